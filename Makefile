@@ -21,7 +21,7 @@ demo: setup
 # Types are checked on one core, which would leave the other idle: tests begin beside them. The types
 # of the tests themselves, which run anyway, wait for `make test-all`.
 test: lint
-	@$(MAKE) --no-print-directory -k -j2 types pytest TYPED="src benchmarks"
+	@$(MAKE) --no-print-directory -k -j2 types pytest TYPED="src benchmarks examples"
 
 test-all: lint .venv/installed-all
 	@$(MAKE) --no-print-directory -k -j2 types pytest SELECT="-m ''"
@@ -41,7 +41,6 @@ types: setup-dev
 
 docs: setup
 	$(BIN)/python -m assay.experiment.reference > docs/experiment.md
-	$(BIN)/python -m assay.trainers.reference > docs/trainers.md
 
 # Measures the core anew.
 bench: setup

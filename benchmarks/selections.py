@@ -27,9 +27,10 @@ from assay.models.precision import choose_precision
 from assay.rl.policy import Sampling
 from assay.tasks.demos.demonstrations import POOL, conversation
 from assay.tasks.demos.frozen import GREEDY, Selection, ask, probabilities, target_of
-from assay.tasks.demos.subjects import read_subjects
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.task import BenchmarkOptions
+from assay.tasks.user_code import load_file
+from benchmarks.driver import ROOT
 from benchmarks.models import model_folder
 from benchmarks.results import machine, save_result
 from benchmarks.worker import Record
@@ -67,7 +68,8 @@ def measured() -> Record:
     folder = model_folder(MODEL)
     precision = replace(choose_precision(), compute=torch.bfloat16)
     weights = load_weights(folder, precision, "completion")
-    rows = read_subjects("test", BenchmarkOptions({"shots": 2})).rows[:QUERIES]
+    subjects = load_file("experiments/demos/subjects.py", ROOT).module
+    rows = subjects.read_subjects("test", BenchmarkOptions({"shots": 2})).rows[:QUERIES]
     selections = [selection for row in rows for selection in pairs_of(row)]
     targets = [target_of(row) for row, _ in selections]
     prompts = [weights.renderer.prompt(conversation(*selection)) for selection in selections]

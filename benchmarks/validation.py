@@ -12,11 +12,13 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from assay.tasks.workflows.generated_programs import STRATEGIES, draw_one
+from assay.tasks.user_code import load_file
 from assay.tasks.workflows.programs.validate import validate
+from benchmarks.driver import ROOT
 from benchmarks.results import machine, save_result
 from benchmarks.worker import Record
 
+WARM_UP = load_file("experiments/workflows/warm_up.py", ROOT).module
 ROUNDS, SEEDS = 7, 4
 WANTED = 500.0
 PUBLISHED = '''\
@@ -69,8 +71,8 @@ class Workflow:
 def programs() -> dict[str, list[tuple[str, bool]]]:
     """The sources of each cell, and whether they are for code problems."""
     right = [
-        (draw_one(name, kind, random.Random(seed))[0].source, kind == "code")
-        for kind, names in STRATEGIES.items()
+        (WARM_UP.draw_one(name, kind, random.Random(seed))[0].source, kind == "code")
+        for kind, names in WARM_UP.STRATEGIES.items()
         for name in names
         for seed in range(SEEDS)
     ]

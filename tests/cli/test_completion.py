@@ -34,6 +34,8 @@ def test_names_of_runs_are_offered_once_each_and_behind_a_slash_their_ids(root: 
     assert complete("resume", "demo/", ASSAY_LAB=str(root)) == [f"demo/{id_}" for id_ in ids]
 
 
-def test_the_lab_on_the_line_counts_before_or_after_the_verb(root: Path):
+def test_the_lab_on_the_line_counts_before_between_or_after_the_verbs(root: Path):
     assert complete(f"select --lab {root}", "ve") == ["verl7"]
     assert complete(f"--lab {root} resume", "ve") == ["verl7"]
+    for words in (f"runs --lab {root} log", f"runs log --lab {root}", f"--lab {root} runs log"):
+        assert complete(words, "ve") == ["verl7"]

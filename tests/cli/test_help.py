@@ -1,41 +1,47 @@
-"""Help answers at once, because nothing heavy is imported for it."""
+"""Help answers at once, because nothing heavy is imported for it, and fits on a screen."""
 
 import subprocess
 import sys
 
 import pytest
 
-from tests.cli.conftest import call, spawn
+from assay.cli.main import GROUPS, LISTED, OF_RUNS, OLD_VERBS, UNLISTED
+from tests.cli.conftest import answer, assert_one_line, call, spawn
 
 HEAVY = ("torch", "transformers", "numpy", "pyarrow", "scipy", "matplotlib")
-VERBS = ("run", "resume", "check", "eval", "compare", "matrix", "fill", "audit", "report", "runs")
-VERBS = (*VERBS, "plan", "show", "watch", "log", "doctor", "convert", "select", "improve")
-VERBS = (*VERBS, "ceiling", "patterns", "view")
+PAGES = [*([verb] for verb in LISTED), *(["runs", verb] for verb in OF_RUNS)]
 
 
-@pytest.mark.parametrize("arguments", [["--help"], *([verb, "--help"] for verb in VERBS)])
-def test_help_of_everything_works_and_names_the_common_options(arguments: list[str]):
-    result = call(*arguments)
-    assert result.exit_code == 0
-    assert "--lab" in result.stdout and "--json" in result.stdout
-
-
-def test_neither_the_command_line_nor_any_help_loads_a_heavy_package():
+def test_every_help_page_names_the_common_options_and_loads_nothing_heavy():
     code = f"""
 import sys
 from typer.testing import CliRunner
 from assay.cli.main import app
-for verb in [[], *([v] for v in {VERBS!r})]:
-    assert CliRunner().invoke(app, [*verb, "--help"]).exit_code == 0
+for words in [[], *{PAGES!r}]:
+    done = CliRunner().invoke(app, [*words, "--help"])
+    assert done.exit_code == 0 and "--lab" in done.stdout and "--json" in done.stdout
 assert not [m for m in {HEAVY!r} if m in sys.modules], "heavy"
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_every_verb_has_help_and_no_other_is_known():
-    listed = call("--help").stdout
-    assert all(verb in listed for verb in VERBS)
+def test_the_help_page_fits_on_a_screen_and_lists_every_verb_whole_in_its_group():
+    lines = call("--help").stdout.splitlines()
+    assert len(LISTED) <= 24 and len(lines) <= 30 and max(map(len, lines)) <= 80
+    shown = [line.split() for line in lines if line[9:10].strip()][2:]
+    firsts = {words[0]: words[1] for words in shown if words[0] in GROUPS}
+    assert firsts == {group: next(iter(verbs)) for group, verbs in GROUPS.items()}
+    assert all(any(verb in words[:2] for words in shown) for verb in LISTED)
+    assert not any("..." in line for line in lines[3:])
     assert call("train").exit_code == 2
+
+
+@pytest.mark.parametrize("verb", sorted(OLD_VERBS.keys() - UNLISTED))
+def test_an_old_verb_answers_with_the_one_that_took_its_place(verb: str):
+    for words in ((), ("tiny", "--why", "x"), ("--help",)):
+        assert_one_line(call(verb, *words), f"'assay {verb}' is gone", OLD_VERBS[verb])
+    (found,) = answer(call(verb, "tiny", "--json"))["findings"]
+    assert OLD_VERBS[verb] in found["what"]
 
 
 def test_version_is_printed_by_the_installed_command():

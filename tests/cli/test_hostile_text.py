@@ -71,32 +71,33 @@ def poisoned(finished_lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Ti
 
 
 VERBS = {
-    "show": ("tiny:test/base/1+4#0",),
-    "show of all": ("tiny:test/base/2+3",),
+    "report of one": ("tiny:test/base/1+4#0",),
+    "report of all": ("tiny:test/base/2+3",),
     "compare": ("tiny@base", "tiny@rl.last", "--flips"),
-    "watch": ("tiny",),
+    "report as it goes": ("tiny", "--watch"),
     "report": ("tiny",),
     "runs": (),
-    "log": ("tiny",),
+    "runs log": ("tiny",),
     "improve": ("tiny",),
     "plan": ("tiny@base", "tiny@rl.last"),
     "replay": ("tiny", "--step", "2", "--set", "advantage=dr_grpo"),
     "matrix": ("tiny", "--rows", "name"),
-    "show of nothing": (f"tiny:test/base/{STEERING}",),
-    "delete": (STEERING,),
+    "report of nothing": (f"tiny:test/base/{STEERING}",),
+    "runs delete": (STEERING,),
     "eval": (f"tiny@{STEERING}", "--benchmark", STEERING),
 }
 
 
 @pytest.mark.parametrize("name", VERBS)
 def test_no_verb_lets_a_control_character_through(poisoned: TinyLab, name: str):
-    result = call(name.partition(" ")[0], *VERBS[name], "--lab", poisoned.root)
+    verb = name.split(" ") if name.startswith("runs") else [name.partition(" ")[0]]
+    result = call(*verb, *VERBS[name], "--lab", poisoned.root)
     assert result.stdout or result.stderr
     assert_harmless(result.stdout + result.stderr)
 
 
 def test_an_answer_is_quoted_and_its_record_is_whole_in_json(poisoned: TinyLab):
-    arguments = ("show", "tiny:test/base/1+4#0", "--lab", poisoned.root)
+    arguments = ("report", "tiny:test/base/1+4#0", "--lab", poisoned.root)
     shown, whole = call(*arguments), call(*arguments, "--json")
     assert_harmless(whole.stdout)
     (line,) = answer(whole)["result"]
@@ -162,7 +163,7 @@ def test_what_a_verb_returns_warns_or_raises_is_made_safe(
 ):
     hostile = STEERING + SURROGATE
     finding = {"severity": "note", "what": hostile, "evidence": hostile, "fix": hostile}
-    present("show", as_json, lambda: Outcome(hostile, [hostile], [finding], [hostile]))
+    present("report", as_json, lambda: Outcome(hostile, [hostile], [finding], [hostile]))
     told = capsys.readouterr()
     assert_harmless(told.out + told.err)
     if as_json:
@@ -171,7 +172,7 @@ def test_what_a_verb_returns_warns_or_raises_is_made_safe(
     def fail() -> Outcome:
         raise InputError(hostile, field=hostile)
 
-    assert present("show", as_json, fail) == 2
+    assert present("report", as_json, fail) == 2
     told = capsys.readouterr()
     assert_harmless(told.out + told.err)
     assert told.err.count("\n") == 1

@@ -103,7 +103,7 @@ def test_the_winner_is_shown_recorded_and_in_the_object(lab):
     shown = on(lab, "matrix", file).stdout
     assert "★ winner" in shown and "undecided" in shown and "dev 70.0%" in shown
     assert "is the best of 2 cells on dev" in " ".join(shown.split())
-    assert_one_line(on(lab, "show", "t@winner:x"), "no sweep 't' has chosen a winner")
+    assert_one_line(on(lab, "report", "t@winner:x"), "no sweep 't' has chosen a winner")
 
 
 def test_fill_fails_in_the_end_when_a_run_failed(lab, monkeypatch):

@@ -69,8 +69,8 @@ def test_a_model_without_a_run_gets_one_that_trains_nothing(trained: TinyLab):
     assert first["run"].startswith("eval-math-path-model/")
     again = answer(evaluate(trained, "path:model"))["result"]
     assert not again["made"] and again["run"] == first["run"]
-    base = json.loads(call("show", "tiny:test/base/1+1", "--lab", trained.root, "--json").stdout)
-    own = call("show", f"{first['run']}:1+1", "--lab", trained.root, "--json")
+    base = json.loads(call("report", "tiny:test/base/1+1", "--lab", trained.root, "--json").stdout)
+    own = call("report", f"{first['run']}:1+1", "--lab", trained.root, "--json")
     assert answer(own)["result"][0]["tokens"] == base["result"][0]["tokens"]
 
 
@@ -90,17 +90,17 @@ def test_models_whose_names_come_out_alike_have_runs_of_their_own(trained: TinyL
 
 
 def test_a_digit_that_is_no_number_is_no_step(finished_lab: Path):
-    result = call("show", "tiny:rl/\u00b2/1+1#0", "--lab", finished_lab)
+    result = call("report", "tiny:rl/\u00b2/1+1#0", "--lab", finished_lab)
     assert_one_line(result, "has no '\u00b2'")
 
 
 def test_one_answer_is_shown_with_score_parts_reason_and_tokens(finished_lab: Path):
-    result = call("show", "tiny:test/base/1+1#0", "--lab", finished_lab, "--json")
+    result = call("report", "tiny:test/base/1+1#0", "--lab", finished_lab, "--json")
     (line,) = answer(result)["result"]
     assert line["id"].endswith(":test/base/1+1#0") and line["item_id"] == "1+1"
     assert line["score"] == 0 and line["parts"] == {"format": 0.0, "answer": 0.0}
     assert line["why"] == "no final answer" and len(line["tokens"]) == line["completion_tokens"]
-    words = call("show", "tiny:test/base/1+1#0", "--lab", finished_lab).stdout
+    words = call("report", "tiny:test/base/1+1#0", "--lab", finished_lab).stdout
     assert "why: no final answer" in words and f"tokens ({len(line['tokens'])}):" in words
 
 
@@ -109,7 +109,7 @@ def test_a_training_sample_is_shown_with_reward_and_advantage(finished_lab: Path
 
     (file,) = finished_lab.glob("runs/tiny/*/samples/rl/step-000002.parquet")
     want = pq.read_table(file).to_pylist()[1]
-    result = call("show", f"tiny:{want['sample_id']}", "--lab", finished_lab, "--json")
+    result = call("report", f"tiny:{want['sample_id']}", "--lab", finished_lab, "--json")
     (line,) = answer(result)["result"]
     assert line["reward"] == want["reward"] and line["advantage"] == want["advantage"]
     assert line["text"] == want["text"] and line["tokens"] == want["tokens"]
@@ -117,13 +117,13 @@ def test_a_training_sample_is_shown_with_reward_and_advantage(finished_lab: Path
 
 
 def test_a_bare_item_id_is_shown_everywhere_in_the_run(finished_lab: Path):
-    result = call("show", "tiny:1+1", "--lab", finished_lab, "--json")
+    result = call("report", "tiny:1+1", "--lab", finished_lab, "--json")
     ids = {line["sample_id"] for line in answer(result)["result"]}
     assert {"test/base/1+1#0", "test/rl.step-000004/1+1#0", "sampled/base/1+1#1"} <= ids
 
 
 def test_the_prompt_is_rendered_again_as_the_model_had_it(finished_lab: Path):
-    result = call("show", "tiny:test/base/1+1", "--lab", finished_lab, "--json", "--prompt")
+    result = call("report", "tiny:test/base/1+1", "--lab", finished_lab, "--json", "--prompt")
     (line,) = answer(result)["result"]
     assert line["prompt"].endswith("1 + 1 = ?<|im_end|>\n<|im_start|>assistant\n")
     assert len(line["prompt"].encode()) > 100
@@ -136,9 +136,9 @@ def test_two_records_of_one_name_are_told_apart_by_their_folder(trained: TinyLab
     with RecordWriter(run.evaluations, second, "base") as writer:
         writer.write_chunk(0, read_samples(first.file(run.evaluations, "base")))
         writer.finish()
-    result = call("show", "tiny:test/base/1+1#0", "--lab", trained.root)
+    result = call("report", "tiny:test/base/1+1#0", "--lab", trained.root)
     assert_one_line(result, "several records", second.key, first.key)
-    exact = call("show", f"tiny:{second.key}/base/1+1#0", "--lab", trained.root, "--json")
+    exact = call("report", f"tiny:{second.key}/base/1+1#0", "--lab", trained.root, "--json")
     assert answer(exact)["result"][0]["file"] == f"evaluations/{second.key}/base.parquet"
 
 
@@ -146,7 +146,7 @@ def test_runs_lists_status_place_and_the_score_of_the_last_checkpoint(trained: T
     (run,) = answer(call("runs", "--lab", trained.root, "--json"))["result"]
     assert (run["name"], run["status"], run["stage"], run["step"]) == ("tiny", "finished", "rl", 4)
     assert run["seed"] == 7 and run["on"] == "test of rl.step-000004"
-    shown = call("show", "tiny:test/rl.step-000004/", "--lab", trained.root)
+    shown = call("report", "tiny:test/rl.step-000004/", "--lab", trained.root)
     assert shown.exit_code == 2
     report = answer(call("report", "tiny", "--lab", trained.root, "--json"))["result"]
     assert run["score"] == report["evaluations"][0]["lines"][-1]["score"]

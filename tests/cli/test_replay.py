@@ -26,7 +26,7 @@ def test_a_replay_gives_programs_every_sample_and_people_tables(finished_lab: Pa
     assert "reproduced exactly" in text and "rl.step-000002, the weights that sampled" in text
     assert f"{len(flips)} flip their sign" in text and "model.layers.1" in text
     assert all(sample["id"] in text for sample in flips)
-    shown = answer(call("show", flips[0]["id"], "--lab", finished_lab, "--json"))["result"]
+    shown = answer(call("report", flips[0]["id"], "--lab", finished_lab, "--json"))["result"]
     assert [line["reward"] for line in shown] == [flips[0]["reward_before"]]
 
 

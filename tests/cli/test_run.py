@@ -37,7 +37,7 @@ def test_a_run_ends_in_at_most_15_lines_and_the_rest_is_shown_on_demand(lab: Tin
     assert page.exists() and f"page: {page}" in done.stdout
     assert "against base" in done.stdout and "undecided" in done.stdout
     assert len(done.stdout.splitlines()) <= 15 and "Before and after" not in done.stdout
-    assert "next: assay improve tiny" in done.stdout
+    assert "next: assay report tiny --full" in done.stdout
     assert "everything: assay report tiny --full" in done.stdout
     assert "tokens/s" not in done.stdout
     assert "sft 1/2" in done.stderr and "rl 1/1" in done.stderr

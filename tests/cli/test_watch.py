@@ -1,4 +1,4 @@
-"""`assay watch`, `assay log` and the progress of `assay report`, as a user meets them."""
+"""The progress that `assay report` shows, also with `--watch`, and `assay runs log`."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def mark(run: RunDirectory, **status: object) -> None:
 
 
 def test_watching_a_finished_run_shows_it_once_and_ends(run):
-    result = call("watch", "demo", "--lab", run.root, "--json")
+    result = call("report", "demo", "--watch", "--lab", run.root, "--json")
     assert result.exit_code == 0
     told = answer(result)["result"]
     assert told["ended"] and told["status"] == "finished"
@@ -38,7 +38,7 @@ def test_watching_a_finished_run_shows_it_once_and_ends(run):
 
 def test_watching_a_run_that_failed_ends_with_a_failure_and_says_why(run):
     mark(run, status="failed", message="guard 'cut' stopped the run", guard="cut")
-    result = call("watch", "demo", "--lab", run.root)
+    result = call("report", "demo", "--watch", "--lab", run.root)
     assert result.exit_code == 1
     assert "guard 'cut' stopped the run" in result.stdout and "stopped the run cut" in result.stdout
 
@@ -82,7 +82,7 @@ def test_ctrl_c_stops_watching_and_not_the_run(run):
     mark(run, status="running")
     with hold_run(run.path):
         process = subprocess.Popen(
-            [sys.executable, "-c", WATCH, "watch", "demo", "--lab", str(run.root)],
+            [sys.executable, "-c", WATCH, "report", "demo", "--watch", "--lab", str(run.root)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -100,7 +100,7 @@ def test_a_run_without_a_step_can_be_watched(tmp_path):
     from tests.pages.synthetic import empty_run
 
     run = empty_run(tmp_path)
-    result = call("watch", "demo", "--lab", run.root, "--lang", "zh")
+    result = call("report", "demo", "--watch", "--lab", run.root, "--lang", "zh")
     assert result.exit_code == 0 and "尚无训练步" in result.stdout
 
 
@@ -134,15 +134,15 @@ def test_a_report_on_a_running_run_counts_from_the_last_one(run):
         (("report", "demo", "--from", 99), ("no step 99", "steps 1 to 24")),
         (("report", "demo", "--from", 9, "--to", 3), ("step 9 is not before step 3",)),
         (("report", "demo", "--stage", "rll"), ("'rll'", "'rl'")),
-        (("watch", "dmeo"), ("'dmeo'", "'demo'")),
-        (("watch", "demo", "--lang", "fr"), ("'fr'",)),
-        (("log", "dmeo"), ("'dmeo'", "'demo'")),
-        (("log", "dmeo", "--note", "x"), ("'dmeo'", "'demo'")),
-        (("log", "demo", "--note", " "), ("empty",)),
-        (("log", "--note", "x"), ("needs a run",)),
-        (("log", "demo", "--note", "x", "--plan", "y"), ("exclude",)),
-        (("log", "demo/1", "--plan", "y"), ("more than a name",)),
-        (("log", "--lang", "fr"), ("'fr'",)),
+        (("report", "dmeo", "--watch"), ("'dmeo'", "'demo'")),
+        (("report", "demo", "--watch", "--lang", "fr"), ("'fr'",)),
+        (("runs", "log", "dmeo"), ("'dmeo'", "'demo'")),
+        (("runs", "log", "dmeo", "--note", "x"), ("'dmeo'", "'demo'")),
+        (("runs", "log", "demo", "--note", " "), ("empty",)),
+        (("runs", "log", "--note", "x"), ("needs a run",)),
+        (("runs", "log", "demo", "--note", "x", "--plan", "y"), ("exclude",)),
+        (("runs", "log", "demo/1", "--plan", "y"), ("more than a name",)),
+        (("runs", "log", "--lang", "fr"), ("'fr'",)),
         (("resume", "demo", "--past-guard"), ("finished",)),
     ],
 )
@@ -151,18 +151,18 @@ def test_what_makes_no_sense_is_refused_in_one_line(run, arguments, words):
 
 
 def test_notes_and_plans_are_added_and_shown(run):
-    noted = call("log", "demo", "--note", "hotter next time", "--lab", run.root)
+    noted = call("runs", "log", "demo", "--note", "hotter next time", "--lab", run.root)
     assert noted.exit_code == 0 and "hotter next time" in noted.stdout
-    planned = call("log", "verl9", "--plan", "instruct model", "--lab", run.root, "--json")
+    planned = call("runs", "log", "verl9", "--plan", "instruct model", "--lab", run.root, "--json")
     assert answer(planned)["result"]["about"] == "verl9"
-    shown = call("log", "--lab", run.root)
+    shown = call("runs", "log", "--lab", run.root)
     assert "hotter next time" in shown.stdout and "verl9 · planned · pending" in shown.stdout
-    told = answer(call("log", "demo", "--lab", run.root, "--json"))["result"]
+    told = answer(call("runs", "log", "demo", "--lab", run.root, "--json"))["result"]
     assert [note["text"] for note in told["notes"]] == ["hotter next time"]
 
 
 def test_a_lab_without_runs_has_an_empty_notebook(tmp_path):
-    result = call("log", "--lab", tmp_path)
+    result = call("runs", "log", "--lab", tmp_path)
     assert result.exit_code == 0 and result.stdout.startswith("# Notebook of")
 
 

@@ -21,10 +21,10 @@ LIGHT = {
     "plan": ["plan", "tiny@base", "tiny@rl.last", "--on", "test"],
     "convert": ["convert", "sums.jsonl", "out.jsonl", "--to", "trl"],
     "convert to parquet": ["convert", "sums.jsonl", "out.parquet", "--to", "verl"],
-    "verify": ["verify", "tiny"],
-    "log": ["log", "tiny"],
+    "verify": ["runs", "verify", "tiny"],
+    "log": ["runs", "log", "tiny"],
     "costs": ["costs", "tiny"],
-    "watch": ["watch", "tiny"],
+    "watch": ["report", "tiny", "--watch"],
     "improve": ["improve", "tiny"],
 }
 HEAVY = {

@@ -80,7 +80,7 @@ def test_other_looks_of_the_lab_stand_beside_the_verdict_and_its_own_do_not(arms
     lines = compared(tmp_path, "sft#1", "rl#2")["result"]["lines"]
     found = lines[1]["to_control"]
     assert "the lab had 4 looks at held_out besides (6 runs in all" in found["explanation"]
-    call("delete", "rl#3", "--lab", tmp_path)
+    call("runs", "delete", "rl#3", "--lab", tmp_path)
     again = compared(tmp_path, "sft#1", "rl#2")["result"]["lines"][1]["to_control"]
     assert "4 looks at held_out besides (6 runs in all; 1 look by deleted" in again["explanation"]
     assert "held_out" in call("runs", "--trials", "--lab", tmp_path).stdout

@@ -1,7 +1,5 @@
 """The page about costs: its tables are read, and its figures are those of the code."""
 
-import json
-import re
 import tomllib
 
 from assay.experiment.helper_tables import URL, HelperSpec
@@ -38,14 +36,3 @@ def test_the_figures_of_the_page_are_those_of_the_code():
     assert f"halved after {', '.join(map(str, OVERLOADED))} or" in text
     assert f"HTTP {GATEWAY[0]} and {GATEWAY[1]}" in text
     assert ATTEMPTS == 6 and "repeated up to five times" in text
-
-
-def test_the_clients_own_time_is_what_was_measured():
-    text = (DOCS / "costs.md").read_text(encoding="utf-8")
-    (file,) = (DOCS.parent / "benchmarks/results/endpoint").glob("*/overhead.json")
-    result = json.loads(file.read_text())
-    for each in result["found"]:
-        (line,) = re.findall(
-            rf"(?m)^\| {each['seconds']:g} s, {each['at_once']} at once \|.*$", text
-        )
-        assert f"{each['over_bare']:+.1%}" in line and f"{each['cpu_ms_per_call']:.2f}" in line

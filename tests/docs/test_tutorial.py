@@ -10,9 +10,10 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.data.row import Message, Row
+from assay.errors import InputError
 from assay.tasks import task as registry
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import BenchmarkOptions, UnknownNameError
+from assay.tasks.task import BenchmarkOptions
 from tests.cli.conftest import call
 from tests.docs.pages import blocks
 from tests.models.folders import save_tiny_model
@@ -89,7 +90,7 @@ def test_the_tasks_benchmark_takes_its_option_and_no_other(
     test = make(BenchmarkOptions(root=lab)).items
     train = make(BenchmarkOptions({"path": "data/train.jsonl"}, lab)).items
     assert {item.id for item in test}.isdisjoint(item.id for item in train)
-    with pytest.raises(UnknownNameError, match="pth"):
+    with pytest.raises(InputError, match="pth"):
         make(BenchmarkOptions({"pth": "x"}, lab))
 
 

@@ -4,13 +4,13 @@ import re
 
 from benchmarks.results import load_results
 
-from assay.tasks.workflows.generated_programs import STRATEGIES
 from assay.tasks.workflows.operator_answers import READERS
 from assay.tasks.workflows.programs.program import GIVEN, MOST_CHARACTERS, MOST_DEPTH
 from assay.tasks.workflows.programs.validate import ALLOWED, CODES, validate
 from tests.docs.pages import DOCS, blocks
 from tests.docs.test_tables import between
 from tests.docs.workflow_tables import codes, operators
+from tests.experiments.files import shipped
 
 PAGE = "workflow-programs.md"
 TEXT = (DOCS / PAGE).read_text(encoding="utf-8")
@@ -48,7 +48,8 @@ def test_every_operator_stands_in_the_table_of_answers() -> None:
 
 def test_figures_on_the_page_are_the_code_s() -> None:
     assert f"{MOST_CHARACTERS:,}".replace(",", " ") + f" characters and {MOST_DEPTH}" in TEXT
-    assert f"{sum(map(len, STRATEGIES.values()))} strategies" in TEXT
+    strategies = shipped("workflows/warm_up.py").STRATEGIES
+    assert f"{sum(map(len, strategies.values()))} strategies" in TEXT
 
 
 def test_measured_rates_are_those_of_the_result_file() -> None:

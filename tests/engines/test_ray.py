@@ -9,12 +9,8 @@ import os
 import random
 import subprocess
 import sys
-import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +21,6 @@ from assay.runs.records import ANSWERS, read_columns
 from assay.runs.run_directory import runs_of
 from tests.lab.sweep.test_missing_runs import tiny_sweep, wait_for
 from tests.labs import make_lab
-from tests.rollout.engines.endpoint.test_client import fake, said
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 CODE = "from assay.cli.main import app; app()"
@@ -154,34 +149,6 @@ def test_an_evaluation_whose_nodes_are_killed_has_the_answers_of_one_process(
     found = columns(spread)
     assert found == columns(alone)
     assert len({*zip(found["item_id"], found["repeat"], strict=True)}) == 3200
-
-
-def test_no_call_is_paid_twice_and_no_answer_lost_where_nodes_die_in_mid_call(
-    nodes: Nodes, tmp_path: Path
-) -> None:
-    asked: Counter[str] = Counter()
-    lock = threading.Lock()
-
-    def counted(handler: BaseHTTPRequestHandler, body: Any) -> None:
-        with lock:
-            asked[json.dumps(body["messages"])] += 1
-        time.sleep(0.5)
-        said(f"I was asked {len(body['messages'])} things.")(handler, body)
-
-    log, labs = tmp_path / "log.txt", [tmp_path / "spread", tmp_path / "alone"]
-    words = ["eval", "openai:m", "--benchmark", "bfcl/multi_turn_base", "--take", 12]
-    with fake(counted) as server:
-        environment = {"OPENAI_BASE_URL": server.endpoint().url, "OPENAI_API_KEY": "sk-0123456789"}
-        on = ("--lab", labs[0], "--on", nodes.address)
-        process = assay(*words, *on, log=log, **environment)
-        killed_thrice(process, nodes, log, lambda number: asked.total() > 4 + 12 * number)
-        paid = Counter(asked)
-        process = assay(*words, "--lab", labs[1], log=log, **environment)
-        assert process.wait(300) == 0, log.read_text()
-    assert set(paid.values()) == {1}, "each question was asked once"
-    assert set(asked.values()) == {2}, "and one process asks the same questions"
-    assert columns(labs[0]) == columns(labs[1])
-    assert columns(labs[0])["why"] == [""] * 12
 
 
 OWN = """

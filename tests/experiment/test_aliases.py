@@ -2,10 +2,11 @@
 
 import pytest
 
+from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import annotations_at, keys_at
 from assay.experiment.problems import KEYS, MEANINGS
-from assay.experiment.read_file import SpecError, read_experiment
+from assay.experiment.read_file import read_experiment
 from tests.experiment.spec_texts import write_spec
 
 
@@ -26,7 +27,7 @@ def test_no_key_of_an_experiment_is_taken_for_a_foreign_one():
 
 def hints(folder, *changes, overrides=()):
     file = write_spec(folder, *changes)
-    with pytest.raises(SpecError) as raised:
+    with pytest.raises(InputError) as raised:
         read_experiment(file, overrides)
     errors = raised.value.each or (raised.value,)
     return [str(error).replace(str(file), "e.toml") for error in errors]

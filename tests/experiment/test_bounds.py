@@ -6,7 +6,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.experiment.problems import made
-from assay.experiment.read_file import SpecError, read_experiment
+from assay.experiment.read_file import read_experiment
 from assay.experiment.tables import EvaluateSpec
 from tests.labs import make_lab
 
@@ -57,7 +57,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_value_out_of_bounds_is_refused_by_its_key(
     file: Path, path: str, value: str, words: str
 ) -> None:
-    with pytest.raises(SpecError) as caught:
+    with pytest.raises(InputError) as caught:
         read_experiment(file, [f"{path}={value}"])
     said = str(caught.value)
     assert words in said
@@ -71,7 +71,7 @@ def test_a_file_with_an_integer_of_5000_digits_names_the_line(file: Path, tmp_pa
     other = tmp_path / "long.toml"
     other.write_text(text)
     line = 1 + text.splitlines().index("steps  = " + "9" * 5000)
-    with pytest.raises(SpecError, match=rf"long\.toml:{line}: not valid TOML: an integer of more"):
+    with pytest.raises(InputError, match=rf"long\.toml:{line}: not valid TOML: an integer of more"):
         read_experiment(other)
 
 

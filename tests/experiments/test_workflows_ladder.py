@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from assay.data.formats.problem_rows import PROBLEM
 from assay.data.hashing import normalise_text
 from assay.experiment.read_file import read_experiment
 from assay.experiment.reward_tables import RewardPart
@@ -9,8 +10,9 @@ from assay.experiment.stage_tables import GrpoStage
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import SweepFile, files_in_order
 from assay.tasks.workflows.fixed_workflows import WORKFLOW, table_of
-from assay.tasks.workflows.problems import PROBLEM, READERS
+from tests.experiments.files import shipped
 
+READERS = shipped("workflows/problems.py").READERS
 FILE = Path(__file__).parents[2] / "experiments" / "workflows" / "ladder.toml"
 *BEFORE, LADDER = files_in_order(FILE)
 assert isinstance(LADDER, SweepFile)

@@ -1,6 +1,6 @@
 """Counts by sign and by verdict are kept apart, and cells that share items are not many results."""
 
-from assay.judge.families import judge_family, relation, separate_groups, tally
+from assay.judge.families import judge_family, separate_groups, tally
 from assay.judge.verdict import not_comparable
 from tests.judge.simulated import single_pass
 
@@ -42,11 +42,3 @@ def test_groups_are_joined_by_shared_items_however_far_apart():
     assert separate_groups([A, C, frozenset("dx"), B]) == 1
     assert separate_groups([A, A]) == 1
     assert separate_groups([]) == 0
-
-
-def test_relations_of_sets():
-    assert relation([A, A]) == "same"
-    assert relation([frozenset("abcd"), A, frozenset("a")]) == "nested"
-    assert relation([A, B]) == "overlapping"
-    assert relation([A, C]) == "apart"
-    assert relation([A, frozenset("abx"), C]) == "overlapping"

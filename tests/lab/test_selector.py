@@ -180,10 +180,12 @@ def test_it_is_checked_probed_reported_compared_and_measured_again(lab, run):
     assert call("report", "picks", "--lab", lab).exit_code == 0
     compared = call("compare", "picks@base", "picks@rl.last", "--lab", lab)
     assert compared.exit_code == 0 and "not comparable" not in compared.output
-    shown = call("show", f"picks:{read_samples(run.samples('rl', 1))[0]['sample_id']}", "--prompt")
+    shown = call(
+        "report", f"picks:{read_samples(run.samples('rl', 1))[0]['sample_id']}", "--prompt"
+    )
     assert shown.exit_code == 2, "without its lab nothing is found"
     one = read_samples(run.samples("rl", 1))[0]["sample_id"]
-    shown = call("show", f"picks:{one}", "--prompt", "--lab", lab)
+    shown = call("report", f"picks:{one}", "--prompt", "--lab", lab)
     assert "query [" in shown.output
 
 

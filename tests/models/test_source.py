@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.models.folder import ModelFolderError, weight_files
+from assay.models.folder import weight_files
 from assay.models.source import ModelSource, parse_source, resolve
 from tests.models.conftest import SaveModel
 from tests.models.folders import tiny_model
@@ -82,12 +82,12 @@ def test_an_incomplete_folder_names_what_is_absent(
 ) -> None:
     folder = save_model(tiny_model())
     (folder / gone).unlink()
-    with pytest.raises(ModelFolderError, match=message):
+    with pytest.raises(InputError, match=message):
         resolve(ModelSource("path", str(folder)))
 
 
 def test_no_folder_at_all(tmp_path: Path) -> None:
-    with pytest.raises(ModelFolderError, match="nowhere: no such folder"):
+    with pytest.raises(InputError, match="nowhere: no such folder"):
         resolve(ModelSource("path", str(tmp_path / "nowhere")))
 
 
@@ -106,7 +106,7 @@ def test_no_folder_at_all(tmp_path: Path) -> None:
 def test_an_index_names_files_of_its_own_folder_alone(tmp_path: Path, shard, problem: str) -> None:
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"lm_head.weight": shard}}))
-    with pytest.raises(ModelFolderError) as caught:
+    with pytest.raises(InputError) as caught:
         weight_files(tmp_path)
     assert problem in str(caught.value) and caught.value.field == "weight_map.lm_head.weight"
 
@@ -116,7 +116,7 @@ def test_an_index_names_files_of_its_own_folder_alone(tmp_path: Path, shard, pro
 )
 def test_an_index_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "model.safetensors.index.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(ModelFolderError, match="weight_map"):
+    with pytest.raises(InputError, match="weight_map"):
         weight_files(tmp_path)
 
 
@@ -126,21 +126,21 @@ def test_a_missing_shard_is_named(save_model: SaveModel) -> None:
     assert len(shards) > 2
     resolve(ModelSource("path", str(folder)))
     shards[1].unlink()
-    with pytest.raises(ModelFolderError, match=f"missing shard {shards[1].name}"):
+    with pytest.raises(InputError, match=f"missing shard {shards[1].name}"):
         resolve(ModelSource("path", str(folder)))
 
 
 def test_a_file_cut_short_is_named(save_model: SaveModel) -> None:
     file = save_model(tiny_model()) / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(ModelFolderError, match=r"model.safetensors: is not a whole safetensors"):
+    with pytest.raises(InputError, match=r"model.safetensors: is not a whole safetensors"):
         resolve(ModelSource("path", str(file.parent)))
 
 
 def test_pickled_weights_are_refused_by_name(save_model: SaveModel) -> None:
     folder = save_model(tiny_model())
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(ModelFolderError, match="pickled"):
+    with pytest.raises(InputError, match="pickled"):
         resolve(ModelSource("path", str(folder)))
 
 

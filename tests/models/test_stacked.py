@@ -10,7 +10,6 @@ from safetensors.torch import load_file
 
 from assay.errors import InputError
 from assay.models.adapt import train_lora
-from assay.models.folder import ModelFolderError
 from assay.models.lora import LoraOptions, merged
 from assay.models.weight_files import (
     load_weights,
@@ -105,5 +104,5 @@ def test_a_damaged_adapter_below_is_named(base: Path, tmp_path: Path) -> None:
     (folders[0] / "adapter_model.safetensors").write_bytes(b"not weights")
     (tmp_path / "next").mkdir()
     save_weights(adapted(tiny_model(), CHAIN[1]), tmp_path / "next")
-    with pytest.raises(ModelFolderError, match="adapter-0"):
+    with pytest.raises(InputError, match="adapter-0"):
         stand_on(tmp_path / "next", base, folders[:1])

@@ -25,7 +25,6 @@ from assay.models.inference import inference_model
 from assay.models.load import check_loadable, held, least_weights, load_model
 from assay.models.precision import choose_precision
 from assay.models.supported import (
-    ModelUnsupported,
     read_config,
     refuse_untrainable,
     why_plain,
@@ -117,13 +116,13 @@ def test_what_needs_more_than_text_is_refused_with_the_reason(
     tmp_path: Path, kind: str, words: str
 ) -> None:
     AutoConfig.for_model(kind).save_pretrained(tmp_path)
-    with pytest.raises(ModelUnsupported, match=words) as caught:
+    with pytest.raises(InputError, match=words) as caught:
         read_config(tmp_path)
     assert "\n" not in str(caught.value)
 
 
 def test_a_model_that_reads_later_tokens_is_not_loaded(save_model: SaveModel) -> None:
-    with pytest.raises(ModelUnsupported, match="BertLMHeadModel reads later tokens"):
+    with pytest.raises(InputError, match="BertLMHeadModel reads later tokens"):
         load_model(save_model(tiny_family("bert")), FP32)
 
 
@@ -189,7 +188,7 @@ def test_a_config_of_which_no_model_can_be_made_is_refused(
 def test_a_config_that_is_no_json_object_is_refused(save_model: SaveModel, content: bytes) -> None:
     folder = save_model(tiny_model())
     (folder / "config.json").write_bytes(content)
-    assert isinstance(refusal(folder), ModelUnsupported)
+    assert isinstance(refusal(folder), InputError)
 
 
 def test_code_that_came_with_a_model_is_not_run(save_model: SaveModel) -> None:
@@ -217,7 +216,7 @@ def test_an_absurd_size_is_refused_before_any_layer_is_made(
     folder = save_model(tiny_model())
     edit(folder, **changes)
     monkeypatch.setattr(load, "load_strictly", None)
-    with pytest.raises(ModelUnsupported, match=words):
+    with pytest.raises(InputError, match=words):
         load_model(folder, FP32)
 
 
@@ -229,7 +228,7 @@ def test_weights_that_do_not_fit_into_memory_are_not_loaded(
     monkeypatch.setattr("assay.models.load.available_memory", lambda device: 4.0 * least)
     check_loadable(folder)
     monkeypatch.setattr("assay.models.load.available_memory", lambda device: 4.0 * least - 1)
-    with pytest.raises(ModelUnsupported, match="GiB of memory"):
+    with pytest.raises(InputError, match="GiB of memory"):
         check_loadable(folder)
 
 
@@ -247,7 +246,7 @@ def test_dropout_in_attention_is_sampled_and_not_trained(save_model: SaveModel) 
     folder = save_model(tiny_model())
     refuse_untrainable(read_config(folder), folder / "config.json")
     edit(folder, attention_dropout=0.1)
-    with pytest.raises(ModelUnsupported, match="attention_dropout"):
+    with pytest.raises(InputError, match="attention_dropout"):
         refuse_untrainable(read_config(folder), folder / "config.json")
     # The plain path trains without it.
     plain = save_model(tiny_family("olmo2"), "plain")
@@ -280,7 +279,7 @@ def test_one_weight_that_is_not_finite_is_named(save_model: SaveModel, value: fl
 def test_integers_are_no_weights(save_model: SaveModel, dtype: torch.dtype) -> None:
     folder = save_model(tiny_model())
     change_weight(folder, "model.norm.weight", lambda tensor: tensor.to(dtype))
-    with pytest.raises(ModelUnsupported, match=r"model\.norm\.weight holds"):
+    with pytest.raises(InputError, match=r"model\.norm\.weight holds"):
         load_model(folder, FP32)
 
 
@@ -292,5 +291,5 @@ def test_end_tokens_that_cannot_be_read_are_not_left_out(
 ) -> None:
     folder = save_model(tiny_model())
     (folder / "generation_config.json").write_text(content)
-    with pytest.raises(ModelUnsupported, match=r"generation_config\.json"):
+    with pytest.raises(InputError, match=r"generation_config\.json"):
         load_model(folder, FP32)

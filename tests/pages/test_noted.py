@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.experiment.read_file import SpecError, read_experiment
+from assay.experiment.read_file import read_experiment
 from assay.experiment.tables import ReportedRun
 from assay.judge.intervals import wilson
 from assay.pages.run_page.notebook import file_entry, notebook, reported_scores
@@ -89,5 +89,5 @@ def test_an_unknown_key_of_a_note_is_an_error_with_its_line(tmp_path: Path):
     file = tmp_path / "e.toml"
     text = SPEC_WITH_NOTE.replace("faults =", "fault =").format(name="verl8")
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(SpecError, match=r"e\.toml:\d+: note\.fault: unknown key .*'faults'"):
+    with pytest.raises(InputError, match=r"e\.toml:\d+: note\.fault: unknown key .*'faults'"):
         read_experiment(file)

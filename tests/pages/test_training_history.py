@@ -1,4 +1,4 @@
-"""Curves and rewards count what was recorded, gaps and abstentions included."""
+"""Curves show what was recorded, gaps included."""
 
 import json
 import math
@@ -11,15 +11,12 @@ from assay.judge.intervals import Interval
 from assay.pages.charts import (
     Checkpoints,
     curve_panel,
-    dev_chart,
     interval_bar,
-    reward_columns,
     ticks,
     told_curve,
 )
-from assay.pages.facts import Curve, DevScore, RewardStep, curves, reward_step
+from assay.pages.facts import Curve, curves
 from assay.pages.words import number, percent, words
-from assay.runs.history import Sample
 
 
 def unlimited(line, metric):
@@ -30,35 +27,6 @@ def unlimited(line, metric):
 def one_curve(*values, limits=None):
     steps = tuple(range(1, len(values) + 1))
     return Curve("nll", steps, values, limits or (None,) * len(values))
-
-
-def sample(row, reward, visit=0):
-    return Sample(row, row, 0, "", reward, {}, "stop", visit=visit)
-
-
-def test_groups_are_counted_by_their_rewarded_completions():
-    samples = [sample("a", 1.0), sample("a", 0.0), sample("b", 0.0), sample("b", 0.0)]
-    samples += [sample("c", 0.5), sample("c", 0.0)]
-    step = reward_step(3, samples)
-    assert (step.step, step.group, dict(step.counts)) == (3, 2, {1: 2, 0: 1})
-    assert [step.share(k) for k in range(3)] == [1 / 3, 2 / 3, 0]
-
-
-def test_a_row_that_a_step_came_by_twice_is_two_groups():
-    visits = [(0, 1.0), (0, 0.0), (1, 1.0), (1, 1.0)]
-    step = reward_step(3, [sample("a", value, visit) for visit, value in visits])
-    assert (step.group, dict(step.counts)) == (2, {1: 1, 2: 1})
-
-
-def test_a_group_with_an_abstention_is_left_out_and_counted():
-    step = reward_step(1, [sample("a", 1.0), sample("a", None), sample("b", 1.0), sample("b", 1.0)])
-    assert (dict(step.counts), step.abstained) == ({2: 1}, 1)
-    assert step.share(2) == 1.0
-
-
-def test_a_step_whose_rewards_all_abstained_has_no_shares():
-    step = reward_step(1, [sample("a", None)])
-    assert (step.share(0), step.abstained) == (0.0, 1)
 
 
 def test_only_what_was_recorded_gets_a_curve():
@@ -117,13 +85,6 @@ def test_an_interval_is_drawn_to_scale():
     assert '<circle cx="100"' in drawn
 
 
-def test_the_columns_of_a_step_fill_it_from_none_to_all():
-    drawn = reward_columns([RewardStep(1, 2, {0: 1, 2: 3}, 0)], words())
-    columns = re.findall(r'<path d="M44 ([\d.]+)h963V([\d.]+)h-963z" class="(shade\d)"/>', drawn)
-    assert columns == [("176.5", "232", "shade0"), ("10", "176.5", "shade8")]
-    assert "<title>step 1\n0 of 2 rewarded: 25.0%\n2 of 2 rewarded: 75.0%</title>" in drawn
-
-
 def told_in(drawn: str) -> list[dict[str, Any]]:
     """What a chart holds for a reader who points at it."""
     return json.loads(unescape(re.findall(r'data-told="([^"]*)"', drawn)[0]))
@@ -137,19 +98,3 @@ def test_a_chart_holds_its_values_as_the_page_writes_them():
     assert line["name"] == "Signal" and line["steps"] == [1, 2, 3]
     assert line["shown"].split("\n") == ["50.0% (25.0% to 75.0%)", "", "12.5%"]
     assert line["x"] == [44, 178, 312]
-
-
-def test_the_shares_of_a_step_are_told_without_those_that_are_zero():
-    steps = [RewardStep(1, 2, {0: 1, 2: 3}, 0), RewardStep(4, 2, {1: 1}, 0)]
-    none, one, every = told_in(reward_columns(steps, words()))
-    assert none["steps"] == [1, 4] and "steps" not in one
-    shown = [each["shown"].split("\n") for each in (none, one, every)]
-    assert shown == [["25.0%", ""], ["", "100.0%"], ["75.0%", ""]]
-
-
-def test_only_the_chosen_dev_score_is_marked():
-    interval = Interval(0.4, 0.6, "Wilson")
-    scores = [DevScore(step, 0.5, interval, 24, step == 20) for step in (10, 20, 30)]
-    drawn = dev_chart(scores, words())
-    assert drawn.count("mark chosen") == drawn.count(">chosen<") == 1
-    assert drawn.count("50.0%") == 3

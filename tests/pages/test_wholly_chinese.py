@@ -28,15 +28,17 @@ from assay.pages.command_tables.audit_findings import audit_findings, summary
 from assay.pages.command_tables.sample_size_table import plan_blocks
 from assay.pages.comparison.comparison_page import comparison_shown, write_comparison
 from assay.pages.comparison.foreign_tables import score_blocks
-from assay.pages.examples import Answer
+from assay.pages.examples import answer_view
 from assay.pages.matrix.matrix_page import write_matrix
+from assay.pages.page import Block
 from assay.pages.progress.progress_content import progress_in_terminal
 from assay.pages.result_tables import StageRow
 from assay.pages.run_page.notebook import notebook
 from assay.pages.run_page.page import write_progress, write_report
-from assay.pages.run_page.story import about_stage, answer_view
+from assay.pages.run_page.story import about_stage
 from assay.pages.run_page.terminal import Seen, ending, final_blocks, summary_line, watch_blocks
 from assay.pages.words import words
+from assay.runs.run_directory import RunDirectory
 from assay.runs.status import read_status
 from tests.judge.audit.faults import FAULTS, record
 from tests.lab.pivot_lab import DEV, LAST, make_pivot_lab, ones, score
@@ -46,7 +48,7 @@ from tests.pages.pages import printed
 from tests.pages.synthetic import Shape, demo_run, write_questions
 
 BATCH, RATE = "stage.sft.batch", "stage.sft.optimizer.lr"
-TERMS = "Wilson Holm KL McNemar Tango UTC SFT GRPO Assay assay show vary token reward baseline"
+TERMS = "Wilson Holm KL McNemar Tango UTC SFT GRPO Assay assay report vary token reward baseline"
 """Names of methods, of this program and of its commands, and words that the field leaves so."""
 SETTINGS = """temperature parser lenient examples batch epochs algorithm prompts group reward
 sampling lr adamw full grpo egpo"""
@@ -121,7 +123,7 @@ def texts(request, labs) -> tuple[str, dict[str, str]]:
     pivot = write_matrix(labs["matrix"], root / "matrix", lang=lang)
     shown = {
         "run": write_report(run, lang).with_suffix(".md").read_text(encoding="utf-8"),
-        "terminal": printed(final_blocks(run, lang), lang) + summary_line(run, lang),
+        "terminal": printed(without_answers(run, lang), lang) + summary_line(run, lang),
         "ending": printed([*ending([(run, "X")], lang), *ending([(run, "X")] * 2, lang)], lang),
         "notebook": notebook(root / "run", lang=lang),
         "comparison": page.with_suffix(".md").read_text(encoding="utf-8"),
@@ -137,6 +139,12 @@ def texts(request, labs) -> tuple[str, dict[str, str]]:
     }
     shown |= foreign(root, lang)
     return lang, {**shown, **{f"audit {key}": audited(key, lang) for key in FAULTS}}
+
+
+def without_answers(run: RunDirectory, lang: str) -> list[Block]:
+    """What a terminal shows, but for what models wrote."""
+    shown = final_blocks(run, lang)
+    return [each for each in shown if getattr(each, "anchor", "") != "examples"]
 
 
 def matrix(root: Path) -> Matrix:
@@ -169,7 +177,8 @@ def test_what_is_not_known_leaves_no_sign_behind():
     for lang in ("en", "zh"):
         w = words(lang)
         row = StageRow("sft", "sft", "base", "train", 3, "adamw", "full", "", 60.0)
-        answer = Answer("id", "text", None, "", "", "stop", None)
+        answer = dict.fromkeys(("messages", "output", "error", "why", "ended"), "")
+        answer |= {"score": None, "completion_tokens": None, "sample_id": "id"}
         for said in (about_stage(row, w), answer_view("x", answer, w).result):
             assert not EMPTY.search(said), said
 

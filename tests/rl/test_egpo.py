@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from assay.rl.advantages import (
     ADVANTAGES,
-    DIAGNOSTICS,
     AdvantageInput,
     AdvantageOptions,
     NoChainOfThought,
@@ -46,7 +45,7 @@ def test_diagnostics_of_the_worked_example():
     batch = worked()
     assert batch.cot_mask_S is not None
     batch = replace(batch, cot_mask_S=batch.cot_mask_S & (batch.episode_S != 3))
-    paper = DIAGNOSTICS["egpo"](batch, EXACT)
+    paper = ADVANTAGES["egpo"].diagnose(batch, EXACT)
     assert paper == pytest.approx(
         {
             "cot_tokens_mean": 0.75,
@@ -57,7 +56,7 @@ def test_diagnostics_of_the_worked_example():
             "bonus_to_advantage": (0.12 + 0.12 + 0.25) / 3,
         }
     )
-    fork = DIAGNOSTICS["egpo_scaled_clip"](batch, EXACT)
+    fork = ADVANTAGES["egpo_scaled_clip"].diagnose(batch, EXACT)
     assert fork["bonus_mean"] == pytest.approx((0.12 + 0.1 + 0.1) / 4)
     assert fork["share_capped"] == 0.5
 
@@ -66,12 +65,12 @@ def test_diagnostics_of_the_worked_example():
 def test_the_bonus_beside_the_advantages_does_not_depend_on_silent_groups(form):
     alone, among = batch_of([[1, 0, 0, 0]]), batch_of([[1, 0, 0, 0], [1, 1, 1, 1], [0, 0]])
     entropies = [0.3, 0.3, 2.0, 0.0]
-    first = DIAGNOSTICS[form](with_entropy(alone, entropies), EXACT)
-    second = DIAGNOSTICS[form](with_entropy(among, [*entropies, *[9.0] * 6]), EXACT)
+    first = ADVANTAGES[form].diagnose(with_entropy(alone, entropies), EXACT)
+    second = ADVANTAGES[form].diagnose(with_entropy(among, [*entropies, *[9.0] * 6]), EXACT)
     assert second["bonus_to_advantage"] == pytest.approx(first["bonus_to_advantage"])
     assert second["bonus_mean"] == pytest.approx(first["bonus_mean"] * 4 / 10)
     silent = with_entropy(batch_of([[1, 1]]), [9.0, 9.0])
-    assert DIAGNOSTICS[form](silent, EXACT)["bonus_to_advantage"] == 0
+    assert ADVANTAGES[form].diagnose(silent, EXACT)["bonus_to_advantage"] == 0
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -90,7 +89,7 @@ def test_bonus_is_never_negative_and_never_flips_a_sign(form, group, data):
 def test_without_any_chain_of_thought_it_is_grpo_and_says_so(form):
     batch = replace(worked(), cot_mask_S=torch.zeros(8, dtype=torch.bool))
     assert torch.equal(ADVANTAGES[form](batch, EXACT), ADVANTAGES["grpo"](batch, EXACT))
-    assert DIAGNOSTICS[form](batch, EXACT)["share_without_cot"] == 1
+    assert ADVANTAGES[form].diagnose(batch, EXACT)["share_without_cot"] == 1
 
 
 def test_entropy_is_read_without_gradient():
@@ -121,4 +120,4 @@ def test_entropy_rounded_below_zero_and_untrained_thought_earn_nothing(form):
 @pytest.mark.parametrize("form", FORMS)
 def test_share_capped_looks_at_episodes_with_an_advantage_only(form):
     batch = with_entropy(batch_of([[1, 0], [1, 1]]), [0.0, 9.0, 9.0, 9.0])
-    assert DIAGNOSTICS[form](batch, EXACT)["share_capped"] == 0.5
+    assert ADVANTAGES[form].diagnose(batch, EXACT)["share_capped"] == 0.5

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from assay.rl.advantages import (
     ADVANTAGES,
-    READS,
-    WHITENED_ESTIMATORS,
     AdvantageInput,
     AdvantageOptions,
     NoRewardParts,
@@ -52,8 +50,8 @@ def test_an_estimator_reads_the_options_it_is_said_to_read(name):
     given_ = input_of([1.0, 0.0, 0.5, 0.2], [0, 0, 1, 1], [[1.0], [0.0], [0.5], [0.2]], [1.0])
     options = Watched()
     ADVANTAGES[name](given_, options)  # type: ignore[arg-type]
-    assert options.read - {"equal"} == READS[name]
-    assert READS[name] <= {field.name for field in fields(AdvantageOptions)}
+    assert options.read - {"equal"} == ADVANTAGES[name].reads
+    assert ADVANTAGES[name].reads <= {field.name for field in fields(AdvantageOptions)}
 
 
 def trl_normalize_then_sum(parts_EK, weights_K, generations: int, epsilon: float):
@@ -101,7 +99,7 @@ def test_a_part_that_all_share_and_a_batch_of_equal_values_are_silent_in_gdpo():
 def test_gdpo_without_parts_is_refused_and_its_groups_are_never_dropped():
     with pytest.raises(NoRewardParts):
         gdpo(input_of([1.0, 0.0], [0, 0]), AdvantageOptions())
-    assert "gdpo" in WHITENED_ESTIMATORS and not may_drop(advantage="gdpo")
+    assert ADVANTAGES["gdpo"].whitened and not may_drop(advantage="gdpo")
 
 
 def test_groups_that_are_alone_are_kept_where_their_raw_reward_is_the_advantage():

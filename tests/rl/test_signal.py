@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.rl.advantages import ADVANTAGES, WHITENED_ESTIMATORS, AdvantageOptions
+from assay.rl.advantages import ADVANTAGES, AdvantageOptions
 from assay.rl.signal import groups_with_signal, may_drop, signal_stats
 from tests.rl.flat import GROUPS, batch_of
 
@@ -46,6 +46,6 @@ def test_groups_with_signal_are_those_with_an_advantage(groups):
 
 @pytest.mark.parametrize("advantage", sorted(ADVANTAGES))
 def test_equal_groups_may_drop_only_where_nothing_acts_on_them(advantage):
-    assert may_drop(advantage=advantage) == (advantage not in WHITENED_ESTIMATORS)
+    assert may_drop(advantage=advantage) == (not ADVANTAGES[advantage].whitened)
     assert not may_drop(advantage=advantage, kl_coef=0.001)
     assert not may_drop(advantage=advantage, entropy_coef=0.001)

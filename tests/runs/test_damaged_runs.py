@@ -136,8 +136,8 @@ def test_a_damaged_run_is_named_and_hides_no_other_from_any_verb(
     assert file in " ".join(pivot.stderr.split()) + pivot.stdout
     assert call("matrix", "*", "--rows", "name", "--lab", root).exit_code == 0
     assert call("report", "one", "--lab", root).exit_code == 0
-    assert call("show", "one:simple_python_0", "--lab", root).exit_code == 0
-    notebook = call("log", "--lab", root)
+    assert call("report", "one:simple_python_0", "--lab", root).exit_code == 0
+    notebook = call("runs", "log", "--lab", root)
     assert notebook.exit_code == 0 and all(name in notebook.stdout for name in (*sound, file))
 
 

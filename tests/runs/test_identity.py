@@ -266,7 +266,7 @@ def test_exchanged_records_turn_no_verdict_round_and_the_page_shows_the_others(
     assert_one_line(call(*pair), str(base), f"holds {last.relative_to(run.path)}")
     assert not (tmp_path / "comparisons").exists()
     assert_one_line(
-        call("show", "demo:held_out/base/simple_python_0", "--lab", tmp_path), str(base)
+        call("report", "demo:held_out/base/simple_python_0", "--lab", tmp_path), str(base)
     )
     shown = call("report", "demo", "--lab", tmp_path)
     assert shown.exit_code == 1 and "sft" in shown.stdout
@@ -278,7 +278,9 @@ def test_exchanged_records_turn_no_verdict_round_and_the_page_shows_the_others(
     assert len(left) == 2 and str(base) in left[0]
     names = {
         fault["file"]
-        for fault in answer(call("verify", "demo", "--lab", tmp_path, "--json"))["result"]["faults"]
+        for fault in answer(call("runs", "verify", "demo", "--lab", tmp_path, "--json"))["result"][
+            "faults"
+        ]
     }
     assert {str(f.relative_to(run.path)) for f in (base, last)} <= names
 

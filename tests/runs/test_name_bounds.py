@@ -6,7 +6,7 @@ import pytest
 
 from assay.errors import MOST_CHARACTERS, InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.experiment.read_file import SpecError, read_experiment
+from assay.experiment.read_file import read_experiment
 from assay.lab.evaluate.endpoint_answerer import endpoint_run_name
 from assay.runs.run_names import parse_run_name
 from tests.cli.conftest import assert_one_line, call
@@ -18,7 +18,7 @@ ABOUT = 'about = "EGPO on HardGen; verl7 is its control"'
 
 
 def refusal(folder: Path, old: str, new: str) -> str:
-    with pytest.raises(SpecError) as raised:
+    with pytest.raises(InputError) as raised:
         read_experiment(write_spec(folder, (old, new)))
     return str(raised.value)
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.experiment.read_file import SpecError, read_experiment
+from assay.errors import InputError
+from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import experiment_toml
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import write_listed
@@ -60,5 +61,5 @@ def test_a_runs_experiment_is_read_again_where_its_file_or_the_endpoint_is_anoth
     write_listed(made.path, made.spec, TEXT.replace("path:y", "path:longer"))
     assert experiment_of(made).helpers["executor"].source == "path:longer"
     made.spec.unlink()
-    with pytest.raises(SpecError, match="no such file"):
+    with pytest.raises(InputError, match="no such file"):
         experiment_of(made)

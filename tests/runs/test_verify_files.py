@@ -1,4 +1,4 @@
-"""`assay verify` finds each changed bit, lost file and stranger of a run, and no more."""
+"""`assay runs verify` finds each changed bit, lost file and stranger of a run, and no more."""
 
 import os
 import random
@@ -92,15 +92,17 @@ def test_lost_files_and_strangers_are_named(run: RunDirectory) -> None:
 
 
 def test_the_verb_prints_a_line_for_each_file_and_fails(run: RunDirectory) -> None:
-    sound = call("verify", "tiny", "--lab", run.root)
+    sound = call("runs", "verify", "tiny", "--lab", run.root)
     assert sound.exit_code == 0 and "0 damaged, missing or unknown" in sound.stdout
     bad = run.checkpoint("sft", 6) / "model.safetensors"
     flip(bad)
-    result = call("verify", "tiny", "--lab", run.root)
+    result = call("runs", "verify", "tiny", "--lab", run.root)
     assert result.exit_code == 1
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("damaged: ")]
     assert line.startswith("damaged: checkpoints/sft/step-000006/model.safetensors: is damaged")
-    (fault,) = answer(call("verify", "tiny", "--lab", run.root, "--json"))["result"]["faults"]
+    (fault,) = answer(call("runs", "verify", "tiny", "--lab", run.root, "--json"))["result"][
+        "faults"
+    ]
     assert fault["kind"] == "damaged" and fault["file"].endswith("model.safetensors")
 
 

@@ -47,14 +47,6 @@ PASSES = {
         "a = [1]\ntry:\n    f(a)\nexcept ValueError:\n    pass\nassert a == []",
     ),
     "a function": ("def f(n): return lambda x: x + n", "assert f(2)(3) == 5 and callable(f(1))"),
-    "a decorator": (
-        "def f(g):\n    def twice(x): return g(g(x))\n    return twice",
-        "@f\ndef add(x): return x + 1\nassert add(1) == 3",
-    ),
-    "a function of the test": (
-        "def f(g, xs): return sorted(xs, key=g)",
-        "assert f(lambda x: -x, [1, 3, 2]) == [3, 2, 1]",
-    ),
     "an iterator of the test": ("def f(i): return sum(i)", "assert f(x for x in [1, 2]) == 3"),
     "a class": (
         "class f:\n    def __init__(self): self.items = []\n"
@@ -75,11 +67,6 @@ PASSES = {
         "    return total",
         "a = Node(1)\na.n = Node(2)\nassert f(a) == 3",
     ),
-    "an object of the test": (
-        "def f(node): node.seen = node.v + 1; return node.up(1)",
-        "class Node:\n    v = 1\n    def up(self, n): return self.v + n\n"
-        "node = Node()\nassert f(node) == 2 and node.seen == 2",
-    ),
     "an exception of the code": (
         "class Low(ValueError): pass\nclass Lower(Low): pass\ndef f(n): raise Lower(n)",
         "why = 0\ntry:\n    f(3)\nexcept Low as error:\n    why = error.args\nassert why == (3,)",
@@ -92,66 +79,9 @@ PASSES = {
         "import numpy as np\ndef f(n): return np.arange(n) / 2",
         "import numpy as np\nassert np.allclose(f(3), [0, 0.5, 1]) and f(2)[1] == 0.5",
     ),
-    "a generator that is sent values, catches and returns": (
-        "def f():\n    a = yield 1\n    try: yield a + 1\n    except ValueError: yield 'caught'\n"
-        "    return 7",
-        "g = f()\nassert next(g) == 1 and g.send(4) == 5 and g.throw(ValueError) == 'caught'\n"
-        "try: next(g)\nexcept StopIteration as end: end = end.value; g = 0\nassert g == 0",
-    ),
-    "a context manager": (
-        "class f:\n    def __enter__(self): self.log = ['in']; return self\n"
-        "    def __exit__(self, kind, error, _): self.log += error.args; return kind is ValueError",
-        "a = f()\nwith a as b:\n    assert a is b\n    raise ValueError(2)\n"
-        "assert a.log == ['in', 2]",
-    ),
-    "operators with plain numbers": (
-        "class f:\n    def __init__(self, x): self.x = x\n"
-        "    def __add__(self, o): return f(self.x + getattr(o, 'x', o))\n    __radd__ = __add__\n"
-        "    def __mul__(self, k): return f(self.x * k)\n    __rmul__ = __mul__\n"
-        "    def __pow__(self, k): return f(self.x ** k)\n"
-        "    def __abs__(self): return abs(self.x)\n"
-        "    def __index__(self): return self.x\n    def __format__(self, how): return how",
-        "assert (f(2) * 3).x == (3 * f(2)).x == 6 and sum([f(1), f(2)]).x == 3\n"
-        "assert (f(2) ** 3).x == 8 and abs(f(-2)) == 2 and 'abc'[f(1)] == 'b'\n"
-        "assert f'{f(1):x}' == 'x'",
-    ),
-    "a slice of an object": (
-        "class f:\n    def __getitem__(self, n): return 'abcd'[n]\n"
-        "    def __len__(self): return 4\n    def __reversed__(self): return iter('dc')",
-        "assert f()[1:3] == 'bc' and f()[::-2] == 'db' and list(reversed(f())) == ['d', 'c']",
-    ),
-    "what an exception of the code tells": (
-        "class Bad(ValueError):\n    def __init__(self, *, code): self.code = code\n"
-        "    def __str__(self): return f'bad {self.code}'\ndef f(): raise Bad(code=3)",
-        "told = 0\ntry: f()\nexcept Bad as error: told = error.code, str(error)\n"
-        "assert told == (3, 'bad 3')",
-    ),
-    "objects of the test that have operators": (
-        "def f(xs): return sorted(xs), len(set(xs)), sum(xs, xs[0])",
-        "from dataclasses import dataclass\n@dataclass(order=True, frozen=True)\n"
-        "class P:\n    x: int\n"
-        "    def __add__(self, other): return P(self.x + other.x)\n"
-        "assert f([P(2), P(1), P(2)]) == ([P(1), P(2), P(2)], 2, P(7))",
-    ),
-    "text that the test can read as a file": (
-        "def f(file): return [line.split() for line in file], file.getvalue()",
-        "import io\nassert f(io.StringIO('a b')) == ([['a', 'b']], 'a b')",
-    ),
     "a module that the code imports": (
         "import math, numpy as np\ndef f(x): return math.sqrt(x)",
         "assert math.isclose(f(2), 2 ** 0.5) and np.isclose(f(4), 2)",
-    ),
-    "a type of the library": (
-        "from collections import deque\nfrom datetime import timedelta, timezone\n"
-        "def f(h): return deque, timezone(timedelta(hours=h))",
-        "from datetime import timedelta, timezone\n"
-        "assert f(2) == (deque, timezone(timedelta(hours=2))) and isinstance(deque(), f(2)[0])",
-    ),
-    "the name of a function": (
-        "import functools\ndef f(g):\n    @functools.wraps(g)\n    def h(x): return g(x)\n"
-        "    return h",
-        "@f\ndef same(x):\n    'Text.'\n    return x\n"
-        "assert same(1) == 1 and (same.__name__, same.__doc__) == ('same', 'Text.')",
     ),
     "threads of the test": (
         "class f:\n    n = 0\n    def add(self): self.n += 1",

@@ -187,10 +187,10 @@ def test_a_reply_that_is_no_json_is_the_hosts_mistake(pool: ProgramPool, reply: 
 
 def test_what_is_too_long_or_no_json_raises_where_the_program_asks(pool: ProgramPool) -> None:
     large = {"text": "x" * CALLS.reply_bytes}
-    why = "AskRefused: the answer is over 10000 bytes"
+    why = "RuntimeError: the answer is over 10000 bytes"
     assert value(pool, "refused", lambda *_: large, arguments={}) == why
     for wrong in (10**30, "\ud800"):
-        assert value(pool, "refused", arguments={"n": wrong}).startswith("BadMessage: ")
+        assert value(pool, "refused", arguments={"n": wrong}).startswith("ValueError: ")
     found = run(pool, "refused", arguments={"text": "x" * 10_000}).outcome
     assert found == Outcome(failure="calls", why="a call over 10000 bytes")
     found = run(pool, "not_a_number").outcome

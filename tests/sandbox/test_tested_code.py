@@ -8,17 +8,12 @@ from pathlib import Path
 import pytest
 
 from assay.data.formats.formats import read_rows
+from assay.data.formats.problem_rows import ENTRY_POINT, PUBLIC_TESTS, SOLUTION, TESTS
 from assay.data.row import Row
 from assay.sandbox.limits import Limits
 from assay.sandbox.pool import WorkerPool
 from assay.sandbox.tested_code import free_names
-from assay.tasks.workflows.problems import (
-    ENTRY_POINT,
-    PUBLIC_TESTS,
-    SOLUTION,
-    TESTS,
-    humaneval_problems,
-)
+from assay.tasks.workflows.task import human_eval
 from tests.sandbox.passes_in_one_process import PASSES
 
 TEST = "assert double(2) == 4"
@@ -147,7 +142,7 @@ def test_code_cannot_replace_the_functions_of_a_test(pool: WorkerPool) -> None:
 
 
 def test_humanevals_helpers_are_the_tests_own(pool: WorkerPool) -> None:
-    (row,) = [r for r in humaneval_problems("test").rows if r.extra[ENTRY_POINT] == "find_zero"]
+    (row,) = [r for r in human_eval("test").rows if r.extra[ENTRY_POINT] == "find_zero"]
     agreeing = "def poly(xs, x): return 0\ndef find_zero(xs): return 0"
     assert passed(pool, agreeing, list(row.extra[TESTS]), "find_zero") == 0
 
@@ -217,7 +212,6 @@ NOTHING = {
     "does not parse": "def double(x:",
     "is not there": "def other(x): raise ValueError",
     "raises while it is read": "raise ValueError",
-    "returns a module": "import os\ndef double(x): return os",
     "returns too much": "def double(x): return 'x' * (1 << 25)",
     "hangs": FORGERIES["hangs"],
     "replies nonsense": """
@@ -331,77 +325,6 @@ def test_no_object_of_the_code_equals_what_a_test_expects(pool: WorkerPool, asse
     assert passed(pool, ALIKE, [f"assert {assertion}"], "f") == 0
 
 
-PRYING = """
-import gc
-def f(handed):
-    (peer,) = [o for o in gc.get_objects() if type(o).__name__ == "Peer"]
-    for asked in (
-        ("getattr", handed, "__globals__"), ("getattr", handed, "__self__"),
-        ("getattr", handed, "__dict__"), ("getattr", handed, "gi_frame"),
-        ("getattr", handed, "_hidden"), ("getattr", handed, "mro"), ("getattr", handed, "frame"),
-        ("repr", handed), ("setattr", handed, "__class__", int), ("name", "check"),
-    ):
-        try: peer.ask(*asked)
-        except (BaseException): continue
-        return asked[2]
-    return "nothing"
-"""
-HANDED = """import sys
-class Secret:
-    _hidden = 4
-    frame = sys._getframe()
-    def show(self): return 1
-def check(f):
-    for handed in (lambda: 1, (x for x in [1]), Secret(), Secret().show, Secret):
-        assert f(handed) == "nothing"
-"""
-
-
-def test_code_that_was_handed_an_object_sees_what_is_public_of_it_alone(pool: WorkerPool) -> None:
-    assert counts(pool, PRYING.replace("f(", "double("), HANDED) == (1, 5, 5)
-
-
-MAKING = """
-import gc
-read = []
-def double(x):
-    (peer,) = [o for o in gc.get_objects() if type(o).__name__ == "Peer"]
-    def alike(_, other):
-        read.append(other)
-        return True
-    try: return peer.ask("call", peer.ask("call", type, "Alike", (object,), {"__eq__": alike}))
-    except TypeError: return read
-"""
-
-
-def test_code_makes_no_class_among_the_tests(pool: WorkerPool) -> None:
-    assert counts(pool, MAKING, "assert double(2) == 4\nassert double(2) == []") == (0, 1, 2)
-
-
-def test_no_manager_of_the_code_learns_of_a_failed_assertion_or_suppresses_it(
-    pool: WorkerPool,
-) -> None:
-    code = """
-class double:
-    def __init__(self, x): self.told = None
-    def __enter__(self): return self
-    def __exit__(self, kind, error, trace):
-        self.told = error
-        return True
-"""
-    test = """
-a = double(1)
-try:
-    with a:
-        assert a.told == 4, "expected 4"
-    held = True
-except AssertionError:
-    held = False
-assert not held and a.told is None
-"""
-    assert passed(pool, code, [test]) == 1
-
-
 def test_a_module_never_leaves_the_tests(pool: WorkerPool) -> None:
     assert passed(pool, "def f(m): return 1", ["import math\nassert f(math) == 1"], "f") == 0
 
@@ -441,7 +364,7 @@ def {name}(*args):
 
 @pytest.mark.slow
 def test_a_solution_of_humaneval_passes_its_tests_and_a_broken_one_fails(pool: WorkerPool) -> None:
-    for row in humaneval_problems("test").rows[:2]:
+    for row in human_eval("test").rows[:2]:
         assert judged(pool, row, row.extra[SOLUTION]), row.id
         assert not judged(pool, row, broken(row)), row.id
 
@@ -451,7 +374,7 @@ def test_all_solutions_of_humaneval_and_mbpp_pass_and_all_broken_ones_fail(
     pool: WorkerPool, shared: Path
 ) -> None:
     file = shared / "data" / "workflow" / "aflow_mbpp_validate.jsonl"
-    rows = [*humaneval_problems("test").rows, *read_rows(file, "mbpp")]
+    rows = [*human_eval("test").rows, *read_rows(file, "mbpp")]
     assert len(rows) == 164 + 43
     assert [r.id for r in rows if not judged(pool, r, r.extra[SOLUTION])] == []
     assert [r.id for r in rows if not judged(pool, r, r.extra[SOLUTION], PUBLIC_TESTS)] == []

@@ -93,4 +93,3 @@ def client(answer: Answer | str) -> Iterator[tuple[TestClient, Says]]:
         yield test_client, sampler
     sampler.released.set()
     batcher.close()
-    endpoint.close()

@@ -9,10 +9,10 @@ import pytest
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
-from assay.errors import RunFailure
+from assay.errors import InputError, RunFailure
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.judgement_journal import JudgementJournal
-from assay.tasks.helper_model import Caller, HelperAnswer, HelperModel, UnknownHelper, Usage
+from assay.tasks.helper_model import Caller, HelperAnswer, HelperModel, Usage
 from assay.tasks.judge_reward import JudgeReward, Pair, answers
 from assay.tasks.reward_table import weighted
 from assay.tasks.running import RewardRunner
@@ -163,7 +163,7 @@ def test_a_judge_gets_the_helper_models_that_it_declares_and_no_others() -> None
     there = {"parrot": Parrot(), "other": Parrot()}
     (reward,) = score(JudgeReward(names, helpers=("parrot",)), "x", helpers=there)
     assert reward.why == "parrot"
-    with pytest.raises(UnknownHelper, match="parrot"):
+    with pytest.raises(InputError, match="parrot"):
         score(JudgeReward(names, helpers=("parot",)), "x", helpers=there)
 
 

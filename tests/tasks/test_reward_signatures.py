@@ -15,7 +15,8 @@ from assay.data.episode import Completion, Reward
 from assay.data.formats.formats import Layout, iter_rows
 from assay.data.row import Message, Row
 from assay.data.row_json import reward_values, row_of, row_values
-from assay.tasks.reward_signatures import WrongSignature, as_reward
+from assay.errors import InputError
+from assay.tasks.reward_signatures import as_reward
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import is_unsafe, lowest, unsafe
 
@@ -126,7 +127,7 @@ def test_unsafe_and_lowest_are_the_functions_own() -> None:
     ],
 )
 def test_every_other_signature_is_refused_with_those_that_are_taken(wrong: object) -> None:
-    with pytest.raises(WrongSignature, match=r"f (takes|is) .*\(prompt, completion, row\) -> flo"):
+    with pytest.raises(InputError, match=r"f (takes|is) .*\(prompt, completion, row\) -> flo"):
         as_reward(wrong, "f")  # type: ignore[arg-type]
 
 

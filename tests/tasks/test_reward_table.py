@@ -10,13 +10,14 @@ import pytest
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
+from assay.errors import InputError
 from assay.experiment.reward_tables import RewardPart
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.reward_parts import full_reward, reward_of, table_part
 from assay.runs.judgement_journal import JudgementJournal
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.math.task import TASK
-from assay.tasks.reward_options import WrongOption, with_options
+from assay.tasks.reward_options import with_options
 from assay.tasks.reward_signatures import as_reward
 from assay.tasks.reward_table import Condition, RewardTable, TablePart
 from assay.tasks.running import RewardRunner
@@ -244,7 +245,7 @@ def test_options_reach_a_plain_function_of_a_user() -> None:
     ],
 )
 def test_an_option_that_a_reward_does_not_have_or_take_is_refused(options, problem) -> None:
-    with pytest.raises(WrongOption, match=problem):
+    with pytest.raises(InputError, match=problem):
         with_options("padded", padded, options)
 
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
+from assay.errors import InputError
 from assay.rl.policy import SampleKey, Sampling
 from assay.tasks.helper_model import Caller, HelperAnswer, Usage
 from assay.tasks.judge_reward import JudgeReward
-from assay.tasks.reward_options import WrongOption, with_options
+from assay.tasks.reward_options import with_options
 from assay.tasks.rubric import (
     Criterion,
     Rubric,
@@ -254,7 +255,7 @@ def test_options_of_a_reward_table_change_model_attempts_and_orders_alone():
     assert isinstance(made, JudgeReward)
     assert made.helpers == ("other",) and made.settings["attempts"] == 5
     assert made.settings["both_orders"] is True
-    with pytest.raises(WrongOption, match="has no option 'about'"):
+    with pytest.raises(InputError, match="has no option 'about'"):
         with_options("rubric:q.toml", rubric_reward(PAIRS), {"about": "x"})
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.episode import Episode, Reward, Turn
-from assay.rl.advantages import ADVANTAGES, WHITENED_ESTIMATORS
+from assay.rl.advantages import ADVANTAGES
 from assay.rl.aggregation import AGGREGATIONS
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.presets import PRESETS
@@ -20,7 +20,7 @@ from assay.train.sampled_groups import StoredPrompts
 from assay.train.update import accumulate
 from tests.train import toys
 
-DROPPING = sorted(ADVANTAGES.keys() - WHITENED_ESTIMATORS)
+DROPPING = sorted(n for n, each in ADVANTAGES.items() if not each.whitened)
 THINKING = Thinking(
     lambda tokens: "".join({0: "<think>", 1: "</think>"}.get(t, "x") for t in tokens),
     frozenset({-1}),
@@ -147,7 +147,7 @@ def test_dropping_groups_without_signal_changes_no_gradient(advantage, groups, p
 
 
 @pytest.mark.parametrize(
-    "name", sorted(n for n in PRESETS if PRESETS[n].advantage not in WHITENED_ESTIMATORS)
+    "name", sorted(n for n in PRESETS if not ADVANTAGES[PRESETS[n].advantage].whitened)
 )
 @given(groups=steps(), prompts=st.integers(1, 6), mask_truncated=st.booleans())
 def test_a_preset_that_counts_dropped_groups_loses_nothing_by_dropping_and_others_average_the_rest(

@@ -123,7 +123,7 @@ def test_a_run_made_without_assay_is_one_of_the_labs(lab: Path, tool: str) -> No
     kept = load_file(run.checkpoint("grpo", 4) / "model.safetensors")
     theirs = load_file(folder / "checkpoint-4" / "model.safetensors")
     assert all(torch.equal(kept[name], theirs[name]) for name in theirs)
-    assert call("verify", run.name, "--lab", lab).exit_code == 0
+    assert call("runs", "verify", run.name, "--lab", lab).exit_code == 0
     page = (run.path / "report.html").read_text()
     unknown = read_manifest(run)[IMPORTED]["unknown"]
     assert {"stage.grpo.data", "stage.grpo.reward", "machine"} <= {*unknown}
@@ -192,7 +192,7 @@ def test_a_folder_of_weights_alone_gives_its_weights(lab: Path, left: str) -> No
     kept = load_file(history.run.checkpoint("grpo", step) / "model.safetensors")
     theirs = load_file(folder / "model.safetensors")
     assert all(torch.equal(kept[name], theirs[name]) for name in theirs)
-    assert call("verify", history.run.name, "--lab", lab).exit_code == 0
+    assert call("runs", "verify", history.run.name, "--lab", lab).exit_code == 0
 
 
 def saved(

@@ -14,16 +14,19 @@ from assay.engines.environments import ask, installed
 from assay.errors import InputError
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.rl.presets import ELSEWHERE, PRESETS
-from assay.trainers.backwards import same
 from assay.trainers.outputs.plain_folders import flat
+from assay.trainers.read_back import same
+from assay.trainers.reference import lines
 from assay.trainers.register import TRAINERS
 from assay.trainers.scripts import nested, scalar, yaml_lines
 from assay.trainers.settings import Settings
-from assay.trainers.translation import Translated, listed, their_keys, translated
+from assay.trainers.table import READ, VALUES, WHEN, table
+from assay.trainers.translation import Translated, listed, translated
+from tests.cli.conftest import answer, call
 from tests.labs import make_lab
 
 METHODS = {"sft": SftStage, "grpo": GrpoStage}
-TABLES = [(tool, method) for tool, each in TRAINERS.items() for method in each.tables]
+TABLES = [(tool, method) for tool, each in TRAINERS.items() for method in each.methods]
 SFT = {"data": "d", "method": "sft", "steps": 10}
 GRPO = {"data": "d", "method": "grpo", "steps": 10, "prompts": 4, "group": 4, "reward": "r"}
 LIMITED = {"algorithm": "lever_plus", "loss": "ppo_clip", "aggregation": "token_mean"}
@@ -87,15 +90,12 @@ def settings(stage: Mapping[str, Any], **more: Any) -> Settings:
 
 
 def translate(tool: str, stage: Mapping[str, Any], *allowed: str, **more: Any) -> Translated:
-    trainer = TRAINERS[tool]
-    rows = trainer.tables[stage["method"]]
-    return translated(rows, settings(stage, **more), tool, allowed)
+    return translated(table(tool, stage["method"]), settings(stage, **more), tool, allowed)
 
 
 @pytest.mark.parametrize(("tool", "method"), TABLES)
 def test_no_key_of_a_stage_is_forgotten_and_none_is_invented(tool: str, method: str) -> None:
-    rows = [row.key for row in TRAINERS[tool].tables[method] if not row.key.startswith("(")]
-    assert len(rows) == len(set(rows))
+    rows = [key for key in table(tool, method).cells if not key.startswith("(")]
     keys = {*keys_of(METHODS[method])}
     covered = {k: [r for r in rows if k == r or k.startswith(f"{r}.")] for k in keys}
     assert [key for key, by in covered.items() if len(by) != 1] == []
@@ -103,12 +103,33 @@ def test_no_key_of_a_stage_is_forgotten_and_none_is_invented(tool: str, method: 
 
 
 @pytest.mark.parametrize(("tool", "method"), TABLES)
-def test_a_row_says_what_it_writes(tool: str, method: str) -> None:
+def test_a_setting_says_what_becomes_of_it(tool: str, method: str) -> None:
     made = settings(SFT if method == "sft" else GRPO)
-    for row in TRAINERS[tool].tables[method]:
-        written = {key.split(".")[-1] for key in row.values(made)}
-        assert row.theirs or row.how or row.unlike or row.idle, row.key
-        assert not written or row.theirs, row.key
+    for key, cell in table(tool, method).cells.items():
+        assert cell.keys or cell.how or cell.unlike, key
+        assert not cell.written(made, key) or cell.keys, key
+
+
+def test_no_conversion_is_left_without_its_setting() -> None:
+    """A setting that was renamed in the file would be written as it is."""
+    tools = {tool: [tool] if tool == "verl" else [tool, "hf"] for tool in TRAINERS}
+    known = {
+        f"{word}{key}"
+        for tool, method in TABLES
+        for key in table(tool, method).cells
+        for word in ("", "all ", *(f"{name} " for name in tools[tool]))
+    }
+    assert {*VALUES, *READ, *WHEN} <= known
+
+
+def test_the_keys_of_a_tool_are_printed() -> None:
+    (line,) = lines("verl", "optimizer.lr")
+    assert (line.theirs, line.how) == (("actor_rollout_ref.actor.optim.lr",), "as it is")
+    shown = call("engines", "keys", "trl", "gradient_checkpointing_kwargs", "--json")
+    (line,) = answer(shown)["result"]["keys"]
+    assert line["ours"] == "(without effect)" and "memory" in line["how"]
+    known = {key for tool in TRAINERS for line in lines(tool) for key in (line.ours, *line.theirs)}
+    assert {"kl.coef", "learning_rate", "critic.*", "critic/score/mean", "vllm_*"} <= known
 
 
 def keys_in_tool(tool: str, method: str, folder: Path) -> tuple[Mapping[str, Any], Translated]:
@@ -120,7 +141,7 @@ def keys_in_tool(tool: str, method: str, folder: Path) -> tuple[Mapping[str, Any
     (lab / "data" / "train.jsonl").write_text(json.dumps({"messages": []}) + "\n")
     template = {"model_type": "llama", "template": "chatml"} if tool == "swift" else {}
     made = settings(SFT if method == "sft" else GRPO, template=template)
-    values = translated(TRAINERS[tool].tables[method], made, tool)
+    values = translated(table(tool, method), made, tool)
     written = TRAINERS[tool].files(made, values, "x")["config.yaml"]
     (lab / "config.yaml").write_text(written)
     for name in ("reward.py", *TRAINERS[tool].loads):
@@ -131,25 +152,29 @@ def keys_in_tool(tool: str, method: str, folder: Path) -> tuple[Mapping[str, Any
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("tool", "method"), TABLES)
+@pytest.mark.parametrize("tool", TRAINERS)
 def test_every_key_of_the_tool_is_mapped_or_set_or_without_effect(
-    tool: str, method: str, tmp_path: Path
+    tool: str, tmp_path: Path
 ) -> None:
-    found, made = keys_in_tool(tool, method, tmp_path)
-    rows = TRAINERS[tool].tables[method]
-    written = flat(made.values)
-    known = {*written, *(key for row in rows for key in their_keys(row))}
-    groups = [group for row in rows for group in (row.idle, row.gated)]
-    nameless = [k for k in found if k not in known and not any(listed(g, k) for g in groups)]
-    assert nameless == [], nameless
-    # What an export writes is what the tool then has, and no key of ours is an invention.
-    acting = {k: v for k, v in written.items() if not any(listed(row.idle, k) for row in rows)}
-    assert {k: found.get(k) for k, v in acting.items() if not same(found.get(k), v)} == {}
-    switches = {switch for row in rows for switch in row.gated}
-    assert switches <= {*made.values}
-    keys = [key for group in groups for text in group.values() for key in text.split()]
-    gone = [key for key in keys if not any(fnmatchcase(each, key) for each in found)]
-    assert {*gone} <= ONLY_IN_FILES, {*gone} - ONLY_IN_FILES
+    theirs, written, ours, switches = set[str](), set[str](), set[str](), set[str]()
+    for method in TRAINERS[tool].methods:
+        found, made = keys_in_tool(tool, method, tmp_path / method)
+        own, values = table(tool, method), flat(made.values)
+        known = {*values, *(key for cell in own.cells.values() for key in cell.keys)}
+        named = [key for key in found if listed({**own.idle, **own.gated}, key)]
+        nameless = {*found} - known - {*named}
+        assert not nameless, nameless
+        # What an export writes is what the tool then has.
+        acting = {k: v for k, v in values.items() if not own.is_idle(k)}
+        assert {k: found.get(k) for k, v in acting.items() if not same(found.get(k), v)} == {}
+        groups = [*own.idle.values(), *own.gated.values()]
+        ours |= {key for text in groups for key in text.split()}
+        theirs, written = theirs | {*found}, written | {*made.values}
+        switches |= {*own.gated}
+    # No key of ours is an invention, and what switches others on is itself written.
+    assert switches <= written
+    gone = {key for key in ours if not any(fnmatchcase(each, key) for each in theirs)}
+    assert gone <= ONLY_IN_FILES, gone - ONLY_IN_FILES
 
 
 @pytest.mark.parametrize("preset", PRESETS)

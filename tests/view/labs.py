@@ -135,10 +135,6 @@ def addresses(run: RunDirectory) -> list[str]:
         f"{lab}/compare?run=demo&run=twin&on=held_out",
         f"{lab}/matrix",
         f"{lab}/matrix?run=demo&run=twin&rows=name&on=lenient",
-        f"{lab}/notebook",
-        f"{lab}/notebook?{asked}",
-        f"{lab}/trials",
-        f"{lab}/costs",
         "/style.css",
         "/view.js",
     ]

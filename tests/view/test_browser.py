@@ -290,11 +290,9 @@ def test_every_page_fits_a_phone(site: str, run, tab: Tab, dark: bool):
         "/",
         f"/lab/lab/runs/{run}/",
         f"/curves?run=lab/{run}",
-        "/lab/lab/trials",
-        "/lab/lab/costs",
     ]
     pages += [f"/lab/lab/samples?run={run}", f"/lab/lab/show?id={run}:rl/5/odd%230"]
-    pages += [f"/lab/lab/group?run={run}&stage=rl&step=5&row=odd", "/lab/lab/notebook"]
+    pages += [f"/lab/lab/group?run={run}&stage=rl&step=5&row=odd"]
     pages += ["/lab/lab/compare?run=demo&run=twin&on=held_out", "/lab/lab/matrix"]
     for page in pages:
         tab.open(site + page)

@@ -1,6 +1,6 @@
 """`assay compare`, `plan` and `audit`: comparisons, their size beforehand, and those of others.
 
-A run may also be a file of results that another tool wrote. Unfair comparisons are refused.
+A run may also be a file of results that another tool wrote. InputError comparisons are refused.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,10 @@ def audit(
     ] = "",
     lang: Lang = "en",
 ) -> Outcome:
-    """Audit results that others reported: noise, fairness, arithmetic, claims."""
+    """Audit results that others reported.
+
+    Noise, fairness, arithmetic, claims.
+    """
     from assay.data.reported.read_reported import read_reported
     from assay.judge.audit.rules import audit_all
     from assay.pages.command_tables.audit_findings import audit_findings, summary
@@ -95,14 +98,16 @@ def plan(
     power: Annotated[float, typer.Option(help="The chance of seeing the difference.")] = 0.8,
     lang: Lang = "en",
 ) -> Outcome:
-    """Plan items, repeats and seeds so that a difference is seen, from a pilot or typed numbers."""
+    """Plan the items and seeds that show a difference.
+
+    From a pilot, or from typed numbers.
+    """
     from assay.compare.pilot_runs import Wish, designs, pilot, typed
-    from assay.judge.sample_size import PlanError
     from assay.pages.command_tables.sample_size_table import plan_blocks, plan_result
 
     if runs and (discordance is not None or score is not None):
         problem = "a pilot and typed numbers exclude each other"
-        raise PlanError(problem, fix="leave out the runs, or --discordance and --score")
+        raise InputError(problem, fix="leave out the runs, or --discordance and --score")
     found = pilot(root, runs, on) if runs else typed(discordance, score)
     wish = Wish(difference / 100, power, arms, seeds, repeats)
     planned = designs(found, wish)
@@ -152,7 +157,7 @@ Allow = Annotated[
     typer.Option(metavar="PATH", help="Accept an undeclared difference; may be repeated."),
 ]
 Flips = Annotated[
-    bool, typer.Option("--flips", help="List the items gained and lost, for 'assay show'.")
+    bool, typer.Option("--flips", help="List the items gained and lost, for 'assay report'.")
 ]
 Page = Annotated[
     Path | None,
@@ -263,7 +268,10 @@ def compare(
     ratios_to: RatiosTo = None,
     fail_on: Failing = None,
 ) -> Outcome:
-    """Compare runs on the same items, refuse what is not fair, and write the page of it."""
+    """Compare runs item by item; refuse what is not fair.
+
+    Writes the page of it.
+    """
     shared: dict[str, Any] = {
         "root": root,
         "control": control,

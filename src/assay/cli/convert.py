@@ -49,7 +49,7 @@ def select(
     low: Annotated[float | None, typer.Option(help="pass-rate: lowest rate kept; 0.1.")] = None,
     high: Annotated[float | None, typer.Option(help="pass-rate: highest rate kept; 0.9.")] = None,
 ) -> Outcome:
-    """Choose rows to train on by the answers that a run recorded; trains nothing."""
+    """Choose rows by the answers that a run recorded."""
     from assay.lab.select.select_rows import Request, select_rows
 
     asked = (stage, evaluation, checkpoint, data, passes, threshold, steps_per_epoch, low, high)
@@ -172,7 +172,10 @@ def convert(
         typer.Option("--prove", help="Load OUT in the tool itself and compare token by token."),
     ] = False,
 ) -> Outcome:
-    """Convert conversations between formats; says what was left out and what a format loses."""
+    """Convert conversations between formats.
+
+    Says what was left out and what a format loses.
+    """
     from assay.data.formats.convert_rows import Wanted, places_of
     from assay.data.formats.convert_rows import convert as make
     from assay.engines.proof import prove as compare

@@ -59,7 +59,10 @@ def export(
     ] = False,
     lang: Lang = "en",
 ) -> Outcome:
-    """Export a checkpoint as one merged model, or a stage of an experiment for another trainer."""
+    """Export a checkpoint, or a stage for another trainer.
+
+    A checkpoint becomes one merged model.
+    """
     if to is not None:
         refuse_given("--to", {"--dtype": dtype, "--gguf": gguf, "--push": push})
         return trainer_export(
@@ -215,7 +218,10 @@ def evaluate(
         ),
     ] = None,
 ) -> Outcome:
-    """Evaluate a checkpoint; a record that exists is not made again."""
+    """Evaluate a checkpoint or a model on a benchmark.
+
+    A record that exists is not made again.
+    """
     from assay.library.actions import evaluate as measure
 
     done = measure(

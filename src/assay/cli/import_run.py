@@ -35,7 +35,10 @@ def import_run(
     ] = None,
     lang: Lang = "en",
 ) -> Outcome:
-    """Take over a run that TRL, verl or ms-swift made: metrics, samples, checkpoints, settings."""
+    """Take over a run that TRL, verl or ms-swift made.
+
+    Its metrics, samples, checkpoints and settings.
+    """
     from assay.errors import look_up
     from assay.lab.run.trainer_import import Request
     from assay.lab.run.trainer_import import import_run as take_over

@@ -3,9 +3,10 @@
 Imports nothing heavy, so that help and completion are fast.
 """
 
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from assay.cli.compare import audit, compare, plan
 from assay.cli.convert import convert, select
@@ -13,52 +14,86 @@ from assay.cli.engines import engines
 from assay.cli.eval import evaluate, export, serve
 from assay.cli.import_run import import_run
 from assay.cli.matrix import matrix
-from assay.cli.output import Common, Json, Lab, verb
+from assay.cli.output import Common, Json, Lab, present, verb
 from assay.cli.replay import replay
-from assay.cli.report import costs, improve, patterns, report, show
-from assay.cli.resume import resume, watch
-from assay.cli.run import ceiling, check, fill, generate, run, synthesise
+from assay.cli.report import costs, improve, report
+from assay.cli.resume import resume
+from assay.cli.run import check, fill, generate, run, synthesise
 from assay.cli.runs import delete, doctor, log, protect, runs, verify
 from assay.cli.view import view
+from assay.errors import InputError
 
-VERBS = {
-    "run": run,
-    "resume": resume,
-    "check": check,
-    "ceiling": ceiling,
-    "eval": evaluate,
-    "compare": compare,
-    "plan": plan,
-    "convert": convert,
-    "audit": audit,
-    "matrix": matrix,
-    "generate": generate,
-    "synthesise": synthesise,
-    "fill": fill,
-    "report": report,
-    "watch": watch,
-    "improve": improve,
-    "patterns": patterns,
-    "log": log,
-    "costs": costs,
-    "replay": replay,
-    "select": select,
-    "runs": runs,
-    "show": show,
-    "verify": verify,
-    "protect": protect,
-    "delete": delete,
-    "export": export,
-    "import": import_run,
-    "serve": serve,
-    "view": view,
-    "doctor": doctor,
-    "engines": engines,
+GROUPS = {
+    "train": {"check": check, "run": run, "resume": resume, "fill": fill},
+    "measure": {
+        "eval": evaluate,
+        "compare": compare,
+        "matrix": matrix,
+        "plan": plan,
+        "audit": audit,
+    },
+    "data": {
+        "convert": convert,
+        "generate": generate,
+        "synthesise": synthesise,
+        "select": select,
+    },
+    "look": {"report": report, "view": view, "costs": costs, "replay": replay},
+    "records": {"runs": runs},
+    "machine": {
+        "export": export,
+        "import": import_run,
+        "serve": serve,
+        "engines": engines,
+        "doctor": doctor,
+    },
 }
+"""The verbs as `assay --help` shows them."""
+OF_RUNS = {"log": log, "verify": verify, "protect": protect, "delete": delete}
+"""`assay runs VERB`; `assay runs` by itself lists them."""
+UNLISTED = {"improve": improve}
+"""Verbs that are still called, but no longer listed."""
+OLD_VERBS = {
+    "show": "assay report RUN:ID",
+    "watch": "assay report RUN --watch",
+    "log": "assay runs log",
+    "verify": "assay runs verify",
+    "protect": "assay runs protect",
+    "delete": "assay runs delete",
+    "improve": "assay report RUN",
+    "patterns": "assay report RUN",
+    "label": "a file of labels in the rubric, labels = FILE, and assay report RUN",
+    "ceiling": "arms of a sweep with model.policy, assay fill, and assay matrix or compare",
+}
+"""What took the place of a verb. One that is in none of the tables above answers with this."""
+WIDTH = 80
+"""Columns of the help page."""
+
+
+class OneScreen(TyperGroup):
+    """The verbs in groups, one line each."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the page."""
+        lines = [
+            "Usage: assay [--lab DIR] [--json] VERB ...; assay VERB --help has its options.",
+            "A post-training lab for small language models.",
+            "",
+        ]
+        for group, verbs in GROUPS.items():
+            for name in verbs:
+                command = self.commands[name]
+                first = group if name == next(iter(verbs)) else ""
+                start = f"{first:<9}{name:<12}"
+                lines.append(start + command.get_short_help_str(WIDTH - len(start)))
+        lines += ["", "--lab DIR: the lab's root, else ASSAY_LAB, else this folder."]
+        lines += ["--json: one JSON object on stdout.   --version   --install-completion"]
+        formatter.write("\n".join(lines) + "\n")
+
 
 app = typer.Typer(
     name="assay",
-    help="A post-training lab for small language models.",
+    cls=OneScreen,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -87,5 +122,26 @@ def common(
     ctx.obj = Common(lab, json)
 
 
-for _name, _function in VERBS.items():
-    app.command(_name)(verb(_name, _function))
+def add_old(name: str) -> None:
+    """A verb that says what took its place, whatever stands behind it."""
+
+    def refuse() -> NoReturn:
+        raise InputError(f"'assay {name}' is gone", fix=f"now: {OLD_VERBS[name]}")
+
+    def command(ctx: typer.Context) -> None:
+        raise typer.Exit(present(name, ctx.obj.json or "--json" in ctx.args, refuse))
+
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    app.command(name, hidden=True, add_help_option=False, context_settings=anything)(command)
+
+
+LISTED = {name: function for verbs in GROUPS.values() for name, function in verbs.items()}
+for _name, _function in {**LISTED, **UNLISTED}.items():
+    if _name != "runs":
+        app.command(_name, hidden=_name in UNLISTED)(verb(_name, _function))
+_runs = typer.Typer(invoke_without_command=True, callback=verb("runs", runs))
+for _name, _function in OF_RUNS.items():
+    _runs.command(_name)(verb(f"runs {_name}", _function))
+app.add_typer(_runs, name="runs")
+for _name in OLD_VERBS.keys() - UNLISTED:
+    add_old(_name)

@@ -57,7 +57,10 @@ def matrix(
     allow: Allow = None,
     lang: Lang = "en",
 ) -> Outcome:
-    """Pivot runs into a table with intervals, verdicts and averages, and write its page."""
+    """Pivot runs by their keys, with intervals and verdicts.
+
+    Writes the page of it.
+    """
     from assay.lab.sweep.matrix.request import Request, make_matrix, settle_named
     from assay.pages.matrix.matrix_page import matrix_shown, note_lines, write_matrix
     from assay.pages.words import words
@@ -84,17 +87,6 @@ def matrix_result(found: "Matrix") -> dict[str, Any]:
         "averages": found.margins,
         "counts": found.tally,
         **taken(found, "controls", "blocks", "trainings", "data_files"),
-        "arms": [
-            {
-                **taken(arm, "key", "value"),
-                "counts": arm.tally,
-                "strengths": [cell.place for cell in arm.strengths],
-                "weaknesses": [cell.place for cell in arm.weaknesses],
-                "change": arm.change,
-            }
-            for arm in found.arms
-        ],
-        "overlaps": found.overlaps,
         "recommendation": _recommendation_result(found.recommendation),
         "notes": [{**taken(note, "code", "severity"), **note.values} for note in found.notes],
     }
@@ -103,7 +95,7 @@ def matrix_result(found: "Matrix") -> dict[str, Any]:
 def _cell_result(cell: "Cell", matrix: "Matrix") -> dict[str, Any]:
     """One cell with the records behind it."""
     names = ("place", "state", "name", "score", "interval", "items", "repeats", "seeds")
-    names += ("seeds_missing", "is_baseline", "is_control", "run", "command")
+    names += ("seeds_missing", "is_baseline", "is_control", "run")
     advice = matrix.recommendation
     return {
         **taken(cell, *names),

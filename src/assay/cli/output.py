@@ -202,9 +202,11 @@ def verb(name: str, function: Callable[..., Outcome]) -> Callable[..., None]:
         from assay.runs.run_directory import lab_root
 
         before: Common = ctx.obj
-        folder = lab or before.lab
-        root = lab_root(str(folder) if folder else None)
-        code = present(name, json or before.json, lambda: function(root, **options), root)
+        ctx.obj = Common(lab or before.lab, json or before.json)
+        if ctx.invoked_subcommand is not None:  # its verb is called next
+            return
+        root = lab_root(str(ctx.obj.lab) if ctx.obj.lab else None)
+        code = present(name, ctx.obj.json, lambda: function(root, **options), root)
         raise typer.Exit(code)
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
@@ -358,7 +360,10 @@ def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of runs that begin with what was typed; with a '/', the runs of that name by id."""
     from assay.runs.run_directory import all_runs, lab_root
 
-    folder = ctx.params.get("lab") or (ctx.parent and ctx.parent.params.get("lab"))
+    folders, at = [], ctx
+    while at is not None:
+        folders, at = [*folders, at.params.get("lab")], at.parent
+    folder = next(filter(None, folders), None)
     runs = all_runs(lab_root(str(folder) if folder else None))
     texts = map(str, runs) if "/" in incomplete else dict.fromkeys(run.name for run in runs)
     return [text for text in texts if text.startswith(incomplete)]

@@ -38,7 +38,10 @@ def replay(
         bool, typer.Option("--gradient", help="Compare the gradients too (reads the weights).")
     ] = False,
 ) -> Outcome:
-    """Judge a step's stored completions again; nothing is sampled or trained."""
+    """Judge a step's stored completions again.
+
+    Nothing is sampled or trained.
+    """
     from assay.lab.replay.judge_again import replay as judge_again
     from assay.pages.live_display import progress
     from assay.runs.run_names import find_run, parse_run_name
@@ -127,10 +130,10 @@ def turned(done: "Replay") -> list[RenderableType]:
 
 
 def flip_table(flips: "list[SampleChange]", pull: str) -> Table:
-    """Samples whose sign flips, by their `assay show` addresses."""
+    """Samples whose sign flips, by their `assay report` addresses."""
     from assay.pages.words import visible
 
-    view = Table("assay show", "reward", "after", pull, "after", title="sign flips")
+    view = Table("assay report", "reward", "after", pull, "after", title="sign flips")
     for flip in flips:
         values = (flip.reward_before, flip.reward_after, flip.pull_before, flip.pull_after)
         view.add_row(visible(flip.id), *map(number, values))

@@ -1,4 +1,4 @@
-"""`assay report`, `show`, `patterns`, `improve` and `costs`: what one run recorded."""
+"""`assay report` and `costs`: what one run recorded."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,31 +7,22 @@ from typing import Annotated, Any
 import typer
 
 from assay.cli.compare import Item, Repeat, Score, Where
-from assay.cli.output import Lang, Outcome
+from assay.cli.output import Lang, Outcome, run_names
 from assay.cli.resume import RunName
 from assay.cli.run import Full
 
 ID_HELP = (
     "RUN:EVALUATION/CHECKPOINT/ITEM#REPEAT or RUN:STAGE/STEP/ROW#SAMPLE, as pages write it; "
-    "without #N all of them; RUN:ITEM for an item everywhere in the run."
+    "without #N all of them; RUN:ITEM for an item everywhere in the run"
 )
 
 
-def show(
-    root: Path,
-    id_: Annotated[str, typer.Argument(metavar="RUN:ID", help=ID_HELP)],
-    prompt: Annotated[
-        bool, typer.Option("--prompt", help="Render the prompt again (reads the model).")
-    ] = False,
-) -> Outcome:
-    """Show one sample, or all samples of a row or item, by id."""
-    from assay.errors import InputError
+def samples(root: Path, id_: str, prompt: bool) -> Outcome:
+    """One sample, or all samples of a row or item, by id."""
     from assay.runs.history import find_samples
     from assay.runs.run_names import find_run, parse_run_name
 
-    name, colon, rest = id_.partition(":")
-    if not colon:
-        raise InputError(f"{id_!r} names no sample", fix=f"write {ID_HELP}")
+    name, _, rest = id_.partition(":")
     run = find_run(root, parse_run_name(name))
     lines = find_samples(run, rest)
     if prompt:
@@ -85,7 +76,7 @@ def costs(
     run: RunName,
     lang: Lang = "en",
 ) -> Outcome:
-    """Show what a run's helper models cost, by model, stage, operator, step and problem."""
+    """Show what a run's helper models cost."""
     from assay.lab.monitor.run_costs import run_costs
     from assay.pages.command_tables.cost_tables import costs_page
     from assay.pages.words import words
@@ -118,51 +109,16 @@ def improve(
     return Outcome(result, shown, lang=lang)
 
 
-def patterns(
-    root: Path,
-    run: RunName,
-    stage: Annotated[
-        str | None, typer.Option(help="The stage whose samples are read; else the last one.")
-    ] = None,
-    first: Annotated[
-        int | None, typer.Option("--from", min=1, help="Only samples of this step and later.")
-    ] = None,
-    last: Annotated[
-        int | None, typer.Option("--to", min=1, help="Only samples of this step and earlier.")
-    ] = None,
-    evaluation: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The answers of an evaluation instead.")
-    ] = None,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="Of the evaluation; else the last one measured.")
-    ] = None,
-    lang: Lang = "en",
-) -> Outcome:
-    """Set patterns of high- and low-reward programs side by side, and write their page."""
-    from assay.pages.page import Mark, Text
-    from assay.pages.words import in_language
-    from assay.pages.write_page import write_page
-    from assay.runs.history import History, NothingRecorded
-    from assay.runs.run_names import find_run, parse_run_name
-    from assay.tasks.task import labs, task
-
-    where = find_run(root, parse_run_name(run))
-    experiment = History(where).experiment
-    own = labs(task(experiment.task, root), experiment.model)
-    makers = [lab.tables["patterns"] for lab in own if "patterns" in lab.tables]
-    if not makers:
-        fix = "patterns are of runs whose completions are programs over operators"
-        raise NothingRecorded(f"the samples of {where} hold no programs", fix=fix)
-    asked = {"first": first, "last": last, "evaluation": evaluation, "checkpoint": checkpoint}
-    found, page = makers[0](where, lang, stage=stage, **asked)
-    file = write_page(page, in_language(where.path / "patterns.html", lang))
-    shown = [Text(Mark(page.title)), *page.blocks, Text(f"{file}", fit="whole")]
-    return Outcome({"page": file, "patterns": found}, shown, lang=lang)
-
-
 def report(
     root: Path,
-    run: RunName,
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN | RUN:ID | FILE",
+            help=f"NAME, NAME/ID or NAME#SEED; one sample of it: {ID_HELP}; or a file of scores.",
+            autocompletion=run_names,
+        ),
+    ],
     stage: Annotated[
         str | None, typer.Option(help="The stage whose progress is shown; else the last one.")
     ] = None,
@@ -185,17 +141,34 @@ def report(
     where: Where = None,
     bfcl: Annotated[
         Path | None,
-        typer.Option(help="Write the run's BFCL scores as CSV files into this folder."),
+        typer.Option(help="Write the run's answers as BFCL's result files into this folder."),
     ] = None,
+    prompt: Annotated[
+        bool, typer.Option("--prompt", help="RUN:ID: render the prompt again (reads the model).")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Follow the run until it ends; Ctrl-C leaves it alone.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option(min=0.1, help="With --watch: seconds between looks.")
+    ] = 2.0,
     full: Full = False,
 ) -> Outcome:
-    """Show a run's results and progress and write its page, or show the scores in a file."""
+    """Show a run, one of its samples, or a file of scores.
+
+    Of a run, the page is written too.
+    """
     from assay.cli.results import bfcl_results, file_results, run_result, runs_shown
+    from assay.cli.resume import watched
     from assay.compare.foreign_arms import is_file, read_options
 
     if bfcl is None and is_file(run):
         columns = {"item": item, "score": score, "repeat": repeat, "where": where or ()}
         return file_results(run, read_options(format, metric, cluster, **columns), lang)
+    if ":" in run:
+        return samples(root, run, prompt)
+    if watch:
+        return watched(root, run, every, lang)
     from assay.lab.monitor.report_journal import note_asked
     from assay.library.actions import open_run
     from assay.pages.run_page.page import Span, write_report

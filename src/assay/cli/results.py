@@ -54,7 +54,7 @@ def runs_shown(
     `full`. A `span` of steps shows their progress."""
     from assay.pages.page import Text
     from assay.pages.progress.progress_content import progress_in_terminal
-    from assay.pages.run_page.terminal import ending, example_blocks, final_blocks
+    from assay.pages.run_page.terminal import ending, final_blocks
     from assay.pages.words import words
 
     lang = made[0].lang
@@ -63,27 +63,23 @@ def runs_shown(
         told = each.progress(span.stage, span.first, span.last) if span else None
         shown += [*progress_in_terminal(told, words(lang)), Text("")] if told else []
         if full:
-            for blocks in (final_blocks, example_blocks):
-                shown += [*blocks(each.directory, lang), Text("")]
+            shown += [*final_blocks(each.directory, lang), Text("")]
     return [*shown, *ending([(r.directory, s) for r, s in zip(made, said, strict=True)], lang)]
 
 
 def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[RenderableType]]:
-    """Writes the run's BFCL scores into `folder`; returns them for programs and for people."""
-    from assay.runs.history import evaluation_records, reported_answers
-    from assay.tasks.tools.bfcl_scores import (
-        bfcl_lines,
-        bfcl_result,
-        bfcl_scores,
-        is_category,
-        write_bfcl,
-    )
+    """Writes the run's answers for `bfcl evaluate`; returns the files and how it is called."""
+    from assay.runs.history import reported_answers
+    from assay.tasks.tools.bfcl_results import MODEL, is_category, write_results
 
-    missing = {each.benchmark: each.missing for each in evaluation_records(run) if each.missing}
-    found = bfcl_scores(str(run), reported_answers(run, is_category), missing)
-    files = write_bfcl(found, folder)
-    result = {**run_identity(run), "scores": bfcl_result(found), "files": files}
-    return result, [*bfcl_lines(found), *(f"wrote {file}" for file in files)]
+    files = list(write_results(str(run), reported_answers(run, is_category), folder))
+    results = sorted({file.parents[2].resolve() for file in files})
+    commands = [
+        f"bfcl evaluate --model {MODEL} --partial-eval --result-dir {each} --score-dir {each}"
+        for each in results
+    ]
+    result = {**run_identity(run), "files": files, "commands": commands}
+    return result, [*(f"wrote {file}" for file in files), *commands]
 
 
 def run_identity(run: RunDirectory) -> dict[str, Any]:
@@ -210,7 +206,7 @@ def benchmark_rows(found: "BenchmarksTable") -> dict[str, Any]:
 
 
 def pairing_result(pairing: Pairing | None, table: Table) -> Mapping[str, Any] | None:
-    """A comparison, its explanation, and the `assay show` addresses of changed items."""
+    """A comparison, its explanation, and the `assay report` addresses of changed items."""
     from assay.pages.words import words
 
     if pairing is None:

@@ -1,4 +1,4 @@
-"""`assay resume RUN` goes on with a run that stopped; `assay watch RUN` shows one that goes on."""
+"""`assay resume RUN` goes on with a run that stopped; `assay report RUN --watch` follows one."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ def resume(
     lang: Lang = "en",
     full: Full = False,
 ) -> Outcome:
-    """Continue a run from its last checkpoint, or from an earlier one."""
+    """Continue a run from its last, or an earlier, checkpoint."""
     from assay.cli.results import run_result, runs_shown
     from assay.engines.ranks import follows
     from assay.lab.run.ranks import follow, leading
@@ -76,12 +76,7 @@ if TYPE_CHECKING:
     from assay.pages.run_page.terminal import Seen
 
 
-def watch(
-    root: Path,
-    run: RunName,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 2.0,
-    lang: Lang = "en",
-) -> Outcome:
+def watched(root: Path, run: str, every: float, lang: str) -> Outcome:
     """Watch a run until it ends; Ctrl-C stops watching, not the run."""
     import time
 

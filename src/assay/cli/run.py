@@ -1,5 +1,4 @@
-"""`assay run`, `check`, `ceiling`, `generate`, `synthesise`, `fill`: what is done with an
-experiment file."""
+"""`assay run`, `check`, `generate`, `synthesise`, `fill`: what is done with an experiment file."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +13,8 @@ from assay.cli.output import Interrupted, Lang, Outcome, executing, taken
 from assay.pages.safe_console import tell
 
 if TYPE_CHECKING:
-    from assay.lab.run.ceiling import Ceiling
     from assay.lab.sweep.missing_runs import Done, Job
     from assay.lab.sweep.read_sweep import SweepFile
-    from assay.pages.page import Table
 
 Overrides = Annotated[
     list[str] | None,
@@ -45,7 +42,10 @@ def run(
     lang: Lang = "en",
     full: Full = False,
 ) -> Outcome:
-    """Check an experiment file, train its stages, measure its checkpoints, write the page."""
+    """Train an experiment's stages, measure, write the page.
+
+    Checks first what `assay check` checks.
+    """
     from assay.cli.results import run_result, runs_shown
     from assay.engines.ranks import follows
     from assay.errors import InputError
@@ -96,11 +96,12 @@ def check(
             help="Requests to a helper model for each completion; else those of earlier runs.",
         ),
     ] = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="Show every note and all tables of numbers.")
-    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show every note and every number.")] = False,
 ) -> Outcome:
-    """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
+    """Check data, gold answers, leakage, memory and time.
+
+    Trains nothing.
+    """
     from assay.judge.templates import filled
     from assay.library.actions import check as check_spec
     from assay.pages.command_tables.check_tables import check_lines, check_tables, note_lines
@@ -110,7 +111,7 @@ def check(
     words = filled("{file}: {errors:errors}, {warnings:warnings}, {notes:notes}", figures)
     result = {"counts": found.counts, "numbers": found.numbers, "histograms": found.histograms}
     if full:
-        shown = [*check_tables(found.numbers, found.histograms), words]
+        shown = [*check_tables(found.numbers), words]
         return Outcome(result, shown, found.findings, exit_code=2 if found.failed else 0)
     notes = [] if probe else [each.what for each in found.findings if each.severity == "note"]
     shown = [*check_lines(found.numbers), *note_lines(notes), words]
@@ -121,77 +122,6 @@ def check(
     counted = () if probe else ("note",)
     code = 2 if found.failed else 0
     return Outcome(result, shown, found.findings, counted=counted, exit_code=code)
-
-
-def ceiling(
-    root: Path,
-    file: Annotated[Path, typer.Argument(help="The experiment file.")],
-    overrides: Overrides = None,
-    on: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The evaluation; else the first.")
-    ] = None,
-    items: Annotated[int | None, typer.Option(min=1, help="Only the first N items.")] = None,
-    draws: Annotated[int, typer.Option(min=1, help="Repeats of each item.")] = 4,
-    shots: Annotated[
-        list[int] | None, typer.Option(min=1, help="So many demonstrations; may be given again.")
-    ] = None,
-) -> Outcome:
-    """Measure what the best choice could win before anything is trained: of demonstrations, or of
-    fixed workflows."""
-    from assay.cli.results import table_result
-    from assay.lab.run.ceiling import measure_ceiling
-    from assay.library.actions import compare, shown
-    from assay.pages.words import worded, words
-
-    with shown(True) as observer:
-        found = measure_ceiling(
-            file,
-            overrides or (),
-            root,
-            observer,
-            on=on,
-            items=items,
-            repeats=draws,
-            shots=shots or (),
-        )
-    table = compare(*map(str, found.runs.values()), root=root)
-    result = {
-        **table_result(table.table),
-        "arms": found.lines,
-        "best_by_type": found.best_by_type,
-        "same": found.same,
-        "page": table.page,
-    }
-    lines = [
-        f"{found.evaluation} ({table.table.evaluation.benchmark})",
-        ceiling_table(found),
-        "best per problem: chosen by its other repeats; per type and in hindsight by these very "
-        "scores, which flatters",
-        *(f"best by type: {kind}: {arm}" for kind, arm in found.best_by_type.items()),
-        *(f"{arm} answers these items as {other} does" for arm, other in found.same.items()),
-        f"page: {table.page}",
-    ]
-    findings = [worded(each, words()) for each in table.findings]
-    return Outcome(result, lines, findings, warnings=found.warnings)
-
-
-def ceiling_table(found: "Ceiling") -> "Table":
-    """The arms with their types, the difference to their floor, and the share of the gap."""
-    from assay.pages.page import Column, Mark, Table
-    from assay.pages.words import percent
-
-    kinds = [*found.lines[0].by_type]
-    heads = ("score", *kinds, "to the floor", "95% interval", "share of the gap")
-    rows = []
-    for line in found.lines:
-        own = [percent(line.score), *(percent(line.by_type[kind]) for kind in kinds)]
-        if line.interval is None:
-            rows.append([Mark(line.name), *own, "floor", "", ""])
-            continue
-        limits = f"{line.interval.low * 100:+.1f} to {line.interval.high * 100:+.1f}"
-        share = "" if line.share is None else f"{line.share:.0%}"
-        rows.append([line.name, *own, f"{line.difference * 100:+.1f}", limits, share])
-    return Table([Column("arm"), *(Column(head, right=True) for head in heads)], rows)
 
 
 def generate(
@@ -205,7 +135,10 @@ def generate(
         str, typer.Option(metavar="I/N", help="Only every Nth query, from the Ith.")
     ] = "1/1",
 ) -> Outcome:
-    """Make the stored selections that an experiment learns from; goes on where it was stopped."""
+    """Make the stored selections an experiment learns from.
+
+    Goes on where it was stopped.
+    """
     from assay.lab.setup.session import generate_tables
     from assay.pages.live_display import progress as shown_progress
 
@@ -241,8 +174,10 @@ def synthesise(
     overrides: Overrides = None,
     lang: Lang = "en",
 ) -> Outcome:
-    """Make rows with a teacher, prove each by the task, and write their page; goes on where it was
-    stopped and pays no answer twice."""
+    """Make rows with a teacher, each proven by the task.
+
+    Writes their page; goes on where it was stopped and pays no answer twice.
+    """
     from assay.experiment.synthesise_table import SYNTHESISE
     from assay.lab.setup.session import generate_tables
     from assay.pages.command_tables.synthesis_page import synthesis_page, synthesis_result
@@ -289,7 +224,7 @@ def fill(
     ] = None,
     despite: Despite = None,
 ) -> Outcome:
-    """Run what a sweep lacks: missing runs are started, stopped ones are resumed."""
+    """Start or resume the runs that a sweep lacks."""
     from assay.lab.sweep.read_sweep import files_in_order
 
     outcomes: list[Outcome] = []

@@ -19,7 +19,7 @@ COLOURS = {"ok": "green", "missing": "bold red", "optional": "yellow"}
 
 
 def doctor(root: Path) -> Outcome:
-    """Look at Python, packages, device, isolation, caches, disk and memory."""
+    """Look at Python, packages, device, disk and memory."""
     from assay.lab.check.machine import examine
 
     checks = examine(root)
@@ -60,7 +60,7 @@ def log(
     if note is not None and plan is not None:
         raise InputError("--note and --plan exclude each other", fix="choose one")
     if (note is not None or plan is not None) and run is None:
-        raise InputError("a note needs a run", fix="write assay log RUN --note TEXT")
+        raise InputError("a note needs a run", fix="write assay runs log RUN --note TEXT")
     if plan is not None and run is not None:
         name = parse_run_name(run)
         if name.id or name.checkpoint or name.seed is not None:
@@ -136,7 +136,7 @@ def runs(
         ),
     ] = False,
 ) -> Outcome:
-    """List the lab's runs: how they stand and what they scored."""
+    """List runs; also log, verify, protect, delete."""
     from assay.runs.run_directory import RUNS, RunDirectory, all_runs, check_lab, unnameable
 
     check_lab(root)

@@ -24,7 +24,7 @@ def view(
     ] = None,
     lang: Lang = "en",
 ) -> Outcome:
-    """Show labs in a browser until Ctrl-C: runs as they train, curves, samples and answers."""
+    """Show labs in a browser until Ctrl-C."""
     from assay.pages.words import words
     from assay.view.server import view as show
 

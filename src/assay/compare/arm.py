@@ -70,7 +70,7 @@ class Provenance:
 
     @property
     def address(self) -> str:
-        """With an item's id appended, what `assay show` takes."""
+        """With an item's id appended, what `assay report` takes."""
         return f"{self.run}:{self.record.key}/{self.checkpoint}/"
 
 

@@ -71,7 +71,7 @@ class Line:
     part_of: int | None = None
     """Number of all items, if only a part was measured."""
     address: str = ""
-    """Prefix of an item's id in `assay show`; "" for a record of another tool."""
+    """Prefix of an item's id in `assay report`; "" for a record of another tool."""
     file: Path | None = None
     """The record that every figure of the line comes from."""
     run: RunDirectory | None = None

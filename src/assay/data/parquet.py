@@ -9,6 +9,7 @@ known here.
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date, time, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,8 @@ def plain_rows(batches: Iterable[pa.RecordBatch | pa.Table], place: str) -> Iter
         types = {field.name: field.type for field in batch.schema}
         for row in _cells(batch, Path(place)):
             line += 1
-            yield Record(place, line, _plain_row(row, types, place, line))
+            told = set[str]()
+            yield Record(place, line, _plain_row(row, types, place, line, told), told)
 
 
 def _cells(batch: pa.RecordBatch | pa.Table, path: Path) -> list[dict[str, Any]]:
@@ -197,13 +199,28 @@ def without_nulls(value: Any, kind: pa.DataType | None = None) -> Any:
     raise TypeError(f"holds {kind}, which JSON does not have")
 
 
+def _timeless(value: Any, field: str, told: set[str]) -> Any:
+    """An object of a list, such as a message, without the keys that hold a date or a time."""
+    times = (
+        {k for k, item in value.items() if isinstance(item, TIMES)} if type(value) is dict else ()
+    )
+    told.update(f"{field} hold {key!r}, a time, which is not read" for key in times)
+    return {k: item for k, item in value.items() if k not in times} if times else value
+
+
+TIMES = (date, time, timedelta)
+
+
 def _plain_row(
-    row: dict[str, Any], types: Mapping[str, pa.DataType], place: str, line: int
+    row: dict[str, Any], types: Mapping[str, pa.DataType], place: str, line: int, told: set[str]
 ) -> dict[str, Any]:
-    """A row without nulls, in which columns of values that JSON does not have are unread."""
+    """A row without nulls, in which columns of values that JSON does not have are unread; `told` is
+    what else is left out."""
     plain, unread = {}, {}
     for field, value in row.items():
         try:
+            if isinstance(value, list):
+                value = [_timeless(item, field, told) for item in value]
             if value is not None:
                 plain[field] = without_nulls(value, types[field])
         except (TypeError, ValueError) as error:

@@ -4,7 +4,6 @@ Every problem becomes one line with file, line and dotted field. Names of regist
 `lab.setup.validate`.
 """
 
-import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,18 +35,6 @@ from assay.experiment.overrides import (
 from assay.experiment.problems import MISSING, UNKNOWN, Problem, problems_in
 from assay.experiment.toml_write import experiment_toml
 
-
-class SpecError(InputError):
-    """An experiment file that cannot be used.
-
-    The message is the first problem's; `each` has all of them, where there are several.
-    """
-
-    problems: tuple[Problem, ...] = ()
-    rest: Experiment | None = None
-    """What the file says without what is wrong in it, where that can be read."""
-
-
 TABLES = frozenset({".csv", ".md", ".markdown"})
 """Endings of files that hold tables of results, beside TOML."""
 MOST_PROBLEMS = 100
@@ -62,13 +49,13 @@ def file_of(source: ExperimentSource) -> Path | None:
 
 
 def text_of(source: ExperimentSource) -> str:
-    """The text in which errors find their line; "" where there is no file. Raises SpecError."""
+    """The text in which errors find their line; "" where there is no file. Raises InputError."""
     file = file_of(source)
     return "" if file is None else read_text(file)
 
 
 def _values_of(source: ExperimentSource) -> dict[str, Any]:
-    """The plain values. Raises SpecError for a file that is no TOML."""
+    """The plain values. Raises InputError for a file that is no TOML."""
     if isinstance(source, Experiment):
         return load_toml(experiment_toml(source))
     if isinstance(source, Mapping):
@@ -82,7 +69,7 @@ def read_experiment(
     """The resolved experiment of `source` with `--set` overrides applied in order.
 
     Helper models that a table names with an endpoint are chosen as in `like`, a run's experiment,
-    else by the environment. Raises SpecError with every problem that can be known from it alone,
+    else by the environment. Raises InputError with every problem that can be known from it alone,
     and InputError for an override that names nothing.
     """
     file = file_of(source)
@@ -92,7 +79,7 @@ def read_experiment(
     if "base" in raw:  # which every sweep has, and no experiment
         fix = "run it with 'assay fill', see it with 'assay matrix', or give the file of one of "
         fix += f"its experiments: {raw['base']}"
-        raise SpecError("is a sweep, not an experiment", file=file, fix=fix)
+        raise InputError("is a sweep, not an experiment", file=file, fix=fix)
     if is_record(raw):
         raise _is_record(file)
     settings = [parse_override(override) for override in overrides]
@@ -108,21 +95,15 @@ def read_experiment(
         untold = max(len(errors) - MOST_PROBLEMS, 0)
         others = problems_in(errors[:MOST_PROBLEMS], values)
         problems = [*unusable, *(other for other in others if other.path not in paths)]
-        rest, further = (None, []) if untold else _without(problems, values)
-        error = first_error([*problems, *further], file, text, settings, untold)
-        error.rest = rest
-        raise error from None
-    problems = [*unusable, *_unknown_varies(experiment, values)]
-    if problems:
-        error = first_error(problems, file, text, settings)
-        error.rest = experiment
-        raise error
+        raise first_error(problems, file, text, settings, untold) from None
+    if problems := [*unusable, *_unknown_varies(experiment, values)]:
+        raise first_error(problems, file, text, settings)
     return _with_record_beside(experiment, file)
 
 
-def _is_record(file: Path | None) -> SpecError:
+def _is_record(file: Path | None) -> InputError:
     problem = "is a record of reported results, not an experiment"
-    return SpecError(problem, file=file, fix=f"judge it with 'assay audit {file}'")
+    return InputError(problem, file=file, fix=f"judge it with 'assay audit {file}'")
 
 
 def is_record(raw: Mapping[str, Any]) -> bool:
@@ -142,80 +123,30 @@ def _with_record_beside(experiment: Experiment, file: Path | None) -> Experiment
     return experiment.model_copy(update={"note": note})
 
 
-def _without(
-    problems: Sequence[Problem], values: Mapping[str, Any]
-) -> tuple[Experiment | None, list[Problem]]:
-    """The experiment without the keys that are wrong, and what is wrong between its tables.
-
-    None where what is left is no experiment, or where the rules between tables could only seem to
-    be broken because something is left out.
-    """
-    left = copy.deepcopy(dict(values))
-    while problems:
-        if not all(_leave_out(problem, left) for problem in problems):
-            return None, []
-        try:
-            rest = Experiment.model_validate(left)
-        except ValidationError as invalid:
-            errors = invalid.errors(include_url=False)
-            between = [error for error in errors if error["type"] == "refused" and not error["loc"]]
-            if between:
-                return None, problems_in(between, left)
-            problems = problems_in(errors, left)
-        else:
-            return rest, _unknown_varies(rest, values)
-    return None, []
-
-
-def _leave_out(problem: Problem, values: dict[str, Any]) -> bool:
-    """Take a key out of the values, or the table that lacks one; False where others may hang on
-    it, or where nothing is left to be taken out.
-    """
-    path = list(problem.path)
-    if problem.problem == MISSING or not _written(path, values):
-        path.pop()
-    safe = problem.problem == UNKNOWN or (len(path) > 2 and "split" not in path)
-    here: Any = values
-    for part in path[:-1]:
-        here = here.get(part) if isinstance(here, dict) else None
-    if not safe or not isinstance(here, dict) or path[-1] not in here:
-        return False
-    del here[path[-1]]
-    return True
-
-
-def _written(path: Sequence[str | int], values: Mapping[str, Any]) -> bool:
-    """Whether the values have the key."""
-    here: Any = values
-    for part in path:
-        if not isinstance(here, Mapping) or part not in here:
-            return False
-        here = here[part]
-    return True
-
-
 def read_text(file: Path) -> str:
-    """The text of a file. Raises SpecError."""
+    """The text of a file. Raises InputError."""
     if file.is_dir():
-        raise SpecError("is a folder", file=file, fix="name the file in it")
+        raise InputError("is a folder", file=file, fix="name the file in it")
     if not file.is_file():
-        raise SpecError("no such file", file=file)
+        there = [each.name for each in file.parent.glob("*.toml")]
+        fix = nearest(file.name, there) if there else "write its path from where you are"
+        raise InputError("no such file", file=file, fix=fix)
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise SpecError("not UTF-8 text", file=file) from None
+        raise InputError("not UTF-8 text", file=file) from None
     except OSError as error:
-        raise SpecError(f"cannot be read: {error.strerror}", file=file) from error
+        raise InputError(f"cannot be read: {error.strerror}", file=file) from error
 
 
 def parse_toml(text: str, file: str | Path) -> dict[str, Any]:
-    """The plain values of a TOML text. Raises SpecError with the line."""
+    """The plain values of a TOML text. Raises InputError with the line."""
     try:
         return load_toml(text)
     except TomlInvalid as invalid:
         problem = f"not valid TOML: {invalid.problem}"
         fix = _both_models(text, invalid.line)
-        raise SpecError(problem, file=file, line=invalid.line, fix=fix) from None
+        raise InputError(problem, file=file, line=invalid.line, fix=fix) from None
 
 
 def _both_models(text: str, line: int | None) -> str | None:
@@ -256,7 +187,7 @@ def first_error(
     text: str,
     settings: Sequence[Override],
     untold: int = 0,
-) -> SpecError:
+) -> InputError:
     """The error for problems, that which comes first in the file before the others; `untold` are
     only counted.
 
@@ -272,9 +203,8 @@ def first_error(
     count = f"{others} more problem{'s' * (others > 1)}" if others else ""
     error = _error(*placed[0], file, lines, count)
     if untold:
-        each.append(SpecError(f"{untold} more problems", file=file))
+        each.append(InputError(f"{untold} more problems", file=file))
     error.each = tuple(each) if others else ()
-    error.problems = tuple(problem for problem, _ in placed)
     return error
 
 
@@ -311,8 +241,8 @@ def _error(
     file: str | Path | None,
     lines: dict[KeyPath, int],
     count: str = "",
-) -> SpecError:
-    return SpecError(
+) -> InputError:
+    return InputError(
         problem.problem,
         file=place(setting.text) if setting else file,
         line=None if setting else line_of(problem.path, lines),

@@ -139,7 +139,7 @@ class RubricFile(Table):
 
 
 def read_rubric(file: Path) -> RubricFile:
-    """The rubric of a file. Raises SpecError with all problems."""
+    """The rubric of a file. Raises InputError with all problems."""
     text = read_text(file)
     values = parse_toml(text, file)
     try:

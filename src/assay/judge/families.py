@@ -8,7 +8,6 @@ cover all differences at once. `tally` counts verdicts that are corrected alread
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -142,13 +141,3 @@ def separate_groups(sets: Iterable[frozenset[str]]) -> int:
         groups = [group for group in groups if not group & each]
         groups.append(frozenset(each.union(*touching)))
     return len(groups)
-
-
-def relation(sets: Sequence[frozenset[str]]) -> str:
-    """How sets lie to one another: same, nested (each within the next), overlapping, or apart."""
-    ordered = sorted(set(sets), key=len)
-    if len(ordered) < 2:
-        return "same"
-    if all(small < large for small, large in pairwise(ordered)):
-        return "nested"
-    return "apart" if separate_groups(ordered) == len(ordered) else "overlapping"

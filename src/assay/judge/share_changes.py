@@ -83,7 +83,7 @@ def change_of_counts(
 ) -> Change:
     """Whether the share of counts changed, one of `family` comparisons (Bonferroni).
 
-    `cumulative`: `after` holds the trials of `before`. Raises CountsError for impossible counts.
+    `cumulative`: `after` holds the trials of `before`. Raises InputError for impossible counts.
     """
     new = new_counts(before, after) if cumulative else after
     now, inconsistent = new or after, new is None

@@ -18,8 +18,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedConfig
 
+from assay.errors import InputError
 from assay.models.folder import CONFIG, INDEX, weight_files
-from assay.models.supported import ModelUnsupported, quiet_transformers, read_object
+from assay.models.supported import quiet_transformers, read_object
 
 HEAD = "lm_head.weight"
 
@@ -43,7 +44,7 @@ class TextWeights:
 def text_weights(directory: Path, config: PreTrainedConfig) -> TextWeights:
     """Find the text model by its embedding, whose name ends as the text model's own does.
 
-    Raises ModelUnsupported unless there is exactly one.
+    Raises InputError unless there is exactly one.
     """
     embedding, first, parts = own_names(config)
     body = embedding.removeprefix(first)
@@ -59,7 +60,7 @@ def text_weights(directory: Path, config: PreTrainedConfig) -> TextWeights:
     heads = [name for name in where if name == HEAD or name.endswith(f".{HEAD}")]
     if len(prefixes) != 1 or len(heads) > 1:
         problem = f"its files hold {len(prefixes)} text models and {len(heads)} heads"
-        raise ModelUnsupported(problem, file=directory, fix="copy or download it again")
+        raise InputError(problem, file=directory, fix="copy or download it again")
     (prefix,) = prefixes
     names = {
         first + rest: name
@@ -112,7 +113,7 @@ def write_back(
 
     `states` hold the same weights by the names that they may have in files; numbers are written in
     `dtype`, or in that of the tensor they replace. Returns the formats of the text model's. Raises
-    ModelUnsupported where no names are those of the files.
+    InputError where no names are those of the files.
     """
     names = text_weights(directory, config).names
     state = in_names(names, states, directory, config)
@@ -158,7 +159,7 @@ def in_names(
     problem = (
         f"the text model's weights have other names in its files: {', '.join(sorted(differ)[:3])}"
     )
-    raise ModelUnsupported(problem, file=directory, fix="it is not written back")
+    raise InputError(problem, file=directory, fix="it is not written back")
 
 
 def replaced(

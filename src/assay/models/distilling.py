@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
+from assay.errors import InputError
 from assay.models import scoring
 from assay.models.divergence import (
     Compared,
@@ -42,7 +43,6 @@ from assay.models.scoring import (
     lay_out,
     to_device,
 )
-from assay.models.supported import ModelUnsupported
 
 
 @dataclass(frozen=True)
@@ -308,7 +308,7 @@ def words_of(model: Any) -> Callable[[Tensor], Tensor]:
 
 
 def refuse_unteachable(model: Any) -> None:
-    """Raise ModelUnsupported for a model whose scores are not made of its last hidden states."""
+    """Raise InputError for a model whose scores are not made of its last hidden states."""
     causal, count = causal_of(model), 4
     ids_T = probe_tokens(causal, count + 1)
     turns = [tuple(ids_T[:1].tolist())], ids_T[1:].cpu(), torch.tensor([0, count])
@@ -320,4 +320,4 @@ def refuse_unteachable(model: Any) -> None:
             same = False
     if not same:
         problem = f"the scores of {type(causal).__name__} are not made of its last hidden states"
-        raise ModelUnsupported(problem, fix="ask it behind an endpoint")
+        raise InputError(problem, fix="ask it behind an endpoint")

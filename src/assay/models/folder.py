@@ -19,29 +19,25 @@ MODULE = "module.safetensors"
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
-class ModelFolderError(InputError):
-    """A model's folder lacks a file, or a file in it is damaged."""
-
-
 def check_model_folder(directory: Path) -> None:
-    """Raise ModelFolderError unless config, tokenizer and every whole weight file are there."""
+    """Raise InputError unless config, tokenizer and every whole weight file are there."""
     if directory.is_file():
         fix = "name the model's folder, or a .gguf file"
-        raise ModelFolderError("is a file", file=directory, fix=fix)
+        raise InputError("is a file", file=directory, fix=fix)
     if not directory.is_dir():
-        raise ModelFolderError("no such folder", file=directory)
+        raise InputError("no such folder", file=directory)
     if not (directory / CONFIG).is_file():
-        raise ModelFolderError("is missing", file=directory / CONFIG, fix="not a model folder?")
+        raise InputError("is missing", file=directory / CONFIG, fix="not a model folder?")
     for shard in weight_files(directory):
         check_whole(shard)
     if not any((directory / name).is_file() for name in TOKENIZERS):
-        raise ModelFolderError(
+        raise InputError(
             "has no tokenizer", file=directory, fix="expected " + " or ".join(TOKENIZERS)
         )
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The safetensors files of a model, each of which exists; ModelFolderError otherwise.
+    """The safetensors files of a model, each of which exists; InputError otherwise.
 
     A lone `model.safetensors` wins over an index, as in Transformers.
     """
@@ -54,7 +50,7 @@ def weight_files(directory: Path) -> list[Path]:
         fix = "pickled .bin weights are not read; convert them to safetensors"
     elif (directory / ADAPTER).is_file():
         fix = "it holds a LoRA adapter only; load its base model, or merge and save it first"
-    raise ModelFolderError("has no weights", file=directory, fix=fix)
+    raise InputError("has no weights", file=directory, fix=fix)
 
 
 def _indexed_files(directory: Path) -> list[Path]:
@@ -63,34 +59,34 @@ def _indexed_files(directory: Path) -> list[Path]:
         shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         entries = dict(shards)
     except (ValueError, RecursionError, KeyError, TypeError) as error:
-        raise ModelFolderError("is not a shard index", file=index, field="weight_map") from error
+        raise InputError("is not a shard index", file=index, field="weight_map") from error
     for tensor, name in entries.items():
         if not isinstance(name, str) or not name:
             problem = f"{name!r} is no file name"
             fix = "copy or download it again"
-            raise ModelFolderError(problem, file=index, field=f"weight_map.{tensor}", fix=fix)
+            raise InputError(problem, file=index, field=f"weight_map.{tensor}", fix=fix)
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\0" in name:
             problem = f"{name!r} leaves the model's folder"
             fix = "its shards lie beside it"
-            raise ModelFolderError(problem, file=index, field=f"weight_map.{tensor}", fix=fix)
+            raise InputError(problem, file=index, field=f"weight_map.{tensor}", fix=fix)
     names = sorted(set(entries.values()))
     if not names:
-        raise ModelFolderError("names no shard", file=index, field="weight_map")
+        raise InputError("names no shard", file=index, field="weight_map")
     missing = [name for name in names if not (directory / name).is_file()]
     if missing:
-        raise ModelFolderError(
+        raise InputError(
             f"missing shard {', '.join(missing)}", file=index, fix="copy or download it again"
         )
     return [directory / name for name in names]
 
 
 def check_whole(file: Path) -> None:
-    """Raise ModelFolderError when a safetensors file is cut short or is something else."""
+    """Raise InputError when a safetensors file is cut short or is something else."""
     try:
         with safe_open(file, framework="np"):
             pass
     except SafetensorError as error:
-        raise ModelFolderError(
+        raise InputError(
             f"is not a whole safetensors file: {error}", file=file, fix="copy or download it again"
         ) from error

@@ -28,19 +28,18 @@ from transformers import (
 from assay.data.files import find_damage
 from assay.data.renderings.template import apply_template, template_source
 from assay.data.row import Message
+from assay.errors import InputError
 from assay.models.composite import is_composite, text_state
-from assay.models.folder import CONFIG, ModelFolderError, check_model_folder, weight_files
+from assay.models.folder import CONFIG, check_model_folder, weight_files
 from assay.models.memory import available_memory
 from assay.models.plain_forward import keep_fp32_products, refuse_unfaithful
 from assay.models.precision import Precision
 from assay.models.state_dicts import (
     Mismatch,
-    StateDictMismatch,
     refuse_not_finite,
     weight_fingerprint,
 )
 from assay.models.supported import (
-    ModelUnsupported,
     causal_class,
     quiet_transformers,
     read_config,
@@ -82,7 +81,7 @@ class Held:
 
 
 def held(directory: Path) -> Held:
-    """Counts of what the weight files hold. Raises ModelUnsupported for integers and the like."""
+    """Counts of what the weight files hold. Raises InputError for integers and the like."""
     tensors = values = 0
     for file in weight_files(directory):
         with safe_open(file, framework="pt") as weights:
@@ -91,14 +90,14 @@ def held(directory: Path) -> Held:
                 part = weights.get_slice(name)
                 if part.get_dtype() not in FLOATING:
                     problem = f"{name} holds {part.get_dtype()}, not weights"
-                    raise ModelUnsupported(problem, file=file, fix=f"expected {FLOATING}")
+                    raise InputError(problem, file=file, fix=f"expected {FLOATING}")
                 tensors, values = tensors + 1, values + prod(part.get_shape())
     return Held(tensors, values)
 
 
 def least_weights(config: Any) -> int:
     """Weights of a model: without norms and biases, the head tied, where the packed path takes it;
-    else as Transformers counts them. Raises ModelUnsupported where it cannot make the model.
+    else as Transformers counts them. Raises InputError where it cannot make the model.
     """
     if why_plain(config):
         return counted_weights(config)
@@ -119,17 +118,17 @@ def counted_weights(config: PreTrainedConfig) -> int:
             model = AutoModelForCausalLM.from_config(config)
     except Exception as error:
         problem = f"Transformers makes no model of it: {reason(error)}"
-        raise ModelUnsupported(problem, fix="restore the model's own config") from error
+        raise InputError(problem, fix="restore the model's own config") from error
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def refuse_oversized(directory: Path, config: Any, bytes_each: int) -> None:
-    """Raise ModelUnsupported where the config asks for far more than there is: layers, weights, or
+    """Raise InputError where the config asks for far more than there is: layers, weights, or
     main memory for weights of `bytes_each` bytes.
     """
     file, there = directory / CONFIG, held(directory)
     if config.num_hidden_layers > there.tensors:
-        raise ModelUnsupported(
+        raise InputError(
             f"{shown(config.num_hidden_layers)} layers, and the weight files hold "
             f"{there.tensors} tensors",
             file=file,
@@ -138,7 +137,7 @@ def refuse_oversized(directory: Path, config: Any, bytes_each: int) -> None:
         )
     least = least_weights(config)
     if least > OFF * there.values:
-        raise ModelUnsupported(
+        raise InputError(
             f"asks for at least {least:,} weights, and its files hold {there.values:,}",
             file=file,
             fix="use the config that belongs to these weights",
@@ -146,7 +145,7 @@ def refuse_oversized(directory: Path, config: Any, bytes_each: int) -> None:
     free = available_memory("cpu")
     if least * bytes_each > free:
         needed = least * bytes_each
-        raise ModelUnsupported(
+        raise InputError(
             f"the weights need {needed / 2**30:.1f} GiB of memory and {free / 2**30:.1f} are free",
             file=directory,
             fix="use a smaller model, or a machine with more memory",
@@ -175,12 +174,12 @@ def load_model(directory: Path, precision: Precision) -> LoadedModel:
     """Load the causal language model in `directory` with master weights of `precision`.
 
     The model's own sampling defaults are dropped: only its end tokens are kept. The checksums
-    of a folder that Assay made are compared first. Raises ModelFolderError, what `check_loadable`
-    does, StateDictMismatch (with every key) and InputError.
+    of a folder that Assay made are compared first. Raises InputError, what `check_loadable`
+    does, InputError (with every key) and InputError.
     """
     keep_freed_memory()
     for damage in find_damage(directory, unless=UNREAD):
-        raise ModelFolderError(damage.problem, file=damage.file, fix="restore it, or make it again")
+        raise InputError(damage.problem, file=damage.file, fix="restore it, or make it again")
     config, tokenizer = check_loadable(directory)
     model = load_strictly(directory, config, precision.master)
     refuse_not_finite([*model.named_parameters(), *model.named_buffers()], directory)
@@ -200,7 +199,7 @@ def load_model(directory: Path, precision: Precision) -> LoadedModel:
 def check_loadable(directory: Path) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:
     """Config and tokenizer of a model that can be loaded, as far as is known without its weights.
 
-    Raises ModelFolderError, ModelUnsupported, InputError, TokenizerError, RenderingError.
+    Raises InputError, RenderingError.
     """
     check_model_folder(directory)
     config = read_config(directory)
@@ -243,7 +242,7 @@ def load_strictly(
     if composite and (directory / GENERATION).is_file():
         model.generation_config = GenerationConfig.from_pretrained(directory)
     report: dict[str, Any] = loaded[1]
-    mismatch = Mismatch(
+    Mismatch(
         missing=tuple(sorted(report["missing_keys"])),
         unexpected=tuple(sorted(report["unexpected_keys"])),
         misshapen=tuple(
@@ -252,9 +251,7 @@ def load_strictly(
             )
         ),
         untied=_broken_ties(model),
-    )
-    if mismatch:
-        raise StateDictMismatch(mismatch, file=directory)
+    ).refuse(directory)
     return model
 
 
@@ -277,11 +274,11 @@ def _broken_ties(model: PreTrainedModel) -> tuple[tuple[str, str], ...]:
 def refuse_missing_ids(
     directory: Path, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    """Raise ModelUnsupported when tokenizer or end tokens have ids that the embedding has not."""
+    """Raise InputError when tokenizer or end tokens have ids that the embedding has not."""
     size = config.get_text_config().vocab_size
     highest = max(tokenizer.get_vocab().values())
     if highest >= size:
-        raise ModelUnsupported(
+        raise InputError(
             f"tokenizer has ids up to {highest}, the embedding has {size} rows",
             file=directory,
             fix="use the tokenizer that belongs to these weights",

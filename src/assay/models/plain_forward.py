@@ -26,9 +26,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
+from assay.errors import InputError
 from assay.models.matmul import widened
 from assay.models.scoring import Chain, Moments, find_chains, moments_of
-from assay.models.supported import ModelUnsupported, reason
+from assay.models.supported import reason
 
 PRODUCTS = frozenset(
     (
@@ -366,7 +367,7 @@ def alike(one: Tensor, other: Tensor) -> bool:
 
 
 def refuse_unfaithful(model: nn.Module, file: Path) -> None:
-    """Raise ModelUnsupported where a model's forward does not work on text alone, where it reads
+    """Raise InputError where a model's forward does not work on text alone, where it reads
     later tokens, or where a padded row is computed otherwise than a single one.
     """
     causal = causal_of(model)
@@ -382,10 +383,10 @@ def refuse_unfaithful(model: nn.Module, file: Path) -> None:
             padded = logits_from(causal, together, mask, 0)
     except Exception as error:
         problem = f"Transformers' forward of {type(causal).__name__} fails on text: {reason(error)}"
-        raise ModelUnsupported(problem, file=file, fix="use another model") from error
+        raise InputError(problem, file=file, fix="use another model") from error
     if not alike(longer[:half], alone):
         problem = f"{type(causal).__name__} reads later tokens, so it cannot write one by one"
-        raise ModelUnsupported(problem, file=file, fix="use a causal language model")
+        raise InputError(problem, file=file, fix="use a causal language model")
     if not (alike(padded[0, :half], alone) and alike(padded[1], longer)):
         problem = f"{type(causal).__name__} computes a row of a batch otherwise than alone"
-        raise ModelUnsupported(problem, file=file, fix="use another model")
+        raise InputError(problem, file=file, fix="use another model")

@@ -43,7 +43,7 @@ def compare_weights(control: Path, other: Path) -> WeightDifference | None:
     """The values that differ between two checkpoint folders.
 
     None where they cannot be laid side by side: an adapter beside a whole model, other names,
-    other shapes, a type that NumPy cannot read. Raises ModelFolderError where a folder has no
+    other shapes, a type that NumPy cannot read. Raises InputError where a folder has no
     weights.
     """
     left, right = _places(control), _places(other)

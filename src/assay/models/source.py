@@ -40,7 +40,7 @@ class ModelSource:
 def parse_source(text: str) -> ModelSource:
     """Read `KIND:NAME`, or a bare OWNER/NAME of the hub.
 
-    InputError names the kinds when it is something else; HubNameUnclear.
+    InputError names the kinds when it is something else; InputError.
     """
     if not text.isprintable():
         problem = f"{text!r} holds characters that cannot be printed"
@@ -67,7 +67,7 @@ def resolve(
 
     A relative `path:` counts from `relative_to`; it may name a GGUF file. `resolve_run` maps the
     name of a `run:` source to a folder. With `images` a model that reads them is fetched as well.
-    An `openai:` model has none. Raises InputError, ModelFolderError or WheelError.
+    An `openai:` model has none. Raises InputError.
     """
     if source.kind == "openai":
         problem = f"{source} is behind an endpoint: it can be measured and nothing else"
@@ -95,7 +95,7 @@ def resolve(
 
 
 def refuse_unsupported(directory: Path, images: bool = False) -> None:
-    """Raise ModelUnsupported where the folder has a config and its model is not supported."""
+    """Raise InputError where the folder has a config and its model is not supported."""
     from assay.models.supported import read_config
     from assay.models.vision_language import is_vision_language, read_vision_config
 

@@ -16,18 +16,6 @@ from assay.errors import MOST_NAMES, InputError
 Shape = tuple[int, ...]
 
 
-class StateDictMismatch(InputError):
-    """A state dict does not fit a model; `mismatch` holds every key concerned."""
-
-    def __init__(self, mismatch: "Mismatch", *, file: object = None):
-        super().__init__(
-            f"state dict does not fit the model: {mismatch.describe()}",
-            file=None if file is None else str(file),
-            fix="nothing was loaded; use the checkpoint of exactly this model",
-        )
-        self.mismatch = mismatch
-
-
 @dataclass(frozen=True, slots=True)
 class Mismatch:
     """Every key that keeps a state dict from fitting a model."""
@@ -54,6 +42,15 @@ class Mismatch:
         return "; ".join(
             f"{len(keys)} {kind}: {', '.join(keys)}" for kind, keys in kinds.items() if keys
         )
+
+    def refuse(self, file: object = None) -> None:
+        """Raise InputError, with every key, where there is one."""
+        if self:
+            raise InputError(
+                f"state dict does not fit the model: {self.describe()}",
+                file=None if file is None else str(file),
+                fix="nothing was loaded; use the checkpoint of exactly this model",
+            )
 
 
 def tied_names(state: Mapping[str, Tensor]) -> list[tuple[str, ...]]:
@@ -101,12 +98,10 @@ def copy_strictly(
 ) -> None:
     """Copy `given` into the tensors of `expected` in place; dtypes and devices may differ.
 
-    Raises StateDictMismatch, before anything is copied, when a key is missing, unexpected or
+    Raises InputError, before anything is copied, when a key is missing, unexpected or
     wrongly shaped, or when tied weights differ, and InputError.
     """
-    mismatch = compare(expected, given)
-    if mismatch:
-        raise StateDictMismatch(mismatch, file=file)
+    compare(expected, given).refuse(file)
     refuse_not_finite(given.items(), file)
     with torch.no_grad():
         for name, tensor in given.items():

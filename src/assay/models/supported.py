@@ -122,14 +122,10 @@ UNCAUSAL = ("paligemma",)
 """Read a whole prompt in both directions."""
 
 
-class ModelUnsupported(InputError):
-    """The folder holds something that is not a causal language model, or not a consistent one."""
-
-
 def read_config(directory: Path) -> PreTrainedConfig:
     """The model's config; of a checkpoint of several models, that of the one that reads text.
 
-    Raises ModelUnsupported unless it is that of a causal language model that Transformers has, and
+    Raises InputError unless it is that of a causal language model that Transformers has, and
     InputError.
     """
     file = directory / CONFIG
@@ -139,7 +135,7 @@ def read_config(directory: Path) -> PreTrainedConfig:
         with quiet_transformers():
             config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
     except Exception as error:
-        raise ModelUnsupported(f"not a known model config: {reason(error)}", file=file) from error
+        raise InputError(f"not a known model config: {reason(error)}", file=file) from error
     refuse_encoder(config, file)
     if config.get_text_config(decoder=True) is not config:
         config = text_config(config, file)
@@ -150,26 +146,26 @@ def read_config(directory: Path) -> PreTrainedConfig:
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """The JSON object of a file beside a model. Raises ModelUnsupported."""
+    """The JSON object of a file beside a model. Raises InputError."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         fix = "copy or download it again"
-        raise ModelUnsupported(f"is not JSON: {reason(error)}", file=file, fix=fix) from error
+        raise InputError(f"is not JSON: {reason(error)}", file=file, fix=fix) from error
     if not isinstance(found, dict):
-        raise ModelUnsupported("is no JSON object", file=file, fix="copy or download it again")
+        raise InputError("is no JSON object", file=file, fix="copy or download it again")
     return found
 
 
 def refuse_family(stated: Mapping[str, Any], file: Path) -> None:
-    """Raise ModelUnsupported for what Transformers has no causal language model of, and for
+    """Raise InputError for what Transformers has no causal language model of, and for
     quantised weights."""
     family = stated.get("model_type")
     known = COMPOSITES.union(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
     if not isinstance(family, str) or family not in known:
         names = stated.get("architectures")
         named = f" ({', '.join(map(str, names))})" if isinstance(names, list) and names else ""
-        raise ModelUnsupported(
+        raise InputError(
             f"{shown(family)}{named} is no causal language model that Transformers "
             f"{transformers_version} has",
             file=file,
@@ -177,7 +173,7 @@ def refuse_family(stated: Mapping[str, Any], file: Path) -> None:
             fix=f"use a model of another family; the fastest are {', '.join(FAMILIES)}",
         )
     if stated.get("quantization_config") is not None:
-        raise ModelUnsupported(
+        raise InputError(
             "quantised weights can be neither trained nor sampled here",
             file=file,
             field="quantization_config",
@@ -186,29 +182,29 @@ def refuse_family(stated: Mapping[str, Any], file: Path) -> None:
 
 
 def refuse_encoder(config: PreTrainedConfig, file: Path) -> None:
-    """Raise ModelUnsupported for models that write from what an encoder read."""
+    """Raise InputError for models that write from what an encoder read."""
     if config.is_encoder_decoder:
         family = shown(config.model_type)
         problem = f"{family} writes from what an encoder read, and prompts here have none"
-        raise ModelUnsupported(problem, file=file, fix="use a decoder-only model")
+        raise InputError(problem, file=file, fix="use a decoder-only model")
 
 
 def text_config(config: PreTrainedConfig, file: Path) -> PreTrainedConfig:
-    """The config of the causal language model in a composite one. Raises ModelUnsupported."""
+    """The config of the causal language model in a composite one. Raises InputError."""
     text: Any = config.get_text_config(decoder=True)
     kind = text.model_type
     if kind in TWINS:
         text = twin(text, TWINS[kind])
     if config.model_type in UNCAUSAL or type(text) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         problem = f"the text model of {config.model_type!r} ({kind}) is no causal language model"
-        raise ModelUnsupported(
+        raise InputError(
             f"{problem} that Transformers has", file=file, fix="use a model of another family"
         )
     for name, none in SCORES.items():
         scaled = getattr(text, name, none) not in (none, None)
         if scaled and not config.model_type.startswith("gemma"):
             problem = f"{config.model_type} leaves out the {name} of its text model in Transformers"
-            raise ModelUnsupported(problem, file=file, fix="use a model of another family")
+            raise InputError(problem, file=file, fix="use a model of another family")
     # What Transformers goes by when it ties the head of the whole.
     text.tie_word_embeddings = config.tie_word_embeddings
     text.architectures = None
@@ -226,12 +222,12 @@ def twin(text: Any, kind: str) -> PreTrainedConfig:
 
 
 def refuse_architecture(config: PreTrainedConfig, file: Path) -> None:
-    """Raise ModelUnsupported unless the config names the causal model of its family, or none."""
+    """Raise InputError unless the config names the causal model of its family, or none."""
     causal = causal_class(config).__name__
     stated = config.architectures or []
     if stated and stated != [causal]:
         problem = f"is {shown(stated)}, not {[causal]}"
-        raise ModelUnsupported(problem, file=file, field="architectures")
+        raise InputError(problem, file=file, field="architectures")
 
 
 def causal_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
@@ -240,7 +236,7 @@ def causal_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
 
 
 def refuse_sizes(config: Any, file: Path) -> None:
-    """Raise ModelUnsupported for numbers and names of which no layer can be made."""
+    """Raise InputError for numbers and names of which no layer can be made."""
     for name in SIZES:
         value = field_of(config, name)
         for each in value if isinstance(value, list) else [value]:
@@ -269,17 +265,17 @@ def field_of(config: Any, name: str) -> Any:
 
 
 def refuse_ids(ids: Any, vocabulary: int, file: Path, field: str) -> None:
-    """Raise ModelUnsupported unless `ids` is None, a token id or a list of them."""
+    """Raise InputError unless `ids` is None, a token id or a list of them."""
     for id_ in ids if isinstance(ids, list) else [] if ids is None else [ids]:
         if type(id_) is not int or not 0 <= id_ < vocabulary:
             problem = f"{shown(id_)} is no token id"
-            raise ModelUnsupported(problem, file=file, field=field, fix=f"0 to {vocabulary - 1}")
+            raise InputError(problem, file=file, field=field, fix=f"0 to {vocabulary - 1}")
 
 
-def unusable(field: str, value: Any, file: Path) -> ModelUnsupported:
+def unusable(field: str, value: Any, file: Path) -> InputError:
     """The error about one value of a config."""
     problem = f"no model can be made with {shown(value)}"
-    return ModelUnsupported(problem, file=file, field=field, fix="restore the model's own config")
+    return InputError(problem, file=file, field=field, fix="restore the model's own config")
 
 
 def shown(value: Any) -> str:
@@ -315,12 +311,12 @@ def window_of(config: Any) -> int | None:
 
 
 def refuse_untrainable(config: PreTrainedConfig, file: Path) -> None:
-    """Raise ModelUnsupported for what the packed path samples and does not train: dropout in
+    """Raise InputError for what the packed path samples and does not train: dropout in
     attention. The plain path trains without the model's own dropout.
     """
     dropout = getattr(config, "attention_dropout", 0)
     if dropout and not why_plain(config):
-        raise ModelUnsupported(
+        raise InputError(
             f"attention dropout of {shown(dropout)} is not trained here",
             file=file,
             field="attention_dropout",
@@ -343,14 +339,10 @@ TEMPLATE = "chat_template.jinja"
 SETTINGS = "tokenizer_config.json"
 
 
-class TokenizerError(InputError):
-    """The folder's tokenizer cannot be read, or not used with this model."""
-
-
 def read_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a model's folder.
 
-    Raises TokenizerError, and RenderingError for a chat template that cannot be used.
+    Raises InputError, and RenderingError for a chat template that cannot be used.
     """
     try:
         with quiet_transformers():
@@ -361,10 +353,10 @@ def read_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
             if (directory / name).is_file():
                 read_object(directory / name)
         problem = f"the tokenizer cannot be used: {reason(error) or type(error).__name__}"
-        raise TokenizerError(problem, file=directory, fix=AGAIN) from error
+        raise InputError(problem, file=directory, fix=AGAIN) from error
     if "".join(back.split()) != "".join(SAMPLE.split()):
         problem = f"the tokenizer turns {SAMPLE!r} into {back[:80]!r}"
-        raise TokenizerError(problem, file=directory, fix=AGAIN)
+        raise InputError(problem, file=directory, fix=AGAIN)
     try:
         check_template(tokenizer)
     except RenderingError as error:

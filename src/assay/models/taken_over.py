@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from assay.errors import MOST_NAMES, InputError
-from assay.models.folder import ADAPTER, CONFIG, ModelFolderError, check_whole, weight_files
+from assay.models.folder import ADAPTER, CONFIG, check_whole, weight_files
 from assay.models.load import MASTER_BYTES, load_strictly, refuse_oversized
 from assay.models.lora import merged
 from assay.models.plain_forward import causal_of, logits_from
@@ -42,7 +42,7 @@ def open_theirs(folder: Path, base: Callable[[], PreTrainedModel]) -> PreTrained
     in fp32, and nothing of it missing or ignored. Raises InputError."""
     if not (folder / ADAPTER_CONFIG).is_file():
         if not (folder / CONFIG).is_file():
-            raise ModelFolderError("is missing", file=folder / CONFIG, fix="not a whole model?")
+            raise InputError("is missing", file=folder / CONFIG, fix="not a whole model?")
         for file in weight_files(folder):
             check_whole(file)
         config = read_config(folder)
@@ -50,7 +50,7 @@ def open_theirs(folder: Path, base: Callable[[], PreTrainedModel]) -> PreTrained
         return load_strictly(folder, config, torch.float32).eval()
     if not (folder / ADAPTER).is_file():
         fix = "pickled weights are not read; save it as safetensors"
-        raise ModelFolderError("is missing", file=folder / ADAPTER, fix=fix)
+        raise InputError("is missing", file=folder / ADAPTER, fix=fix)
     check_whole(folder / ADAPTER)
     refuse_unknown_to_peft(folder)
     try:

@@ -31,7 +31,7 @@ from assay.data.hashing import canonical_json, sha256_text
 from assay.data.pictures import pillow
 from assay.data.renderings.image_prompts import ImageRenderer
 from assay.errors import InputError, RunFailure
-from assay.models.folder import CONFIG, ModelFolderError, check_model_folder
+from assay.models.folder import CONFIG, check_model_folder
 from assay.models.load import (
     UNREAD,
     end_token_ids,
@@ -45,8 +45,6 @@ from assay.models.precision import Precision
 from assay.models.state_dicts import refuse_not_finite, weight_fingerprint
 from assay.models.supported import (
     AGAIN,
-    ModelUnsupported,
-    TokenizerError,
     quiet_transformers,
     read_object,
     reason,
@@ -200,41 +198,41 @@ def is_vision_language(directory: Path) -> bool:
 
 
 def read_vision_config(directory: Path) -> PreTrainedConfig:
-    """The config of a model of FAMILIES. Raises ModelUnsupported."""
+    """The config of a model of FAMILIES. Raises InputError."""
     file = directory / CONFIG
     stated = read_object(file)
     if stated.get("model_type") not in FAMILIES:
         problem = f"{shown(stated.get('model_type'))} reads images in a way that is not known here"
         fix = f"use one of {', '.join(FAMILIES)}, or ask it behind an endpoint"
-        raise ModelUnsupported(problem, file=file, field="model_type", fix=fix)
+        raise InputError(problem, file=file, field="model_type", fix=fix)
     if stated.get("quantization_config") is not None:
         fix = "use the model as it was before it was quantised"
-        raise ModelUnsupported(
+        raise InputError(
             "quantised weights are not read here", file=file, field="quantization_config", fix=fix
         )
     try:
         with quiet_transformers():
             config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
     except Exception as error:
-        raise ModelUnsupported(f"not a known model config: {reason(error)}", file=file) from error
+        raise InputError(f"not a known model config: {reason(error)}", file=file) from error
     kinds = getattr(config.get_text_config(), "layer_types", None) or ()
     if "sliding_attention" in kinds:
         problem = "layers with a sliding window, whose caches cannot be shared between prompts"
-        raise ModelUnsupported(problem, file=file, field="layer_types", fix="use another model")
+        raise InputError(problem, file=file, field="layer_types", fix="use another model")
     return config
 
 
 def parameter_count(config: PreTrainedConfig) -> int:
     """Weights of the language model and of what reads images, tied ones once.
 
-    Raises ModelUnsupported where Transformers makes no model of the config.
+    Raises InputError where Transformers makes no model of the config.
     """
     try:
         with quiet_transformers(), torch.device("meta"):
             model = AutoModelForImageTextToText.from_config(config)
     except Exception as error:
         problem = f"Transformers makes no model of it: {reason(error)}"
-        raise ModelUnsupported(problem, fix="restore the model's own config") from error
+        raise InputError(problem, fix="restore the model's own config") from error
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -249,7 +247,7 @@ def position_bytes(config: PreTrainedConfig, width: int) -> int:
 def check_vision_language(directory: Path) -> tuple[PreTrainedConfig, ImageRenderer, Any]:
     """Config, renderer and image processor, as far as is known without the weights.
 
-    Raises ModelFolderError, ModelUnsupported, TokenizerError, RenderingError, PillowMissing.
+    Raises InputError, RenderingError, InputError.
     """
     pillow()
     check_model_folder(directory)
@@ -261,31 +259,31 @@ def check_vision_language(directory: Path) -> tuple[PreTrainedConfig, ImageRende
 
 
 def _refuse_oversized(directory: Path, config: PreTrainedConfig) -> None:
-    """Raise ModelUnsupported where the files hold another model, or memory is too small."""
+    """Raise InputError where the files hold another model, or memory is too small."""
     asked, there = parameter_count(config), held(directory).values
     if not there // 2 <= asked <= 2 * there:
         problem = f"asks for {asked:,} weights, and its files hold {there:,}"
         fix = "use the config that belongs to these weights"
-        raise ModelUnsupported(problem, file=directory / CONFIG, fix=fix)
+        raise InputError(problem, file=directory / CONFIG, fix=fix)
     free = available_memory("cpu")
     if 4 * asked > free:
         needs = f"{4 * asked / 2**30:.1f} GiB of memory and {free / 2**30:.1f} are free"
         fix = "use a smaller model, or a machine with more memory"
-        raise ModelUnsupported(f"the weights need {needs}", file=directory, fix=fix)
+        raise InputError(f"the weights need {needs}", file=directory, fix=fix)
 
 
 def read_renderer(directory: Path, config: Any) -> ImageRenderer:
-    """The folder's tokenizer and chat template. Raises TokenizerError, RenderingError."""
+    """The folder's tokenizer and chat template. Raises InputError, RenderingError."""
     try:
         with quiet_transformers():
             tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         image = tokenizer.convert_ids_to_tokens(config.image_token_id)
     except Exception as error:
         problem = f"the tokenizer cannot be used: {reason(error) or type(error).__name__}"
-        raise TokenizerError(problem, file=directory, fix=AGAIN) from error
+        raise InputError(problem, file=directory, fix=AGAIN) from error
     if not isinstance(image, str):
         problem = f"has no token {config.image_token_id}, which stands for images"
-        raise TokenizerError(problem, file=directory, fix=AGAIN)
+        raise InputError(problem, file=directory, fix=AGAIN)
     source = read_template(directory, tokenizer)
     tokenizer.chat_template = source
     renderer = ImageRenderer(tokenizer, source, image)
@@ -294,7 +292,7 @@ def read_renderer(directory: Path, config: Any) -> ImageRenderer:
 
 
 def read_template(directory: Path, tokenizer: PreTrainedTokenizerBase) -> str:
-    """The chat template of the processor, else that of the tokenizer. Raises TokenizerError."""
+    """The chat template of the processor, else that of the tokenizer. Raises InputError."""
     for name in TEMPLATES:
         if (directory / name).is_file():
             found = read_object(directory / name).get("chat_template")
@@ -303,11 +301,11 @@ def read_template(directory: Path, tokenizer: PreTrainedTokenizerBase) -> str:
     if isinstance(tokenizer.chat_template, str):
         return tokenizer.chat_template
     fix = "add the model's chat_template.jinja"
-    raise TokenizerError("has no chat template", file=directory, fix=fix)
+    raise InputError("has no chat template", file=directory, fix=fix)
 
 
 def read_image_processor(directory: Path) -> Any:
-    """The folder's image processor as Pillow computes it. Raises ModelFolderError."""
+    """The folder's image processor as Pillow computes it. Raises InputError."""
     try:
         with quiet_transformers():
             return AutoImageProcessor.from_pretrained(
@@ -316,17 +314,17 @@ def read_image_processor(directory: Path) -> Any:
     except Exception as error:
         problem = f"its image processor cannot be used: {reason(error) or type(error).__name__}"
         fix = "add the model's preprocessor_config.json"
-        raise ModelFolderError(problem, file=directory, fix=fix) from error
+        raise InputError(problem, file=directory, fix=fix) from error
 
 
 def load_vision_language(directory: Path, precision: Precision) -> VisionLanguage:
     """Load the model with weights in `precision.compute`.
 
-    Raises what `check_vision_language` does, StateDictMismatch (with every key) and InputError.
+    Raises what `check_vision_language` does, InputError (with every key) and InputError.
     """
     keep_freed_memory()
     for damage in find_damage(directory, unless=UNREAD):
-        raise ModelFolderError(damage.problem, file=damage.file, fix="restore it, or make it again")
+        raise InputError(damage.problem, file=damage.file, fix="restore it, or make it again")
     config, renderer, processor = check_vision_language(directory)
     model: Any = load_strictly(directory, config, precision.master, AutoModelForImageTextToText)
     refuse_not_finite([*model.named_parameters(), *model.named_buffers()], directory)

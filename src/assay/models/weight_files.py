@@ -32,7 +32,6 @@ from assay.models.folder import (
     CONFIG,
     MODULE,
     WEIGHTS,
-    ModelFolderError,
     check_whole,
     weight_files,
 )
@@ -147,10 +146,10 @@ def divisor(config: Mapping[str, Any], rank: int) -> float:
 
 
 def own_adapter(folder: Path) -> Adapter:
-    """The part of a folder's adapter that its own stage trained. Raises ModelFolderError."""
+    """The part of a folder's adapter that its own stage trained. Raises InputError."""
     for name in (ADAPTER, ADAPTER_CONFIG):
         if not (folder / name).is_file():
-            raise ModelFolderError("is missing", file=folder / name, fix="not an adapter?")
+            raise InputError("is missing", file=folder / name, fix="not an adapter?")
     check_whole(folder / ADAPTER)
     config, below = read_adapter_config(folder), rank_below(folder / ADAPTER)
     tensors = load_file(folder / ADAPTER)
@@ -166,7 +165,7 @@ def own_adapter(folder: Path) -> Adapter:
 
 
 def read_adapter_config(folder: Path) -> dict[str, Any]:
-    """peft's config of the folder's adapter. Raises ModelFolderError."""
+    """peft's config of the folder's adapter. Raises InputError."""
     return _read_json(folder / ADAPTER_CONFIG)
 
 
@@ -180,7 +179,7 @@ def stand_on(folder: Path, base: Path, below: Sequence[Path]) -> None:
     """Make the adapter in `folder` usable alone over the whole model in `base`.
 
     `below` are the folders of the adapters between the two, the lowest first. Raises
-    ModelFolderError where one of them is damaged.
+    InputError where one of them is damaged.
     """
     config = read_adapter_config(folder) | {"base_model_name_or_path": str(base.resolve())}
     if below:
@@ -281,7 +280,7 @@ def renamed_in_files(model: PreTrainedModel) -> bool:
 def load_weights(model: PreTrainedModel | PeftModel, directory: Path) -> None:
     """Read a checkpoint of this very model back into it, completely or not at all.
 
-    Raises ModelFolderError (a file is absent or damaged), InputError, StateDictMismatch
+    Raises InputError (a file is absent or damaged), InputError
     (with every key).
     """
     if isinstance(model, PeftModel):
@@ -306,7 +305,7 @@ def save_module(module: nn.Module, folder: Path) -> None:
 def load_module(module: nn.Module, folder: Path) -> None:
     """Read what `save_module` wrote, completely or not at all.
 
-    Raises ModelFolderError (the file is absent or damaged), StateDictMismatch.
+    Raises InputError (the file is absent or damaged), InputError.
     """
     check_whole(folder / MODULE)
     copy_strictly(module.state_dict(), load_file(folder / MODULE), file=folder)
@@ -341,7 +340,7 @@ def _equal(one: Any, other: Any) -> bool:
 def _check_architecture(model: PreTrainedModel, directory: Path) -> None:
     file = directory / CONFIG
     if not file.is_file():
-        raise ModelFolderError("is missing", file=file, fix="not a checkpoint of a whole model?")
+        raise InputError("is missing", file=file, fix="not a checkpoint of a whole model?")
     theirs, ours = _read_json(file).get("architectures") or [], type(model).__name__
     if theirs != [ours]:
         raise InputError(
@@ -356,4 +355,4 @@ def _read_json(file: Path) -> dict[str, Any]:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
-        raise ModelFolderError(f"is not JSON: {error}", file=file, line=error.lineno) from error
+        raise InputError(f"is not JSON: {error}", file=file, line=error.lineno) from error

@@ -1,32 +1,25 @@
-"""Tokens of answers against whether they are right: step by step in training, and of one record.
+"""Tokens of a record's answers against whether they are right, as a table.
 
-Truncated answers, whose length is the limit's, are counted apart. Reads no files and draws nothing.
+Truncated answers, whose length is the limit's, are counted apart.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from assay.judge.intervals import Interval, counted, grouped
-from assay.runs.history import Sample
+from assay.pages.content import interval_text
+from assay.pages.facts import RunFacts
+from assay.pages.page import Block, Column, Table, Text
+from assay.pages.result_tables import checkpoint_label
+from assay.pages.words import Words, number, percent
 from assay.runs.records import OUTCOME, RIGHT, outcome
 
 CUT = "length"
 """How a completion ended that was cut at the limit of tokens."""
 MOST_BINS, FEWEST_IN_BIN = 6, 8
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """The completions of one step by their outcome; truncated ones are left out of both means."""
-
-    step: int
-    right: float | None
-    """Mean tokens of right completions; None where there is none."""
-    wrong: float | None
-    completions: int
-    """Right and wrong ones, without truncated ones."""
-    truncated: int
+MOST_RECORDS = 4
+"""Checkpoints whose answers are shown by length: the control and the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +43,6 @@ class LengthsOfRecord:
     bins: tuple[LengthBin, ...]
     truncated: LengthBin | None
     """None where none was truncated."""
-
-
-def lengths_of_step(step: int, samples: Iterable[Sample]) -> Lengths | None:
-    """The lengths of one step's completions; None where no outcome was recorded."""
-    scored = [each for each in samples if each.reward is not None]
-    if not any(each.outcome for each in scored):
-        return None
-    ended = [each for each in scored if each.ended != CUT]
-    right = [each.length for each in ended if each.outcome == RIGHT]
-    wrong = [each.length for each in ended if each.outcome != RIGHT]
-    return Lengths(step, _mean(right), _mean(wrong), len(ended), len(scored) - len(ended))
-
-
-def _mean(values: Sequence[int]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def lengths_of_record(
@@ -108,3 +86,33 @@ def _bin(answers: Sequence[Mapping[str, Any]]) -> LengthBin:
     assert found.interval is not None
     lengths = [a["completion_tokens"] for a in answers]
     return LengthBin(min(lengths), max(lengths), share, found.interval, len(answers))
+
+
+def length_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """The answers of the main evaluation by length, by checkpoint."""
+    table = facts.main.table if facts.main else None
+    if table is None:
+        return []
+    lines = table.lines
+    shown = lines if len(lines) <= MOST_RECORDS else (lines[0], *lines[1 - MOST_RECORDS :])
+    rows = [
+        (checkpoint_label(line.name, words), *row)
+        for line in shown
+        if (found := lengths_of_record(line.name, facts.answers(table.evaluation, line.name)))
+        for row in _rows(found, words)
+    ]
+    if not rows:
+        return []
+    heads = [words("table.checkpoint"), words("figure.range"), Column(words("figure.share"), True)]
+    heads += [words("table.interval"), Column("n", True)]
+    return [Text(words("figure.bins_about"), "soft"), Table(heads, rows)]
+
+
+def _rows(found: LengthsOfRecord, words: Words) -> list[Sequence[str]]:
+    bins = [(f"{each.low}–{each.high}", each) for each in found.bins]
+    if found.truncated is not None:
+        bins.append((words("figure.cut"), found.truncated))
+    return [
+        (name, percent(e.share), interval_text(e.interval, words), number(e.answers))
+        for name, e in bins
+    ]

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison
-from assay.pages.facts import Curve, DevScore, RewardStep
+from assay.pages.facts import Curve
 from assay.pages.words import Words, difference_text, number, percent, score_text
 
 
@@ -253,79 +253,6 @@ def moving_average(values: Sequence[float | None]) -> list[float | None]:
     return result
 
 
-def reward_columns(steps: Sequence[RewardStep], words: Words) -> Markup:
-    """One column a step: the shares of its groups by how many of their completions were rewarded.
-
-    Groups in which all or none were rewarded stand at the ends of the colour scale.
-    """
-    width, height, left, right, top, bottom = 1012, 260, 44, 1008, 10, 232
-    size = max(step.group for step in steps)
-    y = Scale(0, 1, bottom, top)
-    wide = (right - left) / len(steps)
-    names = [words("chart.reward_cell", rewarded=n, group=size) for n in range(size + 1)]
-    columns: list[list[str]] = [[] for _ in names]
-    said: list[list[str]] = [[] for _ in names]
-    marks = []
-    for index, step in enumerate(steps):
-        base, place, lines = 0.0, left + index * wide, [f"{words('chart.step')} {step.step}"]
-        for rewarded, name in enumerate(names):
-            share = step.share(rewarded)
-            said[rewarded].append(percent(share) if share else "")
-            if share:
-                corner = f"M{_n(place)} {_n(y(base + share))}"
-                across = _n(max(wide - 1, 0.5))
-                columns[rewarded].append(f"{corner}h{across}V{_n(y(base))}h-{across}z")
-                lines.append(f"{name}{words.colon}{percent(share)}")
-            base += share
-        marks.append(rect(place, top, wide, bottom - top, "hit", "\n".join(lines)))
-    fills = Markup('<path d="{}" class="{}"/>')
-    drawn = [fills.format("".join(d), shade(n, size)) for n, d in enumerate(columns) if d]
-    marks = [*drawn, *marks]
-    for tick in (0.0, 0.5, 1.0):
-        marks.append(line(left, y(tick), right, y(tick), "grid over"))
-        marks.append(text(left - 6, y(tick) + 4, f"{tick:.0%}", "tick", "end"))
-    marks.append(text(left, 250, number(steps[0].step), "tick"))
-    marks.append(text(right, 250, number(steps[-1].step), "tick", "end"))
-    marks.append(text((left + right) / 2, 250, words("chart.step"), "tick", "middle"))
-    axis = [step.step for step in steps], [left + (n + 0.5) * wide for n in range(len(steps))]
-    told = [
-        Told(name, *axis, shown, shade(n, size))
-        for n, (name, shown) in enumerate(zip(names, said, strict=True))
-    ]
-    return drawing(width, height, marks, words("chart.rewards"), told)
-
-
-def shade(rewarded: int, size: int) -> str:
-    """The class of the colour for `rewarded` of `size`: 0 none, 8 all, between them by share."""
-    if rewarded in (0, size):
-        return f"shade{8 if rewarded else 0}"
-    return f"shade{1 + round(6 * (rewarded - 1) / max(size - 2, 1))}"
-
-
-def dev_chart(scores: Sequence[DevScore], words: Words) -> Markup:
-    """Scores on dev items by step, with intervals; the selected one is marked."""
-    width, height, left, right, top, bottom = 1012, 230, 44, 1008, 16, 192
-    low, high = min(s.interval.low for s in scores), max(s.interval.high for s in scores)
-    marks_y = ticks(low, high)
-    x = Scale(scores[0].step, scores[-1].step, left + 40, right - 70)
-    y = Scale(marks_y[0], marks_y[-1], bottom, top)
-    marks = []
-    for tick in marks_y:
-        marks.append(line(left, y(tick), right, y(tick), "grid"))
-        marks.append(text(left - 6, y(tick) + 4, f"{tick:.0%}", "tick", "end"))
-    for score in scores:
-        place = x(score.step)
-        marks.append(line(place, y(score.interval.low), place, y(score.interval.high), "whisker"))
-        kind = "mark chosen" if score.chosen else "mark"
-        marks.append(dot(place, y(score.score), 6 if score.chosen else 4, kind))
-        label = percent(score.score)
-        marks.append(text(place + 9, y(score.score) + 4, label, "label"))
-        marks.append(text(place, 210, number(score.step), "tick", "middle"))
-        if score.chosen:
-            marks.append(text(place, 226, words("chart.chosen"), "label", "middle"))
-    return drawing(width, height, marks, words("chart.dev"))
-
-
 def outcome_bars(
     labels: Sequence[str], shares: Sequence[tuple[str, Sequence[float]]], label: str
 ) -> Markup:
@@ -340,14 +267,6 @@ def outcome_bars(
                 marks.append(rect(x, y + 16, width, 16, colour, percent(every[index])))
             x += width
     return drawing(1012, 40 * len(labels), marks, label)
-
-
-def reward_key(words: Words) -> Markup:
-    """The colours of `reward_columns`, from none rewarded to all."""
-    marks = [text(0, 13, words("chart.none_rewarded"), "tick")]
-    marks += [rect(110 + 18 * n, 2, 16, 12, f"shade{n}") for n in range(9)]
-    marks.append(text(280, 13, words("chart.all_rewarded"), "tick"))
-    return drawing(1012, 16, marks, words("chart.rewards"))
 
 
 CLASSES = {"better": "good", "worse": "bad", "undecided": "open"}

@@ -15,18 +15,15 @@ from assay.judge.intervals import Interval
 from assay.judge.selection_agreement import SelectionUse
 from assay.judge.verdict import Comparison, as_scored
 from assay.pages.charts import interval_bar, outcome_bars
-from assay.pages.drawn import score_bars, score_plot
 from assay.pages.page import (
     Block,
     Bullets,
     Cell,
-    Code,
     Column,
     Figure,
     Heading,
     Line,
     Mark,
-    Only,
     Row,
     Table,
     Text,
@@ -165,9 +162,6 @@ def results(facts: "RunFacts", words: Words) -> list[Block]:
     ]
     blocks: list[Block] = [Text(about_evaluation(table, words), "soft")] if table else []
     blocks.append(Table(columns, [_result_row(row, scale, words) for row in rows]))
-    plot = score_plot(score_bars(measured_rows(rows)), scale)
-    if plot:
-        blocks.append(Only(("markdown",), (Text(words("drawn.scores")), Code(plot))))
     labels = (
         {line.name: checkpoint_label(line.name, words) for line in table.lines} if table else {}
     )
@@ -231,18 +225,10 @@ def others(facts: "RunFacts", words: Words) -> list[Block]:
     ]
     for row in rows:
         row[1] = replace(row[1], kind="")
-    named = [(f"{m.name} · {row.label}", row.line) for m, row in found if row.line is not None]
-    plot = score_plot(score_bars(named), scale)
     return [
         Text(words("page.others_about"), "soft"),
         Table([words("table.evaluation"), *score_columns(words)], rows),
-        *([Only(("markdown",), [Code(plot)])] if plot else []),
     ]
-
-
-def measured_rows(rows: Sequence[ResultRow]) -> list[tuple[str, Scored]]:
-    """The rows that were measured, by their labels."""
-    return [(row.label, row.line) for row in rows if row.line is not None]
 
 
 def settings(measurement: "Measurement") -> str:

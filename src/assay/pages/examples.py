@@ -5,16 +5,17 @@ Questions are read from the experiment's own sources, because records keep answe
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from assay.compare.table import Pairing, Table
+from assay.compare.table import Pairing
 from assay.data.hashing import canonical_json
 from assay.data.row import Row
 from assay.errors import AssayError
 from assay.lab.setup.prepare import rows_by_id
 from assay.pages.facts import RunFacts
-from assay.pages.words import flat, visible
+from assay.pages.page import Answer, Block, Mark, Question, Text
+from assay.pages.result_tables import checkpoint_label
+from assay.pages.words import Words, flat, number, visible
 from assay.runs.records import FACTS, transcript
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import experiment_of
@@ -26,72 +27,55 @@ SHOWN = 3
 KINDS = ("gained", "lost", "unchanged")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One completion as a page shows it."""
-
-    sample_id: str
-    text: str
-    score: float | None
-    error: str
-    why: str
-    ended: str
-    tokens: int | None
-    facts: tuple[tuple[str, str], ...] = ()
-    """Name and value of what the reward noted."""
+BADGES = {"gained": "better", "lost": "worse", "unchanged": "plain"}
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """One item, answered before and after."""
-
-    control: str
-    """The checkpoint that answered before."""
-    kind: str
-    """gained, lost or unchanged."""
-    item: str
-    question: str
-    """The last user message; empty where it could not be read."""
-    gold: str
-    before: Answer
-    after: Answer
-
-
-@dataclass(frozen=True, slots=True)
-class Examples:
-    """The examples of a page."""
-
-    control: str
-    other: str
-    shown: tuple[Example, ...]
-    problem: str = ""
-    """Why the questions are missing; "" if they are not."""
-
-
-def examples(facts: RunFacts, table: Table) -> Examples | None:
-    """Three items by kind of change, the control against the last checkpoint.
-
-    None if only the control was measured.
-    """
+def example_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """Three items by kind of change with both answers, the control against the last checkpoint;
+    nothing if only the control was measured."""
+    table = facts.main.table if facts.main else None
+    if table is None or table.lines[-1].to_control is None:
+        return []
     last = table.lines[-1]
-    if last.to_control is None:
-        return None
     pairings = [p for p in (last.to_control, last.to_previous) if p is not None]
     answers = {
         name: {a["item_id"]: a for a in facts.answers(table.evaluation, name) if a["repeat"] == 0}
         for name in (last.name, *(p.control for p in pairings))
     }
-    problem, rows = "", {}
+    missing, rows = [], {}
     try:
         rows = item_rows(facts.run, table.evaluation.name)
     except AssayError as error:
-        problem = str(error)
-    after = answers[last.name]
-    shown = [
-        _example(control, kind, item, rows.get(item), answers[control][item], after[item])
-        for kind, control, item in pick(pairings, after)
-    ]
-    return Examples(table.control.name, last.name, tuple(shown), problem)
+        missing = [Text(words("page.no_questions", why=visible(str(error))), "warning")]
+    control, other = (checkpoint_label(n, words) for n in (table.control.name, last.name))
+    shown = []
+    for kind, before, item in pick(pairings, answers[last.name]):
+        title = (Mark(words(f"kind.{kind}"), BADGES[kind]), " ", Mark(item))
+        sides = ((checkpoint_label(before, words), before), (other, last.name))
+        both = [answer_view(label, answers[name][item], words) for label, name in sides]
+        question, gold = asked(rows.get(item))
+        shown.append(Question(title, question, both, gold, words("page.gold")))
+    about = words("page.examples_about", control=control, other=other)
+    return [Text(about, "soft"), *missing, *shown]
+
+
+def answer_view(label: str, line: Mapping[str, Any], words: Words) -> Answer:
+    """A line of a record as an answer with its score."""
+    if line["score"] is None:
+        result = words("answer.abstained", why=visible(line["why"]) or "–")
+    elif line["error"]:
+        error = visible(line["error"])
+        result = words("answer.error", score=number(line["score"]), error=error)
+    else:
+        result = words("answer.scored", score=number(line["score"]))
+    length = "answer.truncated" if line["ended"] == "length" else "answer.tokens"
+    # A model behind an endpoint has the counts of its server, where that gives any.
+    tokens = line["completion_tokens"]
+    note = words(length, tokens="?" if tokens is None else number(tokens))
+    said = transcript(line["messages"]) if line.get("messages") else line["output"]
+    noted = json.loads(line.get(FACTS) or "{}").items()
+    facts = tuple((flat(name), shortened(str(value))) for name, value in noted)
+    return Answer(label, result, shortened(said), facts, f"{line['sample_id']} · {note}")
 
 
 def pick(
@@ -154,37 +138,9 @@ def shortened(text: str) -> str:
     return f"{text[:LONGEST]} … (+{len(text) - LONGEST:,})"
 
 
-def _example(
-    control: str,
-    kind: str,
-    item: str,
-    row: Row | None,
-    before: Mapping[str, Any],
-    after: Mapping[str, Any],
-) -> Example:
-    return Example(control, kind, item, *asked(row), _answer(before), _answer(after))
-
-
 def _gold_text(row: Row) -> str:
     """The gold answer as the data has it."""
     if row.gold is None:
         target = row.messages[-1]
         return target.content if target.role == "assistant" else ""
     return row.gold if isinstance(row.gold, str) else canonical_json(row.gold)
-
-
-def _answer(line: Mapping[str, Any]) -> Answer:
-    said = transcript(line["messages"]) if line.get("messages") else line["output"]
-    return Answer(
-        sample_id=line["sample_id"],
-        text=shortened(said),
-        score=line["score"],
-        error=line["error"],
-        why=visible(line["why"]),
-        ended=line["ended"],
-        tokens=line["completion_tokens"],
-        facts=tuple(
-            (flat(name), shortened(str(value)))
-            for name, value in json.loads(line.get(FACTS) or "{}").items()
-        ),
-    )

@@ -5,7 +5,7 @@ drawings are added elsewhere.
 """
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,15 +22,12 @@ from assay.experiment.tables import EvaluateSpec
 from assay.judge.intervals import Interval, score_interval
 from assay.lab.monitor.milestones import estimate
 from assay.lab.monitor.stage_health import stage_health
-from assay.pages.answer_lengths import Lengths, lengths_of_step
 from assay.runs.checkpoints import read_selection
 from assay.runs.history import (
     History,
-    Sample,
     evaluation_records,
     measured_checkpoints,
     read_answers,
-    samples_in,
 )
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
@@ -108,24 +105,6 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class RewardStep:
-    """The groups of one step, by the number of their completions with a reward above 0."""
-
-    step: int
-    group: int
-    """Completions of the largest group."""
-    counts: Mapping[int, int]
-    """Number rewarded -> number of groups. Groups with an abstention are not among them."""
-    abstained: int
-    """Groups left out because one of their completions has no reward."""
-
-    def share(self, rewarded: int) -> float:
-        """Share of the counted groups with `rewarded` rewarded completions; 0 without groups."""
-        total = sum(self.counts.values())
-        return self.counts.get(rewarded, 0) / total if total else 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class DevScore:
     """A checkpoint's score on dev items."""
 
@@ -166,36 +145,14 @@ def curves(
     return found
 
 
-def reward_step(step: int, samples: Iterable[Sample]) -> RewardStep:
-    """The groups of one step's samples."""
-    groups: dict[tuple[str, int], list[float | None]] = defaultdict(list)
-    for sample in samples:
-        groups[sample.row, sample.visit].append(sample.reward)
-    whole = [rewards for rewards in groups.values() if None not in rewards]
-    counts = Counter(sum(r is not None and r > 0 for r in rewards) for rewards in whole)
-    size = max(map(len, groups.values()))
-    return RewardStep(step, size, dict(counts), len(groups) - len(whole))
-
-
 @kept(256)
 def _table(folder: Path, run: RunDirectory, manifest: Hashable, *measured: str) -> Table:
     """The verdicts on an evaluation, whose folder changes with every record in it."""
     return compare_checkpoints(run, folder.name, measured[0], measured[1:])
 
 
-@kept(1 << 14)
-def _figures(file: Path, step: int) -> tuple[RewardStep, Lengths | None] | None:
-    """The rewards and lengths of a step's samples; None of a file without any."""
-    samples = list(samples_in(file))
-    return (reward_step(step, samples), lengths_of_step(step, samples)) if samples else None
-
-
 def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
-
-
-class NothingToReport(InputError):
-    """A folder that holds no run."""
 
 
 @dataclass(frozen=True)
@@ -335,21 +292,6 @@ class RunFacts:
 
         return curves(self.metrics.get(stage, []), estimated, names)
 
-    def rewards(self, stage: str) -> list[RewardStep]:
-        """The rewarded groups of every step that kept its samples; none without any reward."""
-        found = [groups for groups, _ in self._sampled_steps(stage)]
-        return found if any(groups.counts for groups in found) else []
-
-    def lengths(self, stage: str) -> list[Lengths]:
-        """The lengths of right and wrong completions, of every step that recorded outcomes."""
-        return [found for _, found in self._sampled_steps(stage) if found is not None]
-
-    def _sampled_steps(self, stage: str) -> list[tuple[RewardStep, Lengths | None]]:
-        """Every step that kept its samples."""
-        steps = ((step, self.run.samples(stage, step)) for step in self.history.sampled(stage))
-        found = (_figures(file, step) for step, file in steps)
-        return [each for each in found if each is not None]
-
     def dev_scores(self, stage: str) -> list[DevScore]:
         """Scores on dev items, by step."""
         best = read_selection(self.run.path, stage)
@@ -370,7 +312,7 @@ class RunFacts:
 
 
 def gather(run: RunDirectory) -> RunFacts:
-    """The facts of a run. Raises NothingToReport where there is no run."""
+    """The facts of a run. Raises InputError where there is no run."""
     if not run.spec.is_file():
-        raise NothingToReport("no run here", file=run.path, fix="list runs with 'assay runs'")
+        raise InputError("no run here", file=run.path, fix="list runs with 'assay runs'")
     return RunFacts(run, experiment_of(run), read_status(run.path))

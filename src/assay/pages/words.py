@@ -39,10 +39,6 @@ SMALLEST = 1e-12
 """Differences below this come from rounding."""
 
 
-class UnknownLanguage(InputError):
-    """There is no catalogue of this language."""
-
-
 @dataclass(frozen=True, slots=True)
 class Words:
     """The catalogue of one language: sections of templates."""
@@ -96,10 +92,10 @@ class Words:
 
 @cache
 def words(lang: str = "en") -> Words:
-    """The catalogue of a language. Raises UnknownLanguage."""
+    """The catalogue of a language. Raises InputError."""
     if lang not in LANGUAGES:
         fix = "choose " + " or ".join(LANGUAGES)
-        raise UnknownLanguage(f"no pages in {lang!r}", field="--lang", fix=fix)
+        raise InputError(f"no pages in {lang!r}", field="--lang", fix=fix)
     text = (files("assay.pages") / "wording" / f"{lang}.toml").read_text(encoding="utf-8")
     return Words(lang, tomllib.loads(text))
 

@@ -3,7 +3,7 @@
 An estimator is a function of a batch and its options that gives one advantage per action token (S),
 float32, 0 where the token is not trained; group statistics are computed in float64. Episodes whose
 reward abstained were removed by the caller. Adding one: write `fn(batch, options) -> advantage_S`
-and enter it in `ADVANTAGES`.
+and enter an `Estimator` of it in `ADVANTAGES`.
 """
 
 import math
@@ -392,18 +392,6 @@ def egpo_scaled_clip(batch: AdvantageInput, options: AdvantageOptions) -> Tensor
     return _with_bonus(batch, options, 1.0)
 
 
-def egpo_diagnostics(batch: AdvantageInput, options: AdvantageOptions) -> dict[str, float]:
-    """What `egpo` did to this batch; see `_diagnostics`."""
-    return _diagnostics(batch, options, options.egpo_lambda)
-
-
-def egpo_scaled_clip_diagnostics(
-    batch: AdvantageInput, options: AdvantageOptions
-) -> dict[str, float]:
-    """What `egpo_scaled_clip` did to this batch; see `_diagnostics`."""
-    return _diagnostics(batch, options, 1.0)
-
-
 def _with_bonus(batch: AdvantageInput, options: AdvantageOptions, inner: float) -> Tensor:
     advantage_E = standardised_E(batch, options)
     return to_tokens(batch, advantage_E + _bonus_E(batch, advantage_E, options, inner))
@@ -463,54 +451,55 @@ def _diagnostics(
     }
 
 
-ADVANTAGES: dict[str, AdvantageFunction] = {
-    "grpo": grpo,
-    "mean_only": mean_only,
-    "rloo": rloo,
-    "reinforce_pp": reinforce_pp,
-    "reinforce_pp_baseline": reinforce_pp_baseline,
-    "opo": opo,
-    "gpg": gpg,
-    "pass_at_k": pass_at_k,
-    "egpo": egpo,
-    "egpo_scaled_clip": egpo_scaled_clip,
-    "gdpo": gdpo,
-}
+@dataclass(frozen=True)
+class Estimator:
+    """An advantage estimator, and what else there is to know of it."""
+
+    function: AdvantageFunction
+    reads: frozenset[str] = frozenset({"lone"})
+    """The options that it reads, `equal` apart."""
+    whitened: bool = False
+    """It shifts every token by a statistic of the whole batch."""
+    groupless: bool = False
+    """It compares a completion with no group, so that a prompt may have one only."""
+    parts: bool = False
+    """It reads `parts_EK`."""
+    thought: bool = False
+    """It reads `entropy_S` and `cot_mask_S`."""
+    closed: bool = False
+    """It gives no bonus for a thought that never closes: zhangdw156/verl 0350dd9c marks the tokens
+    from `<think>` to `</think>` and none where either is missing."""
+    diagnose: Callable[[AdvantageInput, AdvantageOptions], dict[str, float]] = lambda *_: {}
+    """Numbers worth recording at every step."""
+
+    def __call__(self, batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
+        """The advantages (S)."""
+        return self.function(batch, options)
+
 
 _STANDARDISED = frozenset({"ddof", "epsilon", "least_std", "limit", "lone"})
-READS: dict[str, frozenset[str]] = {
-    "grpo": _STANDARDISED,
-    "mean_only": frozenset({"lone"}),
-    "rloo": frozenset({"lone"}),
-    "reinforce_pp": frozenset({"gamma"}),
-    "reinforce_pp_baseline": frozenset({"lone"}),
-    "opo": frozenset({"lone"}),
-    "gpg": frozenset({"lone", "f_norm"}),
-    "pass_at_k": frozenset({"ddof", "epsilon", "least_std", "scale_by_std"}),
-    "egpo": _STANDARDISED | {"egpo_lambda", "egpo_alpha"},
-    "egpo_scaled_clip": _STANDARDISED | {"egpo_lambda", "egpo_alpha"},
-    "gdpo": frozenset({"ddof", "epsilon"}),
+_EGPO = _STANDARDISED | {"egpo_lambda", "egpo_alpha"}
+ADVANTAGES: dict[str, Estimator] = {
+    "grpo": Estimator(grpo, _STANDARDISED),
+    "mean_only": Estimator(mean_only),
+    "rloo": Estimator(rloo),
+    "reinforce_pp": Estimator(reinforce_pp, frozenset({"gamma"}), whitened=True, groupless=True),
+    "reinforce_pp_baseline": Estimator(reinforce_pp_baseline, whitened=True),
+    "opo": Estimator(opo),
+    "gpg": Estimator(gpg, frozenset({"lone", "f_norm"})),
+    "pass_at_k": Estimator(pass_at_k, frozenset({"ddof", "epsilon", "least_std", "scale_by_std"})),
+    "egpo": Estimator(
+        egpo,
+        _EGPO,
+        thought=True,
+        diagnose=lambda batch, options: _diagnostics(batch, options, options.egpo_lambda),
+    ),
+    "egpo_scaled_clip": Estimator(
+        egpo_scaled_clip,
+        _EGPO,
+        thought=True,
+        closed=True,
+        diagnose=lambda batch, options: _diagnostics(batch, options, 1.0),
+    ),
+    "gdpo": Estimator(gdpo, frozenset({"ddof", "epsilon"}), whitened=True, parts=True),
 }
-"""The options that each estimator reads, `equal` apart."""
-
-DIAGNOSTICS: dict[str, Callable[[AdvantageInput, AdvantageOptions], dict[str, float]]] = {
-    "egpo": egpo_diagnostics,
-    "egpo_scaled_clip": egpo_scaled_clip_diagnostics,
-}
-"""Numbers worth logging every step, for the estimators that have some."""
-
-ENTROPY_ESTIMATORS = frozenset({"egpo", "egpo_scaled_clip"})
-"""Estimators that read `entropy_S` and `cot_mask_S`."""
-
-CLOSED_THOUGHT = frozenset({"egpo_scaled_clip"})
-"""Estimators that give no bonus for a thought that never closes: zhangdw156/verl 0350dd9c marks
-the tokens from `<think>` to `</think>` and none where either is missing."""
-
-WHITENED_ESTIMATORS = frozenset({"reinforce_pp", "reinforce_pp_baseline", "gdpo"})
-"""Estimators that shift every token by a statistic of the whole batch."""
-
-GROUPLESS_ESTIMATORS = frozenset({"reinforce_pp"})
-"""Estimators that compare a completion with no group, so that a prompt may have one only."""
-
-PART_ESTIMATORS = frozenset({"gdpo"})
-"""Estimators that read `parts_EK`."""

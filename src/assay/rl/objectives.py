@@ -206,9 +206,9 @@ class Grpo:
 
     @property
     def raises_clip(self) -> bool:
-        """Whether there is a Clip-Higher that can act: `clip_raised_share` counts the tokens whose
-        ratio is above what a bound as near as the lower one would let through."""
-        return self.several_updates and self.loss == "ppo_clip" and self.clip.high > self.clip.low
+        """Whether there is a Clip-Higher: `clip_raised_share` counts the tokens whose ratio is
+        above what a bound as near as the lower one would let through: none with a single update."""
+        return self.loss == "ppo_clip" and self.clip.high > self.clip.low
 
     def __call__(self, scores: Scores, packed: Packed) -> ObjectiveOutput:
         """Loss and metrics, named as a run's metrics name them; raises MissingScores."""

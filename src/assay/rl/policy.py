@@ -125,7 +125,7 @@ class Policy(Protocol):
     def load(self, folder: Path) -> None:
         """Read what `save` wrote, completely or not at all; `updated` follows.
 
-        Raises StateDictMismatch for weights that do not fit.
+        Raises InputError for weights that do not fit.
         """
         ...
 

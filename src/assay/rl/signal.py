@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from assay.rl.advantages import EQUAL, WHITENED_ESTIMATORS, compact, in_equal_group
+from assay.rl.advantages import ADVANTAGES, EQUAL, compact, in_equal_group
 
 
 @dataclass(frozen=True)
@@ -66,4 +66,4 @@ def may_drop(
     name, `lone` its option.
     """
     silent = kl_coef == 0 and entropy_coef == 0 and lone != "reward"
-    return silent and advantage not in WHITENED_ESTIMATORS
+    return silent and not ADVANTAGES[advantage].whitened

@@ -256,7 +256,7 @@ def _by_seed(runs: list[RunDirectory], seed: int) -> RunDirectory:
 
 
 def experiment_of(run: RunDirectory) -> Experiment:
-    """The resolved experiment of a run. Raises SpecError."""
+    """The resolved experiment of a run. Raises InputError."""
     return _experiment_in(run.spec, bool(os.environ.get(URL)))
 
 

@@ -23,10 +23,6 @@ from assay.sandbox.limits import CallLimits, Limits
 from assay.sandbox.pipes import ANSWER, CALL, LineReader, write_all
 
 
-class AskRefused(RuntimeError):
-    """The lab did not give its answer, and why; the call counts all the same."""
-
-
 class Asker:
     """Numbers calls, keeps as many open as may be, and hands answers to those who wait."""
 
@@ -42,7 +38,7 @@ class Asker:
     async def ask(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The lab's answer. Several calls may be open at once, also from several event loops.
 
-        Raises TypeError or ValueError where the arguments are none that the lab reads, AskRefused
+        Raises TypeError or ValueError where the arguments are none that the lab reads, RuntimeError
         where it gives no answer.
         """
         answer: Future[dict[str, Any]] = Future()
@@ -82,7 +78,7 @@ class Asker:
         if not answer.set_running_or_notify_cancel():
             return
         if "refused" in message:
-            answer.set_exception(AskRefused(message["refused"]))
+            answer.set_exception(RuntimeError(message["refused"]))
         else:
             answer.set_result(message["reply"])
 

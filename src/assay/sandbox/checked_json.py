@@ -1,6 +1,6 @@
 """What a program in the sandbox says, read without trusting it.
 
-Nothing here raises for any bytes but `BadMessage`, and what passes is harmless to whoever writes it
+Nothing here raises for any bytes but `ValueError`, and what passes is harmless to whoever writes it
 to a record, a database or a page: plain values of bounded depth, whole numbers of 64 bits, finite
 fractions, and text that UTF-8 can hold.
 """
@@ -18,10 +18,6 @@ MOST_DEPTH = 32
 MOST_NUMBER = 1 << 63
 
 
-class BadMessage(ValueError):
-    """A line that is none of the protocol's; the text says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class Call:
     """What a program asks the lab."""
@@ -32,28 +28,28 @@ class Call:
 
 
 def read_call(line: bytes, number: int) -> Call:
-    """The call on a line, whose number has to be `number`. Raises BadMessage."""
+    """The call on a line, whose number has to be `number`. Raises ValueError."""
     message = read_json(line)
     if not isinstance(message, dict) or set(message) != {"id", "name", "arguments"}:
-        raise BadMessage("a call has an id, a name and arguments")
+        raise ValueError("a call has an id, a name and arguments")
     if type(message["id"]) is not int or message["id"] != number:
-        raise BadMessage(f"the call's id is not {number}, the next one")
+        raise ValueError(f"the call's id is not {number}, the next one")
     if not isinstance(message["name"], str) or not isinstance(message["arguments"], dict):
-        raise BadMessage("a call's name is text, its arguments are an object")
+        raise ValueError("a call's name is text, its arguments are an object")
     return Call(number, message["name"], message["arguments"])
 
 
 def read_answer(line: bytes) -> Outcome:
-    """What called code says of itself: a value, or that it raised. Raises BadMessage."""
+    """What called code says of itself: a value, or that it raised. Raises ValueError."""
     message = read_json(line)
     if not isinstance(message, dict):
-        raise BadMessage("an answer is an object")
+        raise ValueError("an answer is an object")
     if set(message) == {"value"}:
         return Outcome(message["value"])
     if set(message) != {"failure", "why"} or message["failure"] not in OF_A_CALL:
-        raise BadMessage("an answer is a value, or an exception")
+        raise ValueError("an answer is a value, or an exception")
     if not isinstance(message["why"], str):
-        raise BadMessage("a reason is text")
+        raise ValueError("a reason is text")
     return Outcome(failure=message["failure"], why=message["why"])
 
 
@@ -66,21 +62,21 @@ def checked_line(message: Any) -> bytes:
 
 
 def read_json(line: bytes) -> Any:
-    """A JSON value of ASCII text. Raises BadMessage."""
+    """A JSON value of ASCII text. Raises ValueError."""
     try:
         value = json.loads(line.decode("ascii"), parse_constant=_no_constant)
     except UnicodeDecodeError:
-        raise BadMessage("not in ASCII") from None
+        raise ValueError("not in ASCII") from None
     except RecursionError:
-        raise BadMessage(f"nested deeper than {MOST_DEPTH}") from None
+        raise ValueError(f"nested deeper than {MOST_DEPTH}") from None
     except ValueError as error:
-        raise BadMessage(f"no JSON: {error}") from None
+        raise ValueError(f"no JSON: {error}") from None
     _check(value)
     return value
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise BadMessage(f"{name} is no JSON")
+    raise ValueError(f"{name} is no JSON")
 
 
 def _check(value: Any) -> None:
@@ -91,7 +87,7 @@ def _check(value: Any) -> None:
         level = [inner for each in level for inner in _inside(each)]
         if not level:
             return
-    raise BadMessage(f"nested deeper than {MOST_DEPTH}")
+    raise ValueError(f"nested deeper than {MOST_DEPTH}")
 
 
 def _inside(value: Any) -> Iterator[Any]:
@@ -104,11 +100,11 @@ def _inside(value: Any) -> Iterator[Any]:
 
 def _check_scalar(value: Any) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise BadMessage("a number beyond all bounds")
+        raise ValueError("a number beyond all bounds")
     if isinstance(value, int) and not -MOST_NUMBER <= value < MOST_NUMBER:
-        raise BadMessage("a number of more than 64 bits")
+        raise ValueError("a number of more than 64 bits")
     if isinstance(value, str) and not value.isascii():
         try:
             value.encode("utf-8")
         except UnicodeEncodeError:
-            raise BadMessage("text with half a surrogate pair") from None
+            raise ValueError("text with half a surrogate pair") from None

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Self
 
-from assay.sandbox.checked_json import BadMessage, Call, read_answer, read_call
+from assay.sandbox.checked_json import Call, read_answer, read_call
 from assay.sandbox.isolation import Mode, installed_paths, visible_paths
 from assay.sandbox.limits import CallLimits, Limits, Outcome
 from assay.sandbox.pipes import (
@@ -164,7 +164,7 @@ class Conversation:
             return
         try:
             call = read_call(line, self.asked)
-        except BadMessage as bad:
+        except ValueError as bad:
             self._fault = Outcome(failure="protocol", why=str(bad))
             self._stop()
             return
@@ -222,7 +222,7 @@ def _outcome(last: bytes) -> Outcome:
         return Outcome(**json.loads(last[1:]))
     try:
         return read_answer(last[1:])
-    except BadMessage as bad:
+    except ValueError as bad:
         return Outcome(failure="protocol", why=str(bad))
 
 

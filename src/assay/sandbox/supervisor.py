@@ -73,10 +73,6 @@ SPARE = 1 << 16
 NEWLINE = 10
 
 
-class LabGone(Exception):
-    """The lab's end of the pipes is closed."""
-
-
 def room(limits: Limits, calls: CallLimits) -> bytearray:
     """A buffer for the longest line that a call may write."""
     return bytearray(max(limits.output_bytes, calls.request_bytes) + SPARE)
@@ -151,7 +147,7 @@ class Relay:
     def watch(self, deadline: float, longest: float) -> bytes | memoryview:
         """The call's last line, or the supervisor's about it, once it is over or out of time.
 
-        `deadline` counts the call's own time, `longest` all. Raises LabGone.
+        `deadline` counts the call's own time, `longest` all. Raises EOFError.
         """
         look = 0.0
         while True:
@@ -177,7 +173,7 @@ class Relay:
             if wait_readable([self.lab.hear], 1.0):
                 self._hear_lab()
             elif self.lab.is_gone():
-                raise LabGone
+                raise EOFError
 
     def close(self) -> None:
         """Closes the pipes to the call and overwrites what is left of what passed through."""
@@ -196,7 +192,7 @@ class Relay:
         if self.stopped:
             return failure("crash", "stopped by the lab")
         if self.lab.is_gone():
-            raise LabGone
+            raise EOFError
         if self.tell_call in ready:
             self._tell_call()
         if self.hear_call in ready:
@@ -210,14 +206,14 @@ class Relay:
         """Takes one frame."""
         head = read_exactly(self.lab.hear, FRAME.size)
         if not head:
-            raise LabGone
+            raise EOFError
         (length,) = FRAME.unpack(head)
         if length == 0:
             self.stopped = True
             return
         reply = read_exactly(self.lab.hear, length)
         if not reply:
-            raise LabGone
+            raise EOFError
         self.open -= 1
         self.pending.append((reply, 0))
 
@@ -365,7 +361,7 @@ class Supervisor:
             if folder:
                 shutil.rmtree(folder, ignore_errors=True)
             relay.end(last)
-        except (LabGone, BrokenPipeError):
+        except (EOFError, BrokenPipeError):
             self._end_call(relay.process)
             self._leave()
         finally:

@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import importlib
 import io
+import json
 import math
 import os
 import subprocess
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
-from assay.sandbox.shared_values import WHY, NoAnswer, Peer
+from assay.sandbox.shared_values import WHY, Asking, NoAnswer
 
 PR_SET_DUMPABLE = 4
 CALL_SECONDS = 10.0
@@ -163,11 +164,11 @@ def free_names(tree: ast.Module) -> set[str]:
     return read - bound - {"candidate", *dir(builtins)}
 
 
-class TestedProcess(Peer):
+class TestedProcess(Asking):
     """A Python process that holds the tested code."""
 
     def __init__(self, answer: str):
-        served = f"from {Peer.__module__} import serve_code; serve_code()"
+        served = f"from {Asking.__module__} import serve_code; serve_code()"
         code = f"import sys; sys.path[:] = {sys.path!r}; {served}"
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-X", "utf8", "-c", code],
@@ -176,11 +177,12 @@ class TestedProcess(Peer):
             stderr=subprocess.DEVNULL,
         )
         assert self.process.stdin and self.process.stdout
-        super().__init__(self.process.stdout, self.process.stdin, guarded=True)
+        super().__init__(self.process.stdout, self.process.stdin)
         self.due = math.inf
         threading.Thread(target=self.watch, daemon=True).start()
         with contextlib.suppress(OSError):
-            self.send({"answer": answer})
+            self.process.stdin.write(json.dumps({"answer": answer}).encode() + b"\n")
+            self.process.stdin.flush()
 
     def fetch(self, name: str) -> Any:
         """A global of the code. What it has not says so where it is called, not where it is read:
@@ -202,7 +204,7 @@ class TestedProcess(Peer):
         return missing
 
     def receive(self) -> dict[str, Any]:
-        """As of a peer, within CALL_SECONDS."""
+        """As any other, within CALL_SECONDS."""
         self.due = time.monotonic() + CALL_SECONDS
         try:
             return super().receive()

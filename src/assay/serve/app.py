@@ -1,68 +1,52 @@
 """The HTTP application: routes, bearer token, size limits, and errors as JSON in OpenAI's format.
 
 The list of models needs no token, because programs that wait for a server to be ready (BFCL's among
-them) request it without one. Every route that runs the model does.
+them) request it without one. Every route that runs the model does. Jobs of a client that has gone
+are cancelled.
 """
 
 import asyncio
+import json
 import re
 import secrets
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from assay.data.episode import Turn
 from assay.lab.evaluate.opened_model import Served
 from assay.rollout.engines.cpu.batcher import Batcher
-from assay.serve.replies import (
-    CHAT,
-    COMPLETION,
-    Answered,
-    Asked,
-    Envelope,
-    Shape,
-    usage,
-)
+from assay.serve.replies import Answered, Choice, Envelope, Json, answered, certain, usage
 from assay.serve.requests import (
-    Asking,
+    Asked,
     ChatRequest,
     CompletionRequest,
     Refusal,
-    error_body,
-    read_request,
-)
-from assay.serve.streams import (
-    Schemas,
-    Stream,
     ask_chat,
     ask_completion,
-    fitting,
-    sample_all,
-    stream,
-    streamed,
+    error_body,
+    read_request,
 )
 
 MOST_BYTES = 8 << 20
 """The largest body that is read."""
+BODY_SECONDS = 60
+"""For a body to come."""
 MOST_OPEN = 1024
 """Completions that may wait or be sampled at once."""
-
-LARGE_BYTES = 64 << 10
-"""Bytes of a body above which its preparation may be slow."""
+LOOK_SECONDS = 0.5
+"""Seconds between checks that the client is still connected."""
 
 IGNORED = "x-assay-ignored"
 """The header that names parameters without effect."""
-SAMPLES = "x-assay-samples"
-"""The header with the number of samples drawn for a constrained answer."""
 MOST_NAMED = 20
 """Parameters that the header names, of at most so many characters each."""
 MOST_NAME = 40
@@ -89,10 +73,6 @@ class Endpoint:
     batcher: Batcher
     token: str
     counts: Counts = field(default_factory=Counts)
-    small: ThreadPoolExecutor = field(default_factory=lambda: preparing("small"))
-    large: ThreadPoolExecutor = field(default_factory=lambda: preparing("large"))
-    """One thread each makes requests ready."""
-    schemas: Schemas = field(default_factory=Schemas)
 
     def app(self) -> Starlette:
         """The application."""
@@ -110,28 +90,24 @@ class Endpoint:
             self.counts.requests += 1
             try:
                 return await handler(request)
-            except Refusal as refusal:
-                self.counts.refused += 1
-                return failure(refusal)
             except ClientDisconnect:
                 return failure(Refusal(499, "the client went away", code="cancelled"))
             except Exception as error:
-                self.report(error)
-                problem = "an error that nobody foresaw; the server's log says more"
-                return failure(Refusal(500, problem, code="internal_error"))
+                return failure(self.refusal(error))
 
         return answer
 
-    def report(self, error: BaseException) -> None:
-        """Count a failure and write its traceback to standard error."""
+    def refusal(self, error: BaseException) -> Refusal:
+        """What a client is told of an error; what nobody foresaw goes to standard error."""
+        if isinstance(error, Refusal):
+            self.counts.refused += 1
+            return error
+        if isinstance(error, CancelledError):
+            return Refusal(503, "the server is stopping", code="server_stopping")
         self.counts.failed += 1
         traceback.print_exception(error, file=sys.stderr)
-
-    def count(self, asked: Asked, turns: Sequence[Turn]) -> None:
-        """Add the tokens of a request that was answered."""
-        tokens = usage(asked, turns)
-        self.counts.prompt_tokens += tokens["prompt_tokens"]
-        self.counts.completion_tokens += tokens["completion_tokens"]
+        problem = "an error that nobody foresaw; the server's log says more"
+        return Refusal(500, problem, code="internal_error")
 
     async def models(self, request: Request) -> Response:
         """`GET /v1/models`."""
@@ -143,82 +119,132 @@ class Endpoint:
 
     async def chat(self, request: Request) -> Response:
         """`POST /v1/chat/completions`."""
-        asked = await self.ask(request, ChatRequest, ask_chat)
-        return await self.reply(request, asked, CHAT)
+        return await self.reply(request, ChatRequest, ask_chat)
 
     async def completion(self, request: Request) -> Response:
         """`POST /v1/completions`."""
-        asked = await self.ask(request, CompletionRequest, ask_completion)
-        return await self.reply(request, asked, COMPLETION)
+        return await self.reply(request, CompletionRequest, ask_completion)
 
-    async def ask(self, request: Request, kind: type[Any], make: Callable[..., Asked]) -> Asked:
-        """A request made ready, off the event loop. Raises Refusal.
+    async def reply(self, request: Request, kind: Any, make: Callable[..., Asked]) -> Response:
+        """Sample, and answer whole or in pieces. Raises Refusal.
 
-        Large bodies queue for a thread of their own: parsing, rendering and tokenising them stalls
-        neither the streams of other requests nor the beginning of small ones.
+        Requests are made ready off the event loop: a large one stalls no stream.
         """
         self.check_token(request)
         body = await read_body(request)
-        preparing = self.large if len(body) > LARGE_BYTES else self.small
+        asked, ignored = await asyncio.to_thread(self.read, kind, make, body)
+        if self.batcher.open_jobs + len(asked.choices) > MOST_OPEN:
+            raise Refusal(429, "too many requests wait already", code="rate_limit_exceeded")
+        envelope, headers = Envelope(kind is ChatRequest, self.served.name), noted(ignored)
+        if asked.request.stream:
+            events = self.events(asked, envelope)
+            return StreamingResponse(events, headers=headers, media_type="text/event-stream")
+        answers = await self.whole(asked, request)
+        return JSONResponse(envelope.whole(answers, self.count(asked)), headers=headers)
 
-        def prepare() -> Asked:
-            asking, ignored = read_request(kind, body)
-            return replace(make(self.served, self.checked(asking)), ignored=ignored)
-
-        return await asyncio.get_running_loop().run_in_executor(preparing, prepare)
-
-    def checked(self, asking: Asking) -> Asking:
-        """Return `asking` if it can be served. Raises Refusal for another model, and for what is
-        not streamed."""
+    def read(
+        self, kind: Any, make: Callable[..., Asked], body: bytes
+    ) -> tuple[Asked, tuple[str, ...]]:
+        """A request made ready, and its parameters without effect. Raises Refusal."""
+        asking, ignored = read_request(kind, body)
         if asking.model != self.served.name:
             problem = f"there is no model {asking.model!r} here, only {self.served.name!r}"
             raise Refusal(404, problem, code="model_not_found", parameter="model")
-        if asking.stream and getattr(asking, "logprobs", None) not in (None, False):
-            problem = "logprobs are not streamed"
-            raise Refusal(400, problem, code="unsupported_value", parameter="logprobs")
-        return asking
+        return make(self.served, asking), ignored
 
-    async def reply(self, request: Request, asked: Asked, shape: Shape) -> Response:
-        """Sample, and answer whole or in pieces. Raises Refusal."""
-        if self.batcher.open_jobs + len(asked.choices) > MOST_OPEN:
-            raise Refusal(429, "too many requests wait already", code="rate_limit_exceeded")
-        envelope, headers = Envelope(shape, self.served.name), noted(asked.ignored)
+    async def whole(self, asked: Asked, request: Request) -> list[Answered]:
+        """The finished completions. Raises what sampling raised, Refusal if the client left."""
+        try:
+            for choice in asked.choices:
+                self.batcher.submit(choice.job)
+            # Shielded: cancelling the wait does not cancel the job.
+            jobs = [asyncio.wrap_future(choice.job.done) for choice in asked.choices]
+            waiting = asyncio.gather(*map(asyncio.shield, jobs))
+            while not (await asyncio.wait({waiting}, timeout=LOOK_SECONDS))[0]:
+                if await request.is_disconnected():
+                    raise Refusal(499, "the client went away", code="cancelled")
+            waiting.result()
+            return [await finished(asked, choice) for choice in asked.choices]
+        except asyncio.CancelledError as error:
+            raise CancelledError from error
+        finally:
+            leave(asked)
 
-        async def sample(some: Asked) -> list[Answered]:
-            return await sample_all(self.batcher, some, request.is_disconnected, self)
+    async def events(self, asked: Asked, envelope: Envelope) -> AsyncIterator[str]:
+        """The events of a streamed answer; the last is [DONE], or an error if sampling failed."""
+        try:
+            async for value in self.pieces(asked, envelope):
+                yield event(value)
+            tokens = self.count(asked)
+            if asked.request.with_usage:
+                yield event(envelope.counts(tokens))
+            yield "data: [DONE]\n\n"
+        except Exception as error:
+            yield event(error_body(self.refusal(error)))
+        finally:
+            leave(asked)
 
-        if asked.request.stream and not asked.constraint.binds:
-            return Stream(stream(self.batcher, asked, envelope, self), asked, headers)
-        if asked.constraint.binds:
-            answers, drawn = await fitting(asked, sample, self.schemas)
-            headers[SAMPLES] = str(drawn)
-        else:
-            answers = await sample(asked)
-        if asked.request.stream:
-            return Stream(streamed(asked, envelope, answers), asked, headers)
-        return await asyncio.to_thread(
-            lambda: JSONResponse(envelope.whole(asked, answers), headers=headers)
-        )
+    async def pieces(self, asked: Asked, envelope: Envelope) -> AsyncIterator[Json]:
+        """The objects of a stream until every choice is over. Raises what sampling raised.
 
-    def close(self) -> None:
-        """End the threads and the process that work for requests."""
-        self.small.shutdown()
-        self.large.shutdown()
-        self.schemas.close()
+        Only the newest text of each choice is kept, so that a slow client costs no memory.
+        """
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake(*_: object) -> None:
+            loop.call_soon_threadsafe(news.set)
+
+        for choice in asked.choices:
+            choice.tell = wake
+            choice.job.done.add_done_callback(wake)
+            self.batcher.submit(choice.job)
+            if envelope.chat:
+                yield envelope.opening(choice.index)
+        left, sent = list(asked.choices), dict.fromkeys(asked.choices, "")
+        while left:
+            await news.wait()
+            news.clear()
+            for choice in list(left):
+                over, text = choice.job.done.done(), certain(choice, asked.calls)
+                if len(text) > len(sent[choice]):
+                    fresh, sent[choice] = text[len(sent[choice]) :], text
+                    yield envelope.piece(choice.index, fresh)
+                if over:
+                    left.remove(choice)
+                    yield envelope.last(await finished(asked, choice), sent[choice])
+
+    def count(self, asked: Asked) -> Json:
+        """The tokens of a request that was answered, added to the server's."""
+        turns = [choice.job.done.result() for choice in asked.choices]
+        tokens = usage(asked.prompt_tokens, turns)
+        self.counts.prompt_tokens += tokens["prompt_tokens"]
+        self.counts.completion_tokens += tokens["completion_tokens"]
+        return tokens
 
     def check_token(self, request: Request) -> None:
         """Raise Refusal (401) unless the request carries the token."""
-        given = token_of(request.headers.get("authorization", ""))
-        if given is None:
+        kind, _, value = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not value.strip():
             problem = "a token is missing: send the header 'Authorization: Bearer TOKEN'"
             raise Refusal(401, problem, code="missing_token")
-        if not secrets.compare_digest(given.encode(), self.token.encode()):
+        if not secrets.compare_digest(value.strip().encode(), self.token.encode()):
             raise Refusal(401, "the token is wrong", code="invalid_api_key")
 
 
-def preparing(name: str) -> ThreadPoolExecutor:
-    """A thread that makes requests ready."""
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"assay-{name}-requests")
+async def finished(asked: Asked, choice: Choice) -> Answered:
+    """The answer of a job that is done, read off the event loop."""
+    return await asyncio.to_thread(answered, asked.speech, asked.calls, choice)
+
+
+def event(value: Json) -> str:
+    """One server-sent event."""
+    return f"data: {json.dumps(value, ensure_ascii=False, allow_nan=False)}\n\n"
+
+
+def leave(asked: Asked) -> None:
+    """Cancel the jobs that are not finished."""
+    for choice in asked.choices:
+        choice.job.cancelled = True
 
 
 def noted(ignored: Sequence[str]) -> dict[str, str]:
@@ -230,20 +256,19 @@ def noted(ignored: Sequence[str]) -> dict[str, str]:
     return {IGNORED: ", ".join([*names[:MOST_NAMED], *more])}
 
 
-def token_of(header: str) -> str | None:
-    """The bearer token of an Authorization header."""
-    kind, _, value = header.partition(" ")
-    return value.strip() if kind.lower() == "bearer" and value.strip() else None
-
-
 async def read_body(request: Request) -> bytes:
-    """The whole body. Raises Refusal (413) once it is larger than MOST_BYTES."""
+    """The whole body. Raises Refusal: 413 once it is larger than MOST_BYTES, 408 if it is late."""
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_BYTES:
-            problem = f"the body is larger than {MOST_BYTES} bytes"
-            raise Refusal(413, problem, code="request_too_large")
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MOST_BYTES:
+                    problem = f"the body is larger than {MOST_BYTES} bytes"
+                    raise Refusal(413, problem, code="request_too_large")
+    except TimeoutError as error:
+        problem = f"the request's body did not come within {BODY_SECONDS} seconds"
+        raise Refusal(408, problem, code="request_timeout") from error
     return bytes(body)
 
 

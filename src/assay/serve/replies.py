@@ -1,4 +1,4 @@
-"""Builds answers in OpenAI's format: complete ones, chunks of a stream, errors.
+"""Reads what was sampled as text and calls, and builds answers in OpenAI's format.
 
 The chunks of a stream add up to the complete answer. Knows no HTTP.
 """
@@ -6,17 +6,16 @@ The chunks of a stream add up to the complete answer. Knows no HTTP.
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any
 
 from assay.data.episode import Turn
 from assay.data.row import ToolCall
 from assay.rollout.engines.cpu.batcher import Job
-from assay.serve.requests import THOUGHT, Asking, Constraint
 from assay.tasks.task import CallSyntax
 
+THOUGHT = "</think>"
 UNFINISHED = "\ufffd"
 """The decoded form of a character with missing bytes."""
 
@@ -70,10 +69,11 @@ class Growing:
         if len(new) <= len(old) or new.endswith(UNFINISHED):
             return
         self._before, self._read = self._read, len(self._tokens)
-        start = len(self.text)
-        self.text += new[len(old) :]
-        if (found := self.speech.stop_in(self.text, start)) is not None:
-            self.text, self.stopped = self.text[:found], True
+        # Assigned once, because another thread reads it.
+        text = self.text + new[len(old) :]
+        stop = self.speech.stop_in(text, len(self.text))
+        self.text = text[:stop]
+        self.stopped = stop is not None
 
     def certain(self) -> str:
         """The text without an end that a stop text may begin with."""
@@ -135,28 +135,24 @@ class Choice:
     growing: Growing
     prompt: int = 0
     """The number of the prompt in the request."""
-    tell: Callable[["Choice"], None] | None = None
+    tell: Callable[[], None] | None = None
     """Is called by the sampling thread whenever the text may have grown."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A request made ready."""
+def hears(choice: Choice, stop_tokens: frozenset[int], token: int) -> bool:
+    """Take a token of a choice as it is drawn; True where a stop text or token ends it."""
+    if token in stop_tokens:
+        return True
+    choice.growing.add(token)
+    if choice.tell is not None:
+        choice.tell()
+    return choice.growing.stopped
 
-    request: Asking
-    choices: tuple[Choice, ...]
-    speech: Speech
-    calls: CallSyntax | None = None
-    """Parser of calls in the answer; None if calls are left as text."""
-    constraint: Constraint = Constraint()
-    """The constraint on the answers."""
-    ignored: tuple[str, ...] = ()
-    """Parameters without effect."""
 
-    @property
-    def prompt_tokens(self) -> int:
-        """Tokens of all prompts, each once."""
-        return sum({choice.prompt: len(choice.job.context) for choice in self.choices}.values())
+def certain(choice: Choice, calls: CallSyntax | None) -> str:
+    """The part of a growing answer that can be streamed because it is final."""
+    text = choice.growing.certain()
+    return before_calls(text, calls) if calls else text
 
 
 @dataclass(frozen=True)
@@ -165,97 +161,86 @@ class Answered:
 
     choice: Choice
     turn: Turn
-    text: str
     content: str
     calls: tuple[ToolCall, ...]
     finish: str
 
 
-def answered(asked: Asked, choice: Choice, turn: Turn) -> Answered:
-    """Read what was sampled: text up to a stop text, and calls where tools were given."""
-    text, stopped = asked.speech.text(turn.actions)
-    content, calls = content_and_calls(text, asked.calls) if asked.calls else (text, ())
-    ended = stopped or (turn.actions and turn.actions[-1] in asked.speech.end_tokens)
+def answered(speech: Speech, syntax: CallSyntax | None, choice: Choice) -> Answered:
+    """Read what was sampled: text up to a stop text, and calls where tools were given.
+
+    Raises what sampling raised.
+    """
+    turn = choice.job.done.result()
+    text, stopped = speech.text(turn.actions)
+    content, calls = content_and_calls(text, syntax) if syntax else (text, ())
+    ended = stopped or (turn.actions and turn.actions[-1] in speech.end_tokens)
     finish = "tool_calls" if calls else "stop" if ended else "length"
-    return Answered(choice, turn, text, content, calls, finish)
+    return Answered(choice, turn, content, calls, finish)
 
 
-def usage(asked: Asked, turns: Sequence[Turn]) -> Json:
+def usage(prompt: int, turns: Sequence[Turn]) -> Json:
     """Token counts; an end token counts as a token of the completion."""
-    prompt, drawn = asked.prompt_tokens, sum(len(turn.actions) for turn in turns)
+    drawn = sum(len(turn.actions) for turn in turns)
     return {"prompt_tokens": prompt, "completion_tokens": drawn, "total_tokens": prompt + drawn}
 
 
 @dataclass(frozen=True)
-class Shape:
-    """The response format of one of the two endpoints."""
-
-    prefix: str
-    whole: str
-    piece: str
-    choice: Callable[[Asked, Answered], Json]
-    """The body of a finished choice."""
-    delta: Callable[[str], Json]
-    """The body of a streamed piece of text."""
-    last: Callable[[Answered, str], Json]
-    """The body of a choice's last piece, after the text that was streamed."""
-
-
-@dataclass(frozen=True)
 class Envelope:
-    """The common fields of every object of one answer."""
+    """Writes the objects of one answer, of a chat or of a completion."""
 
-    shape: Shape
+    chat: bool
     model: str
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def whole(self, asked: Asked, answers: Sequence[Answered]) -> Json:
+    def whole(self, answers: Sequence[Answered], tokens: Json) -> Json:
         """The answer of a request that is not streamed."""
-        choices = [
-            {
-                "index": one.choice.index,
-                **self.shape.choice(asked, one),
-                "finish_reason": one.finish,
-            }
-            for one in answers
-        ]
-        return {
-            **self._around(self.shape.whole, choices),
-            "usage": usage(asked, [a.turn for a in answers]),
-        }
+        choices = []
+        for one in answers:
+            body: Json = {"text": one.content}
+            if self.chat:
+                content = one.content or (None if one.calls else "")
+                body = {"message": {"role": "assistant", "content": content}}
+                if one.calls:
+                    body["message"]["tool_calls"] = [_call(call) for call in one.calls]
+            body |= {"index": one.choice.index, "logprobs": None, "finish_reason": one.finish}
+            choices.append(body)
+        return {**self._around(choices, whole=True), "usage": tokens}
 
-    def piece(self, index: int, body: Mapping[str, Any], finish: str | None = None) -> Json:
-        """One piece of a stream."""
-        return self._around(self.shape.piece, [{"index": index, **body, "finish_reason": finish}])
+    def opening(self, index: int) -> Json:
+        """The first piece of a streamed chat."""
+        return self._piece(index, {"delta": {"role": "assistant", "content": ""}})
 
-    def counts(self, asked: Asked, turns: Sequence[Turn]) -> Json:
+    def piece(self, index: int, text: str) -> Json:
+        """One piece of streamed text."""
+        return self._piece(index, {"delta": {"content": text}} if self.chat else {"text": text})
+
+    def last(self, one: Answered, sent: str) -> Json:
+        """The last piece of a choice, after the text that was sent."""
+        text = one.content[len(sent) :]
+        delta: Json = {"content": text} if text else {}
+        if one.calls:
+            delta["tool_calls"] = [{"index": i, **_call(call)} for i, call in enumerate(one.calls)]
+        body = {"delta": delta} if self.chat else {"text": text}
+        return self._piece(one.choice.index, body, one.finish)
+
+    def counts(self, tokens: Json) -> Json:
         """The last piece of a stream that was asked to end with its token counts."""
-        return {**self._around(self.shape.piece, []), "usage": usage(asked, turns)}
+        return {**self._around([]), "usage": tokens}
 
-    def _around(self, kind: str, choices: list[Json]) -> Json:
+    def _piece(self, index: int, body: Json, finish: str | None = None) -> Json:
+        return self._around([{"index": index, **body, "finish_reason": finish}])
+
+    def _around(self, choices: list[Json], whole: bool = False) -> Json:
+        chat = "chat.completion" if whole else "chat.completion.chunk"
         return {
-            "id": f"{self.shape.prefix}-{self.id}",
-            "object": kind,
+            "id": f"{'chatcmpl' if self.chat else 'cmpl'}-{self.id}",
+            "object": chat if self.chat else "text_completion",
             "created": self.created,
             "model": self.model,
             "choices": choices,
         }
-
-
-def _chat_choice(asked: Asked, one: Answered) -> Json:
-    message: Json = {"role": "assistant", "content": one.content or (None if one.calls else "")}
-    if one.calls:
-        message["tool_calls"] = [_call(call) for call in one.calls]
-    logprobs = {"content": _chat_logprobs(asked, one)} if _wanted(asked) else None
-    return {"message": message, "logprobs": logprobs}
-
-
-def _chat_last(one: Answered, sent: str) -> Json:
-    delta: Json = {"content": one.content[len(sent) :]} if len(one.content) > len(sent) else {}
-    if one.calls:
-        delta["tool_calls"] = [{"index": i, **_call(call)} for i, call in enumerate(one.calls)]
-    return {"delta": delta}
 
 
 def _call(call: ToolCall) -> Json:
@@ -267,58 +252,3 @@ def json_text(value: Any) -> str:
     """A value as JSON that can be sent: half a surrogate pair stays the escape that it was."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return text if sendable(text) else json.dumps(value, allow_nan=False)
-
-
-def _completion_choice(asked: Asked, one: Answered) -> Json:
-    return {"text": one.text, "logprobs": _token_logprobs(asked, one) if _wanted(asked) else None}
-
-
-def _wanted(asked: Asked) -> bool:
-    value = getattr(asked.request, "logprobs", None)
-    return value is not None and value is not False
-
-
-def _spoken(asked: Asked, one: Answered) -> list[tuple[str, float]]:
-    """The tokens of the text with the log-probability of each draw."""
-    drawn = zip(one.turn.actions, one.turn.behaviour_logps or (), strict=True)
-    ends = asked.speech.end_tokens
-    return [(asked.speech.decode([token]), logp) for token, logp in drawn if token not in ends]
-
-
-def _chat_logprobs(asked: Asked, one: Answered) -> list[Json]:
-    return [
-        {"token": text, "logprob": logp, "bytes": list(text.encode()), "top_logprobs": []}
-        for text, logp in _spoken(asked, one)
-    ]
-
-
-def _token_logprobs(asked: Asked, one: Answered) -> Json:
-    spoken = _spoken(asked, one)
-    texts = [text for text, _ in spoken]
-    offsets = list(accumulate(map(len, texts), initial=0))[:-1]
-    logps = [logp for _, logp in spoken]
-    return {"tokens": texts, "token_logprobs": logps, "top_logprobs": None, "text_offset": offsets}
-
-
-CHAT = Shape(
-    "chatcmpl",
-    "chat.completion",
-    "chat.completion.chunk",
-    _chat_choice,
-    lambda text: {"delta": {"content": text}},
-    _chat_last,
-)
-COMPLETION = Shape(
-    "cmpl",
-    "text_completion",
-    "text_completion",
-    _completion_choice,
-    lambda text: {"text": text},
-    lambda one, sent: {"text": one.text[len(sent) :]},
-)
-
-
-def certain(asked: Asked, choice: Choice) -> str:
-    """The part of a growing answer that can be streamed because it is final."""
-    text = choice.growing.certain()
-    return before_calls(text, asked.calls) if asked.calls else text

@@ -1,25 +1,39 @@
-"""Parses requests in OpenAI's format, and refuses what this server does not do.
+"""Parses requests in OpenAI's format, refuses what this server does not do, and makes jobs of them.
 
 An unsupported parameter that would change the answer is refused by name; an unknown one is ignored
-and listed. Renders nothing and runs no model.
+and listed. Runs no model.
 """
 
+import copy
 import json
+import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from assay.data.conversation import parse_messages
 from assay.data.json_files import load_json
-from assay.data.row import ToolCall
-from assay.data.tools import function_names, function_of
+from assay.data.loaded import DataError, Record
+from assay.data.renderings.template import RenderingError
+from assay.data.row import Message
+from assay.data.tools import parse_tools
 from assay.errors import RunFailure
+from assay.lab.evaluate.opened_model import Served
+from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.engines.cpu.batcher import Job
+from assay.serve.replies import Choice, Growing, Speech, hears
+from assay.tasks.task import CallSyntax
 
 MOST_CHOICES = 64
 """Completions of one request, prompts times `n`."""
 MOST_STOPS = 16
-THOUGHT = "</think>"
+TEMPERATURE = 1.0
+"""OpenAI's, where a request names none."""
+COMPLETION_TOKENS = 16
+"""OpenAI's limit of a completion request that names none; chat may fill the context."""
 
 Count = Annotated[int, Field(ge=1)]
 Stop = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -28,7 +42,7 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "audio": ((), "answers are text"),
     "modalities": ((["text"],), "answers are text"),
     "functions": (([],), "give them as 'tools'"),
-    "function_call": (("auto",), "say it with 'tool_choice'"),
+    "function_call": (("auto",), "give 'tools'"),
     "web_search_options": ((), "nothing is searched"),
     "moderation": ((), "nothing is moderated"),
     "logit_bias": (({},), "scores are not changed"),
@@ -41,18 +55,22 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "ignore_eos": ((False,), "an answer ends where the model ends it"),
     "bad_words": (([],), "no token is forbidden"),
     "allowed_token_ids": (([],), "no token is forbidden"),
-    "top_logprobs": ((0,), "only the drawn token's own log-probability is kept"),
+    "top_logprobs": ((0,), "log-probabilities are not sent"),
     "prompt_logprobs": ((), "prompts are not scored"),
     "echo": ((False,), "the prompt is not repeated"),
     "suffix": (("",), "nothing is filled in"),
     "best_of": ((1,), "use 'n' and choose"),
     "use_beam_search": ((False,), "answers are sampled"),
-    "guided_json": ((), "use 'response_format'"),
-    "guided_regex": ((), "use 'response_format' with a schema"),
-    "guided_choice": ((), "use 'response_format' with a schema"),
-    "guided_grammar": ((), "use 'response_format' with a schema"),
-    "structured_outputs": ((), "use 'response_format'"),
-    "grammar": (("",), "use 'response_format' with a schema"),
+    "tool_choice": (("auto", "none"), "no call is forced"),
+    "parallel_tool_calls": ((True,), "no answer is forced into a form"),
+    "response_format": (({"type": "text"},), "no answer is forced into a form"),
+    "guided_json": ((), "no answer is forced into a form"),
+    "guided_regex": ((), "no answer is forced into a form"),
+    "guided_choice": ((), "no answer is forced into a form"),
+    "guided_grammar": ((), "no answer is forced into a form"),
+    "structured_outputs": ((), "no answer is forced into a form"),
+    "grammar": (("",), "no answer is forced into a form"),
+    "logprobs": ((False,), "log-probabilities are not sent"),
     "chat_template": ((), "the server's '--rendering' says how chats become text"),
     "chat_template_kwargs": (({},), "the server's '--rendering' says how chats become text"),
     "enable_thinking": ((), "the server's '--rendering' says how chats become text"),
@@ -136,20 +154,14 @@ class ChatRequest(Asking):
 
     messages: list[Any]
     tools: list[Any] | None = None
-    tool_choice: Any = None
-    parallel_tool_calls: bool | None = None
-    response_format: Any = None
-    """These three say what the answer may be."""
+    tool_choice: str | None = None
     max_completion_tokens: Count | None = None
-    logprobs: bool | None = None
 
 
 class CompletionRequest(Asking):
     """The body of `POST /v1/completions`."""
 
     prompt: str | list[str] | list[int] | list[list[int]]
-    logprobs: Literal[0] | None = None
-    """0 gives the log-probabilities of the tokens themselves; no others are kept."""
 
 
 Body = TypeVar("Body", bound=Asking)
@@ -187,7 +199,14 @@ def unknown(kind: type[Asking], value: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         *(name for name in value if name not in own),
         *(f"stream_options.{name}" for name in inner if name not in StreamOptions.model_fields),
+        *(["tools.strict"] if any(map(is_strict, value.get("tools") or ())) else []),
     )
+
+
+def is_strict(tool: Any) -> bool:
+    """Whether calls of a tool are to be held to its schema, which is not done here."""
+    function = tool.get("function") if isinstance(tool, dict) else None
+    return isinstance(function, dict) and bool(function.get("strict"))
 
 
 def _refused(error: ValidationError) -> Refusal:
@@ -202,167 +221,137 @@ def _refused(error: ValidationError) -> Refusal:
     return Refusal(400, problem, code="invalid_value", parameter=name)
 
 
-CHOICES = (
-    "tool_choice: 'auto', 'none', 'required', "
-    "{'type': 'function', 'function': {'name': NAME}} or an 'allowed_tools' object of functions"
-)
-FORMATS = "response_format: an object of type 'text', 'json_object' or 'json_schema'"
-
-
 @dataclass(frozen=True)
-class Constraint:
-    """The constraint on an answer."""
+class Asked:
+    """A request made ready."""
 
-    must_call: bool = False
-    allowed: frozenset[str] | None = None
-    """The functions that may be called; None for whatever the model calls."""
-    one_call: bool = False
-    must_be_json: bool = False
-    """The content is a JSON object, or fits `schema`, unless there are calls."""
-    schema: Mapping[str, Any] | None = None
-    strict: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Functions whose arguments must fit their parameters."""
+    request: Asking
+    choices: tuple[Choice, ...]
+    speech: Speech
+    calls: CallSyntax | None = None
+    """Parser of calls in the answer; None if calls are left as text."""
 
     @property
-    def binds(self) -> bool:
-        """Whether there is anything to check."""
-        return self != Constraint()
-
-    @property
-    def parameter(self) -> str:
-        """The parameter that the constraint comes from, for errors."""
-        return "response_format" if self.must_be_json and not self.must_call else "tool_choice"
-
-    @property
-    def schemas(self) -> list[Mapping[str, Any]]:
-        """All schemas."""
-        return [*([] if self.schema is None else [self.schema]), *self.strict.values()]
+    def prompt_tokens(self) -> int:
+        """Tokens of all prompts, each once."""
+        return sum({choice.prompt: len(choice.job.context) for choice in self.choices}.values())
 
 
-def constraint_of(
-    tools: Sequence[Mapping[str, Any]], choice: Any, parallel: bool | None, wanted: Any
-) -> Constraint:
-    """The constraint from `tool_choice`, `parallel_tool_calls`, strict functions and
-    `response_format`.
-
-    Raises Refusal for a constraint that is invalid or impossible.
-    """
-    schema, must_be_json = format_of(wanted)
-    must_call, allowed = choice_of(choice, function_names(tools))
-    if choice == "none" or not tools:
-        return Constraint(must_be_json=must_be_json, schema=schema)
-    functions = [function_of(tool) for tool in tools]
-    strict = {one["name"]: one.get("parameters") or {} for one in functions if one.get("strict")}
-    return Constraint(must_call, allowed, parallel is False, must_be_json, schema, strict)
-
-
-def choice_of(choice: Any, names: Sequence[str]) -> tuple[bool, frozenset[str] | None]:
-    """Whether there must be a call, and of which functions. Raises Refusal."""
-    if choice in (None, "auto", "none"):
-        return False, None
-    if choice == "required":
-        must_call, allowed = True, list(names)
-    elif isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-        some = part(choice, "allowed_tools")
-        must_call = some.get("mode") == "required"
-        allowed = [name_in(tool) for tool in listed(some.get("tools"))]
-    elif isinstance(choice, dict) and choice.get("type") == "function":
-        must_call, allowed = True, [name_in(choice)]
-    else:
-        raise refused("tool_choice", f"is not understood ({CHOICES})")
-    if not names:
-        raise refused("tool_choice", "a call is demanded, but there are no tools")
-    for name in allowed:
-        if name not in names:
-            raise refused("tool_choice", f"{name!r} is none of the tools")
-    return must_call, frozenset(allowed)
-
-
-def part(value: Any, key: str) -> Mapping[str, Any]:
-    """An object within an object. Raises Refusal."""
-    found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, dict):
-        raise refused("tool_choice", f"has no object {key!r} ({CHOICES})")
-    return found
-
-
-def listed(value: Any) -> list[Any]:
-    """A list. Raises Refusal."""
-    if not isinstance(value, list) or not value:
-        raise refused("tool_choice", f"names no tools ({CHOICES})")
-    return value
-
-
-def name_in(value: Any) -> str:
-    """The function that an object names. Raises Refusal."""
-    name = part(value, "function").get("name")
-    if not isinstance(name, str):
-        raise refused("tool_choice", f"names no function ({CHOICES})")
-    return name
-
-
-def format_of(wanted: Any) -> tuple[Mapping[str, Any] | None, bool]:
-    """The schema of `response_format`, and whether it demands JSON. Raises Refusal."""
-    kind = None if wanted is None else wanted.get("type") if isinstance(wanted, dict) else wanted
-    if kind in (None, "text") and (wanted is None or kind == "text"):
-        return None, False
-    if kind == "json_object":
-        return None, True
-    held = wanted.get("json_schema") if isinstance(wanted, dict) else None
-    if kind != "json_schema" or not isinstance(held, dict):
-        raise refused("response_format", f"is not understood ({FORMATS})")
-    schema = held.get("schema", {})
-    if not isinstance(schema, dict):
-        raise refused("response_format", "json_schema.schema is no object")
-    return schema, True
-
-
-def refused(parameter: str, problem: str) -> Refusal:
-    """The refusal of an invalid constraint."""
-    return Refusal(400, f"{parameter}: {problem}", code="invalid_value", parameter=parameter)
-
-
-def problem_of(constraint: Constraint, content: str, calls: Sequence[ToolCall]) -> str | None:
-    """The violation of a constraint by an answer, schemas apart; None for none."""
-    names = [call.name for call in calls]
-    if constraint.must_call and not names:
-        return "calls no function"
-    if constraint.one_call and len(names) > 1:
-        return f"makes {len(names)} calls, not one"
-    if constraint.allowed is not None:
-        others = [name for name in names if name not in constraint.allowed]
-        if others:
-            return f"calls {others[0]!r}"
-    if constraint.must_be_json and not names and constraint.schema is None:
-        return json_object_problem(content)
-    return None
-
-
-def json_object_problem(text: str) -> str | None:
-    """Why a text is no JSON object."""
+def ask_chat(served: Served, request: ChatRequest) -> Asked:
+    """A chat made ready. Raises Refusal (400)."""
+    record = Record("request", 1, {})
     try:
-        value = load_json(text)
-    except ValueError as error:
-        return f"is not JSON: {error}"
-    return None if isinstance(value, dict) else "is JSON, but no object"
+        tools = parse_tools(record, request.tools, "tools")
+        messages = parse_messages(record, with_arguments(request.messages), "messages")
+        shown = () if request.tool_choice == "none" else tools
+        refuse_endless(served, [message.content for message in messages], "messages")
+        refuse_endless(served, [json.dumps(tool) for tool in shown], "tools")
+        context = served.renderer.prompt(messages, shown)
+    except DataError as error:
+        name = (error.field or "messages").partition("[")[0]
+        problem = f"{error.field}: {error.problem}" + (f" ({error.fix})" if error.fix else "")
+        raise Refusal(400, problem, code="invalid_value", parameter=name) from error
+    except RenderingError as error:
+        raise Refusal(400, str(error), code="invalid_value", parameter="messages") from error
+    limit = request.max_completion_tokens or request.max_tokens
+    return ready(served, request, [context], limit, None, served.calls if shown else None)
 
 
-def texts_by_schema(
-    constraint: Constraint, content: str, calls: Sequence[ToolCall]
-) -> list[tuple[Mapping[str, Any], str]]:
-    """The texts of an answer with the schemas that they must fit."""
-    if not calls:
-        return [] if constraint.schema is None else [(constraint.schema, content)]
-    return [
-        (constraint.strict[call.name], json.dumps(dict(call.arguments)))
-        for call in calls
-        if call.name in constraint.strict
-    ]
+def with_arguments(messages: list[Any]) -> list[Any]:
+    """The messages with the calls that clients send without arguments, absent or null, given none:
+    a data set that lacks them is refused, a client is not."""
+    filled = copy.deepcopy(messages)
+    for message in filled:
+        for call in (message.get("tool_calls") or ()) if isinstance(message, dict) else ():
+            function = call.get("function") if isinstance(call, dict) else None
+            if isinstance(function, dict) and function.get("arguments") is None:
+                function["arguments"] = {}
+    return filled
 
 
-def bare_json(text: str) -> str:
-    """A text without reasoning before it and one fence around it."""
-    text = text.rpartition(THOUGHT)[2].strip()
-    if text.startswith("```") and text.endswith("```") and text.count("```") == 2:
-        text = text[3:-3].removeprefix("json").strip()
-    return text
+def ask_completion(served: Served, request: CompletionRequest) -> Asked:
+    """A completion made ready. Raises Refusal (400)."""
+    prompts: Any = request.prompt
+    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
+        prompts = [prompts]
+    contexts = [prompt_tokens(served, prompt) for prompt in prompts]
+    return ready(served, request, contexts, request.max_tokens, COMPLETION_TOKENS, None)
+
+
+def prompt_tokens(served: Served, prompt: str | Sequence[int]) -> tuple[int, ...]:
+    """The tokens of one prompt. Raises Refusal for an id that the model does not have.
+
+    The text of a chat has a chat's tokens: no token is put around it, but BOS before a text without
+    it, where the tokenizer does so and chats begin with it too.
+    """
+    if isinstance(prompt, str):
+        refuse_endless(served, [prompt], "prompt")
+        bare = tuple(served.tokenizer.encode(prompt, add_special_tokens=False))
+        bos = served.tokenizer.bos_token_id
+        added = served.tokenizer.encode(prompt)[:1] == [bos] != list(bare[:1])
+        chat = served.renderer.prompt((Message("user", "a"),))
+        return (bos, *bare) if added and chat[0] == bos else bare
+    size = len(served.tokenizer)
+    if not all(0 <= token < size for token in prompt):
+        problem = f"prompt: token ids are 0 to {size - 1}"
+        raise Refusal(400, problem, code="invalid_value", parameter="prompt")
+    return tuple(prompt)
+
+
+def refuse_endless(served: Served, texts: Sequence[str], parameter: str) -> None:
+    """Raise Refusal for texts that have too many tokens even if each is the longest there is.
+
+    Time and memory do not grow with what was sent.
+    """
+    if sum(map(len, texts)) > served.longest_token * served.context_tokens:
+        problem = f"the model's context holds {served.context_tokens} tokens, and there are more"
+        raise Refusal(400, problem, code="context_length_exceeded", parameter=parameter)
+
+
+def ready(
+    served: Served,
+    request: Asking,
+    contexts: Sequence[tuple[int, ...]],
+    limit: int | None,
+    default: int | None,
+    calls: CallSyntax | None,
+) -> Asked:
+    """Jobs for every prompt and choice. Raises Refusal where the context is too small."""
+    count = request.n or 1
+    if not contexts or len(contexts) * count > MOST_CHOICES:
+        problem = f"prompt: between 1 and {MOST_CHOICES} completions in one request"
+        raise Refusal(400, problem, code="invalid_value", parameter="prompt")
+    stop_tokens = frozenset(request.stop_token_ids or ())
+    ends = served.end_tokens | stop_tokens
+    speech = Speech(served.tokenizer, ends, request.stops, request.skip_special_tokens)
+    seed = secrets.randbits(32) if request.seed is None else request.seed
+    choices = []
+    for prompt, context in enumerate(contexts):
+        sampling = Sampling(
+            TEMPERATURE if request.temperature is None else request.temperature,
+            room(served, context, limit, default),
+            request.top_p or 1.0,
+            max(request.top_k or 0, 0),
+        )
+        for sample in range(count):
+            job = Job(context, SampleKey(seed, f"prompt {prompt}", sample), sampling)
+            choice = Choice(len(choices), job, Growing(speech), prompt)
+            if request.stream or request.stops or stop_tokens:
+                job.hears = partial(hears, choice, stop_tokens)
+            choices.append(choice)
+    return Asked(request, tuple(choices), speech, calls)
+
+
+def room(served: Served, context: Sequence[int], limit: int | None, default: int | None) -> int:
+    """The most tokens of the answer. Raises Refusal where prompt and answer do not fit."""
+    left = served.context_tokens - len(context)
+    wanted = limit or (left if default is None else min(default, left))
+    if not context:
+        raise Refusal(400, "the prompt is empty", code="invalid_value", parameter="prompt")
+    if left < 1 or wanted > left:
+        problem = (
+            f"the prompt has {len(context)} tokens and {max(wanted, 1)} are asked for, but the "
+            f"model's context holds {served.context_tokens}"
+        )
+        raise Refusal(400, problem, code="context_length_exceeded", parameter="messages")
+    return wanted

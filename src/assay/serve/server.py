@@ -15,9 +15,7 @@ from assay.rollout.engines.cpu.batcher import Batcher
 from assay.serve.app import Counts, Endpoint
 from assay.serve.connections import (
     HOST,
-    LIMITS,
     TOKEN,
-    Limits,
     answering,
     is_loopback,
     token_for_clients,
@@ -41,21 +39,18 @@ class Address:
 
 
 @contextmanager
-def running(
-    served: Served, token: str, port: int, limits: Limits = LIMITS, host: str = HOST
-) -> Iterator[Address]:
+def running(served: Served, token: str, port: int, host: str = HOST) -> Iterator[Address]:
     """The server, up as long as this is open. Raises InputError."""
     batcher = Batcher(served.decoder, served.end_tokens)
     endpoint = Endpoint(served, batcher, token)
     try:
-        with answering(endpoint.app(), port, host, limits) as taken:
+        with answering(endpoint.app(), port, host) as taken:
             try:
                 yield Address(taken, endpoint.counts, host)
             finally:  # before the server waits for open requests
                 batcher.close()
     finally:
         batcher.close()
-        endpoint.close()
 
 
 def serve(

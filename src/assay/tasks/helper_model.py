@@ -16,12 +16,11 @@ if TYPE_CHECKING:  # rewards that ask no model of this process run without torch
     from torch import Tensor
 
 
-class UnknownHelper(InputError):
-    """A helper model that the experiment does not declare."""
-
-
 class HelperFailed(AssayError):
     """A helper model could not score: what asked it abstains."""
+
+    too_long = False
+    """Whether there were more tokens than the model has positions."""
 
 
 BudgetScope = Literal["call", "problem", "step", "run"]
@@ -35,10 +34,12 @@ class OverBudget(AssayError):
     is recorded kept.
     """
 
-    def __init__(self, scope: BudgetScope, why: str):
-        """`why` names the helper model, the budget, what is spent and what the call needs."""
+    def __init__(self, scope: BudgetScope, why: str, by_failures: bool = False):
+        """`why` names the helper model, the budget, what is spent and what the call needs;
+        `by_failures` says that there would be room without calls that the endpoint lost."""
         super().__init__(why)
         self.scope: BudgetScope = scope
+        self.by_failures = by_failures
 
     @property
     def stops_run(self) -> bool:
@@ -297,9 +298,9 @@ class HelperModel(Protocol):
 def find_helper(helpers: Mapping[str, HelperModel], name: str, field: str = "") -> HelperModel:
     """The helper model called `name`; `field` says where it is named.
 
-    Raises UnknownHelper with the nearest names.
+    Raises InputError with the nearest names.
     """
     if name not in helpers:
         fix = nearest(name, helpers) if helpers else f"declare it as [model.{name}]"
-        raise UnknownHelper(f"no helper model {name!r}", field=field or None, fix=fix)
+        raise InputError(f"no helper model {name!r}", field=field or None, fix=fix)
     return helpers[name]

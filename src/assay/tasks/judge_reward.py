@@ -95,7 +95,7 @@ def run_judge(
     """Judge all pairs, at most `concurrency` batches at a time, each within `deadline` seconds for
     each of its completions, and at least the reward's own.
 
-    Raises what `done` raises, UnknownHelper, and what stops the run: OverBudget and RunFailure.
+    Raises what `done` raises, InputError, and what stops the run: OverBudget and RunFailure.
     What is under way then is judged to its end, since it may have been paid for.
     """
     given = {name: find_helper(helpers, name) for name in reward.helpers}

@@ -18,12 +18,8 @@ SETTINGS = (bool, int, float, str, tuple)
 """Types of parameters that a file can set."""
 
 
-class WrongOption(InputError):
-    """An option that a reward does not have, or a value that it does not take."""
-
-
 def with_options(kind: str, reward: RewardFunction, options: Mapping[str, Any]) -> RewardFunction:
-    """The reward called `kind` with these options. Raises WrongOption."""
+    """The reward called `kind` with these options. Raises InputError."""
     if not options:
         return reward
     maker = getattr(reward, "maker", None)
@@ -35,7 +31,7 @@ def with_options(kind: str, reward: RewardFunction, options: Mapping[str, Any]) 
     try:
         return maker(**given)
     except (ValueError, TypeError) as error:
-        raise WrongOption(f"{kind!r} cannot be made: {error}", field="options") from error
+        raise InputError(f"{kind!r} cannot be made: {error}", field="options") from error
 
 
 def _bound(reward: RewardFunction, inner: Callable[..., Any], given: Mapping[str, Any]) -> Any:
@@ -52,12 +48,12 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def checked(kind: str, name: str, value: Any, known: Mapping[str, Any]) -> Any:
-    """A value of the type of the option's default. Raises WrongOption."""
+    """A value of the type of the option's default. Raises InputError."""
     field = f"options.{name}"
     if name not in known:
         fix = nearest(name, known) if known else "remove it"
         problem = f"{kind!r} has no option {name!r}" if known else f"{kind!r} has no options"
-        raise WrongOption(problem, field=field, fix=fix)
+        raise InputError(problem, field=field, fix=fix)
     wanted = type(known[name])
     if wanted is tuple and isinstance(value, list):
         return tuple(value)
@@ -66,5 +62,5 @@ def checked(kind: str, name: str, value: Any, known: Mapping[str, Any]) -> Any:
     if type(value) is not wanted:
         words = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
         problem = f"expected {words.get(wanted, 'an array')}, got {value!r}"
-        raise WrongOption(problem, field=field)
+        raise InputError(problem, field=field)
     return value

@@ -35,10 +35,6 @@ ACCEPTED = (
 )
 
 
-class WrongSignature(InputError):
-    """A function that is no reward by the names of its parameters."""
-
-
 class WrongReturn(TypeError):
     """A function that returned neither a number nor a reward that records can hold; says which
     function, and where it stands."""
@@ -103,9 +99,9 @@ class TrlReward(TextReward):
 
 
 def as_reward(function: Callable[..., Any], name: str) -> Judge:
-    """A function of any of the signatures as a reward. Raises WrongSignature."""
+    """A function of any of the signatures as a reward. Raises InputError."""
     if not callable(function) or isinstance(function, type):
-        raise WrongSignature(f"{name} is {function!r:.80}, not a function", fix=ACCEPTED)
+        raise InputError(f"{name} is {function!r:.80}, not a function", fix=ACCEPTED)
     names = required(function)
     if names == ["row", "completion"]:
         return function
@@ -113,16 +109,16 @@ def as_reward(function: Callable[..., Any], name: str) -> Judge:
         return TextReward(function)
     if TRL & {*names} and not {"prompt", "completion", "row"} & {*names}:
         return TrlReward(function)
-    raise WrongSignature(f"{name} takes ({', '.join(names)})", fix=ACCEPTED)
+    raise InputError(f"{name} takes ({', '.join(names)})", fix=ACCEPTED)
 
 
 def required(function: Callable[..., Any]) -> list[str]:
-    """The parameters that have no default. Raises WrongSignature where Python cannot tell."""
+    """The parameters that have no default. Raises InputError where Python cannot tell."""
     try:
         found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         problem = f"the parameters of {named(function)} cannot be read"
-        raise WrongSignature(problem, fix=ACCEPTED) from None
+        raise InputError(problem, fix=ACCEPTED) from None
     loose = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     return [p.name for p in found if p.default is p.empty and p.kind not in loose]
 

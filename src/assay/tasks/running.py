@@ -302,7 +302,7 @@ def judged_here(reward: RewardFunction, row: Row, completion: Completion) -> Rew
 def in_worker(function: RewardFunction) -> WorkerReward:
     """`function` as a reward that runs whole in a worker, in namespaces.
 
-    Raises UserCodeError when it has no importable name (a lambda, or defined inside a function).
+    Raises InputError when it has no importable name (a lambda, or defined inside a function).
     """
     inner = getattr(function, "function", function)
     options = inner.keywords if isinstance(inner, partial) else {}

@@ -21,7 +21,7 @@ from assay.data.episode import CUT, FULL_SCORE, Completion, Ended, Reward
 from assay.data.loaded import Loaded as Loaded
 from assay.data.row import Message, Row, ToolCall
 from assay.errors import InputError, nearest
-from assay.tasks.reward_signatures import WrongSignature, as_reward, named
+from assay.tasks.reward_signatures import as_reward, named
 from assay.tasks.user_code import (
     SCHEME,
     distribution,
@@ -109,13 +109,13 @@ class BenchmarkOptions:
     def over(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
         """`defaults` with these values in their place.
 
-        Raises UnknownNameError for an option that has no default, InputError for a wrong type.
+        Raises InputError for an option that has no default, InputError for a wrong type.
         """
         for name, value in self.values.items():
             if name not in defaults:
                 fix = TAKE if name in AMOUNTS else nearest(name, defaults)
                 problem = f"unknown benchmark option {name!r}"
-                raise UnknownNameError(problem, field=f"options.{name}", fix=fix)
+                raise InputError(problem, field=f"options.{name}", fix=fix)
             default = defaults[name]
             if type(value) is not type(default):
                 wanted = type(default).__name__
@@ -219,10 +219,6 @@ class Task(Protocol):
         ...
 
 
-class UnknownNameError(InputError):
-    """A task, reward or benchmark that does not exist; offers the nearest names."""
-
-
 @dataclass(frozen=True, slots=True)
 class FixedArm:
     """A model that is a function from items to answers: measured, never trained or opened."""
@@ -276,7 +272,7 @@ class BaseTask:
     """A task with everything but its rewards: rows are conversations that end with the answer.
 
     A task of your own extends it, and overrides what is different. The hooks `learner`, `checks`,
-    `arms`, `rules`, `tables` and `made` plug a lab of its own into the house, which asks `labs` for
+    `arms`, `rules` and `made` plug a lab of its own into the house, which asks `labs` for
     them and knows no lab. A lab's folder stands above `lab` and `pages` in the order of imports, so
     a hook may use all of them; a property that imports on demand keeps torch out of pages.
     """
@@ -306,12 +302,6 @@ class BaseTask:
         return {}
 
     @property
-    def ceiling(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
-        """What `assay ceiling` measures by name, first what the others are compared with: the
-        model source, and options of the benchmark that it changes."""
-        return {source.partition(":")[2]: (source, {}) for source in self.arms}
-
-    @property
     def checks(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
         """Further checks of `assay check` by name: a `lab.check.subject.Subject` to `Seen`."""
         return {}
@@ -319,12 +309,6 @@ class BaseTask:
     @property
     def rules(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
         """Further rules of `assay improve` by name: evidence of a run to improvements."""
-        return {}
-
-    @property
-    def tables(self) -> Mapping[str, Callable[..., Any]]:
-        """Pages of a task's own, by the command that shows them: "patterns" takes a run and gives
-        what was found and the page of it."""
         return {}
 
     def brings(self, source: str) -> bool:
@@ -398,7 +382,7 @@ class CallSyntax:
 
 
 def call_syntax(name: str = "hermes") -> CallSyntax:
-    """The syntax called `name`, importing its parser. Raises UnknownNameError."""
+    """The syntax called `name`, importing its parser. Raises InputError."""
     module = import_module(lookup(CALLS, name, "syntax of calls"))
     return CallSyntax(module.OPEN, module.CLOSE, lambda text: module.parse_strict(text).calls)
 
@@ -407,7 +391,7 @@ def task(name: str, root: Path = Path()) -> Task:
     """The task that an experiment file calls `name`, importing its module.
 
     `path:FILE` is the task of a user's file, relative to `root`; others are built in, or brought by
-    an installed package. Raises UnknownNameError, UserCodeError and InputError.
+    an installed package. Raises InputError.
     """
     if name.startswith(SCHEME):
         loaded = load_file(name, root)
@@ -520,7 +504,7 @@ def checked(found: Any, place: str | Path) -> Task:
     for name, function in found.rewards.items():
         try:
             as_reward(function, f"reward {name!r}")
-        except WrongSignature as wrong:
+        except InputError as wrong:
             raise InputError(wrong.problem, file=place, fix=wrong.fix) from None
     return cast(Task, found)
 
@@ -529,7 +513,7 @@ def reward(task_: Task, name: str, root: Path = Path()) -> RewardFunction:
     """The reward that an experiment file calls `name`, `task.name` or `path:FILE.py:FUNCTION`,
     where FILE is relative to `root`.
 
-    Raises UnknownNameError, UserCodeError and WrongSignature.
+    Raises InputError.
     """
     if not name.startswith(SCHEME):
         short = name.removeprefix(task_.name + ".")
@@ -537,9 +521,9 @@ def reward(task_: Task, name: str, root: Path = Path()) -> RewardFunction:
     function, loaded = function_in(name, root)
     try:
         return as_reward(function, f"reward {named(function)!r}")
-    except WrongSignature as wrong:
+    except InputError as wrong:
         line = getattr(getattr(function, "__code__", None), "co_firstlineno", None)
-        raise WrongSignature(wrong.problem, file=loaded.path, line=line, fix=wrong.fix) from None
+        raise InputError(wrong.problem, file=loaded.path, line=line, fix=wrong.fix) from None
 
 
 def maximum(task_: Task, name: str) -> float:
@@ -553,15 +537,25 @@ def reward_version(task_: Task, name: str) -> int:
     return versions.get(name.removeprefix(task_.name + "."), 1)
 
 
+def moved(file: str) -> Callable[..., Any]:
+    """A source or benchmark that the task of a file among the shipped experiments brings now."""
+
+    def refuse(name: Any, options: Any = None) -> Any:
+        problem = f"is no longer built in: {file} brings it"
+        raise InputError(problem, field="task", fix=f'task = "path:{file}"')
+
+    return refuse
+
+
 def benchmark(task_: Task, name: str, options: BenchmarkOptions) -> Benchmark:
-    """The benchmark called `name`, built. Raises UnknownNameError."""
+    """The benchmark called `name`, built. Raises InputError."""
     return lookup(task_.benchmarks, name, "benchmark")(options)
 
 
 def read_source(task_: Task, scheme: str, name: str, options: BenchmarkOptions) -> Loaded:
     """The rows of `source = "SCHEME:NAME"`.
 
-    Raises UnknownNameError, InputError for options of a source that has none, and what reading
+    Raises InputError for options of a source that has none, and what reading
     raises.
     """
     read = lookup(task_.sources, scheme, "data source")
@@ -574,7 +568,7 @@ def read_source(task_: Task, scheme: str, name: str, options: BenchmarkOptions) 
 
 
 def lookup(known: Mapping[str, Value], name: str, kind: str) -> Value:
-    """`known[name]`. Raises UnknownNameError with the nearest names."""
+    """`known[name]`. Raises InputError with the nearest names."""
     if name not in known:
-        raise UnknownNameError(f"unknown {kind} {name!r}", fix=nearest(name, known))
+        raise InputError(f"unknown {kind} {name!r}", fix=nearest(name, known))
     return known[name]

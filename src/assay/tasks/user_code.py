@@ -40,10 +40,6 @@ PRIVATE = "assay_user_file_"
 """How the private names of modules begin."""
 
 
-class UserCodeError(InputError):
-    """Code of a user that is not there, cannot be imported, or defines something else."""
-
-
 @dataclass(frozen=True, slots=True)
 class LoadedFile:
     """A file as this process has loaded it."""
@@ -65,12 +61,12 @@ _loaded: dict[Path, LoadedFile] = {}
 def load_file(name: str, root: Path) -> LoadedFile:
     """The file that `path:FILE` or `FILE` names, relative ones from `root`.
 
-    Raises UserCodeError for a file that is not there or raises when it is imported.
+    Raises InputError for a file that is not there or raises when it is imported.
     """
     path = (root / expanded(name.removeprefix(SCHEME))).resolve()
     if path not in _loaded:
         if not path.is_file():
-            raise UserCodeError(f"{path}: no such file", fix=f"it counts from {root.resolve()}")
+            raise InputError(f"{path}: no such file", fix=f"it counts from {root.resolve()}")
         sources = source_files(path)
         _loaded[path] = LoadedFile(path, _executed(path, sources), sources)
     return _loaded[path]
@@ -101,7 +97,7 @@ def file_of(module: ModuleType) -> LoadedFile | None:
 def source_files(path: Path) -> dict[str, str]:
     """The text of a file and of all that it imports beside it, by path from its folder.
 
-    Raises UserCodeError for one that is no Python.
+    Raises InputError for one that is no Python.
     """
     found: dict[str, str] = {}
     waiting = [path]
@@ -119,9 +115,9 @@ def _parsed(file: Path) -> tuple[str, ast.Module]:
         text = decode_source(file.read_bytes())
         return text, ast.parse(text, filename=str(file))
     except SyntaxError as error:
-        raise UserCodeError(f"SyntaxError: {error.msg}", file=file, line=error.lineno) from None
+        raise InputError(f"SyntaxError: {error.msg}", file=file, line=error.lineno) from None
     except ValueError as error:
-        raise UserCodeError(f"is no Python source: {error}", file=file) from None
+        raise InputError(f"is no Python source: {error}", file=file) from None
 
 
 def _imported_beside(tree: ast.Module, folder: Path) -> Iterator[Path]:
@@ -153,7 +149,7 @@ class _FromSource(SourceFileLoader):
 
 
 def _executed(path: Path, sources: Mapping[str, str]) -> ModuleType:
-    """The module of a file, run. Raises UserCodeError with the line in the user's files."""
+    """The module of a file, run. Raises InputError with the line in the user's files."""
     folder = str(path.parent)
     if folder not in sys.path:
         # At the end, so that what lies there shadows nothing; workers import from there too.
@@ -174,7 +170,7 @@ def _executed(path: Path, sources: Mapping[str, str]) -> ModuleType:
             spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
-        if isinstance(error, UserCodeError | KeyboardInterrupt):
+        if isinstance(error, InputError | KeyboardInterrupt):
             raise
         raise _raised(error, path) from error
     return module
@@ -188,20 +184,20 @@ def _refuse_shadowed(path: Path, sources: Mapping[str, str]) -> None:
         origin = spec.origin if spec is not None else None
         if origin is None or not Path(origin).resolve().is_relative_to(path.parent):
             problem = f"imports {name!r}, which is {origin} and not what lies beside it"
-            raise UserCodeError(problem, file=path, fix=f"rename {name}.py")
+            raise InputError(problem, file=path, fix=f"rename {name}.py")
 
 
-def _raised(error: BaseException, path: Path) -> UserCodeError:
+def _raised(error: BaseException, path: Path) -> InputError:
     """The error with the deepest line of it that is in the user's folder."""
     if isinstance(error, SyntaxError):
         problem = f"SyntaxError: {error.msg}"
-        return UserCodeError(problem, file=error.filename or path, line=error.lineno)
+        return InputError(problem, file=error.filename or path, line=error.lineno)
     frames = traceback.extract_tb(error.__traceback__)
     own = [each for each in frames if Path(each.filename).is_relative_to(path.parent)]
     text = " ".join(str(error).split())
     problem = f"raises {type(error).__name__}" + (f": {text}" if text else "")
     place = own[-1] if own else None
-    return UserCodeError(
+    return InputError(
         problem, file=place.filename if place else path, line=place.lineno if place else None
     )
 
@@ -212,15 +208,15 @@ def _lies_in(module: ModuleType, folder: Path) -> bool:
 
 
 def function_in(name: str, root: Path) -> tuple[Callable[..., Any], LoadedFile]:
-    """The function that `path:FILE.py:FUNCTION` names, and its file. Raises UserCodeError."""
+    """The function that `path:FILE.py:FUNCTION` names, and its file. Raises InputError."""
     file, _, function = name.removeprefix(SCHEME).rpartition(":")
     if not file.endswith(".py"):
-        raise UserCodeError(f"{name!r} names no function", fix="write path:FILE.py:FUNCTION")
+        raise InputError(f"{name!r} names no function", fix="write path:FILE.py:FUNCTION")
     loaded = load_file(file, root)
     known = {n: f for n, f in vars(loaded.module).items() if callable(f) and n[:1] != "_"}
     if function not in known:
         problem = f"there is no function {function!r}"
-        raise UserCodeError(problem, file=loaded.path, fix=nearest(function, known))
+        raise InputError(problem, file=loaded.path, fix=nearest(function, known))
     return known[function], loaded
 
 
@@ -271,12 +267,12 @@ def place_of(function: Callable[..., Any]) -> str:
     """Where a worker finds a function: "package.module:name", or of a user's file path, name and
     fingerprint in JSON.
 
-    Raises UserCodeError for one without an importable name (a lambda, or defined in a function).
+    Raises InputError for one without an importable name (a lambda, or defined in a function).
     """
     name = getattr(function, "__qualname__", "<unnamed>")
     if "<" in name or "." in name:
         problem = f"the unsafe reward {name} cannot run in a worker"
-        raise UserCodeError(problem, fix="define it in a module")
+        raise InputError(problem, fix="define it in a module")
     module = sys.modules[function.__module__]
     for loaded in _loaded.values():
         if module is loaded.module:
@@ -285,7 +281,7 @@ def place_of(function: Callable[..., Any]) -> str:
 
 
 def function_at(place: str) -> Callable[..., Any]:
-    """The function that `place_of` describes. Raises what importing raises, and UserCodeError for a
+    """The function that `place_of` describes. Raises what importing raises, and InputError for a
     file that is no longer what the lab has loaded."""
     if not place.startswith("["):
         module, _, name = place.partition(":")
@@ -293,25 +289,25 @@ def function_at(place: str) -> Callable[..., Any]:
     path, name, fingerprint = json.loads(place)
     loaded = load_file(path, Path("/"))
     if loaded.fingerprint != fingerprint:
-        raise UserCodeError("has changed since the run began", file=path, fix="restore it")
+        raise InputError("has changed since the run began", file=path, fix="restore it")
     return getattr(loaded.module, name)
 
 
 @cache
 def installed_tasks() -> dict[str, EntryPoint]:
-    """The entry points of installed packages by name. Raises UserCodeError for two of one name."""
+    """The entry points of installed packages by name. Raises InputError for two of one name."""
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):
         if point.name in found:
             two = f"{distribution(found[point.name])} and {distribution(point)}"
             problem = f"two packages bring a task {point.name!r}: {two}"
-            raise UserCodeError(problem, fix="uninstall one of them")
+            raise InputError(problem, fix="uninstall one of them")
         found[point.name] = point
     return found
 
 
 def load_installed(point: EntryPoint) -> Any:
-    """What an entry point names. Raises UserCodeError."""
+    """What an entry point names. Raises InputError."""
     try:
         with redirect_stdout(sys.stderr):
             return point.load()
@@ -320,7 +316,7 @@ def load_installed(point: EntryPoint) -> Any:
     except BaseException as error:
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
         problem = f"task {point.name!r} of {distribution(point)} cannot be imported: {what}"
-        raise UserCodeError(problem, fix=f"it is {point.value}") from error
+        raise InputError(problem, fix=f"it is {point.value}") from error
 
 
 def distribution(point: EntryPoint) -> str:

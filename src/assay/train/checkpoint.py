@@ -240,7 +240,7 @@ def load_checkpoint(
     """Restore weights, optimizer and random state; returns the counters. Strict in all of them.
 
     Raises CheckpointDamaged for a missing, cut or changed file, NotContinuable for a checkpoint
-    without its optimizer state, both before anything is restored; StateDictMismatch for weights
+    without its optimizer state, both before anything is restored; InputError for weights
     that do not fit.
     """
     fix = "restore it, or continue from the checkpoint before"

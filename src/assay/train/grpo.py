@@ -16,12 +16,9 @@ from assay.data.episode import Episode, Reward, tokens_of
 from assay.errors import look_up
 from assay.rl.advantages import (
     ADVANTAGES,
-    CLOSED_THOUGHT,
-    DIAGNOSTICS,
-    ENTROPY_ESTIMATORS,
-    PART_ESTIMATORS,
     AdvantageInput,
     AdvantageOptions,
+    Estimator,
     NoRewardParts,
     normalised_rewards,
 )
@@ -126,10 +123,15 @@ class Grpo:
         return now
 
     @property
+    def estimator(self) -> Estimator:
+        """The advantage estimator. Raises UnknownName."""
+        return look_up(ADVANTAGES, self.settings.advantage, "advantage")
+
+    @property
     def reads_weights(self) -> bool:
         """Whether advantages or the tokens that count depend on the model's scores."""
         settings = self.settings
-        entropies = settings.advantage in ENTROPY_ESTIMATORS or settings.top_entropy_share < 1
+        entropies = self.estimator.thought or settings.top_entropy_share < 1
         return entropies or settings.kl_in_reward != 0
 
     def batch(self, policy: Policy, sampled: Sequence[Group], batches: int) -> Batch:
@@ -242,7 +244,8 @@ class Grpo:
     ) -> tuple[Packed, Mapping[str, float], dict[str, float]]:
         """The batch with old and reference log-probs where needed, and its advantages."""
         settings = self.settings
-        with_bonus = settings.advantage in ENTROPY_ESTIMATORS
+        estimator = self.estimator
+        with_bonus = estimator.thought
         with_entropy = with_bonus or settings.top_entropy_share < 1
         entropy_S = None
         needs_old = self.objective.needs.old and not settings.old_at_start
@@ -263,10 +266,8 @@ class Grpo:
         thought = self.thought(packed) if with_bonus else None
         cot_mask_S = None if thought is None else self.with_bonus(packed, thought)
         batch = self.advantage_input(packed, episodes, entropy_S, cot_mask_S)
-        estimator = look_up(ADVANTAGES, settings.advantage, "advantage")
         advantage_S = estimator(beside(batch, counted), settings.advantage_options)
-        diagnose = DIAGNOSTICS.get(settings.advantage)
-        metrics = diagnose(batch, settings.advantage_options) if diagnose else {}
+        metrics = estimator.diagnose(batch, settings.advantage_options)
         if packed.policy_mask_S is not None:
             heard = packed.policy_mask_S.sum() / packed.mask_S.sum()
             metrics["entropy_cut_share"] = 1 - heard.item()
@@ -318,7 +319,7 @@ class Grpo:
 
         Raises NoRewardParts where a reward lacks a part.
         """
-        if self.settings.advantage not in PART_ESTIMATORS or not self.settings.part_weights:
+        if not self.estimator.parts or not self.settings.part_weights:
             return {}
         weights = dict(self.settings.part_weights)
         if self.settings.overlong_buffer:
@@ -346,7 +347,7 @@ class Grpo:
 
     def with_bonus(self, packed: Packed, thought: Thought) -> Tensor:
         """Tokens (S) of thoughts that the estimator gives a bonus for."""
-        if self.settings.advantage not in CLOSED_THOUGHT:
+        if not self.estimator.closed:
             return thought.mask_S
         return thought.mask_S & ~thought.unclosed_N[packed.turn_S]
 

@@ -8,7 +8,6 @@ from assay.engines.environments import installed, misfit
 from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
-from assay.trainers import swift_table, trl_table, verl_table
 from assay.trainers.outputs import swift_output, trl_output, verl_output
 from assay.trainers.outputs.output import Metric, Output
 from assay.trainers.outputs.swift_output import SwiftOutput
@@ -16,7 +15,7 @@ from assay.trainers.outputs.trl_output import TrlOutput
 from assay.trainers.outputs.verl_output import LATEST, VerlOutput
 from assay.trainers.scripts import nested, script, yaml_lines
 from assay.trainers.settings import Settings
-from assay.trainers.translation import Row, Translated
+from assay.trainers.translation import Translated
 
 Files = Mapping[str, str]
 MODEL = "model"
@@ -30,8 +29,8 @@ class Trainer:
     package: str
     """With the version that the tables were read from."""
     title: str
-    tables: Mapping[str, tuple[Row, ...]]
-    """By method."""
+    methods: tuple[str, ...]
+    """Of the stages that it trains."""
     data: str
     """Name of the file of rows in the folder."""
     dev: str
@@ -120,7 +119,7 @@ TRAINERS: dict[str, Trainer] = {
     "swift": Trainer(
         package="ms-swift==4.6.0",
         title="ms-swift",
-        tables={"sft": swift_table.SFT, "grpo": swift_table.GRPO},
+        methods=("sft", "grpo"),
         data="data/train.jsonl",
         dev="data/test.jsonl",
         loads=("swift_plugin.py",),
@@ -134,7 +133,7 @@ TRAINERS: dict[str, Trainer] = {
     "verl": Trainer(
         package="verl==0.9.1",
         title="verl",
-        tables={"grpo": verl_table.GRPO},
+        methods=("grpo",),
         data="data/train.parquet",
         dev="",
         loads=("verl_reward.py", "verl_on_cpu.py"),
@@ -149,7 +148,7 @@ TRAINERS: dict[str, Trainer] = {
     "trl": Trainer(
         package="trl==1.16.0",
         title="TRL",
-        tables={"sft": trl_table.SFT, "grpo": trl_table.GRPO},
+        methods=("sft", "grpo"),
         data="data/train.jsonl",
         dev="data/test.jsonl",
         loads=(),
@@ -171,9 +170,9 @@ def need_trainer(name: str, stage: StageSpec) -> None:
     if (tool := stage.trainer) is None:
         return
     trainer, place = TRAINERS[tool], f"stage.{name}.trainer"
-    if stage.method not in trainer.tables:
+    if stage.method not in trainer.methods:
         problem = f"{trainer.title} trains no {stage.method} stages for Assay"
-        able = " or ".join(trainer.tables)
+        able = " or ".join(trainer.methods)
         raise InputError(problem, field=place, fix=f"remove it; {tool} takes {able}")
     fix = f"assay engines add {tool}"
     if installed(tool) is None:

@@ -1,4 +1,4 @@
-"""The settings of a stage as tables of other trainers read them: presets resolved, steps counted.
+"""The settings of a stage as the table of tools reads them: presets resolved, steps counted.
 
 Nothing is translated here.
 """
@@ -15,6 +15,8 @@ from assay.rl.advantages import AdvantageOptions
 from assay.rl.aggregation import Importance
 from assay.rl.presets import PRESETS
 
+OF_ALGORITHM = ("advantage", "loss", "aggregation", "clip.low", "clip.high", "clip.dual")
+"""Keys that a preset fills."""
 Exported = SftStage | GrpoStage
 """Stages that other tools train."""
 
@@ -52,7 +54,7 @@ def algorithm_of(stage: GrpoStage) -> Algorithm:
     )
 
 
-def at_start(value: float | Schedule) -> float:
+def at_start(value: Any) -> Any:
     """A setting at the first step."""
     return value.start if isinstance(value, Schedule) else value
 
@@ -101,6 +103,16 @@ class Settings:
     def algorithm(self) -> Algorithm:
         """Of a stage that samples."""
         return algorithm_of(self.grpo)
+
+    def value(self, key: str) -> Any:
+        """The value of a dotted key: the preset's where the stage has none of its own, a schedule's
+        start; None where the stage has no such table."""
+        if key in OF_ALGORITHM:
+            return getattr(self.algorithm, key.removeprefix("clip."))
+        value: Any = self.stage
+        for part in key.split("."):
+            value = getattr(value, part, None)
+        return at_start(value)
 
     @property
     def lora(self) -> LoraAdapt | None:

@@ -31,14 +31,7 @@ from assay.pages.page import Page, Text
 from assay.pages.words import LANGUAGES, Words, flat, words
 from assay.runs.run_names import RunNotFound
 from assay.runs.trial_ledger import reading_once
-from assay.view.asked_pages import (
-    compare_page,
-    costs_shown,
-    lab_costs,
-    matrix_shown,
-    notebook_shown,
-    trials,
-)
+from assay.view.asked_pages import compare_page, costs_shown, matrix_shown
 from assay.view.curves_page import curves_page
 from assay.view.frame import ICON, Shown, document, script, style_sheet
 from assay.view.list_page import exported, list_page
@@ -159,9 +152,6 @@ def application(window: Window, token: str, host: str = "127.0.0.1", lang: str =
         page("/lab/{lab}/item", item_page),
         page("/lab/{lab}/compare", compare_page),
         page("/lab/{lab}/matrix", matrix_shown),
-        page("/lab/{lab}/notebook", notebook_shown),
-        page("/lab/{lab}/trials", trials),
-        page("/lab/{lab}/costs", lab_costs),
         Route("/live", live, methods=["GET"]),
         Route("/icon.svg", lambda _: Response(ICON, media_type="image/svg+xml")),
         Route("/style.css", lambda _: Response(style_sheet(), media_type="text/css")),

@@ -29,7 +29,7 @@ HEAD = Markup("""<!doctype html>
 <header><h1>{heading}</h1></header>
 """)
 
-PARTS = ("compare", "matrix", "notebook", "trials", "costs")
+PARTS = ("compare", "matrix")
 """Pages of a lab that every page leads to."""
 FOOT = Markup("""</main>
 <p class="keys" hidden>{keys}</p>

@@ -33,6 +33,7 @@ from assay.view.completions import Found, Place, Stored
 from assay.view.filters import FLIPS, SORTS, Filter, read_filter
 from assay.view.frame import Shown, full_name, lab_address, run_address
 from assay.view.live import live_address
+from assay.view.runs_page import page_links
 from assay.view.window import Window
 
 SHOWN = 160
@@ -66,7 +67,8 @@ def list_page(window: Window, request: Request, w: Words) -> Shown:
         blocks += [Text(_about(found, asked, lab, run, kind, w))]
         rows = [_row(lab, run, place, line, answers, w) for place, line in found.lines]
         blocks += [Table(_columns(answers, w), rows)] if rows else []
-        blocks += _pages(found, asked, lab, run, kind, w)
+        here, last = lab_address(lab, kind, run=run) + "&", -(-found.count // asked.size)
+        blocks += page_links(lambda n: here + asked.address(page=n), asked.page, last, w)
     title = w(f"view.{kind}_of", run=run.name)
     return Shown(Page(w, title, blocks), live, lab)
 
@@ -206,20 +208,6 @@ def group_address(lab: str, run: RunDirectory, place: Place, line: Mapping[str, 
         "visit": line["visit"] or 0,
     }
     return lab_address(lab, "group", run=run, **asked)
-
-
-def _pages(
-    found: Found, asked: Filter, lab: str, run: RunDirectory, kind: str, w: Words
-) -> list[Block]:
-    last = -(-found.count // asked.size)
-    if last < 2:
-        return []
-    here = lab_address(lab, kind, run=run) + "&"
-    line: list[str | Mark] = [w("view.page_of", page=asked.page, pages=last)]
-    for key, page in (("view.earlier", asked.page - 1), ("view.later", asked.page + 1)):
-        if 1 <= page <= last:
-            line += ["  ", Mark(w(key), "", here + asked.address(page=page))]
-    return [Text(line)]
 
 
 def exported(window: Window, request: Request, w: Words) -> Response:

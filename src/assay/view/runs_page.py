@@ -1,11 +1,12 @@
 """The list of all runs, and the page of one: what `assay report` writes, live, with its doors."""
 
+from collections.abc import Callable
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from assay.errors import AssayError, InputError
+from assay.errors import AssayError
 from assay.lab.monitor.progress import progress
 from assay.lab.monitor.stage_health import planned_steps
 from assay.pages.content import interval_text
@@ -66,7 +67,9 @@ def runs_page(window: Window, request: Request, w: Words) -> Shown:
         own = [run for name, run in some if name == lab]
         if own:
             blocks += _of_lab(window, lab, own, w)
-    blocks += page_links("/", {"text": wanted, "state": state}, page, SHOWN, len(every), w)
+    asked = [(name, text) for name, text in (("text", wanted), ("state", state)) if text]
+    last = -(-len(every) // SHOWN)
+    blocks += page_links(lambda n: lab_free("/", [*asked, ("page", str(n))]), page, last, w)
     only = next(iter(window.labs)) if len(window.labs) == 1 else ""
     return Shown(Page(w, w("view.runs_title"), blocks, document=w("view.title")), live, only)
 
@@ -77,20 +80,13 @@ def page_number(request: Request) -> int:
     return max(int(text), 1) if text.isdecimal() and len(text) < 7 else 1
 
 
-def page_links(
-    path: str, query: dict[str, str], page: int, size: int, count: int, w: Words
-) -> list[Block]:
+def page_links(address: Callable[[int], str], page: int, last: int, w: Words) -> list[Block]:
     """Links to the pages before and behind one; nothing where there is only one."""
-    last = -(-count // size)
-    if last < 2:
-        return []
-    pairs = [(name, value) for name, value in query.items() if value]
     line: list[str | Mark] = [w("view.page_of", page=page, pages=last)]
     for key, other in (("view.earlier", page - 1), ("view.later", page + 1)):
         if 1 <= other <= last:
-            address = lab_free(path, [*pairs, ("page", str(other))])
-            line += ["  ", Mark(w(key), "", address)]
-    return [Text(line)]
+            line += ["  ", Mark(w(key), "", address(other))]
+    return [Text(line)] if last > 1 else []
 
 
 def lab_free(path: str, pairs: list[tuple[str, str]]) -> str:
@@ -190,7 +186,6 @@ def run_shown(window: Window, request: Request, w: Words) -> Shown:
         ("view.curves", lab_free("/curves", [("run", name)])),
         ("view.progress", "progress"),
         ("view.costs", "costs"),
-        ("view.notebook", lab_address(lab, "notebook", run=run)),
     ]
     line = joined(*(Mark(w(key), "", address) for key, address in doors), by=" · ")
     page = Page(w, whole.title, [Text(line), *whole.blocks], whole.footer, whole.document, True)
@@ -198,28 +193,16 @@ def run_shown(window: Window, request: Request, w: Words) -> Shown:
 
 
 def progress_shown(window: Window, request: Request, w: Words) -> Shown:
-    """What changed between two steps: made on request, because it counts in all samples."""
+    """What changed between two steps (`stage`, `first`, `last` of the address): made on request,
+    because it counts in all samples."""
     lab, run = run_of(window, request)
-    asked, stages = request.query_params, [*window.facts(run).metrics]
-    first, last = (whole_number(asked.get(name, "")) for name in ("first", "last"))
-    stage = asked.get("stage") or None
-    fields = [Field("stage", w("view.stage"), stage or "", "choice", [(s, s) for s in stages])]
-    fields += [
-        Field(name, w(f"view.step_{end}"), "" if step is None else str(step), "number")
-        for name, end, step in (("first", "from", first), ("last", "to", last))
-    ]
-    form = Form("progress", fields, [(w("view.show"), "progress")])
-    blocks: list[Block] = [Text(Mark(str(run), "", run_address(lab, run))), form]
-    try:
-        found = progress(run, stage, first, last)
-    except InputError as error:
-        blocks.append(Text(flat(str(error)), "error"))
-        return Shown(Page(w, w("view.progress"), blocks), lab=lab, status=400)
-    if found is None:
-        blocks.append(Text(w("view.no_steps")))
-        return Shown(Page(w, w("view.progress"), blocks), lab=lab)
-    title = progress_title(found, w)
-    return Shown(Page(w, title, [*blocks, *progress_blocks(found, w)]), lab=lab)
+    asked = request.query_params
+    steps = (whole_number(asked.get(name, "")) for name in ("first", "last"))
+    found = progress(run, asked.get("stage") or None, *steps)
+    title = progress_title(found, w) if found else w("view.progress")
+    blocks = progress_blocks(found, w) if found else [Text(w("view.no_steps"))]
+    door = Text(Mark(str(run), "", run_address(lab, run)))
+    return Shown(Page(w, title, [door, *blocks]), lab=lab)
 
 
 def whole_number(text: str) -> int | None:

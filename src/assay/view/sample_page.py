@@ -53,7 +53,7 @@ MOST_SIDES = 64
 
 
 def sample_page(window: Window, request: Request, w: Words) -> Shown:
-    """What `assay show RUN:ID` shows. Raises InputError for an id that leads nowhere."""
+    """What `assay report RUN:ID` shows. Raises InputError for an id that leads nowhere."""
     lab, id_ = request.path_params["lab"], request.query_params.get("id", "")
     name, colon, rest = id_.partition(":")
     if not colon:
@@ -81,7 +81,7 @@ def _whole(
     blocks += said or completion_blocks(line["text"], w)
     if not answer and line.get("behaviour_logps"):
         blocks += _coloured(lab, run, line, by, w)
-    show = f"assay show {shlex.quote(f'{run}:' + line['sample_id'])}"
+    show = f"assay report {shlex.quote(f'{run}:' + line['sample_id'])}"
     again = "" if answer else replay_command(run, _stage_of(line), line["step"])
     heading = w("view.replay" if again else "view.command")
     return [*blocks, Heading(heading), Code(f"{again}\n{show}".lstrip(), "sh")]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from assay.data.formats.formats import iter_items, read_rows
-from assay.data.formats.preference_rows import OPENAI, candidate_message
-from assay.data.loaded import DataError
+from assay.data.formats.preference_rows import OPENAI, REVERSED, candidate_message
+from assay.data.loaded import DataError, Remark
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row, ToolCall
 from assay.lab.setup.language_learner import LanguageEncoder
@@ -74,6 +74,15 @@ def test_scores_of_the_two_are_their_rewards(tmp_path: Path) -> None:
     row = read(tmp_path, {**value, "chosen_score": 0.75, "rejected_score": 0})
     assert [each["reward"] for each in row.extra["candidates"]] == [0.75, 0.0]
     assert [message.role for message in row.messages] == ["system", "user"]
+
+
+def test_scores_that_contradict_the_names_of_the_two_are_told(tmp_path: Path) -> None:
+    value = {"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}
+    file = tmp_path / "pairs.jsonl"
+    for better, worse in ((2, 1), (1, 1), (0.5, 2)):
+        file.write_text(json.dumps({**value, "chosen_score": better, "rejected_score": worse}))
+        told = [i.words for i in iter_items(file, "preference") if isinstance(i, Remark)]
+        assert told == ([REVERSED] if better <= worse else [])
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,19 @@ def test_a_column_under_another_name_is_refused_by_the_files_name(tmp_path: Path
         gather(iter_items(parquet_with(tmp_path, "theirs", b"x", b"x"), "prompt_answer", layout))
 
 
+@pytest.mark.parametrize("at", BESIDE[:4])
+def test_the_time_of_a_message_leaves_itself_out(tmp_path: Path, at: Any) -> None:
+    asked, said = ({"role": r, "content": r, "at": at} for r in ("user", "assistant"))
+    pq.write_table(pa.table({"messages": [[asked, said]]}), file := tmp_path / "a.parquet")
+    loaded = gather(iter_items(file, "messages"))
+    assert [m.content for m in loaded.rows[0].messages] == ["user", "assistant"]
+    assert [*loaded.remarks] == ["messages hold 'at', a time, which is not read"]
+    timed = {"role": "user", "content": at}
+    pq.write_table(pa.table({"messages": [[timed, {**said, "content": at}]]}), file)
+    with pytest.raises(DataError, match=r"messages\[0\]\.content: missing"):
+        gather(iter_items(file, "messages"))
+
+
 @pytest.mark.parametrize("ending", ["jsonl", "json"])
 def test_nan_in_a_json_file_leaves_its_column_out(tmp_path: Path, ending: str) -> None:
     lines = ['{"prompt": "a?", "answer": "x", "score": NaN}', '{"prompt": "b?", "answer": "NaN"}']

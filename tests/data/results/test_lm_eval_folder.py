@@ -9,6 +9,7 @@ import pytest
 
 from assay.compare.foreign_arms import ReadOptions, read_arms
 from assay.compare.judged_table import compare_arms
+from assay.data.loaded import DataError
 from assay.data.results.readers import read_results
 from tests.data.results.produced import copied
 
@@ -46,6 +47,23 @@ def test_the_mean_over_all_items_is_lm_evals_mean_weighted_by_size(tmp_path: Pat
     assert np.mean([a.score for a in found.answers]) == pytest.approx(weighted)
     assert (found.benchmark, found.unfinished) == ("few, sums", "")
     assert found.left_out == ("sums_choice",), "a task without the metric is named"
+
+
+def test_a_task_of_perplexity_alone_is_left_out_and_named(tmp_path: Path):
+    place = group(tmp_path, "small")
+    files = [*place.glob("samples_*")]
+    for file in files:
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        bare = [line | {m: [-9.0, 4] for m in line["metrics"]} for line in lines]
+        text = "\n".join(map(json.dumps, bare)) + "\n"
+        file.with_name(re.sub("samples_", "samples_wiki_", file.name)).write_text(text)
+    found = by_metric(place)[METRIC]
+    assert found.benchmark == "few, sums" and len(found.answers) == 17
+    assert {*found.left_out} == {"sums_choice", "wiki_few", "wiki_sums", "wiki_sums_choice"}
+    for file in files:
+        file.unlink()
+    with pytest.raises(DataError, match=r"no metric is a number .*perplexity"):
+        read_results(place)
 
 
 def test_tasks_may_be_the_clusters(tmp_path: Path):

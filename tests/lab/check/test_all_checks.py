@@ -9,8 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from assay.data.episode import Episode, Reward, Turn
 from assay.data.row import Row
-from assay.errors import Finding
-from assay.experiment.read_file import SpecError
+from assay.errors import Finding, InputError
 from assay.judge.intervals import wilson
 from assay.lab.check import memory_and_disk
 from assay.lab.check.all_checks import CheckResult, check_experiment
@@ -47,14 +46,14 @@ def test_a_sound_experiment_has_no_error_and_no_warning_and_leaves_no_trace(lab:
 
 def test_what_cannot_be_opened_is_the_only_finding(lab: Path) -> None:
     for override in ("data.sums.source=path:none.jsonl", "model=path:none"):
-        with pytest.raises(SpecError, match=r"none.*: no such f"):
+        with pytest.raises(InputError, match=r"none.*: no such f"):
             look(lab, override)
     report = look(lab, 'evaluate.test.options.path="none.jsonl"')
     assert report.failed and len(report.findings) == 1
     assert "none.jsonl" in report.findings[0].evidence
     (lab / "sums.jsonl").open("a").write('{"id": 1, "messages": [}\n')
     assert look(lab).findings[0].evidence.endswith("sums.jsonl:17")
-    with pytest.raises(SpecError):
+    with pytest.raises(InputError):
         look(lab, "stage.rl.prompts=0")
 
 
@@ -84,9 +83,6 @@ def test_rows_that_say_the_same_are_dropped_counted_and_never_fatal(lab: Path) -
     assert finding.severity == "note" and "2 of 18 (11.1%): 1+1, two" in finding.evidence
     numbers = report.numbers["data.sums"]
     assert (numbers["rows_in_source"], numbers["train_rows"], numbers["dev_rows"]) == (18, 12, 4)
-    # The row that stays is not taken for one that was dropped, though its id is the same.
-    first = look(lab, 'data.sums.take={ rows = 8, how = "first" }')
-    assert found(first, "data.sums: the first 8 of 16 rows are taken")
 
 
 def test_rows_that_ask_the_same_and_have_other_answers_are_named(lab: Path) -> None:

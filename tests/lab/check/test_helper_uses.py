@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay.data.episode import Reward
-from assay.experiment.read_file import SpecError
+from assay.errors import InputError
 from assay.runs.cost_ledger import LEDGER, LedgerCall
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.tasks.helper_model import HelperModel
@@ -42,7 +42,7 @@ def declare(lab: Path, table: str) -> None:
 
 def test_a_watched_metric_of_a_helper_is_one_that_is_recorded(lab: Path) -> None:
     declare(lab, JUDGE)
-    with pytest.raises(SpecError, match=r"unknown metric of helper models 'costs' .*'cost'"):
+    with pytest.raises(InputError, match=r"unknown metric of helper models 'costs' .*'cost'"):
         look(lab, "stage.rl.reward=asked", 'budget={ "helper/judge/costs" = 1 }')
 
 

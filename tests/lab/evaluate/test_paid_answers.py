@@ -16,7 +16,6 @@ from assay.lab.evaluate.endpoint_answerer import (
     Place,
     ReplyJournal,
     RequestSlots,
-    Stopped,
     request_hash,
 )
 from assay.rollout.engines.endpoint.client import Said, Unanswered
@@ -141,7 +140,7 @@ def test_hostile_answers_cost_themselves_and_every_file_and_page_is_made(
         assert ODD["controls"] in columns["output"] and "it is [key]" in columns["output"]
     run = f"{file.parents[2].parent.name}/{file.parents[2].name}"
     items = sorted(set(read_columns(file, ["item_id"])["item_id"]))
-    for verb in (["runs"], *(["show", f"{run}:{item}"] for item in items), ["report", run]):
+    for verb in (["runs"], *(["report", f"{run}:{item}"] for item in items), ["report", run]):
         shown = call(*verb, "--lab", tmp_path)
         assert shown.exit_code == 0, (verb, shown.stderr)
     assert not [f for f in tmp_path.rglob("*") if f.is_file() and KEY.encode() in f.read_bytes()]
@@ -186,7 +185,7 @@ def test_a_slot_is_free_while_its_holder_waits_and_nobody_begins_after_the_end()
             done.append("waits")
             try:
                 slots.pause(60)
-            except Stopped:
+            except RuntimeError:
                 done.append("woken")
 
     thread = threading.Thread(target=waits)
@@ -198,7 +197,7 @@ def test_a_slot_is_free_while_its_holder_waits_and_nobody_begins_after_the_end()
     slots.close()
     thread.join(10)
     assert done == ["waits", "other", "woken"]
-    with pytest.raises(Stopped), slots.held():
+    with pytest.raises(RuntimeError), slots.held():
         done.append("late")
 
 

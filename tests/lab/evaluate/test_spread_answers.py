@@ -1,11 +1,9 @@
 """Answered elsewhere, recorded here: the records are those of one process whatever dies, a paid
 call is sent once, and what a node would answer otherwise is no answer. Without Ray."""
 
-import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,8 +44,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(validate, "need_ray", lambda address, name: None)
     make_lengths_lab(tmp_path)
     yield tmp_path
-    for kept in (spread_answerer._KEPT, spread_answerer._PLAYED):
-        kept.clear()
+    spread_answerer._KEPT.clear()
     spread_answerer._opened.cache_clear()
 
 
@@ -139,43 +136,15 @@ def test_a_killed_evaluation_keeps_the_chunks_that_came_in_whatever_order(lab, m
     assert done.made and done.items == 2 and not measured(on=None).made
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_dialogues_are_told_anew_where_they_died_and_no_call_is_sent_twice(
-    lab: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    asked: Counter[str] = Counter()
-
-    def counted(handler: BaseHTTPRequestHandler, body: Any) -> None:
-        asked[json.dumps([body["messages"], body["seed"]])] += 1
-        said("x" * (len(body["messages"]) + body["seed"] % 3))(handler, body)
-
-    spread_over(pool := LocalPool(at_random(6, 30 + seed)), monkeypatch)
-    with fake(counted) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.endpoint().url)
-        told = {"task": "lengths", "repeats": 5, "progress": False}
-        one = assay.evaluate("openai:m", "lengths/test", root=lab / "one", **told)
-        alone = asked.copy()
-        spread = assay.evaluate("openai:m", "lengths/test", root=lab / "ray", on="ray", **told)
-    assert set(alone.values()) == {1} and alone.total() > 15, "dialogues have several turns"
-    assert asked == alone + alone, "the same calls, and each of them once"
-    records = [everything(each.file.parents[2]) for each in (one, spread)]
-    assert records[0] == records[1]
-    assert len(pool.hosts) > 2, "processes died"
-
-
-def test_single_questions_to_an_endpoint_are_asked_from_here_and_this_is_said(lab, monkeypatch):
+def test_an_endpoint_is_asked_from_here_and_this_is_said(lab, monkeypatch):
     notes: list[str] = []
     monkeypatch.setattr(Silent, "note", lambda self, words: notes.append(words))
     spread_over(LocalPool(), monkeypatch)
     with fake(said("no")) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.endpoint().url)
-        told = {"options": {"path": str(lab / "q.jsonl"), "format": "messages"}, "progress": False}
-        (lab / "q.jsonl").write_text(
-            '{"id": "q", "messages": [{"role": "user", "content": "1+1?"},'
-            ' {"role": "assistant", "content": "#### 2"}]}\n'
-        )
-        done = assay.evaluate("openai:m", "math/gsm8k", root=lab, on="ray", **told)
-    assert done.items == 1 and any("Ray has nothing to spread" in words for words in notes)
+        told = {"task": "lengths", "progress": False, "on": "ray"}
+        done = assay.evaluate("openai:m", "lengths/test", root=lab, **told)
+    assert done.items == 2 and any("Ray has nothing to spread" in words for words in notes)
 
 
 def test_a_node_that_would_answer_otherwise_fails_the_evaluation(lab, monkeypatch):

@@ -59,6 +59,22 @@ def test_the_counts_of_report_003_are_found_in_the_records_and_show_no_change(tm
     assert found.form.change.detectable is not None
 
 
+def test_an_operator_that_earns_more_beside_others_of_its_prompt_is_told_apart(tmp_path):
+    """Every second prompt is easy for all: it has no side, and its operators do not count."""
+
+    def of(step: int, prompt: int, number: int) -> Made:
+        name = ("Programmer", "Custom")[number % 2]
+        return Made(operators=(name, "Review"), solved=prompt % 2 == 0 or name == "Programmer")
+
+    by_reward = {each.name: each for each in facts(program_run(tmp_path, of, 6)).by_reward}
+    assert list(by_reward) == ["Review", "Custom", "Programmer"]
+    best, worst, both = (by_reward[name] for name in ("Programmer", "Custom", "Review"))
+    assert (best.high, best.low) == (Counts(24, 24), Counts(0, 24)) == (worst.low, worst.high)
+    assert best.difference.value == -worst.difference.value == 1.0
+    assert best.difference.interval is not None and best.difference.interval.low > 0.3
+    assert both.difference.value == 0.0 and both.difference.clusters == 12
+
+
 def spoiled(share: float, error: str, since: int, seed: int = 0) -> Of:
     """One completion in twenty fails anyhow; a share more of them with `error` after a step."""
     draw = random.Random(seed)

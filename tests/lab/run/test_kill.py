@@ -89,7 +89,7 @@ def kill_at(
 
 
 def faults(folder: Path) -> set[str]:
-    """The kinds of faults that `assay verify` finds in the lab's runs."""
+    """The kinds of faults that `assay runs verify` finds in the lab's runs."""
     return {fault.kind for run in all_runs(folder) for fault in verify_run(run).faults}
 
 

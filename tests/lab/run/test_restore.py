@@ -10,11 +10,11 @@ import pytest
 
 from assay.compare.arm import Provenance
 from assay.compare.selection_pairs import weights
+from assay.errors import InputError
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start
 from assay.lab.setup.language_learner import run_folder
 from assay.lab.setup.session import Session
-from assay.models.folder import ModelFolderError
 from assay.models.load import load_model
 from assay.pages.run_page.page import write_report
 from assay.runs.checkpoints import CheckpointDamaged
@@ -178,7 +178,7 @@ def test_whoever_loads_a_damaged_checkpoint_says_so(unbroken: RunDirectory, tmp_
         lambda: load_model(run_folder(f"{run}@rl.last", tmp_path), session.precision),
         lambda: weights(before, own),
     ):
-        with pytest.raises((CheckpointDamaged, ModelFolderError)) as found:
+        with pytest.raises((CheckpointDamaged, InputError)) as found:
             load()
         assert str(found.value).startswith(f"{bad}: is damaged: ")
         assert "\n" not in str(found.value)

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.stage_tables import start_of
 from assay.lab.run.runner import start
 from assay.lab.setup import session
 from assay.lab.setup.session import Session
-from assay.models.folder import ModelFolderError
 from assay.models.load import load_model
 from assay.sandbox.pool import WorkerPools
 from assay.tasks.running import RewardRunner
@@ -135,7 +135,7 @@ def test_a_run_source_takes_a_merged_adapter_and_refers_to_its_checkpoint(
     (cached,) = tmp_path.glob("merged/*/model.safetensors")
     content = cached.read_bytes()
     cached.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(ModelFolderError, match="is damaged"):
+    with pytest.raises(InputError, match="is damaged"):
         load_model(cached.parent, tiny.precision)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.experiment.read_file import SpecError
+from assay.errors import InputError
 from assay.lab.monitor.progress import progress
 from assay.lab.run.runner import resume, start
 from assay.pages.facts import gather
@@ -93,5 +93,5 @@ def test_what_makes_no_sense_is_refused_in_one_line(
     tmp_path: Path, overrides: list[str], message: str
 ) -> None:
     lab = make_sound_lab(tmp_path)
-    with pytest.raises(SpecError, match=message):
+    with pytest.raises(InputError, match=message):
         look(lab, *overrides)

@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 
 from assay.data.renderings.rendering import Renderer
-from assay.data.row import Message, Row, ToolCall
+from assay.data.row import Message, Row
 from assay.data.row_checks import UNDECLARED
-from assay.data.splits import SplitError
-from assay.errors import Finding, InputError
+from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec, Split
-from assay.lab.check.subject import Number
-from assay.lab.check.unusual_settings import unlike
 from assay.lab.setup.language_learner import LanguageEncoder
 from assay.lab.setup.prepare import (
     LONGER,
@@ -131,37 +128,12 @@ def test_the_check_shows_lengths_filters_and_remarks(lab: Path) -> None:
     assert silent(report, "longer than max_tokens")
 
 
-def talk(number: int, function: str, turns: int, words: int) -> list[Row]:
-    """A conversation expanded into one row for each turn."""
-    messages: list[Message] = []
-    rows = []
-    for turn in range(turns):
-        call = ToolCall(function, {})
-        messages += [Message("user", "word " * words), Message("assistant", "", (call,))]
-        rows.append(Row(f"{number}:{turn}", tuple(messages), (TOOL,), conversation=f"{number}"))
-    return rows
-
-
-def test_a_sorted_source_is_told_apart_by_length_turns_and_functions() -> None:
-    rows = [row for n in range(60) for row in talk(n, "fg"[n >= 30], 1 + n // 20, 5 + n)]
-    *numbers, finding = unlike("data.x", rows, 20)
-    assert isinstance(finding, Finding) and finding.severity == "warning"
-    assert "not like the others" in finding.what and "random" in finding.fix
-    for words in ("characters", "assistant messages", "functions called"):
-        assert words in finding.evidence
-    assert [one.name for one in numbers if isinstance(one, Number)] == [
-        f"first_rows_distance: {name}" for name in ("length", "turns", "functions")
-    ]
-    # By turns and functions alone: 20 conversations of one turn, all of them calling f.
-    assert "1.0 assistant messages on average" in finding.evidence
-
-
-def test_conversations_and_not_their_rows_are_what_may_be_drawn() -> None:
-    # Every conversation has rows that are alike, in an order that is as good as random.
-    rows = [row for n in range(60) for row in talk(n, "fg"[n % 2], 6, 5 + n * 37 % 60)]
-    *_, finding = unlike("data.x", rows, 120)
-    assert isinstance(finding, Finding) and finding.severity == "note"
-    assert not list(unlike("data.x", rows, 360))
+def test_rows_taken_from_the_start_of_a_source_are_told(lab: Path) -> None:
+    taken = found(
+        look(lab, "data.sums.take={rows=4, how='first'}"), "data.sums: the first 4 rows are taken"
+    )
+    assert taken.severity == "note" and "random" in taken.fix
+    assert silent(look(lab, "data.sums.take={rows=4}"), "data.sums: the first")
 
 
 def test_a_test_part_is_held_out_beside_the_dev_part_which_does_not_depend_on_it(
@@ -174,5 +146,5 @@ def test_a_test_part_is_held_out_beside_the_dev_part_which_does_not_depend_on_it
     assert "3 to train on, 2 dev, 2 test" in describe(both, DataSpec(source="path:x", format="trl"))
     only = prepared(split=Split(test=3))
     assert (only.dev, len(only.test), len(only.train)) == ((), 3, 4)
-    with pytest.raises(SplitError, match=r"split.test: a share of 0.9\d* of"):
+    with pytest.raises(InputError, match=r"split.test: a share of 0.9\d* of"):
         prepared(split=Split(dev=0.3, test=0.7))

@@ -6,7 +6,6 @@ import pytest
 
 from assay.data.renderings.rendering import Renderer
 from assay.errors import InputError
-from assay.experiment.read_file import SpecError
 from assay.experiment.stage_tables import GrpoStage, RceStage, steps_of
 from assay.experiment.tables import EvaluationSampling
 from assay.lab.setup.language_learner import LanguageEncoder
@@ -32,7 +31,7 @@ def stage(root: Path, *settings: str) -> GrpoStage:
 
 
 def refusal(root: Path, *settings: str) -> str:
-    with pytest.raises(SpecError) as raised:
+    with pytest.raises(InputError) as raised:
         stage(root, *settings)
     return str(raised.value)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.lab.setup.metering import EatenByFailures, HelperBudgets
+from assay.lab.setup.metering import HelperBudgets
 from assay.runs.cost_ledger import LedgerCall
 from assay.tasks.helper_model import BudgetScope, Caller, OverBudget
 
@@ -99,11 +99,13 @@ def test_who_lost_its_money_to_the_endpoint_is_not_to_blame():
     budgets = HelperBudgets("m", {"problem": 100})
     budgets.reserve(ONE, 60)
     budgets.settle(ONE, 60, 60, lost=60)
-    with pytest.raises(EatenByFailures):
+    with pytest.raises(OverBudget) as full:
         budgets.reserve(ONE, 60)
+    assert full.value.by_failures
     budgets.reserve(ONE, 40)
-    with pytest.raises(OverBudget):
+    with pytest.raises(OverBudget) as full:
         budgets.reserve(ONE, 61)  # more than it has without the loss
+    assert not full.value.by_failures
 
 
 def test_earlier_sessions_count_on_run_and_step_and_not_on_problems():

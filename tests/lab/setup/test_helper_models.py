@@ -9,7 +9,7 @@ import pytest
 from assay.data.files import sha256_file
 from assay.data.row import Message
 from assay.errors import InputError
-from assay.experiment.read_file import SpecError, read_experiment
+from assay.experiment.read_file import read_experiment
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.helper_models import HelperModels
 from assay.lab.setup.manifest import make_manifest
@@ -17,7 +17,7 @@ from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.helper_model import HelperFailed, UnknownHelper, find_helper
+from assay.tasks.helper_model import HelperFailed, find_helper
 from tests.labs import make_lab
 
 RULES = [
@@ -153,9 +153,9 @@ def test_a_run_without_helpers_has_the_manifest_that_it_had_before(tmp_path):
 def test_a_name_that_is_not_declared_offers_the_nearest(tmp_path):
     helpers = session_of(tmp_path).helpers
     assert find_helper(helpers, "judge").name == "judge"
-    with pytest.raises(UnknownHelper, match=r"reward: no helper model 'jugde' \(did you mean 'ju"):
+    with pytest.raises(InputError, match=r"reward: no helper model 'jugde' \(did you mean 'ju"):
         find_helper(helpers, "jugde", "reward")
-    with pytest.raises(UnknownHelper, match=r"declare it as \[model\.critic\]"):
+    with pytest.raises(InputError, match=r"declare it as \[model\.critic\]"):
         find_helper({}, "critic")
 
 
@@ -188,7 +188,7 @@ def test_a_wrong_rule_is_named_by_line_and_field(tmp_path, rule, expected):
 )
 def test_what_a_file_names_wrongly_is_told_before_anything_is_opened(tmp_path, tables, expected):
     session_of(tmp_path, tables)
-    with pytest.raises(SpecError) as raised:
+    with pytest.raises(InputError) as raised:
         read_whole(tmp_path / "tiny.toml", (), tmp_path)
     assert expected in str(raised.value)
 

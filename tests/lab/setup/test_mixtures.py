@@ -10,8 +10,9 @@ import pytest
 
 from assay.data.renderings.rendering import Renderer
 from assay.data.row_order import visits
+from assay.errors import InputError
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import SpecError, read_experiment
+from assay.experiment.read_file import read_experiment
 from assay.judge.confounds import confounds
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start
@@ -83,7 +84,7 @@ def made(lab: Path, text: str, name: str = "mix") -> DataSet:
 
 
 def refusal(lab: Path, text: str) -> str:
-    with pytest.raises(SpecError) as found:
+    with pytest.raises(InputError) as found:
         read(lab, text)
     assert "\n" not in str(found.value)
     return str(found.value)

@@ -13,7 +13,7 @@ import pytest
 from assay.data import files
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
-from assay.experiment.read_file import SpecError, read_experiment
+from assay.experiment.read_file import read_experiment
 from assay.lab.setup.learner import Encoder
 from assay.lab.setup.prepare import DataSet, describe, load_rows, prepare_set
 from assay.lab.setup.run_rows import (
@@ -194,7 +194,7 @@ def test_tables_that_name_no_selection_are_refused_with_their_line(
     root: Path, take: str, said: str
 ):
     text = SPEC.replace('{ selection = "selections/s.json" }', take)
-    with pytest.raises(SpecError) as found:
+    with pytest.raises(InputError) as found:
         read_whole(written(root, text), (), root)
     assert said in str(found.value) and "second.toml:9" in str(found.value)
     assert "\n" not in str(found.value)

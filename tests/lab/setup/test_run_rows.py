@@ -11,7 +11,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec, PassRate, RunSamples
-from assay.experiment.read_file import SpecError, read_experiment
+from assay.experiment.read_file import read_experiment
 from assay.lab.run.runner import start
 from assay.lab.setup.prepare import asked_rows, load_rows, rows_by_id
 from assay.lab.setup.run_rows import records_of, with_pass_rates
@@ -196,7 +196,7 @@ def test_tables_that_name_no_samples_are_refused(
     lab: Path, old: str, new: str, message: str
 ) -> None:
     (lab / "third.toml").write_text(SECOND.replace(old, new, 1))
-    with pytest.raises(SpecError) as found:
+    with pytest.raises(InputError) as found:
         read_whole(lab / "third.toml", (), lab)
     assert message in "\n".join([str(found.value), *(str(each) for each in found.value.each)])
     assert json.dumps(str(found.value)).count("\\n") == 0

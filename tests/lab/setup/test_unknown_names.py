@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from assay.errors import InputError
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import SpecError, read_experiment
+from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.setup.validate import check_names
 from tests.experiment.spec_texts import write_spec
@@ -27,7 +28,7 @@ def test_the_experiments_that_ship_name_what_exists(file):
 
 def problem(folder: Path, *overrides: str, changes: tuple[tuple[str, str], ...] = ()) -> str:
     file = write_spec(folder, *changes)
-    with pytest.raises(SpecError) as raised:
+    with pytest.raises(InputError) as raised:
         check_names(read_experiment(file, overrides), file, overrides)
     return str(raised.value).replace(str(file), "e.toml")
 
@@ -89,7 +90,7 @@ def test_an_outcome_that_the_kind_never_gives_is_refused_with_its_place(tmp_path
     )
     file = tmp_path / "e.toml"
     file.write_text(text)
-    with pytest.raises(SpecError) as raised:
+    with pytest.raises(InputError) as raised:
         check_names(read_experiment(file), file)
     said = str(raised.value)
     assert "stage.rl.reward.late.when.right.outcome: unknown outcome of 'right' 'timed-out'" in said

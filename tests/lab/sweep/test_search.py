@@ -1,4 +1,4 @@
-"""Points of a search: listed or drawn, named as runs, with checkpoints as points of one run."""
+"""Points of a sweep: listed, named as runs, with checkpoints as points of one run."""
 
 from pathlib import Path
 
@@ -7,18 +7,11 @@ import pytest
 from assay.errors import InputError
 from assay.lab.sweep.matrix.request import Request, sweep_layout
 from assay.lab.sweep.planned_runs import plan
-from assay.lab.sweep.read_sweep import drawn_points, read_sweep, uniform, value_at
-from assay.lab.sweep.sweep_tables import RangeSpec
+from assay.lab.sweep.read_sweep import read_sweep
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab
 
 HEAD = 'name = "s"\nbase = "base.toml"\non = ["test"]\nselect = "dev"\n'
 RATE, BATCH = "stage.sft.optimizer.lr", "stage.sft.batch"
-DRAWN = f"""\
-{HEAD}search = {{ how = "random", points = 4, seed = 7 }}
-[axes]
-{BATCH} = [2, 4, 8]
-{RATE} = {{ low = 1e-5, high = 1e-3, scale = "log" }}
-"""
 LISTED = f"""\
 {HEAD}points = [
   {{ "{BATCH}" = 4, "{RATE}" = 2e-5 }},
@@ -36,63 +29,6 @@ def lab(tmp_path: Path) -> PivotLab:
 
 def names(lab: PivotLab, text: str) -> list[str]:
     return [run.name for run in plan(read_sweep(lab.sweep(text)))]
-
-
-def test_drawn_points_are_these_on_every_machine():
-    """The first values were written down: another draw would be another search."""
-    axes = {"a": [1, 2, 3], "b": RangeSpec(low=1e-5, high=1e-3, scale="log")}
-    assert uniform(1, 0, "a") == pytest.approx(0.9441615265191707, abs=1e-12)
-    assert drawn_points(axes, 3, 1) == [
-        {"a": 3, "b": 0.00022},
-        {"a": 1, "b": 7.66e-05},
-        {"a": 1, "b": 0.000398},
-    ]
-
-
-def test_more_points_keep_the_earlier_and_another_axis_keeps_the_values_of_the_others():
-    axes = {"a": list(range(10)), "b": RangeSpec(low=0.0, high=1.0, scale="linear")}
-    many = drawn_points(axes, 30, 5)
-    assert drawn_points(axes, 12, 5) == many[:12] and len({str(p) for p in many}) == 30
-    assert drawn_points(axes, 12, 6) != many[:12]
-    wider = drawn_points({**axes, "c": [1, 2]}, 12, 5)
-    assert [p["b"] for p in wider] == [p["b"] for p in many[:12]]
-
-
-def test_all_points_of_a_list_can_be_drawn_and_no_more():
-    axes = {"a": [1, 2, 3], "b": ["x", "y", "z"]}
-    assert len(drawn_points(axes, 9, 3)) == len(drawn_points(axes, 40, 3)) == 9
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "scale", "shares", "values"),
-    [
-        (1e-5, 1e-3, "log", (0.0, 0.5, 0.999999), [1e-5, 1e-4, 1e-3]),
-        (0.0, 1.0, "linear", (0.0, 0.25, 0.9999999), [0.0, 0.25, 1.0]),
-        (64, 512, "log", (0.0, 0.5, 0.9999999), [64, 181, 512]),
-        (1, 3, "linear", (0.0, 0.4, 0.9999999), [1, 2, 3]),
-    ],
-)
-def test_a_range_reaches_both_ends_and_keeps_whole_numbers_whole(low, high, scale, shares, values):
-    spec = RangeSpec(low=low, high=high, scale=scale)
-    found = [value_at(share, spec) for share in shares]
-    assert found == values and {type(v) for v in found} == {type(low)}
-
-
-def test_a_random_search_runs_its_points_alone(lab):
-    found = read_sweep(lab.sweep(DRAWN))
-    runs = plan(found)
-    assert len(runs) == len(found.points) == 4
-    for run, point in zip(runs, found.points, strict=True):
-        sft = run.experiment.stage["sft"]
-        assert sft.optimizer.lr == point[RATE] and 1e-5 <= point[RATE] <= 1e-3
-        assert sft.model_dump()["batch"] == point[BATCH]
-        assert run.name == f"s.{run.point}"
-    assert names(lab, DRAWN.replace("points = 4", "points = 6"))[:4] == [run.name for run in runs]
-    axis = next(axis for axis in found.axes if axis.key == RATE)
-    assert axis.values == tuple(sorted(point[RATE] for point in found.points))
-    listed = HEAD + 'search = { how = "random", points = 5 }\n[axes]\n'
-    listed += f"{BATCH} = [2, 4, 8]\n{RATE} = [1e-5, 2e-5, 4e-5]\n"
-    assert len(names(lab, listed)) == 5
 
 
 def test_listed_points_are_run_as_they_are(lab):
@@ -117,26 +53,20 @@ def test_checkpoints_of_one_run_are_points_and_make_no_runs(lab):
 
 
 def test_a_few_points_of_many_values_are_a_list_and_not_an_empty_table(lab):
-    text = DRAWN.replace("[2, 4, 8]", "[2, 4, 8]\nstage.sft.optimizer.weight_decay = [0.0, 0.1]")
-    found = read_sweep(lab.sweep(text + "step = [20, 40]\n"))
-    assert sweep_layout(found, Request()).keys == ("point", "step")
     assert sweep_layout(read_sweep(lab.sweep(LISTED)), Request()).keys == (BATCH, RATE)
+    rows = "".join(f'  {{ "{BATCH}" = {2 + n}, "{RATE}" = {n + 1}e-5 }},\n' for n in range(5))
+    text = f"{HEAD}points = [\n{rows}]\n[axes]\nstep = [20, 40]\n"
+    assert sweep_layout(read_sweep(lab.sweep(text)), Request()).keys == ("point", "step")
 
 
 @pytest.mark.parametrize(
     ("text", "old", "new", "said"),
     [
-        (DRAWN, "points = 4, ", "", "toml:5: search.points: a random search needs a number"),
-        (DRAWN, '"random", points = 4, seed = 7', '"grid"', "a range has no values of its own"),
-        (DRAWN, "low = 1e-5", "low = 1", f"toml:8: axes.{RATE}.high: must be more than low, 1"),
-        (DRAWN, "low = 1e-5", "low = 0.0", f"axes.{RATE}.low: must be more than 0 on a log scale"),
-        (DRAWN, ', scale = "log"', "", "toml:8: axes.stage.sft.optimizer.lr.low: base.toml has no"),
-        (DRAWN, '{ low = 1e-5, high = 1e-3, scale = "log" }', "[1e-5]", "there are only 3 points"),
         (LISTED, "sft.batch = 8", "sft.bach = 8", "toml:7: points.1.stage.sft.bach: base.toml has"),
         (LISTED, "{ stage.sft.batch = 8 }", AGAIN, "point 1 again"),
         (LISTED, "{ stage", "{ step = 20, stage", "'step' belongs into [axes]"),
         (LISTED, END, "},\n]\n[axes]\nstage.sft.steps = [20]\n", "belongs into the points"),
-        (LISTED, END, '},\n]\nsearch = { how = "random", points = 2 }\n', "points are listed"),
+        (LISTED, END, '},\n]\nsearch = { how = "random", points = 2 }\n', "search: is gone: all"),
         (LISTED, END, "},\n]\n[arms.a]\n", "toml:6: points.0: names no arm of the sweep"),
         (LISTED, "= 8 }", "= 0 }", "stage.sft.batch"),
         (LISTED, 'select = "dev"', 'select = ["dev", "test"]', "no baseline score for dev, test"),

@@ -64,8 +64,8 @@ def test_every_score_leads_to_its_record(root, matrix, page, markdown):
     folder = root / "matrices" / matrix.name
     links = [value for tag, name, value in page.attributes if tag == "a" and name == "href"]
     files = [folder / unquote(link) for link in links]
-    assert len(files) == 9 and all(file.resolve().is_file() for file in files)
-    assert len(re.findall(r"\]\(\.\./\.\./runs/[^)]+\.parquet\)", markdown)) == 9
+    assert len(files) == 3 and all(file.resolve().is_file() for file in files)
+    assert len(re.findall(r"\]\(\.\./\.\./runs/[^)]+\.parquet\)", markdown)) == 3
 
 
 def test_counts_and_recommendation_are_the_matrix(matrix, page, markdown):
@@ -77,38 +77,19 @@ def test_counts_and_recommendation_are_the_matrix(matrix, page, markdown):
     assert f"corrected for {matrix.recommendation.choice.looks} comparisons" in markdown
 
 
-def test_the_heat_map_shows_every_cell_once_and_marks_the_best_and_its_rivals(matrix, page):
-    figure = page.source[page.source.index('id="heat"') :].partition("</section>")[0]
-    for cell in matrix.cells.values():
-        shown = percent(cell.score) if cell.score is not None else "not run"
-        assert figure.count(f">{shown}<") == 1
-    # The runs are no sweep, so that none has won; the best has the darkest colour here.
-    best = matrix.recommendation.cell
-    assert best is not None and figure.count("frame leader") == 1 and "★" not in figure
-    assert f'class="shade8"><title>batch = {best.place[0]}' in figure
-    assert figure.count("frame rival") == len(matrix.recommendation.rivals)
-
-
-def test_cells_on_the_same_items_are_marked(page, markdown):
-    assert "not independent" in page.source and "**not independent**" in markdown
-
-
 def test_a_hostile_name_cannot_become_markup(root):
     found = make_matrix(root, ["g*"], Request(rows="task", columns="name", baseline=None))
     page = Page(write_matrix(found, root))
     assert "script" not in page.elements
     assert "alert(1)" in page.source
     text = (root / "matrices" / found.name / "matrix.md").read_text()
-    # What stands in a fenced block is text in every reading of Markdown.
-    prose = re.sub(r"^(```+)text\n.*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
-    assert "alert(1)" in prose and prose != text
-    assert "<script" not in prose.replace("\\<script", "")
+    assert "alert(1)" in text and "<script" not in text.replace("\\<script", "")
 
 
 def test_chinese_pages_have_no_english_headings(root, matrix):
     page = Page(write_matrix(matrix, root, "zh"))
     write_matrix(matrix, root)
     assert ("html", "lang", "zh") in page.attributes
-    assert "未运行" in page.source and "不独立" in page.source
+    assert "未运行" in page.source
     english = {"The matrix", "Counts", "Methods", "Recommended setting and model", "average"}
     assert not english & set(re.findall(r">([^<>]+)<", page.source))

@@ -9,10 +9,10 @@ import pytest
 from markupsafe import escape
 
 from assay.compare.judged_table import compare_checkpoints
-from assay.pages.facts import NothingToReport
+from assay.errors import InputError
 from assay.pages.markdown import escaped
 from assay.pages.run_page.page import write_report
-from assay.pages.words import UnknownLanguage, percent, points
+from assay.pages.words import percent, points
 from assay.runs.metrics import append_metrics
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import write_listed
@@ -225,7 +225,7 @@ def test_no_leakage_check_is_claimed_without_a_record_of_it(tmp_path):
 
 def test_the_chosen_checkpoint_is_marked(page, markdown):
     assert page.row("rl · step 30")[0].endswith("chosen on dev")
-    assert re.search(r"^- step 30: 54\.2% .* \*\*chosen\*\*$", markdown, re.M)
+    assert re.search(r"^\| 30 \| 54\.2%, \*\*chosen\*\* \|", markdown, re.M)
     assert markdown.count("**chosen**") == 1
 
 
@@ -287,12 +287,12 @@ def test_a_page_of_another_language_lies_beside_the_english_one(tmp_path):
 
 
 def test_an_unknown_language_is_refused(demo):
-    with pytest.raises(UnknownLanguage, match="choose en or zh"):
+    with pytest.raises(InputError, match="choose en or zh"):
         write_report(demo, "fr")
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(NothingToReport, match="no run here"):
+    with pytest.raises(InputError, match="no run here"):
         write_report(RunDirectory(tmp_path, "none", "x"))
 
 

@@ -12,7 +12,6 @@ from assay.pages.run_page.terminal import (
     MOST_LINES,
     ended_text,
     ending,
-    example_blocks,
     final_blocks,
     next_command,
     summary_line,
@@ -44,21 +43,20 @@ def test_the_summary_is_one_line(demo):
     line = compare_checkpoints(demo, "held_out").lines[-1]
     summary = summary_line(demo)
     assert "\n" not in summary
-    assert summary.startswith(f"rl · step 30: {percent(line.score)} (")
-    assert f"against base: {control_of(line).comparison.verdict}, " in summary
-    assert f"against sft · step 14: {previous_of(line).comparison.verdict}, " in summary
+    assert summary.startswith(f"{demo}: {percent(line.score)} (")
+    assert f"{control_of(line).comparison.verdict}: rl · step 30 against base: " in summary
+    assert f"{previous_of(line).comparison.verdict}: rl · step 30 against sft · step 14" in summary
 
 
 def test_a_run_without_records_has_a_line_too(tmp_path):
     run = empty_run(tmp_path)
-    assert summary_line(run) == f"{run}: nothing measured yet"
+    assert summary_line(run).startswith(f"{run}: Nothing")
     assert "not run" in printed(final_blocks(run))
-    assert printed(example_blocks(run)).strip() == ""
 
 
 def test_answers_cannot_command_the_terminal(tmp_path):
     run = small_run(tmp_path, ["\x1b[2J[bold red]wiped[/]", "\x1b]0;title\x07"])
-    text = printed(example_blocks(run))
+    text = printed(final_blocks(run))
     assert "\x1b[2J" not in text and "\x07" not in text
     assert "␛[2J[bold red]wiped[/]" in text
 
@@ -115,10 +113,10 @@ def test_the_next_command_follows_from_the_state_of_the_run(tmp_path, demo):
 
     assert following(demo) == f"assay export {demo.name}@rl.step-000030 DIR"
     run = small_run(tmp_path, ["a"] * 30)
-    assert following(run) == f"assay improve {run.name}"
+    assert following(run) == f"assay report {run.name} --full"
     for state in ("failed", "interrupted"):
         write_status(run.path, replace(stored_status(run.path), status=state))
         assert following(run) == f"assay resume {run.name}"
     write_status(run.path, replace(stored_status(run.path), status="running"))
     with hold_run(run.path):
-        assert following(run) == f"assay watch {run.name}"
+        assert following(run) == f"assay report {run.name} --watch"

@@ -8,7 +8,7 @@ from benchmarks.families import tiny_family
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.data.episode import Episode, Turn
-from assay.errors import InputError
+from assay.errors import InputError, RunFailure
 from assay.models import plain_forward, scoring
 from assay.models.adapt import save_activations, train_lora
 from assay.models.layers import GatedSilu
@@ -22,7 +22,6 @@ from assay.rollout.policies.self_check import (
     ATTENTION,
     BATCHES,
     ROLLOUT,
-    SelfCheckFailed,
     check_language_policy,
     chosen_turns,
 )
@@ -91,9 +90,9 @@ def test_a_sound_model_passes_and_says_by_how_much(family, adapter, precision):
 def test_a_wrong_mask_or_position_stops_the_run_and_names_attention(change, adapter, precision):
     policy = trained(precision, adapter=adapter)
     packed = sampled(policy)
-    with fault(change), pytest.raises(SelfCheckFailed) as caught:
+    with fault(change), pytest.raises(RunFailure) as caught:
         check(policy, packed)
-    assert caught.value.family == ATTENTION
+    assert f"the paths part in: {ATTENTION};" in str(caught.value)
     assert caught.value.exit_code == 1
     assert "log-probs of the shared and the plain path differ" in str(caught.value)
 
@@ -102,18 +101,18 @@ def test_a_norm_at_fault_is_named():
     policy = trained(FP32)
     packed = sampled(policy)
     norm = policy.module.get_submodule("model.layers.1.input_layernorm")
-    with scaled_norm(norm, 1.01), pytest.raises(SelfCheckFailed) as caught:
+    with scaled_norm(norm, 1.01), pytest.raises(RunFailure) as caught:
         check(policy, packed)
-    assert caught.value.family == "norms"
+    assert "the paths part in: norms;" in str(caught.value)
 
 
 @pytest.mark.parametrize("factor", [1.01, float("nan")])
 def test_an_activation_at_fault_is_the_mlps_and_missing_numbers_do_not_pass(factor):
     policy = trained(FP32)
     packed = sampled(policy)
-    with scaled_activation(factor), pytest.raises(SelfCheckFailed) as caught:
+    with scaled_activation(factor), pytest.raises(RunFailure) as caught:
         check(policy, packed)
-    assert caught.value.family == "MLP"
+    assert "the paths part in: MLP;" in str(caught.value)
 
 
 def test_a_difference_after_the_last_sublayer_is_the_heads(monkeypatch):
@@ -126,9 +125,9 @@ def test_a_difference_after_the_last_sublayer_is_the_heads(monkeypatch):
         return type(scores)(scores.logps_S * 1.01, scores.entropy_S)
 
     monkeypatch.setattr(LanguagePolicy, "score", sharper)
-    with pytest.raises(SelfCheckFailed) as caught:
+    with pytest.raises(RunFailure) as caught:
         check(policy, packed)
-    assert caught.value.family == "embeddings and head"
+    assert "the paths part in: embeddings and head;" in str(caught.value)
 
 
 def test_a_wrong_gradient_of_right_log_probs_is_found_and_placed(monkeypatch):
@@ -141,9 +140,9 @@ def test_a_wrong_gradient_of_right_log_probs_is_found_and_placed(monkeypatch):
         return grad_gate, grad_up * 1.1
 
     monkeypatch.setattr(GatedSilu, "backward", staticmethod(wrong))
-    with pytest.raises(SelfCheckFailed, match="gradients differ") as caught:
+    with pytest.raises(RunFailure, match="gradients differ") as caught:
         check(policy, packed)
-    assert caught.value.family == "MLP"
+    assert "the paths part in: MLP;" in str(caught.value)
 
 
 @both
@@ -153,9 +152,9 @@ def test_a_rollout_from_other_weights_is_named_as_such(precision):
     with torch.no_grad():
         for parameter in policy.module.parameters():
             parameter.mul_(1.3)
-    with pytest.raises(SelfCheckFailed) as caught:
+    with pytest.raises(RunFailure) as caught:
         check(policy, packed)
-    assert caught.value.family == ROLLOUT
+    assert f"the paths part in: {ROLLOUT};" in str(caught.value)
 
 
 @both
@@ -168,7 +167,7 @@ def test_no_trace_is_left(precision, fails):
     again = policy.sample([PROMPT], [SampleKey(3, "b", 0)], Sampling(1.0, 8))
     random = torch.get_rng_state()
     if fails:
-        with fault(leak), pytest.raises(SelfCheckFailed):
+        with fault(leak), pytest.raises(RunFailure):
             check(policy, packed)
     else:
         check(policy, packed)
@@ -248,9 +247,9 @@ def test_angles_that_depend_on_the_longest_sequence_of_a_row_are_found_in_the_sh
     for name in ("a", "c"):
         alone = batch_of([turn for turn in turns if turn[0] == name])
         assert check(policy, alone).keys() == METRICS, "a short group by itself shows nothing"
-    with pytest.raises(SelfCheckFailed) as caught:
+    with pytest.raises(RunFailure) as caught:
         check(policy, batch_of(turns))
-    assert caught.value.family == ATTENTION
+    assert f"the paths part in: {ATTENTION};" in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "longrope"])
@@ -294,9 +293,9 @@ def test_a_mask_that_hides_a_token_of_a_batch_stops_the_run(monkeypatch):
         return right(causal, ids_RT, mask_RT, first)
 
     monkeypatch.setattr(plain_forward, "logits_from", without_the_first)
-    with pytest.raises(SelfCheckFailed, match="a padded row is computed otherwise") as caught:
+    with pytest.raises(RunFailure, match="a padded row is computed otherwise") as caught:
         check(policy, packed)
-    assert caught.value.family == BATCHES
+    assert f"the paths part in: {BATCHES};" in str(caught.value)
 
 
 def test_a_plain_sampler_of_other_weights_stops_the_run():
@@ -305,6 +304,6 @@ def test_a_plain_sampler_of_other_weights_stops_the_run():
     with torch.no_grad():
         for parameter in policy.module.parameters():
             parameter.mul_(1.05)
-    with pytest.raises(SelfCheckFailed) as caught:
+    with pytest.raises(RunFailure) as caught:
         check(policy, packed)
-    assert caught.value.family == ROLLOUT
+    assert f"the paths part in: {ROLLOUT};" in str(caught.value)

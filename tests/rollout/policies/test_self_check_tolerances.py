@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import pytest
 import torch
 
+from assay.errors import RunFailure
 from assay.rollout.policies.self_check import (
     ATTENTION,
     ROLLOUT,
     Differences,
     Gradients,
-    SelfCheckFailed,
     family_of,
     gradient_excess,
     judge,
@@ -46,8 +46,8 @@ def passes(found: Differences, place: str | None = None) -> str:
     """The family that a check is stopped for, "" where it passes."""
     try:
         judge(found, lambda: place)
-    except SelfCheckFailed as failure:
-        return failure.family
+    except RunFailure as failure:
+        return str(failure).partition("the paths part in: ")[2].partition(";")[0]
     return ""
 
 

@@ -6,6 +6,7 @@ import math
 import pytest
 
 from assay.data.episode import Completion
+from assay.errors import InputError
 from assay.experiment.reward_tables import RewardPart
 from assay.lab.setup.reward_parts import full_reward, table_part
 from assay.rl.policy import Sampling
@@ -13,7 +14,6 @@ from assay.tasks.demos.demonstrations import Query, query_row
 from assay.tasks.demos.rewards import MODES, REWARDS, Known
 from assay.tasks.demos.task import TASK
 from assay.tasks.helper_model import HelperAnswer, Usage
-from assay.tasks.reward_options import WrongOption
 from assay.tasks.reward_table import stored_reward
 from tests.tasks.demos.made_sets import asked, shown
 
@@ -81,7 +81,7 @@ def test_weights_are_options_and_values_are_held_at_five(kind, options, known, e
 
 
 def test_an_option_of_another_mode_is_refused():
-    with pytest.raises(WrongOption, match="no option 'soft'"):
+    with pytest.raises(InputError, match="no option 'soft'"):
         made("hard_only", soft=2.0)
 
 

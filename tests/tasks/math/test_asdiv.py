@@ -7,11 +7,12 @@ from fractions import Fraction
 import pytest
 
 from assay.data.episode import Completion
+from assay.errors import InputError
 from assay.tasks import task as tasks
 from assay.tasks.math.asdiv import SIDES, numbers_in, read_asdiv, template, worked_steps, written
 from assay.tasks.math.rewards import calculator
 from assay.tasks.math.task import TASK
-from assay.tasks.task import BenchmarkOptions, UnknownNameError
+from assay.tasks.task import BenchmarkOptions
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def test_the_likeliest_chain_uses_all_numbers_in_their_order() -> None:
 def test_the_benchmark_is_the_test_side_and_the_side_has_to_exist(sides: dict) -> None:
     made = tasks.benchmark(tasks.task("math"), "math/asdiv", BenchmarkOptions({}))
     assert made.items == sides["test"].rows
-    with pytest.raises(UnknownNameError, match="train"):
+    with pytest.raises(InputError, match="train"):
         read_asdiv("train")
 
 

@@ -8,7 +8,7 @@ from assay.data.episode import Completion
 from assay.data.renderings import hermes
 from assay.data.tools import function_names
 from assay.errors import InputError
-from assay.tasks.task import BenchmarkOptions, UnknownNameError, benchmark, reward, task
+from assay.tasks.task import BenchmarkOptions, benchmark, reward, task
 from assay.tasks.tools.single_turn import CATEGORIES, entries
 from assay.tasks.tools.task import TASK
 
@@ -105,13 +105,13 @@ def test_examples_follow_the_items_own_system_message():
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"parse": "strict"}, UnknownNameError, "unknown benchmark option 'parse'.*'parser'"),
-        ({"parser": "strickt"}, UnknownNameError, "unknown parser 'strickt'.*'strict'"),
+        ({"parse": "strict"}, InputError, "unknown benchmark option 'parse'.*'parser'"),
+        ({"parser": "strickt"}, InputError, "unknown parser 'strickt'.*'strict'"),
         ({"examples": "3"}, InputError, "options.examples: must be int, not '3'"),
         ({"examples": True}, InputError, "options.examples: must be int, not True"),
         ({"examples": -1}, InputError, "options.examples: must not be negative, is -1"),
         ({"examples": 900}, InputError, "live_simple has .* usable examples, not 900"),
-        ({"examples": 1, "examples_from": "simple"}, UnknownNameError, "unknown BFCL category"),
+        ({"examples": 1, "examples_from": "simple"}, InputError, "unknown BFCL category"),
     ],
 )
 def test_wrong_options_are_refused_in_one_line(options, error, words):
@@ -127,5 +127,5 @@ def test_names_are_looked_up_with_or_without_the_task():
         (lambda: reward(TASK, "tools.strict"), "unknown reward 'strict' .*'strict_binary'"),
         (lambda: made("bfcl/simple_pyton"), "unknown benchmark .*'bfcl/simple_python'"),
     ):
-        with pytest.raises(UnknownNameError, match=words):
+        with pytest.raises(InputError, match=words):
             look_up()

@@ -56,7 +56,7 @@ def test_an_installed_bfcl_eval_stays_what_it_was(monkeypatch):
 
     installed = object()
     monkeypatch.setitem(sys.modules, "bfcl_eval", installed)
-    checker.upstream_module.cache_clear()
+    checker._checker.cache_clear()
     assert (
         ast_check(entries("multiple")[0], ()).error_type == "multiple_function_checker:wrong_count"
     )

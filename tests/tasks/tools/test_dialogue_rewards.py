@@ -8,8 +8,9 @@ import pytest
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
+from assay.errors import InputError
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import BenchmarkOptions, UnknownNameError, benchmark
+from assay.tasks.task import BenchmarkOptions, benchmark
 from assay.tasks.tools.multi_turn import (
     DIALOGUE_REWARDS,
     MULTI_TURN,
@@ -172,7 +173,7 @@ def test_the_benchmark_names_checker_and_options_and_refuses_unknown_ones():
     made = benchmark(TASK, "bfcl/multi_turn_base", BenchmarkOptions())
     assert made.checker == "bfcl-eval==2026.3.23 multi_turn_checker, parser bfcl"
     assert (made.options, len(made.items)) == ({"parser": "bfcl", "added": "tools"}, 200)
-    with pytest.raises(UnknownNameError, match="unknown place of added functions 'tool'"):
+    with pytest.raises(InputError, match="unknown place of added functions 'tool'"):
         benchmark(TASK, "bfcl/multi_turn_base", BenchmarkOptions({"added": "tool"}))
-    with pytest.raises(UnknownNameError, match=r"unknown parser 'strickt'.*'strict'"):
+    with pytest.raises(InputError, match=r"unknown parser 'strickt'.*'strict'"):
         benchmark(TASK, "bfcl/multi_turn_base", BenchmarkOptions({"parser": "strickt"}))

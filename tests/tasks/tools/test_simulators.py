@@ -132,7 +132,7 @@ def test_simulators_and_math_answers_run_as_isolated_as_the_experiment_says(monk
     monkeypatch.setattr(isolation, "_chosen", ["namespaces"])
     if mode != "namespaces":
         isolation.choose_isolation(mode)
-    with simulation._pool(simulation.RUN, isolation.chosen_isolation(), simulation.USUAL):
+    with simulation._pool(simulation.RUN, isolation.chosen_isolation()):
         assert run_calls(entries("multi_turn_base")[0], [], ["cd(folder='document')"])
     assert set(asked) == {mode}
     asked.clear()

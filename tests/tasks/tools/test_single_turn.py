@@ -7,8 +7,8 @@ import pytest
 from assay.data.leakage import EXACT, FUNCTION, NORMALISED, separate
 from assay.data.loaded import Loaded
 from assay.data.tools import function_names
-from assay.tasks.task import UnknownNameError
-from assay.tasks.tools.checker import LANGUAGES, ast_check
+from assay.errors import InputError
+from assay.tasks.tools.checker import ast_check
 from assay.tasks.tools.multi_turn import HINT
 from assay.tasks.tools.rewards import RELEVANCE
 from assay.tasks.tools.single_turn import CATEGORIES, SEVERAL, entries, read_bfcl, read_single
@@ -43,7 +43,7 @@ def test_every_entry_is_kept_or_dropped_with_its_reason(category):
     assert len(entries(category)) == SIZES[category] == len(loaded.rows) + lost
 
 
-LOADED = (*CATEGORIES, *LANGUAGES, *RELEVANCE)
+LOADED = (*CATEGORIES, *RELEVANCE)
 
 
 @pytest.mark.parametrize("category", LOADED)
@@ -54,8 +54,7 @@ def test_rows_are_what_upstreams_loader_gives_and_name_their_line(category):
     for number, (row, entry) in enumerate(zip(rows, upstream, strict=True), start=1):
         assert (row.id, list(row.tools)) == (entry["id"], entry["function"])
         assert row.origin == f"BFCL_v4_{category}.json:{number}"
-        if category not in LANGUAGES:
-            assert all(doc["description"].endswith(HINT) for doc in row.tools)
+        assert all(doc["description"].endswith(HINT) for doc in row.tools)
         asked = [{"role": m.role, "content": m.content} for m in row.prompt]
         assert asked == entry["question"][0]
     assert len({row.id for row in rows}) == len(rows)
@@ -108,9 +107,7 @@ def test_live_rows_of_one_function_doc_stay_together():
 
 
 def test_unknown_category_offers_the_nearest():
-    with pytest.raises(
-        UnknownNameError, match=r"unknown BFCL category 'live_simpel'.*'live_simple'"
-    ):
+    with pytest.raises(InputError, match=r"unknown BFCL category 'live_simpel'.*'live_simple'"):
         entries("live_simpel")
 
 

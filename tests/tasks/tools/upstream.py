@@ -35,7 +35,12 @@ def loaded(*categories: str) -> dict[str, tuple[list[dict[str, Any]], list[Any]]
 
 def upstreams(cases: dict[str, list[Any]], scratch: Path) -> dict[str, list[Any]]:
     """How upstream's handler and runner judge texts and dialogues, see `upstream_dialogue`."""
-    sent = {"wheel": str(wheel_directory("bfcl-eval")), "scratch": str(scratch), "cases": cases}
+    return asked(scratch, cases=cases)
+
+
+def asked(scratch: Path, **request: Any) -> Any:
+    """What `upstream_dialogue` answers to a request."""
+    sent = {"wheel": str(wheel_directory("bfcl-eval")), "scratch": str(scratch), **request}
     command, text = [sys.executable, str(PROGRAM)], json.dumps(sent)
     done = subprocess.run(command, input=text, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)

@@ -7,6 +7,9 @@ are the messages of a dialogue, which is played with upstream's two loops ("tool
 inference_multi_turn_FC, "text": inference_multi_turn_prompting) and answered by {loop: {"asked":
 [...], "error": ...}}, where `asked` has the messages and the names of the tools of every query.
 
+Reads {"wheel": ..., "scratch": ..., "results": FOLDER} instead to evaluate result files as
+`bfcl evaluate --partial-eval` does, and answers {category: [right, answered]}.
+
 With a wheel, packages that upstream imports and these cases do not need are stood in for; without,
 upstream has to be installed. Upstream evaluates calls: only harmless ones may be sent here.
 """
@@ -17,6 +20,7 @@ import importlib.abc
 import importlib.machinery
 import json
 import os
+import pathlib
 import sys
 import types
 from importlib import import_module
@@ -28,14 +32,21 @@ UNUSED = {
     "bfcl_eval.model_handler.parser.java_parser",
     "bfcl_eval.model_handler.parser.js_parser",
 }
+TEXTS = ("display_name", "url", "org", "license")
 RAISED = "upstream raises"
 
 
 class AnyModel(dict):
-    """Upstream's table of models, of which its checker reads this flag."""
+    """Upstream's table of models, of which its checker reads a flag, and its tables texts."""
+
+    def __contains__(self, key):
+        return True
 
     def __missing__(self, key):
-        return types.SimpleNamespace(underscore_to_dot=False)
+        texts = dict.fromkeys(TEXTS, key)
+        return types.SimpleNamespace(
+            underscore_to_dot=False, input_price=None, output_price=None, **texts
+        )
 
 
 class Anything(types.ModuleType):
@@ -120,9 +131,7 @@ def single(runner, handler, category, entry, truth, text):
     if truth is None:
         verdict = runner._evaluate_single_relevance_entry(handler, entry["id"], *given)
         return "" if verdict["valid"] else verdict["error_type"]
-    language = "JAVA" if "_java" in category and "script" not in category else "PYTHON"
-    language = "JAVASCRIPT" if "javascript" in category else language
-    of = getattr(enums.Language, language), getattr(enums.ReturnFormat, language)
+    of = enums.Language.PYTHON, enums.ReturnFormat.PYTHON
     try:
         verdict = runner._evaluate_single_ast_entry(
             handler, entry["id"], said, truth["ground_truth"], entry, MODEL, category, *of
@@ -132,7 +141,21 @@ def single(runner, handler, category, entry, truth, text):
     return "" if verdict["valid"] else verdict["error_type"]
 
 
-def main(wheel, scratch, cases):
+def evaluated(runner, handler, results):
+    """How many answers of each category's result file are right, by upstream's own command."""
+    vars(runner)["get_handler"] = lambda name: handler
+    names = [file.name for file in results.rglob("*_result.json")]
+    categories = [name[len("BFCL_v4_") : -len("_result.json")] for name in names]
+    runner.main([MODEL], categories, results, results, partial_eval=True)
+    counts = {}
+    for name in categories:
+        (file,) = results.rglob(f"BFCL_v4_{name}_score.json")
+        head = json.loads(file.read_text().split("\n")[0])
+        counts[name] = [head["correct_count"], head["total_count"]]
+    return counts
+
+
+def main(wheel, scratch, cases=None, results=None):
     """Answer all cases."""
     os.environ["BFCL_PROJECT_ROOT"] = scratch
     if wheel:
@@ -143,6 +166,8 @@ def main(wheel, scratch, cases):
     qwen = import_module("bfcl_eval.model_handler.local_inference.qwen_fc").QwenFCHandler
     handler = qwen.__new__(qwen) if wheel else runner.get_handler(MODEL)
     assert type(handler) is qwen
+    if results is not None:
+        return evaluated(runner, handler, pathlib.Path(results))
     out, keep = {}, []
     for category, asked in cases.items():
         several = "multi_turn" in category

@@ -4,7 +4,6 @@ Upstream's executor evaluates text, so it runs here, and only on upstream's own 
 """
 
 import importlib
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,11 +37,3 @@ def _upstream(entry: dict[str, Any], calls: list[str]) -> list[str]:
         long_context=is_long(entry["id"]),
     )
     return results
-
-
-def web(folder: str) -> Any:
-    """The web's worker with the modules of a folder in the place of those that search."""
-    sys.path.insert(0, folder)
-    from assay.tasks.tools.agentic_simulators import web as made
-
-    return made("WebSearchAPI")

@@ -18,11 +18,11 @@ from assay.rl.policy import Sampling
 from assay.tasks.helper_model import HelperAnswer
 from assay.tasks.workflows import executor
 from assay.tasks.workflows.executor import ExecutorSetup, OperatorHost
-from assay.tasks.workflows.problems import humaneval_problems
 from assay.tasks.workflows.run_program import run_code, run_tests
+from assay.tasks.workflows.task import human_eval
 from tests.tasks.workflows.aflow_cases import CASES, FAILS, STYLES, fence, letters, programmed
 
-ROW = humaneval_problems("test").rows[0]
+ROW = human_eval("test").rows[0]
 PROGRAM = Path(__file__).with_name("upstream_aflow.py")
 Case = dict[str, Any]
 

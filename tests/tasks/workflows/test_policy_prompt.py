@@ -4,11 +4,12 @@ import re
 
 import pytest
 
+from assay.data.formats.problem_rows import TYPES
 from assay.errors import InputError
-from assay.tasks.workflows.generated_programs import PROBLEM_TYPES, policy_prompt, prefix
 from assay.tasks.workflows.programs.operators import OPERATORS
 from assay.tasks.workflows.programs.program import program_of
 from assay.tasks.workflows.programs.validate import validate
+from assay.tasks.workflows.task import policy_prompt, prefix
 
 WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -17,7 +18,7 @@ def entry(problem_type: str) -> str:
     return "f" if problem_type == "code" else ""
 
 
-@pytest.mark.parametrize("problem_type", PROBLEM_TYPES)
+@pytest.mark.parametrize("problem_type", TYPES)
 def test_problems_of_a_type_share_all_that_stands_before_them(problem_type: str) -> None:
     one = policy_prompt("first", problem_type, entry(problem_type))
     other = policy_prompt("second", problem_type, entry(problem_type))
@@ -44,7 +45,7 @@ def test_only_code_takes_an_entry_point() -> None:
     assert policy_prompt("p", "code", "add").endswith("p\n\nEntry point: add")
 
 
-@pytest.mark.parametrize("problem_type", PROBLEM_TYPES)
+@pytest.mark.parametrize("problem_type", TYPES)
 def test_the_template_only_lacks_the_answer(problem_type: str) -> None:
     template = program_of(prefix(problem_type))
     assert template is not None

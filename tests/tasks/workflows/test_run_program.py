@@ -16,12 +16,10 @@ from assay.tasks.task import BenchmarkOptions
 from assay.tasks.workflows import run_program
 from assay.tasks.workflows.execution import facts_of
 from assay.tasks.workflows.fixed_workflows import FIXED, FIXED_CODE
-from assay.tasks.workflows.generated_programs import fenced
-from assay.tasks.workflows.problems import humaneval_problems
 from assay.tasks.workflows.programs.validate import validate
 from assay.tasks.workflows.rewards import Terms, solved
 from assay.tasks.workflows.run_program import RunSettings, run_all, visit_of
-from assay.tasks.workflows.task import TASK
+from assay.tasks.workflows.task import TASK, fenced, human_eval
 
 QUESTION = "Allan brought two balloons and Jake four balloons. How many did they have?"
 ROW = Row(
@@ -30,7 +28,7 @@ ROW = Row(
     gold="6",
     extra={"problem": QUESTION, "problem_type": "math", "entry_point": "", "level": "1"},
 )
-CODE = humaneval_problems("test").rows[0]
+CODE = human_eval("test").rows[0]
 RULES = (
     ScriptRule(prompt="solve\\(\\)", answer="```python\ndef solve():\n    return 2 + 4\n```"),
     ScriptRule(prompt="Is the solution right", answer="False: it is not"),

@@ -6,13 +6,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from assay.tasks.workflows.generated_programs import STRATEGIES, draw_one
 from assay.tasks.workflows.inside import stand_ins
 from assay.tasks.workflows.programs.program import GIVEN
 from assay.tasks.workflows.programs.validate import ALLOWED, validate
+from tests.experiments.files import shipped
 from tests.tasks.workflows.programs.bad_programs import BAD, BAD_CODE, LATE, expected
 from tests.tasks.workflows.programs.good_programs import CODE, TEXT, text
 
+WARM_UP = shipped("workflows/warm_up.py")
 FATAL = frozenset(
     {"unknown_operator", "not_instantiated", "unset_attribute", "unknown_key", "undefined_name"}
     | {"unknown_parameter", "repeated_parameter", "missing_parameter", "syntax", "no_return"}
@@ -37,8 +38,8 @@ def test_names_that_need_no_import_are_those_of_the_world() -> None:
 
 def test_what_the_validator_lets_pass_runs() -> None:
     generated = [
-        (draw_one(name, kind, random.Random(0))[0].source, "f" if kind == "code" else "")
-        for kind, names in STRATEGIES.items()
+        (WARM_UP.draw_one(name, kind, random.Random(0))[0].source, "f" if kind == "code" else "")
+        for kind, names in WARM_UP.STRATEGIES.items()
         for name in names
     ]
     written = [(source, "") for source in TEXT.values()] + [(s, "f") for s in CODE.values()]

@@ -42,6 +42,7 @@ SIDES = {"chosen": 1.0, "rejected": 0.0}
 SCORES = {side: f"{side}_score" for side in SIDES}
 OPENAI = {"chosen": "preferred_output", "rejected": "non_preferred_output"}
 ALPACA = ("history", "instruction", "input")
+REVERSED = "chosen_score is not above rejected_score; pairs follow the scores"
 NO_PROMPT = "missing, and chosen and rejected begin with no conversation that both have"
 
 Said = tuple[Message, ...]
@@ -67,6 +68,8 @@ def parse(record: Record) -> Row:
         candidates.append(_candidate(said[-1], reward))
     if row.messages[-1].role == "assistant":
         raise record.error("prompt", "ends with the assistant", "end it with a user message")
+    if candidates[0]["reward"] <= candidates[1]["reward"]:
+        record.remark(REVERSED)
     own = {*columns.values(), *SCORES.values()}
     extra = {key: value for key, value in row.extra.items() if key not in own}
     return replace(row, extra={**extra, CANDIDATES: candidates})

@@ -86,7 +86,8 @@ def read_reported(
     """
     file = Path(path)
     if problem := absent(file):
-        raise InputError(problem, file=file)
+        fix = f"name a report, a file that ends in {' or '.join(ENDINGS)}"
+        raise InputError(problem, file=file, fix=fix)
     ending = file.suffix.lower()
     if ending not in ENDINGS:
         fix = nearest(file.suffix, ENDINGS)

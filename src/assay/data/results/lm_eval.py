@@ -53,14 +53,24 @@ UNDATED = "results.json"
 """Beside `ARGUMENTS_TASK.jsonl`, as lm-eval wrote them up to 0.4.2."""
 BACKENDS = {"hf-auto": "hf", "huggingface": "hf"}
 """Names of one backend."""
+UNMEASURED = "no metric is a number for every question"
+PERPLEXITY = "name logs of tasks that score each question; a perplexity is one number of all"
 CHECKSUMS = ("model_revision", "model_sha", "peft_sha", "delta_sha")
 
 
 def read(path: Path, cluster: str | None = None) -> list[Result]:
     """One result for each metric and filter; `cluster` is a key of the documents.
 
-    Raises DataError.
+    Raises DataError, where there is none too.
     """
+    results = read_task(path, cluster)
+    if not results:
+        raise DataError(UNMEASURED, file=path, fix=PERPLEXITY)
+    return results
+
+
+def read_task(path: Path, cluster: str | None = None) -> list[Result]:
+    """The same, none where no metric has a number for every document. Raises DataError."""
     records = list(read_objects(path))
     file, log = _results_file(path)
     task = _task_name(path, log)
@@ -71,9 +81,6 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
     for name, lines in by_filter.items():
         for metric in _metrics(lines):
             results.append(_result(path, task, log, name, metric, lines, cluster))
-    if not results:
-        problem = "no metric is a number for every question"
-        raise DataError(problem, file=path)
     found = *_sums(log, task, by_filter), *_groups(log, task), *_told(log, task, records)
     found += *_counts(log, task, next(iter(by_filter.values()))), *_texts(log)
     wrong = tuple(Contradiction(file, *each) for each in found)
@@ -392,16 +399,19 @@ def sample_logs(folder: Path) -> list[Path]:
 def read_folder(
     folder: Path, read: Callable[[Path, str | None], list[Result]], cluster: str | None
 ) -> list[Result]:
-    """One result for each run in a folder and each metric, by the reader of one log.
+    """One result for each run in a folder and each metric, by the reader of one log; tasks without
+    a metric, such as perplexities, are named as left out beside those that have one.
 
     Raises DataError.
     """
-    results = [
-        result
-        for file in sample_logs(folder)
-        for result in read(file, None if cluster == TASK else cluster)
-    ]
-    return together(results, by_task=cluster == TASK)
+    logs = {file: read(file, None if cluster == TASK else cluster) for file in sample_logs(folder)}
+    if not any(logs.values()):
+        raise DataError(UNMEASURED, file=folder, fix=PERPLEXITY)
+    found = together([each for log in logs.values() for each in log], by_task=cluster == TASK)
+    bare: dict[str, list[str]] = {}
+    for file in (file for file, results in logs.items() if not results):
+        bare.setdefault(str(file.parent), []).append(_task_name(file, {}) or file.name)
+    return [replace(r, left_out=(*r.left_out, *bare.get(r.file, ()))) for r in found]
 
 
 def together(results: Sequence[Result], by_task: bool = False) -> list[Result]:

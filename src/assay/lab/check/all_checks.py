@@ -114,7 +114,7 @@ def check_experiment(
     `calls` requests to a helper model are counted for each completion.
 
     An experiment whose model, data or evaluations cannot be opened gets that error alone. Raises
-    SpecError, InputError and UnknownNameError where the file itself is wrong.
+    InputError where the file itself is wrong.
     """
     experiment = read_whole(source, overrides, root)
     watching = observer or Silent()

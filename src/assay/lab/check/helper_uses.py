@@ -132,7 +132,7 @@ def seen_in_lab(session: Session, name: str) -> Asked | None:
 
 def calls_of(run: RunDirectory, task: str, name: str) -> list[LedgerCall]:
     """The calls of a run of a task to a helper model, each for a completion. A run that cannot be
-    read shows nothing here; `assay verify` says what is wrong with it."""
+    read shows nothing here; `assay runs verify` says what is wrong with it."""
     try:
         calls = [each for each in read_calls(run.path) if each.model == name and each.problem]
         same = calls and tomllib.loads(run.spec.read_text("utf-8")).get("task") == task

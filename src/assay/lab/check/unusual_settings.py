@@ -1,102 +1,15 @@
-"""Warns of settings that are allowed but seldom intended: learning rates, temperatures, few items.
+"""Warns of settings that are allowed but seldom intended: learning rates, temperatures, items."""
 
-Also compares rows taken from the start of a source with the rest: lengths, turns and calls.
-"""
-
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
-from assay.data.hashing import canonical_json
-from assay.data.row import Row
-from assay.data.splits import conversation_of
-from assay.data.tools import function_names
 from assay.errors import Finding
 from assay.experiment.stage_tables import GrpoStage, StageSpec
 from assay.experiment.training_settings import LoraAdapt
-from assay.judge.families import holm
 from assay.judge.power import minimum_detectable_difference
-from assay.judge.subset import Unlike, names_unlike, values_unlike
-from assay.lab.check.subject import Number, Seen, Subject
-from assay.lab.setup.prepare import load_rows
+from assay.lab.check.subject import Seen, Subject
 from assay.lab.setup.stage_methods import most
 from assay.lab.setup.tool_stage import translations
 from assay.rl.losses import LOSSES
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
-from assay.tasks.task import BenchmarkOptions, benchmark, made_source
-
-CHANCE = 0.01
-"""The share of random subsets that may be as far from the rest as an unusual one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """One way in which a subset may differ from the rest."""
-
-    name: str
-    words: str
-    found: Unlike
-
-
-def unlike(place: str, rows: Sequence[Row], count: int) -> Seen:
-    """The differences between the first rows and the others, conversation by conversation.
-
-    A conversation that was expanded into several rows is judged by the last of them, which has the
-    most of it.
-    """
-    size = len({conversation_of(row) for row in rows[:count]})
-    talks = list({conversation_of(row): row for row in rows}.values())
-    if size == len(talks):
-        return
-    gaps = list(gaps_of(talks, size))
-    adjusted = holm([gap.found.p_value for gap in gaps])
-    for gap in gaps:
-        yield Number(place, f"first_rows_distance: {gap.name}", gap.found.distance)
-    strange = min(adjusted) < CHANCE
-    said = ", and they are not like the others" if strange else ""
-    yield Finding(
-        "warning" if strange else "note",
-        f"{place}: the first {count} of {len(rows)} rows are taken{said}",
-        "; ".join(
-            f"{gap.words} (distance {gap.found.distance:.2f}; {p_value:.1%} of random ones as far)"
-            for gap, p_value in zip(gaps, adjusted, strict=True)
-        ),
-        'take them at random: how = "random"' if strange else "nothing, if their order is random",
-    )
-
-
-def gaps_of(talks: Sequence[Row], size: int) -> Iterator[Gap]:
-    """Lengths in characters, answers in a conversation, and functions, each against the rest."""
-    for name, unit, values in (
-        ("length", "characters", [characters(row) for row in talks]),
-        ("turns", "assistant messages", [roles(row).count("assistant") for row in talks]),
-    ):
-        first, rest = values[:size], values[size:]
-        means = [sum(part) / len(part) for part in (first, rest)]
-        words = f"{means[0]:,.1f} {unit} on average, the others {means[1]:,.1f}"
-        yield Gap(name, words, values_unlike(first, rest))
-    calls = [Counter(c.name for m in row.messages for c in m.tool_calls) for row in talks]
-    what = "called"
-    if not any(calls):
-        calls, what = [Counter(function_names(row.tools)) for row in talks], "described"
-    if any(calls):
-        have, others = (len(set().union(*part)) for part in (calls[:size], calls[size:]))
-        words = f"{have} functions {what}, by the others {others}"
-        yield Gap("functions", words, names_unlike(calls, size))
-
-
-def roles(row: Row) -> list[str]:
-    """Who says each message."""
-    return [message.role for message in row.messages]
-
-
-def characters(row: Row) -> int:
-    """Characters of a row with its tools and calls: tokens are not needed to see a shift."""
-    said = sum(len(message.content) + len(message.reasoning) for message in row.messages)
-    calls = [dict(call.arguments) for message in row.messages for call in message.tool_calls]
-    return said + len(canonical_json([calls, list(row.tools)]))
-
 
 COLD = 0.3
 """Below this temperature the completions of a group are nearly the same."""
@@ -214,23 +127,17 @@ def small_reports(subject: Subject) -> Seen:
 
 
 def first_subsets(subject: Subject) -> Seen:
-    """Subsets taken from the start of a source, compared with the rest of it."""
-    session = subject.session
-    for name, spec in session.experiment.data.items():
-        if spec.take is not None and spec.take.rows is not None and spec.take.how == "first":
-            # The first rows are taken of those that were not dropped before.
-            if made_source(session.task, spec.source) is not None:
-                continue  # its rows are those of another set
-            loaded = load_rows(spec, session.task, session.run.root)
-            dropped = session.sets[name].dropped.items()
-            gone = {id_ for why, ids in dropped if why not in loaded.dropped for id_ in ids}
-            left = [row for row in loaded.rows if row.id not in gone]
-            yield from unlike(f"data.{name}", left, spec.take.rows)
-    for name, spec in session.experiment.evaluate.items():
-        if spec.take is not None and spec.take.how == "first" and spec.benchmark is not None:
-            options = BenchmarkOptions(spec.options, session.run.root)
-            made = benchmark(session.task, spec.benchmark, options)
-            yield from unlike(f"evaluate.{name}", made.items, spec.take.rows)
+    """Rows that are taken from the start of a source, whose order may mean something."""
+    experiment = subject.session.experiment
+    for table in ("data", "evaluate"):
+        for name, spec in getattr(experiment, table).items():
+            if spec.take is not None and spec.take.rows is not None and spec.take.how == "first":
+                yield Finding(
+                    "note",
+                    f"{table}.{name}: the first {spec.take.rows} rows are taken",
+                    "a source that is sorted has others at its end",
+                    'nothing, if their order is random; else take them at random: how = "random"',
+                )
 
 
 def other_trainers(subject: Subject) -> Seen:

@@ -31,7 +31,6 @@ from assay.lab.setup.manifest import about_run
 from assay.rl.policy import SampleKey
 from assay.rollout.engines.endpoint.client import (
     Endpoint,
-    EndpointError,
     Said,
     Unanswered,
     check_rendering,
@@ -47,10 +46,6 @@ from assay.train.sampled_groups import FAILED
 JOURNAL = "replies.jsonl"
 KINDS = {"text": str, "ended": str, "prompt_tokens": int | None, "completion_tokens": int | None}
 """The fields of a `Said` and what they hold."""
-
-
-class NotJournalled(RunFailure):
-    """A reply could not be written: going on would pay for replies that a kill loses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +75,14 @@ class ReplyJournal:
         return self._known.get(place)
 
     def add(self, place: Place, outcome: Said | Unanswered) -> None:
-        """Write the outcome of a request; it is on the disk on return. Raises NotJournalled."""
+        """Write the outcome of a request; it is on the disk on return. Raises RunFailure."""
         line = {**asdict(place), **_values(outcome)}
         try:
             with self._lock:
                 append_line(self._file, named_line(self._file, line))
                 sync(self._file)
         except OSError as error:
-            raise NotJournalled(f"{self._file}: cannot be written: {error.strerror}") from error
+            raise RunFailure(f"{self._file}: cannot be written: {error.strerror}") from error
 
 
 def request_hash(sent: Any) -> str:
@@ -134,10 +129,6 @@ NOTED = ("benchmark", "role", "items_hash", "repeats", "sampling", "rendering", 
 Send = Callable[[Sequence[Message], Tools], Said]
 
 
-class Stopped(Exception):
-    """No further request is sent."""
-
-
 @dataclass(frozen=True)
 class EndpointAnswerer(Unlearned):
     """See `Answerer`. There is one checkpoint, "base"; what weights answer is not known."""
@@ -149,12 +140,12 @@ class EndpointAnswerer(Unlearned):
 
     @cached_property
     def endpoint(self) -> Endpoint:
-        """The endpoint of the model. Raises EndpointError."""
+        """The endpoint of the model. Raises InputError."""
         experiment = self.session.experiment
         return TEXT_ENGINES["endpoint"](experiment.model, experiment.endpoint)
 
     def check(self) -> None:
-        """Raise EndpointError where nothing answers, or not with this key."""
+        """Raise InputError where nothing answers, or not with this key."""
         self.endpoint.check()
 
     def evaluation(
@@ -202,7 +193,7 @@ class EndpointAnswerer(Unlearned):
     ) -> Generator[list[Answered]]:
         """See `Answerer`; the requests of all chunks are sent side by side.
 
-        Once it is closed, no further request is sent. Raises EndpointError, NotJournalled, and
+        Once it is closed, no further request is sent. Raises InputError, RunFailure, and
         DamagedFile for a journal that cannot be read.
         """
         self.check()
@@ -238,7 +229,7 @@ class EndpointAnswerer(Unlearned):
 def endpoint_holder(root: Path, source: str, skill: str) -> Experiment:
     """The experiment of the run that holds what the model at OPENAI_BASE_URL is measured on.
 
-    Raises EndpointError.
+    Raises InputError.
     """
     url = TEXT_ENGINES["endpoint"](source, None).url
     return holder(endpoint_run_name(skill, source, url), source, skill, url)
@@ -254,15 +245,22 @@ def ask(
 ) -> Answered:
     """The answer to one item, or the dialogue with it.
 
-    Raises EndpointError, NotJournalled, and Stopped.
+    Raises what ends the evaluation: InputError, RunFailure, RuntimeError.
     """
     item, repeat = evaluation.items[request[0]], request[1]
     replies: list[Said] = []
+    ends: list[BaseException] = []
 
     def send(messages: Sequence[Message], tools: Tools) -> Said:
         sent = [dump_messages(tuple(messages)), list(tools)]
         place = Place(item.id, repeat, len(replies), request_hash(sent))
-        replies.append(reply(evaluation, endpoint, journal, place, messages, tools))
+        try:
+            replies.append(reply(evaluation, endpoint, journal, place, messages, tools))
+        except Unanswered:
+            raise
+        except Exception as error:  # no further request can be answered
+            ends.append(error)
+            raise
         return replies[-1]
 
     completion, failure = Completion(""), ""
@@ -274,11 +272,13 @@ def ask(
             messages = converse(evaluation.dialogue(item), send)
         text = "\n".join(each.text for each in replies)
         completion = Completion(text, (), replies[-1].ended, messages)
-    except (EndpointError, NotJournalled, Stopped, KeyboardInterrupt):
+    except KeyboardInterrupt:
         raise
     except Unanswered as error:
         failure = f"endpoint: {error}"
     except BaseException as error:  # the environment of one item failed; the others go on
+        if error in ends:
+            raise
         failure = f"{FAILED}{type(error).__name__}: {error}"
     return Answered(
         item=item,
@@ -310,7 +310,7 @@ def reply(
 ) -> Said:
     """The reply to one request, from the journal or else the endpoint.
 
-    Raises Unanswered, EndpointError. A failure is journalled as well, because it may have been paid
+    Raises Unanswered, InputError. A failure is journalled as well, because it may have been paid
     for.
     """
     outcome = journal.known(place)
@@ -345,8 +345,8 @@ class RequestSlots:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Take a slot. An exception in its holder closes all slots. Raises Stopped once they are
-        closed."""
+        """Take a slot. An exception in its holder closes all slots. Raises RuntimeError once they
+        are closed."""
         self._take()
         try:
             yield
@@ -357,7 +357,7 @@ class RequestSlots:
             self._free.release()
 
     def pause(self, seconds: float) -> None:
-        """Sleep without the caller's slot. Raises Stopped once the slots are closed."""
+        """Sleep without the caller's slot. Raises RuntimeError once the slots are closed."""
         self._free.release()
         try:
             self._closed.wait(seconds)
@@ -377,4 +377,4 @@ class RequestSlots:
 
     def _refuse_closed(self) -> None:
         if self._closed.is_set():
-            raise Stopped
+            raise RuntimeError("no further request is sent")

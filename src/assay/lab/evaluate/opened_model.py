@@ -6,6 +6,7 @@ A checkpoint is loaded as an evaluation loads it, so that both give the same ans
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,11 @@ class Served:
     def tokenizer(self) -> Any:
         """The model's tokenizer."""
         return self.renderer.tokenizer
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Characters of the longest token."""
+        return max(map(len, self.tokenizer.get_vocab()))
 
 
 @contextmanager

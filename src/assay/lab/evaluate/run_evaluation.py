@@ -27,7 +27,6 @@ from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer, endpoint_hold
 from assay.lab.evaluate.local_answerer import LocalAnswerer, local_holder
 from assay.lab.evaluate.spread_answerer import (
     FIELD,
-    SpreadEndpointAnswerer,
     SpreadLocalAnswerer,
     is_spread,
 )
@@ -68,7 +67,7 @@ class FunctionAnswerer(Unlearned):
         return self.arm.chunk
 
     def check(self) -> None:
-        """Raise UnknownHelper without the arm's helper model, which is not opened."""
+        """Raise InputError without the arm's helper model, which is not opened."""
         if self.arm.helper and self.arm.helper not in self.session.experiment.helpers:
             find_helper({}, self.arm.helper, "model")
 
@@ -220,10 +219,12 @@ def fallbacks(texts: Sequence[str]) -> int | None:
 
 def answerer_of(session: Session) -> Answerer:
     """The answerer of a run's model: an endpoint, an arm of a task, or a learner in this process,
-    or in those of a cluster. Raises UnknownNameError, and InputError for an arm on a cluster."""
+    or in those of a cluster. Raises InputError for an arm on a cluster."""
     source, spread = session.experiment.model, is_spread(session)
     if source.startswith("openai:"):
-        return SpreadEndpointAnswerer(session) if spread else EndpointAnswerer(session)
+        if spread:
+            session.observer.note("an endpoint is asked from here: Ray has nothing to spread")
+        return EndpointAnswerer(session)
     arm = arm_of(session.task, source)
     if arm is None:
         return SpreadLocalAnswerer(session) if spread else LocalAnswerer(session)

@@ -8,6 +8,7 @@ does not note is left out. Each table's changes are corrected for its rows. Adds
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.experiment.training_settings import Schedule
 from assay.judge.health_rules import LOW_TEMPERATURE, RULES, WINDOW
+from assay.judge.intervals import Estimate, mean_interval
 from assay.judge.share_changes import Change, Counts, Trials, change_of_trials
+from assay.judge.verdict import ALPHA
 from assay.lab.monitor.sample_facts import SampleFacts, facts_of_steps, programs_of_step
 from assay.runs.history import History
 from assay.tasks.fact_reading import FactReading, reading_of
@@ -26,6 +29,8 @@ MOST_BLOCKS = 6
 """Stretches of steps that a table of counts over time has."""
 MOST_ROWS = 12
 """Of combinations of operators; further ones are counted together."""
+EQUAL = 1e-9
+"""Rewards closer to the mean of their group than this are neither high nor low."""
 Samples = Sequence[SampleFacts]
 Steps = tuple[int, int]
 
@@ -51,6 +56,18 @@ class Variety:
     name: str
     """`combinations`, `trees`, `repeated`."""
     change: Change
+
+
+@dataclass(frozen=True)
+class Operator:
+    """How many completions of high and of low reward call one operator."""
+
+    name: str
+    high: Counts
+    low: Counts
+    difference: Estimate
+    """Share among high minus share among low rewards, in the mean of groups; its interval is
+    corrected for the number of operators."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +100,7 @@ class FactChanges:
     combinations: tuple[ShareRow, ...]
     others: int
     """Combinations that are not listed."""
+    by_reward: tuple[Operator, ...]
     variety: tuple[Variety, ...]
     variety_steps: tuple[Steps, Steps]
     """The steps that variety is counted in."""
@@ -124,10 +142,42 @@ def fact_changes(
         operators=operators,
         combinations=combined[:MOST_ROWS],
         others=max(len(combined) - MOST_ROWS, 0),
+        by_reward=operators_by_reward(every),
         variety=variety,
         variety_steps=where,
         alike=_alike(history.experiment.stage[stage], lines[-1], variety),
     )
+
+
+def operators_by_reward(samples: Samples) -> tuple[Operator, ...]:
+    """The operators of completions above and below the mean reward of their group, so that an easy
+    prompt does not pass for a good choice; the most called first."""
+    groups: defaultdict[str, list[tuple[SampleFacts, float]]] = defaultdict(list)
+    for each in samples:
+        if each.reward is not None and each.operators is not None:
+            groups[each.group].append((each, each.reward))
+    sides: list[tuple[list[SampleFacts], list[SampleFacts]]] = []
+    for members in groups.values():
+        mean = fmean(reward for _, reward in members)
+        high = [each for each, reward in members if reward > mean + EQUAL]
+        low = [each for each, reward in members if reward < mean - EQUAL]
+        if high and low:
+            sides.append((high, low))
+    every = [each for pair in sides for side in pair for each in side]
+    called = Counter(name for each in every for name in each.operators or ())
+    rows, level = tuple(high[0].row_id for high, _ in sides), 1 - ALPHA / max(len(called), 1)
+    found = []
+    for name in sorted(called, key=lambda name: (-called[name], name)):
+        high, low = (
+            [[name in (each.operators or ()) for each in pair[side]] for pair in sides]
+            for side in (0, 1)
+        )
+        values = np.array([fmean(a) - fmean(b) for a, b in zip(high, low, strict=True)])
+        interval = mean_interval(values, rows, (-1.0, 1.0), level)
+        difference = Estimate(float(values.mean()), interval, len(values), len(set(rows)))
+        counts = [Counts(sum(map(sum, each)), sum(map(len, each))) for each in (high, low)]
+        found.append(Operator(name, counts[0], counts[1], difference))
+    return tuple(found)
 
 
 def fact_reading(experiment: Experiment) -> FactReading | None:

@@ -112,12 +112,6 @@ def run_costs(run: RunDirectory) -> RunCosts:
     )
 
 
-def line_of_run(run: RunDirectory) -> CostLine | None:
-    """All calls of a run; None where nothing was asked. Raises LedgerUnusable."""
-    calls = read_calls(run.path)
-    return cost_line(str(run), calls) if calls else None
-
-
 def completion_of(call: LedgerCall) -> tuple[str, int, str, str]:
     """Names the completion that a call was for."""
     return call.stage, call.step, call.problem, call.completion

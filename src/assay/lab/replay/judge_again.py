@@ -63,7 +63,7 @@ class Difference:
     """One sample that is judged or weighed differently now."""
 
     sample: str
-    """Its address for `assay show`."""
+    """Its address for `assay report`."""
     what: str
     """`reward`, `abstention`, `advantage`, or the part's name as `part NAME`."""
     recorded: Any
@@ -167,7 +167,7 @@ class SampleChange:
     """One completion before and after; None is an abstention, or a sample that was not drawn."""
 
     id: str
-    """For `assay show`."""
+    """For `assay report`."""
     reward_before: float | None
     reward_after: float | None
     why_before: str

@@ -112,7 +112,7 @@ class StoredStep:
     samples: tuple[Sample, ...]
 
     def address(self, sample: Sample) -> str:
-        """The address of a sample for `assay show`."""
+        """The address of a sample for `assay report`."""
         return f"{self.run}:{sample.id}"
 
 
@@ -126,7 +126,7 @@ def choose_stage(run: RunDirectory, experiment: Experiment, name: str | None) ->
     taught = [n for n, s in experiment.stage.items() if isinstance(s, DistillStage)]
     if name in taught or (taught and not able and name is None):
         problem = f"stage {name or taught[0]!r} (distill) learns from its teacher, not from rewards"
-        fix = "take " + " or ".join(able) if able else "read its completions with assay show"
+        fix = "take " + " or ".join(able) if able else "read its completions with assay report"
         raise InputError(problem, field="--stage" if name else None, fix=fix)
     if not able:
         raise InputError(f"{run} has no stage that samples completions")

@@ -114,7 +114,7 @@ def start(
 ) -> list[RunDirectory]:
     """Run an experiment, once per seed; returns the runs.
 
-    Raises SpecError, what `Answerer.check` and `looked_at` raise, and InputError if the name has
+    Raises InputError, what `Answerer.check` and `looked_at` raise, and InputError if the name has
     runs (of these seeds, if they may lie `beside` others), unless `new`; also if another process
     starts one at the same time.
     """

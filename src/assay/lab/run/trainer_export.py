@@ -80,7 +80,7 @@ def export_for(
 ) -> ForTrainer:
     """Write a stage of an experiment into `folder`, for `tool` to train.
 
-    Raises FolderTaken, UnknownName, and InputError for what the tool cannot do, for rows that it
+    Raises InputError, UnknownName, and InputError for what the tool cannot do, for rows that it
     renders otherwise, and where it is not installed, unless the rows may go unproven.
     """
     trainer = look_up(TRAINERS, tool, "trainer")
@@ -119,8 +119,8 @@ def chosen_stage(experiment: Experiment, tool: str, trainer: Trainer, stage: str
     if name not in experiment.stage:
         raise InputError(f"no stage {name!r}", field="--stage", fix=nearest(name, known))
     method = experiment.stage[name].method
-    if method not in trainer.tables:
-        able = ", ".join(trainer.tables)
+    if method not in trainer.methods:
+        able = ", ".join(trainer.methods)
         problem = f"{method} stages are not exported to {tool}"
         raise InputError(problem, field=f"stage.{name}.method", fix=f"it takes {able}")
     return name

@@ -55,19 +55,12 @@ from assay.runs.status import hold_lab, stored_status, write_status
 from assay.tasks.task import task
 from assay.train.grpo import score_all
 from assay.train.likelihood import NLL, likelihood_batch
-from assay.trainers.backwards import (
-    CANONICAL,
-    changed,
-    likelihood,
-    read_back,
-    updates_of,
-    with_model,
-)
 from assay.trainers.outputs.output import DamagedOutput, NotItsFolder, Output, Step
 from assay.trainers.outputs.plain_folders import Found, find, read_object
+from assay.trainers.read_back import CANONICAL, changed, likelihood, read_back, with_model
 from assay.trainers.register import MODEL, TRAINERS
 from assay.trainers.settings import Exported
-from assay.trainers.verl_table import ROLLOUT
+from assay.trainers.table import ROLLOUT, table, updates_of
 
 UNKNOWN = "unknown"
 LORA = "LORA"
@@ -341,17 +334,16 @@ def exported_origin(root: Path, request: Request) -> Origin:
     )
     unknown = [] if known else [f"data.{each}" for each in whole.data]
     differences = {each["key"]: each["what"] for each in about["differences"]}
-    rows = trainer.tables[stage.method]
     try:
         found = find(tool, folder / "output")
         told, trained = found.start, found.configuration
     except NotItsFolder:  # the tool wrote no configuration of its own
         told, trained = None, {}
-    others = changed(tool, rows, trained, about["settings"])
+    others = changed(tool, table(tool, stage.method), trained, about["settings"])
     differences |= {each.key: each.what for each in others}
     if known:
-        table = known["stages"][name]
-        table["unlike"] = {**table.get("unlike", {}), **{each.key: each.what for each in others}}
+        own = known["stages"][name]
+        own["unlike"] = {**own.get("unlike", {}), **{each.key: each.what for each in others}}
     if told:
         unknown.append(f"stage.{name}.start")
         differences["start"] = f"went on from {told}"
@@ -406,9 +398,8 @@ def plain_origin(root: Path, request: Request, found: Found, why: str = "") -> O
     given |= {"reward": UNKNOWN, **groups_of(steps, config)} if found.method == "grpo" else {}
     trainer = TRAINERS[request.tool]
     ends = [each.step for each in output.checkpoints()] + [each.number for each in steps]
-    told = read_back(
-        request.tool, trainer.tables[found.method], config, given, max(ends, default=0)
-    )
+    words = table(request.tool, found.method)
+    told = read_back(words, config, given, max(ends, default=0))
     seed = config.get("seed")
     experiment = Experiment(
         name=request.name or run_name(request.folder),

@@ -79,7 +79,7 @@ class EndpointHelper:
     def ask(self, batch: Sequence[Question]) -> list[HelperAnswer]:
         """See `Model`. After an error nothing more is sent, and what is on its way is waited for.
 
-        Raises EndpointError where no request can ever succeed, and what a call raises.
+        Raises InputError where no request can ever succeed, and what a call raises.
         """
         raised: list[Exception] = []
 

@@ -56,7 +56,6 @@ from assay.rollout.engines.endpoint.client import (
     KEY,
     PREFIX,
     Endpoint,
-    EndpointError,
     check_rendering,
     endpoint_of,
 )
@@ -207,7 +206,7 @@ class HelperModels(Mapping[str, HelperModel]):
 
     def check(self) -> None:
         """Raise InputError for a script or a price table that cannot be read and for a price that
-        is not known, EndpointError where an endpoint does not answer, or not with its key. No
+        is not known, InputError where an endpoint does not answer, or not with its key. No
         weights are read."""
         for name, spec in self.specs.items():
             refuse_unpriced(name, spec, price_of(name, spec, self.root))
@@ -400,11 +399,11 @@ def budgets_of(name: str, spec: HelperSpec) -> HelperBudgets:
 
 
 def endpoint_for(name: str, spec: HelperSpec) -> Endpoint:
-    """The client of an `openai:` model. Raises EndpointError."""
+    """The client of an `openai:` model. Raises InputError."""
     with _named(name):
         if spec.key is not None and not os.environ.get(spec.key):
             problem = f"the environment has no {spec.key}"
-            raise EndpointError(problem, field="key", fix=f"export {spec.key}=...")
+            raise InputError(problem, field="key", fix=f"export {spec.key}=...")
         endpoint = endpoint_of(spec.source, spec.endpoint, spec.key or KEY)
     deadline = spec.deadline or DEADLINE_SECONDS
     rate = spec.rate or Rate()
@@ -422,11 +421,11 @@ def _named(name: str) -> Iterator[None]:
     """Inside, an endpoint's error names the helper model's table."""
     try:
         yield
-    except EndpointError as error:
+    except InputError as error:
         if (error.field or "").startswith("model."):
             raise
         field = f"model.{name}.{error.field}"
-        raise EndpointError(error.problem, field=field, fix=error.fix) from error
+        raise InputError(error.problem, field=field, fix=error.fix) from error
 
 
 def _recorded(

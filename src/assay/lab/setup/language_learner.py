@@ -572,7 +572,7 @@ def load_of(
 
 
 def refuse_unopenable(experiment: Experiment, root: Path) -> None:
-    """Raise what `load.check_loadable` does, ModelUnsupported for stages that cannot train, and
+    """Raise what `load.check_loadable` does, InputError for stages that cannot train, and
     InputError where answers may be longer than the model reads. No weights are read."""
     folder = model_folder(experiment.model, root)
     config, _ = check_loadable(folder)

@@ -192,7 +192,7 @@ def learner_of(skill: Task, given: LearnerInput) -> Learner | None:
 
 def arm_of(skill: Task, source: str) -> FixedArm | None:
     """The arm that a model source is; None where a learner or an endpoint answers. Raises
-    UnknownNameError for none of its kind."""
+    InputError for none of its kind."""
     for each in labs(skill, source):
         if source in each.arms:
             return each.arms[source]

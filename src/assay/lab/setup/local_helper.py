@@ -65,7 +65,7 @@ class OneThread:
     """The thread that computes, for one caller at a time.
 
     Were the callers to compute themselves, each would keep its own memory and threads of the
-    products: 24 of them held 6.8 GB in `assay ceiling`, and one holds 2.9.
+    products: 24 of them held 6.8 GB over all arms, and one holds 2.9.
     """
 
     busy: threading.Lock = field(default_factory=threading.Lock)
@@ -109,8 +109,11 @@ class JointCalls(Generic[Item, Result]):
             future.set_result([*islice(results, len(items))])
 
 
-class TooLong(HelperFailed):
-    """More tokens than the model has positions."""
+def too_long(name: str, problem: str) -> HelperFailed:
+    """That there are more tokens than the model has positions."""
+    failed = HelperFailed(f"{name}: {problem}")
+    failed.too_long = True
+    return failed
 
 
 class InProcess(ABC, Generic[PromptT]):
@@ -157,8 +160,7 @@ class InProcess(ABC, Generic[PromptT]):
                 prompt = self.prompt(question.messages, sampling.max_tokens)
                 prompts[n] = sampling, prompt, question.key
             except HelperFailed as failed:
-                too_long = isinstance(failed, TooLong)
-                answers[n] = HelperAnswer("", failure=str(failed), too_long=too_long)
+                answers[n] = HelperAnswer("", failure=str(failed), too_long=failed.too_long)
         answers |= zip(prompts, self._answer([*prompts.values()]) if prompts else [], strict=True)
         return [question.call.ended(answers[n]) for n, question in enumerate(batch)]
 
@@ -256,7 +258,7 @@ class LocalHelper(InProcess[Tokens]):
         most = self.weights.positions
         if most is not None and len(prompt) + more > most:
             problem = f"{len(prompt)} tokens and an answer of {more} are more than its {most}"
-            raise TooLong(f"{self.name}: {problem}")
+            raise too_long(self.name, problem)
         return prompt
 
     def answers(
@@ -291,7 +293,7 @@ class LocalHelper(InProcess[Tokens]):
         longest = max(len(c) + len(a) for c, a in zip(contexts, answers, strict=True))
         most = self.weights.positions
         if most is not None and longest > most:
-            raise TooLong(f"{self.name}: {longest} tokens are more than its {most}")
+            raise too_long(self.name, f"{longest} tokens are more than its {most}")
         model = self.weights.model
         if isinstance(model, PlainSampler):
             hidden_SD = model.hidden(contexts, answers)

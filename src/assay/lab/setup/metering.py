@@ -55,10 +55,6 @@ Key = tuple[BudgetScope, tuple[str, ...]]
 """One budget: its scope and what it is the budget of."""
 
 
-class EatenByFailures(Exception):
-    """A problem's budget has no room, but would have without calls that the endpoint lost."""
-
-
 @dataclass
 class HelperBudgets:
     """The budgets of one helper model, kept exactly however many calls run at once; safe to use
@@ -97,8 +93,7 @@ class HelperBudgets:
     def reserve(self, caller: Caller, amount: int, before: int = 0) -> None:
         """Take nano-units from every budget of `caller`, or from none.
 
-        `before` was spent on earlier attempts at the same call. Raises OverBudget, and
-        EatenByFailures.
+        `before` was spent on earlier attempts at the same call. Raises OverBudget.
         """
         keys = self._keys(caller)
         with self._lock:
@@ -109,7 +104,7 @@ class HelperBudgets:
                     limit is not None and spent - self._lost[key] + amount <= limit < spent + amount
                 )
                 if key[0] == "problem" and eaten:
-                    raise EatenByFailures(self._why(key[0], spent, amount))
+                    raise OverBudget(key[0], self._why(key[0], spent, amount), by_failures=True)
                 self._refuse(key[0], spent, amount)
             for key in keys:
                 self._spent[key] += amount
@@ -213,8 +208,10 @@ class MeteredCall:
         self._price = price = self.meter.price(now.date())
         try:
             self.meter.budgets.reserve(self.caller, self._most)
-        except EatenByFailures as eaten:
-            raise Unanswered("lost calls used up the budget", str(eaten)) from eaten
+        except OverBudget as full:
+            if not full.by_failures:
+                raise
+            raise Unanswered("lost calls used up the budget", str(full)) from full
         self._begun, self._reserved = time.monotonic(), self._most
         self.row = replace(
             self.row,
@@ -228,7 +225,7 @@ class MeteredCall:
     def _reserve_again(self) -> None:
         try:
             self.meter.budgets.reserve(self.caller, self._most, self._lost)
-        except (OverBudget, EatenByFailures) as full:
+        except OverBudget as full:
             raise Unanswered("lost, and no budget to ask again", str(full)) from full
         self._reserved = self._most
         uncertain = self._lost + self._most

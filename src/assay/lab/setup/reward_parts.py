@@ -22,10 +22,6 @@ from assay.tasks.task import RewardFunction, Task, lookup, maximum, reward
 from assay.tasks.text_rewards import TEXT, TEXT_MAXIMUM, TEXT_REWARDS, always
 
 
-class WorthNothing(InputError):
-    """A part whose full reward is 0 cannot be worth something else."""
-
-
 def reward_of(task: Task, spec: RewardSpec, root: Path) -> RewardFunction | RewardTable:
     """The reward that a spec names, or the table of several; users' files lie in `root`."""
     if isinstance(spec, str):
@@ -35,7 +31,7 @@ def reward_of(task: Task, spec: RewardSpec, root: Path) -> RewardFunction | Rewa
 
 def kind_of(task: Task, kind: str, root: Path) -> RewardFunction:
     """The reward that a kind names: one for every task, a rubric, the task's own, or of a user's
-    file. Raises UnknownNameError, and what loading a file raises."""
+    file. Raises InputError, and what loading a file raises."""
     if kind.startswith(RUBRIC):
         return open_rubric(kind, root).reward
     if kind.startswith(TEXT):
@@ -49,7 +45,7 @@ def table_parts(task: Task, spec: RewardSpec, root: Path) -> dict[str, TablePart
 
 
 def table_part(task: Task, part: RewardPart, root: Path) -> TablePart:
-    """A part with its kind and options. Raises UnknownNameError, WrongOption, WorthNothing."""
+    """A part with its kind and options. Raises InputError."""
     made = with_options(part.kind, kind_of(task, part.kind, root), part.options)
     full = full_of(task, part.kind, made)
     scale = part.weight
@@ -58,7 +54,7 @@ def table_part(task: Task, part: RewardPart, root: Path) -> TablePart:
             what = "0" if full == 0 else "unknown"
             problem = f"the full reward of {part.kind!r} is {what}, and nothing makes it "
             problem += f"{part.value:g}"
-            raise WorthNothing(problem, field="value", fix="write a weight")
+            raise InputError(problem, field="value", fix="write a weight")
         scale = part.weight * (part.value / full)
     when = tuple(condition(name, wanted) for name, wanted in part.when.items())
     same = canonical_json([part.kind, part.options]) if part.options else part.kind

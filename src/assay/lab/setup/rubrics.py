@@ -42,7 +42,7 @@ class OpenedRubric:
 
 
 def open_rubric(kind: str, root: Path) -> OpenedRubric:
-    """The rubric of `rubric:FILE`, FILE counting from `root`. Raises SpecError and InputError."""
+    """The rubric of `rubric:FILE`, FILE counting from `root`. Raises InputError."""
     file = root / kind.removeprefix(RUBRIC)
     spec = read_rubric(file)
     if spec.against is None:

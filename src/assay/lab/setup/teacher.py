@@ -24,17 +24,13 @@ TRIED = "Is 12 + 30 = 42? Yes."
 SAME_TOKENIZER = "their vocabularies differ: take a teacher with the student's tokenizer"
 
 
-class OtherWords(InputError):
-    """Student and teacher do not have the same vocabulary."""
-
-
 def teller(
     experiment: Experiment,
     helpers: Mapping[str, HelperModel],
     stage: DistillStage,
     learner: Learner,
 ) -> Tell:
-    """Asks the teacher of a stage, which is opened at the first question. Raises OtherWords where
+    """Asks the teacher of a stage, which is opened at the first question. Raises InputError where
     a teacher behind an endpoint tells a word that is another one here."""
     known = set[int]()
 
@@ -56,14 +52,14 @@ def refuse_other(
     most: int,
     texts: Mapping[int, str],
 ) -> None:
-    """Raise OtherWords where tokens that a teacher told, up to the id `most`, or their texts are
+    """Raise InputError where tokens that a teacher told, up to the id `most`, or their texts are
     not the student's."""
     base, field = language_model(learner, "distillation").base, f"model.{stage.teacher}.source"
     names = named(experiment.model, experiment.helpers[stage.teacher].source)
     size = base.config.get_text_config().vocab_size
     found = f"token {most} is absent to {names[0]}" if most >= size else ""
     if found := found or other_text(base.tokenizer, texts, names):
-        raise OtherWords(found, field=field, fix=SAME_TOKENIZER)
+        raise InputError(found, field=field, fix=SAME_TOKENIZER)
 
 
 def other_text(tokenizer: Any, texts: Mapping[int, str], names: tuple[str, str]) -> str:
@@ -94,7 +90,7 @@ def check_teacher(experiment: Experiment, name: str, stage: DistillStage, learne
         config, tokenizer = check_loadable(folder)
     names = named(experiment.model, spec.source)
     if found := first_difference(student.base.tokenizer, tokenizer, names):
-        raise OtherWords(found, field=field, fix=SAME_TOKENIZER)
+        raise InputError(found, field=field, fix=SAME_TOKENIZER)
     if stage.loss_top_k is not None and stage.loss_top_k >= len(tokenizer):
         problem = f"the vocabulary has {len(tokenizer):,} words"
         raise InputError(problem, field=f"stage.{name}.loss_top_k", fix="omit it")

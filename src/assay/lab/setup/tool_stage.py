@@ -26,9 +26,10 @@ from assay.models.supported import read_config, read_object, read_tokenizer
 from assay.runs.run_names import stage_start
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.user_code import SCHEME
-from assay.trainers.backwards import acting_in_training
+from assay.trainers.read_back import acting_in_training
 from assay.trainers.register import MODEL, TRAINERS, Trainer
 from assay.trainers.settings import Exported, Settings
+from assay.trainers.table import table
 from assay.trainers.translation import Translated, translated
 
 
@@ -167,8 +168,8 @@ class ToolStage:
 
     def translated(self, settings: Settings, allowed: Collection[str] = ()) -> Translated:
         """The settings in the tool's words. Raises InputError for what has none there."""
-        tables = self.trainer.tables
-        return translated(tables[self.stage.method], settings, self.trainer.title, allowed)
+        words = table(self.tool, self.stage.method)
+        return translated(words, settings, self.trainer.title, allowed)
 
 
 SWIFT_MODELS = {kind: kind for kind in ("llama", "qwen2", "qwen3")}

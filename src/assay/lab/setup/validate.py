@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.data.files import NoHome, expanded
+from assay.data.files import expanded
 from assay.data.formats.formats import FORMATS
 from assay.data.loaded import absent
 from assay.data.renderings.rendering import RENDERINGS
@@ -25,7 +25,6 @@ from assay.experiment.price_table import TokenPrice
 from assay.experiment.problems import Problem
 from assay.experiment.read_file import (
     ExperimentSource,
-    SpecError,
     file_of,
     first_error,
     read_experiment,
@@ -38,8 +37,8 @@ from assay.experiment.synthesise_table import SYNTHESISE
 from assay.lab.monitor.sinks.sink_register import refusals
 from assay.lab.setup.helper_models import KINDS, METRIC, counted, spent
 from assay.lab.setup.learner import arm_of, model_kinds
-from assay.lab.setup.reward_parts import WorthNothing, known_outcomes, table_part
-from assay.rl.advantages import ADVANTAGES, GROUPLESS_ESTIMATORS, PART_ESTIMATORS, READS
+from assay.lab.setup.reward_parts import known_outcomes, table_part
+from assay.rl.advantages import ADVANTAGES
 from assay.rl.aggregation import AGGREGATIONS
 from assay.rl.kl import CORRECTED, KL_ESTIMATORS, SEQUENCE_KL, k1
 from assay.rl.losses import LOSSES
@@ -49,7 +48,6 @@ from assay.runs.run_names import find_named
 from assay.tasks.helper_model import Usage
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_metrics import own_names
-from assay.tasks.reward_options import WrongOption
 from assay.tasks.reward_table import not_in_facts
 from assay.tasks.task import BaseTask, RewardFunction, Task, made_source, makers, task
 from assay.tasks.user_code import forget_changed_files
@@ -65,7 +63,7 @@ def check_names(
     overrides: Sequence[str] = (),
     root: Path = Path(),
 ) -> None:
-    """Raise SpecError for the names that are in no register, with the nearest that are.
+    """Raise InputError for the names that are in no register, with the nearest that are.
 
     With the `file` and the overrides that the experiment was read from, the error says where.
     Users' files lie in `root`.
@@ -76,7 +74,7 @@ def check_names(
     if file is None:
         first = problems[0]
         field = ".".join(map(str, first.path))
-        raise SpecError(first.problem, field=field, fix=first.fix)
+        raise InputError(first.problem, field=field, fix=first.fix)
     text = file.read_text(encoding="utf-8")
     raise first_error(problems, file, text, [parse_override(o) for o in overrides])
 
@@ -222,10 +220,10 @@ def _rewards(
             place = (*place, "kind")
         try:
             reward = table_part(skill, part, root).reward
-        except (WrongOption, WorthNothing) as wrong:
-            yield _problem_of((*place[:-1], *(wrong.field or "").split(".")), wrong)
         except InputError as wrong:
-            yield _problem_of(place, wrong)
+            own = wrong.field and (wrong.field == "value" or wrong.field.startswith("options"))
+            inside = (*place[:-1], *(wrong.field or "").split("."))
+            yield _problem_of(inside if own else place, wrong)
         else:
             made[name] = reward
             if not stored:
@@ -279,8 +277,9 @@ def _estimators(place: KeyPath, stage: GrpoStage) -> Iterator[Problem | None]:
     preset = PRESETS.get(stage.algorithm)
     advantage = stage.advantage or (preset.advantage if preset else "")
     loss = stage.loss or (preset.loss if preset else "")
-    if advantage in READS:
-        yield from _unread((*place, "advantage_options"), advantage, stage.advantage_options, READS)
+    if advantage in ADVANTAGES:
+        known = {name: each.reads for name, each in ADVANTAGES.items()}
+        yield from _unread((*place, "advantage_options"), advantage, stage.advantage_options, known)
         yield from _needs(place, stage, advantage)
     if loss in LOSSES:
         known = {name: each.reads for name, each in LOSSES.items()}
@@ -304,15 +303,16 @@ def _unread(
 def _needs(place: KeyPath, stage: GrpoStage, advantage: str) -> Iterator[Problem]:
     """Estimators that need a group, or the parts of a reward."""
     lone = stage.advantage_options is not None and stage.advantage_options.lone == "reward"
-    if stage.group == 1 and not lone and advantage not in GROUPLESS_ESTIMATORS:
-        able = ", ".join(sorted(GROUPLESS_ESTIMATORS))
+    estimator = ADVANTAGES[advantage]
+    if stage.group == 1 and not lone and not estimator.groupless:
+        able = ", ".join(sorted(name for name, each in ADVANTAGES.items() if each.groupless))
         problem = f"{advantage!r} compares the completions of a group and needs at least 2"
         fix = f'sample more, take {able}, or set advantage_options = {{ lone = "reward" }}'
-        yield Problem((*place, "group"), problem, fix if "lone" in READS[advantage] else "")
-    if advantage in PART_ESTIMATORS and isinstance(stage.reward, str):
+        yield Problem((*place, "group"), problem, fix if "lone" in estimator.reads else "")
+    if estimator.parts and isinstance(stage.reward, str):
         problem = f"{advantage!r} standardises each part of a reward, and this one has no parts"
         yield Problem((*place, "reward"), problem, "write a table of rewards and weights")
-    if advantage in PART_ESTIMATORS and stage.kl.coef and stage.kl.where == "reward":
+    if estimator.parts and stage.kl.coef and stage.kl.where == "reward":
         problem = f"{advantage!r} reads the parts of the reward alone, not a penalty at its tokens"
         yield Problem((*place, "kl", "where"), problem, 'use where = "loss"')
 
@@ -349,20 +349,11 @@ def _unknown(path: KeyPath, name: str, known: Any, what: str) -> Problem | None:
 
 
 def read_whole(source: ExperimentSource, overrides: Sequence[str], root: Path) -> Experiment:
-    """The resolved experiment of `source` in the lab at `root`. Raises SpecError with all problems
-    that can be known without opening data or model."""
+    """The resolved experiment of `source` in the lab at `root`. Raises InputError with all problems
+    of its tables; where these are sound, with all names and files that are not there."""
     forget_changed_files()
-    experiment, problems = None, []
-    try:
-        experiment = read_experiment(source, overrides)
-    except SpecError as wrong:
-        if wrong.rest is None:
-            raise
-        problems = list(wrong.problems)
-        problems += [*unknown_names(wrong.rest, root), *absent_files(wrong.rest, root)]
-    else:
-        problems = [*unknown_names(experiment, root), *absent_files(experiment, root)]
-    if experiment is None or problems:
+    experiment = read_experiment(source, overrides)
+    if problems := [*unknown_names(experiment, root), *absent_files(experiment, root)]:
         settings = [parse_override(each) for each in overrides]
         raise first_error(problems, file_of(source), text_of(source), settings)
     return experiment
@@ -388,7 +379,7 @@ def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
             continue
         try:
             place = root / expanded(name)
-        except NoHome as wrong:
+        except InputError as wrong:
             yield _problem_of(path, wrong)
             continue
         if kind == "path" and not place.exists():

@@ -92,12 +92,11 @@ def missing_work(root: Path, found: SweepFile, only: str | None = None) -> Work:
         fix = nearest(only, [planned.name for planned in every])
         raise InputError(f"{found.sweep.name} has no run {only!r}", field="--only", fix=fix)
     work = _work(root, every if only is None else [p for p in every if p.name == only])
-    search = found.sweep.search.model_dump(exclude_none=True)
     points = [
         {"run": planned.name, "values": dict(point), "seeds": planned.experiment.seeds}
         for planned, point in zip(every, found.points, strict=True)
     ]
-    how = {"how": "list"} if found.sweep.points else search
+    how = {"how": "list" if found.sweep.points else "grid"}
     write_points(root, found.sweep.name, {"schema": 1, "search": how, "points": points})
     return work
 

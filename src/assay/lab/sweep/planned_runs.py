@@ -49,7 +49,7 @@ class Planned:
 
     @cached_property
     def experiment(self) -> Experiment:
-        """The resolved experiment. Raises SpecError and InputError."""
+        """The resolved experiment. Raises InputError."""
         return read_experiment(self.base, self.overrides)
 
 
@@ -57,7 +57,7 @@ def plan(found: SweepFile) -> tuple[Planned, ...]:
     """Every run of a sweep: its listed or drawn points, or all combinations, the last axis varying
     first.
 
-    Raises SpecError where an axis of an evaluation cannot be one, where two runs would have one
+    Raises InputError where an axis of an evaluation cannot be one, where two runs would have one
     name, and where a cell's experiment is refused.
     """
     measuring = tuple(axis for axis in found.axes if axis.key.startswith("evaluate."))

@@ -4,7 +4,6 @@ A problem in it or in an arm's experiment is one line with file and line. `plann
 runs; names of registers are checked when a cell is filled.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -13,7 +12,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from assay.data.hashing import canonical_json
 from assay.data.toml_text import KeyPath
 from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import parse_checkpoint
@@ -21,7 +19,6 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import annotations_at
 from assay.experiment.problems import Problem, problems_in
 from assay.experiment.read_file import (
-    SpecError,
     first_error,
     parse_toml,
     read_experiment,
@@ -30,44 +27,7 @@ from assay.experiment.read_file import (
 from assay.experiment.stage_tables import StageSpec
 from assay.experiment.toml_write import inline
 from assay.experiment.training_settings import EveryEpochs
-from assay.lab.sweep.sweep_tables import BaselineSpec, RangeSpec, Sweep
-
-Choices = Sequence[Any] | RangeSpec
-"""The values of an axis: a list, or all between two ends."""
-DIGITS = 3
-"""Significant digits of a drawn number: few enough for a run's name, and to hide that the last
-digits of powers differ between machines."""
-FUTILE = 1000
-"""Draws for each point, after which there are no further different ones."""
-
-
-def drawn_points(axes: Mapping[str, Choices], points: int, seed: int) -> list[dict[str, Any]]:
-    """Different points in the order of their draws; fewer than `points` where no more exist."""
-    found: dict[str, dict[str, Any]] = {}
-    for number in range(FUTILE * points):
-        point = {key: value_at(uniform(seed, number, key), axes[key]) for key in axes}
-        found.setdefault(canonical_json(point), point)
-        if len(found) == points:
-            break
-    return list(found.values())
-
-
-def uniform(seed: int, number: int, key: str) -> float:
-    """A number from 0 to 1, 1 excluded, that no other axis or draw shares."""
-    digest = hashlib.sha256(f"{seed}\n{number}\n{key}".encode()).digest()
-    return int.from_bytes(digest[:6], "big") / 2**48
-
-
-def value_at(share: float, choices: Choices) -> Any:
-    """The value at a share of the way through a list or a range."""
-    if not isinstance(choices, RangeSpec):
-        return choices[int(share * len(choices))]
-    low, high = choices.low, choices.high
-    above = high + 1 if choices.whole else high
-    drawn = low * (above / low) ** share if choices.scale == "log" else low + (above - low) * share
-    rounded = int(drawn) if choices.whole else float(f"{drawn:.{DIGITS}g}")
-    return min(max(rounded, low), high)
-
+from assay.lab.sweep.sweep_tables import BaselineSpec, Sweep
 
 ARM = "arm"
 """The axis of the sweep's arms; any other axis is a dotted path or a key of a checkpoint."""
@@ -89,8 +49,6 @@ class Axis:
     values: tuple[Any, ...]
     path: KeyPath
     """Where the sweep file has it."""
-    range: RangeSpec | None = None
-    """What a random search draws from; `values` are then those drawn."""
 
     @property
     def makes_runs(self) -> bool:
@@ -117,7 +75,7 @@ class SweepFile:
     @property
     def chosen_points(self) -> bool:
         """Whether some combinations of the axes' values are left out on purpose."""
-        return bool(self.sweep.points) or self.sweep.search.how == "random"
+        return bool(self.sweep.points)
 
     @property
     def checkpoint_axis(self) -> Axis | None:
@@ -135,21 +93,25 @@ class SweepFile:
             return []
         return [f"{key}={inline(v)}" for key, v, _ in leaves(self.sweep.arms[arm].set)]
 
-    def refuse(self, path: KeyPath, problem: str, fix: str = "") -> SpecError:
+    def refuse(self, path: KeyPath, problem: str, fix: str = "") -> InputError:
         """The error for the value at `path` of the file."""
         return first_error([Problem(path, problem, fix)], self.file, self.text, [])
 
 
 def read_sweep(file: Path) -> SweepFile:
-    """The sweep of `file`. Raises SpecError for the first problem in it or in an experiment."""
+    """The sweep of `file`. Raises InputError for the first problem in it or in an experiment."""
     text = read_text(file)
     raw = parse_toml(text, file)
+    if "search" in raw:
+        fix = "points = [{ ... }, { ... }]"
+        gone = Problem(("search",), "is gone: all combinations are run, or the points listed", fix)
+        raise first_error([gone], file, text, [])
     try:
         sweep = Sweep.model_validate(raw)
     except ValidationError as invalid:
         problems = problems_in(invalid.errors(include_url=False), raw, Sweep)
         raise first_error(problems, file, text, []) from None
-    axes = [*_listed_axes(sweep), *_axes(sweep, file, text)]
+    axes = [*_listed_axes(sweep), *_axes(sweep)]
     if sweep.arms:
         axes.append(Axis(ARM, tuple(sweep.arms), ("arms",)))
     found = SweepFile(file, text, sweep, tuple(axes))
@@ -167,7 +129,7 @@ def files_in_order(file: Path, above: Sequence[Path] = ()) -> list[SweepFile | P
     """The sweep of a file behind all that come before it (`after`), each once; an experiment that
     does so is its path.
 
-    Raises what `read_sweep` and reading an experiment raise, and SpecError for a sweep that would
+    Raises what `read_sweep` and reading an experiment raise, and InputError for a sweep that would
     come before itself.
     """
     found = read_sweep(file)
@@ -187,19 +149,10 @@ def files_in_order(file: Path, above: Sequence[Path] = ()) -> list[SweepFile | P
     return [*order.values(), found]
 
 
-def _axes(sweep: Sweep, file: Path, text: str) -> Iterator[Axis]:
+def _axes(sweep: Sweep) -> Iterator[Axis]:
     """The axes of `[axes]`."""
-    for key, value, at in leaves(sweep.axes, ranges=True):
-        path = ("axes", *at)
-        if not _is_range(value):
-            yield Axis(key, tuple(value) if isinstance(value, list) else (value,), path)
-            continue
-        try:
-            yield Axis(key, (), path, RangeSpec.model_validate(value))
-        except ValidationError as invalid:
-            inner = problems_in(invalid.errors(include_url=False), value, RangeSpec)
-            problems = [replace(each, path=(*path, *each.path)) for each in inner]
-            raise first_error(problems, file, text, []) from None
+    for key, value, at in leaves(sweep.axes):
+        yield Axis(key, tuple(value) if isinstance(value, list) else (value,), ("axes", *at))
 
 
 def _listed_axes(sweep: Sweep) -> list[Axis]:
@@ -214,36 +167,17 @@ def _listed_axes(sweep: Sweep) -> list[Axis]:
 
 
 def _with_points(found: SweepFile) -> SweepFile:
-    """The sweep with its points: listed, drawn, or all combinations."""
+    """The sweep with its points: listed, or all combinations."""
     making = [axis for axis in found.axes if axis.makes_runs]
     if found.sweep.points:
         return replace(found, points=tuple(_listed_points(found)))
-    if found.sweep.search.how == "random":
-        return _with_drawn(found, making)
     values = product(*(axis.values for axis in making))
     keys = [axis.key for axis in making]
     return replace(found, points=tuple(dict(zip(keys, each, strict=True)) for each in values))
 
 
-def _with_drawn(found: SweepFile, making: Sequence[Axis]) -> SweepFile:
-    search = found.sweep.search
-    assert search.points is not None
-    choices = {axis.key: axis.range or axis.values for axis in making}
-    points = drawn_points(choices, search.points, search.seed)
-    if len(points) < search.points:
-        problem = f"of the axes' values there are only {len(points)} points, not {search.points}"
-        raise found.refuse(("search", "points"), problem, "write fewer, or leave 'search' out")
-    axes = [
-        replace(axis, values=tuple(sorted({point[axis.key] for point in points})))
-        if axis.range
-        else axis
-        for axis in found.axes
-    ]
-    return replace(found, axes=tuple(axes), points=tuple(points))
-
-
 def _listed_points(found: SweepFile) -> Iterator[Point]:
-    """The points that the file lists. Raises SpecError for one that is no further run."""
+    """The points that the file lists. Raises InputError for one that is no further run."""
     texts: list[str] = []
     for index, table in enumerate(found.sweep.points):
         point = {key: value for key, value, _ in leaves(table)}
@@ -259,29 +193,21 @@ def _listed_points(found: SweepFile) -> Iterator[Point]:
         yield point
 
 
-def leaves(
-    table: Mapping[str, Any], at: KeyPath = (), *, ranges: bool = False
-) -> Iterator[tuple[str, Any, KeyPath]]:
+def leaves(table: Mapping[str, Any], at: KeyPath = ()) -> Iterator[tuple[str, Any, KeyPath]]:
     """Dotted path, value and written place of everything in nested tables.
 
-    A key with a dot in it (in quotes) is a whole path, and its value is taken as it is; with
-    `ranges`, so is a range.
+    A key with a dot in it (in quotes) is a whole path, and its value is taken as it is.
     """
     for key, value in table.items():
-        if isinstance(value, Mapping) and "." not in key and not (ranges and _is_range(value)):
-            for inner, leaf, place in leaves(value, (*at, key), ranges=ranges):
+        if isinstance(value, Mapping) and "." not in key:
+            for inner, leaf, place in leaves(value, (*at, key)):
                 yield f"{key}.{inner}", leaf, place
         else:
             yield key, value, (*at, key)
 
 
-def _is_range(value: Any) -> bool:
-    """Whether a value is written as a range: keys such as clip.low and clip.high are axes."""
-    return isinstance(value, Mapping) and "scale" in value and bool({"low", "high"} & value.keys())
-
-
 def _check_axis(found: SweepFile, axis: Axis) -> None:
-    if axis.range is None and not axis.values:
+    if not axis.values:
         raise found.refuse(axis.path, "has no values")
     texts = [inline(value) for value in axis.values]
     for index, text in enumerate(texts):
@@ -292,16 +218,13 @@ def _check_axis(found: SweepFile, axis: Axis) -> None:
         seeds = "seeds of the base file are pooled in each cell"
         fix = seeds if first == "seeds" else "runs are named after the sweep; arms carry names"
         raise found.refuse(axis.path, f"{axis.key!r} is no axis", fix)
-    _check_search(found, axis)
+    _check_place(found, axis)
     if axis.key in CHECKPOINT_AXES:
         _check_checkpoint_axis(found, axis)
 
 
-def _check_search(found: SweepFile, axis: Axis) -> None:
-    """Ranges are drawn from, and listed points are in place of axes that make runs."""
-    if axis.range is not None and (found.sweep.search.how != "random" or not axis.makes_runs):
-        fix = 'write search = { how = "random", points = 12 }' if axis.makes_runs else "list them"
-        raise found.refuse(axis.path, "a range has no values of its own", fix)
+def _check_place(found: SweepFile, axis: Axis) -> None:
+    """Listed points are in place of axes that make runs."""
     if found.sweep.points and axis.makes_runs == (axis.path[0] == "axes"):
         where = "[axes]" if not axis.makes_runs else "the points"
         raise found.refuse(axis.path, f"{axis.key!r} belongs into {where}", "move it there")
@@ -403,8 +326,6 @@ def _is_key(key: str, values: Mapping[str, Any]) -> bool:
 
 def _offer(key: str, values: Mapping[str, Any]) -> str:
     known = [inner for inner, _, _ in leaves({k: v for k, v in values.items() if v is not None})]
-    if key.endswith((".low", ".high")) and key.rpartition(".")[0] in known:
-        return 'a range has a scale: { low = 1e-5, high = 1e-3, scale = "log" }'
     return nearest(key, known)
 
 

@@ -1,14 +1,14 @@
-"""The tables of a sweep file: what is varied, how points are searched, and what cells show.
+"""The tables of a sweep file: what is varied, and what cells show.
 
 Only the shape of the file is checked here; keys and values are checked against the experiment in
 `read_sweep`.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from assay.experiment.base_table import Few, Many, Name, Positive, Table, refused
+from assay.experiment.base_table import Many, Name, Positive, Table, refused
 from assay.experiment.experiment import RunName
 
 
@@ -44,47 +44,6 @@ class BaselineSpec(Table):
         return self
 
 
-class RangeSpec(Table):
-    """Values between two ends, for a random search; whole numbers where both ends are."""
-
-    low: float | int
-    high: float | int
-    scale: Literal["linear", "log"]
-    """Whether values or their logarithms are drawn uniformly."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.low >= self.high:
-            raise refused("high", f"must be more than low, {self.low:g}, not {self.high:g}")
-        if self.scale == "log" and self.low <= 0:
-            raise refused("low", f"must be more than 0 on a log scale, not {self.low:g}")
-        return self
-
-    @property
-    def whole(self) -> bool:
-        """Whether whole numbers are drawn."""
-        return isinstance(self.low, int) and isinstance(self.high, int)
-
-
-class SearchSpec(Table):
-    """Which points of the axes are run."""
-
-    how: Literal["grid", "random"]
-    """Every combination of the axes' values, or points drawn from them."""
-    points: Few | None = None
-    """How many are drawn; more keep the earlier ones."""
-    seed: Annotated[int, Field(ge=0)] = 1
-    """Of the draws; runs have the seeds of their experiment."""
-
-    @model_validator(mode="after")
-    def _budget_of_a_random_search(self) -> Self:
-        if self.how == "random" and self.points is None:
-            raise refused("points", "a random search needs a number of points", "points = 12")
-        if self.how == "grid" and self.points is not None:
-            raise refused("points", "a grid runs every combination", 'how = "random"')
-        return self
-
-
 class Sweep(Table):
     """A sweep: runs of one experiment that differ in the values of some keys."""
 
@@ -117,9 +76,7 @@ class Sweep(Table):
     """Further cells, runs or checkpoints that every cell is compared with, by name; all of these
     comparisons and those with the baseline are one family."""
     axes: dict[str, Any] = Field(default_factory=dict)
-    """Values by dotted path of the experiment, such as `stage.sft.batch = [8, 16]`, or a range."""
-    search: SearchSpec = SearchSpec(how="grid")
-    """Which combinations of the axes are run; omitted: all."""
+    """Values by dotted path of the experiment, such as `stage.sft.batch = [8, 16]`: all of them."""
     points: Many[dict[str, Any]] = ()
     """The points themselves, each a table of values by dotted path, in place of axes."""
     arms: dict[Name, ArmSpec] = Field(default_factory=dict)
@@ -157,8 +114,6 @@ class Sweep(Table):
     def _names_points(self) -> Self:
         if not self.axes and not self.arms and not self.points:
             raise refused("axes", "a sweep needs an axis or arms")
-        if self.points and self.search.how == "random":
-            raise refused("points", "the points are listed, and a random search draws them")
         return self
 
 

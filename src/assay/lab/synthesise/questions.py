@@ -27,7 +27,7 @@ from assay.rl.policy import SampleKey
 from assay.runs.cost_ledger import LedgerUnusable
 from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget
 from assay.tasks.task import answer_text
-from assay.tasks.user_code import UserCodeError, function_in, in_a_line
+from assay.tasks.user_code import function_in, in_a_line
 
 ASK, AGREE = "ask", "agree"
 """What a call of a made set is for, as its ledger has it."""
@@ -121,7 +121,7 @@ def of_function(function: Callable[..., Any]) -> Prompt:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise UserCodeError(f"seed {row.id}: raises {in_a_line(error)}") from error
+            raise InputError(f"seed {row.id}: raises {in_a_line(error)}") from error
         if isinstance(given, str):
             return (Message("user", given),)
         plain = [contents([m])[0] if isinstance(m, Message) else m for m in given]

@@ -24,7 +24,7 @@ NOTHING = {"family": 1, "needed": 0}
 def audit_findings(flaws: Sequence[Finding], lang: str = "en") -> list[Finding]:
     """Each flaw as a finding: the problem, the evidence with its line, the fix.
 
-    Raises UnknownLanguage.
+    Raises InputError.
     """
     return [_finding(flaw, words(lang)) for flaw in flaws]
 

@@ -86,19 +86,11 @@ def _forecast(found: RunCosts, words: Words) -> list[str]:
 
 
 def lines_table(
-    title: str,
-    lines: Sequence[CostLine],
-    total: CostLine | None,
-    words: Words,
-    links: Sequence[str] = (),
+    title: str, lines: Sequence[CostLine], total: CostLine | None, words: Words
 ) -> Table:
-    """Lines below one another with their total; `links` are where their names lead."""
+    """Lines below one another with their total."""
     columns = ["", *(Column(words(f"costs.{head}"), right=True) for head in HEADS)]
-    names = [
-        Mark(flat(line.name), "", link)
-        for line, link in zip(lines, links or [""] * len(lines), strict=True)
-    ]
-    rows: list[Row] = [(n, *_cells(line)) for n, line in zip(names, lines, strict=True)]
+    rows: list[Row] = [(Mark(flat(line.name), ""), *_cells(line)) for line in lines]
     if total is not None and len(lines) > 1:
         rows.append(tuple(map(Mark, (words("costs.total"), *_cells(total)))))
     return Table(columns, rows, title)

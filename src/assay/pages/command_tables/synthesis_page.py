@@ -9,7 +9,6 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from assay.data.leakage import question
-from assay.data.splits import Lengths
 from assay.experiment.synthesise_table import MADE_BY
 from assay.judge.diversity import Distinct
 from assay.lab.synthesise.answers import REASONS
@@ -32,7 +31,7 @@ from assay.pages.page import (
     Text,
 )
 from assay.pages.provenance import dropped_for
-from assay.pages.words import Words, flat, number, percent, visible
+from assay.pages.words import Words, flat, number, percent
 from assay.tasks.task import answer_text
 
 MOST_TOOLS = 30
@@ -93,11 +92,6 @@ def refused_blocks(made: MadeSet, w: Words) -> Iterator[Block]:
     ]
     heads = (w("synthesis.reason"), Column(w("table.rows"), right=True), w("synthesis.example"))
     yield Table(heads, rows) if rows else Text(w("synthesis.none_refused"))
-    texts = {reason: each for reason, each in first.items() if each.text}
-    for reason in filter(texts.__contains__, REASONS):
-        title = w("synthesis.wrote", reason=w(f"refused.{reason}"))
-        text = Code(visible(texts[reason].text[: 4 * SHOWN_CHARACTERS]))
-        yield Only(FILES, [Folded(title, [text])])
     if made.not_needed:
         yield Text(w("synthesis.not_needed", count=number(made.not_needed)), "soft")
 
@@ -127,37 +121,14 @@ def diversity_blocks(made: MadeSet, w: Words) -> Iterator[Block]:
     seeds = {"seeds": number(spread.count), "without": number(found.seeds_without)}
     most = {"mean": number(spread.mean), "most": number(spread.largest)}
     yield Text(w("synthesis.by_seed", **seeds, **most))
-    if found.by_tool:
-        shown = [*found.by_tool.items()][:MOST_TOOLS]
-        calls: list[Row] = [[flat(name), number(count)] for name, count in shown]
-        calls += [[w("synthesis.rest"), number(sum([*found.by_tool.values()][MOST_TOOLS:]))]]
-        columns = [w("synthesis.tool"), Column(w("synthesis.called"), right=True)]
-        yield Table(columns, calls if len(found.by_tool) > MOST_TOOLS else calls[:-1], kind="small")
     if found.tools_without:
         names = w.listing.join(map(flat, found.tools_without[:MOST_TOOLS]))
         yield Text(w("synthesis.tools_without", count=len(found.tools_without), names=names))
-    yield length_table({"prompt": found.prompt, "answer": found.answer}, w)
 
 
 def share_of(found: Distinct | None) -> str:
     """The share of distinct n-grams; a dash where there are none, as of seeds that ask nothing."""
     return percent(found.share if found is not None and found.all else None)
-
-
-def length_table(lengths: Mapping[str, Lengths], w: Words) -> Table:
-    """Mean and percentiles of tokens."""
-    shown = (w("synthesis.mean"), "5%", "50%", "95%", w("synthesis.most"))
-    columns = [w("synthesis.tokens"), *(Column(each, right=True) for each in shown)]
-    rows: list[Row] = [
-        [
-            w(f"synthesis.{name}"),
-            number(each.mean),
-            *(number(each.percentiles[p]) for p in (5, 50, 95)),
-            number(each.largest),
-        ]
-        for name, each in lengths.items()
-    ]
-    return Table(columns, rows, kind="small")
 
 
 def leakage_blocks(made: MadeSet, w: Words) -> Iterator[Block]:

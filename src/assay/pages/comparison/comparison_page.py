@@ -37,7 +37,6 @@ from assay.pages.content import (
     size_text,
     verdict_line,
 )
-from assay.pages.drawn import difference_plot, score_bars, score_plot
 from assay.pages.examples import asked, item_rows
 from assay.pages.generation_content import generation_blocks
 from assay.pages.judge_content import judge_blocks
@@ -46,7 +45,6 @@ from assay.pages.page import (
     Block,
     Bullets,
     Cell,
-    Code,
     Column,
     Facts,
     Findings,
@@ -85,7 +83,7 @@ LONGEST = 2000
 SHOWN_VALUE = 60
 """Characters of a setting that a table shows."""
 QUIET = ("follows", "note")
-"""Kinds of differences that a terminal only counts; the page lists them."""
+"""Kinds of differences that only the page lists."""
 
 
 def write_comparison(
@@ -94,7 +92,7 @@ def write_comparison(
     """Write `page` (.html) and the same as .md beside it; returns the HTML page.
 
     Omitted, they lie under `comparisons/` in the lab's root, named after runs and evaluation, and
-    the same comparison made again replaces them. Raises UnknownLanguage, and InputError for a path
+    the same comparison made again replaces them. Raises InputError for a language or a path
     that cannot be one.
     """
     w = words(lang)
@@ -114,69 +112,75 @@ def comparison_page(
 ) -> Page:
     """The whole page; links are relative to its `folder`, items lead through their `door`."""
     labels = line_labels(table, w)
-    pairings = [line.to_control for line in table.lines if line.to_control is not None]
-    findings, marked = (*table.left_out, *table.findings), mark(table, w)
-    control = labels[table.control.name]
-    scores: list[Block] = [
-        Text(w("compare.scores_about", control=control), "soft"),
-        score_table(table, w, folder),
-        Only(("markdown",), [Text(w("drawn.scores")), Code(_scores_drawn(table, labels))]),
-    ]
-    parts: list[tuple[str, str, Sequence[Block]]] = [
-        ("scores", w("compare.scores"), scores),
-        ("generation", w("generation.title"), generation_blocks([(table, labels)], w)),
-        ("tasks", w("compare.tasks_title"), _tasks(table, w)),
-        (
-            "differences",
-            w("compare.differences", control=control),
-            _differences(table, pairings, labels, w),
-        ),
-        ("judge", w("judge.title"), judge_blocks(table, w)),
-        ("picked", w("picked.title"), _picked(table, labels, w)),
-        ("outcomes", w("page.errors"), _outcomes(table, labels, w)),
-        ("fairness", w("compare.fairness"), _fairness(table, control, w)),
-        ("flips", w("compare.flips"), _flips(table, pairings, labels, door, w)),
-        ("methods", w("page.methods"), [Text(line) for line in _methods(pairings, w)]),
-        ("records", w("compare.records"), _records(table, labels, folder, w)),
-    ]
-    verdicts = [Text(_verdict_line(p, labels, w)) for p in pairings]
     blocks: list[Block] = [
         Text(about_evaluation(table, w), "lead"),
-        *verdicts,
-        *([Text(marked, "warning")] if marked else []),
-        *([Findings(findings)] if findings else []),
-        *(Section(anchor, title, inner) for anchor, title, inner in parts if inner),
+        *(Text(_verdict_line(pairing, labels, w)) for pairing in _pairings(table)),
+        *warned(table, w),
+        *sections(table, w, folder, door),
     ]
     footer = w("compare.footer", version=version("assay-lab"))
     title = w("compare.title", evaluation=table.evaluation.name)
     return Page(w, title.removesuffix(" · Assay"), blocks, footer, title)
 
 
+def warned(table: Compared, w: Words) -> list[Block]:
+    """Accepted confounds and findings."""
+    marked, findings = mark(table, w), (*table.left_out, *table.findings)
+    found: list[Block] = [Text(marked, "warning")] if marked else []
+    return [*found, *([Findings(findings)] if findings else [])]
+
+
+def sections(
+    table: Compared,
+    w: Words,
+    folder: Path | None = None,
+    door: Door = lambda sides, item: "",
+    wanted: Sequence[str] = (),
+) -> list[Section]:
+    """The sections that have something to say; those of some anchors where they are `wanted`."""
+    labels, pairings = line_labels(table, w), _pairings(table)
+    control = labels[table.control.name]
+    about = w("compare.scores_about", control=control)
+    parts: dict[str, tuple[str, Callable[[], Sequence[Block]]]] = {
+        "scores": (
+            w("compare.scores"),
+            lambda: [Text(about, "soft"), score_table(table, w, folder)],
+        ),
+        "differences": (
+            w("compare.differences", control=control),
+            lambda: _differences(table, pairings, labels, w),
+        ),
+        "generation": (w("generation.title"), lambda: generation_blocks([(table, labels)], w)),
+        "tasks": (w("compare.tasks_title"), lambda: _tasks(table, w)),
+        "judge": (w("judge.title"), lambda: judge_blocks(table, w)),
+        "picked": (w("picked.title"), lambda: _picked(table, labels, w)),
+        "outcomes": (w("page.errors"), lambda: _outcomes(table, labels, w)),
+        "fairness": (w("compare.fairness"), lambda: _fairness(table, control, w)),
+        "flips": (w("compare.flips"), lambda: _flips(table, pairings, labels, door, w)),
+        "methods": (w("page.methods"), lambda: [Text(line) for line in _methods(pairings, w)]),
+        "records": (
+            w("compare.records"),
+            lambda: _records(table, labels, folder, w) if folder else [],
+        ),
+    }
+    made = ((each, *parts[each]) for each in wanted or parts)
+    return [Section(*head, blocks) for *head, make in made if (blocks := make())]
+
+
+IN_TERMINAL = ("scores", "differences", "generation", "tasks", "judge", "picked")
+IN_TERMINAL += ("outcomes", "fairness")
+
+
 def comparison_shown(table: Compared, lang: str = "en", flips: bool = False) -> list[Block]:
-    """Scores, differences to the control with verdicts, and everything in which the runs differ, in
-    a terminal; with `flips` the address of every changed item."""
+    """What a terminal shows of the page; with `flips` the address of every changed item."""
     w = words(lang)
-    labels = line_labels(table, w)
-    pairings = [line.to_control for line in table.lines if line.to_control is not None]
-    title = f"{table.evaluation.name} ({table.evaluation.benchmark})"
-    outcomes = outcome_blocks(table, [labels[line.name] for line in table.lines], w)
-    generation = generation_blocks([(table, labels)], w)
-    said = [Text(sentence_line(labelled_sentence(p, labels, w), w)) for p in pairings]
-    picked = [Text(line) for line in picked_sentences(table, labels, w)]
-    judge = judge_blocks(table, w)
-    return [
-        Heading(title),
-        score_table(table, w),
-        *([difference_table(table, w)] if pairings else []),
-        *([Heading(w("generation.title")), *generation] if generation else []),
-        *_tasks(table, w),
-        *([Heading(w("judge.title")), *judge] if judge else []),
-        *outcomes,
-        *said,
-        *picked,
-        *_differing(table, w),
-        *(_changed_addresses(table, w) if flips else []),
-    ]
+    title = Heading(f"{table.evaluation.name} ({table.evaluation.benchmark})")
+    changed = _changed_addresses(table, w) if flips else ()
+    return [title, *sections(table, w, wanted=IN_TERMINAL), *changed]
+
+
+def _pairings(table: Compared) -> list[Pairing]:
+    return [line.to_control for line in table.lines if line.to_control is not None]
 
 
 def line_labels(table: Compared, w: Words) -> dict[str, str]:
@@ -278,11 +282,6 @@ def detectable_text(found: Comparison, w: Words) -> str:
     return w("compare.detectable", smallest=f"{smallest * 100:.1f}")
 
 
-def _scores_drawn(table: Compared, labels: Mapping[str, str]) -> str:
-    lines = [(labels[line.name], line) for line in table.lines]
-    return score_plot(score_bars(lines), shared_scale(table.lines))
-
-
 def _tasks(table: Compared, w: Words) -> list[Block]:
     """The runs task by task, then the mean over tasks."""
     labels = line_labels(table, w)
@@ -316,12 +315,9 @@ def _differences(
 ) -> list[Block]:
     if not pairings:
         return []
-    found = [(labels[p.other], p.comparison) for p in pairings]
-    plot = difference_plot(found, difference_scale([c for _, c in found]))
     return [
         Text(w("compare.differences_about"), "soft"),
         difference_table(table, w),
-        Only(("markdown",), [Text(w("drawn.differences")), Code(plot)]),
         Bullets([sentence_line(labelled_sentence(p, labels, w), w) for p in pairings]),
     ]
 
@@ -337,35 +333,42 @@ def _outcomes(table: Compared, labels: Mapping[str, str], w: Words) -> list[Bloc
 
 
 def _fairness(table: Compared, control: str, w: Words) -> list[Block]:
-    """The parts of the runs' manifests: every difference, then those that are equal."""
-    rows: list[TableRow] = []
-    same = []
-    for state in table.parts:
-        kind, part = table.state(state), w(f"part.{state.part}")
-        if kind == "same":
-            same.append(part)
-            continue
-        lines = [_difference_line(each, w) for each in state.differences] or ["–"]
-        rows.append([part, Mark(w(f"compare.kind_{kind}"), kind), Cell(lines[0], lines[1:])])
-    if not rows and not same:
+    """The parts of the runs' manifests: every difference, then those that are equal. Consequences
+    and notes are not for a terminal."""
+    if not table.parts:
         return []
+    kinds = {state.part: table.state(state) for state in table.parts}
+    same = w.listing.join(w(f"part.{part}") for part, kind in kinds.items() if kind == "same")
+    loud, quiet = (_difference_rows(table, kinds, w, heard) for heard in (True, False))
     columns = [w(f"compare.{name}") for name in ("part", "state", "differs")]
     return [
         Text(w("compare.fairness_about", control=control), "soft"),
-        *([Table(columns, rows, kind="parts")] if rows else []),
-        *([Text(w("compare.same_list", parts=w.listing.join(same)))] if same else []),
+        *([Table(columns, loud, kind="parts")] if loud else []),
+        *([Only(("html", "markdown"), [Table(columns, quiet, kind="parts")])] if quiet else []),
+        *([Text(w("compare.same_list", parts=same))] if same else []),
     ]
+
+
+def _difference_rows(
+    table: Compared, kinds: Mapping[str, str], w: Words, heard: bool
+) -> list[TableRow]:
+    """The parts with differences that count, or those with others."""
+    rows: list[TableRow] = []
+    for state in table.parts:
+        kind = kinds[state.part]
+        found = [each for each in state.differences if (each.kind not in QUIET) == heard]
+        if found or (heard and kind != "same" and not state.differences):
+            lines = [_difference_line(each, w) for each in found] or ["–"]
+            mark = Mark(w(f"compare.kind_{kind}"), kind)
+            rows.append([w(f"part.{state.part}"), mark, Cell(lines[0], lines[1:])])
+    return rows
 
 
 def _difference_line(difference: Confound, w: Words) -> Line:
     kind = w.within(w(f"compare.kind_{difference.kind}"))
-    values = [f"{_shown(*pair, w)}" for pair in _sides(difference)]
-    return Mark(difference.path, "code"), kind, f"{w.colon}{values[0]} → {values[1]}"
-
-
-def _sides(difference: Confound) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
     one, two = difference.control, difference.other
-    return (one, two), (two, one)
+    before, after = _shown(one, two, w), _shown(two, one, w)
+    return Mark(difference.path, "code"), kind, f"{w.colon}{before} → {after}"
 
 
 def _shown(value: Any, beside: Any, w: Words) -> str:
@@ -384,29 +387,8 @@ def _shown(value: Any, beside: Any, w: Words) -> str:
     return f"… {rest} …" if start + SHOWN_VALUE < len(text) else f"… {rest}"
 
 
-def _differing(table: Compared, w: Words) -> Iterator[Block]:
-    """Every difference that counts, by part; consequences and notes as one number."""
-    quiet = 0
-    by_kind: dict[str, list[str]] = {"same": [], "unknown": []}
-    for state in table.parts:
-        part = w(f"part.{state.part}")
-        by_kind.setdefault(table.state(state), []).append(part)
-        for each in state.differences:
-            if each.kind in QUIET:
-                quiet += 1
-                continue
-            one, two = (_shown(*pair, w) for pair in _sides(each))
-            words = w.colon.join((part, each.path, f"{one} -> {two}"))
-            kind = Mark(w(f"compare.kind_{each.kind}"), each.kind)
-            yield Text((kind, f"{w.colon}{words}"))
-    same, unknown = (w.listing.join(by_kind[kind]) for kind in ("same", "unknown"))
-    yield Text(w("compare.same_parts", parts=same or "–", quiet=quiet), "soft")
-    if unknown:
-        yield Text(w("compare.unknown_parts", parts=unknown), "warning")
-
-
 def _changed_addresses(table: Compared, w: Words) -> Iterator[Block]:
-    """The `assay show` address of every changed item, in the record of the other run."""
+    """The `assay report` address of every changed item, in the record of the other run."""
     for line in table.lines:
         flips = line.to_control.flips if line.to_control else None
         for kind in ("gained", "lost") if flips else ():
@@ -492,7 +474,7 @@ def _example(
         text, score = answers[line.name][title.text]
         cut = text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
         result = w("answer.scored", score=number(score))
-        note = f"assay show '{line.address}{title.text}'"
+        note = f"assay report '{line.address}{title.text}'"
         shown.append(Answer(labels[line.name], result, cut, note=note))
     question, gold = asked(row)
     return Question(title, question, shown, gold, w("page.gold"))
@@ -503,7 +485,7 @@ def _records(table: Compared, labels: Mapping[str, str], folder: Path, w: Words)
     pairs: list[tuple[str, Line]] = []
     for line in table.lines:
         link = _link(line, folder)
-        show = f"assay show '{line.address}ITEM'" if line.address else ""
+        show = f"assay report '{line.address}ITEM'" if line.address else ""
         pairs.append((labels[line.name], [Mark(link, "", link), " ", Mark(show, "code")]))
     return [Text(w("compare.records_about"), "soft"), Facts(pairs)]
 

@@ -152,8 +152,7 @@ def _stage(found: StageEpochs, w: Words) -> list[Block]:
     ]
     columns = [w("training.epoch"), *(w(f"training.{name}") for name in shown)]
     title = w("training.title", run=found.run, stage=found.stage, method=found.method)
-    lines = [*_identity(found, w), *_kl(found, w)]
-    return [Heading(title), Table(columns, rows, kind="plain"), *map(Text, lines)]
+    return [Heading(title), Table(columns, rows, kind="plain"), *map(Text, _kl(found, w))]
 
 
 def _value(earlier: Epoch | None, epoch: Epoch, name: str) -> str:
@@ -170,18 +169,6 @@ def percent_change(before: Epoch, after: Epoch, name: str) -> float | None:
     no change is a share of."""
     first, second = before.values.get(name), after.values.get(name)
     return None if first is None or second is None or first <= 0 else second / first - 1
-
-
-def _identity(found: StageEpochs, w: Words) -> list[str]:
-    """That the loss is the sum of its parts, or where it is not."""
-    identity = found.identity
-    if identity is None:
-        return []
-    if not identity.wrong:
-        return [w("training.identity_holds", steps=identity.steps)]
-    steps = ", ".join(map(str, identity.wrong[:5]))
-    figures = {"wrong": len(identity.wrong), "steps": steps, "gap": f"{identity.largest:.3g}"}
-    return [w("training.identity_broken", **figures)]
 
 
 def _kl(found: StageEpochs, w: Words) -> list[str]:

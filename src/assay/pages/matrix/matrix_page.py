@@ -10,9 +10,7 @@ from pathlib import Path
 
 from assay.judge.families import Tally
 from assay.judge.verdict import Comparison
-from assay.lab.sweep.matrix.model import ArmView, Cell, Margin, Matrix, Overlap
-from assay.pages.charts import interval_bar
-from assay.pages.drawn import Bar, score_plot
+from assay.lab.sweep.matrix.model import Cell, Margin, Matrix
 from assay.pages.matrix.control_tables import control_blocks, training_blocks
 from assay.pages.matrix.figures import (
     SAME,
@@ -20,7 +18,6 @@ from assay.pages.matrix.figures import (
     change_text,
     column_labels,
     explained,
-    heat_maps,
     leaf_names,
     limits,
     place_text,
@@ -32,10 +29,7 @@ from assay.pages.matrix.figures import (
 from assay.pages.page import (
     Block,
     Bullets,
-    Code,
-    Column,
     Facts,
-    Heading,
     Line,
     Mark,
     Only,
@@ -46,18 +40,18 @@ from assay.pages.page import (
     Text,
 )
 from assay.pages.page import Cell as Shown
-from assay.pages.words import Words, in_language, named_tests, number, percent, words
+from assay.pages.words import Words, in_language, named_tests, number, words
 from assay.pages.write_page import write_page
 
 FOLDER = "matrices"
 SIGNS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "not comparable": "≠"}
 SIGNS |= {SAME: "="}
-IN_TERMINAL = ("table", "counts", "blocks", "training", "overlaps", "recommendation")
-"""The sections that a terminal shows; the others repeat what they say, cell by cell."""
+IN_TERMINAL = ("table", "counts", "blocks", "training", "recommendation")
+"""The sections that a terminal shows; the rest is how it was made."""
 
 
 def write_matrix(matrix: Matrix, root: Path, lang: str = "en") -> Path:
-    """Write both pages; returns the HTML page. Raises UnknownLanguage."""
+    """Write both pages; returns the HTML page. Raises InputError."""
     w, folder = words(lang), root / FOLDER / matrix.name
     return write_page(matrix_page(matrix, folder, w), in_language(folder / "matrix.html", lang))
 
@@ -76,7 +70,7 @@ def matrix_page(matrix: Matrix, folder: Path, w: Words) -> Page:
 
 def matrix_shown(matrix: Matrix, root: Path, lang: str = "en") -> list[Block]:
     """The matrix in a terminal: tables, counts, controls, training and the recommendation.
-    Raises UnknownLanguage."""
+    Raises InputError."""
     found = {each.anchor: each for each in sections(matrix, root, words(lang))}
     return [found[name] for name in IN_TERMINAL if name in found]
 
@@ -85,14 +79,10 @@ def sections(matrix: Matrix, folder: Path, w: Words) -> list[Section]:
     """The sections that have something to say; links are relative to `folder`."""
     parts: list[tuple[str, str, Sequence[Block]]] = [
         ("recommendation", "matrix.recommendation", recommendation_blocks(matrix, w)),
-        ("heat", "matrix.heat", _heat(matrix, w)),
         ("table", "matrix.table", _tables(matrix, folder, w)),
         ("counts", "matrix.counts", _counts(matrix, w)),
         ("blocks", "matrix.blocks", control_blocks(matrix, w)),
         ("training", "training.heading", training_blocks(matrix, w)),
-        ("overlaps", "matrix.overlaps", overlap_blocks(matrix, w)),
-        ("arms", "matrix.arms", _arms(matrix, w)),
-        ("cells", "matrix.cells", _cells(matrix, folder, w)),
         ("methods", "page.methods", [Text(line) for line in _methods(matrix, w)]),
     ]
     return [Section(anchor, w(title), blocks) for anchor, title, blocks in parts if blocks]
@@ -177,28 +167,19 @@ def _evidence(matrix: Matrix, select: str, w: Words) -> list[str]:
     return lines
 
 
-def _heat(matrix: Matrix, w: Words) -> list[Block]:
-    """The heat maps, where the medium draws."""
-    if not matrix.measured:
-        return []
-    about = Text(w("matrix.heat_about"), "soft")
-    return [Only(("html",), [about, *heat_maps(matrix, w)])]
-
-
 def _tables(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
     """One table for each layer, with the averages of rows and columns."""
     layout, names = matrix.layout, leaf_names(matrix)
     margins = {(m.layer, m.key, m.value): m for m in matrix.margins}
     head = " \\ ".join(names[k] for k in (layout.rows, layout.columns) if k is not None)
     columns = [head, *column_labels(matrix, w), w("matrix.average")]
-    commands = _commands(matrix)
     blocks: list[Block] = [Only(("html", "markdown"), [Text(w("matrix.table_about"), "soft")])]
     for layer in matrix.layers:
         rows: list[Row] = []
         for row in matrix.rows:
             cells = [matrix.cells[(row, column, *layer)] for column in matrix.columns]
             average = _average_cell(margins[layer, layout.rows, row], matrix, w)
-            shown = [_matrix_cell(cell, matrix, folder, commands, w) for cell in cells]
+            shown = [_matrix_cell(cell, matrix, folder, w) for cell in cells]
             rows.append([Shown(value_text(row), kind="head"), *shown, average])
         if layout.columns:
             last = [margins[layer, layout.columns, column] for column in matrix.columns]
@@ -209,13 +190,10 @@ def _tables(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
     return blocks
 
 
-def _matrix_cell(
-    cell: Cell, matrix: Matrix, folder: Path, commands: Sequence[str], w: Words
-) -> Shown:
-    """A cell with its score and verdict, or its state and the number of what fills it."""
-    fills = [f"({commands.index(cell.command) + 1})"] if cell.command else []
+def _matrix_cell(cell: Cell, matrix: Matrix, folder: Path, w: Words) -> Shown:
+    """A cell with its score and verdict, or its state."""
     if cell.score is None or cell.interval is None:
-        return Shown(w(f"cell_state.{cell.state}"), fills, kind="soft")
+        return Shown(w(f"cell_state.{cell.state}"), kind="soft")
     ratios = bool(matrix.ratios_to)
     below: list[Line] = [limits(cell.interval, ratios, w), _size(cell, w)]
     dev = matrix.recommendation.dev_scores.get(cell.place)
@@ -230,7 +208,7 @@ def _matrix_cell(
     if mark := matrix.mark(cell):
         below.append(Mark(w(f"matrix.mark_{mark}")))
     link = _address(cell, folder)
-    return Shown(Mark(score_text(cell.score, ratios), "score", link), [*below, *fills])
+    return Shown(Mark(score_text(cell.score, ratios), "score", link), below)
 
 
 def first_control(matrix: Matrix) -> str:
@@ -272,15 +250,10 @@ def _average_cell(margin: Margin, matrix: Matrix, w: Words) -> Shown:
 
 
 def _counts(matrix: Matrix, w: Words) -> list[Block]:
-    """Counts out of the cells that were run, and the commands of the empty ones."""
-    commands = [Code(f"({n}) {text}") for n, text in enumerate(_commands(matrix), 1)]
-    fills = [Text(w("matrix.fills")), *commands] if commands else []
+    """Counts out of the cells that were run, and the runs that are missing."""
+    missing = dict.fromkeys(cell.run for cell in matrix.cells.values() if cell.run)
+    fills = [Text(w("matrix.fills", runs=w.listing.join(missing)))] if missing else []
     return [Bullets(_tally_lines(matrix.tally, matrix, w)), *fills]
-
-
-def _commands(matrix: Matrix) -> list[str]:
-    """What fills the empty cells, each command once."""
-    return [text for text in dict.fromkeys(c.command for c in matrix.cells.values()) if text]
 
 
 def _tally_lines(tally: Tally, matrix: Matrix, w: Words) -> list[str]:
@@ -310,95 +283,6 @@ def _extreme(cell: Cell, matrix: Matrix, w: Words) -> str:
     change = change_limits(comparison.difference, comparison.interval, ratios, w)
     verdict = w(f"verdict_name.{verdict_of(cell, first_control(matrix), comparison)}")
     return f"{place_text(cell.place, matrix, w)}{w.colon}{w.comma.join((change, verdict))}"
-
-
-def overlap_blocks(matrix: Matrix, w: Words) -> list[Block]:
-    """The items and rows that values of an axis share; dependent values are marked."""
-    names, dependent = leaf_names(matrix), Mark(w("matrix.dependent"), "undecided")
-    same = [o for o in matrix.overlaps if o.of == "items" and o.kind == "same"]
-    lines: list[Line] = []
-    if same:
-        keys = w.listing.join(names[o.key] for o in same)
-        counts = sorted({count or 0 for o in same for _, count in o.sizes})
-        count = " – ".join(map(number, counts))
-        lines.append((w("matrix.items_same", keys=keys, count=count), " ", dependent))
-    for found in (o for o in matrix.overlaps if o not in same):
-        line = _overlap_line(found, names[found.key], w)
-        lines.append(line if found.kind == "apart" else (line, " ", dependent))
-    return [Bullets(lines)] if lines else []
-
-
-def _overlap_line(found: Overlap, key: str, w: Words) -> str:
-    sizes = [
-        w(f"matrix.{found.of}_size", value=value_text(v), count=number(n))
-        for v, n in sorted(found.sizes, key=lambda pair: pair[1] or 0)
-    ]
-    within = " ⊂ " if found.kind == "nested" else w.listing
-    return w(f"matrix.{found.of}_{found.kind}", key=key, sizes=within.join(sizes))
-
-
-def _arms(matrix: Matrix, w: Words) -> list[Block]:
-    """Strengths and weaknesses, arm by arm."""
-    if not matrix.baseline:
-        return []
-    blocks: list[Block] = [Text(w("matrix.arms_about"), "soft")]
-    return blocks + [block for arm in matrix.arms for block in _arm(arm, matrix, w)]
-
-
-def _arm(arm: ArmView, matrix: Matrix, w: Words) -> list[Block]:
-    tally, change, ratios = arm.tally, arm.change, bool(matrix.ratios_to)
-    names = ("better", "worse", "compared", "run", "improved", "declined")
-    counts = w("matrix.arm_counts", **{name: getattr(tally, name) for name in names})
-    title: Line = values_text({arm.key: arm.value}, matrix, w)
-    if change is not None:
-        mean = change_limits(change.mean, change.interval, ratios, w)
-        counts = f"{counts} {w('matrix.mean_change')} {mean}"
-    if tally.run and arm.baselines == tally.run:
-        badge = Mark(w("matrix.is_baseline"), "chosen")
-        return [Heading((title, " ", badge)), Text(counts, "soft")]
-    lines: list[Line] = []
-    for kind, cells in (("strengths", arm.strengths), ("weaknesses", arm.weaknesses)):
-        texts = [_extreme(cell, matrix, w) for cell in cells]
-        said = w.semicolon.join(texts) or w(f"matrix.no_{kind}")
-        lines.append((Mark(w(f"matrix.{kind}")), w.colon, said))
-    return [Heading(title), Text(counts, "soft"), Bullets(lines)]
-
-
-def _cells(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
-    """Every measured cell with its records, interval and comparison."""
-    ratios = bool(matrix.ratios_to)
-    intervals = [cell.interval for cell in matrix.measured if cell.interval is not None]
-    scale = min([0.0, *(i.low for i in intervals)]), max([1.0, *(i.high for i in intervals)])
-    rows: list[Row] = []
-    bars: list[Bar] = []
-    for cell in matrix.measured:
-        assert cell.score is not None and cell.interval is not None
-        place, shown = place_text(cell.place, matrix, w), score_text(cell.score, ratios)
-        against = Shown(w("matrix.is_baseline") if cell.is_baseline else "–")
-        if (found := cell.comparison) is not None:
-            verdict = verdict_of(cell, first_control(matrix), found)
-            said = [] if verdict == SAME else [explained(found, ratios, w)]
-            against = Shown(Mark(w(f"verdict_name.{verdict}"), found.verdict), said)
-        records = [
-            Mark(
-                f"{origin} · {origin.record.name}",
-                "",
-                Path(os.path.relpath(origin.file, folder)).as_posix(),
-            )
-            for origin in cell.origins
-        ]
-        bar = None if ratios else interval_bar(cell.score, cell.interval, scale)
-        interval = Shown(limits(cell.interval, ratios, w), [_size(cell, w)], bar)
-        score = Mark(shown, "score", _address(cell, folder))
-        rows.append([place, score, interval, against, Shown(records[0], records[1:])])
-        bars.append(Bar(cell.score, cell.interval, percent(cell.score), place))
-    if not rows:
-        return []
-    score = Column(w("table.score"), right=True)
-    columns = [w("matrix.cell"), score, w("table.interval"), w("matrix.against")]
-    table = Table([*columns, w("matrix.record")], rows)
-    plot = [Text(w("drawn.scores")), Code(score_plot(bars, scale))]
-    return [table] if ratios else [table, Only(("markdown",), plot)]
 
 
 def _methods(matrix: Matrix, w: Words) -> list[str]:

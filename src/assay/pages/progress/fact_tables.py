@@ -57,6 +57,7 @@ class FactTable:
     over_time: str = ""
     """The head of the column of counts over time; "" without one."""
     note: str = ""
+    heads: tuple[str, str, str] = ("before", "after", "change")
 
 
 def fact_blocks(found: Progress, words: Words) -> list[Block]:
@@ -89,9 +90,7 @@ def all_tables(found: Progress, words: Words) -> list[FactTable]:
 
 
 def _shown(table: FactTable, words: Words) -> Table:
-    columns: list[Column | str] = [
-        words(f"facts.{n}") for n in ("name", "before", "after", "change")
-    ]
+    columns: list[Column | str] = [words(f"facts.{n}") for n in ("name", *table.heads)]
     rows = []
     for row in table.rows:
         label = Mark(("– " if row.depth else "") + row.label, "strong" if row.moved else "")
@@ -129,7 +128,24 @@ def fact_tables(facts: FactChanges, words: Words) -> list[FactTable]:
         FactTable(words(f"facts.{name}"), share_rows(rows, section, words), over_time, note)
         for name, rows, section, note in every
     ]
-    return [*tables, variety_table(facts, words)]
+    return [*tables, reward_table(facts, words), variety_table(facts, words)]
+
+
+def reward_table(facts: FactChanges, words: Words) -> FactTable:
+    """Operators of completions of high and low reward."""
+    rows = []
+    for each in facts.by_reward:
+        interval, value = each.difference.interval, points(each.difference.value)
+        assert interval is not None
+        said = words("facts.mean", value=value, ends=words.ends(interval, points))
+        low, high = (f"{c.count}/{c.trials}" for c in (each.low, each.high))
+        rows.append(
+            FactRow(visible(each.name), low, high, said, not interval.low <= 0 <= interval.high)
+        )
+    heads = ("low", "high", "difference")
+    return FactTable(
+        words("facts.by_reward"), rows, note=words("facts.by_reward_about"), heads=heads
+    )
 
 
 def share_rows(rows: Iterable[ShareRow], section: str, words: Words) -> list[FactRow]:

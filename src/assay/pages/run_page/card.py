@@ -5,6 +5,7 @@ Starts with Hugging Face's front matter. Nothing is measured or judged here.
 
 import json
 import re
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from assay.pages import content
 from assay.pages.facts import RunFacts, gather
 from assay.pages.markdown import page_markdown
 from assay.pages.page import (
-    Block,
     Bullets,
     Code,
     Heading,
@@ -27,7 +27,7 @@ from assay.pages.page import (
     Text,
 )
 from assay.pages.provenance import DataView, data_views, leaves
-from assay.pages.result_tables import checkpoint_label, marked_start, result_rows, stage_rows
+from assay.pages.result_tables import StageRow, checkpoint_label, stage_rows
 from assay.pages.run_page import story
 from assay.pages.words import Words, words
 from assay.runs.run_names import experiment_of, resolve_checkpoint, run_checkpoint
@@ -47,7 +47,7 @@ HASH = re.compile(r"[0-9a-f]{32,}")
 
 
 def model_card(made: "Exported", lang: str = "en") -> str:
-    """The README.md of an export. Raises UnknownLanguage, and what reading the records raises."""
+    """The README.md of an export. Raises InputError, and what reading the records raises."""
     facts, w = gather(made.run), words(lang)
     chain = stage_chain(facts, made.checkpoint)
     used = {facts.experiment.stage[name].data.partition(".")[0] for name, _ in chain}
@@ -57,7 +57,10 @@ def model_card(made: "Exported", lang: str = "en") -> str:
     label = checkpoint_label(made.checkpoint, w)
     about = {"run": facts.run, "checkpoint": label, "seed": facts.status.seed}
     data = [view for view in data_views(facts, w) if view.name in used]
-    scores = score_blocks(facts, made.checkpoint, w)
+    rows = {row.name: row for row in stage_rows(facts)}
+    tables = [each.table for each in facts.reported if each.table is not None]
+    measured = any(line.name == made.checkpoint for table in tables for line in table.lines)
+    scores = [*content.results(facts, w), *content.others(facts, w)] if measured else []
     readers = {"rendering": made.rendering, "dtype": made.dtype, "readers": made.readers}
     page = Page(
         w,
@@ -69,7 +72,7 @@ def model_card(made: "Exported", lang: str = "en") -> str:
             Heading(w("card.base"), 2),
             Bullets(base_lines(facts, origin, earlier, licence, w)),
             Heading(w("page.training"), 2),
-            *stage_blocks(facts, chain, w),
+            Bullets([stage_line(rows[name], last, facts, w) for name, last in chain]),
             Heading(w("page.data"), 2),
             Bullets([data_line(view, w) for view in data]),
             Heading(w("page.results"), 2),
@@ -126,49 +129,18 @@ def base_lines(
     return [*lines, known]
 
 
-def stage_blocks(facts: RunFacts, chain: list[tuple[str, int]], w: Words) -> list[Block]:
-    """A row for each stage of the chain, and the settings of its method."""
-    rows = {row.name: row for row in stage_rows(facts)}
-    recorded = facts.manifest.get("stages", {})
-    cells, details = [], []
-    for name, step in chain:
-        row = rows[name]
-        rendering = recorded.get(name, {}).get("rendering", {}).get("name", "–")
-        start = marked_start(row.start, w)
-        title = f"{name}{w.within(row.method)}"
-        cells.append([title, start, row.data, str(step), row.adapt, rendering, row.optimizer])
-        details += [f"{name}{w.colon}{row.detail}"] if row.detail else []
-    keys = ("card.stage", "card.start", "page.data", "card.step", "card.adapt")
-    heads = [w(key) for key in (*keys, "card.rendering", "card.optimizer")]
-    return [Table(heads, cells), Bullets(details)]
+def stage_line(row: StageRow, last: int, facts: RunFacts, w: Words) -> Line:
+    """A stage of the chain with its settings, until the step that counts."""
+    recorded = facts.manifest.get("stages", {}).get(row.name, {}).get("rendering", {})
+    rendering = f"{w('card.rendering')} {recorded.get('name', '–')}"
+    title = f"{row.name}{w.within(row.method)}"
+    return Mark(title), w.colon, f"{story.about_stage(replace(row, done=last), w)} {rendering}"
 
 
 def data_line(view: DataView, w: Words) -> Line:
     """A data set in a line."""
     said = w("punctuation.stop").join((view.source, view.about))
     return Mark(view.name), w.colon, " ".join((said, *view.leakage))
-
-
-def score_blocks(facts: RunFacts, checkpoint: str, w: Words) -> list[Block]:
-    """Every evaluation of the checkpoint: its row, that of the control, and what both show."""
-    rows, said = [], []
-    for measurement in facts.reported:
-        table = measurement.table
-        lines = [] if table is None else [n for n in table.lines if n.name == checkpoint]
-        if table is None or not lines:
-            continue
-        name = measurement.name + w.within(content.settings(measurement))
-        rows += [
-            [name, *content.score_cells(row, (0.0, 1.0), w)]
-            for row in result_rows(facts, measurement, w)
-            if row.line and row.name in (checkpoint, table.control.name)
-        ]
-        pairings = [p for p in (lines[0].to_control, lines[0].to_previous) if p is not None]
-        sentences = [content.sentence(pairing, w) for pairing in pairings]
-        place = f"{measurement.name}{w.comma}"
-        said += [(place, Mark(each["what"]), w.colon, each["text"]) for each in sentences]
-    heads = [w("table.evaluation"), *content.score_columns(w)]
-    return [Table(heads, rows), Bullets(said)] if rows else []
 
 
 def fingerprints(facts: RunFacts, made: "Exported", stages: list[str]) -> list[Row]:

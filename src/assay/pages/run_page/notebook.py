@@ -6,9 +6,8 @@ Nothing is written here.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from assay.compare.compare_names import compare_runs
@@ -130,39 +129,21 @@ def made_of(experiment: Experiment, w: Words) -> str:
 
 
 def notebook(root: Path, only: RunDirectory | None = None, lang: str = "en") -> str:
-    """The notebook of a lab, or the entry of one run, oldest first. Raises UnknownLanguage."""
-    w = words(lang)
-    head = [Heading(w("log.title", lab=root.name), 1)] if only is None else []
-    return blocks_markdown([*head, *notebook_blocks(root, only, w)], w) + "\n"
-
-
-def notebook_blocks(root: Path, only: RunDirectory | None, w: Words) -> list[Block]:
-    """The entries, oldest first."""
+    """The notebook of a lab, or the entry of one run, oldest first. Raises InputError."""
+    w, notes = words(lang), read_notes(root)
     if only is not None:
-        return entry(only, read_notes(root), w)
-    return [block for each in dated_entries(root, w) for block in each.blocks()]
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An entry of the notebook, worded when it is asked for."""
-
-    at: str
-    blocks: Callable[[], list[Block]]
-    run: RunDirectory | None = None
-
-
-def dated_entries(root: Path, w: Words) -> list[Entry]:
-    """The runs of a lab, its plans without a run, and notes about runs that are gone, by time."""
-    notes, runs = read_notes(root), all_runs(root)
-    found = [Entry(started_of(run), partial(entry, run, notes, w), run) for run in runs]
+        return blocks_markdown(entry(only, notes, w), w) + "\n"
+    runs = all_runs(root)
     started = [(run.name, started_of(run)) for run in runs]
-    plans = pending_plans(notes, started)
-    found += [Entry(note.at, partial(plan_entry, note, w)) for note in plans]
     known = {str(run) for run in runs}
     lost = [note for note in notes if note.kind == "note" and note.about not in known]
-    found += [Entry(note.at, partial(lost_entry, note, w)) for note in lost]
-    return sorted(found, key=lambda each: each.at)
+    dated = [
+        *((at, entry(run, notes, w)) for run, (_, at) in zip(runs, started, strict=True)),
+        *((note.at, plan_entry(note, w)) for note in pending_plans(notes, started)),
+        *((note.at, lost_entry(note, w)) for note in lost),
+    ]
+    every = [block for _, blocks in sorted(dated, key=lambda each: each[0]) for block in blocks]
+    return blocks_markdown([Heading(w("log.title", lab=root.name), 1), *every], w) + "\n"
 
 
 def started_of(run: RunDirectory) -> str:

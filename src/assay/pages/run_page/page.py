@@ -5,6 +5,7 @@ When a report is due is decided in `lab.monitor.report_journal`; its
 numbers come from `lab.monitor.progress`.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,18 +16,20 @@ from assay.lab.monitor.observer import Observer, Passing
 from assay.lab.monitor.progress import progress
 from assay.lab.monitor.report_journal import note_report, report_file
 from assay.pages import content
+from assay.pages.answer_lengths import length_blocks
 from assay.pages.comparison.benchmarks_content import run_benchmarks
+from assay.pages.examples import example_blocks
 from assay.pages.facts import RunFacts, gather
 from assay.pages.generation_content import run_generation
 from assay.pages.judge_content import run_judges
-from assay.pages.lineage.lineage_view import lineage_blocks
 from assay.pages.markdown import page_markdown
 from assay.pages.page import Block, Bullets, Facts, Page, Section, Text
 from assay.pages.progress.progress_content import progress_blocks, progress_page, progress_title
 from assay.pages.provenance import data_blocks, fingerprint_blocks
-from assay.pages.rounds.rounds_content import rounds_blocks
 from assay.pages.run_page import story
 from assay.pages.run_page.engine_content import engine_blocks
+from assay.pages.run_page.lineage import lineage_blocks
+from assay.pages.run_page.rounds import rounds_blocks
 from assay.pages.run_page.trainer_content import imported_blocks
 from assay.pages.words import Words, in_language, words
 from assay.pages.write_page import write_page
@@ -47,8 +50,8 @@ class Span:
 def write_report(run: RunDirectory, lang: str = "en", span: Span = Span()) -> Path:
     """Write both pages of a run in one language, from its records; returns the HTML page.
 
-    `span` selects the steps whose progress is shown. Raises UnknownLanguage, NothingToReport,
-    InputError, and what reading the records raises.
+    `span` selects the steps whose progress is shown. Raises InputError,
+    and what reading the records raises.
     """
     with leaving_out(run):
         return write_page(run_page(gather(run), words(lang), span), page_of(run, lang))
@@ -84,41 +87,59 @@ def write_progress(run: RunDirectory, stage: str, step: int, why: str, lang: str
 def run_page(facts: RunFacts, w: Words, span: Span | None = Span()) -> Page:
     """Everything that the page of a run says, its progress in a span of steps or, with None, none.
     Sections that have nothing to say are left out."""
-    found = progress(facts.run, span.stage, span.first, span.last) if span else None
-    selections = [Bullets(said)] if (said := story.selection_section(facts, w)) else []
-    parts = (
-        ("results", w("page.results"), [*content.results(facts, w), *selections]),
-        ("imported", w("imported.title"), imported_blocks(facts, w)),
-        ("lineage", w("page.lineage"), lineage_blocks(facts.run, w)),
-        ("rounds", w("figure.title"), rounds_blocks(facts, w)),
-        ("training", w("page.training"), story.stage_blocks(facts, w)),
-        ("engine", w("engine.title"), engine_blocks(facts, w)),
-        ("progress", progress_title(found, w), progress_blocks(found, w))
-        if found
-        else ("", "", []),
-        ("others", w("page.others"), content.others(facts, w)),
-        ("benchmarks", w("benchmarks.title"), run_benchmarks(facts, w)),
-        ("judge", w("judge.title"), run_judges(facts, w)),
-        ("generation", w("generation.title"), run_generation(facts, w)),
-        ("parts", w("page.parts"), content.score_part_table(facts, w)),
-        ("outcomes", w("page.errors"), content.all_outcomes(facts, w)),
-        ("examples", w("page.examples"), story.example_blocks(facts, w)),
-        ("health", w("page.health"), story.health_blocks(facts, w)),
-        ("data", w("page.data"), data_blocks(facts, w)),
-        ("methods", w("page.methods"), [Text(said) for said in story.method_section(facts, w)]),
-        ("fingerprints", w("page.fingerprints"), fingerprint_blocks(facts, w)),
-    )
-    about = facts.experiment.about
-    blocks: list[Block] = [
-        *([Text(about, "lead")] if about else []),
-        Facts(story.chips(facts, w), chips=True),
-        *(Text(said, "warning") for said in story.warnings(facts, w)),
-        *content.headline_blocks(facts, w),
-        *(Section(*part) for part in parts if part[2]),
-    ]
+    blocks: list[Block] = [*head(facts, w), *content.headline_blocks(facts, w)]
+    blocks += sections(facts, w, span)
     footer = w("page.footer", run=facts.run, version=version("assay-lab"))
     title = facts.run.name
     return Page(w, title, blocks, footer, w("page.title", name=title), contents=True)
+
+
+def head(facts: RunFacts, w: Words) -> list[Block]:
+    """What a run is about, the run in a line, and what to know before any number."""
+    about = facts.experiment.about
+    return [
+        *([Text(about, "lead")] if about else []),
+        Facts(story.chips(facts, w), chips=True),
+        *(Text(said, "warning") for said in story.warnings(facts, w)),
+    ]
+
+
+def sections(
+    facts: RunFacts, w: Words, span: Span | None = None, wanted: Sequence[str] = ()
+) -> list[Section]:
+    """The sections that have something to say; those of some anchors where they are `wanted`."""
+    found = progress(facts.run, span.stage, span.first, span.last) if span else None
+    parts: dict[str, tuple[str, Callable[[], Sequence[Block]]]] = {
+        "results": (w("page.results"), lambda: _results(facts, w)),
+        "imported": (w("imported.title"), lambda: imported_blocks(facts, w)),
+        "lineage": (w("page.lineage"), lambda: lineage_blocks(facts.run, w)),
+        "rounds": (w("figure.title"), lambda: rounds_blocks(facts, w)),
+        "training": (w("page.training"), lambda: story.stage_blocks(facts, w)),
+        "engine": (w("engine.title"), lambda: engine_blocks(facts, w)),
+        "progress": (
+            progress_title(found, w) if found else "",
+            lambda: progress_blocks(found, w) if found else [],
+        ),
+        "lengths": (w("figure.bins"), lambda: length_blocks(facts, w)),
+        "others": (w("page.others"), lambda: content.others(facts, w)),
+        "benchmarks": (w("benchmarks.title"), lambda: run_benchmarks(facts, w)),
+        "judge": (w("judge.title"), lambda: run_judges(facts, w)),
+        "generation": (w("generation.title"), lambda: run_generation(facts, w)),
+        "parts": (w("page.parts"), lambda: content.score_part_table(facts, w)),
+        "outcomes": (w("page.errors"), lambda: content.all_outcomes(facts, w)),
+        "examples": (w("page.examples"), lambda: example_blocks(facts, w)),
+        "health": (w("page.health"), lambda: story.health_blocks(facts, w)),
+        "data": (w("page.data"), lambda: data_blocks(facts, w)),
+        "methods": (w("page.methods"), lambda: list(map(Text, story.method_section(facts, w)))),
+        "fingerprints": (w("page.fingerprints"), lambda: fingerprint_blocks(facts, w)),
+    }
+    made = ((each, *parts[each]) for each in wanted or parts)
+    return [Section(*head, blocks) for *head, make in made if (blocks := make())]
+
+
+def _results(facts: RunFacts, w: Words) -> list[Block]:
+    said = story.selection_section(facts, w)
+    return [*content.results(facts, w), *([Bullets(said)] if said else [])]
 
 
 @dataclass(frozen=True)

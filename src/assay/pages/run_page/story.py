@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from assay.compare.table import Pairing, Table
+from assay.compare.table import Pairing
+from assay.compare.table import Table as Compared
 from assay.errors import Finding
 from assay.experiment.checkpoint_reference import RULES, parse_checkpoint
 from assay.judge.selection import Promotion
@@ -15,35 +16,29 @@ from assay.lab.monitor.stage_health import explained
 from assay.pages.charts import (
     Checkpoints,
     curve_panel,
-    dev_chart,
-    reward_columns,
-    reward_key,
     told_curve,
 )
 from assay.pages.content import interval_text
-from assay.pages.drawn import Bar, curve_line, score_plot
-from assay.pages.examples import Answer as Recorded
-from assay.pages.examples import Example, examples
+from assay.pages.drawn import curve_line
 from assay.pages.facts import Curve, DevScore, RunFacts
 from assay.pages.page import (
-    Answer,
     Block,
-    Code,
+    Cell,
+    Column,
     Figure,
     Findings,
     Folded,
     Heading,
     Line,
     Mark,
-    Only,
     Panels,
-    Question,
+    Table,
     Text,
 )
 from assay.pages.progress.progress_content import promotion, uncorrected_choice
 from assay.pages.provenance import marks
-from assay.pages.result_tables import StageRow, checkpoint_label, marked_start, stage_rows
-from assay.pages.rounds.rounds_content import curve_in_characters, drawn
+from assay.pages.result_tables import StageRow, marked_start, stage_rows
+from assay.pages.run_page.rounds import curve_in_characters, drawn
 from assay.pages.run_page.trainer_content import trainer_blocks
 from assay.pages.words import Words, metric_label, named_tests, number, percent, points, visible
 from assay.runs.checkpoints import Selection, read_selection, read_selections
@@ -61,43 +56,6 @@ SHARES = frozenset(
         "abstained_share",
     }
 )
-BADGES = {"gained": "better", "lost": "worse", "unchanged": "plain"}
-
-
-def example_blocks(facts: RunFacts, words: Words) -> list[Block]:
-    """A few items before and after, with both answers."""
-    table = facts.main.table if facts.main else None
-    found = examples(facts, table) if table else None
-    if found is None:
-        return []
-    control, other = (checkpoint_label(n, words) for n in (found.control, found.other))
-    about = words("page.examples_about", control=control, other=other)
-    problem = visible(found.problem)
-    missing = [Text(words("page.no_questions", why=problem), "warning")] if problem else []
-    return [Text(about, "soft"), *missing, *(_example(e, other, words) for e in found.shown)]
-
-
-def _example(example: Example, other: str, words: Words) -> Question:
-    kind = Mark(words(f"kind.{example.kind}"), BADGES[example.kind])
-    before = answer_view(checkpoint_label(example.control, words), example.before, words)
-    after = answer_view(other, example.after, words)
-    title = (kind, " ", Mark(example.item))
-    return Question(title, example.question, (before, after), example.gold, words("page.gold"))
-
-
-def answer_view(label: str, answer: Recorded, words: Words) -> Answer:
-    """One answer with its score."""
-    if answer.score is None:
-        result = words("answer.abstained", why=answer.why or "–")
-    elif answer.error:
-        result = words("answer.error", score=number(answer.score), error=visible(answer.error))
-    else:
-        result = words("answer.scored", score=number(answer.score))
-    length = "answer.truncated" if answer.ended == "length" else "answer.tokens"
-    # A model behind an endpoint has the counts of its server, where that gives any.
-    count = "?" if answer.tokens is None else number(answer.tokens)
-    note = f"{answer.sample_id} · {words(length, tokens=count)}"
-    return Answer(label, result, answer.text, answer.facts, note)
 
 
 def stage_blocks(facts: RunFacts, words: Words) -> list[Block]:
@@ -108,13 +66,14 @@ def stage_blocks(facts: RunFacts, words: Words) -> list[Block]:
             title = words("stage.title", name=row.name, method=row.method.upper())
             blocks += [Heading(title), Text(about_stage(row, words), "soft")]
             blocks += trainer_blocks(facts, row.name, words)
-            blocks += [*_curves(facts, row.name, words), *_rewards(facts, row.name, words)]
+            blocks += _curves(facts, row.name, words)
             blocks += _dev(facts.dev_scores(row.name), words)
     return blocks
 
 
 def _curves(facts: RunFacts, stage: str, words: Words) -> list[Block]:
-    found, marked = facts.curves(stage), checkpoints_of(facts, stage)
+    found = [*facts.curves(stage), *facts.part_curves(stage)]
+    marked = checkpoints_of(facts, stage)
     panels = [panel(curve, marked, words) for curve in found if not curve.constant]
     said = [
         constants([curve for curve in found if curve.constant], words),
@@ -137,39 +96,20 @@ def _of_tools(facts: RunFacts, stage: str, marked: Checkpoints, words: Words) ->
     return [Folded(words("chart.of_tools"), drawn(Panels(figures), lines))]
 
 
-def _rewards(facts: RunFacts, stage: str, words: Words) -> list[Block]:
-    """The rewards of the groups, which can only be drawn."""
-    rewards = facts.rewards(stage)
-    if not rewards:
-        return []
-    about = Text(words("chart.rewards_about"), "soft")
-    charts = (Figure(reward_columns(rewards, words)), Figure(reward_key(words)))
-    return [Only(("html",), [Heading(words("chart.rewards")), about, *charts])]
-
-
 def _dev(scores: Sequence[DevScore], words: Words) -> list[Block]:
     if not scores:
         return []
-    lines = []
-    for each in scores:
-        chosen = [" ", Mark(words("chart.chosen"))] if each.chosen else []
-        limits = words.within(interval_text(each.interval, words))
-        step = f"{words('chart.step')} {number(each.step)}{words.colon}"
-        lines.append([f"{step}{percent(each.score)}{limits}", *chosen])
-    about = Text(words("chart.dev_about", items=scores[0].items), "soft")
-    plot = Only(("markdown",), [Code(dev_plot(scores, words))])
-    figure = drawn(Figure(dev_chart(scores, words)), lines)
-    return [Heading(words("chart.dev")), about, *figure, plot]
-
-
-def dev_plot(scores: Sequence[DevScore], words: Words) -> str:
-    """Scores on dev items, drawn in characters on one scale."""
-    bars = [
-        Bar(d.score, d.interval, percent(d.score), f"{words('chart.step')} {number(d.step)}")
-        for d in scores
+    rows = [
+        [
+            number(each.step),
+            Cell(percent(each.score), [Mark(words("chart.chosen"))] if each.chosen else []),
+            interval_text(each.interval, words),
+        ]
+        for each in scores
     ]
-    scale = min(d.interval.low for d in scores), max(d.interval.high for d in scores)
-    return score_plot(bars, scale)
+    heads = [Column(words(name), True) for name in ("chart.step", "table.score", "table.interval")]
+    about = Text(words("chart.dev_about", items=scores[0].items), "soft")
+    return [Heading(words("chart.dev")), about, Table(heads, rows, kind="plain")]
 
 
 def about_stage(row: StageRow, words: Words) -> str:
@@ -301,7 +241,7 @@ def method_section(facts: RunFacts, words: Words) -> list[str]:
     return said
 
 
-def _pairings(table: Table) -> list[Pairing]:
+def _pairings(table: Compared) -> list[Pairing]:
     every = [p for line in table.lines for p in (line.to_control, line.to_previous)]
     return [pairing for pairing in every if pairing is not None]
 

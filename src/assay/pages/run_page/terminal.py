@@ -1,4 +1,4 @@
-"""A run in a terminal: its results, the last lines of a command, and the view of `assay watch`.
+"""A run in a terminal: its results, the last lines of a command, and what follows it live.
 
 Makes blocks and prints nothing. Watching only reads the records.
 """
@@ -7,54 +7,30 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from assay.compare.table import Pairing
 from assay.errors import AssayError, Finding
 from assay.lab.monitor.progress import Progress, progress
 from assay.pages import content
-from assay.pages.comparison.benchmarks_content import run_benchmarks
 from assay.pages.facts import RunFacts, gather
-from assay.pages.generation_content import run_generation
-from assay.pages.lineage.lineage_view import has_choices, lineage_blocks
-from assay.pages.page import Block, Heading, Line, Mark, Text
+from assay.pages.page import Block, Heading, Line, Mark, Text, parts
 from assay.pages.progress.progress_content import progress_in_terminal
 from assay.pages.provenance import marks
-from assay.pages.result_tables import checkpoint_label
 from assay.pages.run_page import story
-from assay.pages.run_page.page import page_of
+from assay.pages.run_page.page import page_of, sections
 from assay.pages.safe_console import SafeConsole
 from assay.pages.terminal import blocks_shown
-from assay.pages.words import Words, number, score_text, visible, worded, words
+from assay.pages.words import Words, visible, worded, words
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import Status, read_status
 
+IN_TERMINAL = ("results", "lineage", "outcomes", "others", "benchmarks", "generation", "examples")
+
 
 def final_blocks(run: RunDirectory, lang: str = "en") -> list[Block]:
-    """Checkpoints of the main evaluation with intervals, differences and verdicts in words.
-
-    Below it, the other measurements. Raises what `gather` and reading the records raise.
-    """
+    """What a terminal shows of a run's page. Raises what `gather` and reading the records raise."""
     facts, w = gather(run), words(lang)
     marked = [Text(said, "warning") for said in marks(facts, w)]
-    lineage = lineage_blocks(run, w) if has_choices(run) else []
-    if facts.main is None:
-        return [*marked, Text(w("page.nothing_measured")), *lineage]
-    titled = (
-        ("page.lineage", lineage),
-        ("page.errors", content.all_outcomes(facts, w)),
-        ("page.others", content.others(facts, w)),
-        ("benchmarks.title", run_benchmarks(facts, w)),
-        ("generation.title", run_generation(facts, w)),
-    )
-    more = [[Heading(w(title)), *blocks] for title, blocks in titled if blocks]
-    chosen = [Text(said) for said in story.selection_section(facts, w)]
-    return [*marked, *content.results(facts, w), *chosen, *(b for part in more for b in part)]
-
-
-def example_blocks(run: RunDirectory, lang: str = "en") -> list[Block]:
-    """Three items before and after."""
-    w = words(lang)
-    blocks = story.example_blocks(gather(run), w)
-    return [Heading(w("page.examples")), *blocks] if blocks else []
+    nothing = [] if facts.main else [Text(w("page.nothing_measured"))]
+    return [*marked, *nothing, *sections(facts, w, wanted=IN_TERMINAL)]
 
 
 MOST_LINES = 15
@@ -124,7 +100,7 @@ def _short(run: RunDirectory, w: Words) -> str:
     return w.comma.join([found["score"], *verdicts, *worst])
 
 
-def _verdict_lines(facts: RunFacts, w: Words) -> list[Block]:
+def _verdict_lines(facts: RunFacts, w: Words) -> list[Text]:
     """The score of the best checkpoint, and its verdict against the control and its start."""
     found = content.headline(facts, w)
     if found is None:
@@ -175,9 +151,9 @@ def shortest_name(run: RunDirectory) -> str:
 def next_command(facts: RunFacts) -> str:
     """The command that most users of such a result want next."""
     name = shortest_name(facts.run)
-    unfinished = {"running": "watch", "interrupted": "resume", "failed": "resume"}
+    unfinished = {"running": "report {} --watch", "interrupted": "resume {}", "failed": "resume {}"}
     if facts.status.status in unfinished:
-        return f"assay {unfinished[facts.status.status]} {name}"
+        return "assay " + unfinished[facts.status.status].format(name)
     stages = list(facts.experiment.stage)
     if not stages:
         return f"assay compare {name} RUN"
@@ -185,41 +161,19 @@ def next_command(facts: RunFacts) -> str:
     if found is None:
         return f"assay eval {name}@{stages[-1]}.last --benchmark NAME"
     better = found["verdict"] == "better" and not _warned(facts, words())
-    return f"assay export {name}@{found['checkpoint']} DIR" if better else f"assay improve {name}"
+    return (
+        f"assay export {name}@{found['checkpoint']} DIR"
+        if better
+        else f"assay report {name} --full"
+    )
 
 
 def summary_line(run: RunDirectory, lang: str = "en") -> str:
-    """The last checkpoint's score with interval, items and verdict, as one plain line."""
-    facts, w = gather(run), words(lang)
-    if facts.main is None or facts.main.table is None:
-        return w("terminal.nothing", run=run)
-    return _summary(facts, w)
-
-
-def _summary(facts: RunFacts, w: Words) -> str:
-    assert facts.main is not None and facts.main.table is not None
-    table = facts.main.table
-    line = table.lines[-1]
-    values = {
-        "label": checkpoint_label(line.name, w),
-        "score": score_text(line.score, line.interval),
-        "low": score_text(line.interval.low, line.interval),
-        "high": score_text(line.interval.high, line.interval),
-        "items": number(line.items),
-        "benchmark": table.evaluation.benchmark,
-    }
-    pairings = [p for p in (line.to_control, line.to_previous) if p is not None]
-    if not pairings:
-        return w("terminal.summary_alone", **values)
-    verdict = w.semicolon.join(_verdict(pairing, w) for pairing in pairings)
-    return w("terminal.summary", **values, verdict=verdict)
-
-
-def _verdict(pairing: Pairing, w: Words) -> str:
-    view, what = content.pairing_view(pairing, w), content.sentence(pairing, w)["what"]
-    assert view is not None
-    said = (view["verdict"], view["difference"], view["detectable"])
-    return f"{what}{w.colon}{w.comma.join(filter(None, said))}"
+    """The best checkpoint's score and its verdicts, as one plain line."""
+    w = words(lang)
+    lines = (line for block in _verdict_lines(gather(run), w) for line in [parts(block.line)])
+    said = w.semicolon.join("".join(mark.text for mark in line) for line in lines)
+    return f"{run}{w.colon}{said}"
 
 
 @dataclass(frozen=True)

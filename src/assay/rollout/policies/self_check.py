@@ -67,17 +67,14 @@ REASONS = {
 OTHER_REASON = "these layers compute something else than the shared path does"
 
 
-class SelfCheckFailed(RunFailure):
-    """The shared path and the plain path disagree on this model; training would be wrong."""
-
-    def __init__(self, family: str, what: str):
-        """`family` names where the paths part."""
-        why = REASONS.get(family, OTHER_REASON)
-        super().__init__(
-            f"self-check: {what}; the paths part in: {family}; {why}; use the pinned versions of "
-            "torch and transformers, or a model of another family (docs/models.md)"
-        )
-        self.family = family
+def paths_differ(family: str, what: str) -> RunFailure:
+    """That the shared path and the plain path disagree, where training would be wrong; `family`
+    names where they part."""
+    why = REASONS.get(family, OTHER_REASON)
+    return RunFailure(
+        f"self-check: {what}; the paths part in: {family}; {why}; use the pinned versions of "
+        "torch and transformers, or a model of another family (docs/models.md)"
+    )
 
 
 @dataclass(frozen=True)
@@ -127,7 +124,7 @@ def rounding_of(found: Differences) -> tuple[float, float]:
 
 
 def judge(found: Differences, locate: Callable[[], str | None]) -> dict[str, float]:
-    """Metrics of a check that passed; raises SelfCheckFailed, for the rollout last.
+    """Metrics of a check that passed; raises RunFailure, for the rollout last.
 
     `locate` names the first sublayer that the two paths compute differently, if there is one.
     """
@@ -157,9 +154,9 @@ def judge(found: Differences, locate: Callable[[], str | None]) -> dict[str, flo
 
 
 def expect(what: str, value: float, allowed: float, family: Callable[[], str]) -> None:
-    """Raise SelfCheckFailed where a value is above what is allowed, or not a number."""
+    """Raise RunFailure where a value is above what is allowed, or not a number."""
     if not value <= allowed:
-        raise SelfCheckFailed(family(), f"{what} by {value:.2g}, allowed {allowed:.2g}")
+        raise paths_differ(family(), f"{what} by {value:.2g}, allowed {allowed:.2g}")
 
 
 def gradient_excess(gradients: Gradients, allowed: float) -> tuple[float, float]:
@@ -212,7 +209,7 @@ def check_language_policy(
 
     `tokens` is the budget of the plain path, the prompt counted for every turn; two turns of each
     group always go. Costs two updates of so many tokens, in bf16 four. Returns metrics; raises
-    SelfCheckFailed.
+    RunFailure.
     """
     assert isinstance(policy, LanguagePolicy)
     sample = packed.take(chosen_turns(packed, tokens))

@@ -110,7 +110,7 @@ def _answered(place: str, rows: Sequence[Row]) -> Seen:
             "warning",
             f"{place}: few pools hold a demonstration with a right answer",
             share_of(answered, len(counted)),
-            "take larger pools, or measure with 'assay ceiling' what there is to win",
+            "take larger pools, or measure the arm selector:oracle to see what there is to win",
         )
 
 

@@ -57,7 +57,7 @@ class Place:
 def read_okvqa(side: str, options: BenchmarkOptions) -> Loaded:
     """The questions of one of SIDES, each with its own pool of the training questions.
 
-    Raises UnknownNameError for another side or option, DataError for what is wrong with a row or
+    Raises InputError for another side or option, DataError for what is wrong with a row or
     its image, InputError.
     """
     lookup(SIDES, side, "side of okvqa")

@@ -124,7 +124,7 @@ def with_pools(
 ) -> tuple[Row, ...]:
     """The queries as rows, by POOL_OPTIONS and `shots`.
 
-    Raises UnknownNameError for an unknown sampler, InputError.
+    Raises InputError for an unknown sampler, InputError.
     """
     pools = pools_of(found, queries, options)
     size, shots = options["pool"], options["shots"]

@@ -171,8 +171,8 @@ class SelectorLearner:
 
     @cached_property
     def foreign(self) -> ForeignSelector | None:
-        """The selector of a file of weights, where the model is one. Raises InputError,
-        and InputError for features that it cannot read or settings that it was not made with."""
+        """The selector of a file of weights, where the model is one. Raises InputError for features
+        that it cannot read or settings that it was not made with."""
         weights = self.weights
         if weights is None or weights.is_dir():
             return None
@@ -247,7 +247,7 @@ class SelectorLearner:
             raise InputError(problem, file=file, field="selector.features", fix=fix)
 
     def module(self, run: RunDirectory, reference: CheckpointReference) -> nn.Module:
-        """The selector of a checkpoint. Raises InputError, StateDictMismatch, RunNotFound,
+        """The selector of a checkpoint. Raises InputError, RunNotFound,
         CheckpointDamaged."""
         if reference.stage is not None and reference.step == 0:
             return self.module(*stage_start(run, experiment_of(run).stage[reference.stage]))

@@ -15,13 +15,18 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.problems import Problem
 from assay.experiment.selection_tables import FILE, SELECTIONS
 from assay.runs.manifest_file import SEEN_ANSWERS
-from assay.tasks.demos import easy_vqa, okvqa, subjects, verbs
+from assay.tasks.demos import okvqa
 from assay.tasks.demos.demonstrations import FROZEN, POOL
 from assay.tasks.demos.oracle_search import ARMS, BREADTH
 from assay.tasks.demos.rewards import REWARDS
 from assay.tasks.demos.stored import selection_record, selection_rows
-from assay.tasks.task import BaseTask, FixedArm, MadeSource
+from assay.tasks.task import BaseTask, FixedArm, MadeSource, moved
 
+MOVED = {
+    "verbs": "experiments/demos/verbs.py",
+    "subjects": "experiments/demos/subjects.py",
+    "easy-vqa": "experiments/demos/easy_vqa.py",
+}
 SELECTOR = "selector"
 WEIGHTS = (".pt", ".pth", ".ckpt")
 """Endings of a `path:` model that is the weights of a selector trained elsewhere."""
@@ -83,16 +88,12 @@ class DemosTask(BaseTask):
     kinds = (SELECTOR,)
     rewards = REWARDS
     benchmarks = {  # noqa: RUF012
-        "demos/verbs": verbs.benchmark,
-        "demos/subjects": subjects.benchmark,
-        "demos/easy-vqa": easy_vqa.benchmark,
         "demos/okvqa": okvqa.benchmark,
+        **{f"demos/{name}": moved(file) for name, file in MOVED.items()},
     }
     sources = {  # noqa: RUF012
-        "verbs": verbs.read_verbs,
-        "subjects": subjects.read_subjects,
-        "easy-vqa": easy_vqa.read_easy_vqa,
         "okvqa": okvqa.read_okvqa,
+        **{name: moved(file) for name, file in MOVED.items()},
     }
 
     @property
@@ -104,16 +105,6 @@ class DemosTask(BaseTask):
     def arms(self) -> Mapping[str, FixedArm]:
         """Selections by search, which has seen the right answers."""
         return ORACLES
-
-    @property
-    def ceiling(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
-        """Drawn demonstrations, none, the most similar, and the best."""
-        return {
-            "random": ("selector:random", {}),
-            "zero-shot": ("selector:random", {"shots": 0}),
-            "similarity": ("selector:similarity", {}),
-            "oracle": ("selector:oracle", {}),
-        }
 
     @property
     def checks(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:

@@ -18,7 +18,7 @@ _BOX = re.compile(
 _MARKED = re.compile(r"#+\s*(.*)")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _JOINED = re.compile(
-    r"(?:[,;$&/.\\ \t，；、。①-⑨]|\\[()\[\]]|\n(?!\s*\n)|\bor\b|\band\b|[或和与]|\\q?quad"
+    r"(?:[,;$&/.\\% \t，；、。①-⑨]|\\[()\[\]]|\n(?!\s*\n)|\bor\b|\band\b|[或和与]|\\q?quad"
     r"|\\text\s*\{\s*(?:or|and)\s*\})*"
 )
 """What may stand between boxes that are one answer together."""

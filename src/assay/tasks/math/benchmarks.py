@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.formats.formats import Layout, all_rows, items_of, iter_rows
-from assay.data.hub_rows import HubError, HubSet, hub_records
+from assay.data.hub_rows import HubSet, hub_records
+from assay.data.loaded import DataError
 from assay.data.row import Row
 from assay.errors import InputError, nearest
 from assay.tasks.math.asdiv import read_asdiv
@@ -54,7 +55,7 @@ DEFAULTS: Mapping[str, Any] = {"columns": {}, **dict.fromkeys(("path", "hf", *HU
 def published(name: str, options: BenchmarkOptions) -> Benchmark:
     """The benchmark `name` on the questions that the options name.
 
-    Raises UnknownNameError for an unknown option, InputError without `path` and `hf`, with both, or
+    Raises InputError for an unknown option, InputError without `path` and `hf`, with both, or
     with a `source` that no item has, and what reading files and the hub raises.
     """
     usual = PUBLISHED[name]
@@ -101,10 +102,12 @@ def _of_hub(usual: Published, chosen: Mapping[str, Any], root: Path) -> Iterator
     wanted = replace(known, **{key: chosen[key] for key in HUB if chosen[key]})
     try:
         records = list(hub_records(wanted, root))
-    except HubError as error:
+    except DataError:
+        raise
+    except InputError as error:
         field = (error.field or "hub.hf").replace("hub.", "options.")
         fix = (error.fix or "").replace("hub.", "options.")
-        raise HubError(error.problem, field=field, fix=fix) from error
+        raise InputError(error.problem, field=field, fix=fix) from error
     layout = Layout(columns=chosen["columns"])
     return all_rows(items_of(records, chosen["format"], layout, f"hf:{wanted.name}", 0.0))
 
@@ -121,7 +124,7 @@ def _of_source(rows: Iterable[Row], source: str) -> tuple[Row, ...]:
 
 
 def asdiv(options: BenchmarkOptions) -> Benchmark:
-    """The test side of ASDiv by `accuracy`. Raises UnknownNameError for an option: it has none."""
+    """The test side of ASDiv by `accuracy`. Raises InputError for an option: it has none."""
     return Benchmark(
         name="math/asdiv",
         items=read_asdiv("test").rows,

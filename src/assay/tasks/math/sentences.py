@@ -66,6 +66,12 @@ _DENIED_BEHIND = re.compile(
     re.IGNORECASE,
 )
 """What denies the answer that it stands around."""
+_ALTERNATIVE = re.compile(
+    r"[\s$]*(\\?%)?[\s$]*(?:\\text\s*\{\s*)?\bor\b[\s}$]*(-?\d+(?:\.\d+)?)(\\?%)?"
+    r"(?=\s*(?:\$|\\[)\]]|[.,;]?\s*$|[.;\n]))"
+)
+"""A number that stands behind a plain one as another answer: "\\boxed{20}\\% or 25\\%"."""
+_PLAIN = re.compile(r"(-?\d+(?:\.\d+)?)(\\?%)?")
 _NUMBER = re.compile(r"-?(?:\d|\.\d)[\d.]*")
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 _REMARK = re.compile(r"\s*[（(][^()（）]*[)）][.。]?$")
@@ -132,6 +138,10 @@ def is_taken_back(text: str, answer: str, start: int, end: int) -> bool:
     if _DENIED_BEFORE.search(text, max(0, start - 80), start) or _DENIED_BEHIND.match(
         text, end, end + 300
     ):
+        return True
+    other, own = _ALTERNATIVE.match(text, end, end + 80), _PLAIN.fullmatch(answer)
+    same_unit = other and own and bool(other[1] or own[2]) == bool(other[3])
+    if same_unit and float(other[2]) != float(own[1]):
         return True
     numbers = _numbers(answer)
     for stated, _ in _explicit(text[end : end + 4_000]):

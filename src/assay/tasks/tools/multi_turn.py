@@ -80,7 +80,7 @@ def multi_turn_entries(category: str) -> tuple[Row, ...]:
     `messages` and `tools` are those of the first turn, `gold` the calls of each turn as Python
     text, `extra` the "category" and the "entry": upstream's, its `missed_function` as docs, without
     the docs that are in `tools`. The categories write the same 200 scenes, so entries of one number
-    share a `conversation`. Raises UnknownNameError for a category that is not in MULTI_TURN.
+    share a `conversation`. Raises InputError for a category that is not in MULTI_TURN.
     """
     lookup(dict.fromkeys(MULTI_TURN), category, "multi-turn category of BFCL")
     data = wheel_directory(WHEEL) / "bfcl_eval" / "data"
@@ -263,16 +263,20 @@ class Heard:
         return reasons + Counter(unknown_function=unknown)
 
 
-def heard(messages: tuple[Message, ...], decode: Decode = decode_message) -> Heard:
-    """The messages after a row's prompt; a turn begins where the user speaks."""
-    turns: list[list[Decoded]] = [[]] if messages else []
+def spoken(messages: Sequence[Message]) -> list[list[str]]:
+    """What the model wrote after a row's prompt; a turn begins where the user speaks."""
+    turns: list[list[str]] = [[]] if messages else []
     for of_user, run in groupby(messages, lambda message: message.role == "user"):
         if of_user:
             turns.append([])
         else:
-            said = [message.content for message in run if message.role == "assistant"]
-            turns[-1] += map(decode, said)
-    return Heard(tuple(map(tuple, turns)))
+            turns[-1] += [message.content for message in run if message.role == "assistant"]
+    return turns
+
+
+def heard(messages: Sequence[Message], decode: Decode = decode_message) -> Heard:
+    """The messages after a row's prompt, decoded."""
+    return Heard(tuple(tuple(map(decode, turn)) for turn in spoken(messages)))
 
 
 def _ask(decode: Decode, row: Row, completion: Completion) -> Reward | Mapping[str, Any]:

@@ -19,16 +19,14 @@ Where the gold answer calls nothing, the right answer is text without any call: 
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row, ToolCall
 from assay.data.wheels import WHEELS
 from assay.errors import InputError
-from assay.tasks.running import WorkerReward
-from assay.tasks.tools.checker import LANGUAGES, WHEEL, CheckResult, ast_check
+from assay.tasks.tools.checker import WHEEL, CheckResult, ast_check
 from assay.tasks.tools.parsing import (
     CLOSE,
     OPEN,
@@ -41,7 +39,6 @@ from assay.tasks.tools.parsing import (
     decode,
     parse_strict,
 )
-from assay.tasks.tools.simulation import wheel_folders
 
 
 def same_calls(first: Iterable[ToolCall], second: Iterable[ToolCall]) -> bool:
@@ -252,58 +249,3 @@ def relevance_error(row: Row, completion: Completion, parse: Parser = parse_stri
         return ""
     error, category = parse(completion.text).error, row.extra["category"]
     return _ERRORS[category] if category == "live_relevance" or not error else error
-
-
-JUDGE = "assay.tasks.tools.upstream_answers:judge"
-SOURCE = "source"
-"""The parser of calls written in their language, as models write them that are prompted."""
-RIGHT = "right"
-
-
-def answer_text(text: str) -> str:
-    """What a model answers after its last thought."""
-    return answer_of(text).lstrip("\n")
-
-
-def in_worker(parse: Parser | None = None) -> WorkerReward:
-    """1 if upstream accepts the answer, else 0; the outcome is upstream's type of error.
-
-    Calls are read by `parse`; without it upstream decodes the text after the last thought, in the
-    row's `extra["form"]` or language. Raises GoldError for a row that is not BFCL's.
-    """
-    return WorkerReward(JUDGE, partial(_ask, parse), _read, folders=wheel_folders, gold=_gold)
-
-
-def _ask(parse: Parser | None, row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
-    category = row.extra.get("category", "")
-    if row.gold is None or "functions" not in row.extra:
-        raise GoldError(f"row {row.id} has no possible answers of BFCL in another form")
-    language = LANGUAGES.get(category, "python")
-    request = {
-        "entry": {"id": row.id, "function": row.extra["functions"]},
-        "answer": row.gold,
-        "category": category,
-        "language": language,
-    }
-    if parse is None:
-        form = {"form": language, "tagged": False, **row.extra.get("form", {})}
-        return {**request, **form, "said": answer_text(completion.text)}
-    parsed = parse(completion.text)
-    if parsed.error:
-        return _reward(0.0, parsed.error)
-    return {**request, "said": [{call.name: dict(call.arguments)} for call in parsed.calls]}
-
-
-def _read(row: Row, completion: Completion, value: Mapping[str, Any]) -> Reward:
-    return _reward(float(value["valid"]), value["error_type"])
-
-
-def _reward(value: float, error: str) -> Reward:
-    # Upstream's checkers say "kind:error"; parsers, and upstream's where it decodes, say no more.
-    decoded = not error or (":" in error and not error.startswith("ast_decoder"))
-    return Reward(value, {"format": float(decoded), "arguments": value}, outcome=error or RIGHT)
-
-
-def _gold(row: Row) -> Completion:
-    target = row.messages[-1]
-    return Completion(call_text(target.tool_calls) if target.tool_calls else target.content)

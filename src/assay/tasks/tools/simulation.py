@@ -7,9 +7,8 @@ do with an argument that nobody thought of.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from assay.data.row import Row
 from assay.data.tools import function_names
@@ -28,9 +27,6 @@ WORKERS = 2
 LIMITS = Limits(output_bytes=16 << 20)
 
 
-Value = TypeVar("Value")
-
-
 class SimulatorFailure(RunFailure):
     """A simulator gave no answer: the deadline, a limit, or a crash."""
 
@@ -40,7 +36,7 @@ class CallsFailed(SimulatorFailure):
 
 
 def wheel_folders() -> tuple[str]:
-    """Where workers import upstream from. Raises WheelError when the wheel cannot be had."""
+    """Where workers import upstream from. Raises InputError when the wheel cannot be had."""
     return (str(wheel_directory(WHEEL)),)
 
 
@@ -57,16 +53,11 @@ def run_calls(row: Row, done: Sequence[str], calls: Sequence[str]) -> list[str]:
     Raises CallsFailed where they end a second, fresh worker too and those before do not; any other
     SimulatorFailure says nothing of the calls.
     """
-    request = {**_world(row), "done": list(done), "calls": list(calls)}
-    return made(lambda calls: ask(RUN, {**request, "calls": calls}), calls)
-
-
-def made(run: Callable[[list[str]], Value], calls: Sequence[str]) -> Value:
-    """What `run` gives for calls. Raises CallsFailed where it fails with them and not without."""
+    request = {**_world(row), "done": list(done)}
     try:
-        return run(list(calls))
+        return ask(RUN, {**request, "calls": list(calls)})
     except SimulatorFailure as error:
-        run([])
+        ask(RUN, {**request, "calls": []})
         raise CallsFailed(str(error)) from error
 
 
@@ -75,30 +66,13 @@ def judging(row: Row, turns: Sequence[Sequence[Sequence[str]]]) -> dict[str, Any
     return {**_world(row), "truth": row.gold, "turns": turns}
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """How the workers of a function run."""
-
-    folders: tuple[str, ...] = ()
-    """Where they import from beside the wheel."""
-    isolation: Mode | None = None
-    """None stands for the one that was chosen for the run."""
-    deadline: float | None = None
-    """In seconds for each request; None stands for DEADLINE_SECONDS."""
-    limits: Limits = LIMITS
-
-
-USUAL = Conditions()
-
-
-def ask(function: str, arguments: Mapping[str, Any], conditions: Conditions = USUAL) -> Any:
+def ask(function: str, arguments: Mapping[str, Any]) -> Any:
     """One request to a function of a worker, tried twice. Raises SimulatorFailure."""
-    isolation = conditions.isolation or chosen_isolation()
-    deadline = conditions.deadline or DEADLINE_SECONDS
-    outcome = _pool(function, isolation, conditions).map([arguments], deadline)[0]
+    isolation = chosen_isolation()
+    outcome = _pool(function, isolation).map([arguments], DEADLINE_SECONDS)[0]
     if outcome.failure is not None:
-        with _new_pool(function, isolation, conditions) as fresh:
-            outcome = fresh.map([arguments], deadline)[0]
+        with _new_pool(function, isolation) as fresh:
+            outcome = fresh.map([arguments], DEADLINE_SECONDS)[0]
     if outcome.failure is not None:
         raise SimulatorFailure(f"the simulators gave no answer: {outcome.failure}: {outcome.why}")
     return outcome.value
@@ -110,9 +84,8 @@ def _world(row: Row) -> dict[str, Any]:
     return {"entry": needed, "functions": list(functions_of(row))}
 
 
-def _new_pool(function: str, isolation: Mode, conditions: Conditions) -> WorkerPool:
-    folders = (*wheel_folders(), *conditions.folders)
-    return WorkerPool(function, WORKERS, conditions.limits, isolation, folders)
+def _new_pool(function: str, isolation: Mode) -> WorkerPool:
+    return WorkerPool(function, WORKERS, LIMITS, isolation, wheel_folders())
 
 
 _pool = functools.cache(_new_pool)

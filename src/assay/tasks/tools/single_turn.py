@@ -2,215 +2,22 @@
 
 The target of a row is the first possible answer of each argument; it counts only if BFCL's own
 checker accepts it, so every row that has a target is proven answerable. The relevance categories
-have no possible answers. Format sensitivity asks 200 questions in 26 formats of prompt and answer,
-with upstream's own prompts: a system message describes the functions, so that rows have no tools.
+have no possible answers.
 """
 
 import json
-import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 from assay.data.row import Message, Row, ToolCall
 from assay.data.wheels import wheel_directory
 from assay.tasks.task import Loaded, lookup
-from assay.tasks.tools.agentic import AGENTIC, agentic_entries
-from assay.tasks.tools.checker import LANGUAGES, WHEEL, ast_check, upstream_module
+from assay.tasks.tools.checker import WHEEL, ast_check
 from assay.tasks.tools.multi_turn import MULTI_TURN, hinted, messages_of, multi_turn_entries
 from assay.tasks.tools.rewards import RELEVANCE
 
-FORMAT_SENSITIVITY = "format_sensitivity"
-
-
-def format_entries(known: Mapping[str, Row]) -> tuple[Row, ...]:
-    """The 5200 entries in upstream's order; `known` are the entries that they repeat, by id.
-
-    `extra` has what decoding an answer needs. Entries of one question share a `conversation`.
-    """
-    utils, prompts = upstream_module("utils"), upstream_module("model_handler.utils")
-    rows = []
-    for entry in utils.load_dataset_entry(FORMAT_SENSITIVITY):
-        config, _, origin = entry["id"].partition(":")[2].partition(":")
-        docs = entry["function"]
-        asked = prompts.system_prompt_pre_processing_chat_model(
-            entry["question"][0], docs, entry["id"]
-        )
-        form, tagged, *_ = prompts.parse_prompt_variation_params(config)
-        rows.append(_format_row(entry["id"], known[origin], messages_of(asked), docs, form, tagged))
-    return tuple(rows)
-
-
-def _format_row(
-    id: str, known: Row, asked: tuple[Message, ...], docs: Any, form: str, tagged: bool
-) -> Row:
-    extra = {
-        # Upstream reads the kind of check off the end of the entry's id.
-        "category": known.id,
-        "functions": docs,
-        "form": {"form": form, "tagged": tagged},
-    }
-    row = Row(id, asked, (), known.gold, known.conversation or known.id, known.origin, extra=extra)
-    text = FORMATS[form](known.messages[-1].tool_calls)
-    text = f"<TOOLCALL>{text}</TOOLCALL>" if tagged else text
-    error = _gold_error(row, text)
-    if error:
-        return replace(row, extra={**extra, "no_target": error})
-    return replace(row, messages=(*asked, Message("assistant", text)))
-
-
-def _gold_error(row: Row, text: str) -> str:
-    """Upstream's type of error for the known answer in the row's format; "" if it is accepted."""
-    prompts = upstream_module("model_handler.utils")
-    form = prompts.ReturnFormat(row.extra["form"]["form"])
-    decoded = prompts.default_decode_ast_prompting(text, form, row.extra["form"]["tagged"])
-    calls = [ToolCall(name, arguments) for call in decoded for name, arguments in call.items()]
-    return ast_check(row, calls).error_type
-
-
-def _in_python(calls: Iterable[ToolCall]) -> str:
-    written = [
-        f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
-        for call in calls
-    ]
-    return f"[{', '.join(written)}]"
-
-
-def _in_json(calls: Iterable[ToolCall]) -> str:
-    return json.dumps([{"function": c.name, "parameters": dict(c.arguments)} for c in calls])
-
-
-def _in_verbose_xml(calls: Iterable[ToolCall]) -> str:
-    written = [
-        f"<function name={quoteattr(call.name)}><params>"
-        + "".join(
-            f"<param name={quoteattr(name)} value={quoteattr(text)} type={quoteattr(type_)}/>"
-            for name, text, type_ in _typed(call)
-        )
-        + "</params></function>"
-        for call in calls
-    ]
-    return f"<functions>{''.join(written)}</functions>"
-
-
-def _in_concise_xml(calls: Iterable[ToolCall]) -> str:
-    written = [
-        f"<function name={quoteattr(call.name)}>"
-        + "".join(
-            f"<param name={quoteattr(name)} type={quoteattr(type_)}>{escape(text)}</param>"
-            for name, text, type_ in _typed(call)
-        )
-        + "</function>"
-        for call in calls
-    ]
-    return f"<functions>{''.join(written)}</functions>"
-
-
-_TYPES = {str: "string", bool: "boolean", int: "integer", float: "float", list: "array"}
-
-
-def _typed(call: ToolCall) -> list[tuple[str, str, str]]:
-    """Name, text and type of each argument."""
-    return [
-        (name, value if isinstance(value, str) else repr(value), _TYPES.get(type(value), "dict"))
-        for name, value in call.arguments.items()
-    ]
-
-
-FORMATS = {
-    "python": _in_python,
-    "json": _in_json,
-    "verbose_xml": _in_verbose_xml,
-    "concise_xml": _in_concise_xml,
-}
-"""How calls are written in upstream's formats of answers."""
-
-
-def config_of(item: str) -> str:
-    """The format of an entry, by its id."""
-    return item.split(":")[1]
-
-
-def spread(scores: Mapping[str, float]) -> tuple[float, float]:
-    """How much the accuracies of items differ by format: the largest difference and the standard
-    deviation, in points with two decimals (upstream: format_sensitivity_runner)."""
-    by_config: dict[str, list[float]] = {}
-    for item, score in scores.items():
-        by_config.setdefault(config_of(item), []).append(score)
-    means: Sequence[float] = [sum(each) / len(each) for each in by_config.values()]
-    if len(means) < 2:
-        return 0.0, 0.0
-    return (
-        round((max(means) - min(means)) * 100, 2),
-        round(statistics.stdev(means) * 100, 2),
-    )
-
-
-Doc = Mapping[str, Any]
-"""A parameter as BFCL's function doc describes it, in the words of the language."""
-
-
-def in_language(row: Row, call: ToolCall) -> ToolCall:
-    """A call of a row of LANGUAGES whose arguments are values, with arguments that are text."""
-    (doc,) = row.extra["functions"]
-    write, known = WRITERS[LANGUAGES[row.extra["category"]]], doc["parameters"]["properties"]
-    texts = {
-        name: value if isinstance(value, str) else write(value, known[name])
-        for name, value in call.arguments.items()
-    }
-    return replace(call, arguments=texts)
-
-
-def as_source(row: Row) -> Row:
-    """The row with its target as source text, where it has one that upstream's parser reads: it
-    drops the body of a HashMap."""
-    if not row.messages[-1].tool_calls:
-        return row
-    (call,) = row.messages[-1].tool_calls
-    if any("{{" in text for text in call.arguments.values()):
-        return replace(row, messages=row.prompt, extra={**row.extra, "no_target": "a HashMap"})
-    arguments = ", ".join(f"{name}={_quoted(text)}" for name, text in call.arguments.items())
-    target = Message("assistant", f"[{call.name}({arguments})]")
-    return replace(row, messages=(*row.messages[:-1], target))
-
-
-def _quoted(text: str) -> str:
-    """As upstream's decoders read it back: they take the quotes off."""
-    return text if '"' in text or text[:1] in ("[", "{") else f'"{text}"'
-
-
-def java(value: Any, doc: Doc) -> str:
-    """A value in Java."""
-    inner = doc.get("items", {}).get("type", "Object")
-    match value:
-        case list() if doc["type"] == "ArrayList":
-            return f"new ArrayList<{inner}>(Arrays.asList({_listed(value, inner)}))"
-        case list():
-            return f"new {inner}[]{{{_listed(value, inner)}}}"
-        case dict():
-            puts = [f"put({json.dumps(key)}, {json.dumps(item)});" for key, item in value.items()]
-            return f"new HashMap<String, Object>() {{{{ {' '.join(puts)} }}}}"
-        case int() if doc["type"] == "long":
-            return f"{value}L"
-    return json.dumps(value)
-
-
-def _listed(values: list[Any], type_: str) -> str:
-    return ", ".join(java(value, {"type": type_}) for value in values)
-
-
-def javascript(value: Any, doc: Doc) -> str:
-    """A value in JavaScript, of which JSON is a part."""
-    return json.dumps(value)
-
-
-WRITERS: Mapping[str, Callable[[Any, Doc], str]] = {"java": java, "javascript": javascript}
-
-
-# The categories whose calls in Python are compared with possible answers.
 CATEGORIES = (
     "simple_python",
     "multiple",
@@ -221,6 +28,7 @@ CATEGORIES = (
     "live_parallel",
     "live_parallel_multiple",
 )
+"""The categories whose calls are compared with possible answers."""
 
 
 SEVERAL = "its answer is more than one call"
@@ -229,18 +37,17 @@ SEVERAL = "its answer is more than one call"
 def entries(category: str) -> tuple[Row, ...]:
     """All entries of `category` in the source's order.
 
-    Raises UnknownNameError for a category that is not in ENTRIES.
+    Raises InputError for a category that is not in ENTRIES.
     """
     return lookup(ENTRIES, category, "BFCL category")(category)
 
 
 def ast_entries(category: str) -> tuple[Row, ...]:
-    """The entries of a category of CATEGORIES or LANGUAGES; `gold` is the list of possible answers.
+    """The entries of a category of CATEGORIES; `gold` is the list of possible answers.
 
-    `tools` are the function docs as BFCL's loader shows them, with a hint at the language; those of
-    LANGUAGES are in `extra["functions"]` as the checker needs them. `messages` end
-    with the target assistant message where the checker accepts one, else `extra["no_target"]`
-    holds its error type.
+    `tools` are the function docs as BFCL's loader shows them, with a hint at the language.
+    `messages` end with the target assistant message where the checker accepts one, else
+    `extra["no_target"]` holds its error type.
     Live entries that share a function doc share a `conversation`.
     """
     data = wheel_directory(WHEEL) / "bfcl_eval" / "data" / "possible_answer"
@@ -262,16 +69,10 @@ def relevance_entries(category: str) -> tuple[Row, ...]:
     )
 
 
-def _formats(category: str) -> tuple[Row, ...]:
-    return format_entries({row.id: row for name in CATEGORIES for row in ast_entries(name)})
-
-
 ENTRIES: Mapping[str, Callable[[str], tuple[Row, ...]]] = {
-    **dict.fromkeys((*CATEGORIES, *LANGUAGES), ast_entries),
+    **dict.fromkeys(CATEGORIES, ast_entries),
     **dict.fromkeys(RELEVANCE, relevance_entries),
     **dict.fromkeys(MULTI_TURN, multi_turn_entries),
-    **dict.fromkeys(AGENTIC, agentic_entries),
-    FORMAT_SENSITIVITY: _formats,
 }
 """Every category that can be read, and its reader."""
 
@@ -296,7 +97,7 @@ def read_single(category: str) -> Loaded:
 
     A category of many functions and one right call becomes questions in the form of `simple_python`
     and `live_simple`; that no other function is there to choose from makes them easier. Entries of
-    several calls are dropped. Raises UnknownNameError for a category without possible answers.
+    several calls are dropped. Raises InputError for a category without possible answers.
     """
     lookup(dict.fromkeys(CATEGORIES, True), category, "BFCL category with possible answers")
     loaded = read_bfcl(category)
@@ -311,19 +112,14 @@ def _called_function_only(row: Row) -> Row:
 
 
 def _row(category: str, entry: Any, origin: str) -> Row:
-    tools, docs = hinted(entry["function"]), {}
-    if category in LANGUAGES:
-        shown = upstream_module("utils")._func_doc_language_specific_pre_processing
-        tools = tuple(shown(deepcopy(entry["function"]), category))
-        docs = {"functions": entry["function"]}
     return Row(
         id=entry["id"],
         messages=messages_of(entry["question"][0]),
-        tools=tools,
+        tools=hinted(entry["function"]),
         # The first two numbers of a live id are the entry and its function doc.
         conversation=category + "-" + entry["id"].split("-")[1] if "live" in category else "",
         origin=origin,
-        extra={"category": category, **docs},
+        extra={"category": category},
     )
 
 
@@ -331,8 +127,6 @@ def _with_target(row: Row, answer: Any) -> Row:
     """The row with its possible answers, and with its target if the checker accepts it."""
     row = replace(row, gold=answer)
     calls = target_calls(row)
-    if row.extra["category"] in LANGUAGES:
-        calls = tuple(in_language(row, call) for call in calls)
     result = ast_check(row, calls)
     if result.valid:
         return replace(row, messages=(*row.messages, Message("assistant", "", tool_calls=calls)))

@@ -23,18 +23,10 @@ from assay.tasks.task import (
     BenchmarkMaker,
     BenchmarkOptions,
     Dialogue,
+    Loaded,
     lookup,
 )
-from assay.tasks.tools.agentic import (
-    AGENTIC,
-    AGENTIC_CHECKER,
-    AgenticDialogue,
-    agentic,
-    agentic_entries,
-    missing,
-)
-from assay.tasks.tools.checker import CHECKER, LANGUAGES, MULTI_TURN_CHECKER, TREE_SITTER, absent
-from assay.tasks.tools.generated_calls import read_generated_calls, read_held_out_calls
+from assay.tasks.tools.checker import CHECKER, MULTI_TURN_CHECKER
 from assay.tasks.tools.multi_turn import (
     ADDED,
     DIALOGUE_REWARDS,
@@ -47,24 +39,19 @@ from assay.tasks.tools.multi_turn import (
     multi_turn_entries,
     truth_messages,
 )
-from assay.tasks.tools.parsing import DECODERS, PARSERS, parse_strict
+from assay.tasks.tools.parsing import DECODERS, PARSERS
 from assay.tasks.tools.rewards import (
     RELEVANCE,
     RELEVANCE_CHECKER,
     REWARD_MAXIMUM,
     REWARDS,
-    SOURCE,
     ast,
     ast_error,
-    in_worker,
     relevance,
     relevance_error,
 )
-from assay.tasks.tools.simulated import read_held_out, read_simulated
 from assay.tasks.tools.single_turn import (
     CATEGORIES,
-    FORMAT_SENSITIVITY,
-    as_source,
     entries,
     read_bfcl,
     read_single,
@@ -77,49 +64,32 @@ MULTI_TURN_DEFAULTS = {"parser": "bfcl", "added": "tools"}
 def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
     """The benchmark of one category with one question.
 
-    Raises UnknownNameError for an unknown option, parser or category, and InputError when there
+    Raises InputError for an unknown option, parser or category, and InputError when there
     are fewer usable examples than asked for.
     """
     chosen = options.over(DEFAULTS)
-    source = category in LANGUAGES and chosen["parser"] == SOURCE
-    parse = None if source else lookup(PARSERS, chosen["parser"], "parser")
+    parse = lookup(PARSERS, chosen["parser"], "parser")
     items = entries(category)
     if chosen["examples"]:
         examples = worked_examples(chosen["examples_from"], chosen["examples"], items)
         items = tuple(_with_examples(item, examples) for item in items)
-    if source:
-        items = tuple(map(as_source, items))
-    made = partial(Benchmark, name=f"bfcl/{category}", items=items, options=chosen)
-    if category in LANGUAGES:
-        why = absent(TREE_SITTER) if source else ""
-        checker = f"{CHECKER}, parser {chosen['parser']}"
-        return made(score=in_worker(parse), checker=checker, missing=why)
-    assert parse is not None
     score, classify, checker = ast, ast_error, CHECKER
     if category in RELEVANCE:
         score, classify, checker = relevance, relevance_error, RELEVANCE_CHECKER
-    return made(
+    return Benchmark(
+        name=f"bfcl/{category}",
+        items=items,
         score=partial(score, parse=parse),
         checker=f"{checker}, parser {chosen['parser']}",
         classify=partial(classify, parse=parse),
-    )
-
-
-def format_sensitivity(options: BenchmarkOptions) -> Benchmark:
-    """The benchmark of 200 questions in 26 formats. Raises UnknownNameError for any option."""
-    return Benchmark(
-        name=f"bfcl/{FORMAT_SENSITIVITY}",
-        items=entries(FORMAT_SENSITIVITY),
-        score=in_worker(),
-        checker=CHECKER,
-        options=options.over({}),
+        options=chosen,
     )
 
 
 def multi_turn(category: str, options: BenchmarkOptions) -> Benchmark:
     """The benchmark of one category of several turns.
 
-    Raises UnknownNameError for an unknown option or value.
+    Raises InputError for an unknown option or value.
     """
     chosen = options.over(MULTI_TURN_DEFAULTS)
     added = lookup(ADDED, chosen["added"], "place of added functions")
@@ -132,22 +102,6 @@ def multi_turn(category: str, options: BenchmarkOptions) -> Benchmark:
         classify=partial(dialogue_error, decode=decode),
         options=chosen,
         dialogue=partial(MultiTurnDialogue, added=added, decode=decode),
-    )
-
-
-def agentic_benchmark(category: str, options: BenchmarkOptions) -> Benchmark:
-    """The benchmark of one agentic category. Raises UnknownNameError for an unknown option."""
-    chosen = options.over({"parser": "bfcl"})
-    decode = lookup(DECODERS, chosen["parser"], "parser")
-    why = missing(category)
-    return Benchmark(
-        name=f"bfcl/{category}",
-        items=agentic_entries(category),
-        score=partial(agentic, decode=decode),
-        checker=f"{AGENTIC_CHECKER}, parser {chosen['parser']}",
-        options=chosen,
-        dialogue=None if why else partial(AgenticDialogue, decode=decode),
-        missing=why,
     )
 
 
@@ -180,12 +134,25 @@ def _with_examples(item: Row, examples: tuple[Row, ...]) -> Row:
     return replace(item, messages=(*system, *shown, *rest), tools=tools, extra=extra)
 
 
-SINGLE = (*CATEGORIES, *LANGUAGES, *RELEVANCE)
+def generated(count: str) -> Loaded:
+    """Raises InputError: experiments draw such rows with a task of their own."""
+    fix = 'write task = "path:experiments/tools/generated_rows.py"'
+    raise InputError("this source is one of another task", field="source", fix=fix)
+
+
+def run_elsewhere(category: str, options: BenchmarkOptions) -> Benchmark:
+    """Raises InputError: bfcl-eval itself asks what needs more than its checkers."""
+    fix = "serve the model and run `bfcl generate` on it (docs/serve.md)"
+    raise InputError(f"bfcl/{category} is not built in", field="benchmark", fix=fix)
+
+
+ELSEWHERE = ("simple_java", "simple_javascript", "format_sensitivity", "memory_kv", "memory_vector")
+ELSEWHERE += ("memory_rec_sum", "web_search_base", "web_search_no_snippet")
+SINGLE = (*CATEGORIES, *RELEVANCE)
 BENCHMARKS: Mapping[str, BenchmarkMaker] = {
     **{f"bfcl/{category}": partial(bfcl, category) for category in SINGLE},
     **{f"bfcl/{category}": partial(multi_turn, category) for category in MULTI_TURN},
-    **{f"bfcl/{category}": partial(agentic_benchmark, category) for category in AGENTIC},
-    f"bfcl/{FORMAT_SENSITIVITY}": format_sensitivity,
+    **{f"bfcl/{category}": partial(run_elsewhere, category) for category in ELSEWHERE},
 }
 
 
@@ -197,18 +164,14 @@ class ToolsTask(BaseTask):
         **REWARDS,
         "relevance": relevance,
         **DIALOGUE_REWARDS,
-        "ast_in_worker": in_worker(parse_strict),
-        "agentic": agentic,
     }
     reward_maximum = REWARD_MAXIMUM
     benchmarks = BENCHMARKS
     sources = {  # noqa: RUF012
         "bfcl": read_bfcl,
         "bfcl_single": read_single,
-        "generated_calls": read_generated_calls,
-        "generated_calls_held_out": read_held_out_calls,
-        "simulated": read_simulated,
-        "simulated_held_out": read_held_out,
+        **dict.fromkeys(("generated_calls", "generated_calls_held_out"), generated),
+        **dict.fromkeys(("simulated", "simulated_held_out"), generated),
     }
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
@@ -239,8 +202,6 @@ class ToolsTask(BaseTask):
 
     def dialogue(self, row: Row) -> Dialogue | None:
         """The dialogue with an entry that has simulators; None where one answer is all."""
-        if "conversations" in row.extra:
-            return AgenticDialogue(row)
         return MultiTurnDialogue(first_turn(row)) if is_multi_turn(row) else None
 
 

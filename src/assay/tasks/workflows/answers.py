@@ -19,13 +19,12 @@ from functools import cache
 
 from assay.data.episode import Completion, Reward
 from assay.data.fenced_blocks import PYTHON, fenced_blocks
-from assay.data.formats.problem_rows import GIVEN, SCORING
+from assay.data.formats.problem_rows import ENTRY_POINT, GIVEN, PROBLEM_TYPE, SCORING, TESTS
 from assay.data.row import Row
 from assay.sandbox.isolation import Mode, chosen_isolation
 from assay.sandbox.limits import Outcome
 from assay.tasks.math.rewards import accuracy, answer_of
 from assay.tasks.running import RewardRunner
-from assay.tasks.workflows.problems import ENTRY_POINT, PROBLEM_TYPE, TESTS
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = frozenset(string.punctuation)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assay.data.files import whole_text
+from assay.data.formats.problem_rows import ENTRY_POINT, PUBLIC_TESTS
 from assay.data.hashing import sha256_text
 from assay.data.row import Message, Row
 from assay.rl.policy import SampleKey
@@ -23,7 +24,6 @@ from assay.tasks.program_check import is_reply
 from assay.tasks.workflows.answers import TestRunner
 from assay.tasks.workflows.execution import OperatorCall, total
 from assay.tasks.workflows.operator_answers import chosen, malformed, read_answer
-from assay.tasks.workflows.problems import ENTRY_POINT, PUBLIC_TESTS
 from assay.tasks.workflows.programs.operators import (
     MD_VOTES,
     OPERATORS,

@@ -1,6 +1,6 @@
 """Fixed workflows: programs that do the same on every problem, which a policy has to beat.
 
-They are programs like those of a policy, and pass the same validator. `assay ceiling` runs them.
+They are programs like those of a policy, and pass the same validator.
 """
 
 from collections.abc import Mapping

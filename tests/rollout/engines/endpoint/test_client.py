@@ -15,11 +15,11 @@ from assay.data.formats.formats import read_rows
 from assay.data.loaded import DataError
 from assay.data.renderings.rendering import UnknownRenderingError
 from assay.data.row import Message, ToolCall
+from assay.errors import InputError
 from assay.rl.policy import Sampling
 from assay.rollout.engines.endpoint.client import (
     ATTEMPTS,
     Endpoint,
-    EndpointError,
     Unanswered,
     endpoint_of,
 )
@@ -286,7 +286,7 @@ def test_a_part_that_is_no_text_is_no_answer(part: object) -> None:
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_a_refusal_that_every_request_would_meet_stops_everything(status: int) -> None:
     body = {"error": {"message": f"no {KEY} here"}}
-    with fake(reply(status, body)) as server, pytest.raises(EndpointError) as raised:
+    with fake(reply(status, body)) as server, pytest.raises(InputError) as raised:
         server.endpoint().say(ASKED, [], SAMPLING)
     assert str(status) in str(raised.value) and KEY not in str(raised.value)
     assert len(server.asked) == 1
@@ -303,12 +303,12 @@ def test_the_key_is_in_no_representation(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_a_url_that_cannot_be_recorded_or_asked_is_refused(url: str, monkeypatch) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    with pytest.raises(EndpointError):
+    with pytest.raises(InputError):
         endpoint_of("openai:m", url)
 
 
 def test_nothing_there_is_said_before_anything_is_asked() -> None:
-    with pytest.raises(EndpointError, match="does not answer"):
+    with pytest.raises(InputError, match="does not answer"):
         Endpoint("http://127.0.0.1:9/v1", "m", deadline=5).check()
 
 

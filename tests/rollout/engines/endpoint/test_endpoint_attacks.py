@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.row import Message
+from assay.errors import InputError
 from assay.rl.policy import Sampling
 from assay.rollout.engines.endpoint import client
 from assay.rollout.engines.endpoint.client import (
     LONGEST_ASKED,
     Endpoint,
-    EndpointError,
     Unanswered,
     asked_seconds,
     endpoint_of,
@@ -134,7 +134,7 @@ def test_a_key_that_the_server_repeats_is_in_no_message_wherever_it_is_cut(form:
         with raw_server(answer(body, "400 Bad Request", headers)) as server:
             assert not leaks(str(failure(server)))
     with raw_server(answer(bodies[0], "401 No " + FORMS[form](KEY), headers)) as server:
-        with pytest.raises(EndpointError) as raised:
+        with pytest.raises(InputError) as raised:
             endpoint(server).say(ASKED, [], SAMPLING)
         assert SHOWN in str(raised.value) and not leaks(str(raised.value))
 
@@ -187,7 +187,7 @@ def test_a_key_in_the_url_or_the_models_name_is_refused_since_both_are_recorded(
     secret = "sk-0123456789abcdef"
     monkeypatch.setenv("OPENAI_API_KEY", secret)
     url = f"http://127.0.0.1:1/{secret}/v1" if part == "url" else "http://127.0.0.1:1/v1"
-    with pytest.raises(EndpointError) as raised:
+    with pytest.raises(InputError) as raised:
         endpoint_of(f"openai:{secret if part == 'model' else 'm'}", url)
     assert secret not in str(raised.value)
 
@@ -196,7 +196,7 @@ def test_a_key_that_no_header_can_carry_is_refused_in_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-012345678\nX: y")
-    with pytest.raises(EndpointError, match="OPENAI_API_KEY"):
+    with pytest.raises(InputError, match="OPENAI_API_KEY"):
         endpoint_of("openai:m", "http://127.0.0.1:1/v1")
 
 

@@ -13,8 +13,13 @@ import pytest
 from assay.data.row import Message
 from assay.rl.policy import Sampling
 from assay.rollout.engines.endpoint import client
-from assay.rollout.engines.endpoint.client import Endpoint, Said, Unanswered
-from assay.rollout.engines.endpoint.connections import Connections, certificates
+from assay.rollout.engines.endpoint.client import (
+    Connections,
+    Endpoint,
+    Said,
+    Unanswered,
+    certificates,
+)
 from assay.rollout.engines.endpoint.traffic import Traffic
 from tests.rollout.engines.endpoint.fault_server import (
     CHARGED,
@@ -180,28 +185,12 @@ def test_a_connection_that_was_idle_for_too_long_is_not_used_again(
     monkeypatch, seconds, connections
 ):
     """The server would close it while the next request is under way."""
-    monkeypatch.setattr("assay.rollout.engines.endpoint.connections.KEPT_SECONDS", seconds)
+    monkeypatch.setattr("assay.rollout.engines.endpoint.client.KEPT_SECONDS", seconds)
     with fault_server(FaultServer(lambda n: "answer")) as server:
         endpoint = Endpoint(server.url, "m")
         for _ in range(2):
             endpoint.say(asked(), (), SAMPLING)
     assert server.connections == connections
-
-
-def test_what_a_server_sends_behind_an_answer_is_no_answer_to_the_next_question():
-    whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
-    pieces = [whole % (len(body), body) for body in (chat_body("own"), chat_body("planted"))]
-
-    def twice(connection, _):
-        connection.sendall(b"".join(pieces))
-        connection.settimeout(5)
-        connection.recv(65536)
-        connection.sendall(pieces[1])
-
-    with raw_server(twice, answer(chat_body("second"))) as server:
-        endpoint = Endpoint(f"{server.address}/v1", "m")
-        said = [endpoint.say(asked(), (), SAMPLING).text for _ in range(2)]
-    assert said == ["own", "second"] and len(server.requests) == 2
 
 
 def test_an_answer_that_ends_with_its_connection_is_whole():

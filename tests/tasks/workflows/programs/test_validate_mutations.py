@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.tasks.workflows.generated_programs import STRATEGIES, draw_one
 from assay.tasks.workflows.programs.operators import OPERATORS
 from assay.tasks.workflows.programs.validate import validate
+from tests.experiments.files import shipped
 from tests.tasks.workflows.programs.good_programs import CODE, HEAD, TEXT
 
+WARM_UP = shipped("workflows/warm_up.py")
 ATTRIBUTES = {operator.attribute: operator for operator in OPERATORS.values()}
-GENERATED = [(kind, name) for kind, names in STRATEGIES.items() for name in names]
+GENERATED = [(kind, name) for kind, names in WARM_UP.STRATEGIES.items() for name in names]
 WRITTEN = [*TEXT.values(), *CODE.values()]
 Spoiled = tuple[str, tuple[str, int]]
 """A program, and the finding that it has at least."""
@@ -24,7 +25,7 @@ Spoiled = tuple[str, tuple[str, int]]
 @st.composite
 def generated(draw: st.DrawFn) -> str:
     kind, name = draw(st.sampled_from(GENERATED))
-    return draw_one(name, kind, random.Random(draw(st.integers(0, 99))))[0].source
+    return WARM_UP.draw_one(name, kind, random.Random(draw(st.integers(0, 99))))[0].source
 
 
 PROGRAMS = st.one_of(generated(), st.sampled_from(WRITTEN))

@@ -7,15 +7,14 @@ are found in `units`, cells are compared in `judged_cells`, figures come from `j
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from assay.compare.arm import Arm
-from assay.compare.fairness import ROWS, Terms, check_one_metric
+from assay.compare.fairness import Terms, check_one_metric
 from assay.errors import InputError, finding, nearest
 from assay.judge.averages import Average, average, average_change
-from assay.judge.families import Tally, relation, tally
+from assay.judge.families import Tally, tally
 from assay.judge.scores import ItemScores, on_one_scale, on_shared_items
 from assay.lab.monitor.stage_health import unlearned
 from assay.lab.sweep.matrix.coordinates import (
@@ -31,14 +30,12 @@ from assay.lab.sweep.matrix.coordinates import (
 )
 from assay.lab.sweep.matrix.judged_cells import Controls, judge_cells, scored
 from assay.lab.sweep.matrix.model import (
-    ArmView,
     Baseline,
     Block,
     Cell,
     Changes,
     Margin,
     Matrix,
-    Overlap,
     Question,
     State,
     Trend,
@@ -49,9 +46,6 @@ from assay.lab.sweep.matrix.recommendation import recommend
 from assay.lab.sweep.matrix.training_epochs import data_files, trainings
 from assay.lab.sweep.read_sweep import ARM
 from assay.runs.manifest_file import overridden, read_manifest
-
-EXAMPLES = "options.examples"
-"""Worked examples in a prompt: a benchmark takes the first ones, so fewer lie within more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,30 +112,6 @@ def margins(
         for key, value, places in groups:
             searched = sum(view.cells[place].state != "not in the search" for place in places)
             yield Margin(key, value, layer, view.average(places), view.change(places), searched)
-
-
-def arms(view: View, layout: Layout) -> Iterator[ArmView]:
-    """Strengths and weaknesses: by arm where there are arms, else by layer, else by row."""
-    key = next((k for k in (ARM, *layout.layers) if k in layout.keys), layout.rows)
-    groups: dict[Value, list[Place]] = {}
-    for place in view.cells:
-        groups.setdefault(layout.values(place)[key], []).append(place)
-    for value, places in groups.items():
-        cells = [view.cells[place] for place in places]
-        yield ArmView(
-            key=key,
-            value=value,
-            tally=view.tally(places),
-            strengths=_by_verdict(cells, "better"),
-            weaknesses=_by_verdict(cells, "worse"),
-            change=view.change(places),
-            baselines=sum(c.is_baseline for c in cells),
-        )
-
-
-def _by_verdict(cells: Iterable[Cell], verdict: str) -> tuple[Cell, ...]:
-    found = [(c, c.comparison) for c in cells if c.comparison and c.comparison.verdict == verdict]
-    return tuple(c for c, _ in sorted(found, key=lambda pair: -abs(pair[1].difference)))
 
 
 def blocks(layout: Layout, views: Mapping[str, View]) -> Iterator[Block]:
@@ -219,48 +189,9 @@ def _gains(view: View, place: Place) -> ItemScores:
     return ItemScores(other.item_ids, gained_I[:, None], other.clusters, (-width, width))
 
 
-def overlaps(layout: Layout, cells: Iterable[Cell]) -> Iterator[Overlap]:
-    """For every axis with two values or more: how their items lie, and their rows where known."""
-    measured = [(cell, layout.values(cell.place)) for cell in cells if cell.state == "measured"]
-    for key in layout.keys:
-        groups: dict[Value, list[Cell]] = {
-            value: [cell for cell, values in measured if values[key] == value]
-            for value in ordered(values[key] for _, values in measured)
-        }
-        if len(groups) > 1:
-            yield from _of_axis(key, groups)
-
-
-def _of_axis(key: str, groups: Mapping[Value, Sequence[Cell]]) -> Iterator[Overlap]:
-    items = {value: frozenset().union(*map(item_ids, cells)) for value, cells in groups.items()}
-    sizes = tuple((value, len(ids)) for value, ids in items.items())
-    yield Overlap(key, "items", relation(list(items.values())), sizes)
-    if key.endswith(EXAMPLES):
-        numbers = tuple((value, value) for value in groups if isinstance(value, int))
-        yield Overlap(key, "examples", "nested", numbers)
-    data = {value: cells[0].origins[0].manifest.get("data", {}) for value, cells in groups.items()}
-    for name in sorted({name for tables in data.values() for name in tables}):
-        tables = {value: found[name] for value, found in data.items() if name in found}
-        if sizes := _nested_rows(tables):
-            yield Overlap(key, "rows", "nested", sizes)
-
-
-def _nested_rows(tables: Mapping[Value, Mapping[str, Any]]) -> tuple[tuple[Value, int], ...]:
-    """The sizes of subsets of one source, taken in one way; empty where they are no such."""
-    counts = {value: table.get("train", {}).get("rows", 0) for value, table in tables.items()}
-    sources = [
-        {k: v for k, v in table.items() if k not in (*ROWS, "take")} for table in tables.values()
-    ]
-    takes = [table["take"] for table in tables.values() if table.get("take")]
-    ways = {take.get("how") or take["selection"] for take in takes}
-    one_source = all(source == sources[0] for source in sources)
-    nested = len(set(counts.values())) > 1 and len(ways) == 1 and one_source
-    return tuple(counts.items()) if nested else ()
-
-
 def build(units: Sequence[Unit], ask: Question) -> Matrix:
     """The matrix of the units. Raises InputError for an unknown key or baseline and for two units
-    in one cell, Unfair."""
+    in one cell, InputError."""
     layout = ask.layout
     for key in layout.keys:
         check_key(key, [unit.coordinates for unit in units])
@@ -311,8 +242,6 @@ def build(units: Sequence[Unit], ask: Question) -> Matrix:
         cells=cells,
         margins=tuple(margins(main, layout, rows, columns, layers)),
         tally=main.tally(cells),
-        arms=tuple(arms(main, layout)),
-        overlaps=tuple(overlaps(layout, cells.values())),
         blocks=tuple(blocks(layout, views)),
         trainings=tuple(trainings(runs)),
         data_files=tuple(data_files(runs)),
@@ -322,7 +251,7 @@ def build(units: Sequence[Unit], ask: Question) -> Matrix:
 
 
 def _check_one_metric(arms: Iterable[Arm]) -> None:
-    """Raise Unfair where a fallback metric scored some answers to a benchmark and not others.
+    """Raise InputError where a fallback metric scored some answers to a benchmark and not others.
 
     Cells stand side by side and are averaged, so that all of them are checked together, whether
     they are compared or not.
@@ -396,11 +325,16 @@ def _placed(
         if before is None or unit.state == "measured":
             placed[place] = unit
     return {
-        place: Cell(place, placed[place].state, placed[place])
-        if place in placed
+        place: Cell(place, unit.state, unit, run=missing_run(unit))
+        if (unit := placed.get(place))
         else _empty_cell(units, layout, place, absent)
         for place in places
     }
+
+
+def missing_run(unit: Unit) -> str:
+    """The name of the run that a cell waits for."""
+    return "" if unit.state == "measured" else unit.name.partition("@")[0]
 
 
 def _shared(first: Unit, second: Unit, layout: Layout) -> InputError:

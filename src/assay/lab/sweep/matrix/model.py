@@ -132,8 +132,6 @@ class Cell:
     """Whether it is a cell that others are compared with, other than the baseline."""
     run: str = ""
     """The name of the run that fills it, where it is empty and a run may."""
-    command: str = ""
-    """The command that fills it; "" where it is measured, or where none would."""
 
     @property
     def name(self) -> str:
@@ -174,32 +172,6 @@ class Margin:
     """Mean difference to the baseline over the cells that have one."""
     cells: int
     """Cells that there would be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Overlap:
-    """The relation of items, or training rows, between the values of an axis."""
-
-    key: str
-    of: Literal["items", "rows", "examples"]
-    kind: str
-    """`same`, `nested`, `overlapping` or `apart`."""
-    sizes: tuple[tuple[Value, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ArmView:
-    """One arm with its strengths and weaknesses, by verdict."""
-
-    key: str
-    value: Value
-    tally: Tally
-    strengths: tuple[Cell, ...]
-    """Cells shown to be better than the baseline, largest difference first."""
-    weaknesses: tuple[Cell, ...]
-    change: Average | None
-    baselines: int = 0
-    """Cells that are themselves what others are compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,8 +263,6 @@ class Matrix:
     cells: Mapping[Place, Cell]
     margins: tuple[Margin, ...]
     tally: Tally
-    arms: tuple[ArmView, ...]
-    overlaps: tuple[Overlap, ...]
     recommendation: Recommendation
     blocks: tuple[Block, ...] = ()
     trainings: tuple[StageEpochs, ...] = ()

@@ -1,13 +1,12 @@
 """Answers `assay matrix`: pivots a sweep file or a set of runs as the user wants it.
 
 Options missing on the command line come from the sweep file; for a set of runs the rows must be
-named. Each empty cell gets the command that fills it, as a user may run it in this folder.
+named.
 """
 
 import math
-import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from assay.data.hashing import canonical_json, sha256_text
@@ -17,7 +16,7 @@ from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.overrides import parse_override
 from assay.lab.sweep.matrix.build import build
 from assay.lab.sweep.matrix.coordinates import Layout
-from assay.lab.sweep.matrix.model import Baseline, Cell, Matrix, Question
+from assay.lab.sweep.matrix.model import Baseline, Matrix, Question
 from assay.lab.sweep.matrix.recommendation import Settled, settle
 from assay.lab.sweep.matrix.units import (
     Slot,
@@ -30,7 +29,6 @@ from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import POINT, SweepFile, leaves, read_sweep
 from assay.lab.sweep.sweep_tables import BaselineSpec
 from assay.runs.history import evaluation_records
-from assay.runs.run_directory import lab_root
 from assay.runs.run_names import checkpoint_directory, find_run, read_run_name
 
 SPARSE = 4
@@ -108,10 +106,7 @@ def _of_runs(root: Path, names: Sequence[str], request: Request) -> Matrix:
         notes=_damaged(root, slots, names),
     )
 
-    def resume(cell: Cell, run: str) -> str:
-        return _command(root, "resume", run) if cell.state in ("interrupted", "failed") else ""
-
-    return _with_commands(_build(slots, ask), resume)
+    return _build(slots, ask)
 
 
 def _of_sweep(root: Path, file: SweepFile, request: Request) -> Matrix:
@@ -147,11 +142,7 @@ def _of_sweep(root: Path, file: SweepFile, request: Request) -> Matrix:
     if request.on:
         slots = [Slot(s.name, s.coordinates, s.runs, s.seeds) for s in slots]
 
-    def fill(cell: Cell, run: str) -> str:
-        closed = ("running", "damaged", "no checkpoint", "not in the search")
-        return "" if cell.state in closed else _command(root, "fill", f"{file.file}", "--only", run)
-
-    return _with_commands(_build(slots, ask), fill)
+    return _build(slots, ask)
 
 
 def _damaged(root: Path, slots: Sequence[Slot], names: Sequence[str]) -> tuple[Finding, ...]:
@@ -221,19 +212,3 @@ def _baseline_run(root: Path, text: str) -> Baseline:
         return Baseline(run=run, checkpoint="base")
     folder = checkpoint_directory(run, reference.checkpoint)
     return Baseline(run=run, checkpoint=f"{reference.checkpoint.stage}.{folder.name}")
-
-
-def _with_commands(matrix: Matrix, command: Callable[[Cell, str], str]) -> Matrix:
-    """The matrix with the command of a run in each cell that is empty or lacks seeds."""
-    cells = dict(matrix.cells)
-    for place, cell in cells.items():
-        if cell.state != "measured" or cell.seeds_missing:
-            run = cell.run or cell.name.partition("@")[0]
-            cells[place] = replace(cell, run=run, command=command(cell, run) if run else "")
-    return replace(matrix, cells=cells)
-
-
-def _command(root: Path, *words: str) -> str:
-    """A command, with the lab's root where it is not the one that is taken by itself."""
-    lab = [] if lab_root(None).resolve() == root.resolve() else ["--lab", str(root)]
-    return shlex.join(["assay", *words, *lab])

@@ -1,7 +1,7 @@
 """Training by epoch of the runs of a matrix: loss and its parts, KL, advantages, rewards.
 
 Means over the steps of an epoch, from `metrics.jsonl`; the validation loss is the last one measured
-in it. Also checks that the recorded loss is the sum of its parts, and what each run learned from.
+in it. Also what each run learned from.
 """
 
 import math
@@ -28,11 +28,6 @@ MEANS = (
 )
 """Metrics of which an epoch shows the mean over its steps."""
 LAST = "validation_loss"
-PARTS = (("policy_loss", None, 1), ("kl_loss", "kl_coef", 1), ("entropy_bonus", "entropy_coef", -1))
-"""The parts of a loss of GRPO, the metric of the coefficient of each, and its sign."""
-TOLERANCE = 1e-6
-"""How far the sum of the parts may be from the loss, as a share of the largest of them."""
-
 Line = Mapping[str, Any]
 
 
@@ -48,18 +43,6 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True)
-class LossIdentity:
-    """Whether the recorded loss is the sum of its recorded parts."""
-
-    steps: int
-    """Steps with both."""
-    wrong: tuple[int, ...]
-    """Those where it is not."""
-    largest: float
-    """The largest gap."""
-
-
-@dataclass(frozen=True, slots=True)
 class StageEpochs:
     """The training of one stage of a run."""
 
@@ -69,7 +52,6 @@ class StageEpochs:
     data: str
     """The data set that it learned from."""
     epochs: tuple[Epoch, ...]
-    identity: LossIdentity | None
     reference: str
     """The reference of the KL: `stage_start` or `base`; "" without one."""
     first_kl: float | None
@@ -103,7 +85,6 @@ def trainings(runs: Iterable[RunDirectory]) -> Iterator[StageEpochs]:
                     method=spec.method,
                     data=spec.data.partition(".")[0],
                     epochs=epochs,
-                    identity=loss_identity(own),
                     reference=spec.kl.reference if isinstance(spec, GrpoStage) else "",
                     first_kl=_number(own[0], "kl_loss", "kl"),
                 )
@@ -134,25 +115,6 @@ def _epoch(number: int, lines: Sequence[Line]) -> Epoch:
 
 def _number(line: Line, *names: str) -> float | None:
     return next((line[name] for name in names if line.get(name) is not None), None)
-
-
-def loss_identity(lines: Sequence[Line]) -> LossIdentity | None:
-    """Whether loss = policy_loss + kl_coef * kl_loss - entropy_coef * entropy_bonus at every step;
-    None where no step has the parts."""
-    gaps: dict[int, float] = {}
-    wrong = []
-    for line in lines:
-        if line.get("loss") is None or line.get("policy_loss") is None:
-            continue
-        parts = [
-            sign * (1.0 if factor is None else line.get(factor) or 0.0) * line[name]
-            for name, factor, sign in PARTS
-            if line.get(name) is not None
-        ]
-        gap = gaps[line["step"]] = abs(line["loss"] - sum(parts))
-        if gap > TOLERANCE * max(1e-3, abs(line["loss"]), *map(abs, parts)):
-            wrong.append(line["step"])
-    return LossIdentity(len(gaps), tuple(wrong), max(gaps.values())) if gaps else None
 
 
 def data_files(runs: Iterable[RunDirectory]) -> list[DataFile]:

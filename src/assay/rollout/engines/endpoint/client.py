@@ -1,7 +1,7 @@
 """Asks a model behind an OpenAI-compatible endpoint: messages and tools in, text out.
 
 An answer has no tokens or log-probabilities, so such a model can be measured and not trained.
-Requests run side by side on one event loop (`connections`), when `traffic` lets them.
+Requests run side by side on one event loop in a thread of its own, when `traffic` lets them.
 Temporary failures are retried after pauses, within one deadline; a request without an answer then
 is `Unanswered`, never an empty answer, and an answer that was paid for and cannot be kept is not
 asked for again. The key comes from the environment and is removed from messages, records,
@@ -16,12 +16,17 @@ import asyncio
 import json
 import os
 import random
+import ssl
+import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Protocol
+from functools import cache
+from http.cookiejar import DefaultCookiePolicy
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import httpx
 
@@ -35,11 +40,9 @@ from assay.data.renderings.template import in_call_order
 from assay.data.row import Message
 from assay.errors import InputError, nearest
 from assay.rl.policy import Sampling
-from assay.rollout.engines.endpoint.connections import Connections, Late, Oversized, Reply, Request
 from assay.rollout.engines.endpoint.key_redaction import holds_key, redact
 from assay.rollout.engines.endpoint.likely_words import asked_words, told_words
 from assay.rollout.engines.endpoint.openai_text import (
-    Garbled,
     Portable,
     Unusable,
     call_arguments_as_text,
@@ -51,6 +54,8 @@ from assay.rollout.engines.endpoint.openai_text import (
     token_counts,
 )
 from assay.rollout.engines.endpoint.traffic import Traffic
+
+Result = TypeVar("Result")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 20.0
 LONGEST_ASKED = 120.0
@@ -89,6 +94,8 @@ def asked_seconds(retry_after: str, now: datetime | None = None) -> float | None
 
 MOST_BYTES = 16 << 20
 """The largest answer that is read."""
+KEPT_SECONDS = 3.0
+"""An idle connection is kept so long: less than servers do, which usually close after 5."""
 SENT_HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "assay"}
 PREFIX = "openai:"
 URL, KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
@@ -111,10 +118,6 @@ TOO_LONG = ("context_length_exceeded", "maximum context length", "exceed_context
 """By what OpenAI, vLLM and llama.cpp refuse a request that the model cannot read whole."""
 BYTES_PER_TOKEN = 4
 """Of text, about, for rates of tokens."""
-
-
-class EndpointError(InputError):
-    """The endpoint cannot be asked at all."""
 
 
 class Unanswered(Exception):
@@ -184,6 +187,97 @@ class _Question:
     """That it reads and writes, about."""
 
 
+class Reply(NamedTuple):
+    """A server's answer."""
+
+    status: int
+    body: bytes
+    retry_after: str | None = None
+
+
+class Connections:
+    """The connections to one server; safe to use from several threads, which block, and from the
+    event loop itself, which does not. Where the environment names a proxy, it is asked."""
+
+    def __init__(self) -> None:
+        """Nothing is started before the first request."""
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._free: list[httpx.AsyncClient] = []
+
+    def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The result of `work`, which runs on the event loop; raises what it raises. Interrupted,
+        it is cancelled."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                name = "assay-endpoint-loop"
+                threading.Thread(target=_run, args=(self._loop,), name=name, daemon=True).start()
+                weakref.finalize(self, _stop, self._loop, self._free)
+        done = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return done.result()
+        finally:
+            done.cancel()
+
+    async def send(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> Reply:
+        """The answer to one request; on the event loop.
+
+        Raises Unusable for an answer that is too long, or compressed although that was not asked
+        for, and httpx.HTTPError.
+        """
+        # A client for each request under way: a pool of many connections costs much more CPU.
+        client = self._free.pop() if self._free else _client()
+        received = bytearray()
+        try:
+            asked = client.stream(method, url, headers=dict(headers), content=body)
+            async with asked as response:
+                if response.headers.get("content-encoding", "identity").lower() != "identity":
+                    raise Unusable("a compressed answer")
+                async for piece in response.aiter_raw():
+                    received += piece
+                    if len(received) > MOST_BYTES:
+                        raise Unusable(f"more than {MOST_BYTES} bytes")
+        finally:
+            self._free.append(client)
+        return Reply(response.status_code, bytes(received), response.headers.get("retry-after"))
+
+
+def _client() -> httpx.AsyncClient:
+    limits = httpx.Limits(keepalive_expiry=KEPT_SECONDS)
+    client = httpx.AsyncClient(timeout=None, limits=limits, verify=certificates())
+    # A server's cookies would tie requests to those before them.
+    client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+    return client
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+def _stop(loop: asyncio.AbstractEventLoop, clients: list[httpx.AsyncClient]) -> None:
+    """Close the connections and end the thread."""
+
+    async def close() -> None:
+        for client in clients:
+            await client.aclose()
+        # The transports close on the loop's next round.
+        loop.call_soon(loop.stop)
+
+    if loop.is_running():
+        asyncio.run_coroutine_threadsafe(close(), loop)
+
+
+@cache
+def certificates() -> ssl.SSLContext:
+    """Reading the certificates takes longer than a request."""
+    return httpx.create_ssl_context()
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """Where a model is asked; safe to use from several threads."""
@@ -224,7 +318,7 @@ class Endpoint:
     ) -> Said:
         """What the model says next; on the event loop of `connections`.
 
-        Images go to the chat endpoint as data URLs. Raises Unanswered, EndpointError where no
+        Images go to the chat endpoint as data URLs. Raises Unanswered, InputError where no
         request can ever succeed, UnknownRenderingError, DataError for an image that a rendering
         cannot carry or whose file has changed, and what `charge` raises.
         """
@@ -282,12 +376,12 @@ class Endpoint:
         return await self._ask(question, charge or Free())
 
     def check(self) -> None:
-        """Raise EndpointError if nothing answers there, or not with this key."""
+        """Raise InputError if nothing answers there, or not with this key."""
         try:
             status = self.connections.wait(self._send("GET", "models", None, self.deadline)).status
-        except (httpx.HTTPError, httpx.InvalidURL, Late, Oversized) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, Unusable) as error:
             problem = f"{self.url} does not answer: {type(error).__name__}"
-            raise EndpointError(problem, field="endpoint", fix=f"check the URL ({URL})") from error
+            raise InputError(problem, field="endpoint", fix=f"check the URL ({URL})") from error
         if status in (401, 403):
             raise self._refused(status)
 
@@ -315,7 +409,7 @@ class Endpoint:
         raise AssertionError("the last attempt returns or raises")
 
     async def _attempt(self, question: _Question, seconds: float) -> Said | Unanswered:
-        """An answer, or why there is none. Raises EndpointError."""
+        """An answer, or why there is none. Raises InputError."""
         try:
             reply = await self._send("POST", question.path, question.body(), seconds)
             if reply.status == 200:
@@ -323,16 +417,17 @@ class Endpoint:
                 error = provider_error(answer)
                 if error is None:
                     return question.read(answer)
-                reply = Reply(error[0] or 200, error[1].encode("utf-8", "replace"), reply.headers)
-        except Late:
+                text = error[1].encode("utf-8", "replace")
+                reply = Reply(error[0] or 200, text, reply.retry_after)
+        except TimeoutError:
             return Unanswered("deadline", passing=True, charged=True)
         except httpx.HTTPError as error:
             refused = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             reason = f"connection: {type(error).__name__}"
             return Unanswered(reason, passing=True, charged=not refused)
-        except (Unusable, Oversized) as error:
+        except Unusable as error:
             return Unanswered("unusable answer", self._shown(str(error)), charged=True)
-        except Garbled as error:
+        except ValueError as error:
             shown = self._shown(str(error))
             return Unanswered("garbled answer", shown, passing=True, charged=True)
         return self._not_answered(reply)
@@ -351,7 +446,7 @@ class Endpoint:
         return Said(redact(text, self.key, answer=True), ended, *token_counts(answer))
 
     def _not_answered(self, reply: Reply) -> Unanswered:
-        """The failure that a status stands for. Raises EndpointError."""
+        """The failure that a status stands for. Raises InputError."""
         text = reply.body.decode("utf-8", "replace")
         said = self._shown(text)
         if reply.status in WRONG_ASKER:
@@ -362,13 +457,13 @@ class Endpoint:
             # HTTP 200: an error without a code.
             passing=reply.status >= 500 or reply.status in (200, *PASSING),
             charged=reply.status in (200, *GATEWAY),
-            retry_after=reply.headers.get("retry-after"),
+            retry_after=reply.retry_after,
             too_long=reply.status == 413
             or (reply.status in (400, 422) and any(mark in text for mark in TOO_LONG)),
         )
 
     async def _send(self, method: str, path: str, body: Any, seconds: float) -> Reply:
-        """One request and its answer, the whole of it within `seconds`."""
+        """One request and its answer. Raises TimeoutError unless it is whole within `seconds`."""
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         headers |= SENT_HEADERS
         content = None
@@ -376,15 +471,15 @@ class Endpoint:
             headers["Content-Type"] = "application/json"
             content = sendable(body)
         url = f"{self.url.rstrip('/')}/{path}"
-        request = Request(method, url, headers, content, MOST_BYTES)
-        return await self.connections.send(request, seconds=seconds)
+        async with asyncio.timeout(max(seconds, 0.001)):
+            return await self.connections.send(method, url, headers, content)
 
-    def _refused(self, status: int, said: str = "") -> EndpointError:
+    def _refused(self, status: int, said: str = "") -> InputError:
         fix = f"check the model's name {self.model!r} and the URL"
         if status != 404:
             fix = f"{'set' if self.key is None else 'check'} {self.variable}"
         problem = f"{self.url} refuses with HTTP {status}" + (f": {said}" if said else "")
-        return EndpointError(problem, field="endpoint", fix=fix)
+        return InputError(problem, field="endpoint", fix=fix)
 
     def _shown(self, said: str) -> str:
         """The beginning of a server's text as one line, without the key that it may repeat."""
@@ -393,21 +488,21 @@ class Endpoint:
 
 
 def endpoint_of(model: str, url: str | None, variable: str = KEY) -> Endpoint:
-    """The endpoint of `openai:NAME` at `url`, else at OPENAI_BASE_URL. Raises EndpointError.
+    """The endpoint of `openai:NAME` at `url`, else at OPENAI_BASE_URL. Raises InputError.
 
     The key, where the server wants one, is in the environment's `variable`.
     """
     base = url or os.environ.get(URL)
     if not base:
         fix = f"set {URL}, or write endpoint = 'http://127.0.0.1:8000/v1'"
-        raise EndpointError(f"no endpoint for {model!r}", field="endpoint", fix=fix)
+        raise InputError(f"no endpoint for {model!r}", field="endpoint", fix=fix)
     key = os.environ.get(variable) or None
     if holds_key(f"{base} {model}", key):
         problem = f"the URL or the model's name holds the value of {variable}"
-        raise EndpointError(problem, field="endpoint", fix="leave it out: both are recorded")
+        raise InputError(problem, field="endpoint", fix="leave it out: both are recorded")
     if key is not None and not (key.isascii() and key.isprintable()):
         problem = f"{variable} holds characters that no HTTP header can carry"
-        raise EndpointError(problem, field="endpoint", fix="copy it again, without line ends")
+        raise InputError(problem, field="endpoint", fix="copy it again, without line ends")
     return Endpoint(checked_url(base), model.removeprefix(PREFIX), key, variable=variable)
 
 
@@ -417,18 +512,16 @@ def sendable(body: Any) -> bytes:
 
 
 def checked_url(url: str) -> str:
-    """The URL itself. Raises EndpointError unless it is http or https and holds no password."""
+    """The URL itself. Raises InputError unless it is http or https and holds no password."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise EndpointError(f"is no URL: {error}", field="endpoint") from error
+        raise InputError(f"is no URL: {error}", field="endpoint") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise EndpointError("is no http or https URL", field="endpoint", fix="write all of it")
+        raise InputError("is no http or https URL", field="endpoint", fix="write all of it")
     if parsed.userinfo or parsed.query:
         fix = f"keys come from {KEY}, since the URL is recorded"
-        raise EndpointError(
-            "the URL holds a user, a password or a query", field="endpoint", fix=fix
-        )
+        raise InputError("the URL holds a user, a password or a query", field="endpoint", fix=fix)
     return url
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.rollout.engines.endpoint.openai_text import Garbled, Unusable, first_choice
+from assay.rollout.engines.endpoint.openai_text import Unusable, first_choice
 
 LOWEST = -1e4
 """Below it no word's log-probability lies; vLLM writes -9999 for a word that cannot be."""
@@ -38,7 +38,7 @@ def asked_words(tokens: tuple[int, ...], count: int) -> dict[str, Any]:
 
 def told_words(answer: Any, begin: int, tokens: int, count: int) -> str:
     """What is told of the tokens from `begin` of a prompt of so many, as a text for `read_words`.
-    Raises Garbled, and Unusable for a server that tells nothing of prompts."""
+    Raises ValueError, and Unusable for a server that tells nothing of prompts."""
     told = first_choice(answer).get("prompt_logprobs")
     if not isinstance(told, list):
         raise Unusable("the server tells no prompt_logprobs, as vLLM's does")
@@ -57,15 +57,15 @@ def told_words(answer: Any, begin: int, tokens: int, count: int) -> str:
 
 
 def told_of(place: Any) -> dict[int, tuple[float, str | None]]:
-    """Log-probability and text of the words at a token, by id. Raises Garbled."""
+    """Log-probability and text of the words at a token, by id. Raises ValueError."""
     if not isinstance(place, dict):
-        raise Garbled("a token of the prompt has no log-probabilities")
+        raise ValueError("a token of the prompt has no log-probabilities")
     found = {}
     for word, said in place.items():
         known = said if isinstance(said, dict) else {}
         logp, text = known.get("logprob"), known.get("decoded_token")
         if not (isinstance(logp, int | float) and LOWEST <= logp <= ROUNDED) or not is_id(word):
-            raise Garbled(f"word {word!r} of the prompt has no log-probability")
+            raise ValueError(f"word {word!r} of the prompt has no log-probability")
         found[int(word)] = min(float(logp), 0.0), text if isinstance(text, str) else None
     return found
 

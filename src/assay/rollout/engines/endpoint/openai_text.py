@@ -47,11 +47,7 @@ MOST_TOKENS = 10_000_000
 """That one answer can have read or written: more is no count. No model reads so many."""
 
 
-class Garbled(ValueError):
-    """An answer that is not what OpenAI's interface promises."""
-
-
-class Unusable(Garbled):
+class Unusable(ValueError):
     """A model's own answer, made and paid for, with something in it that cannot be kept."""
 
 
@@ -132,7 +128,7 @@ def call_arguments_as_text(
 def chat_text(answer: Any, names: Portable) -> tuple[str, str]:
     """The text of a chat answer, calls in Hermes form, and its finish reason.
 
-    Raises Garbled.
+    Raises ValueError.
     """
     choice = first_choice(answer)
     message = choice.get("message")
@@ -196,7 +192,7 @@ def provider_error(answer: Any) -> tuple[int | None, str] | None:
 
 
 def completion_text(answer: Any) -> tuple[str, str]:
-    """The text of a completion and its finish reason. Raises Garbled."""
+    """The text of a completion and its finish reason. Raises ValueError."""
     choice = first_choice(answer)
     if not isinstance(choice.get("text"), str):
         raise Unusable("the choice has no text")
@@ -206,14 +202,14 @@ def completion_text(answer: Any) -> tuple[str, str]:
 def read_answer(body: bytes) -> Any:
     """The JSON of an answer.
 
-    Raises Garbled for what is no JSON at all, as a proxy's page is, and Unusable for what Python's
-    parser takes or refuses on its own account: NaN, Infinity, thousands of digits, nesting without
-    end.
+    Raises ValueError for what is no JSON at all, as a proxy's page is, and Unusable for what
+    Python's parser takes or refuses on its own account: NaN, Infinity, thousands of digits, nesting
+    without end.
     """
     try:
         return load_json(body.decode("utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise Garbled(str(error)) from error
+        raise ValueError(str(error)) from error
     except ValueError as error:
         raise Unusable(str(error)) from error
 
@@ -248,10 +244,10 @@ def _keepable(text: str) -> str:
 
 
 def first_choice(answer: Any) -> dict[str, Any]:
-    """The first choice of an answer. Raises Garbled."""
+    """The first choice of an answer. Raises ValueError."""
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise Garbled("the answer has no choices")
+        raise ValueError("the answer has no choices")
     return choices[0]
 
 

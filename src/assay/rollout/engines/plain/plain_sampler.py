@@ -246,7 +246,7 @@ class PlainSampler:
         self, contexts: Sequence[tuple[int, ...]], answers: Sequence[tuple[int, ...]]
     ) -> torch.Tensor:
         """The hidden states (S, D) before the head that predict the answers' tokens, on the CPU.
-        Raises ModelUnsupported where scores are not made of them."""
+        Raises InputError where scores are not made of them."""
         actions_S = torch.tensor([token for answer in answers for token in answer]).long()
         offsets_N1 = torch.tensor([0, *map(len, answers)]).cumsum(0)
         with evaluating(self.module), torch.no_grad(), computing_in(self.module, self.compute):

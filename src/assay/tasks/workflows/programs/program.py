@@ -1,5 +1,5 @@
 """A workflow program as it was written: its source, its syntax tree, what its names stand for, and
-its shape: its operators, its control structure, its tree without names.
+its shape: its operators, and its tree without names.
 
 Programs are parsed and never run, and a hostile text is an `UnreadableProgram`, whatever it does to
 the parser. Flow does not count here: a place holds what is put there anywhere.
@@ -9,7 +9,6 @@ import ast
 import hashlib
 import re
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -313,35 +312,14 @@ def is_annotation(node: ast.AST, program: Program) -> bool:
     return isinstance(parent, ast.arg | ast.AnnAssign) and node is parent.annotation
 
 
-LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.comprehension)
-BRANCHES = (ast.If, ast.IfExp, ast.Match)
-ENSEMBLES, REVIEWS = {"ScEnsemble", "MdEnsemble"}, {"Review", "Test"}
-"""Operators that choose among several answers, and that judge one."""
-
-
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The shape of one program."""
 
-    operators: Mapping[str, int]
-    """How many calls of each operator stand in the source, by name in order."""
+    combination: str
+    """The operators that are called, such as "Custom+ScEnsemble"; "" for none."""
     fingerprint: str
     """16 hex digits; equal where two trees are, but for names, constants, imports and notes."""
-
-    structure: tuple[str, ...] = ()
-    """Which of "loop", "branch", "ensemble" and "review" the program has, in this order."""
-    lines: int = 0
-    """Lines of the source that are not blank."""
-
-    @property
-    def combination(self) -> str:
-        """The operators that are called, such as "Custom+ScEnsemble"; "" for none."""
-        return "+".join(self.operators)
-
-    @property
-    def calls(self) -> int:
-        """Operator calls in the source."""
-        return sum(self.operators.values())
 
 
 @lru_cache(maxsize=4096)
@@ -357,24 +335,10 @@ def shape_of(source: str) -> Shape | None:
         program = read_program(source)
     except UnreadableProgram:
         return None
-    calls = [program.operator(node) for node in program.nodes if isinstance(node, ast.Call)]
-    counts = Counter(name for name in calls if name in OPERATORS)
-    lines = sum(bool(line.strip()) for line in source.splitlines())
+    called = {program.operator(node) for node in program.nodes if isinstance(node, ast.Call)}
     text = " ".join(written(program.tree, program, {}))
     fingerprint = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
-    return Shape(dict(sorted(counts.items())), fingerprint, structure_of(program, counts), lines)
-
-
-def structure_of(program: Program, operators: Mapping[str, int]) -> tuple[str, ...]:
-    """The control structure of a program that calls these operators; comprehensions are loops,
-    conditional expressions branches."""
-    marks = {
-        "loop": any(isinstance(node, LOOPS) for node in program.nodes),
-        "branch": any(isinstance(node, BRANCHES) for node in program.nodes),
-        "ensemble": not ENSEMBLES.isdisjoint(operators),
-        "review": not REVIEWS.isdisjoint(operators),
-    }
-    return tuple(name for name, found in marks.items() if found)
+    return Shape("+".join(sorted(called & OPERATORS.keys())), fingerprint)
 
 
 def written(node: ast.AST, program: Program, numbers: dict[str, int]) -> Iterator[str]:
