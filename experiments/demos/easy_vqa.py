@@ -39,7 +39,7 @@ INSTRUCTION = "Answer the question about the image with one word."
 def read_easy_vqa(side: str, options: BenchmarkOptions) -> Loaded:
     """The questions of one of SIDES, each with its own pool of the training questions.
 
-    Raises InputError for another side or option, WheelError without the wheel, DataError for
+    Raises InputError for another side or option, InputError without the wheel, DataError for
     an image that is not there, and what `with_pools` raises.
     """
     lookup(SIDES, side, "side of easy-vqa")

@@ -51,7 +51,7 @@ OPTIONS: Mapping[str, Any] = {**POOL_OPTIONS, "shots": 2}
 def read_subjects(side: str, options: BenchmarkOptions) -> Loaded:
     """The questions of one of SIDES, each with its own pool of the training questions.
 
-    Raises InputError for another side or option, WheelError without the wheel.
+    Raises InputError for another side or option, InputError without the wheel.
     """
     lookup(SIDES, side, "side of subjects")
     chosen = options.over(OPTIONS)

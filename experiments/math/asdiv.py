@@ -60,7 +60,7 @@ def read_asdiv(side: str) -> Loaded:
     """The rows of one of SIDES that have a number as their answer, or those of EXPRESSIONS.
 
     A row ends with its steps and `#### ANSWER`, as in GSM8K; `extra.operations` counts the steps,
-    0 where none were found. Raises InputError for another side, WheelError without the wheel.
+    0 where none were found. Raises InputError for another side, InputError without the wheel.
     """
     if side in EXPRESSIONS:
         loaded = _read(EXPRESSIONS[side], with_steps=True)

@@ -1,6 +1,6 @@
 """The verbs that compare: compare, matrix, plan, audit.
 
-A run may also be a file of results that another tool wrote. Unfair comparisons are refused.
+A run may also be a file of results that another tool wrote. InputError comparisons are refused.
 """
 
 from collections.abc import Sequence
@@ -224,12 +224,11 @@ def plan(
     From a pilot, or from typed numbers.
     """
     from assay.compare.pilot_runs import Wish, designs, pilot, typed
-    from assay.judge.sample_size import PlanError
     from assay.pages.command_tables.sample_size_table import plan_blocks, plan_result
 
     if runs and (discordance is not None or score is not None):
         problem = "a pilot and typed numbers exclude each other"
-        raise PlanError(problem, fix="leave out the runs, or --discordance and --score")
+        raise InputError(problem, fix="leave out the runs, or --discordance and --score")
     found = pilot(root, runs, on) if runs else typed(discordance, score)
     wish = Wish(difference / 100, power, arms, seeds, repeats)
     planned = designs(found, wish)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.formats.formats import Layout, all_rows, items_of, iter_rows
-from assay.data.hub_rows import HubError, HubSet, hub_records
+from assay.data.hub_rows import HubSet, hub_records
+from assay.data.loaded import DataError
 from assay.data.row import Row
 from assay.errors import InputError, nearest
 from assay.tasks.math.rewards import RULES, accuracy, olympiad_accuracy
@@ -101,10 +102,12 @@ def _of_hub(usual: Published, chosen: Mapping[str, Any], root: Path) -> Iterator
     wanted = replace(known, **{key: chosen[key] for key in HUB if chosen[key]})
     try:
         records = list(hub_records(wanted, root))
-    except HubError as error:
+    except DataError:
+        raise
+    except InputError as error:
         field = (error.field or "hub.hf").replace("hub.", "options.")
         fix = (error.fix or "").replace("hub.", "options.")
-        raise HubError(error.problem, field=field, fix=fix) from error
+        raise InputError(error.problem, field=field, fix=fix) from error
     layout = Layout(columns=chosen["columns"])
     return all_rows(items_of(records, chosen["format"], layout, f"hf:{wanted.name}", 0.0))
 

@@ -32,7 +32,7 @@ class CallsFailed(RunFailure):
 
 
 def wheel_folders() -> tuple[str]:
-    """Where workers import upstream from. Raises WheelError when the wheel cannot be had."""
+    """Where workers import upstream from. Raises InputError when the wheel cannot be had."""
     return (str(wheel_directory(WHEEL)),)
 
 

