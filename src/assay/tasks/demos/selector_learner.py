@@ -35,6 +35,7 @@ from assay.runs.run_names import (
 from assay.tasks.demos.modules import (
     DROPOUT,
     NAMED_PATTERNS,
+    USUAL_DROPOUT,
     SelectorSizes,
     make_selector,
 )
@@ -71,8 +72,7 @@ class SelectorLearner:
         """The settings: the file's; of a `run:` source, that run's where the file has none."""
         spec = self.given.experiment.selector
         if spec is None and self.given.weights is not None:
-            known = SelectorSpec.model_fields.keys() & self.stored["settings"]
-            return SelectorSpec(**{name: self.stored["settings"][name] for name in known})
+            return SelectorSpec(**self.stored["settings"])
         return spec or SelectorSpec()
 
     @cached_property
@@ -94,9 +94,10 @@ class SelectorLearner:
         return SelectorSizes(
             width=self.features.width,
             hidden=spec.hidden,
-            dropout=DROPOUT if dropout is None else dropout,
+            dropout=DROPOUT.get(self.kind, USUAL_DROPOUT) if dropout is None else dropout,
             temperature=spec.temperature,
             gate=spec.gate,
+            vocabulary=spec.vocabulary,
         )
 
     def base(self) -> nn.Module:
