@@ -97,7 +97,8 @@ def _as_asked(gold: str, answer: str, question: str) -> Ruling:
     found = rule(gold, answer)
     if not found.equal:
         return found
-    form = form_of(question)
+    forms = (name for name, words in _FORMS.items() if re.search(words, question, re.IGNORECASE))
+    form = next(forms, "")
     if not in_form(form, gold, answer):
         return Ruling(False, form)
     parts = written.listed(gold), written.listed(answer)
@@ -360,12 +361,6 @@ Where the question asks for none of these, any form is right."""
 _FRACTION = re.compile(r"-?(?:\\[dt]?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))")
 _MANTISSA = re.compile(r"-?[1-9](?:\.\d+)?\s*\\(?:times|cdot)\s*10\s*\^.*")
 _FACTOR_SIGN = re.compile(r"\\(?:cdot|times)(?![a-zA-Z])|\*")
-
-
-def form_of(question: str) -> str:
-    """The form that a question asks for; "" for any."""
-    found = (name for name, words in _FORMS.items() if re.search(words, question, re.IGNORECASE))
-    return next(found, "")
 
 
 def in_form(form: str, gold: str, answer: str) -> bool:
