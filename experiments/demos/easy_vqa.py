@@ -16,16 +16,16 @@ from assay.data.hashing import sha256_text
 from assay.data.loaded import Loaded, Record
 from assay.data.row import ImagePart
 from assay.data.wheels import wheel_directory
-from assay.tasks.demos.demonstrations import (
+from assay.labs.demos.demonstrations import (
     Demonstration,
     DemonstrationSet,
     Query,
     asked_about,
     image_in,
 )
-from assay.tasks.demos.pools import POOL_OPTIONS, with_pools
-from assay.tasks.demos.rewards import accuracy
-from assay.tasks.demos.task import DemosTask
+from assay.labs.demos.pools import POOL_OPTIONS, with_pools
+from assay.labs.demos.rewards import accuracy
+from assay.labs.demos.task import DemosTask
 from assay.tasks.task import Benchmark, BenchmarkOptions, lookup
 
 SIDES = {"train": 0.7, "test": 0.3}

@@ -14,7 +14,7 @@ from assay.data.results.bfcl_leaderboard import (
 )
 from assay.data.results.readers import read_results
 from assay.errors import InputError
-from assay.tasks.tools.single_turn import entries
+from assay.labs.tools.single_turn import entries
 
 MULTI_TURN = "Rank,Model,Multi Turn Overall Acc,Base,Miss Func,Miss Param,Long Context\n"
 
