@@ -379,7 +379,10 @@ def trainers() -> str:
         lines.append([TRAINERS[side], seed, *means, *costs, load_then])
     heads = ["trainer", "seed", "first rewards", "last", "CPU a step", "peak", "load"]
     told = []
+    pairs = {(v["side"], v["control"], len(v["seeds"])): v for v in judged["verdicts"].values()}
     for found in judged["verdicts"].values():
+        if len(found["seeds"]) == 1 and (found["side"], found["control"], 2) in pairs:
+            continue  # the verdict over both seeds stands for it
         control = "the start" if found["control"] == found["side"] else TRAINERS[found["control"]]
         scores = [f"{found[key]:.1%}" for key in ("control_score", "score")]
         low, high = (f"{100 * found['interval'][end]:+.1f}" for end in ("low", "high"))

@@ -5,8 +5,8 @@ import re
 from assay.rl.presets import ELSEWHERE, PRESETS
 
 
-def tables() -> str:
-    """A table of what each preset sets, and one of the same settings in TRL, verl and ms-swift."""
+def presets() -> str:
+    """A table of what each preset sets."""
     head = (
         "preset | advantage | loss | aggregation | clip low, high | dual | dropped groups | source"
     )
@@ -21,7 +21,12 @@ def tables() -> str:
         names = f"`{preset.advantage}` | `{preset.loss}` | `{preset.aggregation}`"
         source = re.split(r"[:;(]| with ", preset.source)[0].strip()
         lines.append(f"| `{name}` | {names} | {clip} | {dual} | {dropped} | {source} |")
-    lines += ["", "| preset | TRL | verl | ms-swift |", "|---|---|---|---|"]
+    return "\n".join(lines)
+
+
+def other_tools() -> str:
+    """The same settings in TRL, verl and ms-swift."""
+    lines = ["| preset | TRL | verl | ms-swift |", "|---|---|---|---|"]
     for name, tools in ELSEWHERE.items():
         cells = [
             "<br>".join(f"`{key}={value}`" for key, value in settings.items()) or "–"
@@ -32,4 +37,4 @@ def tables() -> str:
 
 
 if __name__ == "__main__":
-    print(tables())
+    print(presets(), other_tools(), sep="\n\n")

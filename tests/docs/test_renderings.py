@@ -65,6 +65,9 @@ SHOWN = {
     "qwen3_fc": "plain",
 }
 
+IN_PART = {"hermes", "qwen3_fc"}
+"""The page shows what differs from `template`."""
+
 
 def test_every_rendering_has_its_section() -> None:
     assert re.findall(r"^### `(\w+)`", PAGE, re.MULTILINE) == list(RENDERINGS) == list(SHOWN)
@@ -76,7 +79,10 @@ def test_the_text_of_the_page_is_what_the_rendering_writes(name: str, row: Row) 
     if name == "completion":  # it has no place for tools
         row = Row("animals", ANIMALS)
     text = made.tokenizer.decode(list(made.prompt(row.messages, row.tools)))
-    assert shown_text(name) == text
+    if name in IN_PART:
+        assert shown_text(name) in text
+    else:
+        assert shown_text(name) == text
 
 
 def told(handling: ThinkHandling) -> list[str]:

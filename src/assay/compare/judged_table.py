@@ -172,7 +172,7 @@ def compare_checkpoints(
     """Checkpoints of one run on one evaluation; `others` are all measured ones when omitted.
 
     Each is compared with the control and with the last one of the stage before; all p-values of
-    the table are one family. Raises InputError, DamagedRecord, and what `judge.paired.compare`
+    the table are one family. Raises InputError, DamagedFile, and what `judge.paired.compare`
     raises. Where a fallback metric scored some of the answers, none are comparable.
     """
     record = find_record(run, evaluation)

@@ -21,7 +21,7 @@ from assay.lab.sweep.matrix.coordinates import CHECKPOINT_KEYS, Layout, Place
 from assay.lab.sweep.matrix.model import Baseline, Cell, origins_of
 from assay.lab.sweep.matrix.units import arm_of_seeds
 from assay.runs.history import evaluation_records, measured_checkpoints
-from assay.runs.records import DamagedRecord
+from assay.runs.run_files import DamagedFile
 
 Controls = Mapping[Place, tuple[Arm, ...]]
 """The control of each compared cell."""
@@ -73,7 +73,7 @@ def judge_cells(
                 continue
             try:
                 control = control_of(cell, cells, layout, baseline)
-            except DamagedRecord as error:
+            except DamagedFile as error:
                 notes.append(finding("damaged", "warning", name=str(error)))
                 control = None
             if control is None:

@@ -20,7 +20,7 @@ from assay.lab.sweep.matrix.coordinates import Place
 from assay.lab.sweep.matrix.model import Cell, Matrix, Recommendation, origins_of
 from assay.lab.sweep.matrix.units import dev_scores
 from assay.runs.history import evaluation_records
-from assay.runs.records import DamagedRecord
+from assay.runs.run_files import DamagedFile
 from assay.runs.status import stored_status
 from assay.runs.winner_file import Chosen, Winner, read_winner, write_winner
 
@@ -56,7 +56,7 @@ def recommend(
         dev = {p: _dev(c.parts[0], names) for p, c in measured.items()}
         scores = {p: s for p, s in dev.items() if s is not None}
         bases = {p: _dev(controls[p][0], names) if p in controls else None for p in scores}
-    except DamagedRecord as error:
+    except DamagedFile as error:
         return Recommendation("dev_damaged", select=names, problem=str(error))
     missing = gaps + len(dev) - len(scores)
     if not scores:
