@@ -20,7 +20,14 @@ from assay.judge.power import (
     smallest_seen,
     times_needed,
 )
-from assay.judge.scores import Array, ItemScores, ItemsDifferError, cluster_totals, on_shared_items
+from assay.judge.scores import (
+    Array,
+    ItemScores,
+    ItemsDifferError,
+    ScoreError,
+    cluster_totals,
+    on_shared_items,
+)
 from assay.judge.significance import agreeing, mid_p_mcnemar
 from assay.judge.verdict import (
     ALPHA,
