@@ -14,7 +14,7 @@ from assay.judge.cluster_robust import cluster_means, item_mean
 from assay.judge.intervals import LEVEL, Interval, quantile
 from assay.judge.paired import check_same_items, fillings, unscored_shares
 from assay.judge.power import Precision, smallest_seen
-from assay.judge.scores import Array, ItemScores, cluster_totals, on_shared_items
+from assay.judge.scores import Array, ItemScores, ScoreError, cluster_totals, on_shared_items
 from assay.judge.verdict import MARGIN, Comparison, Figures, judged
 
 
@@ -104,7 +104,7 @@ def aligned(
     table = np.array([[run[item] for item in order] for run in means])
     scored = np.logical_not(np.isnan(table).any(0))
     if not scored.any():
-        raise InputError("no item has a score in every run")
+        raise ScoreError("no item has a score in every run")
     clusters = None
     if first.clusters is not None:
         source = dict(zip(first.item_ids, first.clusters, strict=True))

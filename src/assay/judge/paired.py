@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from assay.errors import InputError
 from assay.judge.cluster_robust import item_mean, p_value, tied_share
 from assay.judge.intervals import LEVEL, Interval, difference_interval, tango
 from assay.judge.power import (
@@ -21,7 +20,14 @@ from assay.judge.power import (
     smallest_seen,
     times_needed,
 )
-from assay.judge.scores import Array, ItemScores, ItemsDifferError, cluster_totals, on_shared_items
+from assay.judge.scores import (
+    Array,
+    ItemScores,
+    ItemsDifferError,
+    ScoreError,
+    cluster_totals,
+    on_shared_items,
+)
 from assay.judge.significance import agreeing, mid_p_mcnemar
 from assay.judge.verdict import (
     ALPHA,
@@ -197,7 +203,7 @@ def _pair(control: ItemScores, other: ItemScores) -> _Pairs:
     means_other = other.item_means[[place[control.item_ids[i]] for i in order]]
     scored = ~(np.isnan(means_control) | np.isnan(means_other))
     if not scored.any():
-        raise InputError("no item has a score in both runs")
+        raise ScoreError("no item has a score in both runs")
     clusters = None
     if control.clusters is not None:
         clusters = tuple(control.clusters[i] for i, keep in zip(order, scored, strict=True) if keep)

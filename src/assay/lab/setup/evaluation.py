@@ -135,8 +135,7 @@ def make_evaluation(
 
     Files that options name lie in `root`. With the rows that were `trained` on, the record says how
     many of them ask what an item asks.
-    Raises InputError for names, where fewer items exist than are taken, and
-    where a benchmark that selects lacks a part.
+    Raises InputError for names, and where fewer items exist than are taken.
     """
     score: RewardFunction | RewardTable
     if spec.benchmark is not None:
