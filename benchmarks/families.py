@@ -330,14 +330,18 @@ def whole(family: str, folder: Path) -> PreTrainedModel | None:
 
 
 def table(families: list[str]) -> Iterator[str]:
-    """A Markdown table, line by line."""
-    yield "| family | path | training | sampling | remark |"
-    yield "|---|---|---:|---:|---|"
+    """A Markdown table, a line for each path and remark, with the largest differences."""
+    groups: dict[tuple[str, str], list[Trial]] = {}
     for family in families:
         with TemporaryDirectory() as folder:
             found = tried(family, Path(folder))
-        numbers = f"{found.logp:.0e} | {found.rollout:.0e}" if found.path != "refused" else " | "
-        yield f"| {found.family} | {found.path} | {numbers} | {found.remark} |"
+        groups.setdefault((found.path, found.remark), []).append(found)
+    yield "| path | families | training | sampling | remark |"
+    yield "|---|---|---:|---:|---|"
+    for (path, remark), trials in groups.items():
+        largest = max(each.logp for each in trials), max(each.rollout for each in trials)
+        numbers = " | ".join(f"{each:.0e}" if path != "refused" else "" for each in largest)
+        yield f"| {path} | {', '.join(each.family for each in trials)} | {numbers} | {remark} |"
 
 
 if __name__ == "__main__":

@@ -22,15 +22,14 @@ import torch
 from torch import nn
 
 from assay.engines import vllm_engine
-from assay.engines.handover import HandOverFailed
+from assay.engines.handover import Columns, Held, picked
 from assay.engines.proven_sampler import Engine, ProvenSampler
-from assay.engines.read_back import Columns, Held, picked
 from assay.engines.vllm_engine import Opening, close_all, opened
 from assay.models.handed_over import State, drawn_moments, logps_of, rounded
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
-from assay.rl.sampling_proof import SamplingProof, drawn_sums
+from assay.rl.sampling_proof import NotAsTold, SamplingProof, drawn_sums
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from benchmarks.driver import parser_of, say
 from benchmarks.models import model_folder
@@ -206,7 +205,7 @@ def watched(
         seen = ""
         try:
             sampler.sample([contexts[row] for row in rows], keys, Sampling(max_tokens=TOKENS))
-        except HandOverFailed as failure:
+        except NotAsTold as failure:
             seen = str(failure)
         figures = {n.removeprefix("engine/"): v for n, v in sampler.measured.items()}
         kept = ("_z", "_z_last", "_z_run", "told_gap", "evidence", "gap_sampled")

@@ -40,9 +40,8 @@ from assay.runs.run_directory import RunDirectory
 from assay.train.likelihood import NLL, likelihood_batch
 from assay.train.pair_choice import choose
 from assay.train.update import UpdateResult, update
-from assay.trainers.outputs.output import Answer, Output
-from assay.trainers.outputs.swift_output import SwiftOutput
-from assay.trainers.outputs.trl_output import TrlOutput
+from assay.trainers.outputs.output import Answer
+from assay.trainers.outputs.transformers_output import SwiftOutput, TrlOutput
 from assay.trainers.outputs.verl_output import VerlOutput
 from benchmarks.driver import ROOT
 from benchmarks.worker import Record
@@ -119,7 +118,7 @@ def replay_grpo(tool: str, folder: Path, *settings: str) -> Record:
     assert isinstance(stage.spec, GrpoStage)
     method = build_grpo(stage.spec, stage.given, stage.spec.steps or 0)
     own = method.settings
-    output: Output = OUTPUTS[tool](folder / "output")
+    output: TrlOutput | VerlOutput = OUTPUTS[tool](folder / "output")
     steps = []
     for step in output.steps(ended=True):
         groups = groups_of(stage, step.answers)
@@ -159,7 +158,7 @@ def surprises(stage: Stage, episodes: Sequence[Episode]) -> tuple[float, float]:
     return float(gaps_S.sum()), float(gaps_S.square().sum())
 
 
-def apart(output: Output, folder: Path, stage: Stage) -> Record:
+def apart(output: TrlOutput | VerlOutput, folder: Path, stage: Stage) -> Record:
     """How far two trainings ended from each other: the norm of the difference of their weights over
     that of the way that the tool's went."""
     start = load_file(folder / "model" / "model.safetensors")

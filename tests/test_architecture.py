@@ -46,7 +46,6 @@ ROOMS = {
         "replay",
         "select",
         "synthesise",
-        "improve",
         "run",
         "check",
         "evaluate",

@@ -18,7 +18,6 @@ import torch
 from safetensors.torch import load_file
 
 from assay.engines.environments import environment_for, installed
-from assay.engines.handover import HandOverFailed
 from assay.engines.proven_sampler import ProvenSampler
 from assay.engines.vllm_engine import Opening, opened
 from assay.models.adapt import train_all, train_lora
@@ -28,6 +27,7 @@ from assay.models.optimizer import make_optimizer
 from assay.models.precision import choose_precision
 from assay.rl.objectives import Nll
 from assay.rl.policy import SampleKey, Sampling
+from assay.rl.sampling_proof import NotAsTold
 from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.run_directory import runs_of
 from assay.train.likelihood import likelihood_batch
@@ -198,7 +198,7 @@ def prove(folder: Path, what: str, adapter: bool, setup: Setup, rows: Rows) -> N
         try:
             step()
             status, text = FAILED, "old weights were not noticed"
-        except HandOverFailed as error:
+        except NotAsTold as error:
             status, text = PASSED, str(error)[:80]
     rows.add(Row(f"{what}, old weights are noticed", status, text))
 

@@ -27,12 +27,13 @@ from typing import Any
 from drawing import Draw, Names, Side, row_count, tables
 
 from assay.data.row import Message, Row, ToolCall
+from assay.errors import RunFailure
 from assay.sandbox.isolation import chosen_isolation
 from assay.sandbox.pool import WorkerPool
 from assay.tasks.task import Loaded
 from assay.tasks.tools.multi_turn import function_docs, hinted
 from assay.tasks.tools.parsing import PythonCall
-from assay.tasks.tools.simulation import LIMITS, WORKERS, SimulatorFailure, wheel_folders
+from assay.tasks.tools.simulation import LIMITS, WORKERS, wheel_folders
 
 CATEGORY = "simulated"
 SEED = 20261
@@ -118,12 +119,12 @@ class Drawn:
 
 
 def read_simulated(count: str) -> Loaded:
-    """The rows of `simulated:COUNT`. Raises InputError, SimulatorFailure."""
+    """The rows of `simulated:COUNT`. Raises InputError, RunFailure."""
     return proven(count, "train")
 
 
 def read_held_out(count: str) -> Loaded:
-    """The rows of `simulated_held_out:COUNT`. Raises InputError, SimulatorFailure."""
+    """The rows of `simulated_held_out:COUNT`. Raises InputError, RunFailure."""
     return proven(count, "held_out")
 
 
@@ -230,7 +231,7 @@ def shown(doc: Mapping[str, Any]) -> int:
 
 
 def prove(tasks: Sequence[Drawn]) -> list[dict[str, Any]]:
-    """The worker's proof of each task, in order. Raises SimulatorFailure."""
+    """The worker's proof of each task, in order. Raises RunFailure."""
     requests = [
         {
             "tasks": [
@@ -249,7 +250,7 @@ def prove(tasks: Sequence[Drawn]) -> list[dict[str, Any]]:
         outcomes = pool.map(requests, DEADLINE_SECONDS)
     for outcome in outcomes:
         if outcome.failure is not None:
-            raise SimulatorFailure(f"tasks could not be proven: {outcome.failure}: {outcome.why}")
+            raise RunFailure(f"tasks could not be proven: {outcome.failure}: {outcome.why}")
     return [proof for outcome in outcomes for proof in outcome.value]
 
 

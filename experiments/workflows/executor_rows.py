@@ -10,6 +10,7 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from generated_problems import TOPICS, code_answer, generated, row_of
@@ -17,9 +18,11 @@ from warm_up import ANALYSES, INSTRUCTIONS
 
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
-from assay.tasks.math.asdiv import read_asdiv
 from assay.tasks.task import lookup
+from assay.tasks.user_code import load_file
 from assay.tasks.workflows.programs.operators import LETTERS, OPERATORS, checked_arguments, question
+
+read_asdiv = load_file("../math/asdiv.py", Path(__file__).parent).module.read_asdiv
 
 NAMES = "abcdefgh"
 DRAWN = {"math": 2, "qa": 1}

@@ -12,14 +12,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from executor_rows import read_executor_rows
+from executor_rows import read_asdiv, read_executor_rows
 from generated_problems import GENERATED
 from warm_up import warm_up_rows
 
 from assay.data.formats.problem_rows import ENTRY_POINT, LEVEL, PROBLEM, PROBLEM_TYPE, TOPIC
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
-from assay.tasks.math.asdiv import read_asdiv
 from assay.tasks.task import BenchmarkOptions
 from assay.tasks.workflows.programs.operators import OPERATORS
 from assay.tasks.workflows.run_program import OFFERED
@@ -31,7 +30,7 @@ SOURCE_OPTIONS: Mapping[str, Any] = {"operators": list(OPERATORS), "programs": 0
 
 def asdiv_problems(side: str) -> Loaded:
     """ASDiv's word problems, of level 1 where one step is known to lead to the answer, else 2; see
-    `tasks.math.asdiv`."""
+    `experiments/math/asdiv.py`."""
     loaded = read_asdiv(side)
     rows = []
     for row in loaded.rows:

@@ -83,7 +83,7 @@ class InputError(AssayError):
         place = str(file) if file is not None else ""
         if line is not None:
             place += f":{line}"
-        parts = [part for part in (place, field, cut(problem)) if part]
+        parts = [cut(part) for part in (place, field, problem) if part]
         super().__init__(": ".join(parts) + (f" ({fix})" if fix else ""))
         self.file, self.line, self.field = file, line, field
         self.problem, self.fix = problem, fix

@@ -12,7 +12,7 @@ from tests.cli.conftest import TinyLab, assert_one_line, call
 def test_an_experiment_file_that_is_not_there_is_refused_with_its_neighbours(
     tmp_path: Path,
 ) -> None:
-    assert_one_line(call("check", tmp_path / "tny.toml"), "no such file", "where you are")
+    assert_one_line(call("check", tmp_path / "tny.toml"), "no such file", "name another")
     (tmp_path / "tiny.toml").touch()
     assert_one_line(call("check", tmp_path / "tny.toml"), "no such file", "'tiny.toml'")
 

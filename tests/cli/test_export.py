@@ -107,7 +107,7 @@ def test_the_card_says_what_the_records_say(finished_lab: Path, tmp_path: Path) 
         f"run {run}, checkpoint rl · step 4, seed 7",
         "**sft (sft)**: ",
         "**rl (grpo)**: ",
-        "rendering hermes",
+        "Rendering hermes",
         told["weights_sha256"],
         manifest["base_weights"]["sha256"],
         manifest["data"]["sums"]["contents_sha256"],

@@ -78,7 +78,6 @@ VERBS = {
     "report": ("tiny",),
     "runs": (),
     "runs log": ("tiny",),
-    "improve": ("tiny",),
     "plan": ("tiny@base", "tiny@rl.last"),
     "replay": ("tiny", "--step", "2", "--set", "advantage=dr_grpo"),
     "matrix": ("tiny", "--rows", "name"),

@@ -57,7 +57,7 @@ def test_a_check_without_a_fault_ends_in_at_most_15_lines(lab: TinyLab):
     assert len(lines) <= 15 and f"next: assay run {lab.file}" in lines
     assert "data.sums: rows: 12 to train on" in done.stdout and "note: " in done.stdout
     full = call("check", lab.file, "--full", "--lab", lab.root).stdout
-    assert len(full.splitlines()) > 15 and "Tokens" in full
+    assert len(full.splitlines()) > 15 and "conversation tokens mean" in full
 
 
 def test_json_of_a_run_holds_scores_with_intervals_and_verdicts(trained: TinyLab):

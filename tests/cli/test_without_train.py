@@ -25,7 +25,6 @@ LIGHT = {
     "log": ["runs", "log", "tiny"],
     "costs": ["costs", "tiny"],
     "watch": ["report", "tiny", "--watch"],
-    "improve": ["improve", "tiny"],
 }
 HEAVY = {
     "run": ["run", "tiny.toml"],
@@ -77,7 +76,7 @@ def test_what_reads_and_judges_works_without_the_packages_that_train(trained: Ti
     rows = [f"q{i},{i % 3 > 0:d}" for i in range(30)]
     (trained.root / "base.csv").write_text("\n".join(["item,score", *rows]))
     (trained.root / "tuned.csv").write_text("\n".join(["item,score", *rows[3:], *rows[:3]]))
-    (trained.root / "reported.csv").write_text("method,benchmark,score\nbase,gsm8k,50.0\n")
+    (trained.root / "reported.csv").write_text("run,benchmark,score\nbase,gsm8k,50.0\n")
     found = invoked(trained.root, LIGHT)
     assert found.keys() == LIGHT.keys()
     wrong = {name: said for name, said in found.items() if "train" in said[1] or said[0] > 0}

@@ -14,10 +14,10 @@ from assay.compare.fairness import Unfair
 from assay.compare.judged_table import compare_checkpoints
 from assay.compare.named_arms import ArmRequest
 from assay.errors import InputError
-from assay.runs.manifest_file import DamagedManifest, write_manifest
-from assay.runs.records import DamagedRecord, EvaluationRecord, RecordWriter
+from assay.runs.manifest_file import write_manifest
+from assay.runs.records import EvaluationRecord, RecordWriter
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import write_listed
+from assay.runs.run_files import DamagedFile, write_listed
 from tests.compare.tables import runs_table
 from tests.compare.test_judged_table import RL, SFT, control_of, other_run
 from tests.english import english
@@ -284,7 +284,7 @@ def test_a_damaged_control_is_said_to_be_replaced(run, tmp_path):
 def test_a_damaged_record_beside_one_other_is_refused_by_its_name(run, tmp_path):
     other = other_run(tmp_path, MANIFEST, SFT, record=CLEAN)
     file = damage(other)
-    with pytest.raises(DamagedRecord) as raised:
+    with pytest.raises(DamagedFile) as raised:
         runs_table(run, other)
     assert str(raised.value).startswith(f"{file}: the record cannot be read")
     assert "\n" not in str(raised.value)
@@ -293,9 +293,9 @@ def test_a_damaged_record_beside_one_other_is_refused_by_its_name(run, tmp_path)
 @pytest.mark.parametrize(
     ("pattern", "text", "kind"),
     [
-        ("evaluations/*/evaluation.json", "{", DamagedRecord),
-        ("evaluations/*/evaluation.json", "{}", DamagedRecord),
-        ("manifest.json", '{"seed": ', DamagedManifest),
+        ("evaluations/*/evaluation.json", "{", DamagedFile),
+        ("evaluations/*/evaluation.json", "{}", DamagedFile),
+        ("manifest.json", '{"seed": ', DamagedFile),
     ],
 )
 def test_damaged_descriptions_are_named_too(run, tmp_path, pattern, text, kind):

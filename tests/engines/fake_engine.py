@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from assay.engines.read_back import Columns, Held
+from assay.engines.handover import Columns, Held
 from assay.models.handed_over import State, logps_of
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.sampler import LocalSampler

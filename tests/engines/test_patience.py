@@ -11,7 +11,6 @@ from assay.engines.ranks import Others
 from assay.engines.vllm_engine import Opening, VllmEngine
 from assay.errors import RunFailure
 from assay.experiment.engine_table import EngineSpec, patience_seconds
-from assay.train.ranks import RankLost
 
 
 @pytest.mark.parametrize("words", ["", "half a line"])
@@ -38,6 +37,6 @@ def test_a_rank_that_does_not_come_is_named(tmp_path, monkeypatch, stopped) -> N
         others.processes[0].send_signal(signal.SIGSTOP)
     store = TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
     expected = "rank 1 is stopped" if stopped else r"said nothing for 0.005 minutes \(engine.pat"
-    with pytest.raises(RankLost, match=expected):
+    with pytest.raises(RunFailure, match=expected):
         others.wait_for(store, patience=0.3)
     others.end()

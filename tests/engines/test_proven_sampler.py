@@ -10,14 +10,14 @@ from torch import nn
 
 from assay.data.episode import Turn
 from assay.engines import proven_sampler
-from assay.engines.handover import HandOverFailed
+from assay.engines.handover import Held, chosen_columns, kept
 from assay.engines.proven_sampler import ProvenSampler
-from assay.engines.read_back import Held, chosen_columns, kept
 from assay.errors import RunFailure
 from assay.models.adapt import train_lora
 from assay.models.handed_over import State, whole_weights
 from assay.models.lora import LoraOptions
 from assay.rl.policy import SampleKey, Sampling
+from assay.rl.sampling_proof import NotAsTold
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from tests.engines.fake_engine import BEHIND, DRAWN, FAULTS, FakeEngine
 from tests.tiny import tiny_model
@@ -91,7 +91,7 @@ def test_an_engine_that_computes_with_what_it_does_not_hold_is_seen_by_its_log_p
     turns_of(sampler)
     update(module, sampler, size)
     seen = {"keeps": "all weights|adapter", "stale cache": "prefix cache"}.get(fault, "a part of")
-    with pytest.raises(HandOverFailed, match=seen):
+    with pytest.raises(NotAsTold, match=seen):
         turns_of(sampler)
 
 
@@ -99,7 +99,7 @@ def test_the_smallest_update_that_does_not_arrive_is_seen_in_bf16_too() -> None:
     module, sampler, _ = stage("keeps", BF16, lies=True)
     turns_of(sampler)
     update(module, sampler, 1e-7)
-    with pytest.raises(HandOverFailed, match="nothing, to the last bit"):
+    with pytest.raises(NotAsTold, match="nothing, to the last bit"):
         turns_of(sampler)
 
 
@@ -113,7 +113,7 @@ def test_each_tensor_that_stays_behind_is_named_at_the_first_small_update(fault,
     moved = [n for n, t in whole_weights(module, compute).items() if (t != earlier[n]).any()]
     behind = [name for name in moved if BEHIND.get(fault, "no name") in name]
     seen = "prefix cache" if fault == "stale cache" else f"{re.escape(behind[0])}.* kept their old"
-    with pytest.raises(HandOverFailed, match=seen) as failure:
+    with pytest.raises(NotAsTold, match=seen) as failure:
         turns_of(sampler)
     assert (f" and {len(behind) - 3} more " in str(failure.value)) == (len(behind) > 3)
 
@@ -131,7 +131,7 @@ def test_an_engine_that_has_a_weight_of_its_own_is_seen_whatever_moved() -> None
 
     engine.load = load  # type: ignore[method-assign]
     update(module, sampler, 0.0)
-    with pytest.raises(HandOverFailed, match=r"1\.mlp\.down_proj\.weight hold other weights"):
+    with pytest.raises(NotAsTold, match=r"1\.mlp\.down_proj\.weight hold other weights"):
         turns_of(sampler)
 
 
@@ -167,7 +167,7 @@ def test_what_was_sampled_is_scored_too() -> None:
             logps[-1:] for logps in engine._scored(scored, c, a)
         ]
     )
-    with pytest.raises(HandOverFailed, match="sampled tokens have log-probs"):
+    with pytest.raises(NotAsTold, match="sampled tokens have log-probs"):
         turns_of(sampler)
 
 
@@ -188,7 +188,7 @@ def steps_until_seen(fault: str, compute: torch.dtype, warmth: float, steps: int
         keys = [SampleKey(7, f"{step} {n}", n % 2) for n in range(8)]
         try:
             sampler.sample(CONTEXTS[:8], keys, Sampling(warmth, 24))
-        except HandOverFailed as failure:
+        except NotAsTold as failure:
             return str(failure)
         update(module, sampler, 1e-3, step)
     return ""
@@ -246,11 +246,11 @@ def test_a_dropped_adapter_is_seen_when_it_is_new_and_when_a_run_resumes(monkeyp
     module, sampler, engine = stage(lora=True)
     turns_of(sampler)
     update(module, sampler, 0.1)
-    with pytest.raises(HandOverFailed, match="the adapter"):
+    with pytest.raises(NotAsTold, match="the adapter"):
         turns_of(sampler)
     engine.owner = None
     resumed = ProvenSampler(lambda: engine, module, ENDS)
-    with pytest.raises(HandOverFailed, match="its adapter"):
+    with pytest.raises(NotAsTold, match="its adapter"):
         turns_of(resumed)
 
 
@@ -260,7 +260,7 @@ def test_a_model_that_is_another_is_no_rounding() -> None:
     with torch.no_grad():
         for parameter in engine.model.parameters():
             parameter.mul_(1.05)
-    with pytest.raises(HandOverFailed, match=r"more than the 0.001 of rounding"):
+    with pytest.raises(NotAsTold, match=r"more than the 0.001 of rounding"):
         turns_of(sampler)
 
 
@@ -287,7 +287,7 @@ def test_an_engine_that_slept_takes_over_all_weights_and_proves_it() -> None:
     engine.load = lambda state: None  # type: ignore[method-assign]
     with torch.no_grad():
         engine.model.lm_head.weight.zero_()
-    with pytest.raises(HandOverFailed, match=r"lm_head\.weight hold other weights"):
+    with pytest.raises(NotAsTold, match=r"lm_head\.weight hold other weights"):
         turns_of(sampler)
 
 

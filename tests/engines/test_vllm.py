@@ -23,9 +23,8 @@ from torch import nn
 from assay.data.wheels import WheelError
 from assay.engines import vllm_engine
 from assay.engines.environments import environment_for, installed
-from assay.engines.handover import HandOverFailed
+from assay.engines.handover import Columns, picked
 from assay.engines.proven_sampler import ProvenSampler
-from assay.engines.read_back import Columns, picked
 from assay.engines.vllm_engine import Opening, VllmEngine, close_all, opened
 from assay.errors import RunFailure
 from assay.models.adapt import train_lora
@@ -35,7 +34,7 @@ from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision
 from assay.models.source import parse_source, resolve
 from assay.rl.policy import SampleKey, Sampling, Stop
-from assay.rl.sampling_proof import NOT_ASKED
+from assay.rl.sampling_proof import NOT_ASKED, NotAsTold
 
 pytestmark = [
     pytest.mark.slow,
@@ -182,7 +181,7 @@ def test_each_fault_is_seen_at_its_first_step(
         monkeypatch.setattr(VllmEngine, "read", lambda self, columns: read_from(given, columns))
         monkeypatch.setattr(VllmEngine, "reused", lambda self, prompt: 0)
     update(loaded.model, sampler, size)
-    with pytest.raises(HandOverFailed, match=seen) as failure:
+    with pytest.raises(NotAsTold, match=seen) as failure:
         sampler.sample(asked, KEYS, SAMPLING)
     print(fault, size, failure.value)
     if fault == "stale cache":
@@ -201,7 +200,7 @@ def test_a_dropped_adapter_is_seen_at_its_first_step(smollm, monkeypatch) -> Non
     whole, base = VllmEngine.load, by_file_names(module, whole_weights(loaded.model, torch.float32))
     monkeypatch.setattr(VllmEngine, "load", lambda self, state: whole(self, base))
     sampler.refresh(module)
-    with pytest.raises(HandOverFailed, match=r"_proj\.weight and 20. more kept their old") as seen:
+    with pytest.raises(NotAsTold, match=r"_proj\.weight and 20. more kept their old") as seen:
         sampler.sample(contexts(loaded), KEYS, SAMPLING)
     print(seen.value)
 
@@ -253,7 +252,7 @@ def test_wrong_sampling_is_seen_within_three_steps_in_bf16(
     (tmp_path / "fault").write_text(fault, encoding="utf-8")
     close_all()
     sampler = sampler_of(loaded, opening)
-    with pytest.raises(HandOverFailed, match=NOT_ASKED) as failure:
+    with pytest.raises(NotAsTold, match=NOT_ASKED) as failure:
         for step in range(3):
             keys = [SampleKey(step, f"row {n // 2}", n % 2) for n in range(8)]
             sampler.sample(asked, keys, Sampling(max_tokens=24))

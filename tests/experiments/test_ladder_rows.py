@@ -1,26 +1,40 @@
-"""The rows that the ladders of demonstrations and of workflows draw from the files beside them."""
+"""The rows that the ladders draw from the files beside them."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
+from itertools import pairwise
 
 import pytest
 
+from assay.data.episode import Completion
 from assay.data.hashing import sha256_text
+from assay.data.leakage import overlap, separate
 from assay.data.row import Row
 from assay.errors import InputError
 from assay.tasks.demos.demonstrations import POOL, set_of
 from assay.tasks.demos.pools import right_answers
 from assay.tasks.demos.task import TASK as DEMOS
+from assay.tasks.math.rewards import calculator
+from assay.tasks.math.task import TASK as MATH
+from assay.tasks.running import RewardRunner
 from assay.tasks.task import BenchmarkOptions, benchmark, read_source, task
+from assay.tasks.tools.checker import ast_check
+from assay.tasks.tools.multi_turn import MULTI_TURN, multi_turn_entries
+from assay.tasks.tools.parsing import call_text
+from assay.tasks.tools.single_turn import entries
+from assay.tasks.tools.task import TASK as TOOLS
 from assay.tasks.workflows.programs.validate import validate
 from assay.tasks.workflows.task import TASK as WORKFLOWS
 from tests.experiments.files import ROOT, shipped
+from tests.tasks.tools.scripted import play
 
 FILES = {
     "verbs": "demos/verbs.py",
     "subjects": "demos/subjects.py",
     "workflows": "workflows/problems.py",
+    "tools": "tools/generated_rows.py",
+    "math": "math/asdiv.py",
 }
 TWO = {"operators": ["Custom", "Programmer"]}
 TESTED = {"sources": [f"{name}:test" for name in ("arithmetic", "calendar", "order", "asdiv")]}
@@ -35,8 +49,18 @@ DRAWN = {
     ("workflows", "asdiv:dev", json.dumps(TWO)): "285bbc2b3b9b",
     ("workflows", "calendar:rl", json.dumps({**TWO, "programs": 4})): "3ee9ee53bee6",
     ("workflows", "workflows/problems", json.dumps(TESTED)): "609706ce75bd",
+    ("tools", "generated_calls:300", "{}"): "a395fbd59b5c",
+    ("tools", "generated_calls_held_out:200", "{}"): "c5d589ebc6e2",
+    ("tools", "simulated:54", "{}"): "3ed16907a071",
+    ("tools", "simulated_held_out:20", "{}"): "a3ff364d51a9",
+    ("math", "asdiv:sft", "{}"): "a9188197350c",
+    ("math", "asdiv:rl_expressions", "{}"): "dca02d669069",
+    ("math", "math/asdiv", "{}"): "742af7caddbc",
 }
 """sha256 of the rows by file, source or benchmark, and options, as the results were made with."""
+
+
+SIMULATED = ("tools", "simulated:54", "{}")
 
 
 @cache
@@ -77,8 +101,57 @@ def test_every_generated_program_of_the_warm_up_is_valid() -> None:
         assert not any(validate(each.source, code_problem=kind == "code") for each in drawn)
 
 
+def test_generated_calls_are_right_by_bfcls_checker_and_need_what_the_question_names() -> None:
+    for row in rows_of("tools", "generated_calls:100", "{}"):
+        (call,), (possible,) = row.messages[-1].tool_calls, row.gold[0].values()
+        named = {name for name, values in possible.items() if len(values) == 1 and values != [""]}
+        assert ast_check(row, [call]).valid and call.arguments.keys() == named
+        for name in named:
+            rest = {key: value for key, value in call.arguments.items() if key != name}
+            assert not ast_check(row, [replace(call, arguments=rest)]).valid
+
+
+def test_generated_rows_share_no_function_and_no_question_with_the_tests() -> None:
+    made = rows_of("tools", "generated_calls:300", "{}")
+    held_out = rows_of("tools", "generated_calls_held_out:200", "{}")
+    assert separate(made, [*entries("simple_python"), *held_out]).rows == made
+    talks = [*rows_of(*SIMULATED), *rows_of("tools", "simulated_held_out:20", "{}")]
+    for category in MULTI_TURN:
+        found = overlap(talks, multi_turn_entries(category))
+        assert not found.exact and not found.normalised and not found.paths
+
+
+def test_simulated_conversations_pass_the_checker_and_nothing_less_does() -> None:
+    own, some = task("path:experiments/tools/generated_rows.py", ROOT), rows_of(*SIMULATED)[:8]
+    said = [
+        [call_text(m.tool_calls) or m.content for m in row.messages if m.role == "assistant"]
+        for row in some
+    ]
+    pairs = [*zip(some, said, strict=True), *zip(some, [*said[1:], []], strict=True)]
+    played = [(row, play(own.dialogue(row), texts)) for row, texts in pairs]  # type: ignore[arg-type]
+    with RewardRunner(own.rewards["dialogue_binary"], workers=1) as runner:
+        assert [reward.value for reward in runner.score(played)] == [1.0] * 8 + [0.0] * 8
+
+
+def test_asdivs_problems_have_steps_that_hold_on_sides_that_share_no_template() -> None:
+    asdiv = shipped("math/asdiv.py")
+    sides = {side: asdiv.read_asdiv(side) for side in asdiv.SIDES}
+    assert sum(len(s.rows) + sum(map(len, s.dropped.values())) for s in sides.values()) == 2305
+    templates = [{row.conversation for row in loaded.rows} for loaded in sides.values()]
+    assert sum(map(len, templates)) == len(set().union(*templates))
+    for row in asdiv.read_asdiv("sft_expressions").rows:
+        right = Completion(asdiv.TASK.target(row).content)
+        assert calculator(row, right).value == 1.0
+    for row in sides["sft"].rows:
+        *steps, last = row.messages[-1].content.splitlines()
+        assert len(steps) == row.extra["operations"] >= 1 and last == f"#### {row.gold}"
+        for one, other in pairwise(step.split(" = ") for step in steps):
+            assert other[0].startswith(one[1] + " ")
+
+
 def test_what_a_lab_once_brought_is_named_with_its_file() -> None:
-    for own, scheme in ((DEMOS, "verbs"), (DEMOS, "easy-vqa"), (WORKFLOWS, "arithmetic")):
+    moved = ((TOOLS, "simulated"), (MATH, "asdiv"), (DEMOS, "verbs"), (DEMOS, "easy-vqa"))
+    for own, scheme in (*moved, (WORKFLOWS, "arithmetic")):
         with pytest.raises(InputError, match=r"is no longer built in: experiments/\w+/\w+\.py"):
             read_source(own, scheme, "train", BenchmarkOptions())
     with pytest.raises(InputError, match=r"path:experiments/demos/verbs\.py"):

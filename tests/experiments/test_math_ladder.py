@@ -5,7 +5,6 @@ from pathlib import Path
 from assay.experiment.stage_tables import GrpoStage, RftStage, SftStage
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import SweepFile, files_in_order
-from assay.tasks.math.asdiv import read_asdiv
 
 FILE = Path(__file__).parents[2] / "experiments" / "math" / "ladder.toml"
 (LADDER,) = (each for each in files_in_order(FILE) if isinstance(each, SweepFile))
@@ -44,4 +43,3 @@ def test_every_arm_and_the_start_answer_the_same_test_in_the_same_way():
         same = {(e.data, e.repeats, e.role, e.sampling.model_dump_json()) for e in asked}
         assert len(same) == 1 and asked[0].role == "report" and asked[0].take is None
     assert {arm.data["test"].source for arm in ALL.values()} == {"asdiv:test_expressions"}
-    assert len(read_asdiv("test_expressions").rows) >= 400

@@ -36,24 +36,21 @@ def made_rows(found: MadeSet) -> dict[str, str]:
 def test_calls_of_tools_are_kept_where_they_fit_and_apart_from_the_benchmark(tmp_path):
     found = make(tmp_path, "tools")
     assert (len(found.rows), found.stopped) == (11, "")
-    assert "convert_currency" in found.diversity.tools_without
-    (held,) = found.held_out
-    assert held.name == "bfcl/simple_python" and held.items == 400
-    assert found.reasons["leaked"] == sum(held.shared.values()) > 0 < found.reasons["calls"]
+    assert found.held_out == ("bfcl/simple_python",)
+    assert found.reasons["leaked"] > 0 < found.reasons["calls"]
     for row in found.rows:
         (call,) = row.messages[-1].tool_calls
         assert call.name in json.dumps(row.tools)
 
 
 @pytest.mark.slow
-def test_agreement_keeps_out_what_a_teacher_is_not_sure_of_and_lets_steady_errors_in(tmp_path):
+def test_steps_that_come_to_another_answer_are_refused_and_steady_errors_get_in(tmp_path):
     found = make(tmp_path, "sums", "synthesise.sums.rows=20")
     rows = made_rows(found)
-    assert len(rows) == 7 and found.reasons["disagreed"] and found.reasons["gold"]
+    assert len(rows) == 12 and found.reasons == {"gold": 1, "same": 35}
     # She is six years younger: 14. The teacher says 10 each time.
     steady = {question: gold for question, gold in rows.items() if "Tom" in question}
     assert [*steady.values()] == ["10"]
-    assert not any(word in question for question in rows for word in ("baker", "spiders"))
 
 
 def test_answers_about_documents_stand_in_them(tmp_path):

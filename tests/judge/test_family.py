@@ -8,8 +8,9 @@ from scipy.special import bdtr
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import confint_proportions_2indep, proportions_ztest
 
+from assay.errors import InputError
 from assay.judge.averages import BaselineError, harmonic_ratio
-from assay.judge.binomial import CountsError, compare_counts, newcombe, score_test
+from assay.judge.binomial import compare_counts, newcombe, score_test
 from assay.judge.families import adjust_family, holm, judge_family
 from assay.judge.intervals import tango
 from assay.judge.selection import (
@@ -110,7 +111,7 @@ def test_the_items_needed_without_pairing_separate_the_scores_in_80_percent():
 
 @pytest.mark.parametrize("counts", [(57.5, 50, 1, 50), (1, 0, 1, 50), (1, 50, -1, 50)])
 def test_impossible_counts_are_refused(counts):
-    with pytest.raises(CountsError, match="successes of"):
+    with pytest.raises(InputError, match="successes of"):
         compare_counts(*counts)
 
 

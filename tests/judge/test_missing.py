@@ -146,10 +146,10 @@ def test_a_checkpoint_is_not_promoted_by_what_it_has_no_score_for():
 
 
 def test_a_setting_is_not_chosen_for_what_it_has_no_score_for():
-    cells = {"gaps": single_pass(GAPS), "good": single_pass(GOOD)}
-    found = choose(cells, dict.fromkeys(cells, single_pass(HALF)), 2)
+    cells = {"gaps": [single_pass(GAPS)], "good": [single_pass(GOOD)]}
+    found = choose(cells, dict.fromkeys(cells, (single_pass(HALF),)), 2)
     assert (found.candidate, found.chosen) == ("good", True)
-    alone = choose({"gaps": cells["gaps"]}, {"gaps": single_pass(HALF)}, 1)
+    alone = choose({"gaps": cells["gaps"]}, {"gaps": [single_pass(HALF)]}, 1)
     assert not alone.chosen
 
 

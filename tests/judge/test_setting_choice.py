@@ -3,12 +3,19 @@
 import numpy as np
 import pytest
 
+from assay.judge.averages import harmonic_score
 from assay.judge.paired import compare
+from assay.judge.scores import ItemScores, ItemsDifferError
 from assay.judge.selection import choose, expected_optimism
 from tests.judge.simulated import single_pass, without_plans
 
-BASE = single_pass([0.0] * 100)
-BETTER = single_pass([1.0] * 7 + [0.0] * 93)
+BASE = [single_pass([0.0] * 100)]
+BETTER = [single_pass([1.0] * 7 + [0.0] * 93)]
+RATIOS = (0.3, 0.5)
+
+
+def candidate(first: int, second: int, items: int = 200) -> list[ItemScores]:
+    return [single_pass([1.0] * n + [0.0] * (items - n)) for n in (first, second)]
 
 
 def test_the_same_evidence_is_enough_for_one_look_and_not_for_twenty():
@@ -18,7 +25,7 @@ def test_the_same_evidence_is_enough_for_one_look_and_not_for_twenty():
     assert one.candidate == many.candidate == "a"
     assert one.chosen and not many.chosen
     assert one.comparison is not None and many.comparison is not None
-    raw = compare(BASE, BETTER).p_value
+    raw = compare(BASE[0], BETTER[0]).p_value
     assert one.comparison.adjusted_p == raw
     assert many.comparison.adjusted_p == pytest.approx(20 * raw)
     assert many.comparison.verdict == "undecided"
@@ -30,8 +37,8 @@ def test_a_baseline_that_scores_best_is_never_recommended():
 
 
 def test_rivals_are_those_not_shown_to_be_worse():
-    cells = {"a": single_pass([1.0] * 50 + [0.0] * 50)}
-    cells |= {"close": single_pass([1.0] * 48 + [0.0] * 52), "far": single_pass([0.0] * 100)}
+    cells = {"a": [single_pass([1.0] * 50 + [0.0] * 50)]}
+    cells |= {"close": [single_pass([1.0] * 48 + [0.0] * 52)], "far": [single_pass([0.0] * 100)]}
     assert choose(cells, dict.fromkeys(cells, BASE), 3).rivals == ("close",)
 
 
@@ -47,8 +54,53 @@ def test_cells_that_are_no_better_are_seldom_recommended():
     chosen = 0
     for _ in range(24):
         chances = rng.random(80)
-        runs = [single_pass((rng.random(80) < chances).astype(float)) for _ in range(9)]
+        runs = [[single_pass((rng.random(80) < chances).astype(float))] for _ in range(9)]
         cells = {str(i): run for i, run in enumerate(runs[1:])}
         with without_plans():
             chosen += choose(cells, dict.fromkeys(cells, runs[0]), 8).chosen
     assert chosen / 24 < 0.09
+
+
+def test_the_best_harmonic_score_is_chosen_and_those_not_shown_to_be_worse_are_rivals():
+    cells = {"a": candidate(100, 120), "close": candidate(98, 120), "far": candidate(60, 80)}
+    found = choose(cells, {}, 3, RATIOS)
+    assert (found.candidate, found.rivals) == ("a", ("close",))
+    far = found.standings["far"]
+    expected = harmonic_score(cells["far"], RATIOS) - harmonic_score(cells["a"], RATIOS)
+    assert far.difference == pytest.approx(expected)
+    assert far.interval.low < far.difference < far.interval.high < 0
+    assert found.comparison is None and not found.chosen
+    zero = choose({"zero": candidate(0, 200), "some": candidate(5, 5)}, {}, 2, RATIOS)
+    assert zero.candidate == "some"
+    with pytest.raises(ItemsDifferError):
+        choose({"a": candidate(9, 9), "b": candidate(9, 9, 150)}, {}, 2, RATIOS)
+
+
+def test_answers_without_a_score_count_as_failures():
+    scores = np.array([[1.0]] * 10 + [[np.nan]] * 190)
+    few = [ItemScores(candidate(1, 1)[0].item_ids, scores), candidate(0, 100)[1]]
+    assert choose({"few": few, "half": candidate(100, 100)}, {}, 2, RATIOS).candidate == "half"
+
+
+def test_a_harmonic_winner_must_beat_its_baseline_after_paying_for_every_look():
+    cells, base = {"a": candidate(100, 120)}, candidate(91, 120)
+    raw = choose(cells, {"a": base}, 1, RATIOS)
+    many = choose(cells, {"a": base}, 100, RATIOS)
+    assert raw.chosen and raw.comparison is not None
+    assert not many.chosen and many.comparison is not None
+    assert many.comparison.adjusted_p == pytest.approx(min(1.0, 100 * raw.comparison.p_value))
+
+
+def test_optimism_is_what_the_best_of_equals_gains_by_luck_at_most():
+    """Simulated: the best of 6 independent equals on dev, against its true score."""
+    rng, gains, stated = np.random.default_rng(3), [], []
+    true = harmonic_score(candidate(90, 120), RATIOS)
+    for _ in range(12):
+        cells = {
+            str(i): [single_pass((rng.random(200) < p).astype(float)) for p in (0.45, 0.6)]
+            for i in range(6)
+        }
+        found = choose(cells, {}, 6, RATIOS)
+        gains.append(harmonic_score(cells[found.candidate], RATIOS) - true)
+        stated.append(found.optimism)
+    assert np.mean(stated) == pytest.approx(np.mean(gains), rel=0.35)

@@ -226,6 +226,7 @@ def splitting(made: pre_tokenizers.PreTokenizer, whole_words: bool) -> PreTraine
     ("change", "words"),
     [
         ({"normalizer": {"type": "Lowercase"}}, "changes text before"),
+        ({"model": {"merges": []}}, "has no merges"),
         ({"model": {"byte_fallback": True}}, "not those of plain bytes"),
         ({"added_tokens": {"lstrip": True}}, "takes white space with it"),
         ({"added_tokens": {"single_word": True}}, "whole words alone"),

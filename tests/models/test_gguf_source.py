@@ -98,6 +98,8 @@ def test_another_file_of_the_same_name_is_another_model(tmp_path: Path) -> None:
         ({"tokenizer.ggml.model": None}, "holds no tokenizer .*put the model's tokenizer.json"),
         ({"tokenizer.ggml.pre": "tekken"}, "not known here: 'tekken'"),
         ({"llama.rope.scaling.type": "yarn"}, "rotary positions are scaled"),
+        ({"tokenizer.ggml.merges": None}, "has no merges"),
+        ({"tokenizer.ggml.tokens": ["a", "a"]}, "or one of them twice"),
         ({"general.architecture": "gemma3"}, "architecture 'gemma3', and llama, qwen2, qwen3"),
     ],
 )
@@ -154,6 +156,8 @@ TEXT_A, ARRAY, FLOATS, TEXTS = (struct.pack("<I", kind) for kind in (8, 9, 6, 8)
         (claim(1, b"a", ARRAY, ARRAY, 1), ": a: .*no value is of kind 9"),
         (claim(1, b"a", ARRAY, FLOATS, 1 << 21, bytes(1 << 23)), "2,097,152 elements"),
         (claim(1, b"a", TEXT_A, 1 << 63), ": a: .*claims 9,223,372,036,854,775,808 times 1"),
+        (claim(9999, b"a" * 9999, ARRAY, ARRAY, 1), "no value is of kind 9"),
+        (claim(20, b"general.architecture", ARRAY, TEXTS, 1, 5, b"llama"), r"\['llama'\], and"),
         (claim(1 << 62, b"a"), "claims 4,611,686"),
         (claim(pairs=1 << 60), "claims 1 times 8 bytes, and 0 are left"),
         (claim(pairs=0, tensors=1 << 60), "tensors: .*0 are left"),
@@ -169,6 +173,7 @@ def test_counts_beyond_a_files_size_are_refused_by_the_field(
     with pytest.raises(InputError, match=words) as caught:
         opened(tmp_path)
     assert "\n" not in str(caught.value) and caught.value.exit_code == 2
+    assert len(str(caught.value)) < 4000
 
 
 @pytest.mark.parametrize(

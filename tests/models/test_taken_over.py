@@ -40,6 +40,16 @@ MERGED: dict[str, Callable[[], peft.PeftConfig]] = {
     "replicated layers": lambda: LORA(target_modules=QV, layer_replication=[(0, 2), (0, 2)]),
     "dora with alpha": lambda: LORA(target_modules=QV, use_dora=True, alpha_pattern={"v_proj": 3}),
     "parameters": lambda: LORA(target_modules=[], target_parameters=["mlp.down_proj.weight"]),
+    "ties kept": lambda: LORA(
+        target_modules=QV, modules_to_save=["embed_tokens"], ensure_weight_tying=True
+    ),
+    "the largest of a bank": lambda: peft.VBLoRAConfig(
+        task_type="CAUSAL_LM",
+        target_modules=QV,
+        num_vectors=16,
+        vector_length=8,
+        save_only_topk_weights=True,
+    ),
     "IA3": lambda: peft.IA3Config(
         task_type="CAUSAL_LM",
         target_modules=["k_proj", "down_proj"],
@@ -134,7 +144,7 @@ CHANGED: dict[str, tuple[dict[str, Any], str]] = {
     "a setting of a later peft": ({"use_more": "yes"}, "use_more: peft .* does not know"),
     "a kind of a later peft": ({"peft_type": "MORE"}, "knows no adapters of type 'MORE'"),
     "fewer targets": ({"target_modules": ["q_proj"]}, r"opens it without .*v_proj\.lora_A"),
-    "more targets": ({"target_modules": [*QV, "o_proj"]}, r"not finite: .*o_proj\.lora_A"),
+    "more targets": ({"target_modules": [*QV, "o_proj"]}, r"lacks .*o_proj\.lora_A"),
     "another rank": ({"r": 8}, "peft does not open it over this base model"),
 }
 

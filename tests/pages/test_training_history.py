@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from functools import partial
 from html import unescape
 from typing import Any
 
@@ -36,14 +35,16 @@ def test_only_what_was_recorded_gets_a_curve():
 
 def test_intervals_are_drawn_as_a_band_that_breaks_where_there_is_none():
     known = Interval(0.0, 1.0, "Wilson")
-    drawn = curve_panel(one_curve(0.5, 0.4, 0.6, limits=(known, None, known)), "x", number)
+    drawn = curve_panel([one_curve(0.5, 0.4, 0.6, limits=(known, None, known))], "x", number)
     (band,) = re.findall(r'<path d="([^"]*)" class="band"/>', drawn)
     assert band.count("M") == 2 and "M44 10L44 126Z" in band
-    assert 'class="band"' not in curve_panel(one_curve(0.5, 0.4), "x", number)
+    assert 'class="band"' not in curve_panel([one_curve(0.5, 0.4)], "x", number)
 
 
 def test_checkpoints_are_marked_and_the_chosen_one_has_a_line():
-    drawn = curve_panel(one_curve(0.5, 0.4, 0.6), "x", number, Checkpoints((2, 3), chosen=3))
+    drawn = curve_panel(
+        [one_curve(0.5, 0.4, 0.6)], "x", number, checkpoints=Checkpoints((2, 3), chosen=3)
+    )
     assert drawn.count('l-3.5 6h7z" class="mark"') == 2
     assert re.findall(r'<line x1="([\d.]*)" y1="10" [^>]*class="chosen-line"/>', drawn) == ["312"]
 
@@ -52,7 +53,7 @@ def test_a_value_that_was_not_finite_breaks_the_line_and_is_marked():
     lines = [{"step": s, "grad_norm": v} for s, v in ((1, 1.0), (2, None), (3, 2.0), (4, 3.0))]
     (curve,) = curves(lines, unlimited)
     assert curve.values == (1.0, None, 2.0, 3.0)
-    drawn = curve_panel(curve, "x", number)
+    drawn = curve_panel([curve], "x", number)
     assert drawn.count("×") == 1
     assert 'd="M44 126h.01M' in drawn
 
@@ -62,7 +63,7 @@ def test_infinity_is_no_value():
 
 
 def test_a_curve_ends_where_its_last_finite_value_is():
-    assert "<circle" in curve_panel(one_curve(0.5, None), "x", number)
+    assert "<circle" in curve_panel([one_curve(0.5, None)], "x", number)
 
 
 def test_ticks_are_round_and_enclose_the_values():
@@ -75,7 +76,7 @@ def test_ticks_are_round_and_enclose_the_values():
 
 
 def test_texts_in_drawings_are_escaped():
-    drawn = curve_panel(one_curve(0.5), '"><script>', number)
+    drawn = curve_panel([one_curve(0.5)], '"><script>', number)
     assert "<script" not in drawn and '"><' not in drawn.split(">")[0]
 
 
@@ -93,8 +94,11 @@ def told_in(drawn: str) -> list[dict[str, Any]]:
 def test_a_chart_holds_its_values_as_the_page_writes_them():
     known = Interval(0.25, 0.75, "Wilson")
     curve = one_curve(0.5, None, 0.125, limits=(known, None, None))
-    told = partial(told_curve, "Signal", curve, percent, words())
-    (line,) = told_in(curve_panel(curve, "x", percent, told=told))
+
+    def tell(curve, x, _):
+        return told_curve("Signal", curve, percent, words(), x)
+
+    (line,) = told_in(curve_panel([curve], "x", percent, tell))
     assert line["name"] == "Signal" and line["steps"] == [1, 2, 3]
     assert line["shown"].split("\n") == ["50.0% (25.0% to 75.0%)", "", "12.5%"]
     assert line["x"] == [44, 178, 312]

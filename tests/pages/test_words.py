@@ -43,6 +43,7 @@ GAP = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 BY_NAME = {
     *("verdict", "outcome", "metric", "report_why", "error_family", "program_outcome", "mark"),
     *("failure_type", "audit_word", "audit_means", "punctuation", "health_limits"),
+    *("call_effect", "cost_per", "health_unread", "health_condition"),
 }
 """Sections whose keys are looked up by what a record says."""
 

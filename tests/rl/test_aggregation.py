@@ -3,15 +3,8 @@
 import pytest
 import torch
 
-from assay.errors import UnknownName
-from assay.rl.aggregation import (
-    AGGREGATIONS,
-    Dropped,
-    MissingScale,
-    aggregate,
-    constant_scale,
-    token_weights,
-)
+from assay.errors import InputError, UnknownName
+from assay.rl.aggregation import AGGREGATIONS, Dropped, aggregate, constant_scale, token_weights
 
 MASK_S = torch.tensor([1, 1, 0, 1, 0, 0, 1]).bool()
 # Episodes 0 (2 trained tokens, interleaved with others), 1 (1), 2 (none), 4 (1).
@@ -53,7 +46,7 @@ def test_aggregate_is_the_weighted_sum():
 
 
 def test_a_missing_scale_and_an_unknown_mode_are_refused():
-    with pytest.raises(MissingScale):
+    with pytest.raises(InputError):
         token_weights("seq_mean_token_sum_norm", MASK_S, EPISODE_S)
     with pytest.raises(UnknownName, match="token_mean"):
         token_weights("token_means", MASK_S, EPISODE_S)

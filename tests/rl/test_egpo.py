@@ -7,12 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.rl.advantages import (
-    ADVANTAGES,
-    AdvantageInput,
-    AdvantageOptions,
-    NoChainOfThought,
-)
+from assay.errors import InputError
+from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions
 from tests.rl.flat import GROUPS, batch_of
 
 EXACT = AdvantageOptions(epsilon=0)
@@ -101,7 +97,7 @@ def test_entropy_is_read_without_gradient():
 
 @pytest.mark.parametrize("missing", ["entropy_S", "cot_mask_S"])
 def test_missing_measurements_stop_with_a_typed_error(missing):
-    with pytest.raises(NoChainOfThought):
+    with pytest.raises(InputError):
         ADVANTAGES["egpo"](replace(worked(), **{missing: None}), EXACT)
 
 

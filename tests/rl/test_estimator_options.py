@@ -7,13 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.rl.advantages import (
-    ADVANTAGES,
-    AdvantageInput,
-    AdvantageOptions,
-    NoRewardParts,
-    gdpo,
-)
+from assay.errors import InputError
+from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions, gdpo
 from assay.rl.objectives import Grpo, high_entropy_mask
 from assay.rl.signal import may_drop, signal_stats
 from tests.rl.test_objectives import Table, batch
@@ -97,7 +92,7 @@ def test_a_part_that_all_share_and_a_batch_of_equal_values_are_silent_in_gdpo():
 
 
 def test_gdpo_without_parts_is_refused_and_its_groups_are_never_dropped():
-    with pytest.raises(NoRewardParts):
+    with pytest.raises(InputError):
         gdpo(input_of([1.0, 0.0], [0, 0]), AdvantageOptions())
     assert ADVANTAGES["gdpo"].whitened and not may_drop(advantage="gdpo")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from assay.data.episode import Episode, Turn
-from assay.rl.objectives import MissingScores
+from assay.errors import RunFailure
 from assay.rl.packed import Packed
 from assay.rl.policy import Scores
 from assay.rl.preference import Preference, preference_factors
@@ -187,5 +187,5 @@ def test_a_margin_beyond_exp_has_a_loss_and_a_gradient() -> None:
 def test_without_a_reference_or_pairs_there_is_no_loss() -> None:
     logps_S, packed = batch([pair(0)])
     for missing, said in (("reference_S", "reference"), ("preference_S", "pairs")):
-        with pytest.raises(MissingScores, match=said):
+        with pytest.raises(RunFailure, match=said):
             Preference()(Scores(logps_S), replace(packed, **{missing: None}))

@@ -12,8 +12,9 @@ from assay.data.results.readers import read_results
 from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
 from assay.runs.history import evaluation_records, find_samples, read_answers
-from assay.runs.records import DamagedRecord, read_scores
+from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import DamagedFile
 from tests.pages.synthetic import add_scores, empty_run
 from tests.written import as_written
 
@@ -49,7 +50,7 @@ def test_a_damaged_record_is_named_by_whoever_reads_it(run: RunDirectory, kind: 
         lambda: read_scores(run, record, "base"),
         lambda: find_samples(run, "simple_python_0"),
     ):
-        with pytest.raises(DamagedRecord) as found:
+        with pytest.raises(DamagedFile) as found:
             read()
         assert str(file) in str(found.value)
         assert "\n" not in str(found.value)
@@ -67,7 +68,7 @@ def test_a_flipped_bit_of_a_record_is_never_another_answer(run: RunDirectory) ->
         file.write_bytes(changed)
         try:
             assert read_answers(run, record, "base") == right
-        except DamagedRecord:
+        except DamagedFile:
             found += 1
     assert found > 100
 
@@ -86,7 +87,7 @@ def test_a_description_of_the_wrong_kind_is_damaged(run: RunDirectory, old: str,
     assert old in text
     file.write_text(text.replace(old, new, 1))
     as_written(file)
-    with pytest.raises(DamagedRecord, match=r"evaluation\.json: cannot be read"):
+    with pytest.raises(DamagedFile, match=r"evaluation\.json: cannot be read"):
         evaluation_records(run)
 
 

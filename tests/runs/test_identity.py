@@ -15,22 +15,17 @@ from assay.data.files import find_damage, write_checksums
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.lab.evaluate.endpoint_answerer import Place, ReplyJournal, Unanswered
-from assay.runs.checkpoints import (
-    STATE,
-    CheckpointDamaged,
-    check_checkpoint,
-    read_selection,
-    write_selections,
-)
+from assay.runs.checkpoints import STATE, check_checkpoint, read_selection, write_selections
 from assay.runs.history import History, find_record, find_samples, read_answers
 from assay.runs.judge_file import JudgedLabels, read_judged, write_judged
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import read_manifest, write_manifest
 from assay.runs.metrics import append_metrics, keep_history
-from assay.runs.records import DamagedRecord, RecordWriter, read_scores, write_samples
+from assay.runs.records import RecordWriter, read_scores, write_samples
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import experiment_of
-from assay.runs.status import DamagedStatus, stored_status
+from assay.runs.status import stored_status
 from assay.runs.verify_files import verify_run
 from assay.runs.winner_file import Chosen, Winner, winner_of, write_points, write_winner
 from tests.cli.conftest import answer, assert_one_line, call
@@ -172,7 +167,7 @@ def test_a_checkpoint_of_an_older_version_is_known_by_the_step_of_its_state(tmp_
     (folder / "checksums.json").unlink()
     check_checkpoint(folder, "")
     folder.rename(run.checkpoint("rl", 4))
-    with pytest.raises(CheckpointDamaged, match="step-000004: holds the checkpoint of step 2"):
+    with pytest.raises(DamagedFile, match="step-000004: holds the checkpoint of step 2"):
         check_checkpoint(run.checkpoint("rl", 4), "")
 
 
@@ -205,7 +200,7 @@ def test_runs_whose_folders_were_renamed_or_exchanged_are_read_by_nobody(tmp_pat
 def test_a_status_of_another_run_is_refused(tmp_path: Path) -> None:
     run, other = empty_run(tmp_path, "one"), empty_run(tmp_path, "one", seed=43)
     exchange(run.path / "status.json", other.path / "status.json")
-    with pytest.raises(DamagedStatus, match=f"is of the run {other}"):
+    with pytest.raises(DamagedFile, match=f"is of the run {other}"):
         stored_status(run.path)
     assert "status.json" in faults(run)
 
@@ -233,9 +228,9 @@ def test_small_files_of_another_run_are_refused(tmp_path: Path) -> None:
 
 def test_labels_of_a_judge_under_another_name_are_refused(tmp_path: Path) -> None:
     run = empty_run(tmp_path)
-    found = JudgedLabels("quality", {}, {}, "m", 0.4, "labels.jsonl", 0, 0, ())
+    found = JudgedLabels("quality", {}, {}, "m", 0.4, "labels.jsonl", ())
     file = write_judged(run, "quality-1", found)
-    assert read_judged(run) == [replace(found, judged=[], canaries=[])]
+    assert read_judged(run) == [replace(found, judged=[])]
     shutil.copy(file, file.with_name("quality-2.json"))
     refused(lambda: read_judged(run), "quality-2.json: holds quality-1")
     assert "agreement/quality-2.json" in faults(run)
@@ -290,7 +285,7 @@ def test_a_description_of_other_settings_is_refused(tmp_path: Path) -> None:
     record = add_scores(run, "base", [1.0])
     folder = run.evaluations / record.key
     folder.rename(folder.with_name("held_out-00000000"))
-    with pytest.raises(DamagedRecord, match=f"describes {record.key}"):
+    with pytest.raises(DamagedFile, match=f"describes {record.key}"):
         find_record(run, "held_out")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.runs.manifest_file import DamagedManifest, read_manifest
+from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.run_files import DamagedFile, as_entry, entries, read_json
 from tests.pages.synthetic import empty_run
@@ -51,5 +51,5 @@ def test_a_damaged_line_of_metrics_has_its_number(tmp_path: Path, line: str) -> 
 def test_a_manifest_of_another_form_is_damaged(tmp_path: Path, text: str) -> None:
     run = empty_run(tmp_path)
     run.manifest.write_text(text)
-    with pytest.raises(DamagedManifest):
+    with pytest.raises(DamagedFile):
         read_manifest(run)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.runs import registry
-from assay.runs.registry import LastScore, indexed_runs, last_score, note_run, rebuild_index
+from assay.runs.registry import indexed_runs, last_score, note_run, rebuild_index
 from assay.runs.status import stored_status, write_status
 from tests.pages.synthetic import RECORD, add_scores, empty_run
 
@@ -21,16 +21,16 @@ def run(tmp_path: Path):
 
 
 def test_the_score_is_the_last_checkpoints_on_the_first_report(run):
-    assert last_score(run) == LastScore(0.75, "held_out of rl.step-000030")
+    assert last_score(run) == (0.75, "held_out of rl.step-000030")
     (row,) = indexed_runs(run.root)
     assert (row.score, row.on) == (0.75, "held_out of rl.step-000030")
 
 
 def test_evaluations_that_choose_report_nothing(tmp_path):
     run = empty_run(tmp_path)
-    assert last_score(run) == LastScore()
+    assert last_score(run) == (None, "")
     add_scores(run, "rl.step-000030", [1.0], replace(RECORD, name="dev", role="select"))
-    assert last_score(run) == LastScore()
+    assert last_score(run) == (None, "")
 
 
 def test_a_finished_run_is_listed_from_the_index_alone(run, monkeypatch):

@@ -21,6 +21,7 @@ from assay.runs import run_directory
 from assay.runs.checkpoints import Selection, read_selection, write_selections
 from assay.runs.protection import delete_run
 from assay.runs.run_directory import RunDirectory, create_run, lab_root, runs_of
+from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import (
     RunNotFound,
     RunReference,
@@ -31,7 +32,6 @@ from assay.runs.run_names import (
     resolve_checkpoint,
 )
 from assay.runs.status import (
-    DamagedStatus,
     RunBusy,
     Status,
     hold_run,
@@ -318,17 +318,17 @@ def test_a_checkpoint_that_is_not_there_is_refused(run, text, expected):
     [
         ("", "Expecting value"),
         ("[]", "no JSON object"),
-        ('{"seed": 1, "started": "", "mood": "fine"}', "not the status of a run"),
-        ('{"seed": 1}', "'started' is missing or not str"),
-        ('{"seed": "1", "started": ""}', "'seed' is missing or not int"),
-        ('{"seed": 1, "started": "", "status": "asleep"}', "'asleep' is no state of a run"),
+        ('{"seed": 1, "started": "", "mood": "fine"}', "unexpected keyword argument 'mood'"),
+        ('{"seed": 1}', "missing 1 required positional argument: 'started'"),
+        ('{"seed": "1", "started": ""}', "'seed' is not of its type"),
+        ('{"seed": 1, "started": "", "status": "asleep"}', "'status' is not of its type"),
     ],
 )
 def test_a_damaged_status_is_one_error_that_names_the_file(run, text, said):
     (run.path / "status.json").write_text(text)
-    with pytest.raises(DamagedStatus, match=said) as found:
+    with pytest.raises(DamagedFile, match=said) as found:
         read_status(run.path)
     assert str(run.path / "status.json") in str(found.value)
     (run.path / "status.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(DamagedStatus):
+    with pytest.raises(DamagedFile):
         read_status(run.path)

@@ -10,7 +10,7 @@ from assay.experiment.toml_write import experiment_toml
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import write_listed
 from assay.runs.run_names import experiment_of
-from assay.runs.same_experiment import OtherExperiment, check_same
+from assay.runs.same_experiment import check_same
 
 TEXT = """\
 name = "e"
@@ -40,12 +40,12 @@ def written(folder: Path, text: str) -> Path:
 
 def test_an_endpoint_that_is_not_taken_makes_no_other_run(tmp_path, made, monkeypatch):
     file = written(tmp_path, TEXT + 'with_endpoint = "openai:m"\nprice = "unknown"\n')
-    with pytest.raises(OtherExperiment, match=r"helpers\.executor\.price"):
+    with pytest.raises(InputError, match=r"helpers\.executor\.price"):
         check_same(made, read_experiment(file))
     file = written(tmp_path, TEXT + 'with_endpoint = "openai:m"\n')
     check_same(made, read_experiment(file))
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
-    with pytest.raises(OtherExperiment, match=r"helpers\.executor\.source"):
+    with pytest.raises(InputError, match=r"helpers\.executor\.source"):
         check_same(made, read_experiment(file))
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from assay.sandbox.checked_json import (
+from assay.sandbox.limits import Outcome
+from assay.sandbox.pipes import (
     MOST_DEPTH,
     Call,
     checked_line,
@@ -16,7 +17,6 @@ from assay.sandbox.checked_json import (
     read_call,
     read_json,
 )
-from assay.sandbox.limits import Outcome
 
 TEXT = some.text(some.characters(exclude_categories=["Cs"]))
 PLAIN = some.recursive(

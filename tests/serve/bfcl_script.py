@@ -1,26 +1,24 @@
 """A scripted model for BFCL's entries: right for some, wrong for others, the same at every call.
 
 `Script` holds one entry's answers and can be judged by Assay; `ScriptedDecoder` stands where the
-engine stands behind a server, and finds the entry by the question in the prompt. Asks nothing of
+sampler stands behind a server, and finds the entry by the question in the prompt. Asks nothing of
 BFCL itself.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 
-import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from assay.data.episode import Completion
 from assay.data.row import Row, ToolCall
-from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.cpu import continuous_batch as engine
-from assay.rollout.engines.cpu.continuous_batch import Step
+from assay.rl.policy import SampleKey
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import Benchmark, BenchmarkOptions, benchmark, task
 from assay.tasks.tools.parsing import call_text
 from assay.tasks.tools.single_turn import target_calls
+from tests.serve.scripted import ScriptedSampler
 from tests.tasks.tools.scripted import truth_calls
 
 START, RESPONSE = "<|im_start|>", "<tool_response>"
@@ -192,39 +190,20 @@ def several(made: Benchmark, row: Row, index: int) -> Script:
     return Script(made, row, variant, SEVERAL[variant](truth_calls(row)))
 
 
-@dataclass(frozen=True)
-class ScriptedDecoder:
-    """Answers prompts in ChatML from scripts; see `assay.rollout.engines.cpu.batcher.Decoder`."""
+class ScriptedDecoder(ScriptedSampler):
+    """Answers prompts in ChatML from scripts."""
 
-    tokenizer: PreTrainedTokenizerBase
-    end_token: int
-    scripts: Sequence[Script]
-    asked: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Entry -> the first prompt that came for it."""
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, end_token: int, scripts: Sequence[Script]
+    ):
+        super().__init__(frozenset({end_token}))
+        self.tokenizer, self.end_token, self.scripts = tokenizer, end_token, scripts
+        self.asked: dict[str, tuple[int, ...]] = {}
+        """Entry -> the first prompt that came for it."""
 
-    rows: dict[engine.Row, list[int]] = field(default_factory=dict)
-    """The tokens that are left of each answer."""
-
-    def join(self, context: Sequence[int], key: SampleKey, sampling: Sampling) -> engine.Row:
-        """Begin the scripted answer. Raises LookupError for a question of no script."""
-        row = engine.Row(list(context), len(context), np.uint64(0), sampling)
-        self.rows[row] = self.answer(tuple(context))
-        return row
-
-    def step(self) -> Step:
-        """One token of each answer."""
-        step = Step()
-        for row, left in self.rows.items():
-            step.drawn.append((row, left.pop(0), 0.0))
-        return step
-
-    def leave(self, row: engine.Row) -> None:
-        """Forget an answer."""
-        del self.rows[row]
-
-    def clear(self) -> None:
-        """Forget all."""
-        self.rows.clear()
+    def script(self, context: tuple[int, ...], key: SampleKey, begins: bool) -> list[int]:
+        """The scripted answer. Raises LookupError for a question of no script."""
+        return self.answer(context)
 
     def answer(self, context: tuple[int, ...]) -> list[int]:
         """The tokens of the answer to one prompt."""

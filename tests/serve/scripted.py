@@ -1,18 +1,20 @@
 """A tiny model's tokenizer behind a server, with answers that tests write themselves."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
 from starlette.testclient import TestClient
 
+from assay.data.episode import Turn
 from assay.data.renderings.rendering import Renderer
 from assay.lab.evaluate.opened_model import Served
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.batcher import Batcher
-from assay.rollout.engines.cpu.continuous_batch import Row, Step
+from assay.rollout.engines.cpu.engine import Watch
 from assay.serve.app import Endpoint
 from tests.models.folders import tiny_tokenizer
 
@@ -21,49 +23,78 @@ HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 Answer = Callable[[str, SampleKey], str]
 
 
-class Says:
-    """Draws what `answer` says to the prompt's text, one token a step, as the engine would."""
+class ScriptedSampler:
+    """Draws what `script` says, one token a step, as the engine would."""
 
-    def __init__(self, answer: Answer):
-        self.tokenizer = tiny_tokenizer()
-        self.answer = answer
-        self.prompts: list[str] = []
-        """In the order of their coming."""
-        self.settings: list[Sampling] = []
-        self.rows: dict[Row, tuple[str, SampleKey]] = {}
-        """What is under way, with its prompt."""
+    def __init__(self, ends: frozenset[int]) -> None:
+        self.end_tokens = ends
+        self.rows: list[int] = []
+        """What is under way."""
+        self.pause = 0.0
         self.released = threading.Event()
         """Without it no step is made."""
         self.released.set()
 
-    def join(self, context: Sequence[int], key: SampleKey, sampling: Sampling) -> Row:
+    def script(self, context: tuple[int, ...], key: SampleKey, begins: bool) -> list[int]:
+        raise NotImplementedError
+
+    def conversations(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def sample(
+        self,
+        contexts: Sequence[tuple[int, ...]],
+        keys: Sequence[SampleKey],
+        sampling: Sampling,
+        policy_version: int = 0,
+        watch: Watch | None = None,
+        drawn: Sequence[int] | None = None,
+    ) -> list[Turn]:
+        assert watch is not None and drawn is not None
+        asked = zip(contexts, keys, drawn, strict=True)
+        scripts = [self.script(c[: len(c) - begun], key, not begun) for c, key, begun in asked]
+        actions: list[list[int]] = [[] for _ in scripts]
+        self.rows = list(range(len(scripts)))
+        for place in range(sampling.max_tokens):
+            assert self.released.wait(20)
+            time.sleep(self.pause)
+            tokens = [scripts[row][drawn[row] + place] for row in self.rows]
+            over = watch(np.array(self.rows), np.array(tokens))
+            for row, token in zip(self.rows, tokens, strict=True):
+                actions[row].append(token)
+            whole = [drawn[row] + place + 1 == len(scripts[row]) for row in self.rows]
+            ends = zip(self.rows, over.tolist(), whole, strict=True)
+            self.rows = [row for row, out, last in ends if not out and not last]
+            if not self.rows:
+                break
+        self.rows = []
+        return [
+            Turn(
+                context,
+                tuple(done),
+                (True,) * len(done),
+                tuple(-float(begun + n) for n in range(len(done))),
+                "stop" if begun + len(done) == len(script) else "length",
+            )
+            for context, done, begun, script in zip(contexts, actions, drawn, scripts, strict=True)
+        ]
+
+
+class Says(ScriptedSampler):
+    """Draws what `answer` says to the prompt's text."""
+
+    def __init__(self, answer: Answer):
+        self.tokenizer = tiny_tokenizer()
+        super().__init__(frozenset({end_token(self.tokenizer)}))
+        self.answer = answer
+        self.prompts: list[str] = []
+        """In the order of their coming."""
+
+    def script(self, context: tuple[int, ...], key: SampleKey, begins: bool) -> list[int]:
         prompt = str(self.tokenizer.decode(list(context)))
-        self.prompts.append(prompt)
-        self.settings.append(sampling)
-        row = Row(list(context), len(context), np.uint64(0), sampling)
-        self.rows[row] = prompt, key
-        return row
-
-    def step(self) -> Step:
-        assert self.released.wait(20)
-        step = Step()
-        for row, (prompt, key) in list(self.rows.items()):
-            try:
-                said = self.answer(prompt, key)
-            except Exception as error:
-                del self.rows[row]
-                step.failed.append((row, error))
-                continue
-            script = [*self.tokenizer.encode(said), end_token(self.tokenizer)]
-            step.drawn.append((row, script[row.drawn], -float(row.drawn)))
-            row.tokens.append(script[row.drawn])
-        return step
-
-    def leave(self, row: Row) -> None:
-        del self.rows[row]
-
-    def clear(self) -> None:
-        self.rows.clear()
+        if begins:
+            self.prompts.append(prompt)
+        return [*self.tokenizer.encode(self.answer(prompt, key)), end_token(self.tokenizer)]
 
 
 def end_token(tokenizer) -> int:
@@ -80,7 +111,7 @@ def served(sampler: Says, context: int = CONTEXT) -> Served:
 
 def batching(sampler: Says) -> Batcher:
     """The scripted model's batcher."""
-    return Batcher(sampler, frozenset({end_token(sampler.tokenizer)}))
+    return Batcher(sampler)
 
 
 @contextmanager

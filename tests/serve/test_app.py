@@ -232,6 +232,7 @@ def test_a_call_that_a_thought_drafts_is_text_and_no_call() -> None:
         ({**HELLO, "min_p": 0.1}, "min_p"),
         ({**HELLO, "chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs"),
         ({**HELLO, "logprobs": True}, "logprobs"),
+        ({**HELLO, "logprobs": 0}, "logprobs"),
     ],
 )
 def test_what_cannot_be_done_is_refused_by_name(body: dict, parameter: str) -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.errors import InputError
+from assay.lab.setup.reward_parts import with_options
 from assay.rl.policy import SampleKey, Sampling
 from assay.tasks.helper_model import Caller, HelperAnswer, Usage
 from assay.tasks.judge_reward import JudgeReward
-from assay.tasks.reward_options import with_options
 from assay.tasks.rubric import (
     Criterion,
     Rubric,

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from assay.errors import InputError
-from assay.runs.checkpoints import CheckpointDamaged, check_checkpoint, steps_in
+from assay.runs.checkpoints import check_checkpoint, steps_in
+from assay.runs.run_files import DamagedFile
 from assay.train import checkpoint
 from assay.train.checkpoint import (
     NotContinuable,
@@ -95,7 +96,7 @@ def test_a_checkpoint_of_another_step_is_damaged_whether_it_could_be_continued_o
     last.rename(tmp_path / "step-000008")
     first.rename(last)
     for folder, step in ((last, 2), (tmp_path / "step-000008", 6)):
-        with pytest.raises(CheckpointDamaged, match=f"holds the checkpoint of step {step}"):
+        with pytest.raises(DamagedFile, match=f"holds the checkpoint of step {step}"):
             load_checkpoint(folder, policy, optimizer)
 
 
@@ -120,7 +121,7 @@ def test_a_cut_or_changed_file_is_named_in_one_line_and_nothing_is_restored(
     (folder / name).write_bytes(content[:kept])
     other, fresh = trained(seed=5)
     before, drawn = other.weight.clone(), torch.get_rng_state()
-    error = InputError if not checksums and name == FILES[0] else CheckpointDamaged
+    error = InputError if not checksums and name == FILES[0] else DamagedFile
     with pytest.raises(error) as found:
         load_checkpoint(folder, other, fresh)
     assert str(found.value).startswith(f"{folder / name}: ")
@@ -133,11 +134,11 @@ def test_a_state_of_other_fields_is_named(tmp_path):
     folder = save_checkpoint(tmp_path, policy, optimizer, TrainState(7))
     (folder / "checksums.json").unlink()
     (folder / "state.json").write_text('{"step": 7, "mood": 1}')
-    with pytest.raises(CheckpointDamaged, match=r"state\.json: cannot be read: .*mood"):
+    with pytest.raises(DamagedFile, match=r"state\.json: cannot be read: .*mood"):
         load_checkpoint(folder, policy, optimizer)
     (folder / "state.json").write_text('{"step": 7}')
     torch.save({"something": 1}, folder / "optimizer.pt")
-    with pytest.raises(CheckpointDamaged, match=r"optimizer\.pt: does not hold state and param"):
+    with pytest.raises(DamagedFile, match=r"optimizer\.pt: does not hold state and param"):
         load_checkpoint(folder, policy, optimizer)
 
 

@@ -4,7 +4,7 @@ from threading import Timer
 
 import pytest
 
-from assay.train.ranks import RankLost
+from assay.errors import RunFailure
 from tests.forked import kill
 from tests.train.team_of_forks import POLICIES, Case, batches, team_of
 
@@ -13,7 +13,7 @@ def test_a_rank_that_is_killed_ends_a_collective_within_seconds(tmp_path) -> Non
     updates, objective = batches(POLICIES["full"](), "sft", "token_mean", 1)
     with (
         team_of(2, tmp_path) as forks,
-        pytest.raises(RankLost),
+        pytest.raises(RunFailure),
         forks.opened(Case("full")) as ranked,
     ):
         Timer(0.2, kill, [forks.processes[0]]).start()

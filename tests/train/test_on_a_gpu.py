@@ -3,6 +3,7 @@ what comes out is what the CPU computes."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from assay.rl.objectives import Grpo, Nll
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu import decode
-from assay.rollout.engines.cpu.continuous_batch import ContinuousBatch
+from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import check_language_policy
 from assay.train.checkpoint import TrainState, load_checkpoint, save_checkpoint
@@ -176,14 +177,10 @@ def test_requests_are_served_and_answers_scored_on_a_gpu() -> None:
     def served(device: str) -> tuple[list[list[int]], list[tuple[float, ...]]]:
         module = policy_of("fp32", device).module
         model = inference_model(module, torch.float32)
-        together = ContinuousBatch(model)
-        rows = [
-            together.join(context, key, DRAWN) for context, key in zip(CONTEXTS, KEYS, strict=True)
-        ]
-        for _ in range(20):
-            together.step()
-        answers = [tuple(row.tokens[row.context :]) for row in rows]
-        return [row.tokens for row in rows], answer_logps(model, CONTEXTS, answers).logps
+        sampler = LocalSampler(module, frozenset())
+        turns = sampler.sample(CONTEXTS, KEYS, replace(DRAWN, max_tokens=20))
+        answers = [turn.actions for turn in turns]
+        return [[*a] for a in answers], answer_logps(model, CONTEXTS, answers).logps
 
     plain_tokens, plain_logps = served("cpu")
     with pretended_cuda():

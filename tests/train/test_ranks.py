@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from assay.data.episode import Episode, tokens_of
+from assay.errors import RunFailure
 from assay.models.lora import begin_masks
 from assay.rl.losses import LOSSES
 from assay.rl.objectives import Nll, Objective
@@ -16,7 +17,7 @@ from assay.rl.packed import Packed
 from assay.rl.policy import Policy, SampleKey, Sampling
 from assay.train.grpo import score_all
 from assay.train.likelihood import likelihood_batch
-from assay.train.ranks import RanksDiffer, cut
+from assay.train.ranks import cut
 from assay.train.update import Bill, atoms, update
 from tests.exact import random_groups
 from tests.train.team_of_forks import POLICIES, SIZES, Case, Forks, batches, optimizer_of, team_of
@@ -153,7 +154,7 @@ def test_a_rank_whose_optimizer_does_something_else_is_caught_in_its_first_step(
     updates, objective = batches(POLICIES["full"](), "sft", "token_mean", 1)
     settings = {"micro_tokens": 60, "clip_norm": 1.0}
     with (
-        pytest.raises(RanksDiffer, match=r"update: rank 1 .* rank 0, first in model\."),
+        pytest.raises(RunFailure, match=r"update: rank 1 .* rank 0, first in model\."),
         two.opened(Case("full", fault="stray")) as ranked,
     ):
         update(ranked, updates[0], objective, ranked.member.optimizer, **settings)
@@ -161,7 +162,7 @@ def test_a_rank_whose_optimizer_does_something_else_is_caught_in_its_first_step(
 
 def test_a_rank_with_another_frozen_weight_is_caught_before_the_first_step(two: Forks) -> None:
     with (
-        pytest.raises(RanksDiffer, match=r"at the stage's start: rank 1 .*, first in base_model"),
+        pytest.raises(RunFailure, match=r"at the stage's start: rank 1 .*, first in base_model"),
         two.opened(Case("lora", fault="other base")),
     ):
         raise AssertionError("it was not caught")

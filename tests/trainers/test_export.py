@@ -201,16 +201,13 @@ def test_what_cannot_be_exported_is_said_in_one_line_and_leaves_nothing(
     assert sorted(lab.rglob("*")) == before
 
 
-def test_an_unknown_tool_and_a_taken_folder_are_refused(lab: Path) -> None:
+def test_an_unknown_tool_another_method_and_a_taken_folder_are_refused(lab: Path) -> None:
     assert_one_line(export(lab, tool="tlr"), "tlr", "trl")
+    assert_one_line(export(lab, tool="verl", stage="sft"), "stage.sft.method", "grpo")
     (lab / "out").mkdir()
     (lab / "out" / "mine.txt").write_text("kept")
     assert_one_line(export(lab), "out")
     assert [each.name for each in (lab / "out").iterdir()] == ["mine.txt"]
-
-
-def test_a_method_that_a_tool_does_not_train_is_refused(lab: Path) -> None:
-    assert_one_line(export(lab, tool="verl", stage="sft"), "stage.sft.method", "grpo")
 
 
 def test_rows_go_unproven_only_when_asked(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,8 @@ import torch
 
 from assay.engines.environments import installed
 from assay.errors import InputError
-from assay.trainers.outputs.output import DamagedOutput, Saved, Step
-from assay.trainers.outputs.swift_output import SwiftOutput
-from assay.trainers.outputs.trl_output import TrlOutput
+from assay.trainers.outputs.output import Saved, Step
+from assay.trainers.outputs.transformers_output import SwiftOutput, TrlOutput
 from assay.trainers.outputs.verl_output import VerlOutput, lone_actor, merged
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -113,11 +112,11 @@ def test_a_step_whose_table_is_still_written_is_not_there_yet(trl: Path) -> None
 def test_a_damaged_line_and_a_damaged_table_are_named(trl: Path) -> None:
     lines = (trl / "logging.jsonl").read_text().splitlines(keepends=True)
     (trl / "logging.jsonl").write_text("".join([lines[0], "{oops}\n", *lines[1:]]))
-    with pytest.raises(DamagedOutput, match=r"logging\.jsonl:2"):
+    with pytest.raises(InputError, match=r"logging\.jsonl:2"):
         list(TrlOutput(trl).steps())
     (trl / "logging.jsonl").write_text("".join(lines))
     (trl / "completions" / "completions_00002.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DamagedOutput, match=r"00002\.parquet"):
+    with pytest.raises(InputError, match=r"00002\.parquet"):
         list(TrlOutput(trl).steps())
 
 

@@ -17,7 +17,6 @@ from transformers import LlamaConfig
 
 from assay.errors import InputError
 from assay.experiment.stage_tables import GrpoStage, SftStage
-from assay.trainers.outputs.output import DamagedOutput
 from assay.trainers.outputs.plain_folders import (
     find,
     hydra_values,
@@ -33,8 +32,7 @@ from assay.trainers.read_back import (
     stage_of,
     with_model,
 )
-from assay.trainers.register import TRAINERS
-from assay.trainers.scripts import nested
+from assay.trainers.register import TRAINERS, nested
 from assay.trainers.table import table
 from tests.trainers.test_tables import GRPO, SFT, TABLES, translate
 
@@ -266,7 +264,7 @@ def test_arguments_are_read_and_nothing_of_them_is_run(tmp_path: Path) -> None:
     spoilt, file = tmp_path / "ran", tmp_path / "training_args.bin"
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("x/data.pkl", pickle.dumps({"bomb": Bomb(spoilt)}))
-    with pytest.raises(DamagedOutput, match="holds no arguments of TRL"):
+    with pytest.raises(InputError, match="holds no arguments of TRL"):
         trl_arguments(file)
     assert not spoilt.exists()
     pickle.loads(zipfile.ZipFile(file).read("x/data.pkl"))["bomb"].close()
@@ -331,5 +329,5 @@ def test_arguments_that_grow_beyond_their_file_are_refused(
     file = tmp_path / "training_args.bin"
     with zipfile.ZipFile(file, "w", packed) as archive:
         archive.writestr("t/data.pkl", content)
-    with pytest.raises(DamagedOutput, match="no arguments of TRL: ValueError"):
+    with pytest.raises(InputError, match="no arguments of TRL: ValueError"):
         trl_arguments(file)

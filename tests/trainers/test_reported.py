@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from assay.engines.environments import ask, installed
+from assay.trainers.outputs.plain_folders import flat
 from tests.cli.conftest import answer, call
 from tests.data.bfcl_handler import chat_template
 from tests.few import few
@@ -116,17 +117,8 @@ def test_the_tool_reads_the_files_and_finds_the_logs_settings(lab: Path, run: st
     tool, wanted, options = LOG[run]
     if installed(tool) is None:
         pytest.skip(f"assay engines add {tool}")
-    made = exported(lab, run, tool, *options)
-    assert made["proof"]["difference"] == ""
+    assert exported(lab, run, tool, *options)["proof"]["difference"] == ""
     script = Path(__file__).with_name(f"read_by_{tool}.py")
     method = "sft" if tool == "swift" else "grpo"
-    found = ask(tool, script, {"folder": str(lab / "out"), "method": method})
-    assert {key: value_at(found, key) for key in wanted} == wanted
-
-
-def value_at(config: Mapping[str, Any], key: str) -> Any:
-    """A value by its dotted key."""
-    found: Any = config
-    for part in key.split("."):
-        found = found[part]
-    return found
+    found = flat(ask(tool, script, {"folder": str(lab / "out"), "method": method}))
+    assert {key: found[key] for key in wanted} == wanted

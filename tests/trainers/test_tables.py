@@ -17,8 +17,7 @@ from assay.rl.presets import ELSEWHERE, PRESETS
 from assay.trainers.outputs.plain_folders import flat
 from assay.trainers.read_back import same
 from assay.trainers.reference import lines
-from assay.trainers.register import TRAINERS
-from assay.trainers.scripts import nested, scalar, yaml_lines
+from assay.trainers.register import TRAINERS, folder_texts, nested, scalar, yaml_lines
 from assay.trainers.settings import Settings
 from assay.trainers.table import READ, VALUES, WHEN, table
 from assay.trainers.translation import Translated, listed, translated
@@ -142,7 +141,7 @@ def keys_in_tool(tool: str, method: str, folder: Path) -> tuple[Mapping[str, Any
     template = {"model_type": "llama", "template": "chatml"} if tool == "swift" else {}
     made = settings(SFT if method == "sft" else GRPO, template=template)
     values = translated(table(tool, method), made, tool)
-    written = TRAINERS[tool].files(made, values, "x")["config.yaml"]
+    written = folder_texts(tool, made, values, "x")["config.yaml"]
     (lab / "config.yaml").write_text(written)
     for name in ("reward.py", *TRAINERS[tool].loads):
         (lab / name).write_text(files("assay.trainers.in_tool").joinpath(name).read_text())

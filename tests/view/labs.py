@@ -108,7 +108,6 @@ def addresses(run: RunDirectory) -> list[str]:
     """Every kind of address once."""
     lab, key = f"/lab/{run.root.name}", next(run.evaluations.glob("held_out-*")).name
     own, asked = f"{lab}/runs/{run}/", f"run={run}"
-    flip = "flip=any&before=sft.step-000014&after=rl.step-000030"
     return [
         "/",
         "/?text=demo",
@@ -124,7 +123,6 @@ def addresses(run: RunDirectory) -> list[str]:
         f"{lab}/samples?{asked}",
         f"{lab}/samples?{asked}&text=needle&sort=-length",
         f"{lab}/samples.jsonl?{asked}&unscored=1",
-        f"{lab}/answers?{asked}&evaluation={key}&{flip}",
         f"{lab}/show?id={run}:rl/5/odd%230",
         f"{lab}/show?id={run}:rl/5/odd%232&by=advantage",
         f"{lab}/show?id={run}:rl/6/talk%230",

@@ -198,21 +198,6 @@ def test_two_runs_are_ticked_and_compared_by_keyboard_alone(site: str, run, tab:
     assert tab.count_of("section#fairness") == 1 and tab.count_of(".badge") > 0
 
 
-def test_a_flipped_item_is_found(site: str, run, tab: Tab):
-    tab.open(f"{site}/lab/lab/answers?run={run}")
-    key = next(run.evaluations.glob("held_out-*")).name
-    tab.script(
-        "for (const [name, value] of Object.entries("
-        f"{{evaluation: '{key}', flip: 'lost', before: 'sft.step-000014', after: 'rl.step-000030'}}"
-        ")) document.querySelector(`select[name=${name}]`).value = value"
-    )
-    tab.submit("Filter")
-    assert tab.count_of(ROW) >= 2 and tab.count_of(ROW) % 2 == 0
-    tab.press("j")
-    tab.follow("Enter")
-    assert "of held_out" in tab.text("h1") and tab.count_of(".pair > div") == 3
-
-
 def point_at(tab: Tab, selector: str) -> None:
     """Put the pointer into the middle of an element."""
     found = f"document.querySelector({selector!r})"

@@ -6,12 +6,10 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from assay.compare.judged_table import compare_checkpoints
-from assay.errors import InputError
 from assay.runs.history import History, samples_in
 from assay.runs.records import outcome, write_samples
 from assay.view.completions import Completions
-from assay.view.filters import FLIPS, Filter, read_filter
+from assay.view.filters import Filter, read_filter
 from tests.view.labs import lab, sample
 
 
@@ -110,28 +108,6 @@ def test_random_filters_keep_something_and_drop_something(run):
     every = len(ids(run, Filter(), False))
     counts = [len(ids(run, some_filter(random.Random(seed)), False)) for seed in range(40)]
     assert sum(0 < count < every for count in counts) > 10
-
-
-@pytest.mark.parametrize("flip", FLIPS[1:])
-def test_flipped_items_are_those_of_the_comparison(run, flip):
-    history = History(run)
-    record = next(each for each in history.evaluations if each.name == "held_out")
-    before, after = "sft.step-000014", "rl.step-000030"
-    table = compare_checkpoints(run, record.key, before, [after])
-    pairing = table.lines[1].to_control
-    assert pairing is not None
-    flips = pairing.flips
-    expected = {"gained": flips.gained, "lost": flips.lost, "any": flips.gained + flips.lost}[flip]
-    asked = Filter(evaluation=record.key, flip=flip, before=before, after=after, size=1000)
-    found = Completions(run).find(asked, True)
-    assert expected and {line["row"] for _, line in found.lines} == set(expected)
-    assert {place.checkpoint for place, _ in found.lines} == {before, after}
-    assert found.count == 2 * len(expected)
-
-
-def test_a_flip_between_what_was_not_measured_is_refused(run):
-    with pytest.raises(InputError, match="no scores to compare"):
-        Completions(run).find(Filter(flip="any", evaluation="nothing", before="a"), True)
 
 
 @pytest.mark.parametrize("sort", ["score", "-score", "length", "-length", "advantage"])

@@ -1,4 +1,4 @@
-"""`assay eval`, `export` and `serve`: measures, writes out or serves a checkpoint."""
+"""The verbs about models and machines: eval, export, import, serve, view, engines."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -10,6 +10,137 @@ import typer
 from assay.cli.output import Lang, Outcome, run_names
 from assay.cli.run import Overrides
 from assay.pages.safe_console import tell
+
+Host = Annotated[
+    str, typer.Option(help="The address to listen on; others than loopback need a token.")
+]
+TokenFile = Annotated[
+    Path | None, typer.Option(help="Holds the token of clients; else ASSAY_SERVE_TOKEN.")
+]
+
+
+def view(
+    root: Path,
+    labs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[LAB]...", help="The roots of labs; else the one of --lab."),
+    ] = None,
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8010,
+    token_file: TokenFile = None,
+    lang: Lang = "en",
+) -> Outcome:
+    """Show labs in a browser until Ctrl-C."""
+    from assay.pages.words import words
+    from assay.view.server import view as show
+
+    words(lang)
+    done = show(labs or [root], host=host, port=port, token_file=token_file, lang=lang, note=tell)
+    return Outcome(done, [f"showed {', '.join(done['labs'])}"])
+
+
+class Deed(StrEnum):
+    """What is done with an environment."""
+
+    ADD = "add"
+    KEYS = "keys"
+
+
+def engines(
+    root: Path,
+    deed: Annotated[
+        Deed | None, typer.Argument(help="Install one; or its settings in Assay's words.")
+    ] = None,
+    name: Annotated[str | None, typer.Argument(help="vllm, verl, swift, trl, ...")] = None,
+    key: Annotated[str | None, typer.Argument(help="Only this setting, or the tool's key.")] = None,
+) -> Outcome:
+    """List tools apart from Assay, add one, or show its keys."""
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    from assay.engines.environments import add, environment_for, survey
+    from assay.errors import InputError
+
+    if deed is not None and name is None:
+        raise InputError("which one?", field="NAME", fix="such as: assay engines add vllm")
+    if deed is Deed.KEYS and name is not None:
+        from assay.trainers.reference import lines
+
+        known = lines(name, key)
+        table = Table("Assay", Column(name, overflow="fold"), "how", "what differs")
+        for each in known:
+            table.add_row(*map(Text, (each.ours, ", ".join(each.theirs), each.how, each.unlike)))
+        return Outcome({"keys": known}, [table])
+    found = survey() if name is None else [add(environment_for(name))]
+    table = Table("", "package", "installed", "what does not fit")
+    for each in found:
+        table.add_row(*map(Text, (each.name, each.package, each.version, each.problem)))
+    return Outcome({"engines": found}, [table])
+
+
+def import_run(
+    root: Path,
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="What `assay export` or the tool itself made.")
+    ],
+    from_: Annotated[str, typer.Option("--from", help="trl, verl or swift.")],
+    name: Annotated[
+        str | None, typer.Option(help="Name of the run; omitted: made of the folder's.")
+    ] = None,
+    stage: Annotated[
+        str | None, typer.Option(help="What the stage is called; omitted: as its method.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE", help="The base model, where the folder does not say it."),
+    ] = None,
+    task: Annotated[
+        str, typer.Option(help="The task of a run that was made without Assay.")
+    ] = "chat",
+    config: Annotated[
+        Path | None, typer.Option(help="verl: Hydra's config.yaml, where it lies elsewhere.")
+    ] = None,
+    log: Annotated[
+        Path | None, typer.Option(help="verl: the file logger's lines, where they lie elsewhere.")
+    ] = None,
+    lang: Lang = "en",
+) -> Outcome:
+    """Take over a run that TRL, verl or ms-swift made.
+
+    Its metrics, samples, checkpoints and settings.
+    """
+    from assay.errors import look_up
+    from assay.lab.run.trainer_import import Request
+    from assay.lab.run.trainer_import import import_run as take_over
+    from assay.pages.live_display import progress as shown_progress
+    from assay.pages.run_page.page import write_report
+    from assay.pages.words import visible, words
+    from assay.trainers.register import TRAINERS
+
+    words(lang)
+    look_up(TRAINERS, from_, "trainer")
+    request = Request(from_, folder, name, stage, model, task, config, log)
+    with shown_progress() as observer:
+        made = take_over(root, request, observer)
+    page, origin = write_report(made.run, lang), made.origin
+    count = f"{made.steps:,} steps, {len(made.checkpoints)} checkpoints"
+    shown = [f"{made.run}: {origin.stage}, {count}, from {folder}"]
+    why = "is not whole, or lies inside a round: left out"
+    warnings = [f"{each} {why}" for each in made.left_out]
+    shown += ["unknown: " + ", ".join(origin.unknown)] if origin.unknown else []
+    shown += [f"differs: {key}: {what}" for key, what in origin.differences.items()]
+    if origin.unasked:
+        shown.append(f"not asked, as nothing trains any more: {', '.join(origin.unasked)}")
+    if evaluations := (*origin.experiment.evaluate,):
+        shown.append(f"next: assay resume {made.run.name}: measures {', '.join(evaluations)}")
+    elif made.checkpoints:
+        shown.append(f"next: assay eval {made.run}@{origin.stage}.last --benchmark NAME")
+    shown += [f"page: {page}"]
+    result = {"run": made.run, "stage": origin.stage, "steps": made.steps}
+    result |= {"unknown": origin.unknown, "checkpoints": made.checkpoints}
+    result |= {"differences": origin.differences, "page": page}
+    result |= {"evaluations": evaluations, "unasked": origin.unasked}
+    return Outcome(result, [visible(line) for line in shown], warnings=warnings)
 
 
 class Dtype(StrEnum):
@@ -148,13 +279,9 @@ def serve(
             autocompletion=run_names,
         ),
     ],
-    host: Annotated[
-        str, typer.Option(help="The address to listen on; others than loopback need a token.")
-    ] = "127.0.0.1",
+    host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
-    token_file: Annotated[
-        Path | None, typer.Option(help="Holds the clients' token; else ASSAY_SERVE_TOKEN.")
-    ] = None,
+    token_file: TokenFile = None,
     rendering: Annotated[str, typer.Option(help="How chats become text.")] = "auto",
     name: Annotated[
         str | None, typer.Option(help="The model's name for clients; else the target.")

@@ -10,17 +10,13 @@ from typer.core import TyperGroup
 
 from assay.cli.compare import audit, compare, plan
 from assay.cli.convert import convert, select
-from assay.cli.engines import engines
-from assay.cli.eval import evaluate, export, serve
-from assay.cli.import_run import import_run
+from assay.cli.eval import engines, evaluate, export, import_run, serve, view
 from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, present, verb
 from assay.cli.replay import replay
-from assay.cli.report import costs, improve, report
-from assay.cli.resume import resume
-from assay.cli.run import check, fill, generate, run, synthesise
+from assay.cli.report import costs, report
+from assay.cli.run import check, fill, generate, resume, run, synthesise
 from assay.cli.runs import delete, doctor, log, protect, runs, verify
-from assay.cli.view import view
 from assay.errors import InputError
 
 GROUPS = {
@@ -51,8 +47,6 @@ GROUPS = {
 """The verbs as `assay --help` shows them."""
 OF_RUNS = {"log": log, "verify": verify, "protect": protect, "delete": delete}
 """`assay runs VERB`; `assay runs` by itself lists them."""
-UNLISTED = {"improve": improve}
-"""Verbs that are still called, but no longer listed."""
 OLD_VERBS = {
     "show": "assay report RUN:ID",
     "watch": "assay report RUN --watch",
@@ -136,12 +130,12 @@ def add_old(name: str) -> None:
 
 
 LISTED = {name: function for verbs in GROUPS.values() for name, function in verbs.items()}
-for _name, _function in {**LISTED, **UNLISTED}.items():
+for _name, _function in LISTED.items():
     if _name != "runs":
-        app.command(_name, hidden=_name in UNLISTED)(verb(_name, _function))
+        app.command(_name)(verb(_name, _function))
 _runs = typer.Typer(invoke_without_command=True, callback=verb("runs", runs))
 for _name, _function in OF_RUNS.items():
     _runs.command(_name)(verb(f"runs {_name}", _function))
 app.add_typer(_runs, name="runs")
-for _name in OLD_VERBS.keys() - UNLISTED:
+for _name in OLD_VERBS:
     add_old(_name)

@@ -8,8 +8,8 @@ import typer
 
 from assay.cli.compare import Item, Repeat, Score, Where
 from assay.cli.output import Lang, Outcome, run_names
-from assay.cli.resume import RunName
-from assay.cli.run import Full
+from assay.cli.run import Full, RunName
+from assay.pages.safe_console import tell
 
 ID_HELP = (
     "RUN:EVALUATION/CHECKPOINT/ITEM#REPEAT or RUN:STAGE/STEP/ROW#SAMPLE, as pages write it; "
@@ -34,7 +34,7 @@ def samples(root: Path, id_: str, prompt: bool) -> Outcome:
 def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The lines with the prompt that each answers."""
     from assay.lab.monitor.observer import Silent
-    from assay.lab.replay.side import prompt_of
+    from assay.lab.replay.prompt import prompt_of
     from assay.lab.setup.session import Session
     from assay.runs.run_names import experiment_of
     from assay.runs.status import stored_status
@@ -71,6 +71,29 @@ def words_of(line: Mapping[str, Any]) -> str:
     return "\n".join([*facts, *blocks, f"tokens ({len(line['tokens'])}): {tokens}", ""])
 
 
+def watched(root: Path, run: str, every: float, lang: str) -> Outcome:
+    """Follow a run until it ends, a line for each change; Ctrl-C stops that, not the run."""
+    import time
+
+    from assay.cli.results import progress_result, run_identity
+    from assay.pages.run_page.terminal import follow, headline, watch_blocks
+    from assay.runs.run_names import find_run, parse_run_name
+
+    found, seen = find_run(root, parse_run_name(run)), None
+    try:
+        for seen in follow(found, every, time.sleep):
+            tell(headline(seen, lang))
+    except KeyboardInterrupt:
+        said = [f"stopped watching {found}; the run goes on"]
+        return Outcome({**run_identity(found), "ended": False}, said)
+    assert seen is not None, "a run is always seen once"
+    told = progress_result(seen.progress, lang) if seen.progress else None
+    result = {**run_identity(found), "ended": True, "progress": told}
+    code = 0 if seen.status.status == "finished" else 1
+    shown = [*watch_blocks(seen, lang), headline(seen, lang)]
+    return Outcome(result, shown, exit_code=code, lang=lang)
+
+
 def costs(
     root: Path,
     run: RunName,
@@ -84,29 +107,6 @@ def costs(
 
     found = run_costs(find_run(root, parse_run_name(run)))
     return Outcome(found, costs_page(found, words(lang)), lang=lang)
-
-
-def improve(
-    root: Path,
-    run: RunName,
-    lang: Lang = "en",
-) -> Outcome:
-    """List what the records of a run say could be done better, ranked, each with its evidence."""
-    from assay.lab.improve.find_improvements import find_improvements
-    from assay.pages.command_tables.improvement_view import improvement_blocks, improvement_values
-    from assay.pages.words import words
-    from assay.runs.run_names import find_run, parse_run_name
-
-    w = words(lang)
-    found = find_improvements(find_run(root, parse_run_name(run)))
-    result = {
-        "run": str(found.run),
-        "ranking": w("improve.rule"),
-        "improvements": [improvement_values(each, w) for each in found.found],
-        "looked_at": found.looked_at,
-    }
-    shown = improvement_blocks(str(found.run), found.found, found.looked_at, w)
-    return Outcome(result, shown, lang=lang)
 
 
 def report(
@@ -159,7 +159,6 @@ def report(
     Of a run, the page is written too.
     """
     from assay.cli.results import bfcl_results, file_results, run_result, runs_shown
-    from assay.cli.resume import watched
     from assay.compare.foreign_arms import is_file, read_options
 
     if bfcl is None and is_file(run):

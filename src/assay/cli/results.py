@@ -4,7 +4,7 @@ Every figure comes from the packages below.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,30 +112,11 @@ def progress_result(found: "Progress", lang: str = "en") -> dict[str, Any]:
         ],
         "gone": sorted(found.gone),
         **taken(found, "forecasts", "spending"),
-        "milestones": [
-            {
-                **asdict(replace(m, spec=None, comparison=None)),  # type: ignore[arg-type]
-                "expected": m.spec.model_dump(),
-                "comparison": m.comparison and taken(m.comparison, *COMPARED),
-            }
-            for m in found.milestones
-        ],
-        "guards": {
-            name: {**spec.model_dump(), "fired": name in found.status.guard.split()}
-            for name, spec in found.experiment.guard.items()
-        },
         **taken(found, "checkpoints", "selection"),
-        "health": [taken(each, "rule", "state", "metric", "reading") for each in found.states],
-        "watch": found.watched,
-        **taken(found, "next_report", "facts", "calls"),
-        "savings": [{**asdict(each), "shown": each.direction} for each in found.savings],
+        "conditions": found.states,
+        **taken(found, "facts"),
         "programs": found.pair,
     }
-
-
-COMPARED = ("control_score", "score", "difference", "interval", "p_value", "verdict", "items")
-COMPARED += ("gained", "lost", "minimum_detectable_difference", "method")
-"""The figures of a comparison, without what computes further ones."""
 
 
 def table_result(table: Table) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`assay run`, `check`, `generate`, `synthesise`, `fill`: what is done with an experiment file."""
+"""What is done with an experiment file: run, resume, check, generate, synthesise, fill."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.output import Interrupted, Lang, Outcome, executing, taken
+from assay.cli.output import Interrupted, Lang, Outcome, executing, run_names, taken
 from assay.pages.safe_console import tell
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ Despite = Annotated[
     typer.Option(metavar="REASON", help="Go on although checks end with errors; marks the pages."),
 ]
 
+RunName = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="NAME, NAME/ID or NAME#SEED.", autocompletion=run_names),
+]
 Full = Annotated[bool, typer.Option("--full", help="Show all tables and examples here too.")]
 
 
@@ -76,9 +80,57 @@ def run(
 WORDS = {
     "started": "finished",
     "resumed": "resumed and finished",
-    "measured": "was finished already; measured on what was added, and nothing was trained again",
+    "measured": "was finished already; measured on what it lacked, and nothing was trained again",
     "left alone": "was finished already; nothing was trained again",
+    "page written": "was finished; its page is written now",
 }
+
+
+def resume(
+    root: Path,
+    run: RunName,
+    past_guard: Annotated[
+        bool, typer.Option("--past-guard", help="Go on although a guard stopped the run.")
+    ] = False,
+    start_from: Annotated[
+        str,
+        typer.Option("--from", metavar="STAGE.step-N", help="Train again from this checkpoint."),
+    ] = "",
+    despite: Despite = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SINK", help="Send metrics to wandb, trackio, mlflow or tensorboard."),
+    ] = None,
+    ranks: Annotated[
+        int | None, typer.Option(min=1, help="So many processes go on; else as before.")
+    ] = None,
+    lang: Lang = "en",
+    full: Full = False,
+) -> Outcome:
+    """Continue a run from its last, or an earlier, checkpoint."""
+    from assay.cli.results import run_result, runs_shown
+    from assay.engines.ranks import follows
+    from assay.lab.run.ranks import follow, leading
+    from assay.library.actions import open_run
+    from assay.library.actions import resume as resume_run
+
+    if follows():
+        follow()
+        return Outcome({})
+    found = open_run(run, root=root, lang=lang)
+    with executing(root, found.name), leading():
+        made = resume_run(
+            found,
+            root=root,
+            past_guard=past_guard,
+            start_from=start_from,
+            despite=despite,
+            log=log or (),
+            ranks=ranks,
+            lang=lang,
+        )
+        shown = runs_shown([made], [WORDS[made.did]], full)
+        return Outcome(run_result(made), shown, lang=lang)
 
 
 def check(

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from assay.cli.output import Lang, Outcome, run_names
-from assay.cli.resume import RunName
+from assay.cli.run import RunName
 
 RunOrCheckpoint = Annotated[
     str, typer.Argument(help="NAME or NAME@STAGE.step-N.", autocompletion=run_names)

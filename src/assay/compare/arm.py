@@ -60,7 +60,7 @@ class Provenance:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The fingerprints of the run. Raises DamagedManifest."""
+        """The fingerprints of the run. Raises DamagedFile."""
         return read_manifest(self.run)
 
     @property
@@ -170,7 +170,7 @@ def load_arm(
 
     Without `outputs` the texts of the answers are not read. `first` leaves out all but the first so
     many items of the evaluation. Raises InputError where the record is not finished,
-    DamagedRecord.
+    DamagedFile.
     """
     run, record, checkpoint = origin.run, origin.record, origin.checkpoint
     if not record.finished(run, checkpoint):

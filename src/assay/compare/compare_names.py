@@ -36,9 +36,9 @@ from assay.data.loaded import DataError
 from assay.errors import Finding, InputError, finding, nearest
 from assay.judge.verdict import asked_non_inferior, with_margin
 from assay.runs.history import evaluation_records
-from assay.runs.manifest_file import DamagedManifest
-from assay.runs.records import DamagedRecord, EvaluationRecord
+from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import experiment_of
 
 Value = TypeVar("Value")
@@ -148,7 +148,7 @@ def compare_requests(
     all runs have. Where every arm has further seeds the methods are compared, with seeds sampled as
     items are. An arm whose files are damaged is left out and named in `left_out` as long as two
     remain; the next takes the place of a damaged control. Raises InputError where there is no
-    record, DamagedRecord where one arm is left, and what `compare_arms` raises.
+    record, DamagedFile where one arm is left, and what `compare_arms` raises.
     """
     for request in requests:
         check_finished(request.run)
@@ -177,7 +177,7 @@ def compare_named(
     for name in names:
         try:
             found = read(name)
-        except (DataError, DamagedRecord, DamagedManifest) as error:
+        except (DataError, DamagedFile) as error:
             if name == names[0] and control is None:
                 raise
             damaged.append(error)
@@ -240,7 +240,7 @@ def _attempt(
     for request in requests:
         try:
             found.append((request, read(request)))
-        except (DamagedRecord, DamagedManifest) as error:
+        except DamagedFile as error:
             damaged[request] = error
     return found, damaged
 

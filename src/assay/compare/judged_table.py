@@ -173,7 +173,7 @@ def compare_checkpoints(
     """Checkpoints of one run on one evaluation; `others` are all measured ones when omitted.
 
     Each is compared with the control and with the last one of the stage before; all p-values of
-    the table are one family. Raises InputError, DamagedRecord, and what `judge.paired.compare`
+    the table are one family. Raises InputError, DamagedFile, and what `judge.paired.compare`
     raises. Where a fallback metric scored some of the answers, none are comparable.
     """
     record = find_record(run, evaluation)
@@ -492,8 +492,8 @@ def _task_mean(tables: Iterable[Mapping[str, ItemScores]], control: str) -> Task
     tables = list(tables)
     figures = []
     for run in tables[0]:
-        mean = average([[table[run]] for table in tables])
-        pairs = [([table[control]], [table[run]]) for table in tables]
+        mean = average([table[run] for table in tables])
+        pairs = [(table[control], table[run]) for table in tables]
         found = None if run == control else average_change(pairs)
         change = (None, None) if found is None else (found.mean, found.interval)
         figures.append(TaskFigure(run, mean.mean, mean.interval, *change))

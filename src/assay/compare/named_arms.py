@@ -143,7 +143,7 @@ def own_arm(request: ArmRequest, on: str | None = None) -> Arm:
     """The arm of one run of the lab, without its further seeds, on the evaluation or benchmark
     `on`, else on the first reporting evaluation.
 
-    Raises Unfair for an unfinished run, InputError, DamagedRecord, DamagedManifest.
+    Raises Unfair for an unfinished run, InputError, DamagedFile, DamagedFile.
     """
     run = request.run
     check_finished(run)

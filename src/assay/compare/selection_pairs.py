@@ -34,7 +34,7 @@ Weights = tuple[bool | None, float | None]
 def weights(one: Provenance, other: Provenance) -> Weights:
     """Whether two checkpoints have the same weights, by fingerprint or value by value.
 
-    Raises CheckpointDamaged.
+    Raises DamagedFile.
     """
     bases = base_weights(one, other)
     if one.checkpoint == other.checkpoint == BASE:
@@ -77,7 +77,7 @@ def base_weights(*origins: Provenance) -> list[str | None]:
 def weight_difference(one: Provenance, other: Provenance) -> WeightDifference | None:
     """Two trained checkpoints value by value; None where one is not there or they do not fit.
 
-    Raises CheckpointDamaged.
+    Raises DamagedFile.
     """
     left, right = (_folder(origin) for origin in (one, other))
     if left is None or right is None:

@@ -1,17 +1,25 @@
-"""Judges whether an engine samples from the weights that were trained.
+"""Judges whether an engine has, and samples from, the weights that were trained.
 
 A fixed probe, sequences that the engine itself sampled, is scored by trainer and engine after every
 hand-over. Rounding makes the two differ at equal weights; and a small update moves the log-probs by
 less than that. So changes are compared: d, by which the update moved the trainer's log-probs, and
 c, by which the engine's moved. Regressed on d, c has slope 1 where the whole update arrived, and
 0 where nothing did; rounding that is the engine's own cancels, and its change is the slope's error.
+
+Weights that are read back tell it at once, bit for bit: some columns of every matrix, whole
+vectors. Those are read first in which the update is to be seen, so that a weight that stayed behind
+cannot pass for one that did not change.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from zlib import crc32
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from assay.models.handed_over import State
 from assay.rl.sampling_proof import NotAsTold
 
 ERRORS = 4.0
@@ -45,10 +53,6 @@ ROUGH = Numerics(first=0.2, floor=0.02, margin=0.1)
 KEPT = "all weights, or the adapter"
 FALSE_WEIGHTS = "the engine does not sample from the weights that are trained"
 STALE_CACHE = "the engine's prefix cache holds keys and values of earlier weights"
-
-
-class HandOverFailed(NotAsTold):
-    """The engine does not sample from the weights that were trained, or not as it is asked to."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ def judge_first(
     now: Reading, numerics: Numerics, bare_S: np.ndarray | None = None
 ) -> dict[str, float]:
     """Metrics of the first reading, of equal weights. `bare_S` are the trainer's log-probs without
-    its adapter, where it has one. Raises HandOverFailed.
+    its adapter, where it has one. Raises NotAsTold.
     """
     if bare_S is not None:
         arrived = slope(now.trainer_S - bare_S, now.engine_S - bare_S)
@@ -118,7 +122,7 @@ def judge_first(
 
 
 def judge(now: Reading, before: Reading, first: Reading, numerics: Numerics) -> dict[str, float]:
-    """Metrics of a reading after an update. Raises HandOverFailed."""
+    """Metrics of a reading after an update. Raises NotAsTold."""
     changed_S = now.trainer_S - before.trainer_S
     moved_S = now.engine_S - before.engine_S
     arrived = slope(changed_S, moved_S)
@@ -154,13 +158,13 @@ def judge_sampled(
     trainer_S: np.ndarray, engine_S: np.ndarray, now: Reading, first: Reading, numerics: Numerics
 ) -> dict[str, float]:
     """Metrics of a step's own completions: log-probs that the engine told as it sampled them,
-    against the trainer's. Raises HandOverFailed."""
+    against the trainer's. Raises NotAsTold."""
     differences_S = np.abs(engine_S - trainer_S)
     gap, limit = float(differences_S.mean()), GROWTH * max(now.gap, first.gap) + numerics.floor
     limit = max(limit, numerics.first / 2)  # other sequences than the probe's, of another gap
     error = float(differences_S.std(ddof=1)) / len(differences_S) ** 0.5
     if not gap - ERRORS * error <= limit:
-        raise HandOverFailed(
+        raise NotAsTold(
             f"{FALSE_WEIGHTS}: {len(engine_S)} sampled tokens have log-probs that differ from the "
             f"trainer's by {gap:.3g} ± {error:.2g} on average, {now.gap:.3g} on the probe"
         )
@@ -179,11 +183,118 @@ def share(arrived: Slope) -> str:
     return f"{arrived.value:.3f} ± {arrived.error:.3f}"
 
 
-def failed(seen: str, now: Reading, first: Reading, kept: str) -> HandOverFailed:
+def failed(seen: str, now: Reading, first: Reading, kept: str) -> NotAsTold:
     """The failure that says what was seen."""
     at_first = "" if now is first else f", {first.gap:.3g} at equal weights"
-    return HandOverFailed(
+    return NotAsTold(
         f"{FALSE_WEIGHTS}: {seen} arrived, and on {len(now.trainer_S)} probe tokens its "
         f"log-probs differ from the trainer's by {now.gap:.3g} on average{at_first}; it seems to "
         f"keep old: {kept}"
     )
+
+
+CHANGED, OTHERS = 4, 4
+"""Columns of a matrix that are read: with the most changes, and at random."""
+WINDOW = 64
+"""Neighbouring columns whose values are kept until the next hand-over."""
+NAMED = 3
+"""Tensors that a failure names."""
+
+Columns = dict[str, list[int]]
+"""Of matrices, by the names of files; those of vectors are empty: they are read whole."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What an engine was handed over last, as far as it is kept."""
+
+    number: int = 0
+    """Hand-overs before it."""
+    windows: dict[str, tuple[int, Tensor]] = field(default_factory=dict)
+    """The first column and the values (R, WINDOW) of a part of each matrix; 0 and the whole of each
+    vector."""
+
+
+def chosen_columns(state: State, before: Held) -> Columns:
+    """Which columns of each tensor are read after `state` was handed over."""
+    columns: Columns = {}
+    for name, tensor in state.items():
+        columns[name] = []
+        if tensor.ndim < 2:
+            continue
+        wanted = list[int]()
+        if name in before.windows:
+            first, old_RW = before.windows[name]
+            changes_W = (tensor[:, first : first + old_RW.shape[1]] != old_RW).sum(0)
+            most = changes_W.topk(min(CHANGED, len(changes_W))).indices
+            wanted = [first + int(place) for place in most if changes_W[place]]
+        some = torch.randint(tensor.shape[1], (OTHERS,), generator=drawn(name, before.number))
+        columns[name] = sorted({*wanted, *some.tolist()})
+    return columns
+
+
+def kept(state: State, before: Held) -> Held:
+    """What of `state` is compared with at the next hand-over."""
+    windows = {}
+    for name, tensor in state.items():
+        first = 0
+        if tensor.ndim > 1:
+            starts = max(1, tensor.shape[1] - WINDOW + 1)
+            first = int(torch.randint(starts, (1,), generator=drawn(name, before.number)))
+        part = tensor[:, first : first + WINDOW] if tensor.ndim > 1 else tensor
+        windows[name] = first, part.cpu().clone()
+    return Held(before.number + 1, windows)
+
+
+def drawn(name: str, number: int) -> torch.Generator:
+    """Other columns of every tensor at every hand-over, the same in every run."""
+    return torch.Generator().manual_seed(crc32(f"{number} {name}".encode()))
+
+
+def compare(state: State, before: Held, columns: Columns, found: State) -> dict[str, float]:
+    """Metrics of what was read. Raises NotAsTold with the names of tensors that differ."""
+    old, other, moved = list[str](), list[str](), 0
+    for name, values in found.items():
+        wanted = picked(state[name], columns[name])
+        values = values[: len(wanted)]
+        known, last = last_values(before, name, columns[name])
+        changed = bool(last.numel()) and not same(last, wanted[..., known])
+        moved += changed
+        if not same(values, wanted):
+            stayed = changed and same(values[..., known], last)
+            (old if stayed else other).append(name)
+    if old or other:
+        told = [f"{listed(names)} {what}" for names, what in ((old, OLD), (other, OTHER)) if names]
+        raise NotAsTold(f"{FALSE_WEIGHTS}: of {len(found)} tensors {', '.join(told)}")
+    seen = {"engine/read_moved": moved / len(state)} if before.number else {}
+    return {"engine/read": len(found) / len(state), **seen}
+
+
+OLD = "kept their old weights"
+OTHER = "hold other weights than those handed over"
+
+
+def last_values(before: Held, name: str, columns: list[int]) -> tuple[list[int] | slice, Tensor]:
+    """Which of these columns were kept at the hand-over before, and their values then."""
+    first, old = before.windows.get(name, (0, torch.empty(0)))
+    if old.ndim < 2:
+        return slice(None), old
+    known = [n for n, column in enumerate(columns) if 0 <= column - first < old.shape[1]]
+    return known, old[:, [columns[n] - first for n in known]]
+
+
+def picked(tensor: Tensor, columns: list[int]) -> Tensor:
+    """What is read of a tensor, on the CPU."""
+    return (tensor[:, columns] if tensor.ndim > 1 else tensor).cpu()
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Whether they are equal; products take what is below the smallest normal number for 0."""
+    tiny = torch.finfo(b.dtype).tiny
+    return a.shape == b.shape and bool(((a == b) | ((a - b).abs() < tiny)).all())
+
+
+def listed(names: list[str]) -> str:
+    """The first names, and how many follow."""
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,7 +1,7 @@
 """Samples with an engine of somebody else's, and proves each hand-over of weights to it.
 
 The engine takes over the trained weights before the first sample that follows an update, so that
-several updates of a step cost one hand-over. Then weights are read back from it (`read_back`), and
+several updates of a step cost one hand-over. Then weights are read back from it, and
 log-probs compared (`handover`): of a probe, which is drawn from the first turns, and of some of the
 turns that are sampled next. Those prove how they were drawn, too (`rl.sampling_proof`). An engine
 may serve several samplers in turn, such as a stage and its evaluations.
@@ -22,13 +22,16 @@ from assay.engines.handover import (
     FULL,
     ROUGH,
     STALE_CACHE,
-    HandOverFailed,
+    Columns,
+    Held,
     Reading,
+    chosen_columns,
+    compare,
     judge,
     judge_first,
     judge_sampled,
+    kept,
 )
-from assay.engines.read_back import Columns, Held, chosen_columns, compare, kept
 from assay.errors import RunFailure
 from assay.models.handed_over import (
     State,
@@ -40,7 +43,7 @@ from assay.models.handed_over import (
     whole_weights,
 )
 from assay.rl.policy import SampleKey, Sampling
-from assay.rl.sampling_proof import SamplingProof, Sums, drawn_sums, wrong_end
+from assay.rl.sampling_proof import NotAsTold, SamplingProof, Sums, drawn_sums, wrong_end
 from assay.rollout.episodes import turn_finished
 from assay.rollout.token_choice import key_state
 from assay.train.metric_names import ENGINE
@@ -156,7 +159,7 @@ class ProvenSampler:
         sampling: Sampling,
         policy_version: int = 0,
     ) -> list[Turn]:
-        """One turn per context. Raises HandOverFailed, and RunFailure where the engine ends."""
+        """One turn per context. Raises NotAsTold, and RunFailure where the engine ends."""
         if not contexts:
             return []
         engine = self._engine = self._opened()
@@ -201,12 +204,12 @@ class ProvenSampler:
             self._prove(engine)
 
     def _read_back(self, engine: Engine, state: State) -> dict[str, float]:
-        """Metrics of the weights that the engine holds now. Raises HandOverFailed."""
+        """Metrics of the weights that the engine holds now. Raises NotAsTold."""
         before, columns = engine.held, chosen_columns(state, engine.held)
         engine.held = kept(state, before)
         found = compare(state, before, columns, engine.read(columns))
         if self._earlier and (cached := engine.reused(self._earlier)):
-            raise HandOverFailed(f"{STALE_CACHE}: {cached} tokens of what was sampled before")
+            raise NotAsTold(f"{STALE_CACHE}: {cached} tokens of what was sampled before")
         return found
 
     def _prove(self, engine: Engine) -> None:
@@ -226,9 +229,9 @@ class ProvenSampler:
 
     def _watch(self, turns: Sequence[Turn], seeds: Sequence[int], sampling: Sampling) -> None:
         """Prove how turns were drawn, some of those that these weights sampled first by their
-        scores. Raises HandOverFailed."""
+        scores. Raises NotAsTold."""
         if problem := wrong_end(turns, self.end_tokens, sampling.stop):
-            raise HandOverFailed(problem)
+            raise NotAsTold(problem)
         sums = self._score_own(turns, sampling) if self._unseen and self._probe else {}
         if not sampling.temperature:
             return  # the likeliest tokens are not drawn
@@ -238,10 +241,10 @@ class ProvenSampler:
         )
         self.measured |= {ENGINE + name: value for name, value in found.items()}
         if self.proof.broken:
-            raise HandOverFailed(self.proof.broken)
+            raise NotAsTold(self.proof.broken)
 
     def _score_own(self, turns: Sequence[Turn], sampling: Sampling) -> Sums:
-        """What the scores of some turns add to the proof. Raises HandOverFailed."""
+        """What the scores of some turns add to the proof. Raises NotAsTold."""
         started = time.perf_counter()
         own = scored_turns(turns)
         if not own or (sampling.top_p, sampling.top_k, sampling.min_p) != (1.0, 0, 0.0):

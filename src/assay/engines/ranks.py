@@ -23,9 +23,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
-from assay.errors import InputError
+from assay.errors import InputError, RunFailure
 from assay.sandbox.call_process import PR_SET_PDEATHSIG, process_control
-from assay.train.ranks import RankLost, Team, silent
+from assay.train.ranks import Team, silent
 
 LEADER = "ASSAY_LEADER"
 """The environment's name of the process that a rank ends with."""
@@ -97,15 +97,15 @@ class Others:
         return lines[-1][-LAST_WORDS:] if lines else "it says nothing"
 
     def wait_for(self, store: Store, patience: float) -> None:
-        """Return when all have come. Raises RankLost where one ends before, or comes not in so many
-        seconds."""
+        """Return when all have come. Raises RunFailure where one ends before or is late by so
+        many seconds."""
         here = [f"{HERE}{rank}" for rank in range(1, len(self.processes) + 1)]
         late = time.monotonic() + patience
         while not store.check(here):
             if any(process.poll() is not None for process in self.processes):
-                raise RankLost(self.ended())
+                raise RunFailure(self.ended())
             if time.monotonic() > late:
-                raise RankLost(self.ended() or silent(patience))
+                raise RunFailure(self.ended() or silent(patience))
             time.sleep(0.05)
 
     def end(self) -> None:

@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch.multiprocessing.reductions import reduce_tensor  # type: ignore[attr-defined]
 
 from assay.engines.environments import need_vllm, python_of
-from assay.engines.read_back import Columns, Held
+from assay.engines.handover import Columns, Held
 from assay.errors import RunFailure
 from assay.models.folder import WEIGHTS
 from assay.models.handed_over import State

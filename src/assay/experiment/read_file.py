@@ -129,7 +129,7 @@ def read_text(file: Path) -> str:
         raise InputError("is a folder", file=file, fix="name the file in it")
     if not file.is_file():
         there = [each.name for each in file.parent.glob("*.toml")]
-        fix = nearest(file.name, there) if there else "write its path from where you are"
+        fix = nearest(file.name, there) if there else "restore it, or name another file"
         raise InputError("no such file", file=file, fix=fix)
     try:
         return file.read_text(encoding="utf-8")

@@ -11,10 +11,7 @@ from pydantic import Field
 from assay.experiment.base_table import Few, Positive, Table
 
 SCHEME = "selector:"
-PATH = "path:"
-ELSEWHERE = (".pt", ".pth", ".ckpt")
-"""Endings of a `path:` model that is the weights of a selector trained elsewhere."""
-KINDS = ("pointer", "bi_encoder", "lever", "random", "similarity", "oracle", "reversed", "singles")
+KINDS = ("pointer", "random", "similarity", "oracle", "reversed", "singles")
 """The selectors that there are, by the name behind the scheme."""
 UNTRAINED = ("random", "similarity", "oracle", "reversed", "singles")
 """Those without weights: nothing is trained. The oracle searches with the right answers."""
@@ -31,15 +28,8 @@ class SelectorSpec(Table):
     hidden: Few = 256
     """Width of the pointer's layers."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Dropout of sft, rft and rce; omitted: 0.5, of a lever 0.1."""
+    """Dropout of sft, rft and rce; omitted: 0.5."""
     temperature: Positive = 0.1
-    """Cosines are divided by it (pointer, bi_encoder)."""
+    """Cosines are divided by it (pointer, similarity)."""
     gate: bool = False
     """A pick changes what the pointer looks for next."""
-    vocabulary: Few = 2048
-    """Demonstrations that the Lever-LM has words for."""
-
-
-def is_selector(model: str) -> bool:
-    """Whether a model source is a selector."""
-    return model.startswith(SCHEME) or (model.startswith(PATH) and model.endswith(ELSEWHERE))

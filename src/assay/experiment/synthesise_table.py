@@ -5,9 +5,9 @@ them as `source = "synthesise:NAME"`.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Self
+from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from assay.errors import nearest
@@ -16,8 +16,6 @@ from assay.experiment.base_table import (
     Few,
     Many,
     RenderingSettings,
-    Share,
-    Table,
     refused,
 )
 from assay.experiment.helper_tables import HelperSpec
@@ -32,15 +30,11 @@ READ = ("json", "tags")
 """How a teacher may write its rows, where no function of the user's reads them."""
 
 
-class Agree(Table):
-    """Independent answers to each made question, judged by the row's own reward."""
-
-    samples: Few = 5
-    """Answers to each question."""
-    least: Annotated[float, Field(gt=0, le=1)] = 0.6
-    """Share of them that must earn the full reward."""
-    model: str | None = None
-    """The helper model that answers; omitted: the teacher."""
+GONE = {
+    "agree": "measure the made rows by an evaluation, and take them by pass_rate",
+    "near": "remove it: rows that ask the same in other letters alone are left out",
+}
+"""What took the place of keys that were once read."""
 
 
 class SynthesiseSpec(RewardSettings, RenderingSettings):
@@ -69,13 +63,16 @@ class SynthesiseSpec(RewardSettings, RenderingSettings):
     """Most calls of helper models for this table."""
     reward: Reward
     """What the gold answer has to earn in full, and an empty one must not."""
-    agree: Agree | None = None
-    """What a model's own answers to the made question have to earn."""
-    near: Share = 0.7
-    """ROUGE-L of two questions from which the later one is left out; 1: the same words."""
     disjoint_from: Many[str] = ()
     """Benchmarks and data sets that share no question with a made row, beside the file's
     evaluations."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _knows_keys(cls, values: Any) -> Any:
+        for key in GONE.keys() & values if isinstance(values, Mapping) else ():
+            raise refused(key, "is gone", GONE[key])
+        return values
 
     @model_validator(mode="after")
     def _reads_rows(self) -> Self:
@@ -91,20 +88,15 @@ def check_teachers(
 ) -> Iterator[PydanticCustomError]:
     """Teachers are declared, draw what is sampled several times, and answers that cost are kept."""
     place = f"{SYNTHESISE}.{name}"
-    asked = {"teacher": (spec.teacher, spec.samples)}
-    if spec.agree is not None:
-        asked["agree.model"] = (spec.agree.model or spec.teacher, spec.agree.samples)
-    for key, (model, samples) in asked.items():
-        if model not in helpers:
-            fix = nearest(model, helpers) if helpers else f"declare it as [model.{model}]"
-            yield refused(f"{place}.{key}", f"no helper model {model!r}", fix)
-            continue
-        helper = helpers[model]
-        if samples > 1 and not helper.sampling.temperature:
-            what = "agree.samples" if key == "agree.model" else "samples"
-            problem = f"{model!r} answers all {samples} times the same at temperature 0"
-            fix = f"write sampling = {{ temperature = 1.0 }} in [model.{model}]"
-            yield refused(f"{place}.{what}", problem, fix)
-        if helper.cache is False:
-            problem = "what a made row cost is kept until it is used"
-            yield refused(f"model.{model}.cache", problem, "remove it")
+    model = spec.teacher
+    if model not in helpers:
+        fix = nearest(model, helpers) if helpers else f"declare it as [model.{model}]"
+        yield refused(f"{place}.teacher", f"no helper model {model!r}", fix)
+        return
+    if spec.samples > 1 and not helpers[model].sampling.temperature:
+        problem = f"{model!r} answers all {spec.samples} times the same at temperature 0"
+        fix = f"write sampling = {{ temperature = 1.0 }} in [model.{model}]"
+        yield refused(f"{place}.samples", problem, fix)
+    if helpers[model].cache is False:
+        problem = "what a made row cost is kept until it is used"
+        yield refused(f"model.{model}.cache", problem, "remove it")

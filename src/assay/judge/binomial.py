@@ -17,10 +17,6 @@ from assay.judge.significance import agreeing
 from assay.judge.verdict import ALPHA, MARGIN, Comparison, judged
 
 
-class CountsError(InputError):
-    """A reported count that cannot be a number of successes among the items."""
-
-
 def newcombe(
     control: float, control_items: int, successes: float, items: int, level: float = LEVEL
 ) -> Interval:
@@ -49,11 +45,11 @@ def compare_counts(
 ) -> Comparison:
     """A run against its control from counts alone. Successes may be fractional: means of repeats.
 
-    Repeats must not be counted as further items. Raises CountsError for impossible counts.
+    Repeats must not be counted as further items. Raises InputError for impossible counts.
     """
     for count, among in ((control, control_items), (successes, items)):
         if not (among > 0 and 0 <= count <= among):
-            raise CountsError(
+            raise InputError(
                 f"{count:g} successes of {among} items", fix="give counts, not percentages"
             )
     before, after = control / control_items, successes / items

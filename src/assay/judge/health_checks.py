@@ -7,6 +7,7 @@ run is not done here.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -14,16 +15,18 @@ from typing import Any, Literal
 import numpy as np
 
 from assay.errors import Finding, Severity, worst_first
+from assay.judge.families import adjust_family
 from assay.judge.health_rules import IDLE, LONG, RULES, WINDOW, Rule, with_moves
 from assay.judge.identity import IDENTITY_RULES
 from assay.judge.paired import compare
-from assay.judge.scores import ItemScores
+from assay.judge.scores import ItemScores, ScoreError
+from assay.judge.selection import corrected_for_looks
 from assay.judge.trends import ROUNDING, Forecast, trend
+from assay.judge.verdict import Comparison
 
 Line = Mapping[str, Any]
 Dev = Sequence[tuple[int, ItemScores]]
 """Scores on dev items, in order of steps, all on one scale."""
-Grave = Literal["error", "warning"]
 LEVEL = 0.99
 """Of the intervals of slopes: many rules look at every step."""
 
@@ -51,6 +54,8 @@ class Evidence:
     """The metrics that BONUSES and PENALTIES stand for."""
     ended: bool = False
     """Whether the stage will record no more steps."""
+    reached: Mapping[str, tuple[ItemScores, ItemScores]] = field(default_factory=dict)
+    """By evaluation the scores of the stage's start and of its last checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,12 @@ def figure(metric: str, value: float) -> str:
     return f"{value:.4g}" if abs(value) >= 1 else f"{value:.3f}"
 
 
+def _texts(metric: str, **values: float | int | str) -> dict[str, str]:
+    """The figures of evidence: numbers that are not whole as `figure` writes them."""
+    texts = {k: figure(metric, v) if isinstance(v, float) else str(v) for k, v in values.items()}
+    return {"metric": metric, **texts}
+
+
 def _levels(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     for metric, values in _present(rule, evidence):
         recent = values[-WINDOW:]
@@ -81,12 +92,7 @@ def _levels(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
         if math.isnan(value):
             continue
         severity = _severity(rule, value)
-        figures = {
-            "metric": metric,
-            "value": figure(metric, value),
-            "steps": str(len(recent)),
-            "limit": figure(metric, _limit(rule, severity)),
-        }
+        figures = _texts(metric, value=value, steps=len(recent), limit=_limit(rule, severity))
         yield Reading(metric, severity, rule.kind, figures, value)
 
 
@@ -100,14 +106,9 @@ def _multiples(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
             continue
         ratio = now / start
         severity = _severity(rule, ratio)
-        figures = {
-            "metric": metric,
-            "start": figure(metric, start),
-            "now": figure(metric, now),
-            "ratio": f"{ratio:.2g}",
-            "steps": str(size),
-            "limit": f"{_limit(rule, severity):g}",
-        }
+        limit = f"{_limit(rule, severity):g}"
+        more = {"ratio": f"{ratio:.2g}", "steps": size, "limit": limit}
+        figures = _texts(metric, start=start, now=now, **more)
         yield Reading(metric, severity, rule.kind, figures, ratio)
 
 
@@ -124,16 +125,10 @@ def _slopes(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
             value = _rounded(sign * (found.end - found.start))
         shown = flat or (found.rises if sign > 0 else found.falls)
         severity = _severity(rule, value) if shown else None
-        figures = {
-            "metric": metric,
-            "start": figure(metric, found.start),
-            "now": figure(metric, found.end),
-            "steps": str(found.steps),
-            "slope": f"{_rounded(found.slope):+.3g}",
-            "low": f"{_rounded(found.interval.low):+.3g}",
-            "high": f"{_rounded(found.interval.high):+.3g}",
-            "limit": figure(metric, _limit(rule, severity)),
-        }
+        slope = {"slope": found.slope, "low": found.interval.low, "high": found.interval.high}
+        slopes = {name: f"{_rounded(each):+.3g}" for name, each in slope.items()}
+        more = {"steps": found.steps, "limit": _limit(rule, severity), **slopes}
+        figures = _texts(metric, start=found.start, now=found.end, **more)
         template = "rising" if flat and severity is None else rule.kind
         yield Reading(metric, severity, template, figures, value)
 
@@ -146,12 +141,12 @@ def _rounded(value: float) -> float:
 def _zero(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     for metric, values in _present(rule, evidence):
         recent = values[-WINDOW:]
-        figures = {"metric": metric, "steps": str(len(recent))}
+        figures = _texts(metric, steps=len(recent))
         if all(value == 0 for value in recent):
             yield Reading(metric, "error", "zero", figures)
         elif finite := [value for value in recent if math.isfinite(value)]:
-            now = figure(metric, finite[-1])
-            yield Reading(metric, None, "not_zero", {**figures, "value": now})
+            now = _texts(metric, value=finite[-1])
+            yield Reading(metric, None, "not_zero", {**figures, **now})
 
 
 def _idle(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
@@ -167,13 +162,8 @@ def _idle(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
         if not values or (len(values) < IDLE and not evidence.ended):
             continue
         idle = all(abs(value) <= rule.nothing for value in values)
-        figures = {
-            "metric": metric,
-            "steps": str(len(values)),
-            "limit": figure(metric, rule.nothing),
-            "where": rule.where,
-            "value": figure(metric, max(values, key=abs)),
-        }
+        more = {"limit": rule.nothing, "where": rule.where, "value": max(values, key=abs)}
+        figures = _texts(metric, steps=len(values), **more)
         if not idle:
             yield Reading(metric, None, "acted", figures)
         elif occasion:
@@ -191,34 +181,21 @@ def _broken(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
         if broken or skipped:
             recent = any(not math.isfinite(value) for value in values[-WINDOW:])
             severity = "error" if recent else "warning"
-        figures = {
-            "metric": metric,
-            "broken": str(broken),
-            "steps": str(len(values)),
-            "skipped": f"{skipped:.0f}",
-        }
+        figures = _texts(metric, broken=broken, steps=len(values), skipped=f"{skipped:.0f}")
         yield Reading(metric, severity, "broken", figures)
 
 
 def _budget(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     for each in evidence.spending:
-        figures = {
-            "metric": each.metric,
-            "spent": figure(each.metric, each.spent),
-            "budget": figure(each.metric, each.budget),
-        }
+        figures = _texts(each.metric, spent=float(each.spent), budget=float(each.budget))
         ahead = each.forecast
         if each.spent > each.budget or ahead is None:
             severity = "error" if each.spent > each.budget else None
             yield Reading(each.metric, severity, "spent", figures, each.spent / each.budget)
             continue
-        figures |= {
-            "forecast": figure(each.metric, ahead.value),
-            "low": figure(each.metric, ahead.interval.low),
-            "high": figure(each.metric, ahead.interval.high),
-            "at": str(ahead.at),
-            "steps": str(ahead.steps),
-        }
+        ends = {"low": ahead.interval.low, "high": ahead.interval.high}
+        more = {"at": ahead.at, "steps": ahead.steps}
+        figures |= _texts(each.metric, forecast=ahead.value, **ends, **more)
         severity = "warning" if ahead.interval.low > each.budget else None
         value = ahead.interval.low / each.budget
         yield Reading(each.metric, severity, "will_spend", figures, value)
@@ -237,16 +214,61 @@ def _dev(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
         return
     comparison = _compared(evidence.dev[0][1], evidence.dev[-1][1])
     severity = "error" if found.rises and comparison.verdict == "worse" else None
-    figures = {
-        "start": figure(metric, found.start),
-        "now": figure(metric, found.end),
-        "before": f"{comparison.control_score:.3f}",
-        "after": f"{comparison.score:.3f}",
-        "first": str(evidence.dev[0][0]),
-        "last": str(evidence.dev[-1][0]),
-        "p": f"{comparison.p_value:.2g}",
-    }
+    scores = {"before": comparison.control_score, "after": comparison.score}
+    texts = {name: f"{score:.3f}" for name, score in scores.items()}
+    more = {"first": evidence.dev[0][0], "last": evidence.dev[-1][0]}
+    figures = _texts(metric, start=found.start, now=found.end, **more, **texts)
+    figures["p"] = f"{comparison.p_value:.2g}"
     yield Reading(metric, severity, "dev", figures)
+
+
+def _first(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+    for metric, values in _present(rule, evidence):
+        if evidence.lines[0].get("step") == 1 and metric in evidence.lines[0]:
+            severity = _severity(rule, values[0])
+            figures = _texts(metric, value=values[0], limit=_limit(rule, severity))
+            yield Reading(metric, severity, "first", figures, values[0])
+
+
+def _turned(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+    for metric in rule.metrics:
+        lines = [line for line in evidence.lines if line.get(metric) is not None]
+        lowest = min(lines, key=lambda line: line[metric], default=None)
+        after = [line for line in lines if lowest and line["step"] >= lowest["step"]]
+        found = trend([line["step"] for line in after], [line[metric] for line in after])
+        if found is not None and lowest is not None:
+            ends = {"lowest": float(lowest[metric]), "now": float(after[-1][metric])}
+            figures = _texts(metric, step=lowest["step"], **ends)
+            yield Reading(metric, "note" if found.rises else None, "turned", figures)
+
+
+def _peak(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+    own = [look for look in evidence.dev if look[0]]
+    if len(own) > 1:
+        peak = max(own[:-1], key=lambda look: (look[1].mean, -look[0]))
+        found = corrected_for_looks(_compared(peak[1], own[-1][1]), len(own) - 1)
+        figures = {"peak": str(peak[0]), "last": str(own[-1][0]), **difference_figures(found)}
+        yield Reading("", "note" if found.verdict == "worse" else None, "peak", figures)
+
+
+def _start(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+    compared = {}
+    for name, pair in evidence.reached.items():
+        with suppress(ScoreError):  # no item has a score in both
+            compared[name] = _compared(*pair)
+    found = adjust_family(compared)
+    better = any(each.verdict == "better" for each in found.values())
+    for name, each in found.items():
+        figures = {"metric": name, **difference_figures(each)}
+        yield Reading(name, None if better else "note", "start", figures)
+
+
+def difference_figures(found: Comparison) -> dict[str, str]:
+    """A comparison as text, in points where scores run from 0 to 1."""
+    scale = 100.0 if found.interval.share else 1.0
+    ends = {"difference": found.difference, "low": found.interval.low, "high": found.interval.high}
+    texts = {name: f"{scale * value:+.1f}" for name, value in ends.items()}
+    return {**texts, "items": str(found.items), "p": f"{found.adjusted_p:.2g}"}
 
 
 CHECKS: Mapping[str, Callable[[Rule, Evidence], Iterator[Reading]]] = {
@@ -258,11 +280,15 @@ CHECKS: Mapping[str, Callable[[Rule, Evidence], Iterator[Reading]]] = {
     "broken": _broken,
     "budget": _budget,
     "dev": _dev,
+    "first": _first,
+    "turned": _turned,
+    "peak": _peak,
+    "start": _start,
 }
 """How each kind of rule is checked."""
 
 
-def _severity(rule: Rule, value: float) -> Grave | None:
+def _severity(rule: Rule, value: float) -> Severity | None:
     """The worst severity whose threshold is passed."""
 
     def beyond(limit: float) -> bool:
@@ -273,12 +299,17 @@ def _severity(rule: Rule, value: float) -> Grave | None:
 
     if rule.error is not None and beyond(rule.error):
         return "error"
-    return "warning" if rule.warning is not None and beyond(rule.warning) else None
+    if rule.warning is not None and beyond(rule.warning):
+        return "warning"
+    return "note" if rule.advise is not None and beyond(rule.advise) else None
 
 
 def _limit(rule: Rule, severity: Severity | None) -> float:
     """The threshold that was passed, or the first that could be."""
-    limit = rule.error if severity == "error" or rule.warning is None else rule.warning
+    limits = (rule.warning, rule.advise, rule.error)
+    limit = rule.error
+    if severity != "error":
+        limit = next(each for each in limits if each is not None)
     assert limit is not None
     return limit
 
@@ -301,19 +332,27 @@ def values_of(lines: Sequence[Line], metric: str) -> list[float]:
     return [math.nan if value is None else float(value) for value in present]
 
 
-State = Literal["error", "warning", "note", "ok", "too few steps", "not finite", "not recorded"]
+Unread = Literal["too few steps", "not finite", "not recorded"]
+Scored = Literal["met", "missed", "undecided", "pending", "open", "not recorded"]
+State = Literal[Severity, "ok", Unread, "fired", "armed", Scored]
+"""`open`: what a milestone without a step expects is not there yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleState:
-    """The state of one rule of one metric."""
+    """The state of a condition on a recorded metric: a health rule, a guard or a milestone."""
 
     rule: str
+    """Its name."""
     state: State
     metric: str
     """"" where the rule's metric is not recorded, or nothing can be read yet."""
     reading: Reading | None
     """None where nothing was read."""
+    consequence: Literal["find", "stop", "expect"] = "find"
+    """It makes a finding, stops the run, or is what people expect."""
+    condition: tuple[str, Mapping[str, Any]] = ("", {})
+    """Of guards and milestones: the template of the condition and its figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,10 +371,11 @@ def check_health(
     spending: Sequence[Spending] = (),
     parts: Mapping[str, Sequence[str]] | None = None,
     ended: bool = False,
+    reached: Mapping[str, tuple[ItemScores, ItemScores]] | None = None,
 ) -> Health:
     """Apply the rules to the steps of one stage; see `Evidence`. Raises what
     `judge.paired.compare` raises."""
-    evidence = Evidence(with_moves(lines), dev, spending, parts or {}, ended)
+    evidence = Evidence(with_moves(lines), dev, spending, parts or {}, ended, reached or {})
     states: list[RuleState] = []
     found: list[Finding] = []
     for name, rule in RULES.items():
@@ -343,7 +383,8 @@ def check_health(
         for each in readings:
             states.append(RuleState(name, each.severity or "ok", each.metric, each))
             if each.severity is not None:
-                code = "no_occasion" if each.severity == "note" else name
+                idle = rule.kind in ("idle", "never") and each.severity == "note"
+                code = "no_occasion" if idle else name
                 keys = {"template": each.evidence, "advice": _advice(rule, evidence.lines)}
                 found.append(Finding(each.severity, code=code, values={**each.figures, **keys}))
         if not readings:
@@ -352,7 +393,7 @@ def check_health(
     return Health(tuple(states), tuple(worst_first(found)))
 
 
-def _unread(rule: Rule, evidence: Evidence) -> State:
+def _unread(rule: Rule, evidence: Evidence) -> Unread:
     """Why a rule could read nothing."""
     values = [value for _, each in _present(rule, evidence) for value in each[-WINDOW:]]
     if not values or (rule.kind == "dev" and not evidence.dev):

@@ -29,6 +29,10 @@ Kind = Literal[
     "dev",
     "idle",
     "never",
+    "first",
+    "turned",
+    "peak",
+    "start",
 ]
 """`high`, `low`: the mean of the recent steps against a threshold. `grown`, `shrunk`: that mean as
 a multiple of the mean of the first steps. `rising`, `falling`: a slope whose 99 % interval leaves
@@ -36,7 +40,10 @@ a multiple of the mean of the first steps. `rising`, `falling`: a slope whose 99
 threshold. `zero`: 0 in every recent step. `broken`: values that were not finite. `budget`: spending
 as a multiple of what the experiment allows. `dev`: the reward rises while the dev score falls.
 `idle`: nothing, at most the threshold, in each of the last IDLE steps that count. `never`: the same
-in every such step of the stage. Where no step counts, and without a threshold, it is a note."""
+in every such step of the stage. Where no step counts, and without a threshold, it is a note.
+`first`: the first step's value. `turned`: a slope above 0 since the lowest value. `peak`: the last
+dev score is worse than the best before it. `start`: no evaluation shows the last checkpoint better
+than the stage's start."""
 
 
 Side = Literal["above", "below"]
@@ -64,6 +71,8 @@ class Rule:
     """The threshold of a warning; None: the rule knows errors only."""
     error: float | None
     advice: tuple[Advice, ...]
+    advise: float | None = None
+    """The threshold of a note."""
     where: str = ""
     """Only steps in which this metric is above 0 count, of `idle` and `never`; "": all."""
 
@@ -90,6 +99,7 @@ ALIKE = (COLD, RAISE_TEMPERATURE, MORE_DATA)
 SILENT = (
     *(Advice("too_hard", "reward_mean", below=0.2), MORE_DATA),
     *(Advice("raise_temperature", "entropy", below=0.5), Advice("signal")),
+    Advice("kl_on_ties", "kl_coef", above=0.0),
 )
 STAGNANT = (
     *(Advice("raise_temperature", "signal_share", below=0.3), MORE_DATA),
@@ -154,6 +164,12 @@ RULES: Mapping[str, Rule] = {
     ),
     "falling_speed": Rule("shrunk", ("tokens_per_second",), 0.5, 0.25, (Advice("speed"),)),
     "over_budget": Rule("budget", (), 1.0, 1.0, (Advice("budget"),)),
+    # What to do otherwise: notes.
+    "keep_start": Rule("start", (), None, None, (Advice("keep_start"),)),
+    "dev_fell": Rule("peak", (), None, None, (Advice("stop_early"),)),
+    "loss_turned": Rule("turned", ("validation_loss",), None, None, (Advice("stop_early"),)),
+    "kl_at_start": Rule("first", ("kl",), None, None, (Advice("kl_at_start"),), advise=0.01),
+    "kl_returns": Rule("falling", ("kl",), None, None, (Advice("kl_returns"),), advise=0.0),
 }
 """By name, in the order in which they are looked at."""
 

@@ -61,14 +61,6 @@ class Change:
     detectable: float | None = None
     """The smallest change that these trials show with 80 % power; None where they show none."""
     direction: Direction = "none"
-    inconsistent: bool = False
-    """Whether running counts, or what they leave of their trials, fell, so that they cannot be of
-    one thing; they were compared as they stand."""
-
-    @property
-    def tested(self) -> bool:
-        """Whether there were trials at both times."""
-        return self.interval is not None
 
 
 def new_counts(before: Counts, after: Counts) -> Counts | None:
@@ -78,23 +70,15 @@ def new_counts(before: Counts, after: Counts) -> Counts | None:
     return Counts(count, trials) if 0 <= count <= trials else None
 
 
-def change_of_counts(
-    before: Counts, after: Counts, *, cumulative: bool = False, family: int = 1
-) -> Change:
-    """Whether the share of counts changed, one of `family` comparisons (Bonferroni).
-
-    `cumulative`: `after` holds the trials of `before`. Raises CountsError for impossible counts.
-    """
-    new = new_counts(before, after) if cumulative else after
-    now, inconsistent = new or after, new is None
-    if not before.trials or not now.trials:
-        return Change(_share(before), _share(now), inconsistent=inconsistent)
-    found = compare_counts(before.count, before.trials, now.count, now.trials)
-    alpha = ALPHA / family
-    interval = found.interval_at(1 - alpha)
-    detectable = found.plan_at(alpha)[0]
-    ends = _share(before), _share(now)
-    return Change(*ends, interval, detectable, direction_of(interval), inconsistent)
+def change_of_counts(before: Counts, after: Counts, family: int = 1) -> Change:
+    """Whether the share of counts changed, one of `family` comparisons (Bonferroni). Raises
+    InputError for impossible counts."""
+    ends = _share(before), _share(after)
+    if not before.trials or not after.trials:
+        return Change(*ends)
+    found = compare_counts(before.count, before.trials, after.count, after.trials)
+    interval, detectable = found.interval_at(1 - ALPHA / family), found.plan_at(ALPHA / family)[0]
+    return Change(*ends, interval, detectable, direction_of(interval))
 
 
 def _share(found: Counts) -> Estimate | None:

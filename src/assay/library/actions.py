@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, Unpack
 
 from assay.data.files import remove_leftovers
 from assay.errors import InputError, RunFailure
@@ -38,36 +38,29 @@ Target = str | Run
 """A run by NAME, NAME/ID or NAME#SEED, or one that was opened."""
 
 
-def run(
-    spec: ExperimentSource,
-    *,
-    overrides: Overrides = (),
-    root: Root = None,
-    new: bool = False,
-    or_resume: bool = False,
-    despite: str | None = None,
-    callbacks: Sequence[Callback] = (),
-    progress: bool = True,
-    lang: str = "en",
-) -> Run:
+class RunOptions(TypedDict, total=False):
+    """The options of `run_seeds`."""
+
+    overrides: Overrides
+    root: Root
+    new: bool
+    or_resume: bool
+    despite: str | None
+    callbacks: Sequence[Callback]
+    progress: bool
+    lang: str
+
+
+def run(spec: ExperimentSource, **options: Unpack[RunOptions]) -> Run:
     """Run an experiment of one seed; see `run_seeds`. Raises InputError for one of several."""
     from assay.lab.setup.validate import read_whole
 
-    seeds = read_whole(spec, settings(overrides), root_of(root)).seeds
+    lab = root_of(options.get("root"))
+    seeds = read_whole(spec, settings(options.get("overrides", ())), lab).seeds
     if len(seeds) > 1:
         fix = "call assay.run_seeds, which returns a run for each, or override seeds"
         raise InputError(f"names {len(seeds)}, and each is a run", field="seeds", fix=fix)
-    (made,) = run_seeds(
-        spec,
-        overrides=overrides,
-        root=root,
-        new=new,
-        or_resume=or_resume,
-        despite=despite,
-        callbacks=callbacks,
-        progress=progress,
-        lang=lang,
-    )
+    (made,) = run_seeds(spec, **options)
     return made
 
 

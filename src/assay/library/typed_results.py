@@ -284,7 +284,7 @@ class EvaluationResult:
 
 
 def evaluation_result(done: "Evaluated") -> EvaluationResult:
-    """The score of a finished record. Raises DamagedRecord."""
+    """The score of a finished record. Raises DamagedFile."""
     from assay.compare.arm import Provenance, load_arm
     from assay.compare.judged_table import sampled
     from assay.judge.intervals import score_interval

@@ -275,6 +275,8 @@ def splitter(tokenizer: PreTrainedTokenizerBase) -> str:
     problem = ""
     if model["type"] != "BPE" or name is None:
         problem = "its way of splitting text has no name that is known here"
+    elif not model["merges"]:
+        problem = "it has no merges, without which llama.cpp opens none"
     elif any(model.get(option) for option in CHANGES_MERGES) or not {*model["vocab"]} >= BYTES:
         problem = "its merges are not those of plain bytes"
     elif (written["normalizer"] or {"type": "NFC"}) != {"type": "NFC"}:
@@ -458,7 +460,7 @@ def read_gguf(file: Path) -> Header:
         joined = "join the parts: llama-gguf-split --merge"
         raise InputError("is one of several parts", file=file, fix=joined)
     family = values.get(ARCHITECTURE)
-    if family not in ARCHITECTURES:
+    if str(family) not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         problem = f"holds a model of architecture {reprlib.repr(family)}, and {known} are read"
         raise InputError(problem, file=file, fix=fix)
@@ -477,10 +479,18 @@ def read_gguf(file: Path) -> Header:
 def refuse_tokenizer(values: Mapping[str, Any], file: Path) -> None:
     """Raise InputError for a tokenizer that the file lacks or does not wholly say."""
     kind, splits = (values.get(f"tokenizer.ggml.{name}") for name in ("model", "pre"))
-    if kind == "llama" or (kind == "gpt2" and splits in PRE_TOKENIZERS):
-        return
+    tokens, merges = (values.get(f"tokenizer.ggml.{name}") for name in ("tokens", "merges"))
     problem = "holds no tokenizer"
-    if kind:
+    if kind == "llama":
+        return
+    if kind == "gpt2" and str(splits) in PRE_TOKENIZERS:
+        if not isinstance(tokens, list) or len({*tokens}) < len(tokens):
+            problem = "its tokenizer has no tokens, or one of them twice"
+        elif merges:
+            return
+        else:
+            problem = "its tokenizer has no merges"
+    elif kind:
         problem = f"its tokenizer {kind!r} splits text in a way that is not known here: {splits!r}"
     raise InputError(problem, file=file, fix=f"put the model's {BESIDE} beside it")
 

@@ -59,7 +59,11 @@ def open_theirs(folder: Path, base: Callable[[], PreTrainedModel]) -> PreTrained
             model = PeftModel.from_pretrained(base(), folder)
             refuse_unmergeable(model, folder)
             kept = get_peft_model_state_dict(model, save_embedding_layers=False)
-            weights = {name: tensor for name, tensor in kept.items() if tensor.is_floating_point()}
+            own = {each.data_ptr() for each in (*model.parameters(), *model.buffers())}
+            # Others are computed from these for the file.
+            weights = {
+                n: t for n, t in kept.items() if t.is_floating_point() and t.data_ptr() in own
+            }
             with torch.no_grad():
                 for tensor in weights.values():
                     tensor.fill_(torch.nan)  # what the file does not fill stays that
@@ -73,6 +77,10 @@ def open_theirs(folder: Path, base: Callable[[], PreTrainedModel]) -> PreTrained
         names = ", ".join(sorted(loaded.unexpected_keys)[:MOST_NAMES])
         problem = f"peft opens it without {names}, which it holds"
         raise InputError(problem, file=folder / ADAPTER, fix="restore its adapter_config.json")
+    if absent := [n for n, tensor in weights.items() if tensor.numel() and tensor.isnan().all()]:
+        names = ", ".join(absent[:MOST_NAMES])
+        problem = f"lacks {names}, which its adapter_config.json asks for"
+        raise InputError(problem, file=folder / ADAPTER, fix="restore one of the two")
     refuse_not_finite(weights.items(), folder / ADAPTER)
     return model.eval()
 

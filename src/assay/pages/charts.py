@@ -1,4 +1,4 @@
-"""Draws the charts of a page as SVG: intervals, differences, learning curves, rewards, dev scores.
+"""Draws the charts of a page as SVG: intervals, differences, learning curves, outcomes.
 
 The numbers come from `result_tables` and `facts`, the labels from the catalogue, the colours from
 the page's style. Nothing is computed from runs here; all text is escaped.
@@ -6,7 +6,7 @@ the page's style. Nothing is computed from runs here; all text is escaped.
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -160,49 +160,64 @@ class Checkpoints:
     chosen: int | None = None
 
 
+SMALL = (320, 150)
+
+
 def curve_panel(
-    curve: Curve,
+    curves: Sequence[Curve],
     label: str,
     write: Callable[[float | None], str],
+    tell: Callable[[Curve, Callable[[float], float], int], Told] | None = None,
     checkpoints: Checkpoints = Checkpoints(),
-    told: Callable[[Callable[[float], float]], Told] | None = None,
+    size: tuple[int, int] = SMALL,
 ) -> Markup:
-    """One metric over the steps: every value with its interval, and their moving average where
-    there are many; checkpoints are marked on the axis of steps. `told` is `told_curve` of the axis.
-    """
-    width, height, left, right, top, bottom = 320, 150, 44, 312, 10, 126
-    present = [value for value in curve.values if value is not None]
-    reach = [end for each in curve.limits if each for end in (each.low, each.high)]
-    marks_y = ticks(min(present + reach), max(present + reach))
-    x = Scale(curve.steps[0], curve.steps[-1], left, right)
+    """Curves on one axis of steps; checkpoints are marked on it. `tell` makes of a curve, the axis
+    and the curve's number what a reader who points at a step is told."""
+    (width, height), top = size, 10
+    left, right, bottom = (44 if width == SMALL[0] else 58), width - 8, height - 24
+    values = [value for curve in curves for value in curve.values if value is not None]
+    values += [end for c in curves for each in c.limits if each for end in (each.low, each.high)]
+    steps = [step for curve in curves for step in curve.steps]
+    marks_y = ticks(min(values), max(values), 3 if height == SMALL[1] else 5)
+    x = Scale(min(steps), max(steps), left, right)
     y = Scale(marks_y[0], marks_y[-1], bottom, top)
     marks = []
     for tick in marks_y:
         marks.append(line(left, y(tick), right, y(tick), "grid"))
         marks.append(text(left - 6, y(tick) + 4, write(tick), "tick", "end"))
-    marks.append(text(left, 144, number(curve.steps[0]), "tick"))
-    marks.append(text(right, 144, number(curve.steps[-1]), "tick", "end"))
+    marks.append(text(left, height - 6, number(min(steps)), "tick"))
+    marks.append(text(right, height - 6, number(max(steps)), "tick", "end"))
     marks += [_checkpoint(x(step), bottom) for step in checkpoints.steps]
     if checkpoints.chosen is not None:
         marks.append(line(x(checkpoints.chosen), top, x(checkpoints.chosen), bottom, "chosen-line"))
-    marks.append(band(curve, x, y))
+    told = [tell(curve, x, n) for n, curve in enumerate(curves)] if tell else []
+    for n, curve in enumerate(curves):
+        own = Markup("").join(_curve(curve, x, y, write))
+        kind = told[n].kind if told else ""
+        marks.append(Markup('<g class="series {}">{}</g>').format(kind, own) if kind else own)
+    return drawing(width, height, marks, label, told)
+
+
+def _curve(
+    curve: Curve, x: Scale, y: Scale, write: Callable[[float | None], str]
+) -> Iterator[Markup]:
+    """Every value with its interval, and their moving average where there are many."""
+    yield band(curve, x, y)
+    places = [None if v is None else (x(s), y(v)) for s, v in curve.points]
+    present = [place for place in places if place is not None]
     many = len(present) > 4 * WINDOW
-    raw = [None if v is None else (x(s), y(v)) for s, v in curve.points]
-    marks.append(path(raw, "curve faint" if many else "curve"))
+    yield path(places, "curve faint" if many else "curve")
     if many:
-        smooth = moving_average(curve.values)
-        places = [
-            None if v is None else (x(s), y(v)) for s, v in zip(curve.steps, smooth, strict=True)
-        ]
-        marks.append(path(places, "curve"))
+        smooth = zip(curve.steps, moving_average(curve.values), strict=True)
+        yield path([None if v is None else (x(s), y(v)) for s, v in smooth], "curve")
     else:
-        marks += [dot(*place, 2.5, "mark") for place in raw if place is not None]
+        yield from (dot(*place, 2.5, "mark") for place in present)
     last_step, last = [(s, v) for s, v in curve.points if v is not None][-1]
-    marks.append(dot(x(last_step), y(last), 3.5, "mark", write(last)))
+    yield dot(x(last_step), y(last), 3.5, "mark", write(last))
+    lowest = y(y.low)
     for step, value in curve.points:
         if value is None:
-            marks.append(text(x(step), bottom - 2, "×", "broken", "middle"))
-    return drawing(width, height, marks, label, [told(x)] if told else [])
+            yield text(x(step), lowest - 2, "×", "broken", "middle")
 
 
 def told_curve(

@@ -225,22 +225,17 @@ def others(facts: "RunFacts", words: Words) -> list[Block]:
     ]
     for row in rows:
         row[1] = replace(row[1], kind="")
-    return [
-        Text(words("page.others_about"), "soft"),
-        Table([words("table.evaluation"), *score_columns(words)], rows),
-    ]
+    return [Table([words("table.evaluation"), *score_columns(words)], rows)]
 
 
 def settings(measurement: "Measurement") -> str:
-    """Benchmark, options and sampling of an evaluation, in the words of its file; of one that could
-    not be run, why."""
+    """Benchmark, options and sampling of an evaluation, in the words of its file."""
     record = measurement.table.evaluation if measurement.table else None
     if record is not None:
         parts: list[str] = [record.benchmark, settings_text(record.options)]
         return "; ".join(p for p in (*parts, settings_text(record.sampling)) if p)
     spec = measurement.spec
-    name = (spec.benchmark or spec.data or "") if spec else ""
-    return "; ".join(filter(None, [name, measurement.why]))
+    return (spec.benchmark or spec.data or "") if spec else ""
 
 
 def about_evaluation(table: Compared, words: Words) -> str:
@@ -359,7 +354,7 @@ def score_part_table(facts: "RunFacts", words: Words) -> list[Block]:
     rows = [
         [part.name, *("N/A" if s is None else percent(s) for s in part.shares)] for part in found
     ]
-    return [Text(words("page.parts_about"), "soft"), _by_checkpoint("part", labels, rows, words)]
+    return [_by_checkpoint("part", labels, rows, words)]
 
 
 def _by_checkpoint(

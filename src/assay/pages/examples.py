@@ -13,7 +13,7 @@ from assay.data.row import Row
 from assay.errors import AssayError
 from assay.lab.setup.prepare import rows_by_id
 from assay.pages.facts import RunFacts
-from assay.pages.page import Answer, Block, Mark, Question, Text
+from assay.pages.page import Answer, Block, Line, Mark, Question, Text
 from assay.pages.result_tables import checkpoint_label
 from assay.pages.words import Words, flat, number, visible
 from assay.runs.records import FACTS, transcript
@@ -47,16 +47,27 @@ def example_blocks(facts: RunFacts, words: Words) -> list[Block]:
         rows = item_rows(facts.run, table.evaluation.name)
     except AssayError as error:
         missing = [Text(words("page.no_questions", why=visible(str(error))), "warning")]
-    control, other = (checkpoint_label(n, words) for n in (table.control.name, last.name))
+    other = checkpoint_label(last.name, words)
     shown = []
     for kind, before, item in pick(pairings, answers[last.name]):
         title = (Mark(words(f"kind.{kind}"), BADGES[kind]), " ", Mark(item))
         sides = ((checkpoint_label(before, words), before), (other, last.name))
-        both = [answer_view(label, answers[name][item], words) for label, name in sides]
-        question, gold = asked(rows.get(item))
-        shown.append(Question(title, question, both, gold, words("page.gold")))
-    about = words("page.examples_about", control=control, other=other)
-    return [Text(about, "soft"), *missing, *shown]
+        both = [(label, answers[name][item]) for label, name in sides]
+        shown += question_blocks(title, rows.get(item), both, words)
+    return [*missing, *shown]
+
+
+def question_blocks(
+    title: Line,
+    row: Row | None,
+    sides: Sequence[tuple[str, Mapping[str, Any] | None]],
+    words: Words,
+) -> list[Block]:
+    """A question with its answers side by side; nothing where one of them is not there."""
+    answers = [answer_view(label, line, words) for label, line in sides if line is not None]
+    question, gold = asked(row)
+    whole = Question(title, question, answers, gold, words("page.gold"))
+    return [whole] if len(answers) == len(sides) else []
 
 
 def answer_view(label: str, line: Mapping[str, Any], words: Words) -> Answer:

@@ -166,8 +166,6 @@ class Measurement:
     """None where no checkpoint was measured."""
     missing: tuple[str, ...]
     """Checkpoints that the experiment lists and that have no finished record."""
-    why: str = ""
-    """Why the benchmark could not be run."""
 
 
 @dataclass(frozen=True)
@@ -199,18 +197,17 @@ class RunFacts:
         return tuple(evaluation_records(self.run))
 
     @cached_property
-    def _reporting(self) -> list[tuple[str, EvaluateSpec | None, EvaluationRecord | None]]:
+    def _reporting(self) -> Sequence[tuple[str, EvaluateSpec | None, EvaluationRecord | None]]:
         known = {record.name: record for record in self.records}
         specs = {n: s for n, s in self.experiment.evaluate.items() if s.role == "report"}
         added = [r for r in self.records if r.name not in self.experiment.evaluate]
         found = [(name, spec, known.get(name)) for name, spec in specs.items()]
         found += [(r.name, None, r) for r in added]
-        return sorted(found, key=lambda each: bool(each[2] and each[2].missing))
+        return found
 
     @cached_property
     def reported(self) -> tuple[Measurement, ...]:
-        """Reporting evaluations, those of the experiment first, in its order; at the end those that
-        could not be run."""
+        """Reporting evaluations, those of the experiment first, in its order."""
         rest = (self._measurement(*each) for each in self._reporting[1:])
         return (self.main, *rest) if self.main else ()
 
@@ -229,7 +226,7 @@ class RunFacts:
         if record is not None and measured:
             folder = self.run.evaluations / record.key
             table = with_trials(_table(folder, self.run, stamp(self.run.manifest), *measured))
-        return Measurement(name, spec, table, missing, record.missing if record else "")
+        return Measurement(name, spec, table, missing)
 
     def expected(self, text: str) -> list[str]:
         """The checkpoints that a reference of the experiment means, as far as is known yet."""

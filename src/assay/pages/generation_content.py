@@ -51,7 +51,7 @@ def generation_blocks(tables: Sequence[tuple[Compared, Labels]], words: Words) -
     truncated = Column(words("generation.truncated"), right=True)
     limits = Table([*heads, words("generation.limits"), truncated], rows, kind="small")
     about = [Text(words("generation.sampled_about"), "soft")] if sampled else []
-    return [Text(words("generation.about"), "soft"), limits, *about, *sampled]
+    return [limits, *about, *sampled]
 
 
 def truncated_text(truncated: int | None, answers: int, words: Words) -> str:

@@ -139,6 +139,12 @@ def _tokens(block: model.Tokens, words: Words) -> Iterator[str]:
     yield fenced("".join(text for text, _, _ in block.pieces))
 
 
+def _panels(block: model.Panels, words: Words) -> Iterator[str]:
+    ends = ((f.caption, f"{f.first} → {f.last}") for f in block.figures if f.first)
+    lines = [f"- {escaped(caption)}{words.colon}{escaped(said)}" for caption, said in ends]
+    yield from ["\n".join(lines)] if lines else []
+
+
 def _section(block: model.Section, words: Words) -> Iterator[str]:
     yield f"## {escaped(block.title)}"
     yield blocks_markdown(block.blocks, words)
@@ -155,5 +161,6 @@ _RENDER: dict[type, Callable[..., Iterator[str]]] = {
     model.Question: _question,
     model.Code: _code,
     model.Tokens: _tokens,
+    model.Panels: _panels,
     model.Section: _section,
 }

@@ -129,12 +129,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A drawing with its caption; other media show the blocks that stand beside it."""
+    """A drawing with its caption; media without drawings show the ends of those of `Panels`."""
 
     drawing: Markup
     caption: str = ""
     last: str = ""
     """The last value, at the end of the caption."""
+    first: str = ""
+    """The first one, for media without drawings."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,19 +282,15 @@ def pass_at_k(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
     return to_tokens(batch, margin_E)
 
 
-class NoRewardParts(InputError):
-    """The estimator needs the parts of each reward, which are not there."""
-
-
 def gdpo(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
     """Each reward part standardised inside its group, weighted and summed over the parts, then
     standardised over the batch's episodes (GDPO, arXiv 2601.05242).
 
     TRL's `multi_objective_aggregation="normalize_then_sum"`. Reads `ddof`, `epsilon`. Token rewards
-    are not read. Raises NoRewardParts.
+    are not read. Raises InputError.
     """
     if batch.parts_EK is None or batch.part_weights_K is None:
-        raise NoRewardParts(
+        raise InputError(
             "gdpo standardises each part of a reward by itself",
             fix="give the stage a table of rewards, or choose another estimator",
         )
@@ -371,14 +367,10 @@ def _whitened(batch: AdvantageInput, values_S: Tensor, options: AdvantageOptions
 # none. The tokens of the chain of thought are found by `rl.thought`.
 
 
-class NoChainOfThought(InputError):
-    """The estimator needs entropies or chain-of-thought marks that this run does not make."""
-
-
 def egpo(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
     """A + min(lambda * E, |A| / alpha) (arXiv 2508.05118 v4, eq. 5).
 
-    Reads what `grpo` reads, `egpo_lambda` (lambda), `egpo_alpha` (alpha). Raises NoChainOfThought.
+    Reads what `grpo` reads, `egpo_lambda` (lambda), `egpo_alpha` (alpha). Raises InputError.
     """
     return _with_bonus(batch, options, options.egpo_lambda)
 
@@ -387,7 +379,7 @@ def egpo_scaled_clip(batch: AdvantageInput, options: AdvantageOptions) -> Tensor
     """A + lambda * clip(E, -|A| / alpha, |A| / alpha) (zhangdw156/verl 0350dd9c).
 
     The cap lies at lambda * |A| / alpha, below the paper's. Reads what `egpo` reads. Raises
-    NoChainOfThought.
+    InputError.
     """
     return _with_bonus(batch, options, 1.0)
 
@@ -409,7 +401,7 @@ def _bonus_E(
 
 def _thought_mask(batch: AdvantageInput) -> Tensor:
     if batch.cot_mask_S is None:
-        raise NoChainOfThought(
+        raise InputError(
             "egpo needs to know which tokens are chain of thought",
             fix="name the model's thinking tags, or choose another algorithm",
         )
@@ -420,7 +412,7 @@ def _thought_entropy_E(batch: AdvantageInput) -> Tensor:
     """Mean entropy over each episode's chain of thought, detached; 0 where there is none."""
     mask_S = _thought_mask(batch)
     if batch.entropy_S is None:
-        raise NoChainOfThought("egpo needs the policy's entropy at every token")
+        raise InputError("egpo needs the policy's entropy at every token")
     tokens_E = sum_by_episode(batch, torch.ones_like(mask_S), mask_S)
     total_E = sum_by_episode(batch, batch.entropy_S.detach(), mask_S)
     # Entropy summed in float32 may come out a hair below 0, and the bonus may not.

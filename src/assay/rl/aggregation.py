@@ -68,10 +68,6 @@ Aggregation = Literal[
 AGGREGATIONS: dict[str, Aggregation] = {mode: mode for mode in get_args(Aggregation)}
 
 
-class MissingScale(InputError):
-    """seq_mean_token_sum_norm divides by a constant that was not given."""
-
-
 @dataclass(frozen=True)
 class Dropped:
     """What was left out of the batch before any forward pass but stays in the denominators."""
@@ -99,7 +95,7 @@ def token_weights(
                                                episodes times the generation limit, see
                                                `constant_scale`; the limit is verl's
                                                `loss_scale_factor`)
-    Raises UnknownName, and MissingScale where the last mode is asked for without `scale`.
+    Raises UnknownName, and InputError where the last mode is asked for without `scale`.
     """
     look_up(AGGREGATIONS, mode, "aggregation")
     extra = dropped or Dropped()
@@ -108,7 +104,7 @@ def token_weights(
         return kept_S / (kept_S.sum() + extra.tokens).clamp(min=1)
     if mode == "seq_mean_token_sum_norm":
         if scale is None:
-            raise MissingScale(f"{mode} needs the constant it divides by", fix="pass scale")
+            raise InputError(f"{mode} needs the constant it divides by", fix="pass scale")
         return kept_S / scale
     episodes = len(episode_S[mask_S].unique()) + extra.episodes
     weight_S = kept_S / max(episodes, 1)

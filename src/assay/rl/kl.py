@@ -16,10 +16,6 @@ from assay.errors import InputError, look_up
 from assay.rl.advantages import group_sum
 
 
-class KlHasNoGradient(InputError):
-    """k1 was asked for as a loss term."""
-
-
 def k1(logps_S: Tensor, reference_S: Tensor) -> Tensor:
     """-d: unbiased, of large variance, negative for some tokens."""
     return logps_S - reference_S
@@ -88,11 +84,11 @@ def kl_estimate(name: str, logps_S: Tensor, reference_S: Tensor) -> Tensor:
 
 
 def check_kl_loss(name: str) -> None:
-    """Raises KlHasNoGradient for k1, UnknownName for names that are no estimator."""
+    """Raises InputError for k1, UnknownName for names that are no estimator."""
     if name == CORRECTED or name in SEQUENCE_KL:
         return
     if look_up(KL_ESTIMATORS, name, "KL estimator") is k1:
-        raise KlHasNoGradient(
+        raise InputError(
             f"{name} as a loss does nothing: its gradient is zero in expectation",
             field="kl.estimator",
             fix="use k3 or k2, or set kl.where to 'reward'",
@@ -104,7 +100,7 @@ def kl_loss(name: str, logps_S: Tensor, reference_S: Tensor, log_ratio_S: Tensor
 
     `log_ratio_S` = logp - old with gradient (0 in value when on-policy); only "k3_corrected"
     reads it. That form, rho * k3, has the gradient of the divergence itself even after the policy
-    moved (DeepSeek-V3.2, arXiv 2512.02556; TRL `use_bias_correction_kl`). Raises KlHasNoGradient,
+    moved (DeepSeek-V3.2, arXiv 2512.02556; TRL `use_bias_correction_kl`). Raises InputError,
     UnknownName.
     """
     check_kl_loss(name)

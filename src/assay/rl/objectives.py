@@ -32,10 +32,6 @@ Atom = Literal["turn", "episode", "group", "pair"]
 """The piece of a batch that micro-batching must keep together."""
 
 
-class MissingScores(RunFailure):
-    """A batch reached an objective without log-probs or entropies that it needs."""
-
-
 @dataclass(frozen=True)
 class Needs:
     """What must be worked out before or with the scores."""
@@ -128,9 +124,9 @@ class Distill:
 
     def __call__(self, scores: Scores, packed: Packed) -> ObjectiveOutput:
         """Part: distill_loss. Metrics: means over tokens, `own_divergence` over those that the
-        student sampled. Raises MissingScores."""
+        student sampled. Raises RunFailure."""
         if scores.compared is None or packed.own_S is None:
-            raise MissingScores("distillation needs a teacher")
+            raise RunFailure("distillation needs a teacher")
         found, own_S, teacher = scores.compared, packed.own_S, packed.teacher
         divergence_S = found.divergence_S
         per_token = {
@@ -172,7 +168,7 @@ class Grpo:
 
     loss = sum weight * (c * policy loss + kl_coef * KL - entropy_coef * entropy). Ratios use the
     training forward's own log-probs. c, detached, corrects for a rollout whose numerics or engine
-    differ from training's (`rl.importance`). Raises KlHasNoGradient for k1 as a loss and
+    differ from training's (`rl.importance`). Raises InputError for k1 as a loss and
     UnknownName for unknown names, when made.
     """
 
@@ -211,7 +207,7 @@ class Grpo:
         return self.loss == "ppo_clip" and self.clip.high > self.clip.low
 
     def __call__(self, scores: Scores, packed: Packed) -> ObjectiveOutput:
-        """Loss and metrics, named as a run's metrics name them; raises MissingScores."""
+        """Loss and metrics, named as a run's metrics name them; raises RunFailure."""
         batch = self._token_batch(scores, packed)
         policy = LOSSES[self.loss](batch, self.clip)
         loss_S = heard(packed, policy.loss_S)
@@ -243,7 +239,7 @@ class Grpo:
         old_S = packed.old_S
         if old_S is None:
             if self.several_updates:
-                raise MissingScores("several updates per rollout need log-probs from before them")
+                raise RunFailure("several updates per rollout need log-probs from before them")
             old_S = scores.logps_S.detach()
         return TokenBatch(
             scores.logps_S, old_S, packed.advantage_S, packed.mask_S, packed.episode_S
@@ -251,7 +247,7 @@ class Grpo:
 
     def _kl(self, batch: TokenBatch, packed: Packed) -> Tensor:
         if packed.reference_S is None:
-            raise MissingScores("the KL term needs log-probs of the reference")
+            raise RunFailure("the KL term needs log-probs of the reference")
         if self.kl_estimator in SEQUENCE_KL:
             given = batch.logps_S, packed.reference_S, batch.mask_S, batch.episode_S
             return sequence_kl(self.kl_estimator, *given)
@@ -274,7 +270,7 @@ def _gap(batch: TokenBatch, behaviour_S: Tensor) -> Tensor:
 
 def _entropy(scores: Scores) -> Tensor:
     if scores.entropy_S is None or not scores.entropy_S.requires_grad:
-        raise MissingScores("the entropy bonus needs entropies with gradient")
+        raise RunFailure("the entropy bonus needs entropies with gradient")
     return scores.entropy_S
 
 

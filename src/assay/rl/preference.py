@@ -18,9 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from assay.errors import RunFailure
 from assay.rl.advantages import compact, group_sum, masked_sum
 from assay.rl.kl import k3
-from assay.rl.objectives import Atom, MissingScores, Needs, ObjectiveOutput, output
+from assay.rl.objectives import Atom, Needs, ObjectiveOutput, output
 from assay.rl.packed import Packed
 from assay.rl.policy import Scores
 
@@ -51,7 +52,7 @@ def preference_loss(margin: Tensor, smoothing: float) -> Tensor:
 class Preference:
     """Mean over pairs of the loss above; every pair is a group of the packed batch.
 
-    The loss of a pair is spread evenly over its trained tokens. Raises MissingScores for a batch
+    The loss of a pair is spread evenly over its trained tokens. Raises RunFailure for a batch
     without log-probs of the reference, or without pairs.
     """
 
@@ -70,7 +71,7 @@ class Preference:
             missing = (
                 "the log-probs of the reference" if packed.preference_S is not None else "pairs"
             )
-            raise MissingScores(f"a preference loss needs {missing}")
+            raise RunFailure(f"a preference loss needs {missing}")
         mask_S, pair_S = packed.mask_S, packed.group_S
         ratio_S = torch.where(mask_S, scores.logps_S - packed.reference_S, 0.0)
         margin_S = self.beta * group_sum(packed.preference_S * ratio_S, pair_S)

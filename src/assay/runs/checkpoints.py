@@ -4,23 +4,17 @@
 chosen is in `judge.selection` and `judge.reward_trend`.
 """
 
-import json
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from assay.data.files import Damage, compare, find_damage, recorded_checksums
-from assay.errors import InputError
 from assay.experiment.checkpoint_reference import RULES, Rule
-from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json, write_listed
+from assay.runs.run_files import DamagedFile, as_entry, read_json, write_json
 
 STATE = "state.json"
 OPTIMIZER = "optimizer.pt"
-
-
-class CheckpointDamaged(InputError):
-    """A file of a checkpoint is missing, or is not as it was written."""
 
 
 def step_name(step: int) -> str:
@@ -35,7 +29,7 @@ def steps_in(folder: Path) -> list[int]:
 
 
 def check_checkpoint(checkpoint: Path, fix: str, *, optimizer: bool = False) -> None:
-    """Raise CheckpointDamaged, with `fix`, unless every file is as it was written, and for the step
+    """Raise DamagedFile, with `fix`, unless every file is as it was written, and for the step
     that the folder says.
 
     The optimizer's state counts where `optimizer` says so: it may have been removed, and only a
@@ -43,13 +37,13 @@ def check_checkpoint(checkpoint: Path, fix: str, *, optimizer: bool = False) -> 
     """
     check_place(checkpoint, fix)
     for damage in find_damage(checkpoint, unless=() if optimizer else (OPTIMIZER,)):
-        raise CheckpointDamaged(damage.problem, file=damage.file, fix=fix)
+        raise DamagedFile(damage.problem, file=damage.file, fix=fix)
 
 
 def check_place(checkpoint: Path, fix: str) -> None:
-    """Raise CheckpointDamaged, with `fix`, where a folder holds another checkpoint than it says."""
+    """Raise DamagedFile, with `fix`, where a folder holds another checkpoint than it says."""
     if damage := misplaced(checkpoint):
-        raise CheckpointDamaged(damage.problem, file=damage.file, fix=fix)
+        raise DamagedFile(damage.problem, file=damage.file, fix=fix)
 
 
 def misplaced(checkpoint: Path) -> Damage | None:
@@ -161,7 +155,7 @@ def write_selections(run: Path, stage: str, selections: Iterable[Selection]) -> 
     }
     if made:
         chosen = _read(run)
-        write_listed(run, run / SELECTION, json.dumps(chosen | made, indent=2) + "\n")
+        write_json(run / SELECTION, chosen | made, run)
 
 
 def forget_selections(run: Path, stages: Collection[str]) -> None:
@@ -169,7 +163,7 @@ def forget_selections(run: Path, stages: Collection[str]) -> None:
     chosen = _read(run)
     left = {key: each for key, each in chosen.items() if key.partition(".")[0] not in stages}
     if left != chosen:
-        write_listed(run, run / SELECTION, json.dumps(left, indent=2) + "\n")
+        write_json(run / SELECTION, left, run)
 
 
 def read_selection(run: Path, stage: str, rule: Rule = "gate") -> Selection | None:
@@ -192,12 +186,7 @@ def _key(stage: str, rule: Rule) -> str:
 def _selection(values: dict[str, Any], file: Path) -> Selection:
     """A choice as it was written; `corrected` follows from its rule."""
     plain = {key: value for key, value in values.items() if key != "corrected"}
-    evidence, rise = plain.pop("evidence", ()), plain.pop("rise", None)
-    if not isinstance(evidence, list | tuple) or not isinstance(rise, dict | None):
-        raise DamagedFile("cannot be read: its evidence is no list", file=file, fix=FIX)
-    looks = tuple(as_entry(DevLook, each, file) for each in evidence)
-    found = as_entry(RewardRise, rise, file) if rise is not None else None
-    return as_entry(Selection, {**plain, "evidence": looks, "rise": found}, file)
+    return as_entry(Selection, plain, file)
 
 
 def _read(run: Path) -> dict:

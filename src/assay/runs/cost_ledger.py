@@ -20,7 +20,7 @@ from typing import Literal
 
 from assay.errors import InputError, RunFailure
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json
+from assay.runs.run_files import read_typed
 
 LEDGER = "costs.sqlite"
 STATE = "costs.json"
@@ -368,11 +368,7 @@ def _read_state(file: Path) -> LedgerState:
     """A kept state; NOTHING where there is no file. Raises DamagedFile."""
     if not file.exists():
         return NOTHING
-    state = as_entry(LedgerState, read_json(file, dict), file)
-    for name, value in asdict(state).items():
-        if type(value) is not int:
-            raise DamagedFile("is no whole number", file=file, field=name, fix=FIX)
-    return state
+    return read_typed(file, LedgerState)
 
 
 def put_aside_unreadable(folder: Path) -> None:

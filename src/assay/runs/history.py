@@ -39,7 +39,6 @@ from assay.runs.records import (
     OUTCOME,
     PROMPT,
     VISIT,
-    DamagedRecord,
     EvaluationRecord,
     check_record,
     check_types,
@@ -51,7 +50,7 @@ from assay.runs.records import (
     whole_table,
 )
 from assay.runs.run_directory import RunDirectory, folders_in
-from assay.runs.run_files import FIX, read_json
+from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json
 from assay.runs.run_names import (
     RunNotFound,
     checkpoint_steps,
@@ -66,10 +65,6 @@ from assay.runs.status import read_status
 Line = Mapping[str, Any]
 compute: Any = pyarrow.compute
 """Its functions are made when it is imported, unseen by a type checker."""
-
-
-class NothingRecorded(InputError):
-    """A run that holds no such answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +134,7 @@ PIECE = 1024
 def samples_in(file: Path, *, tokens: bool = False) -> Iterator[Sample]:
     """The samples of a step's file or an evaluation's record, in order, read piece by piece.
 
-    Raises DamagedRecord.
+    Raises DamagedFile.
     """
     with reading(file), pq.ParquetFile(file, page_checksum_verification=True) as source:
         schema = source.schema_arrow
@@ -315,21 +310,21 @@ class History:
         return read_calls(self.run.path)
 
 
-_left_out: ContextVar[Mapping[Path, DamagedRecord] | None] = ContextVar("left_out", default=None)
+_left_out: ContextVar[Mapping[Path, DamagedFile] | None] = ContextVar("left_out", default=None)
 
 
 @contextmanager
 def leaving_out(run: RunDirectory) -> Iterator[None]:
     """Within it damaged samples and records of the run count as not there; `left_out` says why."""
     files = [*run.path.glob("samples/*/*.parquet"), *run.evaluations.glob("*/[!.]*.parquet")]
-    found: dict[Path, DamagedRecord] = {}
+    found: dict[Path, DamagedFile] = {}
     for file in sorted([*files, *run.evaluations.glob("*/evaluation.json")]):
         try:
             if file.suffix == ".json":
                 read_description(file)
             else:
                 check_record(file)
-        except DamagedRecord as error:
+        except DamagedFile as error:
             found[file] = error
     token = _left_out.set(found)
     try:
@@ -338,7 +333,7 @@ def leaving_out(run: RunDirectory) -> Iterator[None]:
         _left_out.reset(token)
 
 
-def left_out() -> Sequence[DamagedRecord]:
+def left_out() -> Sequence[DamagedFile]:
     """Why files are left out here."""
     return tuple((_left_out.get() or {}).values())
 
@@ -362,36 +357,18 @@ def evaluation_records(run: RunDirectory) -> list[EvaluationRecord]:
 
 @kept(1024)
 def read_description(file: Path) -> EvaluationRecord:
-    """What an `evaluation.json` describes. Raises DamagedRecord, also where another folder is the
+    """What an `evaluation.json` describes. Raises DamagedFile, also where another folder is the
     one of its records."""
-    try:
-        values = read_json(file, dict, DamagedRecord)
-        del values["schema"]
-        record = EvaluationRecord(**{**values, "items": tuple(values["items"])})
-        _check(record)
-    except (KeyError, TypeError) as error:
-        raise DamagedRecord(f"cannot be read: {error}", file=file, fix=FIX) from error
+    values = read_json(file, dict)
+    values.pop("schema", None)
+    values.pop("missing", None)  # records of older versions
+    record = as_entry(EvaluationRecord, values, file)
+    if not _FILE_NAME.fullmatch(record.name) or any(count < 1 for count in record.fewer.values()):
+        problem = "cannot be read: its name, or a number of items, is none"
+        raise DamagedFile(problem, file=file, fix=FIX)
     if record.key != file.parent.name:
-        raise DamagedRecord(f"describes {record.key}", file=file, fix=FIX)
+        raise DamagedFile(f"describes {record.key}", file=file, fix=FIX)
     return record
-
-
-def _check(record: EvaluationRecord) -> None:
-    """Raise TypeError for a field of another kind than records have."""
-    for name in ("name", "benchmark", "role", "items_hash", "rendering", "checker"):
-        if not isinstance(getattr(record, name), str):
-            raise TypeError(f"{name!r} is no text")
-    for name in ("sampling", "options"):
-        if not isinstance(getattr(record, name), dict):
-            raise TypeError(f"{name!r} is no table")
-    if not isinstance(record.fewer, dict) or not all(
-        type(count) is int and count > 0 for count in record.fewer.values()
-    ):
-        raise TypeError("'fewer' is no table of numbers of items")
-    if not _FILE_NAME.fullmatch(record.name):
-        raise TypeError(f"{record.name[:40]!r} is no name of an evaluation")
-    if type(record.repeats) is not int or not all(isinstance(item, str) for item in record.items):
-        raise TypeError("'repeats' is no number, or 'items' are no names")
 
 
 def find_record(run: RunDirectory, on: str) -> EvaluationRecord:
@@ -441,15 +418,18 @@ def _place(stages: list[str], name: str) -> tuple[int, int]:
 def read_answers(
     run: RunDirectory, record: EvaluationRecord, checkpoint: str
 ) -> list[dict[str, Any]]:
-    """The lines of one finished record, without their tokens. Raises DamagedRecord.
+    """The lines of one finished record. Raises DamagedFile."""
+    return answers_in(record.file(run.evaluations, checkpoint))
+
+
+def answers_in(file: Path) -> list[dict[str, Any]]:
+    """The lines of a record, without their tokens. Raises DamagedFile.
 
     Lines of conversations have `messages`, JSON in OpenAI's format.
     """
     columns = ["sample_id", "item_id", "repeat", "output", "completion_tokens", "prompt_tokens"]
     columns += ["score", "parts", "error", "why", "ended"]
-    found = read_columns(
-        record.file(run.evaluations, checkpoint), columns, ["messages", FACTS, OUTCOME]
-    )
+    found = read_columns(file, columns, ["messages", FACTS, OUTCOME])
     return [dict(zip(found, line, strict=True)) for line in zip(*found.values(), strict=True)]
 
 
@@ -458,7 +438,7 @@ def reported_answers(
 ) -> Iterator[tuple[str, str, str, list[dict[str, Any]]]]:
     """Benchmark, evaluation, checkpoint and answers of all reporting records of wanted benchmarks.
 
-    Raises DamagedRecord.
+    Raises DamagedFile.
     """
     for record in evaluation_records(run):
         if record.role == "report" and wanted(record.benchmark):
@@ -483,27 +463,27 @@ def finished_run(root: Path, name: str) -> RunDirectory:
 
 
 def sample_files(run: RunDirectory, stage: str, steps: Sequence[int] | None) -> list[Path]:
-    """The files of a stage's samples: of these steps, or of all. Raises NothingRecorded."""
+    """The files of a stage's samples: of these steps, or of all. Raises RunNotFound."""
     stages = [folder.name for folder in folders_in(run.path / "samples")]
     if not stages:
-        raise NothingRecorded(f"{run} has no samples", fix="sft stages and stored rows record none")
+        raise RunNotFound(f"{run} has no samples", fix="sft stages and stored rows record none")
     if stage not in stages:
-        raise NothingRecorded(f"{run} has no samples of {stage!r}", fix=nearest(stage, stages))
+        raise RunNotFound(f"{run} has no samples of {stage!r}", fix=nearest(stage, stages))
     there = History(run).sampled(stage)
     for step in steps or ():
         if step not in there:
             fix = f"it has steps {there[0]} to {there[-1]}"
-            raise NothingRecorded(f"{run} has no samples of step {step} of {stage!r}", fix=fix)
+            raise RunNotFound(f"{run} has no samples of step {step} of {stage!r}", fix=fix)
     return [run.samples(stage, step) for step in (there if steps is None else steps)]
 
 
 def record_file(run: RunDirectory, evaluation: str, checkpoint: str) -> Path:
-    """The record of an evaluation of one checkpoint. Raises NothingRecorded, RunNotFound."""
+    """The record of an evaluation of one checkpoint. Raises RunNotFound."""
     folders = list(run.evaluations.iterdir()) if run.evaluations.is_dir() else []
     named = [p for p in folders if evaluation in (p.name, p.name.rpartition("-")[0])]
     if not named:
         fix = nearest(evaluation, {p.name.rpartition("-")[0] for p in folders})
-        raise NothingRecorded(f"{run} has no evaluation {evaluation!r}", fix=fix)
+        raise RunNotFound(f"{run} has no evaluation {evaluation!r}", fix=fix)
     reference = parse_checkpoint(checkpoint)
     if reference is None:
         raise RunNotFound(f"{checkpoint!r} is not a checkpoint", fix="write STAGE.last or base")
@@ -513,7 +493,7 @@ def record_file(run: RunDirectory, evaluation: str, checkpoint: str) -> Path:
         found = "no record" if not files else f"{len(files)} records"
         problem = f"{run} has {found} of {evaluation!r} for {name}"
         fix = "its records are in " + ", ".join(sorted(p.name for p in named))
-        raise NothingRecorded(problem, fix=fix)
+        raise RunNotFound(problem, fix=fix)
     return files[0]
 
 

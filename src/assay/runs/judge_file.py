@@ -58,7 +58,6 @@ def read_file(file: Path) -> JudgedLabels:
     kept = {each.name: values[each.name] for each in fields(JudgedLabels) if each.name in values}
     known = [each.name for each in fields(Judged)]
     kept["judged"] = [
-        as_entry(Judged, {name: each[name] for name in known if name in each}, file)
-        for each in kept.get("judged", ())
+        {name: each[name] for name in known if name in each} for each in kept.get("judged", ())
     ]
     return as_entry(JudgedLabels, kept, file)

@@ -1,12 +1,10 @@
 """Reads and writes `manifest.json`. Its content is assembled in `lab.setup.manifest`."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from assay.errors import InputError
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import FIX, read_json, write_listed
+from assay.runs.run_files import FIX, DamagedFile, read_json, write_json
 
 Manifest = dict[str, Any]
 PUT_ASIDE = "put_aside"
@@ -23,32 +21,27 @@ KINDS = {str: "text", dict: "table"}
 TABLES = ("base_weights", "data", "stages", "evaluation", IMPORTED, CHECKED)
 
 
-class DamagedManifest(InputError):
-    """A manifest that is no JSON, or whose parts are no tables."""
-
-
 def write_manifest(run: RunDirectory, manifest: Manifest) -> None:
     """Write the manifest, whole or not at all."""
-    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
-    write_listed(run.path, run.manifest, text)
+    write_json(run.manifest, manifest, run.path)
 
 
 def read_manifest(run: RunDirectory) -> Manifest:
     """The manifest as it was written; empty for a run that did not get so far.
 
-    Raises DamagedManifest.
+    Raises DamagedFile.
     """
     file = run.manifest
     if not file.exists():
         return {}
-    manifest = read_json(file, dict, DamagedManifest)
+    manifest = read_json(file, dict)
     for name in TABLES:
         if not isinstance(manifest.get(name, {}), dict):
-            raise DamagedManifest(f"cannot be read: {name!r} is no table", file=file, fix=FIX)
+            raise DamagedFile(f"cannot be read: {name!r} is no table", file=file, fix=FIX)
     for path, kind, value in _used(manifest):
         if not isinstance(value, kind):
             problem = f"cannot be read: {path!r} is no {KINDS[kind]}"
-            raise DamagedManifest(problem, file=file, fix=FIX)
+            raise DamagedFile(problem, file=file, fix=FIX)
     return manifest
 
 

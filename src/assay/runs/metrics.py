@@ -16,7 +16,7 @@ from assay.data.files import atomic_write_bytes, sha256_file, sync
 from assay.errors import InputError
 from assay.runs.checkpoints import misplaced, step_name, steps_in
 from assay.runs.run_directory import RunDirectory, folders_in
-from assay.runs.run_files import FIX, DamagedFile, as_entry, parse_line, read_json
+from assay.runs.run_files import FIX, DamagedFile, parse_line, read_typed
 
 
 def append_metrics(file: Path, stage: str, step: int, seconds: float, **numbers: Any) -> None:
@@ -110,7 +110,7 @@ def cut_history(run: RunDirectory, stage: str, step: int) -> None:
     if not file.exists():
         truncate_metrics(run.metrics, stage, step)
         return
-    recorded = as_entry(Recorded, read_json(file, dict), file)
+    recorded = read_typed(file, Recorded)
     atomic_write_bytes(run.metrics, run.metrics.read_bytes()[: recorded.bytes])
 
 
@@ -128,7 +128,7 @@ def lost_history(metrics: Path, checkpoint: Path) -> str:
     file = checkpoint / HISTORY
     if not file.exists():
         return ""
-    recorded = as_entry(Recorded, read_json(file, dict), file)
+    recorded = read_typed(file, Recorded)
     content = metrics.read_bytes() if metrics.exists() else b""
     if len(content) < recorded.bytes:
         lines = content.count(b"\n")

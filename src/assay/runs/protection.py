@@ -4,17 +4,16 @@ A checkpoint is referenced by runs that start from it, by evaluation records tha
 sweeps that chose it. References from inside the deleted folder do not count.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from assay.data.files import PART, atomic_write_text, remove_parts
+from assay.data.files import PART, remove_parts
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.runs.manifest_file import read_manifest
 from assay.runs.registry import forget_run
 from assay.runs.run_directory import RunDirectory, all_runs, runs_of
-from assay.runs.run_files import FIX, DamagedFile, read_json
+from assay.runs.run_files import FIX, DamagedFile, read_json, write_json
 from assay.runs.run_names import (
     RunNotFound,
     checkpoint_directory,
@@ -130,7 +129,7 @@ def protected_paths(root: Path) -> dict[str, str]:
 def mark_protected(run: RunDirectory, path: Path, why: str) -> None:
     """Protect a file or folder of a run, or all of it, from every command, with the reason."""
     marked = read_protected(run) | {path.relative_to(run.path).as_posix(): why}
-    atomic_write_text(run.path / PROTECTED, json.dumps(marked, indent=2) + "\n")
+    write_json(run.path / PROTECTED, marked)
 
 
 def guard_delete(root: Path, path: Path, within: Path | None = None) -> None:

@@ -31,10 +31,9 @@ from assay.data.kept import kept
 from assay.data.loaded import Record
 from assay.data.row import Message
 from assay.data.splits import drawn
-from assay.errors import InputError
 from assay.judge.scores import ItemScores, item_scores
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import check_listed, listed_path, write_listed
+from assay.runs.run_files import DamagedFile, check_listed, listed_path, write_json
 
 COLUMNS = [
     pa.field("messages", pa.string()),
@@ -191,10 +190,6 @@ NAME = b"name"
 """Key in the metadata of a parquet file of a run: its `place_in_lab`; older files lack it."""
 
 
-class DamagedRecord(InputError):
-    """A file of a run that cannot be read."""
-
-
 def write_table(
     file: Path, lines: Sequence[Line], schema: pa.Schema, run: Path | None = None
 ) -> None:
@@ -241,7 +236,7 @@ def read_columns(
 ) -> dict[str, list[Any]]:
     """Columns of a record or of a step's samples, by name, and the optional ones that it has.
 
-    Raises DamagedRecord.
+    Raises DamagedFile.
     """
     # Not pq.read_table, which loads pandas where that is installed.
     with reading(file), pq.ParquetFile(file, page_checksum_verification=True) as source:
@@ -253,7 +248,7 @@ def read_columns(
 
 
 def whole_table(file: Path, **wanted: Any) -> pa.Table:
-    """A record or a step's samples by `pyarrow.parquet.read_table`. Raises DamagedRecord."""
+    """A record or a step's samples by `pyarrow.parquet.read_table`. Raises DamagedFile."""
     with reading(file):
         table = pq.read_table(file, page_checksum_verification=True, **wanted)
         check_types(table.schema)
@@ -262,7 +257,7 @@ def whole_table(file: Path, **wanted: Any) -> pa.Table:
 
 @contextmanager
 def reading(file: Path) -> Iterator[None]:
-    """Turns errors while a record or a step's samples are read into DamagedRecord, which it raises
+    """Turns errors while a record or a step's samples are read into DamagedFile, which it raises
     at once where the file is not what its run wrote under its name."""
     check_record(file)
     with _naming(file):
@@ -275,12 +270,12 @@ def _naming(file: Path) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, KeyError) as error:
         reason = " ".join(str(error).split())
-        raise DamagedRecord(f"the record cannot be read: {reason}", file=file, fix=FIX) from error
+        raise DamagedFile(f"the record cannot be read: {reason}", file=file, fix=FIX) from error
 
 
 @kept(1 << 15)
 def check_record(file: Path) -> None:
-    """Raise DamagedRecord unless a parquet file of a run, if it is of one, has the name that it
+    """Raise DamagedFile unless a parquet file of a run, if it is of one, has the name that it
     holds and the checksum that the run recorded."""
     place = place_in_lab(file)
     if place is None:
@@ -290,8 +285,8 @@ def check_record(file: Path) -> None:
         other = holds_another(file, name) if name else _holds_lines(source, place[1])
         content = sha256_file(file)
     if other:
-        raise DamagedRecord(other, file=file, fix=FIX)
-    check_listed(file, content, DamagedRecord)
+        raise DamagedFile(other, file=file, fix=FIX)
+    check_listed(file, content)
 
 
 def _holds_lines(source: pq.ParquetFile, name: str) -> str:
@@ -338,14 +333,12 @@ class EvaluationRecord:
     """Training rows of the run with the question of an item, by data set; None: not checked."""
     fewer: Mapping[str, int] = field(default_factory=dict)
     """Number of items for `base` or the checkpoints of a stage; all if it is not given."""
-    missing: str = ""
-    """Why the benchmark could not be run when this was written: its score is N/A."""
 
     @cached_property
     def key(self) -> str:
         """`<name>-<hash8>`: the folder of the records."""
         settings = asdict(self)
-        del settings["shared"], settings["missing"]
+        del settings["shared"]
         if not self.fewer:
             # The name of records from before there were subsets of items.
             del settings["fewer"]
@@ -398,15 +391,9 @@ class RecordWriter:
         self.parts.mkdir(parents=True, exist_ok=True)
         for chunk in self.chunks:
             check_record(chunk)  # before more is asked for
-        self.describe()
-        return self
-
-    def describe(self) -> None:
-        """Write what is evaluated."""
         description = {"schema": SCHEMA, **asdict(self.record)}
-        text = json.dumps(description, indent=2) + "\n"
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        write_listed(self.run, self.file.parent / "evaluation.json", text)
+        write_json(self.file.parent / "evaluation.json", description, self.run)
+        return self
 
     def __exit__(self, *_: object) -> None:
         if self.file.exists():
@@ -449,7 +436,7 @@ class RecordWriter:
 
 
 def read_scores(run: RunDirectory, record: EvaluationRecord, checkpoint: str) -> ItemScores:
-    """The scores of one record, items by repeats. Raises DamagedRecord."""
+    """The scores of one record, items by repeats. Raises DamagedFile."""
     return _scores(record.file(run.evaluations, checkpoint), record.part(checkpoint))
 
 

@@ -19,36 +19,24 @@ from assay.runs.status import RunState, is_held, stored_status
 from assay.runs.trial_ledger import note_gone
 
 
-@dataclass(frozen=True, slots=True)
-class LastScore:
-    """A score with its evaluation; None with the reason if it cannot be read."""
-
-    score: float | None = None
-    on: str = ""
-
-
-def last_score(run: RunDirectory) -> LastScore:
-    """Read a run's score, or the damaged file in place of it."""
+def last_score(run: RunDirectory) -> tuple[float | None, str]:
+    """A run's score with its evaluation; None with the reason if it cannot be read."""
     if not any(run.evaluations.glob("*/evaluation.json")):
-        return LastScore()
-    try:
-        return _measured(run)
-    except InputError as error:
-        # A damaged run must not hide the others in a list, so its error is shown in its row.
-        place = "" if error.file is None else str(error.file).removeprefix(f"{run.path}/")
-        return LastScore(None, f"cannot be read: {place or error.problem}")
-
-
-def _measured(run: RunDirectory) -> LastScore:
+        return None, ""
     from assay.runs.history import evaluation_records, measured_checkpoints
     from assay.runs.records import read_scores  # loads pyarrow, which an index does without
 
-    for record in evaluation_records(run):
-        measured = measured_checkpoints(run, record)
-        if record.role == "report" and measured:
-            score = read_scores(run, record, measured[-1]).mean
-            return LastScore(score, f"{record.name} of {measured[-1]}")
-    return LastScore()
+    try:
+        for record in evaluation_records(run):
+            measured = measured_checkpoints(run, record)
+            if record.role == "report" and measured:
+                score = read_scores(run, record, measured[-1]).mean
+                return score, f"{record.name} of {measured[-1]}"
+    except InputError as error:
+        # A damaged run must not hide the others in a list, so its error is shown in its row.
+        place = "" if error.file is None else str(error.file).removeprefix(f"{run.path}/")
+        return None, f"cannot be read: {place or error.problem}"
+    return None, ""
 
 
 INDEX = "lab.sqlite"
@@ -181,7 +169,7 @@ def _enter(index: sqlite3.Connection, run: RunDirectory) -> None:
         read_manifest(run)
         s, last = stored_status(run.path), last_score(run)
         place, times = (s.stage, s.step, s.message), (s.started, s.finished)
-        line = IndexedRun(run.name, run.id, s.seed, s.status, *times, *place, *astuple(last))
+        line = IndexedRun(run.name, run.id, s.seed, s.status, *times, *place, *last)
     except InputError as error:  # it is listed with its reason, and hides no other
         line = IndexedRun(run.name, run.id, 0, "damaged", "", "", "", 0, str(error), None, "")
     index.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(line))
@@ -192,7 +180,7 @@ def _alive(root: Path, row: IndexedRun) -> IndexedRun:
     run = RunDirectory(root, row.name, row.id)
     if row.status in ("finished", "damaged"):
         return row
-    last = last_score(run)
-    row = replace(row, score=last.score, on=last.on)
+    score, on = last_score(run)
+    row = replace(row, score=score, on=on)
     dead = row.status == "running" and not is_held(run.path)
     return replace(row, status="interrupted") if dead else row

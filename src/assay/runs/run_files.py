@@ -9,18 +9,22 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from assay.data.files import (
     append_line,
     atomic_path,
+    atomic_write_text,
     changed,
     holds_another,
     place_in_lab,
     sha256_file,
     sync,
+    whole_text,
 )
 from assay.data.kept import kept
 from assay.errors import InputError
@@ -36,9 +40,9 @@ class DamagedFile(InputError):
     """A file of a lab has unexpected content."""
 
 
-def read_json(file: Path, kind: type[T], error: type[InputError] = DamagedFile) -> T:
+def read_json(file: Path, kind: type[T]) -> T:
     """The JSON object (dict) or array (list) of a file, which a run has written so if it is of one.
-    Raises `error`."""
+    Raises DamagedFile."""
     try:
         content = file.read_bytes()
         text = content.decode("utf-8")
@@ -47,11 +51,28 @@ def read_json(file: Path, kind: type[T], error: type[InputError] = DamagedFile) 
             # Half of a surrogate pair passes the parser, and breaks the index and the pages later.
             json.dumps(found, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError, OSError) as problem:
-        raise error(_unreadable(problem), file=file, fix=FIX) from problem
+        raise DamagedFile(_unreadable(problem), file=file, fix=FIX) from problem
     if type(found) is not kind:
-        raise error(f"cannot be read: it is no JSON {NAMES[kind]}", file=file, fix=FIX)
-    check_listed(file, hashlib.sha256(content).hexdigest(), error)
+        raise DamagedFile(f"cannot be read: it is no JSON {NAMES[kind]}", file=file, fix=FIX)
+    check_listed(file, hashlib.sha256(content).hexdigest())
     return found
+
+
+def read_typed(file: Path, kind: type[T]) -> T:
+    """The dataclass that a file holds as a JSON object. Raises DamagedFile."""
+    return as_entry(kind, read_json(file, dict), file)
+
+
+def write_json(file: Path, value: Any, run: Path | None = None) -> None:
+    """Write a dataclass or plain JSON, whole or not at all; with `run` its checksum is recorded in
+    the run in that folder."""
+    plain = value if isinstance(value, dict | list) else asdict(value)
+    # An error's text may hold half of a surrogate pair.
+    text = whole_text(json.dumps(plain, indent=2, ensure_ascii=False)) + "\n"
+    if run is None:
+        atomic_write_text(file, text)
+    else:
+        write_listed(run, file, text)
 
 
 def parse_line(text: bytes | str, file: Path, number: int) -> dict[str, Any]:
@@ -66,12 +87,49 @@ def parse_line(text: bytes | str, file: Path, number: int) -> dict[str, Any]:
 
 
 def as_entry(kind: type[T], values: dict[str, Any], file: Path, number: int | None = None) -> T:
-    """The values of a dataclass. Raises DamagedFile where a field is missing or unknown."""
+    """The values of a dataclass, those inside it included. Raises DamagedFile where a field is
+    missing, unknown or of another type."""
     try:
-        return kind(**values)
+        return _made(kind, values)
     except TypeError as problem:
         what = " ".join(str(problem).split()).partition("__init__() ")[2] or str(problem)
+        what = f"cannot be read: {what}"
         raise DamagedFile(what, file=file, line=number, fix=FIX) from problem
+
+
+@cache
+def _fields(kind: Any) -> Mapping[str, Any]:
+    return get_type_hints(kind)
+
+
+def _made(kind: Any, value: Any, name: str = "it") -> Any:
+    """A JSON value as the type that a dataclass declares."""
+    if isinstance(kind, type) and is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise TypeError(f"{name!r} is no table")
+        known = _fields(kind)
+        return kind(**{key: _made(known.get(key, Any), each, key) for key, each in value.items()})
+    origin, of = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        if value is None and type(None) in of:
+            return None
+        return _made(next(each for each in of if each is not type(None)), value, name)
+    if origin is Literal:
+        fits = value in of if isinstance(value, str) else False
+    elif origin in (tuple, Sequence):
+        if fits := isinstance(value, list | tuple):
+            made = [_made(of[0], each, name) for each in value]
+            return tuple(made) if origin is tuple else made
+    elif origin in (dict, Mapping):
+        if fits := isinstance(value, dict):
+            return {key: _made(of[1], each, name) for key, each in value.items()}
+    elif kind is float:
+        fits = type(value) in (int, float)
+    else:
+        fits = kind is Any or type(value) is kind
+    if not fits:
+        raise TypeError(f"{name!r} is not of its type")
+    return value
 
 
 def whole_lines(file: Path) -> list[dict[str, Any]]:
@@ -149,8 +207,8 @@ def _listed(file: Path) -> Mapping[str, Sequence[str]]:
     return found
 
 
-def check_listed(file: Path, sha256: str, error: type[InputError] = DamagedFile) -> None:
-    """Raise `error` where a file lies in a run that has written another content under its name.
+def check_listed(file: Path, sha256: str) -> None:
+    """Raise DamagedFile where a file lies in a run that has written another content under its name.
 
     A file of which the run recorded no checksum, or of no run, is not judged. `sha256` is to be
     taken before: a file is listed before it has its name.
@@ -159,14 +217,9 @@ def check_listed(file: Path, sha256: str, error: type[InputError] = DamagedFile)
     if place is None:
         return
     run, name = place
-    try:
-        listed = listed_files(run)
-    except DamagedFile as problem:
-        raise error(
-            problem.problem, file=problem.file, line=problem.line, fix=problem.fix
-        ) from None
+    listed = listed_files(run)
     written = listed.get(name.split("/", 2)[2])
     if written is not None and sha256 not in written:
         other = next((each for each in listed if sha256 in listed[each]), "")
         problem = f"holds {other}" if other else changed(sha256, written)
-        raise error(problem, file=file, fix=FIX)
+        raise DamagedFile(problem, file=file, fix=FIX)

@@ -26,8 +26,8 @@ from assay.experiment.stage_tables import OTHER_RUN, StageSpec, start_of
 from assay.runs.checkpoints import check_checkpoint, read_selection
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, all_runs, folders_in, runs_of
-from assay.runs.run_files import check_listed
-from assay.runs.status import DamagedStatus, stored_status
+from assay.runs.run_files import DamagedFile, check_listed
+from assay.runs.status import stored_status
 from assay.runs.winner_file import winner_of
 
 _PATTERN = re.compile(
@@ -203,7 +203,7 @@ def checkpoint_directory(run: RunDirectory, reference: CheckpointReference) -> P
 def checked_directory(run: RunDirectory, reference: CheckpointReference) -> Path:
     """The folder of a checkpoint, after its checksums are verified.
 
-    Raises RunNotFound, CheckpointDamaged.
+    Raises RunNotFound, DamagedFile.
     """
     found = checkpoint_directory(run, reference)
     start = f"{found.parent.name}.step-0"
@@ -242,7 +242,7 @@ def seed_or_damage(run: RunDirectory) -> int | str:
     """A run's seed, or the error of its status file, which equals no seed."""
     try:
         return stored_status(run.path).seed
-    except DamagedStatus as error:
+    except DamagedFile as error:
         return str(error)
 
 

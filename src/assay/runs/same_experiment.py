@@ -21,10 +21,6 @@ from assay.runs.run_names import experiment_of
 from assay.runs.status import is_held, read_status, stored_status
 
 
-class OtherExperiment(InputError):
-    """The newest run of this name was made from other settings."""
-
-
 def begun(root: Path, name: str) -> list[RunDirectory]:
     """The live runs of a name and those with a manifest, oldest first.
 
@@ -66,19 +62,23 @@ def newest(root: Path, name: str, seed: int) -> RunDirectory | None:
     return runs[-1] if runs else None
 
 
-def check_same(run: RunDirectory, experiment: Experiment) -> None:
-    """Raise OtherExperiment unless the run was made from these settings; its seed is its own.
+def changed_settings(run: RunDirectory, experiment: Experiment) -> list[str]:
+    """Settings in which a run and an experiment differ; its seed is its own.
 
     A reporting evaluation that only one of them has makes no other run: it changes no weight.
     """
     own = experiment_of(run)
     before, now = _compared(own, experiment), _compared(experiment, own)
-    changed = [difference.path for difference in differences(before, now)]
-    if changed:
+    return [difference.path for difference in differences(before, now)]
+
+
+def check_same(run: RunDirectory, experiment: Experiment) -> None:
+    """Raise InputError unless the run was made from these settings."""
+    if changed := changed_settings(run, experiment):
         fix = "start another with --new, or give the experiment another name"
         if all(path.startswith("evaluate.") for path in changed):
             fix = f"write new values of an evaluate. axis behind the others; else {fix}"
-        raise OtherExperiment(f"{run} was made with other settings: {', '.join(changed)}", fix=fix)
+        raise InputError(f"{run} was made with other settings: {', '.join(changed)}", fix=fix)
 
 
 def _compared(experiment: Experiment, other: Experiment) -> dict[str, Any]:
@@ -100,11 +100,7 @@ def _compared(experiment: Experiment, other: Experiment) -> dict[str, Any]:
 
 def made_so(run: RunDirectory, experiment: Experiment) -> bool:
     """Whether a run was made from these settings, whatever its seed."""
-    try:
-        check_same(run, experiment)
-    except OtherExperiment:
-        return False
-    return True
+    return not changed_settings(run, experiment)
 
 
 def newest_by_seed(runs: Iterable[RunDirectory]) -> list[RunDirectory]:

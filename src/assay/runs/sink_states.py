@@ -4,15 +4,13 @@ So a resumed run continues the same remote run without sending a step twice, and
 missing there. Nothing is sent here.
 """
 
-import json
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from assay.data.files import atomic_write_text
-from assay.runs.run_files import as_entry, read_json
+from assay.runs.run_files import as_entry, read_json, write_json
 
 SINKS = "sinks.json"
 
@@ -59,8 +57,7 @@ class SinkStates:
 
     def _write(self) -> None:
         sinks = {name: asdict(state) for name, state in self.states.items()}
-        text = json.dumps({"log": self.log, "sinks": sinks}, indent=2)
-        atomic_write_text(self.file, text + "\n")
+        write_json(self.file, {"log": self.log, "sinks": sinks})
 
 
 def read_sink_states(run: Path) -> SinkStates:

@@ -5,18 +5,17 @@ has the status `running` while nobody holds the lock was interrupted. Child proc
 exec do not inherit the lock.
 """
 
-import json
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
-from assay.data.files import atomic_write_text, holds_another, lock, locked
+from assay.data.files import holds_another, lock, locked
 from assay.errors import InputError
-from assay.runs.run_files import FIX, read_json
+from assay.runs.run_files import FIX, DamagedFile, read_typed, write_json
 
 RunState = Literal["running", "finished", "failed", "interrupted"]
 SCHEMA = 2
@@ -27,10 +26,6 @@ TRIES, PROBES = 20, 3
 """Attempts at the lock, by a run and by a reader, before it counts as held by another."""
 MOST = 2**63 - 1
 """The largest integer of the index."""
-
-
-class DamagedStatus(InputError):
-    """A status file that does not say what a run is doing."""
 
 
 class RunBusy(InputError):
@@ -59,7 +54,7 @@ class Status:
 
 def write_status(run: Path, status: Status) -> None:
     """Replace the status of the run in folder `run`, whole or not at all."""
-    atomic_write_text(run / STATUS, json.dumps(asdict(status), indent=2) + "\n")
+    write_json(run / STATUS, status)
 
 
 def read_status(run: Path) -> Status:
@@ -73,28 +68,15 @@ def read_status(run: Path) -> Status:
 
 
 def stored_status(run: Path) -> Status:
-    """The status in the file, without a check of the process. Raises DamagedStatus."""
+    """The status in the file, without a check of the process. Raises DamagedFile."""
     file = run / STATUS
-    found = read_json(file, dict, DamagedStatus)
-    known = {field.name: field for field in fields(Status)}
-    if not found.keys() <= known.keys():
-        raise damaged(file, "it is not the status of a run")
-    for name, field in known.items():
-        wanted = int if field.type in (int, "int") else str
-        if type(found.get(name, field.default)) is not wanted:
-            raise damaged(file, f"{name!r} is missing or not {wanted.__name__}")
-        if wanted is int and abs(found.get(name, 0)) > MOST:
-            raise damaged(file, f"{name!r} is beyond any number that a run has")
-    if found["status"] not in get_args(RunState):
-        raise damaged(file, f"{found['status'][:40]!r} is no state of a run")
-    if other := holds_another(file, found.get("run", "") and f"{found['run']}/{STATUS}"):
-        raise DamagedStatus(other, file=file, fix=FIX)
-    return Status(**found)
-
-
-def damaged(file: Path, what: str) -> DamagedStatus:
-    """The error about a status file that cannot be used."""
-    return DamagedStatus(f"cannot be read: {what}", file=file, fix=FIX)
+    found = read_typed(file, Status)
+    if max(abs(found.seed), abs(found.step), abs(found.schema)) > MOST:
+        problem = "cannot be read: it has a number beyond any that a run has"
+        raise DamagedFile(problem, file=file, fix=FIX)
+    if other := holds_another(file, found.run and f"{found.run}/{STATUS}"):
+        raise DamagedFile(other, file=file, fix=FIX)
+    return found
 
 
 @contextmanager

@@ -17,16 +17,12 @@ from assay.data.files import append_line
 from assay.data.kept import kept
 from assay.judge.verdict import Looks
 from assay.runs.run_directory import RunDirectory, all_runs
-from assay.runs.run_files import DamagedFile, read_json, whole_lines
+from assay.runs.run_files import DamagedFile, as_entry, read_json, whole_lines
 
 DELETED = "deleted_trials.jsonl"
 """In the lab's root: the trials of runs that are gone, a JSON object in a line."""
 BASE = "base"
 """The checkpoint before training is what others are compared with, no trial of its own."""
-
-
-class UnknownTrials(DamagedFile):
-    """A run whose trials cannot be counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +78,22 @@ def _read_ledger(root: Path) -> Ledger:
     for run in all_runs(root):
         try:
             found += trials_of(run)
-        except UnknownTrials:
+        except DamagedFile:
             unknown.append(str(run))
     deleted: dict[tuple[str, str], Trial] = {}
-    for line in _deleted_lines(root):
+    for each in _deleted(root):
         # A run that a kill kept from being deleted still counts by itself.
-        if (root / "runs" / line["run"]).exists():
+        if (root / "runs" / (each if isinstance(each, str) else each.run)).exists():
             continue
-        if "evaluation" in line:
-            sets = {name: tuple(line[name]) for name in ("checkpoints", "items")}
-            trial = Trial(line["run"], line["evaluation"], line["benchmark"], **sets)
-            # A deletion that a kill ended is noted twice.
-            deleted[trial.run, trial.evaluation] = trial
-        else:
-            unknown.append(line["run"])
+        if isinstance(each, str):
+            unknown.append(each)
+        else:  # a deletion that a kill ended is noted twice
+            deleted[each.run, each.evaluation] = each
     return Ledger(tuple(found), tuple(deleted.values()), tuple(dict.fromkeys(unknown)))
 
 
 def trials_of(run: RunDirectory) -> Iterator[Trial]:
-    """What a run looked at after training. Raises UnknownTrials for a damaged record."""
+    """What a run looked at after training. Raises DamagedFile for a damaged record."""
     for file in sorted(run.evaluations.glob("*/evaluation.json")):
         benchmark, items = _asked(file)
         # Listed anew: a folder's time is too coarse to tell two records apart.
@@ -112,32 +105,26 @@ def trials_of(run: RunDirectory) -> Iterator[Trial]:
 @kept(1 << 14)
 def _asked(file: Path) -> tuple[str, tuple[str, ...]]:
     """Benchmark and items of an evaluation."""
-    values = read_json(file, dict, UnknownTrials)
+    values = read_json(file, dict)
     benchmark, items = values.get("benchmark"), values.get("items")
     if not isinstance(benchmark, str) or not isinstance(items, list):
-        raise UnknownTrials("cannot be read: no benchmark or no items", file=file)
+        raise DamagedFile("cannot be read: no benchmark or no items", file=file)
     return benchmark, tuple(map(str, items))
 
 
-def _deleted_lines(root: Path) -> Iterator[Mapping[str, Any]]:
+def _deleted(root: Path) -> Iterator[Trial | str]:
+    """The trials of deleted runs; of one whose trials are not known, its name."""
     file = root / DELETED
-    if not file.exists():
-        return
-    for line in whole_lines(file):
-        wanted = {"run": str, "evaluation": str, "benchmark": str, "checkpoints": list}
-        wanted["items"] = list
-        if not isinstance(line.get("run"), str) or any(
-            name in line and not isinstance(line[name], kind) for name, kind in wanted.items()
-        ):
-            raise DamagedFile("cannot be read: it is no trial", file=file)
-        yield line
+    for number, line in enumerate(whole_lines(file) if file.exists() else (), 1):
+        alone = line.keys() == {"run"} and isinstance(line["run"], str)
+        yield line["run"] if alone else as_entry(Trial, line, file, number)
 
 
 def note_deleted(run: RunDirectory) -> None:
     """Keep the trials of a run that is about to be deleted."""
     try:
         lines: list[Mapping[str, Any]] = [asdict(trial) for trial in trials_of(run)]
-    except UnknownTrials:
+    except DamagedFile:
         lines = [{"run": str(run)}]
     _append(run.root, lines)
 

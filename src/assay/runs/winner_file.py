@@ -4,16 +4,14 @@ The choice is made in `lab.sweep.matrix.recommendation`; here it is written, rea
 is none yet, explained.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assay.data.files import atomic_write_text
 from assay.errors import InputError, nearest
 from assay.runs.run_directory import runs_of
-from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json
+from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json, write_json
 from assay.runs.status import read_status
 
 SWEEPS = "sweeps"
@@ -56,8 +54,7 @@ class Winner:
 def write_winner(root: Path, winner: Winner) -> Path:
     """Store the winner of a sweep, whole or not at all; returns the file."""
     file = root / SWEEPS / winner.sweep / WINNER
-    text = json.dumps({"schema": 1, **asdict(winner)}, indent=2, ensure_ascii=False)
-    atomic_write_text(file, text + "\n")
+    write_json(file, {"schema": 1, **asdict(winner)})
     return file
 
 
@@ -67,12 +64,10 @@ def read_winner(root: Path, sweep: str) -> Winner | None:
     if not file.exists():
         return None
     values = read_json(file, dict)
-    listed = values.pop("runs", None)
-    if not isinstance(listed, dict) or not listed:
-        raise DamagedFile("cannot be read: it names no runs", file=file, fix=FIX)
-    runs = {seed: as_entry(Chosen, each, file) for seed, each in listed.items()}
     values.pop("schema", None)
-    found = as_entry(Winner, {**values, "runs": runs}, file)
+    found = as_entry(Winner, values, file)
+    if not found.runs:
+        raise DamagedFile("cannot be read: it names no runs", file=file, fix=FIX)
     _check_sweep(file, found.sweep)
     return found
 
@@ -99,8 +94,7 @@ def chosen_checkpoints(root: Path) -> Iterator[tuple[Path, str]]:
 def write_points(root: Path, sweep: str, table: Mapping[str, Any]) -> Path:
     """Store what a sweep runs: `points`, each with the `run` of its name, and `seeds`."""
     file = root / SWEEPS / sweep / POINTS
-    text = json.dumps({"sweep": sweep, **table}, indent=2, ensure_ascii=False)
-    atomic_write_text(file, text + "\n")
+    write_json(file, {"sweep": sweep, **table})
     return file
 
 

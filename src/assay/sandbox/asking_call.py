@@ -18,9 +18,8 @@ from functools import partial
 from typing import Any, NoReturn
 
 from assay.sandbox.call_process import Privacy, answer_of, enter_call
-from assay.sandbox.checked_json import checked_line
 from assay.sandbox.limits import CallLimits, Limits
-from assay.sandbox.pipes import ANSWER, CALL, LineReader, write_all
+from assay.sandbox.pipes import ANSWER, CALL, LineReader, checked_line, write_all
 
 
 class Asker:

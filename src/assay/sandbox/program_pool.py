@@ -34,7 +34,6 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Self
 
-from assay.sandbox.checked_json import Call, read_answer, read_call
 from assay.sandbox.isolation import Mode, installed_paths, visible_paths
 from assay.sandbox.limits import CallLimits, Limits, Outcome
 from assay.sandbox.pipes import (
@@ -43,8 +42,11 @@ from assay.sandbox.pipes import (
     NONCE_BYTES,
     PROGRAM,
     VERDICT,
+    Call,
     LineReader,
     encode_line,
+    read_answer,
+    read_call,
     signed,
     wait_ready,
     write_all,

@@ -9,9 +9,9 @@ dumpable, so that neither its memory nor its descriptors can be opened through /
 replies carries the request's nonce, which is cleared in the call's copy of its memory.
 
 Where calls may ask the lab while they run, `Relay` carries what they say. It looks at the first
-byte of it and at its length, never into it: what a line means is for the lab to find out
-(`checked_json`). What passed through lies in buffers that are overwritten afterwards, so that the
-next call does not find it in its copy.
+byte of it and at its length, never into it: what a line means is for the lab to find out. What
+passed through lies in buffers that are overwritten afterwards, so that the next call does not find
+it in its copy.
 
 `pool.Worker` starts it; nothing else imports it.
 """

@@ -182,7 +182,11 @@ def read_request(kind: type[Body], body: bytes) -> tuple[Body, tuple[str, ...]]:
         raise Refusal(400, "the body is no JSON object", code="invalid_json")
     for name, given in value.items():
         neutral, instead = REFUSED.get(name, ((given,), ""))
-        if given is not None and given not in neutral:
+        # For Python 0 is False; of log-probabilities 0 asks for those of the drawn tokens.
+        alike = (
+            given == each and isinstance(given, bool) is isinstance(each, bool) for each in neutral
+        )
+        if given is not None and not any(alike):
             problem = f"{name}: not done here ({instead})"
             raise Refusal(400, problem, code="unsupported_parameter", parameter=name)
     try:
@@ -194,12 +198,13 @@ def read_request(kind: type[Body], body: bytes) -> tuple[Body, tuple[str, ...]]:
 def unknown(kind: type[Asking], value: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of parameters that have no effect, those of `stream_options` too."""
     own = {*kind.model_fields, *REFUSED}
-    options = value.get("stream_options")
+    options, tools = value.get("stream_options"), value.get("tools")
     inner = [] if not isinstance(options, dict) else [*options]
+    strict = isinstance(tools, list) and any(map(is_strict, tools))
     return (
         *(name for name in value if name not in own),
         *(f"stream_options.{name}" for name in inner if name not in StreamOptions.model_fields),
-        *(["tools.strict"] if any(map(is_strict, value.get("tools") or ())) else []),
+        *(["tools.strict"] if strict else []),
     )
 
 

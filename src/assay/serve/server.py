@@ -41,7 +41,7 @@ class Address:
 @contextmanager
 def running(served: Served, token: str, port: int, host: str = HOST) -> Iterator[Address]:
     """The server, up as long as this is open. Raises InputError."""
-    batcher = Batcher(served.decoder, served.end_tokens)
+    batcher = Batcher(served.sampler)
     endpoint = Endpoint(served, batcher, token)
     try:
         with answering(endpoint.app(), port, host) as taken:

@@ -22,11 +22,6 @@ class FactReading:
     """The family of a fact `error` that is not empty."""
     malformed: frozenset[str]
     """Families of answers that have not the right form."""
-    misnamed: frozenset[str]
-    """Families of answers that use what the interface does not have."""
-    tree_of: Callable[[str], str]
-    """The fingerprint of a fact `program`, equal where two differ in names alone; "" for one that
-    cannot be read."""
 
 
 def reading_of(task: Task) -> FactReading | None:

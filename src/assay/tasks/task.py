@@ -147,9 +147,6 @@ class Benchmark:
     """The options in force, defaults included, for fingerprints."""
     dialogue: Callable[[Row], Dialogue] | None = None
     """The dialogue of an item of several turns; None for a benchmark of single answers."""
-    missing: str = ""
-    """Why this cannot be run here, such as a package that is not installed: then nothing is asked,
-    and the score is N/A."""
 
 
 TRUNCATED = "truncated"
@@ -272,7 +269,7 @@ class BaseTask:
     """A task with everything but its rewards: rows are conversations that end with the answer.
 
     A task of your own extends it, and overrides what is different. The hooks `learner`, `checks`,
-    `arms`, `rules` and `made` plug a lab of its own into the house, which asks `labs` for
+    `arms` and `made` plug a lab of its own into the house, which asks `labs` for
     them and knows no lab. A lab's folder stands above `lab` and `pages` in the order of imports, so
     a hook may use all of them; a property that imports on demand keeps torch out of pages.
     """
@@ -304,11 +301,6 @@ class BaseTask:
     @property
     def checks(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
         """Further checks of `assay check` by name: a `lab.check.subject.Subject` to `Seen`."""
-        return {}
-
-    @property
-    def rules(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
-        """Further rules of `assay improve` by name: evidence of a run to improvements."""
         return {}
 
     def brings(self, source: str) -> bool:

@@ -30,21 +30,17 @@ from assay.rl.sampling_proof import Sums
 from assay.runs.checkpoints import (
     OPTIMIZER,
     STATE,
-    CheckpointDamaged,
     check_checkpoint,
     check_place,
     continuable,
     drop_optimizers,
     step_name,
 )
+from assay.runs.run_files import DamagedFile
 
 
 class TrainingFailure(RunFailure):
     """Training cannot go on: too many bad gradients or abstentions, or too large a gap."""
-
-
-class LossIsNotItsParts(TrainingFailure):
-    """The loss that was differentiated is not sum(coefficient * part): a term is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +235,7 @@ def load_checkpoint(
 ) -> TrainState:
     """Restore weights, optimizer and random state; returns the counters. Strict in all of them.
 
-    Raises CheckpointDamaged for a missing, cut or changed file, NotContinuable for a checkpoint
+    Raises DamagedFile for a missing, cut or changed file, NotContinuable for a checkpoint
     without its optimizer state, both before anything is restored; InputError for weights
     that do not fit.
     """
@@ -275,7 +271,7 @@ def _read_state(file: Path, fix: str) -> TrainState:
         return TrainState(**fields)
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         problem = f"cannot be read: {' '.join(str(error).split())}"
-        raise CheckpointDamaged(problem, file=file, fix=fix) from error
+        raise DamagedFile(problem, file=file, fix=fix) from error
 
 
 def _read_tensors(file: Path, fix: str, *keys: str) -> StateDict:
@@ -285,7 +281,7 @@ def _read_tensors(file: Path, fix: str, *keys: str) -> StateDict:
         whole = all(key in found for key in keys)
     except Exception as error:  # whatever the reader meets in a file that was cut or changed
         problem = "is missing, cut short or something else"
-        raise CheckpointDamaged(problem, file=file, fix=fix) from error
+        raise DamagedFile(problem, file=file, fix=fix) from error
     if not whole:
-        raise CheckpointDamaged(f"does not hold {' and '.join(keys)}", file=file, fix=fix)
+        raise DamagedFile(f"does not hold {' and '.join(keys)}", file=file, fix=fix)
     return found

@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from assay.data.episode import Episode, Reward, tokens_of
-from assay.errors import look_up
+from assay.errors import InputError, look_up
 from assay.rl.advantages import (
     ADVANTAGES,
     AdvantageInput,
     AdvantageOptions,
     Estimator,
-    NoRewardParts,
     normalised_rewards,
 )
 from assay.rl.aggregation import Dropped, constant_scale, token_weights
@@ -317,7 +316,7 @@ class Grpo:
     def reward_parts(self, episodes: Sequence[Episode]) -> dict[str, Tensor]:
         """`parts_EK` and `part_weights_K`, where the estimator reads them.
 
-        Raises NoRewardParts where a reward lacks a part.
+        Raises InputError where a reward lacks a part.
         """
         if not self.estimator.parts or not self.settings.part_weights:
             return {}
@@ -330,7 +329,7 @@ class Grpo:
             missing = [name for name in weights if name not in parts]
             if missing:
                 problem = f"the reward of {episode.id} has no part {missing[0]!r}"
-                raise NoRewardParts(problem, fix="give every reward all parts")
+                raise InputError(problem, fix="give every reward all parts")
             rows.append([parts[name] for name in weights])
         return {
             "parts_EK": torch.tensor(rows, dtype=torch.float64),

@@ -28,7 +28,6 @@ from assay.sandbox.meter import started_memory, tree_cpu_seconds
 from assay.train.checkpoint import (
     Batch,
     Journal,
-    LossIsNotItsParts,
     Method,
     Place,
     Recorder,
@@ -199,7 +198,7 @@ def move_kl(state: TrainState, batch: Batch, results: Sequence[UpdateResult]) ->
 
 
 def check_losses(step: int, results: Sequence[UpdateResult]) -> None:
-    """Raise LossIsNotItsParts where the loss of an update is not the sum of its parts."""
+    """Raise TrainingFailure where the loss of an update is not the sum of its parts."""
     for number, result in enumerate(results, 1):
         totals = result.totals
         if not totals.adds_up:
@@ -207,7 +206,7 @@ def check_losses(step: int, results: Sequence[UpdateResult]) -> None:
                 f"{totals.coefficients[name]:g} x {name} {value:.6g}"
                 for name, value in totals.parts.items()
             )
-            raise LossIsNotItsParts(
+            raise TrainingFailure(
                 f"step {step}, update {number} of {len(results)}: the loss is {totals.loss:.6g} "
                 f"and its parts add up to {totals.sum_of_parts:.6g} ({terms}); the objective "
                 "leaves out a part or its coefficient"

@@ -41,17 +41,9 @@ from assay.train.update import (
 )
 
 
-class RankLost(RunFailure):
-    """A process of several that train one model is gone."""
-
-
 def silent(patience: float) -> str:
     """What is said of a rank that says nothing for so many seconds."""
     return f"another rank said nothing for {patience / 60:g} minutes (engine.patience)"
-
-
-class RanksDiffer(RunFailure):
-    """The ranks do not hold the same weights."""
 
 
 @dataclass
@@ -81,12 +73,12 @@ class Team:
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """Inside nothing but a collective, raise RankLost where another process is gone."""
+        """Inside nothing but a collective, raise RunFailure where another process is gone."""
         try:
             yield
         except RuntimeError as error:
             how = str(error).splitlines()[0]
-            raise RankLost(self.lost(error) or f"another process is gone: {how}") from error
+            raise RunFailure(self.lost(error) or f"another process is gone: {how}") from error
 
     def lost(self, error: RuntimeError) -> str:
         """Which process ended, stopped or said nothing where a collective failed, "" where that is
@@ -95,7 +87,7 @@ class Team:
         return self.ended() or (silent(self.patience) if late else "")
 
     def tell(self, calls: Sequence[Any]) -> None:
-        """Give every rank its call; for rank 0. Raises RankLost, as all of these do."""
+        """Give every rank its call; for rank 0. Raises RunFailure, as all of these do."""
         with self._together():
             dist.scatter_object_list([None], list(calls), src=0, group=self.objects)
 
@@ -154,11 +146,11 @@ def mark(tensor: Tensor) -> int:
 
 
 def expect_alike(when: str, found: Sequence[Marks]) -> None:
-    """Raise RanksDiffer, naming the first rank and tensor that are not rank 0's."""
+    """Raise RunFailure, naming the first rank and tensor that are not rank 0's."""
     for rank, theirs in enumerate(found):
         for name, own in found[0].items():
             if theirs.get(name) != own:
-                raise RanksDiffer(
+                raise RunFailure(
                     f"{when}: rank {rank} does not hold the weights of rank 0, first in {name}; "
                     "the ranks' machines, packages or threads are not the same"
                 )
@@ -333,7 +325,7 @@ class RankedPolicy:
     """Inside conversations, the rank of each row, which has what was said so far."""
 
     def __post_init__(self) -> None:
-        """All ranks take over rank 0's weights. Raises RanksDiffer, RankLost."""
+        """All ranks take over rank 0's weights. Raises RunFailure."""
         state = laid_out(self.member.optimizer.state_dict())
         expect_alike("at the stage's start", self.call("begin", [state] * self.team.size))
 
@@ -346,7 +338,7 @@ class RankedPolicy:
             except RuntimeError as error:
                 # Of a collective of FSDP's own, within the layers, which a lost rank ends.
                 if self.member.sharded and (lost := self.team.lost(error)):
-                    raise RankLost(lost) from error
+                    raise RunFailure(lost) from error
                 raise
             return self.team.replies(own)
 
@@ -478,7 +470,7 @@ class RankedPolicy:
         micro_tokens: int,
         clip_norm: float,
     ) -> UpdateResult:
-        """See `update.update`. Raises RanksDiffer, RankLost."""
+        """See `update.update`. Raises RunFailure."""
         totals, norm = self.accumulate(packed, objective, micro_tokens)
         step = StepCall(norm, clip_norm, [group["lr"] for group in optimizer.param_groups])
         expect_alike("after an update", self.call("step", [step] * self.team.size))

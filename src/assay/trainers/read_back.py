@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from assay.errors import InputError
 from assay.experiment.stage_tables import StageSpec
 from assay.trainers.outputs.plain_folders import flat
-from assay.trainers.scripts import nested
+from assay.trainers.register import nested
 from assay.trainers.settings import Exported, Settings
 from assay.trainers.table import ACTOR, IN_LOSS, IN_REWARD, OPTIM, ROLLOUT
 from assay.trainers.translation import Difference, Table, Values, listed

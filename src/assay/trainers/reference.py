@@ -26,8 +26,8 @@ def lines(tool: str, wanted: str | None = None) -> list[Line]:
     Raises UnknownName."""
     trainer = look_up(TRAINERS, tool, "trainer")
     found = [line for method in trainer.methods for line in of_method(tool, method)]
-    for each in trainer.metrics:
-        how = each.how if each.ours else ""
+    for each in trainer.output.metrics:
+        how = ("1 less it" if each.rest else "as it is") if each.ours else ""
         found.append(Line(each.ours or "(metric)", (each.theirs,), how, each.unlike))
     return [*dict.fromkeys(each for each in found if wanted is None or names(each, wanted))]
 

@@ -1,23 +1,25 @@
-"""The trainers that an experiment can be exported to, and what their folders hold."""
+"""The trainers that an experiment can be exported to, and the text files of an exported folder:
+configuration in YAML, launch scripts, README.
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+Scripts are for bash; in each, in `launch`, what stands as `{NAME}` is filled in.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from assay.engines.environments import installed, misfit
 from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
-from assay.trainers.outputs import swift_output, trl_output, verl_output
-from assay.trainers.outputs.output import Metric, Output
-from assay.trainers.outputs.swift_output import SwiftOutput
-from assay.trainers.outputs.trl_output import TrlOutput
+from assay.trainers.outputs.transformers_output import SwiftOutput, TrlOutput
 from assay.trainers.outputs.verl_output import LATEST, VerlOutput
-from assay.trainers.scripts import nested, script, yaml_lines
 from assay.trainers.settings import Settings
 from assay.trainers.translation import Translated
 
-Files = Mapping[str, str]
 MODEL = "model"
 """The folder of a model that no hub has."""
 
@@ -39,12 +41,8 @@ class Trainer:
     """Files of `in_tool` beside reward.py that the tool loads."""
     ray: str
     """What the README says of a Ray cluster."""
-    files: Callable[[Settings, Translated, str], Files]
-    """Configuration and launch scripts by name, given the experiment's name."""
-    output: Callable[[Path, int], Output]
-    """What the tool wrote into its folder, given the optimizer steps of one round."""
-    metrics: Sequence[Metric]
-    """What its metrics are called here."""
+    output: type[TrlOutput | VerlOutput]
+    """Reads what the tool wrote into its folder, given the optimizer steps of one round."""
     resume: Callable[[Path | None], Sequence[str]]
     """Arguments of run.sh by which the tool goes on from its checkpoint, or from none."""
     draws_again: bool
@@ -55,51 +53,90 @@ class Trainer:
     """The file of its output in which the tool notes the step of its newest checkpoint."""
 
 
-def about(tool: str) -> Mapping[str, str]:
-    """What scripts say of a tool, and the check of its version."""
-    name, _, version = TRAINERS[tool].package.partition("==")
-    check = script("version", NAME=name, VERSION=version)
-    return {"TOOL": tool, "PACKAGE": TRAINERS[tool].package, "CHECK": check}
+def yaml_lines(values: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """Nested settings as YAML that PyYAML and OmegaConf read alike."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield f"{indent}{key}:"
+            yield from yaml_lines(value, indent + "  ")
+        else:
+            yield f"{indent}{key}: {scalar(value)}"
 
 
-def torchrun(tool: str, verb: str, settings: Settings, made: Translated, name: str) -> Files:
-    """For trainers that read one YAML file, and work in as many processes as there are GPUs."""
-    per_round = ""
-    if settings.stage.method == "grpo":
+def scalar(value: Any) -> str:
+    """A value that is no table. PyYAML takes 1e-06 for text and 1.0e-06 for a number."""
+    if isinstance(value, float):
+        text = repr(value)
+        return text if "." in text or "e" not in text else text.replace("e", ".0e")
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(scalar, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys as tables inside tables."""
+    made: dict[str, Any] = {}
+    for key, value in values.items():
+        *path, last = key.split(".")
+        table = made
+        for part in path:
+            table = table.setdefault(part, {})
+        table[last] = value
+    return made
+
+
+README = """\
+# {NAME}, stage {STAGE}, for {PACKAGE}
+
+1. Install {PACKAGE} and `assay-lab[train]`, there or in the Python ASSAY_PYTHON; `bash run.sh`.
+2. `sbatch slurm.sh` trains on the nodes of a Slurm job{RAY}.
+3. `translation.json` has every setting as it was translated, and {COUNT}; {PROOF}.
+"""
+"""Three lines."""
+
+
+def script(name: str, **values: Any) -> str:
+    """A launch script, of `launch/NAME.sh`, with its names in braces filled in."""
+    text = files("assay.trainers").joinpath(f"launch/{name}.sh").read_text(encoding="utf-8")
+    return filled(text, **values)
+
+
+def filled(template: str, **values: Any) -> str:
+    """A template with its names in braces filled in; the braces of bash stay."""
+    for name, value in values.items():
+        template = template.replace("{" + name + "}", str(value))
+    return template
+
+
+def folder_texts(tool: str, settings: Settings, made: Translated, name: str) -> Mapping[str, str]:
+    """Configuration and launch scripts by the file, given the experiment's name."""
+    package, values = TRAINERS[tool].package, made.values
+    own, _, version = package.partition("==")
+    check = script("version", NAME=own, VERSION=version)
+    about = {"TOOL": tool, "PACKAGE": package, "CHECK": check}
+    if tool == "verl":  # Hydra adds the defaults of `verl.trainer.main_ppo`
+        defaults = {"defaults": ["ppo_trainer", "_self_"]}
+        defaults |= {"hydra": {"searchpath": ["pkg://verl.trainer.config"]}}
+        model = 'actor_rollout_ref.model.path="$HERE/model"' if settings.model == MODEL else ""
+        return {
+            "config.yaml": "\n".join(yaml_lines(defaults | nested(values))) + "\n",
+            "run.sh": script("verl", **about, MODEL=model),
+            "slurm.sh": script("slurm_ray", NAME=name),
+            "ray.sh": script("ray"),
+        }
+    method, per_round = settings.stage.method, ""
+    if method == "grpo":
         count = settings.grpo.updates.minibatches
         per_round = f"--steps_per_generation $(({count} * PASSES))"
+    if tool == "swift":
+        # Its command takes the words of a file as its arguments', among which there is no null.
+        values = {key: value for key, value in values.items() if value not in (None, [])}
+    verb = "rlhf" if (tool, method) == ("swift", "grpo") else method
     size = {"BATCH": settings.batch, "TOGETHER": settings.together, "PER_ROUND": per_round}
     return {
-        "config.yaml": "\n".join(yaml_lines(made.values)) + "\n",
-        "run.sh": script("torchrun", **about(tool), **size) + script(tool, VERB=verb),
+        "config.yaml": "\n".join(yaml_lines(values)) + "\n",
+        "run.sh": script("torchrun", **about, **size) + script(tool, VERB=verb),
         "slurm.sh": script("slurm", NAME=name),
-    }
-
-
-def trl_files(settings: Settings, made: Translated, name: str) -> Files:
-    """For `trl.scripts.sft` and `trl.scripts.grpo`."""
-    return torchrun("trl", settings.stage.method, settings, made, name)
-
-
-def swift_files(settings: Settings, made: Translated, name: str) -> Files:
-    """For `swift sft` and `swift rlhf`."""
-    verb = "sft" if settings.stage.method == "sft" else "rlhf"
-    # Its command takes the words of a file as its arguments', among which there is no null.
-    values = {key: value for key, value in made.values.items() if value not in (None, [])}
-    return torchrun("swift", verb, settings, replace(made, values=values), name)
-
-
-def verl_files(settings: Settings, made: Translated, name: str) -> Files:
-    """For `verl.trainer.main_ppo`, whose defaults Hydra adds."""
-    own = {"defaults": ["ppo_trainer", "_self_"]}
-    own |= {"hydra": {"searchpath": ["pkg://verl.trainer.config"]}}
-    copied = settings.model == MODEL
-    model = 'actor_rollout_ref.model.path="$HERE/model"' if copied else ""
-    return {
-        "config.yaml": "\n".join(yaml_lines(own | nested(made.values))) + "\n",
-        "run.sh": script("verl", **about("verl"), MODEL=model),
-        "slurm.sh": script("slurm_ray", NAME=name),
-        "ray.sh": script("ray"),
     }
 
 
@@ -124,9 +161,7 @@ TRAINERS: dict[str, Trainer] = {
         dev="data/test.jsonl",
         loads=("swift_plugin.py",),
         ray="",
-        files=swift_files,
         output=SwiftOutput,
-        metrics=swift_output.METRICS,
         resume=with_transformers,
         draws_again=False,
     ),
@@ -138,9 +173,7 @@ TRAINERS: dict[str, Trainer] = {
         dev="",
         loads=("verl_reward.py", "verl_on_cpu.py"),
         ray=", `bash ray.sh` on a Ray cluster",
-        files=verl_files,
         output=VerlOutput,
-        metrics=verl_output.METRICS,
         resume=with_verl,
         draws_again=True,
         newest=LATEST,
@@ -153,9 +186,7 @@ TRAINERS: dict[str, Trainer] = {
         dev="data/test.jsonl",
         loads=(),
         ray="",
-        files=trl_files,
         output=TrlOutput,
-        metrics=trl_output.METRICS,
         resume=with_transformers,
         draws_again=False,
         starts=("trl_log.py",),

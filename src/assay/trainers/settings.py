@@ -11,52 +11,41 @@ from typing import Any
 from assay.errors import look_up
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.experiment.training_settings import EveryEpochs, LoraAdapt, Schedule
-from assay.rl.advantages import AdvantageOptions
 from assay.rl.aggregation import Importance
-from assay.rl.presets import PRESETS
+from assay.rl.presets import PRESETS, Preset
 
-OF_ALGORITHM = ("advantage", "loss", "aggregation", "clip.low", "clip.high", "clip.dual")
-"""Keys that a preset fills."""
+OF_PRESET = {key: key for key in ("advantage", "loss", "aggregation")}
+OF_PRESET |= {"clip.low": "clip_low", "clip.high": "clip_high", "clip.dual": "dual_clip"}
+"""Keys that a preset fills, and what they are called there."""
 Exported = SftStage | GrpoStage
 """Stages that other tools train."""
 
 
-@dataclass(frozen=True, slots=True)
-class Algorithm:
-    """A preset with the stage's own parts in its place."""
-
-    advantage: str
-    loss: str
-    aggregation: str
-    low: float
-    high: float
-    dual: float | None
-    options: AdvantageOptions
-    counts_dropped: bool
-    """Whether groups without signal count in the averages."""
-
-
-def algorithm_of(stage: GrpoStage) -> Algorithm:
-    """The algorithm of a stage; scheduled bounds at their start. Raises UnknownName."""
+def algorithm_of(stage: GrpoStage) -> Preset:
+    """The preset with the stage's own parts in its place; scheduled bounds at their start. Raises
+    UnknownName."""
     preset = look_up(PRESETS, stage.algorithm, "algorithm")
-    table = stage.advantage_options
+    table, clip = stage.advantage_options, stage.clip
     given = table.model_dump(exclude_none=True) if table else {}
-    clip = stage.clip
-    return Algorithm(
-        advantage=stage.advantage or preset.advantage,
-        loss=stage.loss or preset.loss,
-        aggregation=stage.aggregation or preset.aggregation,
-        low=preset.clip_low if clip.low is None else at_start(clip.low),
-        high=preset.clip_high if clip.high is None else at_start(clip.high),
-        dual=preset.dual_clip if clip.dual is None else clip.dual,
-        options=replace(preset.advantage_options, **given),
-        counts_dropped=preset.keep_dropped_in_denominator,
-    )
+    own = {
+        **{name: getattr(stage, name) for name in ("advantage", "loss", "aggregation")},
+        "clip_low": at_start(clip.low),
+        "clip_high": at_start(clip.high),
+        "dual_clip": clip.dual,
+        "advantage_options": replace(preset.advantage_options, **given),
+    }
+    return replace(preset, **{name: value for name, value in own.items() if value is not None})
 
 
 def at_start(value: Any) -> Any:
     """A setting at the first step."""
     return value.start if isinstance(value, Schedule) else value
+
+
+def updates_of_round(stage: Exported) -> int:
+    """Optimizer steps of one round."""
+    table = stage.updates if isinstance(stage, GrpoStage) else None
+    return table.minibatches * table.epochs if table else 1
 
 
 def moves(value: Any) -> bool:
@@ -100,15 +89,15 @@ class Settings:
         return self.stage
 
     @property
-    def algorithm(self) -> Algorithm:
+    def algorithm(self) -> Preset:
         """Of a stage that samples."""
         return algorithm_of(self.grpo)
 
     def value(self, key: str) -> Any:
         """The value of a dotted key: the preset's where the stage has none of its own, a schedule's
         start; None where the stage has no such table."""
-        if key in OF_ALGORITHM:
-            return getattr(self.algorithm, key.removeprefix("clip."))
+        if key in OF_PRESET:
+            return getattr(self.algorithm, OF_PRESET[key])
         value: Any = self.stage
         for part in key.split("."):
             value = getattr(value, part, None)
@@ -123,8 +112,7 @@ class Settings:
     @property
     def updates(self) -> int:
         """Optimizer steps of one round."""
-        table = self.stage.updates if isinstance(self.stage, GrpoStage) else None
-        return table.minibatches * table.epochs if table else 1
+        return updates_of_round(self.stage)
 
     @property
     def batch(self) -> int:

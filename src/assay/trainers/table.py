@@ -103,7 +103,7 @@ def adapter(full: Values, lora: Values, names: str, settings: Settings) -> Value
         "target": "all-linear" if own.targets == ("all-linear",) else [*own.targets],
     }
     pairs = (each.split(": ") for each in names.split(", "))
-    return lora | {theirs: values[key] for key, theirs in pairs}
+    return {**lora, **{theirs: values[key] for key, theirs in pairs}}
 
 
 def packed(settings: Settings) -> Values:
@@ -130,7 +130,7 @@ def option_acts(option: str, settings: Settings) -> bool:
 
 def has_limits(settings: Settings) -> bool:
     """Whether the preset's estimator has numbers of its own."""
-    own = settings.algorithm.options
+    own = settings.algorithm.advantage_options
     plain = own.least_std == 0 and own.limit == float("inf")
     return settings.grpo.advantage_options is None and not plain
 
@@ -138,7 +138,7 @@ def has_limits(settings: Settings) -> bool:
 def other_epsilon(epsilon: float, settings: Settings) -> bool:
     """Whether something else is added to the deviation of a group."""
     own = settings.algorithm
-    return own.advantage == "grpo" and own.options.epsilon != epsilon
+    return own.advantage == "grpo" and own.advantage_options.epsilon != epsilon
 
 
 Losses = Mapping[tuple[str, str], tuple[str, str]]
@@ -210,7 +210,7 @@ def drops(settings: Settings) -> bool:
         advantage=settings.algorithm.advantage,
         kl_coef=kl if isinstance(kl, float | int) else max(kl.start, kl.end or 0.0),
         entropy_coef=stage.entropy_coef,
-        lone=settings.algorithm.options.lone,
+        lone=settings.algorithm.advantage_options.lone,
     )
 
 
@@ -280,8 +280,8 @@ VALUES: Mapping[str, Callable[[Settings], Any]] = {
         if s.algorithm.aggregation == "seq_mean_token_sum_norm"
         else None,
     ),
-    "verl clip.low": lambda s: (s.algorithm.high, s.algorithm.low),
-    "hf clip.high": lambda s: s.algorithm.high + (s.algorithm.loss == "cispo"),
+    "verl clip.low": lambda s: (s.algorithm.clip_high, s.algorithm.clip_low),
+    "hf clip.high": lambda s: s.algorithm.clip_high + (s.algorithm.loss == "cispo"),
     "hf kl.coef": lambda s: 0.0 if s.grpo.kl.where == "reward" else at_start(s.grpo.kl.coef),
     "verl kl.coef": penalty,
     "hf updates.minibatches": lambda s: s.grpo.updates.minibatches * (s.batch // s.together),
@@ -381,7 +381,7 @@ WHEN: Mapping[str, Callable[[Settings], bool]] = {
     "group": lambda s: s.grpo.group < 2,
     "trl loss": lambda s: chosen_loss(TRL_LOSSES, s) is None,
     "swift loss": lambda s: chosen_loss(SWIFT_LOSSES, s) is None,
-    "hf clip.low": lambda s: s.algorithm.loss == "cispo" and s.algorithm.low < 1,
+    "hf clip.low": lambda s: s.algorithm.loss == "cispo" and s.algorithm.clip_low < 1,
     "clip.low": lambda s: moves(s.grpo.clip.low),
     "clip.high": lambda s: moves(s.grpo.clip.high),
     "kl.coef": lambda s: moves(s.grpo.kl.coef),
@@ -398,7 +398,7 @@ WHEN: Mapping[str, Callable[[Settings], bool]] = {
     ),
     "verl updates.minibatches": lambda s: s.grpo.prompts % s.grpo.updates.minibatches != 0,
     "all drop_without_signal": drops,
-    "drop_without_signal": lambda s: drops(s) and not s.algorithm.counts_dropped,
+    "drop_without_signal": lambda s: drops(s) and not s.algorithm.keep_dropped_in_denominator,
     "swift importance": lambda s: s.importance.low is not None,
     "verl importance": lambda s: s.importance.how == "mask" or s.importance.low is not None,
 }
@@ -424,6 +424,7 @@ def table(tool: str, method: str) -> Table:
     return Table(cells, *(joined(keys[each], groups) for each in ("idle", "gated")))
 
 
+@cache
 def contents(name: str) -> Mapping[str, Any]:
     """One of the files, in which "null" stands for none."""
     file = Path(__file__).with_name(f"{name}.toml")

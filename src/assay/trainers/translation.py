@@ -158,7 +158,8 @@ def translated(
     named = settings.stage.allow or ()
     for key in named:
         if key not in table.cells:
-            place, fix = f"stage.{settings.name}.allow", nearest(key, table.cells)
+            known = [each for each in table.cells if not each.startswith("(")]
+            place, fix = f"stage.{settings.name}.allow", nearest(key, known)
             raise InputError(f"{key!r} is no setting", field=place, fix=fix)
     found = table.unlike(settings)
     for key, each in found:

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from assay.data.episode import FULL_SCORE
 from assay.data.kept import stamp
 from assay.data.row import Message
-from assay.errors import InputError
 from assay.runs.history import ANSWER, SAMPLE, History
 from assay.runs.records import (
     ABSTAINED,
@@ -27,13 +26,13 @@ from assay.runs.records import (
     RIGHT,
     VISIT,
     WRONG,
-    DamagedRecord,
     EvaluationRecord,
     check_types,
     reading,
     stored_messages,
 )
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import DamagedFile
 from assay.view.filters import Filter
 
 pc: Any = pyarrow.compute
@@ -135,15 +134,15 @@ class Completions:
             for step in history.sampled(stage)
         ]
 
-    def stored(self, answers: bool) -> tuple[list[Stored], list[DamagedRecord]]:
+    def stored(self, answers: bool) -> tuple[list[Stored], list[DamagedFile]]:
         """The completions of all files, and why some cannot be read."""
         found: list[Stored] = []
-        damaged: list[DamagedRecord] = []
+        damaged: list[DamagedFile] = []
         with self._lock:
             for place in self.places(answers):
                 try:
                     found.append(self._read(place))
-                except DamagedRecord as error:  # one damaged file must not hide the others
+                except DamagedFile as error:  # one damaged file must not hide the others
                     damaged.append(error)
         return found, damaged
 
@@ -174,7 +173,7 @@ class Completions:
     def every(self, asked: Filter, answers: bool) -> Iterator[dict[str, Any]]:
         """The whole lines that a filter keeps, as their files have them but for tokens.
 
-        Raises DamagedRecord before the first line where a file cannot be read.
+        Raises DamagedFile before the first line where a file cannot be read.
         """
         stored, damaged = self.stored(answers)
         if damaged:
@@ -190,37 +189,14 @@ class Completions:
             chunks = [each.part(asked.part) for each in own]
             values = pa.chunked_array(chunks, pa.float64())
             tests.append(between(values, asked.part_from, asked.part_to) or pc.is_valid(values))
-        if asked.flip:
-            tests.append(pc.is_in(table["row"], pa.array(self.flipped(asked), pa.string())))
         mask = tests[0]
         for test in tests[1:]:
             mask = pc.and_(mask, test)
         return pc.fill_null(mask, False)
 
-    def flipped(self, asked: Filter) -> list[str]:
-        """The items whose score rose or fell between two checkpoints of an evaluation.
-
-        Raises InputError where one of them was not measured.
-        """
-        history = History(self.run)
-        records = [each for each in history.evaluations if each.key == asked.evaluation]
-        if not records or not {asked.before, asked.after} <= {*history.measured(records[0])}:
-            fix = "choose an evaluation and two of its checkpoints"
-            raise InputError("no scores to compare", field="flip", fix=fix)
-        before, after = history.scores(records[0], asked.before, asked.after)
-        means = dict(zip(before.item_ids, before.item_means, strict=True))
-        change = {
-            item: mean - means[item]
-            for item, mean in zip(after.item_ids, after.item_means, strict=True)
-            if item in means
-        }
-        # The change of an item that one of them left unscored is no number, and neither sign.
-        signs = {"gained": (1.0,), "lost": (-1.0,), "any": (1.0, -1.0)}[asked.flip]
-        return [item for item, each in change.items() if any(each * sign > 0 for sign in signs)]
-
 
 def read_completions(file: Path) -> pa.Table:
-    """The columns of a step's samples or of a record. Raises DamagedRecord."""
+    """The columns of a step's samples or of a record. Raises DamagedFile."""
     with reading(file), pq.ParquetFile(file, page_checksum_verification=True) as source:
         there = source.schema_arrow.names
         names = ANSWER if ANSWER["row"] in there else SAMPLE
@@ -281,11 +257,10 @@ def outcomes(scores: Any, errors: Any, judged: Any) -> Any:
 def wanted(place: Place, asked: Filter) -> bool:
     """Whether a filter lets completions of this file through at all."""
     key = place.record.key if place.record else ""
-    checkpoints = [asked.before, asked.after] if asked.flip else [asked.checkpoint]
     return (
         asked.stage in ("", place.stage)
         and asked.evaluation in ("", key)
-        and (place.checkpoint in checkpoints or "" in checkpoints or not key)
+        and (asked.checkpoint in ("", place.checkpoint) or not key)
         and (place.step is None or asked.step_from is None or place.step >= asked.step_from)
         and (place.step is None or asked.step_to is None or place.step <= asked.step_to)
     )
@@ -319,8 +294,6 @@ def between(values: Any, low: float | None, high: float | None) -> Any:
 def _order(table: pa.Table, kept: pa.Array, asked: Filter) -> pa.Array:
     """Places of the kept lines in the order that is asked for; null stands at the end."""
     column, descending = asked.sort.lstrip("-"), asked.sort.startswith("-")
-    if asked.flip and not column:
-        column = "row"
     if not column:
         places = pa.array(range(len(kept)), pa.uint64())
         return places[::-1] if descending else places
@@ -338,7 +311,7 @@ def places_of(own: Sequence[Stored], lines: Sequence[int]) -> list[Place]:
 
 
 def whole_lines(place: Place, kept: pa.Array) -> Iterator[dict[str, Any]]:
-    """Lines of a file with all that people read of them. Raises DamagedRecord."""
+    """Lines of a file with all that people read of them. Raises DamagedFile."""
     with reading(place.file), pq.ParquetFile(place.file) as source:
         heavy = ("tokens", "behaviour_logps", "turns")
         names = [name for name in source.schema_arrow.names if name not in heavy]

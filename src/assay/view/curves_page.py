@@ -4,7 +4,7 @@ Runs of one experiment that differ in their seed are one curve, their mean, and 
 the lowest seed to the highest; the band of a run alone is the interval of its values.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from assay.errors import AssayError, InputError
 from assay.judge.intervals import Interval
-from assay.pages.charts import Scale, band, drawing, line, path, text, ticks, told_curve
+from assay.pages.charts import SMALL, Told, curve_panel, told_curve
 from assay.pages.facts import Curve
 from assay.pages.page import (
     Block,
@@ -179,32 +179,12 @@ def _panel(series: Sequence[Series], metric: str, w: Words) -> Figure:
 def overlay(series: Sequence[Series], metric: str, large: bool, w: Words) -> Markup:
     """Curves above one another; the script tells their values where the reader points."""
     write = writer(metric)
-    width, height, left, right, top = (1012, 380, 58, 1000, 12) if large else (320, 148, 44, 316, 8)
-    bottom = height - 28
-    steps = [step for each in series for step in each.curve.steps]
-    reach = [v for each in series for v in each.curve.values if v is not None]
-    reach += [
-        end
-        for each in series
-        for limit in each.curve.limits
-        if limit
-        for end in (limit.low, limit.high)
-    ]
-    marks_y = ticks(min(reach), max(reach), 5 if large else 3)
-    x, y = Scale(min(steps), max(steps), left, right), Scale(marks_y[0], marks_y[-1], bottom, top)
-    marks = []
-    for tick in marks_y:
-        marks.append(line(left, y(tick), right, y(tick), "grid"))
-        marks.append(text(left - 6, y(tick) + 4, write(tick), "tick", "end"))
-    marks.append(text(left, height - 10, number(min(steps)), "tick"))
-    marks.append(text(right, height - 10, number(max(steps)), "tick", "end"))
-    told = []
-    for each in series:
-        places = [None if v is None else (x(s), y(v)) for s, v in each.curve.points]
-        group = Markup('<g class="series c{}">{}{}</g>')
-        marks.append(group.format(each.colour, band(each.curve, x, y), path(places, "curve")))
-        told.append(told_curve(each.name, each.curve, write, w, x, f"c{each.colour}"))
-    return drawing(width, height, marks, _label(metric, w), told)
+
+    def tell(curve: Curve, x: Callable[[float], float], n: int) -> Told:
+        return told_curve(series[n].name, curve, write, w, x, f"c{series[n].colour}")
+
+    curves, size = [each.curve for each in series], (1012, 380) if large else SMALL
+    return curve_panel(curves, _label(metric, w), write, tell, size=size)
 
 
 def _legend(seeds: Mapping[str, int], w: Words) -> Markup:

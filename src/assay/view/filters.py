@@ -1,7 +1,7 @@
 """What a reader asks of completions, as the fields of an address."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -12,7 +12,6 @@ PAGE, MOST = 50, 500
 """Completions of one page: as a rule, and at most."""
 SORTS = ("", "-", "score", "-score", "length", "-length", "advantage", "-advantage")
 """Columns to sort by, "-" before one: the largest first; "" as they were recorded."""
-FLIPS = ("", "any", "gained", "lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +38,6 @@ class Filter:
     text: str = ""
     """Any text that the completion holds, in capitals or not."""
     unscored: bool = False
-    flip: str = ""
-    """Items that were "gained" or "lost" (or "any") from `before` to `after`."""
-    before: str = ""
-    after: str = ""
     sort: str = ""
     page: int = 1
     size: int = PAGE
@@ -69,11 +64,9 @@ def read_filter(query: Mapping[str, str]) -> Filter:
         text = query.get(each.name, "").strip()
         if text:
             found[each.name] = text if each.type is str else _number(each.name, text, each.type)
-    choices: tuple[tuple[str, Sequence[str]], ...] = (("sort", SORTS), ("flip", FLIPS))
-    for name, known in choices:
-        if found.get(name, "") not in known:
-            fix = "choose " + ", ".join(filter(None, known))
-            raise InputError(f"cannot be {found[name]!r}", field=name, fix=fix)
+    if found.get("sort", "") not in SORTS:
+        fix = "choose " + ", ".join(filter(None, SORTS))
+        raise InputError(f"cannot be {found['sort']!r}", field="sort", fix=fix)
     found["size"] = min(found.get("size", PAGE), MOST)
     return Filter(**found)
 

@@ -30,7 +30,7 @@ from assay.pages.result_tables import checkpoint_label
 from assay.pages.words import Words, flat, number
 from assay.runs.run_directory import RunDirectory
 from assay.view.completions import Found, Place, Stored
-from assay.view.filters import FLIPS, SORTS, Filter, read_filter
+from assay.view.filters import SORTS, Filter, read_filter
 from assay.view.frame import Shown, full_name, lab_address, run_address
 from assay.view.live import live_address
 from assay.view.runs_page import page_links
@@ -125,13 +125,9 @@ def _of_answers(places: Sequence[Place], asked: Filter, w: Words) -> list[Field]
     keys = {p.record.key: p.record.name for p in places if p.record}
     own = [p.checkpoint for p in places if p.record and asked.evaluation in ("", p.record.key)]
     checkpoints = [(name, checkpoint_label(name, w)) for name in dict.fromkeys(own)]
-    flips = [(name, w(f"view.flip_{name}")) for name in FLIPS if name]
     return [
         _choice("evaluation", asked.evaluation, [*keys.items()], w),
         _choice("checkpoint", asked.checkpoint, checkpoints, w),
-        _choice("flip", asked.flip, flips, w),
-        _choice("before", asked.before, checkpoints, w),
-        _choice("after", asked.after, checkpoints, w),
     ]
 
 

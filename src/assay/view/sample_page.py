@@ -15,9 +15,10 @@ from typing import Any
 
 from starlette.requests import Request
 
-from assay.data.row import Message
-from assay.errors import InputError
-from assay.pages.examples import asked, shortened
+from assay.data.row import Message, Row
+from assay.errors import AssayError, InputError
+from assay.lab.setup.prepare import rows_by_id
+from assay.pages.examples import asked, item_rows, shortened
 from assay.pages.page import (
     Block,
     Code,
@@ -32,13 +33,30 @@ from assay.pages.page import (
     joined,
 )
 from assay.pages.words import Words, flat, number
-from assay.runs.history import find_record, find_samples
+from assay.runs.history import History, find_record, find_samples
 from assay.runs.manifest_file import read_manifest
 from assay.runs.records import outcome, stored_messages
 from assay.runs.run_directory import RunDirectory
 from assay.view.frame import Shown, lab_address, run_address
-from assay.view.questions import row_behind
 from assay.view.window import Window
+
+
+def row_behind(
+    window: Window, run: RunDirectory, place: str, id_: str, answers: bool, w: Words
+) -> tuple[Row | None, list[Text]]:
+    """A row of a stage, or an item of an evaluation (`place`), or why it cannot be read."""
+
+    def read() -> Mapping[str, Row]:
+        if answers:
+            return item_rows(run, place)
+        experiment = History(run).experiment
+        return rows_by_id(experiment, experiment.stage[place].data.partition(".")[0], run.root)
+
+    try:
+        return window.rows.get((run, place, answers), None, read).get(id_), []
+    except (AssayError, OSError) as error:
+        return None, [Text(w("page.no_questions", why=flat(str(error))), "warning")]
+
 
 THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
 SHADES = 6

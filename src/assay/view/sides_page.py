@@ -31,9 +31,8 @@ from assay.runs.history import (
 from assay.runs.records import EvaluationRecord, outcome, transcript
 from assay.runs.run_directory import RunDirectory
 from assay.view.frame import Shown, lab_address, run_address
-from assay.view.questions import row_behind
 from assay.view.runs_page import whole_number
-from assay.view.sample_page import THOUGHT, ended_text, replay_command
+from assay.view.sample_page import THOUGHT, ended_text, replay_command, row_behind
 from assay.view.window import Window
 
 

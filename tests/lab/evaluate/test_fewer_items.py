@@ -18,7 +18,8 @@ from assay.pages.facts import gather
 from assay.pages.markdown import blocks_markdown
 from assay.pages.words import words
 from assay.runs.history import find_record, read_answers, read_description
-from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
+from assay.runs.records import EvaluationRecord, read_scores
+from assay.runs.run_files import DamagedFile
 from tests.compare.tables import runs_table
 from tests.labs import make_lab
 from tests.pages.synthetic import add_scores, empty_run
@@ -121,7 +122,7 @@ def test_a_damaged_number_of_items_is_named(tmp_path, fewer):
     (file,) = lab.evaluations.glob("*/evaluation.json")
     file.write_text(json.dumps({**json.loads(file.read_text()), "fewer": fewer}))
     as_written(file)
-    with pytest.raises(DamagedRecord, match="'fewer' is no table of numbers of items"):
+    with pytest.raises(DamagedFile, match="'fewer' is no table of numbers of items"):
         find_record(lab, "held_out")
 
 

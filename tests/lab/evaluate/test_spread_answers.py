@@ -23,7 +23,7 @@ from assay.lab.setup.session import Session
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.runs.records import RecordWriter
 from assay.runs.run_directory import RunDirectory, create_run
-from assay.runs.same_experiment import OtherExperiment, check_same
+from assay.runs.same_experiment import check_same
 from assay.tasks import task as registry
 from tests.docs.pages import as_module
 from tests.engines.local_pool import AFTER, BEFORE, TWO, LocalPool
@@ -166,7 +166,7 @@ def test_where_evaluations_are_answered_makes_no_other_run_and_arms_refuse(lab, 
     experiment = read_experiment(lab / "lengths.toml")
     run = create_run(lab, experiment.name, seed=3, spec=experiment_toml(experiment))
     check_same(run, read_experiment(lab / "lengths.toml", [RAY]))
-    with pytest.raises(OtherExperiment, match=r"engine.sample"):
+    with pytest.raises(InputError, match=r"engine.sample"):
         check_same(run, read_experiment(lab / "lengths.toml", ["engine.sample='vllm'"]))
     told = ["stage={}", "data={}", "evaluate={}", "task='workflows'", "model='workflow:direct'"]
     experiment = read_experiment(lab / "lengths.toml", [*told, RAY])

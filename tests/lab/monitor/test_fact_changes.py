@@ -1,17 +1,17 @@
-"""What samples say between two steps: form, error families, operators, variety, fallback."""
+"""What samples and calls say between two steps: form, errors, operators, variety, costs."""
 
 import random
 
 import pytest
 
 from assay.judge.share_changes import Counts
-from assay.lab.monitor.fact_changes import FactChanges, ShareRow
+from assay.lab.monitor.fact_changes import FactChanges, FactRow, failure_type
 from assay.lab.monitor.progress import Progress, progress
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.fact_reading import plain_facts
 from assay.tasks.workflows.execution import FAMILIES, OTHER, family_of
 from assay.tasks.workflows.programs.validate import CODES
-from tests.lab.monitor.program_runs import Made, Of, program_run
+from tests.lab.monitor.program_runs import Made, Of, add_calls, call, program_run
 from tests.lab.watched import watched_run
 
 
@@ -27,9 +27,13 @@ def facts(run: RunDirectory, **span: int) -> FactChanges:
     return found
 
 
-def named(rows: tuple[ShareRow, ...], name: str) -> ShareRow:
-    (one,) = [row for row in rows if row.name == name]
-    return one
+def rows(found: FactChanges, table: str) -> dict[str, FactRow]:
+    return {row.name: row for row in found.rows(table)}
+
+
+def means(found: FactChanges, table: str) -> dict[str, tuple[float, float]]:
+    both = {name: (row.change.before, row.change.after) for name, row in rows(found, table).items()}
+    return {name: (b.value, a.value) for name, (b, a) in both.items() if b and a}
 
 
 STEPS = {1: 15, 2: 15, 3: 14, 4: 10, 5: 10}
@@ -39,24 +43,23 @@ PLANTED |= {(2, 0, 1): "llm_attribute", (3, 1, 2): "llm_attribute"}
 PLANTED |= {(4, 0, 3): "llm_attribute", (5, 1, 0): "unknown_attribute"}
 
 
-def report_003(step: int, prompt: int, number: int) -> Made:
-    return Made(PLANTED.get((step, prompt, number), ""))
-
-
 def test_the_counts_of_report_003_are_found_in_the_records_and_show_no_change(tmp_path):
-    found = facts(program_run(tmp_path, report_003, 5, sizes=STEPS), first=3, last=5)
+    def made(step: int, prompt: int, number: int) -> Made:
+        return Made(PLANTED.get((step, prompt, number), ""))
+
+    found = facts(program_run(tmp_path, made, 5, sizes=STEPS), first=3, last=5)
     assert found.completions == (44, 20)
-    assert found.form is not None and found.fallback is not None
-    rows = {
-        "form": (found.form, (43, 44), (20, 20)),
-        "fallback": (found.fallback, (0, 44), (0, 20)),
-        "eval": (named(found.errors, "forbidden"), (2, 44), (0, 20)),
-        "API": (named(found.errors, "llm attribute"), (2, 44), (2, 20)),
+    marks, errors = rows(found, "form"), rows(found, "errors")
+    counts = {
+        "form": (marks["form"], (43, 44), (20, 20)),
+        "fallback": (marks["fallback"], (0, 44), (0, 20)),
+        "eval": (errors["forbidden"], (2, 44), (0, 20)),
+        "API": (errors["llm attribute"], (2, 44), (2, 20)),
     }
-    for row, before, after in rows.values():
+    for row, before, after in counts.values():
         assert (row.before, row.after) == (Counts(*before), Counts(*after))
         assert row.change.direction == "none"
-    assert found.form.change.detectable is not None
+    assert marks["form"].change.detectable is not None
 
 
 def test_an_operator_that_earns_more_beside_others_of_its_prompt_is_told_apart(tmp_path):
@@ -66,13 +69,16 @@ def test_an_operator_that_earns_more_beside_others_of_its_prompt_is_told_apart(t
         name = ("Programmer", "Custom")[number % 2]
         return Made(operators=(name, "Review"), solved=prompt % 2 == 0 or name == "Programmer")
 
-    by_reward = {each.name: each for each in facts(program_run(tmp_path, of, 6)).by_reward}
+    by_reward = rows(facts(program_run(tmp_path, of, 6)), "by_reward")
     assert list(by_reward) == ["Review", "Custom", "Programmer"]
     best, worst, both = (by_reward[name] for name in ("Programmer", "Custom", "Review"))
-    assert (best.high, best.low) == (Counts(24, 24), Counts(0, 24)) == (worst.low, worst.high)
+    assert (best.after, best.before) == (Counts(24, 24), Counts(0, 24))
+    assert (worst.before, worst.after) == (Counts(24, 24), Counts(0, 24))
+    assert best.difference and worst.difference and both.difference
     assert best.difference.value == -worst.difference.value == 1.0
     assert best.difference.interval is not None and best.difference.interval.low > 0.3
     assert both.difference.value == 0.0 and both.difference.clusters == 12
+    assert (best.change.direction, both.change.direction) == ("rise", "none")
 
 
 def spoiled(share: float, error: str, since: int, seed: int = 0) -> Of:
@@ -90,41 +96,26 @@ def spoiled(share: float, error: str, since: int, seed: int = 0) -> Of:
 def test_a_planted_rise_of_one_kind_of_error_is_found_in_its_family_alone(tmp_path):
     run = program_run(tmp_path, spoiled(0.3, "forbidden_name", 10), 20)
     found = facts(run, first=10)
-    assert {row.name: row.change.direction for row in found.errors}["forbidden"] == "rise"
-    others = [row for row in found.errors if row.name != "forbidden"]
-    assert others and {row.change.direction for row in others} == {"none"}
-    assert named(found.outcomes, "right").change.direction == "fall"
-
-
-def test_noise_is_no_change(tmp_path):
-    moved = 0
-    for seed in range(4):
-        run = program_run(tmp_path / str(seed), spoiled(0.0, "", 10, seed), 20)
-        moved += sum(row.change.direction != "none" for row in facts(run, first=10).errors)
-    assert moved <= 1
-
-
-def test_kinds_of_a_family_are_told_apart(tmp_path):
-    kinds = {0: "raised KeyError", 1: "raised KeyError", 2: "raised TypeError", 3: "limit cpu"}
-    run = program_run(tmp_path, lambda s, p, n: Made(kinds[n] if s == 1 else ""), 2)
-    found = facts(run)
-    assert [row.name for row in found.errors] == ["raised", "timeout"]
-    raised = found.errors[0]
-    assert raised.before == Counts(12, 16) and raised.after == Counts(0, 16)
-    assert [(kind.name, kind.before.count) for kind in raised.kinds] == [
-        ("raised KeyError", 8),
-        ("raised TypeError", 4),
-    ]
-
-
-def test_counts_over_time_cover_every_step_once(tmp_path):
-    run = program_run(tmp_path, spoiled(0.2, "syntax", 0), 20)
-    found = facts(run, first=10)
-    row = named(found.errors, "syntax")
-    assert len(found.stretches) == 6
-    assert (found.stretches[0][0], found.stretches[-1][1]) == (1, 20)
+    changed = {name: row.change.direction for name, row in rows(found, "errors").items()}
+    assert changed.pop("forbidden") == "rise" and set(changed.values()) == {"none"}
+    assert rows(found, "outcomes")["right"].change.direction == "fall"
+    row = rows(found, "errors")["forbidden"]
+    assert row.before is not None and row.after is not None
+    assert len(found.stretches) == 6 and found.stretches[0][0] == 1
     assert sum(c.count for c in row.over_time) == row.before.count + row.after.count
     assert sum(c.trials for c in row.over_time) == 20 * 16
+
+
+def test_kinds_of_a_family_stand_below_it(tmp_path):
+    kinds = {0: "raised KeyError", 1: "raised KeyError", 2: "raised TypeError", 3: "limit cpu"}
+    run = program_run(tmp_path, lambda s, p, n: Made(kinds[n] if s == 1 else ""), 2)
+    found = [(row.name, row.depth, row.before) for row in facts(run).rows("errors")]
+    assert found == [
+        ("raised", 0, Counts(12, 16)),
+        ("raised KeyError", 1, Counts(8, 16)),
+        ("raised TypeError", 1, Counts(4, 16)),
+        ("timeout", 0, Counts(4, 16)),
+    ]
 
 
 def test_a_change_of_operators_is_found_and_counted_by_combination(tmp_path):
@@ -133,53 +124,105 @@ def test_a_change_of_operators_is_found_and_counted_by_combination(tmp_path):
         return Made(operators=late if step > 5 and number else ("Programmer", "AnswerGenerate"))
 
     found = facts(program_run(tmp_path, of, 10), first=5)
-    assert named(found.operators, "ScEnsemble").change.direction == "rise"
-    assert named(found.operators, "Programmer").change.direction == "fall"
-    both = named(found.combinations, "AnswerGenerate+Programmer")
+    assert rows(found, "operators")["ScEnsemble"].change.direction == "rise"
+    combined = rows(found, "combinations")
+    both = combined["AnswerGenerate+Programmer"]
     assert (both.before, both.after) == (Counts(80, 80), Counts(20, 80))
-    assert named(found.combinations, "Custom+ScEnsemble").after == Counts(60, 80)
+    assert combined["Custom+ScEnsemble"].after == Counts(60, 80)
 
 
-def variety(found: FactChanges) -> dict[str, tuple[float, float]]:
-    values = {}
-    for each in found.variety:
-        assert each.change.before is not None and each.change.after is not None
-        values[each.name] = (each.change.before.value, each.change.after.value)
-    return values
+def test_without_facts_there_is_no_table_and_without_a_step_before_no_change(tmp_path):
+    found = facts(program_run(tmp_path, lambda s, p, n: Made(), 1))
+    assert found.completions == (16, 0)
+    assert rows(found, "form")["form"].change.interval is None
+    (tmp_path / "plain").mkdir()
+    plain = told(watched_run(tmp_path / "plain"))
+    assert (plain.facts, plain.pair) == (None, None)
 
 
-def test_variety_is_counted_inside_groups(tmp_path):
+@pytest.mark.parametrize(
+    ("why", "name"),
+    [
+        ("endpoint: HTTP 429: slow down", "HTTP 429"),
+        ("endpoint: deadline", "timeout"),
+        ("endpoint: garbled answer: {", "unreadable answer"),
+        ("no such thing", "other"),
+    ],
+)
+def test_failures_have_types(why, name):
+    assert failure_type(why) == name
+
+
+def flaky(run: RunDirectory, since: int) -> None:
+    """A call for each completion; the first of each prompt fails after a step."""
+    calls = []
+    failure = {"status": "failed", "why": "endpoint: HTTP 429", "cost": 0}
+    for step, prompt, number in (
+        (s, p, n) for s in range(1, 11) for p in range(4) for n in range(4)
+    ):
+        more = failure if step > since and not number else {}
+        calls.append(call(step, f"row_{step}_{prompt}", number, **more))
+    add_calls(run, calls)
+
+
+def test_failed_calls_are_counted_by_type_with_their_effect(tmp_path):
     def of(step: int, prompt: int, number: int) -> Made:
-        if step <= 5:
-            return Made(variable=f"v{number}")
-        return Made(operators=("Custom",) * (number % 2), operator=("Custom", "Review")[number % 2])
+        return Made("model" if step > 5 and not number else "")
 
-    found = variety(facts(program_run(tmp_path, of, 10), first=5))
-    assert found["combinations"] == (1, 2)
-    assert found["trees"] == (1, 2), "names alone make no other tree"
-    assert found["repeated"] == (0, 0.5), "texts that differ in names are no repeats"
-
-
-@pytest.mark.parametrize(("temperature", "likely"), [(0.1, True), (1.0, False)])
-def test_equal_samples_of_a_group_are_put_down_to_a_low_temperature(tmp_path, temperature, likely):
-    run = program_run(tmp_path, lambda s, p, n: Made(), 4, temperature=temperature)
-    alike = facts(run).alike
-    assert alike is not None
-    assert (alike.share, alike.temperature, alike.likely_cause) == (0.75, temperature, likely)
-    varied = program_run(tmp_path / "b", lambda s, p, n: Made(variable=f"v{n}"), 4, temperature=0.1)
-    assert facts(varied).alike is None
+    run = program_run(tmp_path, of, 10)
+    flaky(run, since=5)
+    found = facts(run, first=5)
+    error = rows(found, "api_errors")["HTTP 429"]
+    assert (error.before, error.after) == (Counts(0, 80), Counts(20, 80))
+    assert error.change.direction == "rise"
+    effects = rows(found, "effects")
+    assert (effects["unanswered"].before, effects["unanswered"].after) == (
+        Counts(0, 140),
+        Counts(20, 20),
+    )
+    assert effects["unanswered"].change.direction == "rise"
 
 
-def test_without_a_step_before_there_is_no_change(tmp_path):
-    run = program_run(tmp_path, lambda s, p, n: Made(), 1)
-    found = facts(run)
-    assert found.completions == (16, 0) and found.form is not None
-    assert found.form.change.after is None and not found.form.change.tested
+def test_costs_are_of_steps_completions_and_calls(tmp_path):
+    run = program_run(tmp_path, lambda s, p, n: Made(), 10)
+    asked = [(s, f"row_{s}_{p}", n) for s in range(1, 11) for p in range(4) for n in (0, 1)]
+    add_calls(run, [call(*row, cost=1_000_000 if row[0] <= 5 else 3_000_000) for row in asked * 2])
+    found = facts(run, first=5)
+    costs = means(found, "costs")
+    assert costs["call"] == pytest.approx((0.001, 0.003))
+    assert costs["problem"] == pytest.approx((0.002, 0.006))
+    assert costs["step"] == pytest.approx((0.016, 0.048))
+    assert {row.change.direction for row in found.rows("costs")} == {"rise"}
 
 
-def test_a_task_whose_rewards_note_nothing_has_no_such_section(tmp_path):
-    found = told(watched_run(tmp_path))
-    assert (found.facts, found.calls, found.pair) == (None, None, None)
+def test_a_cost_that_is_not_known_is_no_number(tmp_path):
+    run = program_run(tmp_path, lambda s, p, n: Made(), 4)
+    add_calls(run, [call(1, "row_1_0", 0, cost=None, prompt_price=None, completion_price=None)])
+    found = facts(run, first=2)
+    assert found.unknown_cost and not found.rows("costs")
+
+
+def graded(step: int, prompt: int, number: int) -> Made:
+    """Two of four completions fail, one is wrong, one right."""
+    kinds = (Made("syntax"), Made("raised KeyError"), Made(solved=False), Made())
+    return kinds[(number + step) % 4]
+
+
+def test_programs_before_and_after_are_medians_of_the_first_row_of_both_steps(tmp_path):
+    def names(step: int, prompt: int) -> str:
+        return f"row_{prompt}" if prompt > 1 else f"row_{step}_{prompt}"
+
+    pair = told(program_run(tmp_path, graded, 4, rows=names), first=2, last=4).pair
+    assert pair is not None and pair.same_row
+    assert (pair.before.facts.row_id, pair.after.facts.row_id) == ("row_2", "row_2")
+    assert (pair.before.facts.step, pair.after.facts.step) == (2, 4)
+    # Rewards are -0.2, -0.2, 0, 1: the lower median is the later of the two failures.
+    assert pair.before.facts.reward == pytest.approx(-0.2)
+    assert pair.before.facts.error == "raised KeyError" and pair.before.facts.sample == 3
+    apart = told(program_run(tmp_path / "b", graded, 4), first=2, last=4).pair
+    assert apart is not None and not apart.same_row
+    assert apart.after.facts.row_id.startswith("row_4_")
+    assert told(program_run(tmp_path / "c", lambda s, p, n: Made("model"), 2)).pair is None
 
 
 def test_every_code_of_the_validator_is_of_a_family():

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from assay.experiment.experiment import Experiment
 from assay.experiment.tables import GuardSpec, MilestoneSpec
-from assay.lab.monitor.guards import GuardWatch, firing, met, pass_guards, passed_steps, unseen
+from assay.lab.monitor.guards import GuardWatch, firing, met, pass_guards, passed_steps
 from assay.runs.run_directory import RunDirectory
 
 CUT = GuardSpec(metric="cut", above=0.5, steps=3)
@@ -31,9 +30,8 @@ def test_a_guard_fires_exactly_where_the_last_steps_that_count_all_meet_it(value
     last = counting[-steps:]
     expected = len(last) == steps and all(v is None or v > 0.5 for v in last)
     found = firing("g", spec, "rl", lines(*values), after)
-    assert (found is not None) == expected
-    if found is not None:
-        assert (found.step, list(found.values)) == (len(values), last)
+    assert bool(found) == expected
+    assert f"rl step {len(values)}:" in found or not expected
 
 
 def test_the_bound_itself_does_not_meet_the_condition_and_what_is_not_finite_does():
@@ -46,24 +44,24 @@ def test_the_bound_itself_does_not_meet_the_condition_and_what_is_not_finite_doe
 
 def test_only_steps_that_record_the_metric_count():
     recorded = lines(0.9, 0.9)
-    assert firing("g", CUT, "rl", [*recorded, {"step": 3, "other": 1.0}]) is None
-    assert firing("g", CUT, "rl", [*recorded, {"step": 3}, {"step": 4, "cut": 0.9}]) is not None
+    assert firing("g", CUT, "rl", [*recorded, {"step": 3, "other": 1.0}]) == ""
+    assert firing("g", CUT, "rl", [*recorded, {"step": 3}, {"step": 4, "cut": 0.9}])
 
 
 def test_a_guard_of_one_stage_leaves_the_others_alone():
     spec = GuardSpec(metric="cut", above=0.5, stage="rl")
-    assert firing("g", spec, "sft", lines(0.9)) is None
-    assert firing("g", spec, "rl", lines(0.9)) is not None
+    assert firing("g", spec, "sft", lines(0.9)) == ""
+    assert firing("g", spec, "rl", lines(0.9))
 
 
 def test_what_stopped_the_run_is_said_with_condition_and_last_value():
     found = firing("long", CUT, "rl", lines(0.1, 0.7, 0.8, 0.95))
-    assert str(found) == (
+    assert found == (
         "guard 'long' stopped the run at rl step 4: cut was above 0.5 for 3 steps in a row, "
         "last 0.95"
     )
     broken = firing("long", GuardSpec(metric="cut", below=0), "rl", lines(None))
-    assert str(broken).endswith("cut was below 0, last not finite")
+    assert broken.endswith("cut was below 0, last not finite")
 
 
 def test_a_watch_that_goes_on_decides_like_one_that_saw_everything():
@@ -95,23 +93,6 @@ def test_the_wish_to_go_on_is_kept_by_guard_and_stage(tmp_path: Path):
     pass_guards(run, ["a"], "rl", 9)
     pass_guards(run, ["a"], "sft", 2)
     assert passed_steps(run.path, "rl") == {"a": 9, "b": 4}
-
-
-def test_a_guard_is_idle_only_once_its_stages_have_begun():
-    stage = {"method": "sft", "data": "d", "steps": 1}
-    guards = {
-        "typo": {"metric": "trunkated", "above": 0.5},
-        "late": {"metric": "kl", "above": 0.5, "stage": "rl"},
-    }
-    data = {"d": {"source": "path:x", "format": "messages"}}
-    experiment = Experiment.model_validate(
-        {"name": "e", "task": "math", "data": data, "guard": guards}
-        | {"stage": {"sft": stage, "rl": stage}}
-    )
-    first = {"sft": [{"step": 1, "nll": 1.0}]}
-    assert unseen(experiment, first) == []
-    assert unseen(experiment, first | {"rl": [{"step": 1, "nll": 1.0}]}) == ["typo", "late"]
-    assert unseen(experiment, first | {"rl": [{"step": 1, "kl": 1.0}]}) == ["typo"]
 
 
 @pytest.mark.parametrize(

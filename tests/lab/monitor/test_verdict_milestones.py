@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab.monitor.milestones import MilestoneState
+from assay.judge.health_checks import RuleState
 from assay.lab.monitor.progress import progress
 from assay.runs.checkpoints import Selection, write_selections
 from assay.runs.run_directory import RunDirectory
@@ -33,10 +33,10 @@ def measure(run: RunDirectory, right: int, checkpoint: str, items: int = 60) -> 
     add_scores(run, checkpoint, [1.0] * right + [0.0] * (items - right), DEV)
 
 
-def state(run: RunDirectory, last: int | None = None) -> MilestoneState:
+def state(run: RunDirectory, last: int | None = None) -> RuleState:
     found = progress(run, "rl", last=last)
     assert found is not None
-    (one,) = found.milestones
+    (one,) = [each for each in found.states if each.consequence == "expect"]
     return one
 
 
@@ -55,25 +55,15 @@ def test_the_verdict_of_the_judge_decides(tmp_path, verdict, right, expected):
     measure(run, 30, "base")
     measure(run, right, "rl.step-000020")
     found = state(run)
-    assert (found.state, found.step) == (expected, 20)
-    assert found.comparison is not None
-    assert (found.comparison.control_score, found.comparison.score) == (0.5, right / 60)
-
-
-def test_the_comparison_is_paired_item_by_item(tmp_path):
-    run = run_with(tmp_path)
-    measure(run, 30, "base")
-    measure(run, 38, "rl.step-000020")
-    found = state(run).comparison
-    assert found is not None and (found.gained, found.lost, found.items) == (8, 0, 60)
-    assert found.method.startswith("mid-p McNemar")
-    assert found.minimum_detectable_difference is not None
+    assert found.state == expected and found.reading is not None
+    assert found.reading.value == pytest.approx(right / 60 - 0.5)
+    assert found.reading.figures["items"] == "60"
 
 
 def test_before_its_step_it_is_pending_and_without_records_not_recorded(tmp_path):
     run = run_with(tmp_path)
     assert state(run, last=19).state == "pending"
-    assert (state(run).state, state(run).comparison) == ("not recorded", None)
+    assert (state(run).state, state(run).reading) == ("not recorded", None)
     measure(run, 50, "rl.step-000020")
     assert state(run).state == "not recorded"
 

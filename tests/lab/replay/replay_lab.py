@@ -93,11 +93,9 @@ def only_run(lab: Path) -> RunDirectory:
     return run
 
 
-def again(
-    run: RunDirectory, step: int, *settings: str, stage: str = "rl", gradient: bool = False
-) -> Replay:
+def again(run: RunDirectory, step: int, *settings: str, stage: str = "rl") -> Replay:
     """A replay of the run."""
-    return replay(run, step, settings, stage=stage, gradient=gradient, observer=Silent())
+    return replay(run, step, settings, stage=stage, observer=Silent())
 
 
 def pulls(done: Replay, side: str) -> list[float | None]:

@@ -17,9 +17,9 @@ from assay.lab.setup.language_learner import run_folder
 from assay.lab.setup.session import Session
 from assay.models.load import load_model
 from assay.pages.run_page.page import write_report
-from assay.runs.checkpoints import CheckpointDamaged
 from assay.runs.protection import mark_protected
 from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import experiment_of, find_named
 from assay.runs.status import stored_status
 from assay.runs.verify_files import verify_run
@@ -156,7 +156,7 @@ def test_without_an_optimizer_state_before_it_a_damaged_checkpoint_stops_the_run
     bad = run.checkpoint("sft", 4) / "model.safetensors"
     flip(bad)
     (run.checkpoint("sft", 2) / "optimizer.pt").unlink()
-    with pytest.raises(CheckpointDamaged, match=r"--from sft\.step-0") as found:
+    with pytest.raises(DamagedFile, match=r"--from sft\.step-0") as found:
         resume(run)
     assert str(bad) in str(found.value) and "\n" not in str(found.value)
     assert run.checkpoint("sft", 4).is_dir() and not (run.path / "aside").exists()
@@ -178,7 +178,7 @@ def test_whoever_loads_a_damaged_checkpoint_says_so(unbroken: RunDirectory, tmp_
         lambda: load_model(run_folder(f"{run}@rl.last", tmp_path), session.precision),
         lambda: weights(before, own),
     ):
-        with pytest.raises((CheckpointDamaged, InputError)) as found:
+        with pytest.raises((DamagedFile, InputError)) as found:
             load()
         assert str(found.value).startswith(f"{bad}: is damaged: ")
         assert "\n" not in str(found.value)

@@ -8,9 +8,9 @@ import pytest
 from assay.errors import InputError
 from assay.lab.run.runner import resume
 from assay.pages.run_page.page import write_report
-from assay.runs.checkpoints import CheckpointDamaged
 from assay.runs.protection import mark_protected
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import DamagedFile
 from assay.runs.status import read_status
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import assert_one_line, call
@@ -81,7 +81,7 @@ def test_what_cannot_be_started_from_is_refused_and_nothing_changes(unbroken: Ru
         with pytest.raises(InputError, match=r"sft\.step-0, sft\.step-2, sft\.step-4"):
             resume(run, start_from=text)
     flip(run.checkpoint("sft", 2) / "optimizer.pt")
-    with pytest.raises(CheckpointDamaged, match=r"optimizer\.pt: is damaged"):
+    with pytest.raises(DamagedFile, match=r"optimizer\.pt: is damaged"):
         resume(run, start_from="sft.step-2")
     mark_protected(run, run.checkpoint("sft", 4), "in the paper")
     with pytest.raises(InputError, match="in the paper"):

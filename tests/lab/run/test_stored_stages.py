@@ -8,14 +8,8 @@ from typing import Any
 
 import pytest
 
-from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import GrpoStage
-from assay.lab.monitor.observer import Silent
-from assay.lab.replay.side import judge_side, read_step, score, set_up
 from assay.lab.run.runner import start
-from assay.lab.setup.session import Session
 from assay.rl.kl import AdaptiveKl
-from assay.rl.objectives import Grpo
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.cli.conftest import assert_one_line, call
 from tests.lab.selector import make_picks_lab
@@ -155,19 +149,3 @@ kl     = { coef = 0.5, adaptive = {} }
 updates = { minibatches = 2 }
 optimizer = { lr = 3e-2 }
 """
-
-
-@pytest.mark.parametrize("gradient", [False, True])
-def test_a_replay_weighs_the_kl_as_the_step_did_whose_coefficient_had_adapted(tmp_path, gradient):
-    file = make_picks_lab(tmp_path)
-    file.write_text(file.read_text().partition("[stage.imitate]")[0] + SAMPLED)
-    (found,) = start(file, root=tmp_path)
-    recorded = lines(found, "rl")[2]["kl_coef"]
-    assert recorded == pytest.approx(0.5 / 1.5**2)
-    session = Session(read_experiment(found.spec), found, 7, Silent())
-    stage = session.experiment.stage["rl"]
-    assert isinstance(stage, GrpoStage)
-    bench = set_up(session, read_step(found, "rl", 3, 4))
-    side = judge_side(bench, stage, score(bench, stage), gradient=gradient)
-    objective = side.batch.objective
-    assert isinstance(objective, Grpo) and objective.kl_coef == (recorded if gradient else 0)

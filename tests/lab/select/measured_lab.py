@@ -8,7 +8,7 @@ from typing import Any
 
 from assay.data.row_order import Shuffled
 from assay.lab.select.select_rows import Request, Selected, select_rows
-from assay.runs.records import EvaluationRecord, RecordWriter, write_samples
+from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.status import stored_status, write_status
 from tests.labs import write_rows
@@ -104,44 +104,7 @@ def shuffled_steps(shares: Mapping[str, Sequence[int]], prompts: int = 2) -> lis
     return [groups[i : i + prompts] for i in range(0, len(groups), prompts)]
 
 
-def add_evaluation(run: RunDirectory, role: str, scores: Mapping[str, Rewards]) -> None:
-    """The record of `dev` for the base model, a score for each repeat."""
-    repeats = len(next(iter(scores.values())))
-    about = ("greedy", "checker", {}, 1)
-    record = EvaluationRecord(
-        "dev", "sums", role, tuple(scores), "hash", repeats, {"temperature": 1.0}, *about
-    )
-    with RecordWriter(run.evaluations, record, "base") as writer:
-        lines = [
-            answer(item, repeat, score)
-            for item, found in scores.items()
-            for repeat, score in enumerate(found)
-        ]
-        writer.write_chunk(0, lines)
-        writer.finish()
-
-
-def answer(item: str, repeat: int, score: float | None) -> dict[str, Any]:
-    return {
-        "sample_id": f"dev/{item}#{repeat}",
-        "item_id": item,
-        "repeat": repeat,
-        "output": "7",
-        "tokens": [1],
-        "completion_tokens": 1,
-        "prompt_tokens": 1,
-        "score": score,
-        "parts": "{}",
-        "error": "",
-        "why": "",
-        "ended": "stop",
-        "seconds": 0.0,
-    }
-
-
 def select(root: Path, by: str = "limr", **options: Any) -> Selected:
     """`assay select first --by BY --to chosen`, by default on the stage."""
-    given: dict[str, Any] = {"to": "chosen", **options}
-    if "evaluation" not in given:
-        given.setdefault("stage", "rl")
+    given: dict[str, Any] = {"to": "chosen", "stage": "rl", **options}
     return select_rows(root, Request(by, "first", **given))

@@ -1,7 +1,7 @@
 """Rows are chosen by what was recorded of them, epoch by epoch, and the file says how."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 from assay.errors import InputError
-from assay.lab.select.select_rows import covers
 from assay.lab.setup.prepare import rows_by_id
-from assay.lab.setup.run_rows import ABSTAINED, read_row_selection, row_sha256
+from assay.lab.setup.run_rows import read_row_selection, row_sha256
 from assay.runs.history import files_sha256
 from assay.runs.run_names import experiment_of
 from tests.lab.select.measured_lab import (
     ROWS,
-    add_evaluation,
     group,
     measured_lab,
     select,
@@ -62,7 +60,6 @@ def test_the_file_holds_where_its_numbers_come_from(tmp_path: Path):
         "by": "limr",
         "threshold": 0.6,
         "passes": 100.0,
-        "steps_per_epoch": None,
     }
     known = rows_by_id(experiment_of(run), "sums", tmp_path)
     assert {row["id"]: row["sha256"] for row in stored["rows"]} == {
@@ -77,30 +74,6 @@ def test_a_stage_that_ends_within_an_epoch_is_scored_by_the_whole_ones(tmp_path:
     found = select(tmp_path)
     assert scores(found) == pytest.approx(SCORES)
     assert found.selection.recorded["steps"] == [1, 4]
-
-
-def test_epochs_of_so_many_steps_fill_gaps_and_drop_rows_that_lack_one(tmp_path: Path):
-    steps = [
-        [group(A, 1), group(B, 1)],
-        [group(A, 3), group(C, 3)],
-        [group(A, 0), group(B, 4)],
-        [group(A, 4), group(C, 4)],
-    ]
-    measured_lab(tmp_path, steps)
-    found = select(tmp_path, steps_per_epoch=1, threshold=-9.0)
-    by_id = {row.id: row for row in found.selection.rows}
-    # C: (None, .75, None, 1) is filled; B: (.25, None, 1, None) still lacks the last epoch.
-    assert by_id[B].dropped == "not answered in every epoch" and by_id[B].score is None
-    assert by_id[C].curve == (None, 0.75, None, 1.0) and set(found.selection.kept) == {A, C}
-    assert found.selection.recorded["mean_curve"] == pytest.approx((0.5, 0.75, 0.5, 1.0))
-    assert found.selection.counts["dropped"] == {"not answered in every epoch": 1}
-    two = select(tmp_path, steps_per_epoch=2, threshold=-9.0, to="two")
-    assert {r.id: tuple(r.curve) for r in two.selection.rows} == {
-        A: (0.5, 0.5),
-        B: (0.25, 1.0),
-        C: (0.75, 1.0),
-    }
-    assert any("1 of 4 rows were not measured" in each for each in two.warnings)
 
 
 def test_an_abstention_counts_neither_as_right_nor_as_wrong(tmp_path: Path):
@@ -141,58 +114,12 @@ def test_one_set_of_a_mixture_is_selected_by_the_curves_of_all_its_rows(tmp_path
     assert found.selection.data["name"] == "sums" and found.selection.counts["in_data"] == 4
 
 
-def rates(found: Any) -> Mapping[str, tuple[float | None, int, str]]:
-    return {row.id: (row.score, row.answers, row.dropped) for row in found.selection.rows}
-
-
-def test_rates_at_the_bounds_are_kept_and_the_others_say_on_which_side_they_are(tmp_path: Path):
-    tenths = [[group(A, 1, 10), group(B, 9, 10)], [group(C, 0, 10), (D, [None] * 4)]]
-    run = measured_lab(tmp_path, [*tenths, [group(C, 0, 10), (B, [None])]])
-    found = select(tmp_path, "pass-rate")
-    assert rates(found) == {
-        A: (0.1, 10, ""),
-        B: (0.9, 10, ""),
-        C: (0.0, 20, "rate below 0.1"),
-        D: (None, 0, ABSTAINED),
-    }
-    assert found.selection.counts["dropped"] == {ABSTAINED: 1, "rate below 0.1": 1}
-    wide = select(tmp_path, "pass-rate", low=0.0, high=0.5, to="wide")
-    assert rates(wide)[B][2] == "rate above 0.5" and set(wide.selection.kept) == {A, C}
-    assert str(run) == found.selection.run and found.selection.recorded["steps"] == [1, 3]
-
-
-def test_the_answers_of_an_evaluation_are_rates_as_well(tmp_path: Path):
-    run = measured_lab(tmp_path, shuffled_steps(SHARES))
-    add_evaluation(run, "select", {A: [1.0, 0.0], B: [1.0, 1.0], C: [0.0, 0.0], D: [0.0, 1.0]})
-    found = select(tmp_path, "pass-rate", evaluation="dev", checkpoint="base")
-    assert set(found.selection.kept) == {A, D}
-    recorded = found.selection.recorded
-    assert recorded["role"] == "select" and recorded["checkpoint"] == "base"
-    assert recorded["file_sha256"] == files_sha256(run, [*run.evaluations.glob("*/base.parquet")])
-
-
-def test_rates_whose_interval_holds_the_whole_band_are_a_warning(tmp_path: Path):
-    measured_lab(tmp_path, [[group(row, 2) for row in ROWS]])
-    assert not select(tmp_path, "pass-rate").warnings
-    (warning,) = select(tmp_path, "pass-rate", low=0.4, high=0.6, to="narrow").warnings
-    assert "4 of 4 rates could lie on either side of 0.4 to 0.6" in warning
-    # Wilson at 2 of 4 is (.150, .850); at n / 2 of n it is within .1 of a half from n = 94 on.
-    assert "94 answers are enough in its middle" in warning
-    assert covers(47, 94, 0.4, 0.6) is False and covers(46, 92, 0.4, 0.6)
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"by": "lmir"}, "unknown rule 'lmir' .*'limr'"),
         ({"stage": "lr"}, "no samples of 'lr' .*'rl'|known: rl"),
-        ({"stage": None}, "neither of --stage and --evaluation"),
-        ({"by": "pass-rate", "evaluation": "dev"}, "a record for each checkpoint"),
-        ({"by": "limr", "evaluation": "dev", "checkpoint": "base"}, "--evaluation: --by limr does"),
-        ({"low": 0.2}, "--low: --by limr does not read it"),
-        ({"by": "pass-rate", "low": 0.9, "high": 0.1}, "--low: 0.9 to 0.1 is no band"),
+        ({"by": "pass-rate"}, "no rule 'pass-rate', only limr .*pass_rate and where"),
         ({"threshold": 1.5}, r"--by limr: no row is left \(score below 1.5: 4\)"),
-        ({"steps_per_epoch": 9}, "visited 4 of the 9 steps of one epoch"),
         ({"to": "../up"}, "'../up' is not the name of a selection"),
     ],
 )

@@ -25,7 +25,6 @@ from assay.lab.sweep.missing_runs import (
 )
 from assay.lab.sweep.read_sweep import read_sweep
 from assay.runs.run_directory import runs_of
-from assay.runs.same_experiment import OtherExperiment
 from assay.runs.status import read_status
 from tests.forked import forked
 from tests.lab.pivot_lab import HARD, TEST, PivotLab, make_pivot_lab, ones, score
@@ -165,7 +164,7 @@ def test_every_seed_is_a_run(lab):
 
 def test_a_run_of_the_same_name_made_otherwise_stops_the_filling_before_it_begins(lab):
     lab.run("s.batch-8", "stage.sft.batch=8", "stage.sft.steps=7")
-    with pytest.raises(OtherExperiment, match=r"stage\.sft\.steps"):
+    with pytest.raises(InputError, match=r"stage\.sft\.steps"):
         missing_work(lab.root, read_sweep(lab.root / "sweep.toml"))
     assert not (lab.root / "marks").exists()
 

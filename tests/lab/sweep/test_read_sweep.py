@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.lab.sweep.planned_runs import plan
-from assay.lab.sweep.read_sweep import SweepFile, files_in_order, read_sweep
-from assay.lab.sweep.sweep_tables import Sweep
-from assay.lab.sweep.value_names import short_names, slug
+from assay.lab.sweep.planned_runs import plan, short_names, slug
+from assay.lab.sweep.read_sweep import Sweep, SweepFile, files_in_order, read_sweep
 from tests.docs.pages import blocks
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab
 
@@ -95,7 +93,7 @@ def test_settings_of_an_evaluation_are_measured_on_one_run(lab):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("select", "selct", "sweep.toml:4: selct: unknown key (did you mean 'select' or"),
+        ("select", "selct", "sweep.toml:4: selct: unknown key (did you mean 'select'"),
         ('on = ["test"]\n', "", "sweep.toml: on: missing"),
         ('on = ["test"]', 'on = ["tset"]', "sweep.toml:3: on: no evaluation 'tset' with role"),
         ('select = "dev"', 'select = "test"', "sweep.toml:4: select: no evaluation 'test'"),

@@ -30,7 +30,6 @@ data = "seeds"
 prompt = "Another one like {question}, number {number}"
 format = "math"
 reward = "accuracy"
-near = 1.0
 TABLE
 """
 PRICE = "price = { prompt = 10.0, completion = 10.0 }"

@@ -17,8 +17,8 @@ WRONG = {
     'teacher = "teachr"': r"synthesise\.more\.teacher: no helper model 'teachr' .*'teacher'",
     'disjoint_from = ["gsm8k"]': r"synthesise\.more\.disjoint_from: unknown benchmark or data set",
     'read = "xml"': r"synthesise\.more\.read: unknown way to write rows 'xml'",
-    "near = 2.0": r"wrong\.toml:\d+: synthesise\.more\.near",
-    "agree = { model = 'other' }": r"synthesise\.more\.agree\.model: no helper model 'other'",
+    "near = 0.7": r"wrong\.toml:\d+: synthesise\.more\.near: is gone",
+    "agree = { samples = 5 }": r"synthesise\.more\.agree: is gone.*pass_rate",
     'rendering = "hermess"': r"synthesise\.more\.rendering: unknown rendering",
 }
 

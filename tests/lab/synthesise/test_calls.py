@@ -64,13 +64,6 @@ def test_arguments_of_another_type_or_name_and_absent_ones_do_not_fit(prover):
     assert found[-1][1].startswith("weather.get: ")
 
 
-def test_a_model_that_is_to_agree_reads_the_tools_as_text(prover):
-    (asked,) = prover.own_questions(row(("weather.get", {"city": "Oslo"})), 1)
-    system, question = asked.messages
-    assert '"weather.get"' in system.content and question.content == "Warm?"
-    assert (asked.key.row, asked.caller.operator) == ("r1", "agree")
-
-
 def test_every_answer_of_a_conversation_has_to_earn_the_full_reward(prover):
     call = ToolCall("weather.get", {"city": "Oslo"})
     talk = (

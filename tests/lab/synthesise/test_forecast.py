@@ -5,9 +5,6 @@ import pytest
 from assay.lab.check.all_checks import check_experiment
 from tests.lab.synthesise.sums import calls_of, made, make_sums, synthesise
 
-RIGHT = [{"prompt": f"{n} and finds", "answer": f"\\boxed{{{2 * n + 1}}}"} for n in range(4)]
-AGREE = "agree = { samples = 3, least = 0.5 }"
-
 
 def asked_for(file, *overrides) -> tuple[float, float]:
     """Calls and cost that are forecast; nothing where no more is asked."""
@@ -23,9 +20,11 @@ def test_calls_and_cost_are_bounds_and_what_is_paid_for_is_not_counted_again(tmp
     numbered = [
         {"prompt": f"Seed {n % 4}.*number {n // 4 + 1}$", "answer": made(n)} for n in range(8)
     ]
-    file = make_sums(tmp_path, f"rows = 6\nsamples = 2\n{AGREE}", [*RIGHT, *numbered])
+    file = make_sums(
+        tmp_path, "rows = 12\nsamples = 4", [*numbered, {"prompt": "", "answer": "No."}]
+    )
     calls, cost = asked_for(file)
-    assert calls == 8 + 8 * 3
+    assert calls == 16
     assert not (tmp_path / "synthesised").exists()
     short = asked_for(file, "synthesise.more.calls=9")
     assert short[0] == 9 and short[1] < cost
@@ -33,7 +32,7 @@ def test_calls_and_cost_are_bounds_and_what_is_paid_for_is_not_counted_again(tmp
     assert found.total is not None and found.total.cost is not None
     assert found.total.calls <= calls and found.total.cost <= cost
     left = asked_for(file)
-    assert len(found.rows) < 6 and left[0] == calls - calls_of(file)["answered"]
+    assert len(found.rows) == 8 and left[0] == calls - calls_of(file)["answered"]
     whole = f"synthesise.more.rows={len(found.rows)}"
     synthesise(file, whole)
     assert asked_for(file, whole) == (0, 0)
@@ -41,7 +40,7 @@ def test_calls_and_cost_are_bounds_and_what_is_paid_for_is_not_counted_again(tmp
 
 @pytest.mark.parametrize("taken", [False, True])
 def test_rows_that_are_to_be_made_first_have_their_price(tmp_path, taken):
-    file = make_sums(tmp_path, "rows = 2\nsamples = 1", RIGHT)
+    file = make_sums(tmp_path, "rows = 2\nsamples = 1", [{"prompt": "", "answer": "x"}])
     if taken:
         file.write_text(file.read_text() + "[data.train]\nsource = 'synthesise:more'\n")
     found = check_experiment(file, root=tmp_path)

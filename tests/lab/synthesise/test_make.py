@@ -20,14 +20,14 @@ HELD = '[data.held]\nsource = "path:held.jsonl"\nformat = "math"\n'
 PLANTED = {
     "number 1$": made(1),
     "number 2$": made(1).replace("Ben", "BEN"),
-    "number 3$": made(3, question="Ben  has 1 and finds 2. How many indeed?"),
+    "number 3$": made(3, question="Of 7?"),
     "number 4$": made(4, question="Seed 0?"),
     "number 5$": made(5, question="Taken, of a TEST?"),
     "number 6$": json.dumps({"problem": "Of 7?", "solution": "It is \\boxed{8}.", "answer": "9"}),
     "number 7$": "No.",
     "number 8$": made(8),
 }
-REASONS = {"same": 1, "near": 1, "copied": 1, "leaked": 1, "gold": 1, "unreadable": 1}
+REASONS = {"same": 2, "leaked": 1, "gold": 1, "unreadable": 1}
 
 
 def rules(answers=PLANTED):
@@ -41,22 +41,22 @@ def planted(tmp_path_factory):
     (folder / "held.jsonl").write_text(json.dumps(held) + "\n")
     table = 'rows = 9\nsamples = 8\ndisjoint_from = ["held"]'
     file = make_sums(folder, table, rules(), seeds=1, more=HELD)
-    return file, synthesise(file, "synthesise.more.near=0.7")
+    return file, synthesise(file)
 
 
 def test_each_planted_fault_is_refused_by_its_own_reason_and_the_sound_rows_are_kept(planted):
     file, found = planted
-    assert [id_ for id_, _ in asks(found)] == ["s0/0", "s0/7"]
+    assert [id_ for id_, _ in asks(found)] == ["s0/0", "s0/2", "s0/7"]
     assert found.reasons == Counter(REASONS)
     stored = (file.parent / "synthesised/sums/more/refused.jsonl").read_text().splitlines()
     assert Counter(json.loads(line)["reason"] for line in stored) == Counter(REASONS)
-    assert found.held_out[0].items == 1 and sum(found.held_out[0].shared.values()) == 1
+    assert found.held_out == ("held",)
 
 
 def test_fewer_rows_than_wanted_is_an_error_that_says_why(planted):
     _, found = planted
     (error,) = [each for each in found.findings if each.severity == "error"]
-    assert "2 of 9 rows" in error.what and found.stopped == make.ALL_ASKED
+    assert "3 of 9 rows" in error.what and found.stopped == make.ALL_ASKED
 
 
 def test_a_row_says_where_it_came_from_and_what_it_cost(planted):
@@ -67,20 +67,19 @@ def test_a_row_says_where_it_came_from_and_what_it_cost(planted):
     assert len(told["prompt_sha256"]) == 64 and told["at"].startswith("20")
     read = 8  # user: Another one like Seed 0?, number 1
     assert told["cost"] == pytest.approx((read + len(made(1).split())) * 10.0 / 1e6)
-    assert found.total is not None and found.cost_per_row == pytest.approx(found.total.cost / 2)
+    assert found.total is not None and found.cost_per_row == pytest.approx(found.total.cost / 3)
 
 
 def test_the_rows_are_a_source_like_any_other(planted):
     file, found = planted
     path = read_rows(found.file, "messages")
     own = "[data.train]\nsource = 'synthesise:more'\n"
-    text = file.read_text().replace("near = 1.0", "near = 0.7") + own
     other = file.with_name("train.toml")
-    other.write_text(text)
+    other.write_text(file.read_text() + own)
     experiment = read_experiment(other)
     session = Session(experiment, RunDirectory(file.parent, "sums", "x"), 7, Silent())
     rows = session.sets["train"].train
-    assert [row.id for row in rows] == [row.id for row in path] == ["s0/0", "s0/7"]
+    assert [row.id for row in rows] == [row.id for row in path] == ["s0/0", "s0/2", "s0/7"]
     assert rows[0].gold == "3" and rows[0].conversation == "s0"
     assert rows[0].extra[MADE_BY] == found.rows[0].extra[MADE_BY]
 
@@ -88,7 +87,8 @@ def test_the_rows_are_a_source_like_any_other(planted):
 def test_a_set_judged_by_other_settings_is_no_source_until_it_is_judged_again(planted):
     file, _ = planted
     other = file.with_name("stale.toml")
-    other.write_text(file.read_text() + "[data.train]\nsource = 'synthesise:more'\n")
+    text = file.read_text().replace("rows = 9", "rows = 8")
+    other.write_text(text + "[data.train]\nsource = 'synthesise:more'\n")
     session = Session(read_experiment(other), RunDirectory(file.parent, "sums", "x"), 7, Silent())
     with pytest.raises(InputError, match="judged by other settings"):
         session.sets["train"]
@@ -97,7 +97,7 @@ def test_a_set_judged_by_other_settings_is_no_source_until_it_is_judged_again(pl
 def test_the_set_does_not_depend_on_how_many_answers_are_judged_together(planted, monkeypatch):
     file, found = planted
     monkeypatch.setattr(make, "BATCH", 1)
-    again = synthesise(file, "synthesise.more.near=0.7")
+    again = synthesise(file)
     assert asks(again) == asks(found)
     assert [each.id for each in again.refused] != [] and again.reasons == found.reasons
 
@@ -118,7 +118,7 @@ def test_settings_of_judging_change_at_no_cost_and_more_rows_are_paid_for_alone(
     file = make_sums(lab, "rows = 8\nsamples = 10", numbered())
     first = synthesise(file)
     assert len(first.rows) == 8 and calls_of(file)["answered"] == 8
-    again = synthesise(file, "synthesise.more.near=0.9", "synthesise.more.rows=7")
+    again = synthesise(file, 'synthesise.more.keep=["level"]', "synthesise.more.rows=7")
     assert calls_of(file) == {"answered": 8}
     assert len(again.rows) == 7 and again.not_needed == 1
     more = synthesise(file, "synthesise.more.rows=12")
@@ -160,24 +160,6 @@ def test_calls_and_budgets_end_the_work_with_all_rows_kept_and_more_go_on(lab):
     assert not whole.stopped and [*map(str, range(20))] == sorted(
         (text.split()[2] for _, text in asks(whole)), key=int
     )
-
-
-def test_a_row_on_which_the_models_own_answers_disagree_is_refused(lab):
-    right, wrong = "So \\boxed{1}.", "So \\boxed{2}."
-    own = [
-        {"prompt": "0 and finds", "answer": [right, "It is \\boxed{1}."]},
-        {"prompt": "1 and finds", "answer": [wrong, "It is \\boxed{2}."]},
-        {"prompt": "2 and finds", "failure": "down"},
-    ]
-    table = "rows = 3\nagree = { samples = 4, least = 0.75 }"
-    file = make_sums(lab, table, [*own, *numbered(3)], seeds=3)
-    found = synthesise(file)
-    assert [id_ for id_, _ in asks(found)] == ["s0/0"]
-    assert found.rows[0].extra[MADE_BY]["agreement"] == [4, 4]
-    told = {each.id: (each.reason, each.why) for each in found.refused}
-    assert told["s1/0"] == ("disagreed", "0 of 4 answers agree")
-    assert told["s2/0"][0] == "undecided"
-    assert {line.name: line.calls for line in found.costs} == {"ask": 3, "agree": 12}
 
 
 def test_a_reward_that_an_empty_answer_earns_proves_nothing(lab):

@@ -26,14 +26,12 @@ batch = 2
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     rules = [
-        {"prompt": "and finds", "answer": ["It is \\boxed{3}.", "So \\boxed{3}."]},
         {"prompt": "Seed 0.*number 1$", "answer": made(1)},
         {"prompt": "Seed 1.*number 1$", "answer": made(2, question=EVIL, answer="3")},
         {"prompt": "Seed 2.*number 1$", "answer": f"No. \x1b[2J {EVIL}"},
-        {"prompt": "how many", "answer": "\\boxed{3}"},
     ]
     folder = tmp_path_factory.mktemp("page")
-    return make_sums(folder, "rows = 2\nagree = { samples = 2, least = 1.0 }", rules, seeds=3)
+    return make_sums(folder, "rows = 2", rules, seeds=3)
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +40,12 @@ def english(file):
     return result, file.parent / "synthesised/sums/more"
 
 
-def test_programs_get_counts_diversity_and_costs(english):
+def test_programs_get_counts_and_costs(english):
     result, _ = english
     assert (result["rows"], result["wanted"], result["asked"]) == (2, 2, 3)
     assert result["refused"] == {"unreadable": 1} and result["stopped"] == ""
-    assert result["diversity"]["made"]["2"]["all"] > 0 and result["diversity"]["clusters"] == 2
     costs = result["costs"]
-    assert {line["name"]: line["calls"] for line in costs["by"]} == {"ask": 3, "agree": 4}
+    assert costs["total"]["calls"] == 3
     assert costs["per_row"] == pytest.approx(costs["total"]["cost"] / 2)
 
 
@@ -56,8 +53,7 @@ def test_the_page_says_what_verified_means_and_what_was_refused(english):
     _, folder = english
     for text in ((folder / "report.md").read_text(), (folder / "report.html").read_text()):
         assert "2 verified rows of 2 wanted, from 3 answers" in text
-        assert "2 or more of 2 independent answers of scripted:teacher.jsonl" in text
-        assert "agrees with itself: an error that it makes each time is verified" in text
+        assert "it may be wrong and verified" in text
         assert "no row of the format" in text and "Compared with no test" in text
 
 

@@ -93,25 +93,6 @@ def test_tokens_that_were_not_counted_are_uncertain_and_not_nothing(tmp_path):
     assert "at most 0.007 more may have been charged" in text(run)
 
 
-def test_the_forecast_is_what_is_spent_and_the_mean_of_the_steps_for_each_to_come(tmp_path):
-    calls = [replace(CALL, step=step, cost=2_500_000) for step in range(1, 11)]
-    checks = replace(CALL, stage="", cost=5_000_000)
-    found = run_costs(run_with(tmp_path, checks, *calls, steps=10))
-    assert found.ahead is not None and found.ahead.forecast is not None
-    forecast = found.ahead.forecast
-    assert forecast.value == pytest.approx(0.005 + 0.025 + 10 * 0.0025)
-    shown = text(found.run)
-    assert "the whole run: 0.055 (" in shown and "if the remaining steps cost what the 10" in shown
-
-
-def test_steps_that_differ_make_the_forecast_uncertain(tmp_path):
-    calls = [replace(CALL, step=step, cost=step * 1_000_000) for step in range(1, 11)]
-    found = run_costs(run_with(tmp_path, *calls, steps=10))
-    assert found.ahead is not None and found.ahead.forecast is not None
-    forecast = found.ahead.forecast
-    assert 0.055 <= forecast.interval.low < forecast.value < forecast.interval.high
-
-
 def test_a_price_that_is_not_known_forbids_a_forecast(tmp_path):
     calls = [replace(CALL, step=step, cost=None, prompt_price=None) for step in range(1, 11)]
     assert "no forecast: the cost of a call is not known" in text(

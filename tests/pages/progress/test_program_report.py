@@ -9,25 +9,16 @@ import pytest
 from assay.cli.output import plain
 from assay.cli.results import progress_result
 from assay.judge.health_rules import RULES
-from assay.judge.share_changes import Counts, change_of_counts
 from assay.lab.monitor.fact_changes import MOST_ROWS
 from assay.lab.monitor.progress import Progress, progress
-from assay.pages.page import parts
-from assay.pages.progress.fact_tables import all_tables, change_text, saving_said
-from assay.pages.progress.progress_content import (
-    changes,
-    milestones,
-    progress_in_terminal,
-)
+from assay.pages.page import Table
+from assay.pages.progress.progress_content import changes, fact_blocks, progress_in_terminal
 from assay.pages.run_page.page import Span, write_progress, write_report
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.workflows.execution import FAMILIES
-from tests.judge.test_share_changes import REPORT_003
 from tests.lab.monitor.program_runs import Made, add_calls, call, program_run
-from tests.lab.monitor.test_verdict_milestones import DEV
 from tests.pages.pages import Page, printed
-from tests.pages.synthetic import add_scores
 from tests.pages.test_wholly_chinese import ALLOWED, EMPTY, ENGLISH, lines
 
 HOSTILE = "no 'x' <script>alert(1)</script> | \x1b[31m [a](b)"
@@ -52,7 +43,7 @@ below = 0.3
 NAMES = """AnswerGenerate Programmer Custom Workflow def self init name dataset operator async await
 raised KeyError TypeError operator malformed model above form cut dev class return input problem
 answer llm and step baseline forbidden memory limit unknown HTTP rl flows script alert Bonferroni
-executor"""
+executor kl"""
 """Names in programs, operators, kinds of errors and this run."""
 
 
@@ -115,59 +106,32 @@ def texts(run: RunDirectory, lang: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(
-    ("lang", "said"), [("en", "no detectable change"), ("zh", "无可检测的变化")]
-)
-@pytest.mark.parametrize("name", REPORT_003)
-def test_the_counts_of_report_003_are_worded_as_no_detectable_change(name, lang, said):
-    before, after = (Counts(*each) for each in REPORT_003[name])
-    found = change_of_counts(before, after, cumulative=True)
-    text = change_text(found, words(lang))
-    assert text.startswith(said)
-    assert found.detectable is not None and f"{found.detectable * 100:.1f}" in text
-    assert ("fell" in text or "减少了" in text) == (name == "format")
-
-
-def test_a_rise_and_a_fall_are_named_with_their_size():
-    rise = change_of_counts(Counts(2, 100), Counts(40, 100))
-    assert change_text(rise, words("en")).startswith("+38.0 (")
-    assert change_text(rise, words("en")).endswith(": a rise")
-    assert (
-        change_text(change_of_counts(Counts(40, 100), Counts(2, 100)), words("zh"))[-2:] == "下降"
-    )
-
-
 def test_the_page_has_every_table(run):
     page = Page(write_report(run, "en", Span("rl", 5)))
     heads = ("Errors by family", "Outcomes", "Operators called", "Combinations of operators")
-    heads += ("Variety inside a group", "API errors by type", "Costs", "Form and fallback")
-    heads += ("What to watch until step 15", "Health: every rule and its figure")
+    heads += ("API errors by type", "Costs", "Form and fallback")
+    heads += ("Conditions",)
     for head in heads:
         assert head in page.source
         assert head in (run.path / "report.md").read_text("utf-8")
     assert "llm_attribute" in page.source and "A program at step 5 and at step 10" in page.source
 
 
-def test_every_rule_stands_in_the_table_with_its_condition_and_without_stars(run):
-    section = texts(run, "en")["page"].partition("### Health: every rule")[2]
-    rules = re.findall(r"^\| ([a-z ]+) \| (.+) \| (.+) \| (.+) \|$", section, re.M)
-    assert len(rules) == len(RULES)
-    assert (
+def test_every_condition_stands_in_a_table_with_its_figure(run):
+    section = texts(run, "en")["page"].partition("### Conditions")[2]
+    found = re.findall(r"^\| (.+) \| (.+) \| (.+) \| (.+) \|$", section, re.M)
+    by_name = {row[1]: row for row in found}
+    assert by_name["the policy runs away from its reference"] == (
         "ok",
         "the policy runs away from its reference",
         "KL to the reference, mean of the last 10 steps: at least 0.2 (error: 1)",
         "KL to the reference: 0.100 on average over the last 10 steps, limit 0.200",
-    ) in rules
-    assert {what: state for state, what, *_ in rules}[
-        "completions are cut at the token limit"
-    ] == "not recorded"
-    assert not any("⭐" in text or "★" in text for text in texts(run, "en").values())
-
-
-def test_the_watch_list_says_what_is_left(run):
-    markdown = texts(run, "en")["page"]
-    assert "| KL to the reference | 0.1 | above 0.2 | +0.1 |" in markdown
-    assert re.search(r"\| 90\.0% \| above 95\.0% \| \+5\.0 points \| milestone form", markdown)
+    )
+    assert by_name["completions are cut at the token limit"][0] == "not recorded"
+    assert by_name["form"][0] == "pending" and "straight line" in by_name["form"][3]
+    assert by_name["cut"][0] == "armed" and by_name["cut"][3].endswith("90.0%")
+    assert by_name["above"][0] == "not recorded"
+    assert len(found) >= len(RULES) + 3
 
 
 def test_a_found_change_is_among_what_changed_and_in_the_short_form(run):
@@ -176,24 +140,6 @@ def test_a_found_change_is_among_what_changed_and_in_the_short_form(run):
     assert rises and "llm_attribute" in rises[0] and "a rise" in rises[0]
     short = texts(run, "en")["watch"]
     assert "Errors by family: " in short and "Right form: " in short
-    assert "Combinations of operators" not in short.partition("What to watch")[2]
-
-
-def test_savings_are_worded_by_what_is_shown(run):
-    (saving,) = told(run).savings
-    said = saving_said(saving, words("en"))
-    assert "of the plan of 0.5 is saved" in said and "at step 40" in said and "if the" in said
-    assert "节省" in saving_said(saving, words("zh"))
-
-
-def test_a_milestone_on_a_verdict_shows_the_comparison(tmp_path):
-    run = program_run(tmp_path, lambda s, p, n: Made(), 10, (1, 2), tables=TABLES)
-    for name, right in (("base", 30), ("rl.step-000010", 33)):
-        add_scores(run, name, [1.0] * right + [0.0] * (60 - right), DEV)
-    lines = ["".join(mark.text for mark in parts(m)) for m in milestones(told(run), words("en"))]
-    (found,) = [line for line in lines if line.startswith("undecided above")]
-    assert "rl at step 10 better than base on dev. +5.0 points (" in found
-    assert "on 60 items" in found and found.endswith(" would show")
 
 
 def test_text_of_programs_cannot_write_markup(run):
@@ -206,12 +152,12 @@ def test_text_of_programs_cannot_write_markup(run):
 
 def test_programs_for_programs_are_whole_json(run):
     told_values = json.loads(json.dumps(plain(progress_result(told(run))), allow_nan=False))
-    assert {row["rule"] for row in told_values["health"]} >= {"truncated", "over_budget"}
-    errors = {row["name"]: row for row in told_values["facts"]["errors"]}
+    assert {row["rule"] for row in told_values["conditions"]} >= {"truncated", "form", "cut"}
+    tables = {table["name"]: table["rows"] for table in told_values["facts"]["tables"]}
+    errors = {row["name"]: row for row in tables["errors"]}
     assert errors["llm attribute"]["after"]["count"] == 20
-    assert told_values["savings"][0]["shown"] == "rise"
+    assert tables["api_errors"][0]["name"] == "HTTP 429"
     assert told_values["programs"]["before"]["program"].startswith("class Workflow")
-    assert told_values["watch"] and told_values["calls"]["errors"][0]["name"] == "HTTP 429"
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
@@ -240,7 +186,7 @@ def test_rare_combinations_are_counted_and_not_listed(tmp_path):
         return Made(operators=(f"Operator{step}x{prompt}x{number}",))
 
     found = told(program_run(tmp_path, many, 10))
-    assert found.facts is not None
-    assert len(found.facts.combinations) == MOST_ROWS
-    tables = {table.title: table for table in all_tables(found, words("en"))}
-    assert str(160 - MOST_ROWS) in tables["Combinations of operators"].note
+    assert found.facts is not None and len(found.facts.rows("combinations")) == MOST_ROWS
+    blocks = fact_blocks(found.facts, words("en"))
+    (note,) = [b.note for b in blocks if isinstance(b, Table) and b.note]
+    assert str(160 - MOST_ROWS) in note

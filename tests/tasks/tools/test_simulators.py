@@ -7,6 +7,7 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.data.row import Message, Row
+from assay.errors import RunFailure
 from assay.sandbox import isolation, pool
 from assay.sandbox.isolation import Isolation
 from assay.tasks.math.rewards import accuracy
@@ -16,7 +17,6 @@ from assay.tasks.tools.multi_turn import MULTI_TURN
 from assay.tasks.tools.simulation import (
     JUDGE,
     CallsFailed,
-    SimulatorFailure,
     ask,
     functions_of,
     judging,
@@ -150,7 +150,7 @@ def test_a_call_that_never_ends_is_no_answer_and_the_next_one_is(monkeypatch):
     with pytest.raises(CallsFailed, match="deadline: still running"):
         run_calls(row, [], ["power(base=9, exponent=999999999)"])
     # What fails without the calls too is not their doing.
-    with pytest.raises(SimulatorFailure, match="deadline: still running") as raised:
+    with pytest.raises(RunFailure, match="deadline: still running") as raised:
         run_calls(row, ["power(base=9, exponent=999999999)"], ["power(base=3, exponent=2)"])
     assert not isinstance(raised.value, CallsFailed)
     assert run_calls(row, [], ["power(base=3, exponent=2)"]) == ['{"result": 9}']

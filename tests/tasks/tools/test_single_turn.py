@@ -8,10 +8,9 @@ from assay.data.leakage import EXACT, FUNCTION, NORMALISED, separate
 from assay.data.loaded import Loaded
 from assay.data.tools import function_names
 from assay.errors import InputError
-from assay.tasks.tools.checker import ast_check
 from assay.tasks.tools.multi_turn import HINT
 from assay.tasks.tools.rewards import RELEVANCE
-from assay.tasks.tools.single_turn import CATEGORIES, SEVERAL, entries, read_bfcl, read_single
+from assay.tasks.tools.single_turn import CATEGORIES, entries, read_bfcl
 from tests.tasks.tools.upstream import loaded
 
 PREFIX = "no possible answer passes the checker: simple_function_checker:"
@@ -109,29 +108,6 @@ def test_live_rows_of_one_function_doc_stay_together():
 def test_unknown_category_offers_the_nearest():
     with pytest.raises(InputError, match=r"unknown BFCL category 'live_simpel'.*'live_simple'"):
         entries("live_simpel")
-
-
-def test_single_calls_keep_their_question_and_answers_and_only_the_called_function():
-    whole = {row.id: row for row in read_bfcl("live_multiple").rows}
-    cut = read_single("live_multiple").rows
-    assert len(cut) == len(whole)
-    assert max(len(row.tools) for row in whole.values()) > 1
-    for row in cut:
-        (call,) = row.gold
-        (doc,) = row.tools
-        assert [doc["name"]] == list(call)
-        assert doc in whole[row.id].tools
-        assert (row.messages, row.gold) == (whole[row.id].messages, whole[row.id].gold)
-
-
-def test_single_calls_are_still_right_by_the_benchmarks_own_checker():
-    for row in read_single("live_multiple").rows:
-        assert ast_check(row, row.messages[-1].tool_calls).valid, row.id
-
-
-def test_entries_of_several_calls_are_no_single_calls():
-    assert read_single("parallel").rows == ()
-    assert len(read_single("parallel").dropped[SEVERAL]) == len(read_bfcl("parallel").rows)
 
 
 def training_rows(category: str, against: Sequence[str]) -> Loaded:

@@ -155,7 +155,7 @@ def evaluated(runner, handler, results):
     return counts
 
 
-def main(wheel, scratch, cases=None, results=None):
+def main(wheel, scratch, cases=(), results=None):
     """Answer all cases."""
     os.environ["BFCL_PROJECT_ROOT"] = scratch
     if wheel:
@@ -169,7 +169,7 @@ def main(wheel, scratch, cases=None, results=None):
     if results is not None:
         return evaluated(runner, handler, pathlib.Path(results))
     out, keep = {}, []
-    for category, asked in cases.items():
+    for category, asked in dict(cases).items():
         several = "multi_turn" in category
         entries = utils.load_dataset_entry(category, include_language_specific_hint=several)
         bare = "relevance" in category

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from assay.tasks.workflows.programs.operators import OPERATORS
-from assay.tasks.workflows.programs.program import AFLOW, shape_of
+from assay.tasks.workflows.programs.program import AFLOW
 from assay.tasks.workflows.programs.validate import ALLOWED, validate
 
 INDEX = "data/workflow/workflow_index.jsonl"
@@ -96,17 +96,6 @@ def test_the_validator_says_what_the_facts_of_a_program_imply(
 ) -> None:
     facts = rows[number]
     assert found(rebuilt(facts), facts) == implied(facts)
-
-
-@pytest.mark.parametrize("number", range(COUNT))
-def test_the_shape_counts_the_calls_that_the_facts_name(rows: list[Facts], number: int) -> None:
-    facts = rows[number]
-    held = facts["operators_instantiated"]
-    called = [held.get(call, "") for call in facts["self_calls"]]
-    shape = shape_of(rebuilt(facts))
-    assert shape is not None
-    assert shape.calls == sum(name in OPERATORS for name in called)
-    assert shape.combination == "+".join(sorted(set(called) & OPERATORS.keys()))
 
 
 def test_the_facts_are_those_of_all_programs_and_of_several_kinds(rows: list[Facts]) -> None:

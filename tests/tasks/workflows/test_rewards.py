@@ -9,21 +9,17 @@ from assay.errors import InputError
 from assay.tasks.workflows.execution import Execution, OperatorCall
 from assay.tasks.workflows.rewards import (
     FAILED,
-    V1,
-    V2,
     Terms,
     accuracy,
-    correct,
-    efficiency,
-    last_number,
-    levels,
     net,
-    repetition,
-    simplicity,
     solved,
-    weighted,
 )
+from tests.experiments.files import shipped
 
+REPORT = shipped("workflows/report_003.py")
+V1, V2, correct, weighted, levels = (
+    getattr(REPORT, name) for name in ("V1", "V2", "correct", "weighted", "levels")
+)
 FAILURES = ("invalid program", "operator error", "timeout", "over budget")
 share = st.floats(0, 0.49)
 amount = st.floats(0, 1e6)
@@ -127,10 +123,10 @@ def test_points_of_code_and_text_pay_near_misses() -> None:
 
 def test_the_other_terms_have_the_reports_levels() -> None:
     costs = {None: 0, 0.0: 0, 0.001: 10, 0.0011: 5, 0.01: 0, 0.05: -3, 0.06: -8}
-    assert {cost: efficiency(cost) for cost in costs} == costs
-    assert [simplicity(s) for s in (5, 15, 30, 60, 61)] == [10, 7.5, 5, 3.5, 2.5]
-    assert repetition("a b c d e f") == 0 and repetition("a b " * 20) == -2
-    assert last_number("\\boxed{1} and 7") == 1 and last_number("-1,234.5") == -1234.5
+    assert {cost: REPORT.efficiency(cost) for cost in costs} == costs
+    assert [REPORT.simplicity(s) for s in (5, 15, 30, 60, 61)] == [10, 7.5, 5, 3.5, 2.5]
+    assert REPORT.repetition("a b c d e f") == 0 and REPORT.repetition("a b " * 20) == -2
+    assert REPORT.last_number("\\boxed{1} and 7") == 1 and REPORT.last_number("-1,234.5") == -1234.5
 
 
 def test_the_sums_are_weighted_and_held_and_a_failure_earns_the_least() -> None:

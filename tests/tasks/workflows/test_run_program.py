@@ -20,6 +20,7 @@ from assay.tasks.workflows.programs.validate import validate
 from assay.tasks.workflows.rewards import Terms, solved
 from assay.tasks.workflows.run_program import RunSettings, run_all, visit_of
 from assay.tasks.workflows.task import TASK, fenced, human_eval
+from tests.experiments.files import shipped
 
 QUESTION = "Allan brought two balloons and Jake four balloons. How many did they have?"
 ROW = Row(
@@ -270,7 +271,8 @@ def test_a_program_earns_the_same_whether_its_answers_were_remembered_or_paid_fo
 
 
 def test_the_right_answer_of_a_row_earns_everything_and_anothers_nothing() -> None:
-    rows = TASK.sources["asdiv"]("dev", BenchmarkOptions()).rows[:6]
+    ladder = shipped("workflows/problems.py").TASK
+    rows = ladder.sources["asdiv"]("dev", BenchmarkOptions()).rows[:6]
     golds = [Completion(TASK.right_answer(row).content, id=f"{row.id}#0") for row in rows]
     assert [a.score for a in run_all([*zip(rows, golds, strict=True)], model(), RunSettings())] == [
         1.0

@@ -442,7 +442,7 @@ def gold_answers(subject: Subject) -> Seen:
             ]
             yield from judge_trials(use.place, trials)
     for name, evaluation in session.evaluations.items():
-        if evaluation.spec.benchmark is None or evaluation.record.missing:
+        if evaluation.spec.benchmark is None:
             continue
         golds = subject.golds_of_items(evaluation).answers
         if golds:

@@ -25,7 +25,6 @@ def smells(subject: Subject) -> Seen:
         if isinstance(stage, GrpoStage):
             yield from groups(f"stage.{name}", stage)
             yield from idle_clip(f"stage.{name}", stage)
-    yield from not_run_here(subject)
     yield from small_reports(subject)
     yield from first_subsets(subject)
 
@@ -96,18 +95,6 @@ def idle_clip(place: str, stage: GrpoStage) -> Seen:
             "make several updates of a rollout (updates.minibatches or updates.epochs), or read "
             "the result as that of the advantage and the average alone",
         )
-
-
-def not_run_here(subject: Subject) -> Seen:
-    """Benchmarks that lack a part on this machine."""
-    for name, evaluation in subject.session.evaluations.items():
-        if why := evaluation.record.missing:
-            yield Finding(
-                "warning",
-                f"evaluate.{name}: {evaluation.record.benchmark} cannot be run here",
-                why,
-                "get what is missing; else its score is N/A, and an average that needs it too",
-            )
 
 
 def small_reports(subject: Subject) -> Seen:

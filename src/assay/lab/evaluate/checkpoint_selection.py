@@ -27,7 +27,7 @@ from assay.runs.checkpoints import (
     write_selections,
 )
 from assay.runs.history import History
-from assay.runs.records import RecordWriter, read_scores
+from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_steps, resolve_checkpoint, start_name
 
@@ -167,15 +167,7 @@ def measure_bases(session: Session, evaluations: Iterable[Evaluation]) -> None:
 
 
 def report(session: Session, evaluation: Evaluation) -> None:
-    """Measure every checkpoint that a reporting evaluation names and that was not measured yet.
-
-    Where the benchmark cannot be run the record says why, and has no answers.
-    """
-    if evaluation.record.missing:
-        RecordWriter(session.run.evaluations, evaluation.record, "base").describe()
-        name = f"{evaluation.name} ({evaluation.record.benchmark})"
-        session.observer.note(f"{name}: N/A: {evaluation.record.missing}")
-        return
+    """Measure every checkpoint that a reporting evaluation names and that was not measured yet."""
     for text in evaluation.spec.checkpoints:
         for reference in expand(session.run, text):
             measure_stored(session, evaluation, reference)

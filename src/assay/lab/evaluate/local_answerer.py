@@ -179,7 +179,7 @@ def known_turns(
 
 
 def recorded_turns(run: RunDirectory, evaluation: Evaluation, checkpoint: str) -> Known:
-    """The turns of a finished record, by prompt and what names the draw. Raises DamagedRecord."""
+    """The turns of a finished record, by prompt and what names the draw. Raises DamagedFile."""
     contexts = dict(zip(evaluation.record.items, evaluation.contexts, strict=True))
     file = evaluation.record.file(run.evaluations, checkpoint)
     columns = read_columns(file, ["item_id", "repeat", "tokens", "ended"])

@@ -10,22 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from peft import PeftModel
-from transformers import PreTrainedModel
-
 from assay.data.hub_names import with_scheme
 from assay.data.renderings.rendering import Renderer
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.language_learner import language_model, make_renderer, model_folder
 from assay.lab.setup.session import Session
-from assay.models.inference import inference_model
 from assay.models.load import load_model
-from assay.models.precision import Precision, choose_precision
+from assay.models.precision import choose_precision
 from assay.models.source import EXAMPLES
-from assay.models.supported import why_plain
-from assay.rollout.engines.cpu.batcher import Decoder
-from assay.rollout.engines.cpu.continuous_batch import ContinuousBatch
-from assay.rollout.engines.plain.plain_sampler import PlainBatch
+from assay.rollout.engines.cpu.batcher import Sampler
+from assay.rollout.engines.register import sampler_here
 from assay.runs.run_names import experiment_of, find_named
 from assay.runs.status import stored_status
 from assay.tasks.task import CallSyntax, call_syntax
@@ -43,7 +37,7 @@ class Served:
     end_tokens: frozenset[int]
     context_tokens: int
     """The most tokens that a prompt and its completion may have together."""
-    decoder: Decoder
+    sampler: Sampler
     folder: Path
     """The folder of config and tokenizer, for clients that render themselves."""
     calls: CallSyntax = field(default_factory=call_syntax)
@@ -81,11 +75,5 @@ def opened(root: Path, target: str, rendering: str, name: str | None = None) -> 
         tokenizer, ends = learner.base.tokenizer, learner.base.end_tokens
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None) or UNBOUNDED
     renderer = make_renderer(tokenizer, rendering)
-    yield Served(name or target, renderer, ends, limit, decoder_of(model, precision), folder)
-
-
-def decoder_of(model: PreTrainedModel | PeftModel, precision: Precision) -> Decoder:
-    """The decoder of a model on its path."""
-    if why_plain(model.config):
-        return PlainBatch(model.eval(), precision.compute)
-    return ContinuousBatch(inference_model(model, precision.compute))
+    sampler: Any = sampler_here(model, ends, precision.compute)
+    yield Served(name or target, renderer, ends, limit, sampler, folder)

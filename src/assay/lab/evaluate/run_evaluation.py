@@ -179,7 +179,7 @@ class RecordedOutcomes:
 
 
 def recorded_outcomes(file: Path) -> RecordedOutcomes:
-    """Reads a record's columns. Raises DamagedRecord."""
+    """Reads a record's columns. Raises DamagedFile."""
     columns = read_columns(file, ["score", "error", "why", "parts"], [OUTCOME])
     scores = columns["score"]
     judged = columns.get(OUTCOME) or [""] * len(scores)

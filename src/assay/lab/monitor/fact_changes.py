@@ -1,89 +1,163 @@
-"""What the facts of a stage's samples say between two steps: form, errors, operators, variety.
+"""What the samples and calls of a stage say between two steps: form, errors, operators, costs.
 
-The completions up to the first step are compared with those after it, up to the last: what was
-reported before, and what is new. A task says how its facts are read (`tasks.fact_reading`); what it
-does not note is left out. Each table's changes are corrected for its rows. Adds no words.
+The completions up to the first step are compared with those after it. Facts of rewards are taken by
+their names; a task says how they are read (`tasks.fact_reading`), and what it does not note is left
+out. Each table's changes are corrected for its rows. Adds no words.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from assay.data.kept import kept
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import SamplingStage, StageSpec
-from assay.experiment.training_settings import Schedule
-from assay.judge.health_rules import LOW_TEMPERATURE, RULES, WINDOW
-from assay.judge.intervals import Estimate, mean_interval
-from assay.judge.share_changes import Change, Counts, Trials, change_of_trials
+from assay.experiment.price_table import units
+from assay.judge.intervals import Estimate, difference_interval, mean_interval
+from assay.judge.share_changes import (
+    Change,
+    Counts,
+    Trials,
+    change_of_counts,
+    change_of_trials,
+    direction_of,
+)
 from assay.judge.verdict import ALPHA
-from assay.lab.monitor.sample_facts import SampleFacts, facts_of_steps, programs_of_step
-from assay.runs.history import History
-from assay.tasks.fact_reading import FactReading, reading_of
+from assay.lab.monitor.run_costs import known, sent
+from assay.runs.cost_ledger import LedgerCall
+from assay.runs.history import History, Sample, is_there, samples_in
+from assay.runs.records import RIGHT, WRONG, outcome
+from assay.tasks.fact_reading import FactReading, operators_in, plain_facts, reading_of
+from assay.tasks.reward_metrics import marked
 from assay.tasks.task import task
 
 MOST_BLOCKS = 6
 """Stretches of steps that a table of counts over time has."""
-MOST_ROWS = 12
-"""Of combinations of operators; further ones are counted together."""
 EQUAL = 1e-9
 """Rewards closer to the mean of their group than this are neither high nor low."""
-Samples = Sequence[SampleFacts]
+MOST_ROWS = 12
+"""Of combinations of operators; further ones are counted together."""
+STATUS = re.compile(r"HTTP \d{3}")
+REASONS = {
+    "deadline": "timeout",
+    "connection": "connection",
+    "garbled answer": "unreadable answer",
+    "unusable answer": "unreadable answer",
+}
 Steps = tuple[int, int]
+Halves = tuple[Sequence[int], Sequence[int]]
+"""The steps up to the first one that is asked for, and those after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleFacts:
+    """What a completion's reward notes."""
+
+    sample_id: str
+    step: int
+    row_id: str
+    group: str
+    """Its row and visit."""
+    sample: int
+    reward: float | None
+    outcome: str
+    error: str | None
+    """The kind of its failure; "" where it has none, None where the task notes no errors."""
+    form: bool | None
+    operators: tuple[str, ...] | None
+    fallback: bool | None
+    cost: float | None
+
+    @property
+    def combination(self) -> tuple[str, ...] | None:
+        """The operators that it called, as one name; "" for none."""
+        return None if self.operators is None else ("+".join(sorted(self.operators)),)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleText:
+    """What a completion says."""
+
+    facts: SampleFacts
+    program: str
+    """Its program; the completion where the task notes none."""
+    why: str
+
+
+Samples = Sequence[SampleFacts]
+
+
+@kept(4096)
+def _facts(file: Path) -> tuple[SampleFacts, ...]:
+    return tuple(each.facts for each in map(_noted, samples_in(file)))
+
+
+@kept(32)
+def _programs(file: Path) -> tuple[SampleText, ...]:
+    return tuple(map(_noted, samples_in(file)))
+
+
+def _noted(sample: Sample) -> SampleText:
+    facts = plain_facts(sample.facts)
+    operators, fallback, error = facts.get("operators"), facts.get("fallback"), facts.get("error")
+    noted = SampleFacts(
+        sample_id=sample.id,
+        step=sample.step or 0,
+        row_id=sample.row,
+        group=f"{sample.row}#{sample.visit}@{sample.step}",
+        sample=sample.number,
+        reward=sample.reward,
+        outcome=sample.outcome or outcome(sample.reward, str(error or "")),
+        error=None if error is None else str(error),
+        form=marked(sample.judgement, "format"),
+        operators=None if operators is None else operators_in(str(operators)),
+        fallback=None if fallback is None else fallback > 0,
+        cost=facts.get("cost"),
+    )
+    return SampleText(noted, str(facts.get("program") or sample.text), facts.get("why", ""))
+
+
+def _programs_of_step(history: History, stage: str, step: int) -> Sequence[SampleText]:
+    file = history.run.samples(stage, step)
+    return _programs(file) if is_there(file) else ()
 
 
 @dataclass(frozen=True)
-class ShareRow:
-    """How many completions are of one kind, before and after, and over time."""
+class FactRow:
+    """One kind of thing before and after: a share of counts, else a mean."""
 
     name: str
-    before: Counts
-    after: Counts
     change: Change
-    over_time: tuple[Counts, ...]
-    """In the stretches of steps of its table."""
-    kinds: tuple["ShareRow", ...] = ()
-    """What it is made of, most frequent first."""
+    before: Counts | None = None
+    """None of a mean."""
+    after: Counts | None = None
+    over_time: tuple[Counts, ...] = ()
+    depth: int = 0
+    """1: it is a kind of the row above."""
+    only: str = ""
+    """The only kind of a family."""
+    difference: Estimate | None = None
+    """Share among high minus share among low rewards, in the mean of groups, before being low."""
 
 
 @dataclass(frozen=True)
-class Variety:
-    """How different the completions of a group are, in the mean of groups."""
+class FactTable:
+    """Things of one sort."""
 
     name: str
-    """`combinations`, `trees`, `repeated`."""
-    change: Change
-
-
-@dataclass(frozen=True)
-class Operator:
-    """How many completions of high and of low reward call one operator."""
-
-    name: str
-    high: Counts
-    low: Counts
-    difference: Estimate
-    """Share among high minus share among low rewards, in the mean of groups; its interval is
-    corrected for the number of operators."""
-
-
-@dataclass(frozen=True)
-class Alike:
-    """A warning that the completions of a group repeat each other."""
-
-    share: float
-    temperature: float | None
-    """None of a schedule whose value no step recorded."""
-    likely_cause: bool
-    """Whether the temperature is so low that it is the likely cause."""
+    rows: tuple[FactRow, ...]
+    others: int = 0
+    """Rows that are not listed."""
 
 
 @dataclass(frozen=True)
 class FactChanges:
-    """What the samples of a stage say between two steps."""
+    """What the samples and calls of a stage say between two steps."""
 
     before: Steps
     """First and last step of the completions before; (0, 0) for none."""
@@ -91,65 +165,122 @@ class FactChanges:
     completions: tuple[int, int]
     prompts: tuple[int, int]
     stretches: tuple[Steps, ...]
-    form: ShareRow | None
-    fallback: ShareRow | None
-    outcomes: tuple[ShareRow, ...]
-    errors: tuple[ShareRow, ...]
-    """By family, in the task's order, else by frequency."""
-    operators: tuple[ShareRow, ...]
-    combinations: tuple[ShareRow, ...]
-    others: int
-    """Combinations that are not listed."""
-    by_reward: tuple[Operator, ...]
-    variety: tuple[Variety, ...]
-    variety_steps: tuple[Steps, Steps]
-    """The steps that variety is counted in."""
-    alike: Alike | None
+    """Those of the counts over time."""
+    tables: tuple[FactTable, ...]
+    """Without those that have no rows."""
+    unknown_cost: bool
+    """Whether what a call cost is not known."""
+
+    def rows(self, table: str) -> tuple[FactRow, ...]:
+        """The rows of a table; none where it is not there."""
+        return next((each.rows for each in self.tables if each.name == table), ())
 
 
 def fact_changes(
     history: History, lines: Sequence[Mapping[str, Any]], first: int
 ) -> FactChanges | None:
-    """What the samples of a stage's steps say, of which `lines` are the metrics; those up to
-    `first` are before. None where no sample is kept, or the task's rewards note nothing. Raises
-    DamagedRecord."""
-    stage = lines[0]["stage"]
-    there = set(history.sampled(stage))
-    kept = [line["step"] for line in lines if line["step"] in there]
-    split = [s for s in kept if s <= first], [s for s in kept if s > first]
-    before, after = (facts_of_steps(history, stage, each) for each in split)
-    every = [*before, *after]
-    facts = ((s.error, s.form, s.operators, s.fallback) for s in every)
-    if all(value is None for each in facts for value in each):
-        return None
+    """What a stage's steps say, of which `lines` are the metrics; those up to `first` are before.
+    None where no fact, call or cost is recorded. Raises DamagedFile, LedgerUnusable."""
+    stage, there = lines[0]["stage"], set(history.sampled(lines[0]["stage"]))
+    every = [line["step"] for line in lines]
+    kept_steps = [step for step in every if step in there]
+    steps = [s for s in every if s <= first], [s for s in every if s > first]
+    sampled = [s for s in kept_steps if s <= first], [s for s in kept_steps if s > first]
+    before, after = (
+        [f for step in part for f in _facts(history.run.samples(stage, step))] for part in sampled
+    )
+    parts = np.array_split(np.asarray(kept_steps), min(MOST_BLOCKS, len(kept_steps)) or 1)
+    stretches = tuple((int(part[0]), int(part[-1])) for part in parts if len(part))
+    facts = ((s.error, s.form, s.operators, s.fallback) for s in (*before, *after))
+    noted = any(value is not None for each in facts for value in each)
     reading = fact_reading(history.experiment)
-    noted = any(sample.error is not None for sample in every)
-    parts = np.array_split(np.asarray(kept), min(MOST_BLOCKS, len(kept)))
-    table = _Table(before, after, tuple((int(part[0]), int(part[-1])) for part in parts))
-    operators = table.rows(lambda sample: sample.operators)
-    combined = table.rows(lambda s: None if s.combination is None else (s.combination,))
-    variety, where = _variety(history, stage, split, reading)
+    tables = _sample_tables(_Split(before, after, stretches), reading) if noted else []
+    calls = [call for call in history.calls if call.stage == stage]
+    split = [[c for c in calls if c.step in set(part)] for part in steps]
+    tables += _call_tables(split, calls, (before, after))
+    unknown_cost = not all(map(known, calls))
+    if not unknown_cost:
+        tables.append(FactTable("costs", _costs(split, steps)))
+    tables = [each for each in tables if each.rows]
+    if not tables and not unknown_cost:
+        return None
     return FactChanges(
-        before=_ends(split[0]),
-        after=_ends(split[1]),
+        before=_ends(sampled[0]),
+        after=_ends(sampled[1]),
         completions=(len(before), len(after)),
         prompts=(len({s.row_id for s in before}), len({s.row_id for s in after})),
-        stretches=table.stretches,
-        form=table.mark("form", lambda sample: sample.form),
-        fallback=table.mark("fallback", lambda sample: sample.fallback),
-        outcomes=table.rows(lambda s: (s.outcome,)) if noted else (),
-        errors=_errors(table, reading),
-        operators=operators,
-        combinations=combined[:MOST_ROWS],
-        others=max(len(combined) - MOST_ROWS, 0),
-        by_reward=operators_by_reward(every),
-        variety=variety,
-        variety_steps=where,
-        alike=_alike(history.experiment.stage[stage], lines[-1], variety),
+        stretches=stretches,
+        tables=tuple(tables),
+        unknown_cost=unknown_cost,
     )
 
 
-def operators_by_reward(samples: Samples) -> tuple[Operator, ...]:
+def fact_reading(experiment: Experiment) -> FactReading | None:
+    """How the task of the run reads its facts. A task of a user's file is not run for a report."""
+    return None if ":" in experiment.task else reading_of(task(experiment.task))
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Completions before and after, and the stretches of steps that they are counted in."""
+
+    before: Samples
+    after: Samples
+    stretches: tuple[Steps, ...]
+
+    def among(self, holds: Callable[[SampleFacts], bool]) -> "_Split":
+        """The completions that hold."""
+        before, after = ([each for each in p if holds(each)] for p in (self.before, self.after))
+        return _Split(before, after, self.stretches)
+
+    def rows(self, names: Callable[[SampleFacts], tuple[str, ...] | None]) -> tuple[FactRow, ...]:
+        """A row for each name, most frequent first, among the completions that have names."""
+        split = self.among(lambda sample: names(sample) is not None)
+        every = (*split.before, *split.after)
+        seen = Counter(name for sample in every for name in set(names(sample) or ()))
+        order = sorted(seen, key=lambda name: (-seen[name], name))
+        return tuple(split.row(n, lambda s, n=n: n in (names(s) or ()), len(order)) for n in order)
+
+    def row(
+        self, name: str, holds: Callable[[SampleFacts], bool], family: int = 1, depth: int = 0
+    ) -> FactRow:
+        """The completions for which `holds`, one of `family` comparisons."""
+        ends = [trials_of(part, lambda s: float(holds(s))) for part in (self.before, self.after)]
+        every, over_time = [*self.before, *self.after], []
+        for low, high in self.stretches:
+            inside = [holds(sample) for sample in every if low <= sample.step <= high]
+            over_time.append(Counts(sum(inside), len(inside)))
+        counts = [Counts(round(sum(each.values)), len(each.values)) for each in ends]
+        change = change_of_trials(ends[0], ends[1], family=family)
+        return FactRow(name, change, counts[0], counts[1], tuple(over_time), depth)
+
+
+def trials_of(samples: Iterable[Any], of: Callable[[Any], float | None]) -> Trials:
+    """What samples or groups add to a mean, with their rows; those that add nothing left out."""
+    found = [(value, each.row_id) for each in samples if (value := of(each)) is not None]
+    return Trials([value for value, _ in found], [row for _, row in found])
+
+
+def _sample_tables(split: _Split, reading: FactReading | None) -> list[FactTable]:
+    marks = []
+    for name, mark in (("form", lambda s: s.form), ("fallback", lambda s: s.fallback)):
+        of = split.among(lambda sample, mark=mark: mark(sample) is not None)
+        if of.before or of.after:
+            marks.append(of.row(name, lambda sample, mark=mark: bool(mark(sample))))
+    noted = split.among(lambda sample: sample.error is not None)
+    outcomes = noted.before or noted.after
+    combined = split.rows(lambda sample: sample.combination)
+    return [
+        FactTable("form", tuple(marks)),
+        FactTable("errors", _errors(noted, reading)),
+        FactTable("outcomes", split.rows(lambda s: (s.outcome,)) if outcomes else ()),
+        FactTable("operators", split.rows(lambda sample: sample.operators)),
+        FactTable("combinations", combined[:MOST_ROWS], max(len(combined) - MOST_ROWS, 0)),
+        FactTable("by_reward", operators_by_reward([*split.before, *split.after])),
+    ]
+
+
+def operators_by_reward(samples: Samples) -> tuple[FactRow, ...]:
     """The operators of completions above and below the mean reward of their group, so that an easy
     prompt does not pass for a good choice; the most called first."""
     groups: defaultdict[str, list[tuple[SampleFacts, float]]] = defaultdict(list)
@@ -175,162 +306,131 @@ def operators_by_reward(samples: Samples) -> tuple[Operator, ...]:
         values = np.array([fmean(a) - fmean(b) for a, b in zip(high, low, strict=True)])
         interval = mean_interval(values, rows, (-1.0, 1.0), level)
         difference = Estimate(float(values.mean()), interval, len(values), len(set(rows)))
-        counts = [Counts(sum(map(sum, each)), sum(map(len, each))) for each in (high, low)]
-        found.append(Operator(name, counts[0], counts[1], difference))
+        counts = [Counts(sum(map(sum, each)), sum(map(len, each))) for each in (low, high)]
+        change = Change(None, None, direction=direction_of(interval))
+        found.append(FactRow(name, change, counts[0], counts[1], difference=difference))
     return tuple(found)
 
 
-def fact_reading(experiment: Experiment) -> FactReading | None:
-    """How the task of the run reads its facts. A task of a user's file is not run for a report."""
-    if ":" in experiment.task:
-        return None
-    return reading_of(task(experiment.task))
-
-
-@dataclass(frozen=True)
-class _Table:
-    """Completions before and after, and the stretches of steps that they are counted in."""
-
-    before: Samples
-    after: Samples
-    stretches: tuple[Steps, ...]
-
-    def among(self, known: Callable[[SampleFacts], bool]) -> "_Table":
-        """The table of those completions alone."""
-        before, after = ([each for each in p if known(each)] for p in (self.before, self.after))
-        return _Table(before, after, self.stretches)
-
-    def mark(self, name: str, of: Callable[[SampleFacts], bool | None]) -> ShareRow | None:
-        """The share of the completions whose mark is set, among those that have it."""
-        known = self.among(lambda sample: of(sample) is not None)
-        if not known.before and not known.after:
-            return None
-        return known.row(name, lambda sample: bool(of(sample)))
-
-    def rows(self, names: Callable[[SampleFacts], tuple[str, ...] | None]) -> tuple[ShareRow, ...]:
-        """A row for each name, most frequent first, among the completions that have names at all;
-        corrected for the number of rows."""
-        table = self.among(lambda sample: names(sample) is not None)
-        every = (*table.before, *table.after)
-        seen = Counter(name for sample in every for name in set(names(sample) or ()))
-        order = sorted(seen, key=lambda name: (-seen[name], name))
-        return tuple(table.row(n, lambda s, n=n: n in (names(s) or ()), len(order)) for n in order)
-
-    def row(self, name: str, holds: Callable[[SampleFacts], bool], family: int = 1) -> ShareRow:
-        """The completions for which `holds`, one of `family` comparisons."""
-        before, after = (
-            trials_of(part, lambda s: float(holds(s))) for part in (self.before, self.after)
-        )
-        change = change_of_trials(before, after, family=family)
-        every, over_time = [*self.before, *self.after], []
-        for low, high in self.stretches:
-            inside = [holds(sample) for sample in every if low <= sample.step <= high]
-            over_time.append(Counts(sum(inside), len(inside)))
-        return ShareRow(name, counts_of(before), counts_of(after), change, tuple(over_time))
-
-
-def trials_of(samples: Iterable[Any], of: Callable[[Any], float | None]) -> Trials:
-    """What samples or groups add to a mean, with their rows; those that add nothing left out."""
-    known = [(value, each.row_id) for each in samples if (value := of(each)) is not None]
-    return Trials([value for value, _ in known], [row for _, row in known])
-
-
-def counts_of(trials: Trials) -> Counts:
-    """How many marks are set."""
-    return Counts(round(sum(trials.values)), len(trials.values))
-
-
-def _errors(table: _Table, reading: FactReading | None) -> tuple[ShareRow, ...]:
-    """Errors by family with their kinds; without families, each kind is a row of its own."""
-    table = table.among(lambda sample: sample.error is not None)
-    seen = Counter(s.error for s in (*table.before, *table.after) if s.error)
+def _errors(split: _Split, reading: FactReading | None) -> tuple[FactRow, ...]:
+    """Errors by family with their kinds, in the task's order; without families, each kind."""
+    seen = Counter(s.error for s in (*split.before, *split.after) if s.error)
     if reading is None:
-        return table.rows(lambda s: (s.error,) if s.error else ())
+        return split.rows(lambda s: (s.error,) if s.error else ())
     kinds: defaultdict[str, list[str]] = defaultdict(list)
     for kind, _ in sorted(seen.items(), key=lambda each: (-each[1], each[0])):
         kinds[reading.family_of(kind)].append(kind)
     size = sum(1 + (len(found) if len(found) > 1 else 0) for found in kinds.values())
     order = [*reading.families, *(f for f in kinds if f not in reading.families)]
-    return tuple(_family(table, name, kinds[name], size) for name in order if name in kinds)
+    rows = []
+    for name in (name for name in order if name in kinds):
+        own = kinds[name]
+        whole = split.row(name, lambda s, own=own: s.error in own, size)
+        rows.append(whole if len(own) > 1 else replace(whole, only=own[0]))
+        for kind in own if len(own) > 1 else ():
+            rows.append(split.row(kind, lambda s, kind=kind: s.error == kind, size, 1))
+    return tuple(rows)
 
 
-def _family(table: _Table, name: str, kinds: Sequence[str], size: int) -> ShareRow:
-    whole = table.row(name, lambda sample: sample.error in kinds, size)
-    parts = tuple(table.row(kind, lambda s, k=kind: s.error == k, size) for kind in kinds)
-    return ShareRow(name, whole.before, whole.after, whole.change, whole.over_time, parts)
+def failure_type(why: str) -> str:
+    """The type of a failed call, from its reason: "HTTP 429", "timeout", "connection", ..."""
+    status = STATUS.search(why)
+    if status is not None:
+        return status.group()
+    return next((name for word, name in REASONS.items() if word in why), "other")
 
 
-def _variety(
-    history: History,
-    stage: str,
-    split: tuple[Sequence[int], Sequence[int]],
-    reading: FactReading | None,
-) -> tuple[tuple[Variety, ...], tuple[Steps, Steps]]:
-    """How different the completions of the groups of the last steps before and after are."""
-    recent = [part[-WINDOW:] for part in split]
-    groups = [list(_groups(history, stage, steps, reading)) for steps in recent]
-    sizes = [group.size for part in groups for group in part]
-    if max(sizes, default=0) < 2:
-        return (), (_ends(recent[0]), _ends(recent[1]))
-    measures: list[tuple[str, Callable[[_Group], float | None], tuple[float, float]]] = [
-        ("combinations", lambda group: group.combinations, (1.0, float(max(sizes)))),
-        ("trees", lambda group: group.trees, (1.0, float(max(sizes)))),
-        ("repeated", lambda group: group.repeated, (0.0, 1.0)),
-    ]
-    found = []
-    for name, of, bounds in measures:
-        before, after = (trials_of(part, of) for part in groups)
-        if before.values or after.values:
-            found.append(Variety(name, change_of_trials(before, after, bounds, len(measures))))
-    return tuple(found), (_ends(recent[0]), _ends(recent[1]))
+def _call_tables(
+    split: Sequence[Sequence[LedgerCall]],
+    calls: Sequence[LedgerCall],
+    samples: tuple[Samples, Samples],
+) -> list[FactTable]:
+    """Calls of helper models without an answer by type, and the completions that they hit against
+    the others of the stage so far."""
+    trials = [sum(map(sent, part)) for part in split]
+    seen = [Counter(failure_type(c.why) for c in p if c.status == "failed") for p in split]
+    names = sorted(seen[0] | seen[1], key=lambda name: (-seen[0][name] - seen[1][name], name))
+    rows = []
+    for name in names:
+        old, new = (Counts(each[name], size) for each, size in zip(seen, trials, strict=True))
+        rows.append(FactRow(name, change_of_counts(old, new, family=len(names)), old, new))
+    failed = {f"{call.stage}/{call.completion}" for call in calls if call.status == "failed"}
+    every = (*samples[0], *samples[1])
+    hit = [each for each in every if each.sample_id in failed]
+    others = [each for each in every if each.sample_id not in failed]
+    effects = []
+    if rows and hit and others:
+        effects.append(
+            _Split(others, hit, ()).row("unanswered", lambda s: s.outcome not in (RIGHT, WRONG))
+        )
+    return [FactTable("api_errors", tuple(rows)), FactTable("effects", tuple(effects))]
 
 
-@dataclass(frozen=True)
-class _Group:
-    """The variety of one group."""
-
-    row_id: str
-    size: int
-    combinations: float | None
-    trees: float | None
-    repeated: float
-
-
-def _groups(
-    history: History, stage: str, steps: Iterable[int], reading: FactReading | None
-) -> Iterable[_Group]:
-    for step in steps:
-        groups: defaultdict[str, list[tuple[SampleFacts, str]]] = defaultdict(list)
-        for each in programs_of_step(history, stage, step):
-            tree = reading.tree_of(each.program) if reading else ""
-            groups[each.facts.group].append((each.facts, tree))
-        for members in groups.values():
-            samples = [sample for sample, _ in members]
-            called = {s.combination for s in samples if s.combination is not None}
-            trees = {tree for _, tree in members if tree}
-            yield _Group(
-                samples[0].row_id,
-                len(samples),
-                float(len(called)) if called else None,
-                float(len(trees)) if trees else None,
-                1 - len({sample.text_key for sample in samples}) / len(samples),
-            )
+def _costs(split: Sequence[Sequence[LedgerCall]], steps: Halves) -> tuple[FactRow, ...]:
+    """What a step, a completion of a problem and a call cost."""
+    parts, rows = [_of_ledger(*each) for each in zip(split, steps, strict=True)], []
+    for per in parts[0] if any(split) else ():
+        before, after = (part[per] for part in parts)
+        # A scale without a width has no interval; costs of 0 are known exactly.
+        bounds = (0.0, max((*before.values, *after.values), default=0.0) or 1e-9)
+        rows.append(FactRow(per, change_of_trials(before, after, bounds, 3, difference_interval)))
+    return tuple(rows)
 
 
-def _alike(spec: StageSpec, line: Mapping[str, Any], variety: Sequence[Variety]) -> Alike | None:
-    """Where so many completions repeat another of their group that the health rule would warn."""
-    limit = RULES["repeated_samples"].warning
-    found = {each.name: each.change.after or each.change.before for each in variety}
-    repeated = found.get("repeated")
-    if repeated is None or limit is None or repeated.value < limit:
-        return None
-    if not isinstance(spec, SamplingStage) or spec.stored:
-        return None
-    written = spec.sampling.temperature
-    temperature = line.get("temperature") if isinstance(written, Schedule) else written
-    low = temperature is not None and temperature < LOW_TEMPERATURE
-    return Alike(repeated.value, temperature, low)
+def _of_ledger(calls: Sequence[LedgerCall], steps: Sequence[int]) -> Mapping[str, Trials]:
+    by_step: Counter[int] = Counter(dict.fromkeys(steps, 0))
+    by_problem: defaultdict[tuple[str, int, str], int] = defaultdict(int)
+    for call in calls:
+        by_step[call.step] += call.cost or 0
+        if call.completion:
+            by_problem[call.problem, call.step, call.completion] += call.cost or 0
+    single = [(units(call.cost or 0), call.problem) for call in calls if sent(call)]
+    return {
+        "step": Trials([units(c) for c in by_step.values()], [str(step) for step in by_step]),
+        "problem": Trials([units(c) for c in by_problem.values()], [key[0] for key in by_problem]),
+        "call": Trials([cost for cost, _ in single], [problem for _, problem in single]),
+    }
 
 
 def _ends(steps: Sequence[int]) -> Steps:
     return (steps[0], steps[-1]) if steps else (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplePair:
+    """A completion of the first step and one of the last."""
+
+    same_row: bool
+    before: SampleText
+    after: SampleText
+
+
+def sample_pair(history: History, stage: str, first: int, last: int) -> SamplePair | None:
+    """Of the first row by id that both steps sampled, the completions of the median reward.
+
+    The choice looks at nothing else, so that it cannot flatter a run. Where no row is in both
+    steps, each step gives its own. None where the two are one step, where one keeps no samples, or
+    where the task notes no programs. Raises DamagedFile.
+    """
+    before, after = (
+        [
+            each
+            for each in _programs_of_step(history, stage, step)
+            if each.facts.error is not None and each.facts.reward is not None
+        ]
+        for step in (first, last)
+    )
+    if first == last or not before or not after:
+        return None
+    shared = {s.facts.row_id for s in before} & {s.facts.row_id for s in after}
+    if not shared:
+        return SamplePair(False, _median(before), _median(after))
+    row = min(shared)
+    both = ([s for s in part if s.facts.row_id == row] for part in (before, after))
+    return SamplePair(True, *map(_median, both))
+
+
+def _median(samples: Sequence[SampleText]) -> SampleText:
+    """The one of the median reward; the lower of two, and the earlier of equals."""
+    ranked = sorted(samples, key=lambda s: (s.facts.reward or 0.0, s.facts.row_id, s.facts.sample))
+    return ranked[(len(ranked) - 1) // 2]

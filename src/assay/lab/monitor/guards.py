@@ -5,7 +5,6 @@ Continuing past a guard must be asked for and is recorded in `guards.json`; the 
 its steps anew. The recorder stops the stage, the runner sets the status.
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +16,12 @@ from typing import Any
 from assay.errors import RunFailure
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import GrpoStage
-from assay.experiment.tables import GuardSpec
+from assay.experiment.tables import GuardSpec, MilestoneSpec
+from assay.judge.health_checks import Reading, RuleState, State, figure
 from assay.judge.health_rules import RULES, Side
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import read_json, write_listed
+from assay.runs.run_files import read_json, write_json
 
 PASSED = "guards.json"
 BONUS_GUARD = "max_steps_without_bonus"
@@ -32,34 +32,12 @@ BONUS_RULE = RULES["no_bonus"]
 class GuardFired(RunFailure):
     """A guard of the experiment stopped the run; the checkpoint of that step is kept."""
 
-    def __init__(self, firings: Sequence["Firing"]):
-        super().__init__("; ".join(map(str, firings)))
-        self.guards = tuple(firing.guard for firing in firings)
+    def __init__(self, fired: Mapping[str, str]):
+        super().__init__("; ".join(fired.values()))
+        self.guards = tuple(fired)
 
 
-@dataclass(frozen=True, slots=True)
-class Firing:
-    """A guard whose condition was met for the required number of steps."""
-
-    guard: str
-    spec: GuardSpec
-    stage: str
-    step: int
-    values: tuple[float | None, ...]
-    """Of the steps in a row; None was not finite."""
-
-    def __str__(self) -> str:
-        side, bound = condition(self.spec)
-        row = "" if len(self.values) == 1 else f" for {len(self.values)} steps in a row"
-        last = "not finite" if self.values[-1] is None else f"{self.values[-1]:g}"
-        last += ": it trains as grpo" if self.guard == BONUS_GUARD else ""
-        return (
-            f"guard {self.guard!r} stopped the run at {self.stage} step {self.step}: "
-            f"{self.spec.metric} was {side} {bound:g}{row}, last {last}"
-        )
-
-
-def condition(spec: GuardSpec) -> tuple[Side, float]:
+def condition(spec: GuardSpec | MilestoneSpec) -> tuple[Side, float]:
     """`above` or `below`, and the bound."""
     if spec.above is not None:
         return "above", spec.above
@@ -77,20 +55,28 @@ def met(spec: GuardSpec, value: float | None) -> bool:
 
 def firing(
     name: str, spec: GuardSpec, stage: str, lines: Sequence[Mapping[str, Any]], after: int = 0
-) -> Firing | None:
-    """Whether the guard fires at the last of a stage's lines; steps up to `after` do not count."""
+) -> str:
+    """Why the guard fires at the last of a stage's lines; "" where it does not. Steps up to `after`
+    do not count."""
     where = BONUS_RULE.where if name == BONUS_GUARD else spec.metric
 
     def counts(line: Mapping[str, Any]) -> bool:
         return spec.metric in line and (where == spec.metric or bool(line.get(where)))
 
     if spec.stage not in (None, stage) or not lines or not counts(lines[-1]):
-        return None
+        return ""
     counting = (x for x in reversed(lines) if counts(x) and x["step"] > after)
     values = tuple(x[spec.metric] for x in islice(counting, spec.steps))[::-1]
     if len(values) < spec.steps or not all(met(spec, value) for value in values):
-        return None
-    return Firing(name, spec, stage, lines[-1]["step"], values)
+        return ""
+    side, bound = condition(spec)
+    row = "" if len(values) == 1 else f" for {len(values)} steps in a row"
+    last = "not finite" if values[-1] is None else f"{values[-1]:g}"
+    last += ": it trains as grpo" if name == BONUS_GUARD else ""
+    return (
+        f"guard {name!r} stopped the run at {stage} step {lines[-1]['step']}: "
+        f"{spec.metric} was {side} {bound:g}{row}, last {last}"
+    )
 
 
 @dataclass(frozen=True)
@@ -108,13 +94,13 @@ class GuardWatch:
         """Add a recorded step."""
         self.lines.append({**values, "step": step})
 
-    def fired(self) -> tuple[Firing, ...]:
-        """The guards that fire at the last step."""
-        found = (
-            firing(name, guard, self.stage, self.lines, self.passed.get(name, 0))
+    def fired(self) -> dict[str, str]:
+        """Why each guard that fires at the last step does."""
+        found = {
+            name: firing(name, guard, self.stage, self.lines, self.passed.get(name, 0))
             for name, guard in self.guards.items()
-        )
-        return tuple(each for each in found if each is not None)
+        }
+        return {name: why for name, why in found.items() if why}
 
 
 def watch_stage(experiment: Experiment, run: RunDirectory, stage: str, step: int) -> GuardWatch:
@@ -122,12 +108,9 @@ def watch_stage(experiment: Experiment, run: RunDirectory, stage: str, step: int
     lines, guards = [*History(run).lines(stage, step)], dict(experiment.guard)
     spec = experiment.stage[stage]
     if isinstance(spec, GrpoStage):
-        (metric,), least, most = (
-            BONUS_RULE.metrics,
-            BONUS_RULE.nothing,
-            spec.max_steps_without_bonus,
-        )
-        guards[BONUS_GUARD] = GuardSpec(metric=metric, below=least, steps=most, stage=stage)
+        most, (metric,) = spec.max_steps_without_bonus, BONUS_RULE.metrics
+        bound = {"below": BONUS_RULE.nothing, "steps": most, "stage": stage}
+        guards[BONUS_GUARD] = GuardSpec(metric=metric, **bound)
     return GuardWatch(guards, stage, passed_steps(run.path, stage), lines)
 
 
@@ -136,29 +119,48 @@ def check_guards(experiment: Experiment, run: RunDirectory, stage: str, step: in
 
     So it is where a process died between the checkpoint and the note that a guard stopped it.
     """
-    fired = watch_stage(experiment, run, stage, step).fired()
-    if fired:
+    if fired := watch_stage(experiment, run, stage, step).fired():
         raise GuardFired(fired)
 
 
 def unseen(experiment: Experiment, metrics: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     """Guards without data: their stages have started and no step recorded their metric."""
-    recorded = {stage: set().union(*lines) for stage, lines in metrics.items()}
     idle = []
     for name, guard in experiment.guard.items():
         stages = [guard.stage] if guard.stage else list(experiment.stage)
-        begun = all(stage in recorded for stage in stages)
-        if begun and not any(guard.metric in recorded[stage] for stage in stages):
+        lines = [line for stage in stages for line in metrics.get(stage, ())]
+        if metrics.keys() >= {*stages} and not any(guard.metric in line for line in lines):
             idle.append(name)
     return idle
+
+
+def guard_states(
+    history: History, stage: str, lines: Sequence[Mapping[str, Any]], fired: Sequence[str]
+) -> list[RuleState]:
+    """The guards over a stage: with `fired`, the names of those that stopped the run."""
+    found, idle = [], unseen(history.experiment, history.metrics)
+    for name, spec in history.experiment.guard.items():
+        side, bound = condition(spec)
+        figures = {"bound": figure(spec.metric, bound), "steps": spec.steps}
+        kind = f"stop_{side}" if spec.stage is None else f"stop_{side}_in"
+        of = (kind, {**figures, "stage": spec.stage})
+        seen = [line[spec.metric] for line in lines if spec.metric in line]
+        reading = None
+        if seen and spec.stage in (None, stage):
+            last = math.nan if seen[-1] is None else float(seen[-1])
+            values = {"metric": spec.metric, "value": figure(spec.metric, last)}
+            reading = Reading(spec.metric, None, "value", values, last)
+        state: State = "not recorded" if name in idle else "armed"
+        state = "fired" if name in fired else state
+        found.append(RuleState(name, state, spec.metric, reading, "stop", of))
+    return found
 
 
 def pass_guards(run: RunDirectory, guards: Sequence[str], stage: str, step: int) -> None:
     """Record that the user passes the guards that stopped a stage at a step."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     entries = [{"guard": name, "stage": stage, "step": step, "at": now} for name in guards]
-    text = json.dumps([*_read(run.path), *entries], indent=2)
-    write_listed(run.path, run.path / PASSED, text + "\n")
+    write_json(run.path / PASSED, [*_read(run.path), *entries], run.path)
 
 
 def forget_passed(run: Path, kept: Callable[[str, int], bool]) -> None:
@@ -166,7 +168,7 @@ def forget_passed(run: Path, kept: Callable[[str, int], bool]) -> None:
     wishes = _read(run)
     left = [wish for wish in wishes if kept(wish["stage"], wish["step"])]
     if left != wishes:
-        write_listed(run, run / PASSED, json.dumps(left, indent=2) + "\n")
+        write_json(run / PASSED, left, run)
 
 
 def passed_steps(run: Path, stage: str) -> dict[str, int]:

@@ -9,9 +9,9 @@ rewards are estimated from the step's samples, with all completions of a prompt 
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from assay.data.kept import kept
 from assay.experiment.checkpoint_reference import (
@@ -22,10 +22,18 @@ from assay.experiment.checkpoint_reference import (
 from assay.experiment.reward_tables import parts_of
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.experiment.tables import MilestoneSpec
+from assay.judge.health_checks import (
+    Reading,
+    RuleState,
+    Scored,
+    difference_figures,
+    figure,
+)
 from assay.judge.intervals import Estimate, Interval, counted, grouped
 from assay.judge.paired import compare
 from assay.judge.trends import FORETELLING, Forecast, forecast_value
 from assay.judge.verdict import Comparison
+from assay.lab.monitor.guards import condition
 from assay.runs.history import History, Sample, is_there, samples_in
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.reward_metrics import STANDARD, marked
@@ -54,21 +62,13 @@ def estimate(run: RunDirectory, stage: StageSpec, line: Line, metric: str) -> Es
     value = line.get(metric)
     if value is None:
         return None
-    found = _sampled(run, line, metric)
-    if found is not None:
-        return found
+    file = run.samples(line["stage"], line["step"])
+    if _counted_in(metric) is not None and is_there(file) and metric in _estimates(file):
+        return _estimates(file)[metric]
     trials = _trials(stage, line, metric) if is_share(metric) else None
     if trials and 0 <= value <= 1:
         return counted(value, trials)
     return Estimate(value, None)
-
-
-def _sampled(run: RunDirectory, line: Line, metric: str) -> Estimate | None:
-    """From the samples of the step, where they hold what the metric counts."""
-    if _counted_in(metric) is None:
-        return None
-    file = run.samples(line["stage"], line["step"])
-    return _estimates(file).get(metric) if is_there(file) else None
 
 
 @kept(1 << 14)
@@ -85,8 +85,7 @@ def _estimates(file: Path) -> Mapping[str, Estimate]:
 
 
 def _counted(samples: Sequence[Sample], metric: str) -> Estimate | None:
-    value_of = _counted_in(metric)
-    assert value_of is not None, "nobody asks for another metric"
+    value_of = _counted_in(metric) or (lambda sample: None)
     pairs = [(float(v), each.row) for each in samples if (v := value_of(each)) is not None]
     if not pairs:
         return None
@@ -120,8 +119,6 @@ def _trials(stage: StageSpec, line: Line, metric: str) -> int | None:
     return None
 
 
-State = Literal["pending", "open", "met", "missed", "undecided", "not recorded"]
-"""`open`: a value without a step is not there yet. `not recorded`: the step has not the metric."""
 RECENT = 20
 """A forecast is made from at most so many steps."""
 SHARES = frozenset({"reward_accuracy", "teacher_agreement"})
@@ -135,60 +132,74 @@ TO_0 = re.compile(r".*logp")
 """Metrics that are never above 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class MilestoneState:
-    """The state of a milestone."""
-
-    name: str
-    spec: MilestoneSpec
-    state: State
-    step: int | None
-    """The step at which it was scored; None before."""
-    value: Estimate | None = None
-    forecast: Forecast | None = None
-    """The forecast of the value at its step, while it is pending."""
-    comparison: Comparison | None = None
-    """Of a milestone on a verdict: its checkpoint against the other."""
-
-
-def milestone_states(
-    history: History, until: tuple[str, int] | None = None
-) -> list[MilestoneState]:
+def milestone_states(history: History, until: tuple[str, int] | None = None) -> list[RuleState]:
     """Every milestone; with `until`, as it stood after that step of that stage."""
     found = []
     for name, spec in history.experiment.milestone.items():
         last = until[1] if until is not None and until[0] == spec.stage else None
         lines = history.lines(spec.stage, last)
-        found.append(_state(history, name, spec, lines))
+        state, reading = _state(history, spec, lines)
+        metric, condition = spec.metric or "", _condition(spec)
+        found.append(RuleState(name, state, metric, reading, "expect", condition))
     return found
 
 
+def _condition(spec: MilestoneSpec) -> tuple[str, Mapping[str, Any]]:
+    """The template of what is expected and its figures."""
+    plain = {"stage": spec.stage, "step": spec.step}
+    if spec.evaluation is not None:
+        names = {"evaluation": spec.evaluation, "against": spec.against}
+        return f"expect_{spec.verdict}", {**plain, **names}
+    if spec.metric is None:
+        return "expect_step", plain
+    side, bound = condition(spec)
+    at = "" if spec.step is None else "_at"
+    return f"expect_{side}{at}", {**plain, "bound": figure(spec.metric, bound)}
+
+
 def _state(
-    history: History, name: str, spec: MilestoneSpec, lines: Sequence[Line]
-) -> MilestoneState:
-    last = lines[-1]["step"] if lines else 0
-    if not lines or (spec.step is not None and last < spec.step):
-        forecast = None
-        if spec.metric is not None and spec.step is not None:
-            stage = history.experiment.stage[spec.stage]
-            forecast = metric_forecast(stage, lines, spec.metric, spec.step)
-        return MilestoneState(name, spec, "pending", None, forecast=forecast)
-    step = last if spec.step is None else spec.step
+    history: History, spec: MilestoneSpec, lines: Sequence[Line]
+) -> tuple[Scored, Reading | None]:
+    last, stage = lines[-1]["step"] if lines else 0, history.experiment.stage[spec.stage]
+    metric, step = spec.metric, last if spec.step is None else spec.step
+    if not lines or last < step:
+        ahead = metric_forecast(stage, lines, metric, step) if metric and lines and step else None
+        return "pending", ahead and _ahead(metric or "", ahead)
     if spec.evaluation is not None:
         found = _compared(history, spec)
-        state = "not recorded" if found is None else by_verdict(spec, found)
-        return MilestoneState(name, spec, state, step, comparison=found)
-    if spec.metric is None:
-        return MilestoneState(name, spec, "met", step)
+        if found is None:
+            return "not recorded", None
+        state, figures = by_verdict(spec, found), difference_figures(found)
+        least = found.minimum_detectable_difference
+        scale = 100.0 if found.interval.share else 1.0
+        figures["least"] = "–" if least is None else f"{scale * least:.1f}"
+        return state, Reading("", None, "compared", figures, found.difference)
+    if metric is None:
+        return "met", None
     line = next((line for line in lines if line["step"] == step), {})
-    stage = history.experiment.stage[spec.stage]
-    value = estimate(history.run, stage, line, spec.metric) if line else None
+    value = estimate(history.run, stage, line, metric) if line else None
     if value is None:
-        return MilestoneState(name, spec, "not recorded", step)
+        return "not recorded", None
     state = scored(spec, value)
     if spec.step is None and state == "missed":
         state = "open"
-    return MilestoneState(name, spec, state, step, value)
+    return state, _measured(metric, value)
+
+
+def _measured(metric: str, found: Estimate) -> Reading:
+    figures = {"metric": metric, "value": figure(metric, found.value)}
+    if found.interval is None:
+        return Reading(metric, None, "value", figures, found.value)
+    figures |= {"low": figure(metric, found.interval.low), "trials": str(found.trials)}
+    figures |= {"high": figure(metric, found.interval.high)}
+    return Reading(metric, None, "estimate", figures, found.value)
+
+
+def _ahead(metric: str, found: Forecast) -> Reading:
+    ends = {"value": found.value, "low": found.interval.low, "high": found.interval.high}
+    figures = {name: figure(metric, end) for name, end in ends.items()}
+    more = {"metric": metric, "at": str(found.at), "steps": str(found.steps)}
+    return Reading(metric, None, "ahead", {**figures, **more}, found.value)
 
 
 def _compared(history: History, spec: MilestoneSpec) -> Comparison | None:
@@ -218,21 +229,21 @@ def _against(history: History, text: str) -> str:
     return chosen.checkpoint if chosen is not None else ""
 
 
-def by_verdict(spec: MilestoneSpec, found: Comparison) -> State:
+def by_verdict(spec: MilestoneSpec, found: Comparison) -> Scored:
     """Met where the verdict is the wanted one; undecided where the items show none."""
     if found.verdict == spec.verdict:
         return "met"
     return "missed" if found.verdict in ("better", "worse", "equivalent") else "undecided"
 
 
-def scored(spec: MilestoneSpec, value: Estimate) -> State:
+def scored(spec: MilestoneSpec, value: Estimate) -> Scored:
     """Whether a value is on the expected side; undecided if its interval contains the bound."""
     around = value.interval or Interval(value.value, value.value, "exact")
-    if spec.above is not None:
-        met, missed = around.low > spec.above, around.high <= spec.above
+    side, bound = condition(spec)
+    if side == "above":
+        met, missed = around.low > bound, around.high <= bound
     else:
-        assert spec.below is not None, "the spec was checked"
-        met, missed = around.high < spec.below, around.low >= spec.below
+        met, missed = around.high < bound, around.low >= bound
     return "met" if met else "missed" if missed else "undecided"
 
 

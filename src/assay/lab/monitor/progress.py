@@ -15,12 +15,10 @@ from assay.judge.health_checks import RuleState, Spending
 from assay.judge.intervals import Estimate, Interval, change
 from assay.judge.selection import Promotion
 from assay.judge.trends import FORETELLING, Forecast, Trend, forecast_total, trend
-from assay.lab.monitor.call_errors import COST, CallReport, Saving, call_report, savings
-from assay.lab.monitor.fact_changes import FactChanges, fact_changes, fact_reading
-from assay.lab.monitor.guards import unseen
-from assay.lab.monitor.milestones import MilestoneState, estimate, metric_forecast, milestone_states
+from assay.lab.monitor.fact_changes import FactChanges, SamplePair, fact_changes, sample_pair
+from assay.lab.monitor.guards import guard_states
+from assay.lab.monitor.milestones import estimate, metric_forecast, milestone_states
 from assay.lab.monitor.report_journal import ReportEntry, last_report
-from assay.lab.monitor.sample_facts import SamplePair, facts_of_steps, sample_pair
 from assay.lab.monitor.stage_health import (
     explained,
     learns_from_stored,
@@ -28,7 +26,6 @@ from assay.lab.monitor.stage_health import (
     spending,
     stage_health,
 )
-from assay.lab.monitor.watch_list import Watched, next_report, watch_list
 from assay.runs.checkpoints import Selection
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
@@ -50,6 +47,8 @@ HIDDEN = frozenset(
 )
 """Sizes and settings of a step, which say nothing about progress."""
 HIDDEN_BEGINNINGS = ("self_check_",)
+COST = "cost"
+"""Ends the metrics of what helper models cost."""
 SPARSE = frozenset({"validation_loss"})
 """Metrics that few steps record; in between, the last value holds."""
 
@@ -98,25 +97,16 @@ class Progress:
     forecasts: Mapping[str, Forecast]
     """By metric: `seconds` and budgets as totals at the end of the stage, others as values."""
     spending: tuple[Spending, ...]
-    milestones: tuple[MilestoneState, ...]
     scored: frozenset[str]
     """Milestones that were scored between the two steps."""
     checkpoints: tuple[int, ...]
     """Made between the two steps."""
-    idle_guards: tuple[str, ...]
-    """Guards whose metric was never recorded."""
     selection: Selection | None
     looks: Promotion | None
     states: tuple[RuleState, ...]
-    """Of every health rule, as of `last`."""
-    watched: tuple[Watched, ...]
-    """What to watch after `last`."""
-    next_report: int | None
+    """Of every condition, as of `last`: health rules, milestones, guards."""
     facts: FactChanges | None
-    """None where the samples note nothing, or none are kept."""
-    calls: CallReport | None
-    """None where no call and no cost is recorded."""
-    savings: tuple[Saving, ...]
+    """None where no fact, call or cost is recorded."""
     pair: SamplePair | None
 
 
@@ -155,16 +145,24 @@ def _progress(
     then = {each.code for each in stage_health(history, stage, first).findings}
     health = stage_health(history, stage, last)
     now = {each.code for each in health.findings}
-    states = milestone_states(history, (stage, last))
-    scored = {m.name for m in states if m.spec.stage == stage and m.step and m.step > first}
+    status = read_status(history.run.path)
+    expected = milestone_states(history, (stage, last))
+    guarded = guard_states(history, stage, lines, status.guard.split())
+    specs = experiment.milestone
+    scored = {
+        each.rule
+        for each in expected
+        if specs[each.rule].stage == stage
+        and each.state != "pending"
+        and (specs[each.rule].step or last) > first
+    }
     planned = planned_steps(history, stage)
     costs = tuple(spending(history, stage, last))
     ahead = costs if stage == history.last_stage else ()
-    facts, calls = _facts(history, lines, first)
     return Progress(
         run=history.run,
         experiment=experiment,
-        status=read_status(history.run.path),
+        status=status,
         stage=stage,
         first=first,
         last=last,
@@ -177,33 +175,14 @@ def _progress(
         gone=frozenset(then - now),
         forecasts=_forecasts(lines, planned, ahead, experiment.stage[stage]),
         spending=costs,
-        milestones=tuple(states),
         scored=frozenset(scored),
         checkpoints=tuple(s for s in history.checkpoints(stage) if first < s <= last),
-        idle_guards=tuple(unseen(experiment, history.metrics)),
         selection=history.selection(stage),
         looks=explained(history, stage),
-        states=health.states,
-        watched=watch_list(experiment, stage, lines, health.states, states),
-        next_report=next_report(experiment, last, planned),
-        facts=facts,
-        calls=calls,
-        savings=savings(ahead),
+        states=(*health.states, *expected, *guarded),
+        facts=fact_changes(history, lines, first),
         pair=sample_pair(history, stage, first, last),
     )
-
-
-def _facts(
-    history: History, lines: Lines, first: int
-) -> tuple[FactChanges | None, CallReport | None]:
-    """What samples and calls up to the step `first` record, against those after it."""
-    steps = [line["step"] for line in lines]
-    split = [s for s in steps if s <= first], [s for s in steps if s > first]
-    stage = lines[0]["stage"]
-    before, after = (facts_of_steps(history, stage, part) for part in split)
-    reading = fact_reading(history.experiment)
-    calls = call_report(history, stage, (before, after), split, reading)
-    return fact_changes(history, lines, first), calls
 
 
 def _rows(history: History, lines: Lines, span: tuple[int, int]) -> list[MetricRow]:

@@ -1,6 +1,7 @@
 """Applies the health rules of `judge` to a stage as its run recorded it. Adds no words."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from assay.experiment.checkpoint_reference import (
 )
 from assay.experiment.reward_tables import parts_of
 from assay.experiment.stage_tables import (
+    GrpoStage,
     SamplingStage,
     StageSpec,
     StoredStage,
@@ -22,6 +24,7 @@ from assay.experiment.stage_tables import (
 )
 from assay.judge.health_checks import Health, RuleState, Spending, check_health
 from assay.judge.health_rules import BONUSES, OF_SAMPLES, PENALTIES, STORED_ADVICE
+from assay.judge.scores import ItemScores, ScoreError
 from assay.judge.selection import Promotion, promote
 from assay.judge.trends import FORETELLING, forecast_total
 from assay.runs.history import History
@@ -52,11 +55,14 @@ def stage_health(history: History, stage: str, until: int | None = None) -> Heal
     dev = [(x.step, x.scores) for x in history.looks(stage) if until is None or x.step <= until]
     money = spending(history, stage, until) if stage == history.last_stage else []
     parts, ended = reward_parts(spec), has_ended(history, stage, until)
-    found = check_health(_at_temperature(lines, spec), dev, money, parts, ended)
+    reached = _reached(history, stage) if until is None else {}
+    found = check_health(_at_temperature(lines, spec), dev, money, parts, ended, reached)
     stored = learns_from_stored(spec)
-    mute = (OF_SAMPLES if stored else frozenset()) | (
-        frozenset() if kept_reference(spec) else {"no_kl"}
-    )
+    mute = OF_SAMPLES if stored else frozenset[str]()
+    if not kept_reference(spec):
+        mute |= {"no_kl", "kl_returns"}
+    if not (isinstance(spec, GrpoStage) and _begins_at_reference(spec)):
+        mute |= {"kl_at_start"}
     advice = STORED_ADVICE if stored else {}
     return Health(
         tuple(
@@ -69,6 +75,28 @@ def stage_health(history: History, stage: str, until: int | None = None) -> Heal
             if each.code not in mute
         ),
     )
+
+
+def _begins_at_reference(spec: GrpoStage) -> bool:
+    """Whether the first step's KL is that of the start to itself."""
+    return spec.updates.minibatches * spec.updates.epochs == 1 and (
+        spec.kl.reference == "stage_start"
+    )
+
+
+def _reached(history: History, stage: str) -> dict[str, tuple[ItemScores, ItemScores]]:
+    """Scores of the start and of the last checkpoint of a GRPO stage, by reporting evaluation."""
+    steps, start = history.checkpoints(stage), history.start(stage)
+    if not steps or not isinstance(history.experiment.stage[stage], GrpoStage):
+        return {}
+    last = checkpoint_name(CheckpointReference(stage, "step", steps[-1]))
+    found = {}
+    for record in history.evaluations:
+        if record.role == "report" and {start, last} <= {*history.measured(record)}:
+            with suppress(ScoreError):  # no answer has a score
+                before, after = history.scores(record, start, last)
+                found[record.name] = (before, after)
+    return found
 
 
 def reward_parts(stage: StageSpec) -> dict[str, list[str]]:

@@ -1,61 +1,307 @@
 """Judges a stored step again: what another reward, advantage or group filter would have changed.
 
 Samples, trains and writes nothing. A replay may change how completions are judged and weighted,
-never how they were sampled; `reward=NAME` is short for `stage.STAGE.reward=NAME`. The step is first
-judged under its own settings, and every difference from the record is a finding.
+never how they were sampled; `reward=NAME` is short for `stage.STAGE.reward=NAME`. The training
+methods do the work; they get the stored groups in place of a sampler. The step is first judged
+under its own settings, and every difference from the record is a finding.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, Literal, cast
 
-from assay.data.episode import Reward
-from assay.errors import Finding, InputError
+import torch
+
+from assay.data.episode import Completion, Context, Episode, Reward, Turn
+from assay.data.row import Row
+from assay.errors import Finding, InputError, nearest
+from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import parse_override, place
 from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import GrpoStage, StageSpec
+from assay.experiment.stage_tables import (
+    DistillStage,
+    GrpoStage,
+    RceStage,
+    RftStage,
+    StageSpec,
+    steps_of,
+)
 from assay.judge.confounds import Confound, differences
-from assay.judge.judgement_changes import (
-    Bin,
-    Distribution,
-    Turn,
-    distribution,
-    histogram,
-    turn,
-)
 from assay.lab.monitor.observer import Observer
-from assay.lab.replay.side import (
-    PULLS,
-    Bench,
-    SampledStage,
-    Side,
-    StoredStep,
-    Weights,
-    choose_stage,
-    judge_side,
-    needs_weights,
-    read_step,
-    score,
-    set_up,
-    shaped,
-)
-from assay.lab.setup.manifest import code_fingerprint, data_table, stage_table
+from assay.lab.setup.learner import first_context
+from assay.lab.setup.manifest import check_base, code_fingerprint, data_table, stage_table
+from assay.lab.setup.prepare import find_order, find_part, prepare_set
+from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.session import Session
+from assay.lab.setup.stage_methods import build_grpo, build_method, largest_of
 from assay.lab.setup.validate import check_names
-from assay.rl.directions import Directions, directions
-from assay.rl.signal import SignalStats
-from assay.runs.history import History, Sample
+from assay.rl.aggregation import rce_shares
+from assay.rl.objectives import Grpo as GrpoObjective
+from assay.rl.packed import group_numbers
+from assay.rl.policy import Policy
+from assay.rl.signal import SignalStats, signal_stats
+from assay.runs.checkpoints import check_checkpoint, step_name, steps_in
+from assay.runs.history import History, Sample, samples_in
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import experiment_of
+from assay.runs.run_files import DamagedFile
+from assay.runs.run_names import experiment_of, stage_start
 from assay.runs.status import stored_status
+from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.user_code import forget_changed_files
-from assay.train.pair_choice import OVERLONG
+from assay.train.checkpoint import Batch, Journal, Method, Place
+from assay.train.grpo import Grpo
+from assay.train.likelihood import Rce, Rft
+from assay.train.pair_choice import OVERLONG, groups_that_teach, rewards_of
+from assay.train.sampled_groups import StoredPrompts, value_of
 
 SHOWN = 3
 """Causes and differences that are written out; the others are counted."""
+JUDGING = (
+    *("reward", "reward_deadline", "max_abstained_share", "overlong", "mask_truncated"),
+    *("algorithm", "advantage", "loss", "aggregation", "clip", "kl", "entropy_coef", "updates"),
+    *("drop_without_signal", "dynamic", "keep", "batch", "tau", "likelihood_temperature"),
+    *("micro_tokens",),
+)
+"""Keys of a stage that do not affect sampling."""
+PULLS = {"grpo": "advantage", "rft": "kept", "rce": "weight"}
+"""Weight of each sample by method: its advantage; 1 if it is learned, else 0; its share in the
+likelihood of its group."""
+SampledStage = GrpoStage | RftStage | RceStage
+"""The stages that sample completions and have them judged."""
+Sign = Literal["flipped", "raised", "silenced", "same", "silent", "unknown"]
+"""Changed; was 0 and is not; is 0 and was not; kept; 0 twice; not known before or after."""
+
+
+@dataclass(frozen=True)
+class StoredStep:
+    """The completions of one step, in the order in which they were sampled, with their prompts."""
+
+    session: Session
+    stage: str
+    step: int
+    samples: tuple[Sample, ...]
+    rows: Mapping[str, Row]
+    """By id."""
+    contexts: Mapping[str, Context]
+    steps: int
+    """Steps of the whole stage."""
+
+    def address(self, sample: Sample) -> str:
+        """The sample's name for `assay report`."""
+        return f"{self.session.run}:{sample.id}"
+
+    @cached_property
+    def kl_coef(self) -> float | None:
+        """The KL coefficient that the step recorded, for one that adapts; None without a KL."""
+        lines = History(self.session.run).lines(self.stage)
+        found = [line for line in lines if line["step"] == self.step]
+        return found[-1].get("kl_coef") if found else None
+
+    @cached_property
+    def weights(self) -> str:
+        """The newest stored weights at or before the step's sampling, else the stage's start, with
+        the run where that is another: `base`, or `STAGE.step-N`. Raises RunNotFound if it is
+        gone."""
+        run = self.session.run
+        before = [s for s in steps_in(run.checkpoints(self.stage)) if s < self.step]
+        if before:
+            return f"{self.stage}.{step_name(before[-1])}"
+        where, reference = stage_start(run, self.session.experiment.stage[self.stage])
+        start = checkpoint_name(reference)
+        return start if where == run else f"{where}@{start}"
+
+
+def read_step(session: Session, name: str, step: int, group: int) -> StoredStep:
+    """The stored completions of a step, in groups of `group`. Raises InputError with the steps
+    there are, and where the data holds one of the rows no longer; DamagedFile for a file that is
+    not whole."""
+    run, stage = session.run, session.experiment.stage[name]
+    file = run.samples(name, step)
+    if not file.exists():
+        there = History(run).sampled(name)
+        fix = f"it has {there[0]} to {there[-1]}" if there else "it has none yet"
+        raise InputError(f"{run} has no samples of step {step} of {name!r}", fix=fix)
+    found = tuple(samples_in(file, tokens=True))
+    whole = [found[i : i + group] for i in range(0, len(found), group)]
+    if not found or any(len(g) != group or len({x.row for x in g}) > 1 for g in whole):
+        problem = f"its lines are not groups of {group} completions of one row"
+        raise DamagedFile(problem, file=file)
+    data, given = stage.data.partition(".")[0], (session.task, session.learner.encoder, run.root)
+    made = prepare_set(session.experiment, data, *given)
+    rows = {row.id: row for row in find_part({data: made}, stage.data)}
+    for sample in found:
+        if sample.row not in rows:
+            raise InputError(f"{stage.data} has no row {sample.row!r} any more")
+    rows = {sample.row: rows[sample.row] for sample in found}
+    encoder, dialogue = session.learner.encoder(stage), partial(dialogue_of, session.task)
+    contexts = {i: first_context(encoder, session.task, r, dialogue) for i, r in rows.items()}
+    steps = steps_of(stage, find_order({data: made}, stage.data).count)
+    return StoredStep(session, name, step, found, rows, contexts, steps)
+
+
+def choose_stage(run: RunDirectory, experiment: Experiment, name: str | None) -> str:
+    """The stage to replay: the only one that samples and is rewarded, or the named one. Raises
+    InputError for another, and where none is named of several."""
+    able = [n for n, s in experiment.stage.items() if isinstance(s, SampledStage) and not s.stored]
+    fix = "take " + " or ".join(able) if able else "read completions with assay report"
+    if name is None and len(able) == 1:
+        return able[0]
+    if name is None and able:
+        fix = "add --stage " + " or --stage ".join(able)
+        raise InputError(f"{run} has {len(able)} stages that sample", field="--stage", fix=fix)
+    if name is not None and name not in experiment.stage:
+        fix = nearest(name, experiment.stage)
+        raise InputError(f"{run} has no stage {name!r}", field="--stage", fix=fix)
+    if name in able:
+        return cast(str, name)
+    taught = [n for n, s in experiment.stage.items() if isinstance(s, DistillStage)]
+    if name in taught or (name is None and taught):
+        problem = f"stage {name or taught[0]!r} (distill) learns from its teacher, not from rewards"
+    elif name is None:
+        problem = f"{run} has no stage that samples completions"
+    else:
+        method = experiment.stage[name].method
+        problem = f"stage {name!r} ({method}) samples nothing that could be judged again"
+    raise InputError(problem, field="--stage" if name else None, fix=fix)
+
+
+def completion_of(sample: Sample) -> Completion:
+    """The completion as the reward saw it."""
+    return Completion(sample.text, sample.tokens, sample.ended, sample.messages)
+
+
+def episode_of(sample: Sample, context: Context, reward: Reward) -> Episode:
+    """The episode that a sample records, with a reward of one's own. `context` is the prompt of a
+    single answer; turns of a conversation are stored with theirs."""
+    name = f"{sample.row}#{sample.number}"
+    turns = sample.turns
+    if sample.conversation is None:
+        actions = sample.tokens
+        told = sample.logps or None
+        turns = (Turn(context, actions, (True,) * len(actions), told, sample.ended),)
+    return Episode(name, sample.row, turns, reward, completion_of(sample))
+
+
+@dataclass(frozen=True)
+class Side:
+    """The step as one set of settings has it. Sequences run over the stored samples."""
+
+    rewards: tuple[Reward, ...]
+    """With the punishment of long completions, where that is set."""
+    pulls: tuple[float | None, ...]
+    """See `PULLS`; None for abstentions and for samples that would not have been drawn."""
+    signal: SignalStats
+    prompts: int
+    """Different prompts in the update."""
+    tokens: int
+    """Trained tokens in the update's first pass."""
+    drawn: int
+    """Samples up to the batch with which sampling would have ended."""
+    short: bool
+    """Whether these settings would have sampled more batches than are stored."""
+
+
+def score(stored: StoredStep, stage: SampledStage) -> list[Reward]:
+    """The stored completions judged now by the reward of a stage, in order, nothing added."""
+    session = stored.session
+    pairs = [(stored.rows[each.row], completion_of(each)) for each in stored.samples]
+    assert stage.reward is not None
+    judge = reward_of(session.task, stage.reward, session.run.root)
+    with session.reward_runner(judge, stage) as runner:
+        return runner.score(pairs)
+
+
+def judge_side(stored: StoredStep, stage: SampledStage, rewards: Sequence[Reward]) -> Side:
+    """The stored completions as the stage's method weights them, with these rewards. Scores with
+    the nearest weights only where advantages depend on them."""
+    method, groups = stored_method(stored, stage, rewards)
+    policy, place_ = None, Place(step=stored.step - 1, kl_coef=stored.kl_coef)
+    if isinstance(method, Grpo):
+        method = replace(method.at(place_.step), schedules={})
+        if method.reads_weights:
+            policy = load_policy(stored, stage, method)
+        # Advantages need neither the loss nor what the loss reads.
+        method = replace(method, objective=GrpoObjective(), adaptive_kl=None)
+    # Stored groups ask neither a policy for samples nor a recorder for rewards.
+    batch = method.collect(cast(Policy, policy), place_, cast(Journal, None))
+    found = [episode for group in groups for episode in group]
+    judged = [[e for e in g if value_of(e) is not None] for g in groups]
+    passes, short = stage.updates.epochs if isinstance(stage, GrpoStage) else 1, False
+    if isinstance(stage, GrpoStage) and stage.dynamic is not None:
+        # Dynamic sampling would have gone on behind the last stored group.
+        left = stage.dynamic.max_batches * stage.prompts > len(judged)
+        short = left and len(groups_that_teach(judged)) < stage.prompts
+    packed = batch.updates[: len(batch.updates) // passes]
+    return Side(
+        rewards=tuple(e.reward or Reward(None) for e in found),
+        pulls=tuple(pulls_of(stage, batch, found)),
+        signal=signal_stats(*rewards_of(judged)),
+        prompts=len({id(context) for update in packed for context in update.contexts}),
+        tokens=sum(int(update.mask_S.sum()) for update in packed),
+        drawn=min(batch.consumed * stage.group, len(rewards)),
+        short=short,
+    )
+
+
+def load_policy(stored: StoredStep, stage: StageSpec, method: Grpo) -> Policy:
+    """The stage's policy with the nearest weights, and room for the largest micro-batch. Raises
+    InputError where the run's base model is another than it was, DamagedFile."""
+    session = stored.session
+    check_base(session)
+    # A stage draws its adapter's first weights from this seed.
+    torch.manual_seed(session.seed)
+    opened = session.learner.policy(session.run, stage)
+    opened.fit(largest_of(stage, method, session.learner.encoder(stage)))
+    own, _, step = stored.weights.partition(".")
+    if own == stored.stage:  # else the stage's start, which the learner has opened
+        folder = session.run.checkpoints(own) / step
+        check_checkpoint(folder, "restore it, or name another step")
+        opened.policy.load(folder)
+    return opened.policy
+
+
+def stored_method(
+    stored: StoredStep, stage: SampledStage, rewards: Sequence[Reward]
+) -> tuple[Method, list[list[Episode]]]:
+    """The stage's method over the stored groups, and these as it shapes them."""
+    size, session = stage.group, stored.session
+    visits = []
+    for each, reward in zip(stored.samples, rewards, strict=True):
+        episode = episode_of(each, stored.contexts[each.row], reward)
+        visits.append(replace(episode, visit=each.number // size))
+    groups = [visits[i : i + size] for i in range(0, len(visits), size)]
+    assert stage.reward is not None
+    runner = session.reward_runner(reward_of(session.task, stage.reward, session.run.root), stage)
+    given = session.stage_input(stage, list(stored.rows.values()), runner.score)
+    if isinstance(stage, GrpoStage):
+        made = build_grpo(stage, given, stored.steps).at(stored.step - 1)
+        groups = [made.shaped(group) for group in groups]
+        prompts = StoredPrompts(groups, stage.prompts)
+        most = min(made.settings.max_batches, prompts.batches)
+        settings = replace(made.settings, max_batches=most)
+        return replace(made, prompts=prompts, settings=settings), groups
+    method, prompts = build_method(stage, given, stored.steps), StoredPrompts(groups, stage.prompts)
+    if isinstance(method, Rft):
+        return replace(method, prompts=prompts), groups
+    assert isinstance(method, Rce)
+    return replace(method, groups=prompts), groups
+
+
+def pulls_of(stage: SampledStage, batch: Batch, episodes: Sequence[Episode]) -> list[float | None]:
+    """The weight of each episode (`PULLS`); None if it cannot have one."""
+    judged = [e for e in episodes if value_of(e) is not None]
+    given = {f"{r.row_id}#{r.sample}": r.advantage for r in batch.samples}
+    if isinstance(stage, RftStage):
+        given = {e.id: float(cast(float, value_of(e)) >= stage.keep) for e in judged}
+    if isinstance(stage, RceStage) and judged:
+        group_E = torch.tensor(group_numbers(judged))
+        shares_E = rce_shares(rewards_of([judged])[0], group_E, batch.metrics["tau"])
+        given = dict(zip((e.id for e in judged), shares_E.tolist(), strict=True))
+    return [given.get(e.id) if value_of(e) is not None else None for e in episodes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,27 +335,26 @@ class Proof:
         return not (self.rewards or self.advantages)
 
 
-def prove(
-    session: Session,
-    stored: StoredStep,
-    rewards: Sequence[Reward],
-    advantages: Sequence[float | None],
-    unasked: str,
-) -> Proof:
+def prove(stored: StoredStep, stage: SampledStage, past: Side) -> Proof:
     """Compare rewards given now, and advantages worked out now from the recorded rewards, with what
     the step recorded. Abstentions are compared as such; their words are not."""
-    stage = session.experiment.stage[stored.stage]
-    both = zip(stored.samples, rewards, strict=True)
+    method, groups = stored_method(stored, stage, score(stored, stage))
+    again = [e.reward or Reward(None) for group in groups for e in group]
+    both = zip(stored.samples, again, strict=True)
     changed = [d for s, now in both if (d := reward_difference(stored.address(s), s, now))]
-    weighed = []
-    if isinstance(stage, GrpoStage) and not unasked:
-        weighed = [
-            Difference(stored.address(each), "advantage", each.advantage, now)
-            for each, now in zip(stored.samples, advantages, strict=True)
-            if each.reward is not None and each.advantage != now
-        ]
-    causes = changes_since(session, stored.stage, stage) if changed or weighed else []
-    return Proof(len(stored.samples), tuple(changed), tuple(weighed), unasked, tuple(causes))
+    unasked = ""
+    sampled = stored.step == 1 or stored.weights == f"{stored.stage}.{step_name(stored.step - 1)}"
+    if isinstance(method, Grpo) and method.reads_weights and not sampled:
+        unasked = "they depend on the weights that sampled, which are not stored; the nearest "
+        unasked += f"before are {stored.weights}"
+    weighed = [
+        Difference(stored.address(each), "advantage", each.advantage, now)
+        for each, now in zip(stored.samples, past.pulls, strict=True)
+        if isinstance(stage, GrpoStage) and not unasked
+        if each.reward is not None and each.advantage != now
+    ]
+    causes = changes_since(stored, stage) if changed or weighed else []
+    return Proof(len(again), tuple(changed), tuple(weighed), unasked, tuple(causes))
 
 
 def reward_difference(address: str, sample: Sample, now: Reward) -> Difference | None:
@@ -126,25 +371,26 @@ def reward_difference(address: str, sample: Sample, now: Reward) -> Difference |
     return None
 
 
-def changes_since(session: Session, name: str, stage: StageSpec) -> list[Confound]:
+def changes_since(stored: StoredStep, stage: StageSpec) -> list[Confound]:
     """Differences between the run's manifest and now that affect rewards and advantages."""
-    data = stage.data.partition(".")[0]
-    stored = read_manifest(session.run)
+    session, data = stored.session, stage.data.partition(".")[0]
+    before = read_manifest(session.run)
     now = {
         "data": {data: data_table(session, data, session.experiment.data[data])},
-        "stages": {name: stage_table(session, stage)},
+        "stages": {stored.stage: stage_table(session, stage)},
         "code": code_fingerprint(),
     }
     then = {
-        "data": {data: stored.get("data", {}).get(data, {})},
-        "stages": {name: stored.get("stages", {}).get(name, {})},
-        "code": stored.get("code", {}),
+        "data": {data: before.get("data", {}).get(data, {})},
+        "stages": {stored.stage: before.get("stages", {}).get(stored.stage, {})},
+        "code": before.get("code", {}),
     }
     return differences(then, json.loads(json.dumps(now)))
 
 
-def findings(proof: Proof) -> Iterator[Finding]:
-    """Findings of the self-check: the first differences, and what has changed since."""
+def findings(proof: Proof, stage: SampledStage, other: Side) -> Iterator[Finding]:
+    """The first differences of the self-check and what has changed since; then where the run would
+    have gone on differently with these settings."""
     causes = [f"{cause.path} has changed since the run" for cause in proof.causes[:SHOWN]]
     if not causes:
         causes = ["nothing in the manifest has changed: the reward depends on time or chance"]
@@ -158,8 +404,24 @@ def findings(proof: Proof) -> Iterator[Finding]:
                 "restore what changed, or read every change as one of the reward's source as well",
             )
     if proof.unasked:
-        what = "recorded advantages were not worked out again"
-        yield Finding("note", what, proof.unasked, "")
+        yield Finding("note", "recorded advantages were not worked out again", proof.unasked)
+    reasons, size = [r.why for r in other.rewards if r.value is None], len(other.rewards)
+    if len(reasons) > stage.max_abstained_share * size:
+        common = max(set(reasons), key=reasons.count)
+        yield Finding(
+            "warning",
+            "with these settings the run would have stopped at this step",
+            f"{len(reasons)} of {size} rewards abstain, more than "
+            f"{stage.max_abstained_share:.0%}; most often: {common}",
+            "correct the reward, or raise max_abstained_share",
+        )
+    if other.drawn != size:
+        evidence = f"{other.drawn} of {size} completions would have been sampled"
+        yield Finding("note", "sampling would have ended earlier", evidence)
+    if other.short:
+        what = "with these settings more completions would have been sampled than are stored"
+        evidence = f"{other.signal.signal_groups} groups carry signal"
+        yield Finding("warning", what, evidence, "read the update as that of the stored ones alone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,48 +436,8 @@ class SampleChange:
     why_after: str
     pull_before: float | None
     pull_after: float | None
-    turn: Turn
+    turn: Sign
     """The change of the sign of the pull."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spreads:
-    """Values before and after."""
-
-    before: Distribution
-    after: Distribution
-    bins: tuple[Bin, ...]
-
-    @classmethod
-    def of(cls, before: Sequence[float | None], after: Sequence[float | None]) -> "Spreads":
-        """The distributions of the values of both sides."""
-        return cls(distribution(before), distribution(after), histogram(before, after))
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """The update that a side would have made."""
-
-    signal: SignalStats
-    signal_share: float
-    prompts: int
-    """Different prompts in the update."""
-    tokens: int
-    """Trained tokens in the update's first pass."""
-    drawn: int
-    """Samples up to the batch with which sampling would have ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gradients:
-    """The gradients of both sides at the same weights."""
-
-    weights: Weights
-    directions: Directions
-    recorded_norm: float | None
-    """The norm in the run's metrics: the mean over the step's updates, before clipping."""
-    rollout_gap: float | None
-    """Mean absolute difference between log-probs at these weights and those of the rollout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,61 +453,97 @@ class Replay:
     settings: tuple[Confound, ...]
     """Every value of the stage that was set otherwise."""
     proof: Proof
-    rewards: Spreads
-    pulls: Spreads
-    before: Update
-    after: Update
+    before: Side
+    after: Side
     samples: tuple[SampleChange, ...]
-    gradients: Gradients | None
     findings: tuple[Finding, ...]
 
 
-def update_of(side: Side) -> Update:
-    """The update that a side would have made."""
-    packed = side.batch.updates[: len(side.batch.updates) // side.passes]
-    contexts = {id(context): None for update in packed for context in update.contexts}
-    tokens = sum(int(update.mask_S.sum()) for update in packed)
-    share = side.signal.signal_share
-    return Update(side.signal, share, len(contexts), tokens, side.drawn)
-
-
-def sample_changes(
-    stored: StoredStep, recorded: Sequence[Reward], past: Side, other: Side
-) -> tuple[SampleChange, ...]:
-    """Every stored sample before and after, in order."""
+def replay(
+    run: RunDirectory,
+    step: int,
+    settings: Sequence[str] = (),
+    *,
+    stage: str | None = None,
+    observer: Observer,
+) -> Replay:
+    """Judge the stored completions of a step again, as `settings` (PATH=VALUE) say. Raises
+    InputError for what does not exist or cannot be replayed."""
+    experiment = experiment_of(run)
+    name = choose_stage(run, experiment, stage)
+    before, after = experiment.stage[name], replayed_stage(run, name, settings)
+    assert isinstance(before, SampledStage) and isinstance(after, SampledStage)
+    session = Session(experiment, run, stored_status(run.path).seed, observer)
+    stored = read_step(session, name, step, before.group)
+    recorded = [sample.judgement for sample in stored.samples]
+    past = judge_side(stored, before, recorded)
+    other = judge_side(stored, after, rewards_after(stored, before, after))
+    proof = prove(stored, before, past)
+    past = replace(past, rewards=tuple(recorded))
+    if isinstance(before, GrpoStage):  # the other methods record none
+        kept = [None if each.reward is None else each.advantage for each in stored.samples]
+        past = replace(past, pulls=tuple(kept))
+    own, set_ = (each.model_dump(mode="json", exclude_none=True) for each in (before, after))
     columns = (stored.samples, recorded, past.pulls, other.rewards, other.pulls)
-    return tuple(
+    changes = [
         SampleChange(
-            id=stored.address(sample),
-            reward_before=then.value,
-            reward_after=now.value,
-            why_before=then.why,
-            why_after=now.why,
-            pull_before=pull,
-            pull_after=pulled,
-            turn=turn(pull, pulled),
+            stored.address(each),
+            *(then.value, now.value, then.why, now.why),
+            *(pull, pulled, sign_change(pull, pulled)),
         )
-        for sample, then, pull, now, pulled in zip(*columns, strict=True)
+        for each, then, pull, now, pulled in zip(*columns, strict=True)
+    ]
+    return Replay(
+        run=str(run),
+        stage=name,
+        method=before.method,
+        step=step,
+        pull=PULLS[before.method],
+        settings=tuple(differences(own, set_)),
+        proof=proof,
+        before=past,
+        after=other,
+        samples=tuple(changes),
+        findings=tuple(findings(proof, after, other)),
     )
 
 
-JUDGING = (
-    *("reward", "reward_deadline", "max_abstained_share", "overlong", "mask_truncated"),
-    *("algorithm", "advantage", "loss", "aggregation", "clip", "kl", "entropy_coef", "updates"),
-    *("drop_without_signal", "dynamic", "keep", "batch", "tau", "likelihood_temperature"),
-    *("micro_tokens",),
-)
-"""Keys of a stage that do not affect sampling."""
+def sign_change(before: float | None, after: float | None) -> Sign:
+    """What became of the sign of one value."""
+    if before is None or after is None:
+        return "unknown"
+    if before == 0 or after == 0:
+        return "silent" if before == after else "raised" if before == 0 else "silenced"
+    return "same" if (before > 0) == (after > 0) else "flipped"
 
 
-def replayed_experiment(run: RunDirectory, stage: str, settings: Sequence[str]) -> Experiment:
-    """The run's experiment with these settings of one stage. Raises InputError."""
+def rewards_after(stored: StoredStep, before: SampledStage, after: SampledStage) -> list[Reward]:
+    """The recorded rewards if the same reward judges, else those of the other one. Recorded rewards
+    are kept, because a deadline may pass one time and not another."""
+    judging = [(each.reward, each.reward_deadline) for each in (before, after)]
+    if judging[0] != judging[1]:
+        return score(stored, after)
+    recorded = [sample.judgement for sample in stored.samples]
+    punishments = [getattr(stage, "overlong", None) for stage in (before, after)]
+    if punishments[0] == punishments[1]:
+        return recorded
+    bare = []
+    for reward in recorded:  # without its punishment for length, to the last rounding of the sum
+        if reward.value is not None and OVERLONG in reward.parts:
+            parts = {name: value for name, value in reward.parts.items() if name != OVERLONG}
+            reward = Reward(reward.value - reward.parts[OVERLONG], parts, reward.why)
+        bare.append(reward)
+    return bare
+
+
+def replayed_stage(run: RunDirectory, stage: str, settings: Sequence[str]) -> StageSpec:
+    """The run's stage with these settings. Raises InputError."""
     forget_changed_files()
     before = experiment_of(run)
     overrides = [whole_path(text, stage, before.stage[stage]) for text in settings]
     after = read_experiment(run.spec, overrides)
     check_names(after, run.spec, overrides, run.root)
-    return after
+    return after.stage[stage]
 
 
 def whole_path(text: str, name: str, stage: StageSpec) -> str:
@@ -301,143 +559,3 @@ def whole_path(text: str, name: str, stage: StageSpec) -> str:
         fix = "set " + ", ".join(key for key in JUDGING if key in own)
         raise InputError(problem, file=place(text), field=".".join(path), fix=fix)
     return text if path[0] == "stage" else f"stage.{name}.{text.strip()}"
-
-
-def notes(stage: SampledStage, other: Side, gradients: Gradients | None) -> Iterator[Finding]:
-    """Findings on a run that would have continued differently with these settings, and on
-    gradients."""
-    reasons = [reward.why for reward in other.rewards if reward.value is None]
-    if len(reasons) > stage.max_abstained_share * len(other.rewards):
-        common = max(set(reasons), key=reasons.count)
-        yield Finding(
-            "warning",
-            "with these settings the run would have stopped at this step",
-            f"{len(reasons)} of {len(other.rewards)} rewards abstain, more than "
-            f"{stage.max_abstained_share:.0%}; most often: {common}",
-            "correct the reward, or raise max_abstained_share",
-        )
-    if other.drawn != len(other.rewards):
-        evidence = f"{other.drawn} of {len(other.rewards)} completions would have been sampled"
-        yield Finding("note", "sampling would have ended earlier", evidence, "")
-    if other.short:
-        what = "with these settings more completions would have been sampled than are stored"
-        evidence = f"{other.signal.signal_groups} groups carry signal"
-        yield Finding("warning", what, evidence, "read the update as that of the stored ones alone")
-    if gradients is not None:
-        yield from gradient_notes(stage, gradients)
-
-
-def gradient_notes(stage: SampledStage, gradients: Gradients) -> Iterator[Finding]:
-    """Findings on gradients that are not those of the step, and on sides without one."""
-    weights, gap = gradients.weights, gradients.rollout_gap
-    if not weights.exact:
-        yield Finding(
-            "note",
-            f"the gradients are taken at {weights.checkpoint}, {weights.behind} steps before the "
-            "weights that sampled",
-            "those are not stored",
-            "a smaller checkpoint_every keeps more of them",
-        )
-    limit = stage.max_rollout_gap if isinstance(stage, GrpoStage) else float("inf")
-    if weights.exact and gap is not None and gap > limit:
-        yield Finding(
-            "warning",
-            "prompts or weights are not those that sampled",
-            f"log-probs differ from the recorded ones by {gap:.3f} on average, more than {limit}",
-            "look for what has changed: data, template, model",
-        )
-    whole = gradients.directions.whole
-    empty = [side for side, norm in (("before", whole.before), ("after", whole.after)) if not norm]
-    if empty:
-        yield Finding("note", f"no gradient {' and '.join(empty)}", "nothing carries signal", "")
-
-
-def replay(
-    run: RunDirectory,
-    step: int,
-    settings: Sequence[str] = (),
-    *,
-    stage: str | None = None,
-    gradient: bool = False,
-    observer: Observer,
-) -> Replay:
-    """Judge the stored completions of a step again, as `settings` (PATH=VALUE) say. Raises
-    InputError for what does not exist or cannot be replayed."""
-    experiment = experiment_of(run)
-    name = choose_stage(run, experiment, stage)
-    before = experiment.stage[name]
-    after = replayed_experiment(run, name, settings).stage[name]
-    assert isinstance(before, SampledStage)
-    assert isinstance(after, SampledStage)
-    stored = read_step(run, name, step, before.group)
-    session = Session(experiment, run, stored_status(run.path).seed, observer)
-    bench = set_up(session, stored)
-    return compare_sides(bench, before, after, gradient)
-
-
-def compare_sides(
-    bench: Bench, before: SampledStage, after: SampledStage, gradient: bool
-) -> Replay:
-    """Both sides of the replay, and the self-check."""
-    stored = bench.stored
-    recorded = [sample.judgement for sample in stored.samples]
-    again = shaped(bench, before, score(bench, before))
-    past = judge_side(bench, before, recorded, gradient=gradient)
-    other = judge_side(bench, after, rewards_after(bench, before, after), gradient=gradient)
-    proof = prove(bench.session, stored, again, past.pulls, unasked(bench, before))
-    if isinstance(before, GrpoStage):  # the other methods record none
-        kept = [None if each.reward is None else each.advantage for each in stored.samples]
-        past = replace(past, pulls=tuple(kept))
-    gradients = None
-    if gradient:
-        lines = History(stored.run).lines(stored.stage)
-        norms = [line.get("grad_norm") for line in lines if line["step"] == stored.step]
-        turned = directions(past.gradient or {}, other.gradient or {})
-        gradients = Gradients(bench.weights, turned, norms[-1] if norms else None, past.gap)
-    own, set_ = (each.model_dump(mode="json", exclude_none=True) for each in (before, after))
-    values = ([reward.value for reward in side] for side in (recorded, other.rewards))
-    return Replay(
-        run=str(stored.run),
-        stage=stored.stage,
-        method=before.method,
-        step=stored.step,
-        pull=PULLS[before.method],
-        settings=tuple(differences(own, set_)),
-        proof=proof,
-        rewards=Spreads.of(*values),
-        pulls=Spreads.of(past.pulls, other.pulls),
-        before=update_of(past),
-        after=update_of(other),
-        samples=sample_changes(stored, recorded, past, other),
-        gradients=gradients,
-        findings=(*findings(proof), *notes(after, other, gradients)),
-    )
-
-
-def rewards_after(bench: Bench, before: SampledStage, after: SampledStage) -> list[Reward]:
-    """The recorded rewards if the same reward judges, else those of the other one. Recorded rewards
-    are kept, because a deadline may pass one time and not another."""
-    judging = [(each.reward, each.reward_deadline) for each in (before, after)]
-    if judging[0] != judging[1]:
-        return score(bench, after)
-    recorded = [sample.judgement for sample in bench.stored.samples]
-    punishments = [getattr(stage, "overlong", None) for stage in (before, after)]
-    if punishments[0] == punishments[1]:
-        return recorded
-    bare = []
-    for reward in recorded:  # without its punishment for length, to the last rounding of the sum
-        if reward.value is not None and OVERLONG in reward.parts:
-            parts = {name: value for name, value in reward.parts.items() if name != OVERLONG}
-            reward = Reward(reward.value - reward.parts[OVERLONG], parts, reward.why)
-        bare.append(reward)
-    return bare
-
-
-def unasked(bench: Bench, stage: SampledStage) -> str:
-    """Why the run's advantages cannot be worked out again; "" where they can."""
-    if not needs_weights(bench, stage) or bench.weights.exact:
-        return ""
-    return (
-        "they depend on the weights that sampled, which are not stored; the nearest before are "
-        f"{bench.weights.checkpoint}"
-    )

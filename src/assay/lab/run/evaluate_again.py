@@ -15,7 +15,6 @@ from typing import Any
 from assay.data.files import remove_leftovers
 from assay.data.hub_names import with_scheme
 from assay.engines.ray_pool import connect
-from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.engine_table import EngineSpec
 from assay.experiment.tables import EvaluateSpec
@@ -95,8 +94,6 @@ def evaluate_again(
     with failure_noted(session):
         made = answerer_of(session).evaluation(label, spec, reference)
         evaluation = known_evaluation(run, made)
-        if why := evaluation.record.missing:
-            raise InputError(f"{spec.benchmark} cannot be run here: {why}", field="--benchmark")
         check_base(session)
         finished = evaluation.record.finished(run, name)
         file = evaluation.record.file(run.evaluations, name)

@@ -66,7 +66,7 @@ def ranked(
     largest: MicroBatchSize,
 ) -> Iterator[tuple[Policy, torch.optim.Optimizer]]:
     """The policy of a stage and its optimizer, whose work all ranks of the experiment share; as
-    they are where there is one. Raises RankLost and RanksDiffer, then and inside."""
+    they are where there is one. Raises RunFailure, then and inside."""
     engine = session.experiment.engine
     if engine is None or engine.ranks == 1:
         yield opened.policy, optimizer

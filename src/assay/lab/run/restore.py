@@ -24,7 +24,6 @@ from assay.lab.monitor.report_journal import JOURNAL, forget_reports
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import (
     SELECTION,
-    CheckpointDamaged,
     check_checkpoint,
     continuable,
     forget_selections,
@@ -35,7 +34,7 @@ from assay.runs.metrics import check_history, cut_history
 from assay.runs.protection import guard_delete
 from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import read_json
+from assay.runs.run_files import DamagedFile, read_json
 from assay.runs.run_names import checkpoint_steps, experiment_of
 from assay.runs.sink_states import start_sinks_over
 from assay.runs.status import hold_run, stored_status, write_status
@@ -105,7 +104,7 @@ def is_whole(run: RunDirectory, stage: str, step: int) -> bool:
     """Whether every file of a checkpoint is as it was written, but for the optimizer's state."""
     try:
         check_checkpoint(run.checkpoint(stage, step), fix="")
-    except CheckpointDamaged:
+    except DamagedFile:
         return False
     return True
 
@@ -118,14 +117,14 @@ def restore(
     observer: Observer,
 ) -> TrainState:
     """The state in the stage's newest complete checkpoint, or a fresh one if there is none. Raises
-    CheckpointDamaged if damage leaves only checkpoints without optimizer state."""
-    state, damaged = TrainState(), dict[Place, CheckpointDamaged]()
+    DamagedFile if damage leaves only checkpoints without optimizer state."""
+    state, damaged = TrainState(), dict[Place, DamagedFile]()
     gone: NotContinuable | None = None
     for step in reversed(checkpoint_steps(run, stage)):
         try:
             state, gone = load_checkpoint(run.checkpoint(stage, step), policy, optimizer), None
             break
-        except CheckpointDamaged as problem:
+        except DamagedFile as problem:
             damaged[Place(stage, step)] = problem
         except NotContinuable as problem:
             gone = gone or problem
@@ -139,22 +138,22 @@ def restore(
 def _stuck(
     run: RunDirectory,
     stage: str,
-    damaged: dict[Place, CheckpointDamaged],
+    damaged: dict[Place, DamagedFile],
     gone: NotContinuable,
-) -> CheckpointDamaged | NotContinuable:
+) -> DamagedFile | NotContinuable:
     """Why the stage cannot continue without the user."""
     fix = f"start the stage over: assay resume {run} --from {stage}.step-0"
     if not damaged:
         return NotContinuable(gone.problem, file=gone.file, fix=fix)
     first = next(iter(damaged.values()))
     problem = f"{first.problem}, and no checkpoint before it keeps its optimizer state"
-    return CheckpointDamaged(problem, file=first.file, fix=fix)
+    return DamagedFile(problem, file=first.file, fix=fix)
 
 
 def _tell(
     run: RunDirectory,
     start: Place,
-    damaged: dict[Place, CheckpointDamaged],
+    damaged: dict[Place, DamagedFile],
     observer: Observer,
 ) -> None:
     """Put the damaged checkpoints aside, record it in the manifest and warn."""
@@ -212,7 +211,7 @@ class Restart:
 
 def start_over(run: RunDirectory, place: str, observer: Observer) -> None:
     """Put aside what a run did after `STAGE.step-N`; step 0 is the start of the stage. Raises
-    InputError, CheckpointDamaged, InputError, RunBusy, and changes nothing."""
+    InputError, DamagedFile, InputError, RunBusy, and changes nothing."""
     with hold_run(run.path):
         restart = Restart(run, find_start(run, place))
         before = restart.before
@@ -242,7 +241,7 @@ def unfinished_restart(run: RunDirectory) -> str:
 
 
 def find_start(run: RunDirectory, text: str) -> Place:
-    """The place that `STAGE.step-N` means. Raises InputError, CheckpointDamaged."""
+    """The place that `STAGE.step-N` means. Raises InputError, DamagedFile."""
     stages = experiment_of(run).stage
     reference = parse_checkpoint(text)
     if reference is None or reference.step is None or reference.stage not in stages:

@@ -504,7 +504,7 @@ def launch_or_resume(
     one where there is none. Nothing that is finished is trained again; reporting evaluations that
     the experiment has got since are measured.
 
-    Raises OtherExperiment where the newest run of a seed has other settings.
+    Raises InputError where the newest run of a seed has other settings.
     """
     experiment = read_experiment(source, overrides)
     done = []

@@ -26,7 +26,6 @@ from assay.engines.process_tree import Running, end_marked, running
 from assay.errors import InputError, RunFailure
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.engine_table import patience_seconds
-from assay.experiment.stage_tables import GrpoStage
 from assay.lab.evaluate.checkpoint_selection import selectors
 from assay.lab.evaluate.run_evaluation import measure_stored
 from assay.lab.monitor.guards import GuardFired, watch_stage
@@ -43,7 +42,9 @@ from assay.runs.manifest_file import WENT_ON, read_manifest, write_manifest
 from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.run_names import checkpoint_steps
 from assay.sandbox.meter import Meter
-from assay.trainers.outputs.output import Output, Saved
+from assay.trainers.outputs.output import Saved
+from assay.trainers.outputs.plain_folders import Output
+from assay.trainers.settings import updates_of_round
 
 LOG, OUTPUT = "log", "output"
 POLL_SECONDS = 0.5
@@ -100,9 +101,7 @@ class ToolTraining:
     @property
     def output(self) -> Output:
         """What it wrote."""
-        stage = self.made.stage
-        table = stage.updates if isinstance(stage, GrpoStage) else None
-        updates = table.minibatches * table.epochs if table else 1
+        updates = updates_of_round(self.made.stage)
         return self.made.trainer.output(self.folder / OUTPUT, updates)
 
     def train(self) -> None:
@@ -123,7 +122,7 @@ class ToolTraining:
 
     def take_up(self) -> int:
         """Record what a killed run left, then remove what lies behind the newest checkpoint;
-        returns its step. Raises CheckpointDamaged."""
+        returns its step. Raises DamagedFile."""
         end_marked(str(self.folder))  # what a killed run left alive would go on writing
         self.cut()
         if (self.folder / OUTPUT).is_dir():
@@ -173,13 +172,8 @@ class ToolTraining:
         self.clear(saved)
         more = self.made.trainer.resume(saved.folder if saved else None)
         self.say(saved)
-        given = (
-            self.folder,
-            self.folder / LOG,
-            self.environment(),
-            str(self.folder),
-            self.costs.meter,
-        )
+        folder, meter = self.folder, self.costs.meter
+        given = (folder, folder / LOG, self.environment(), str(folder), meter)
         with running(["bash", "run.sh", *more], *given) as tool:
             yield tool
 
@@ -211,7 +205,7 @@ class ToolTraining:
         )
         run, at = self.session.run, datetime.now(UTC).isoformat(timespec="seconds")
         entry = {"at": at, "stage": self.made.name, "step": saved.step}
-        entry["draws_again"] = trainer.draws_again
+        entry |= {"draws_again": trainer.draws_again}
         manifest = read_manifest(run)
         manifest.setdefault("time", {}).setdefault(WENT_ON, []).append(entry)
         write_manifest(run, manifest)
@@ -233,8 +227,14 @@ class ToolTraining:
     def follow(self, tool: Running) -> None:
         """Record what the tool writes until it ends. Raises GuardFired, and RunFailure where it
         ends before the last step or writes what cannot be read."""
+
+        def stepped(step: int) -> None:
+            if fired := self.recorder.guards.fired():
+                raise GuardFired(fired)
+            self.recorder.report(step)
+
         following, code = self.following(), None
-        following.stepped = self.stepped
+        following.stepped = stepped
         pause, words, since = POLL_SECONDS, (0, 0), time.monotonic()
         patience = patience_seconds(self.session.experiment.engine)
         while code is None:
@@ -248,9 +248,8 @@ class ToolTraining:
                 since = time.monotonic()
             elif time.monotonic() - since > patience:
                 limit = f"said nothing for {patience / 60:g} minutes (engine.patience)"
-                raise RunFailure(
-                    f"{self.made.trainer.title} {limit}; its log is {self.folder / LOG}"
-                )
+                title = self.made.trainer.title
+                raise RunFailure(f"{title} {limit}; its log is {self.folder / LOG}")
         run, name = self.session.run, self.made.name
         done = max(checkpoint_steps(run, name), default=0)
         if code or done < self.recorder.steps:
@@ -269,12 +268,6 @@ class ToolTraining:
             if each.step < newest:  # the run has its weights, and the tool's states are large
                 remove(self.within_output(each))
         return took
-
-    def stepped(self, step: int) -> None:
-        """What follows a recorded step. Raises GuardFired."""
-        if fired := self.recorder.guards.fired():
-            raise GuardFired(fired)
-        self.recorder.report(step)
 
     def ending(self, code: int, step: int) -> str:
         """How the tool ended, with its last words."""

@@ -27,7 +27,7 @@ from assay.engines.proof import Proof, prove
 from assay.errors import InputError, look_up, nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import plain
-from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, rows_per_step
+from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, rows_per_step
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.manifest import make_manifest
@@ -39,11 +39,9 @@ from assay.lab.setup.tool_stage import ToolStage, stage_alone
 from assay.models.folder import CONFIG
 from assay.models.load import GENERATION
 from assay.models.supported import read_object
-from assay.runs.manifest_file import Manifest
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.user_code import source_files
-from assay.trainers.register import MODEL, TRAINERS, Trainer
-from assay.trainers.scripts import README, filled
+from assay.trainers.register import MODEL, README, TRAINERS, Trainer, filled, folder_texts
 from assay.trainers.settings import Settings
 from assay.trainers.translation import Difference, Translated
 
@@ -144,8 +142,11 @@ class Exporter(ToolStage):
         made = self.translated(settings, allowed)
         rows = [self.written(row) for row in given.rows]
         proof = None if unproven else self.proof(rows)
-        visits = self.visited(given, rows, settings)
-        losses = self.write_rows(self.trainer.data, visits)
+        visited = rows  # of a stage that packs, once each
+        if isinstance(self.stage, GrpoStage) or self.stage.pack_tokens is None:
+            count = settings.rounds * rows_per_step(self.stage)
+            visited = [row for _, row in visits(rows, given.seed, 0, count, given.order)]
+        losses = self.write_rows(self.trainer.data, visited)
         beyond = losses.get(BEYOND) if proof is None else proof.beyond
         behind = [Difference(END_OF_ANSWERS, MORE)] if beyond else []
         if self.trainer.dev and self.stage.validation is not None:
@@ -156,7 +157,7 @@ class Exporter(ToolStage):
         if settings.model == MODEL:
             self.write_model(self.part / MODEL)
         differences = (*made.differences, *behind)
-        result = ForTrainer(self.name, self.tool, len(visits), made.values, differences, proof)
+        result = ForTrainer(self.name, self.tool, len(visited), made.values, differences, proof)
         self.write_texts(settings, made, result)
         return result
 
@@ -174,13 +175,6 @@ class Exporter(ToolStage):
             place, fix = f"stage.{self.name}.rendering", 'expand = "each_turn" in the data set'
             raise InputError(problem, field=place, fix=fix)
         return made
-
-    def visited(self, given: StageInput, rows: Sequence[Row], settings: Settings) -> list[Row]:
-        """The rows in the order of the stage's visits; of a stage that packs, once each."""
-        if isinstance(self.stage, SftStage) and self.stage.pack_tokens is not None:
-            return list(rows)
-        count = settings.rounds * rows_per_step(self.stage)
-        return [row for _, row in visits(rows, given.seed, 0, count, given.order)]
 
     def write_rows(self, name: str, rows: Sequence[Row]) -> Mapping[str, int]:
         """Rows in the tool's format, and what it loses of them. Raises RenderingError, and
@@ -224,12 +218,15 @@ class Exporter(ToolStage):
             "end_tokens": sorted(self.learner.base.end_tokens),
             "model": settings.model,
         }
-        text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-        atomic_write_text(self.part / SETTINGS, text)
+        write_json(self.part / SETTINGS, value)
         write_jsonl(self.part / ROWS, map(row_values, given.rows))
         self.write_code("reward.py", *self.trainer.loads)
-        for file in self.code_files():
-            self.copy_code(file)
+        root = self.session.run.root.resolve()
+        for file in self.code_files():  # with what it imports beside it, at the same place
+            for beside, text in source_files(file).items():
+                target = self.part / file.parent.relative_to(root) / beside
+                target.parent.mkdir(parents=True, exist_ok=True)
+                atomic_write_text(target, text)
 
     def write_model(self, target: Path) -> None:
         """The model, of which a run has links, with all tokens that end an answer in Assay, and
@@ -263,26 +260,11 @@ class Exporter(ToolStage):
             code = files("assay.trainers.in_tool").joinpath(name).read_text(encoding="utf-8")
             atomic_write_text(self.part / name, code)
 
-    def copy_code(self, file: Path) -> None:
-        """A user's file and what it imports beside it, at the same place in the folder."""
-        root = self.session.run.root.resolve()
-        for beside, text in source_files(file).items():
-            target = self.part / file.parent.relative_to(root) / beside
-            target.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write_text(target, text)
-
-    def manifest(self, made: Translated) -> Manifest:
-        """The fingerprints of what is exported, which `assay import` takes over."""
-        allowed = tuple(each.key for each in made.differences if each.allowed) or None
-        stage = self.stage.model_copy(update={"trainer": self.tool, "allow": allowed})
-        alone = stage_alone(self.session.experiment, self.name, stage)
-        return make_manifest(self.session.copy(experiment=alone))
-
     def write_texts(self, settings: Settings, made: Translated, result: ForTrainer) -> None:
         """Configuration, scripts, the translation, the experiment and a README."""
         name = self.session.experiment.name
         self.write_code(*self.trainer.starts)
-        for file, text in self.trainer.files(settings, made, name).items():
+        for file, text in folder_texts(self.tool, settings, made, name).items():
             atomic_write_text(self.part / file, text)
             if file.endswith(".sh"):
                 (self.part / file).chmod(0o755)
@@ -295,12 +277,15 @@ class Exporter(ToolStage):
             "differences": [asdict(each) for each in result.differences],
             "proof": None if result.proof is None else asdict(result.proof),
         }
-        text = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
-        atomic_write_text(self.part / TRANSLATION, text)
+        write_json(self.part / TRANSLATION, about)
         atomic_write_text(self.part / EXPERIMENT, experiment_toml(self.session.experiment))
         if not self.in_run:
-            text = json.dumps(self.manifest(made), indent=2, ensure_ascii=False) + "\n"
-            atomic_write_text(self.part / MANIFEST, text)
+            # The fingerprints of what is exported, which `assay import` takes over.
+            allowed = tuple(each.key for each in made.differences if each.allowed) or None
+            stage = self.stage.model_copy(update={"trainer": self.tool, "allow": allowed})
+            alone = stage_alone(self.session.experiment, self.name, stage)
+            manifest = make_manifest(self.session.copy(experiment=alone))
+            write_json(self.part / MANIFEST, manifest)
         proof = NOT_PROVEN
         if result.proof is not None:
             proof = f"{result.proof.package} loaded the rows and makes Assay's tokens of them"
@@ -315,3 +300,8 @@ class Exporter(ToolStage):
             PROOF=proof,
         )
         atomic_write_text(self.part / "README.md", readme)
+
+
+def write_json(file: Path, value: Any) -> None:
+    """A value, laid out for people."""
+    atomic_write_text(file, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

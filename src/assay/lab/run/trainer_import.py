@@ -55,11 +55,11 @@ from assay.runs.status import hold_lab, stored_status, write_status
 from assay.tasks.task import task
 from assay.train.grpo import score_all
 from assay.train.likelihood import NLL, likelihood_batch
-from assay.trainers.outputs.output import DamagedOutput, NotItsFolder, Output, Step
-from assay.trainers.outputs.plain_folders import Found, find, read_object
+from assay.trainers.outputs.output import Step
+from assay.trainers.outputs.plain_folders import FINDERS, Found, Output, find, read_object
 from assay.trainers.read_back import CANONICAL, changed, likelihood, read_back, with_model
 from assay.trainers.register import MODEL, TRAINERS
-from assay.trainers.settings import Exported
+from assay.trainers.settings import Exported, updates_of_round
 from assay.trainers.table import ROLLOUT, table, updates_of
 
 UNKNOWN = "unknown"
@@ -90,24 +90,6 @@ class Request:
     """verl's, where they lie elsewhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """What was taken over."""
-
-    run: RunDirectory
-    stage: str
-    steps: int
-    checkpoints: tuple[int, ...]
-    unknown: tuple[str, ...]
-    differences: Mapping[str, str]
-    left_out: tuple[str, ...]
-    """Checkpoints that are not whole, or lie inside a round."""
-    evaluations: tuple[str, ...]
-    """Of the experiment's file, which `assay resume` measures."""
-    unasked: tuple[str, ...]
-    """Tables of the experiment's file that belong to a training."""
-
-
 @dataclass(frozen=True)
 class Origin:
     """What is known of a run before it is recorded."""
@@ -135,11 +117,23 @@ class Origin:
     """Whether its adapters are taken over as whole weights."""
 
 
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What was taken over."""
+
+    origin: Origin
+    run: RunDirectory
+    steps: int
+    checkpoints: tuple[int, ...]
+    left_out: tuple[str, ...]
+    """Checkpoints that are not whole, or lie inside a round."""
+
+
 def import_run(root: Path, request: Request, observer: Observer) -> Imported:
-    """Take over the run in a folder. Raises NotItsFolder, InputError for a name that is taken and
-    for a checkpoint that cannot be opened; nothing is left of the run then."""
+    """Take over the run in a folder. Raises InputError for a folder that is none of the tool's, a
+    name that is taken and a checkpoint that cannot be opened; nothing is left of the run then."""
     if not request.folder.is_dir():
-        raise NotItsFolder("no such folder", file=request.folder)
+        raise InputError("no such folder", file=request.folder)
     for option, name in (("--name", request.name), ("--stage", request.stage)):
         if name is not None and not NAME.fullmatch(name):
             fix = "letters, digits, '_', '-' and '.', a letter or a digit first"
@@ -148,19 +142,14 @@ def import_run(root: Path, request: Request, observer: Observer) -> Imported:
     if (request.folder / TRANSLATION).is_file():
         return taken_over(root, request, exported_origin(root, request), observer)
     found = find(request.tool, request.folder, request.configuration, request.log)
-    why = no_lora(found.adapter)
+    kind = (found.adapter or {}).get("peft_type", LORA)
+    why = "" if kind == LORA else f"an adapter of type {kind}"
     if found.adapter and not why:
         try:
             return taken_over(root, request, plain_origin(root, request, found), observer)
         except InputError as error:  # peft may hold what a LoRA here does not
             why = error.problem
     return taken_over(root, request, plain_origin(root, request, found, why), observer)
-
-
-def no_lora(adapter: Mapping[str, Any] | None) -> str:
-    """Why an adapter is not tried as a LoRA of the lab's; empty where it is, or where none is."""
-    kind = (adapter or {}).get("peft_type", LORA)
-    return "" if kind == LORA else f"an adapter of type {kind}"
 
 
 def taken_over(root: Path, request: Request, origin: Origin, observer: Observer) -> Imported:
@@ -177,7 +166,7 @@ def taken_over(root: Path, request: Request, origin: Origin, observer: Observer)
         following = recorded(session, origin)
         saved = tuple(steps_in(draft.checkpoints(origin.stage)))
         if not following.step and not saved:
-            raise NotItsFolder("its log has no step", file=request.folder)
+            raise InputError("its log has no step", file=request.folder)
         origin = replace(origin, **proven_start(session, origin))
         write_manifest(draft, manifest_of(session, origin, run, request.folder))
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -185,17 +174,10 @@ def taken_over(root: Path, request: Request, origin: Origin, observer: Observer)
             draft.path, replace(stored_status(draft.path), status="finished", finished=now)
         )
     note_run(run)
-    given = following.step, saved, origin.unknown, origin.differences, left_out(origin.output)
-    return Imported(run, origin.stage, *given, (*origin.experiment.evaluate,), origin.unasked)
-
-
-def left_out(output: Output) -> tuple[str, ...]:
-    """The tool's checkpoints that were not taken over, by their names."""
+    output, kinds = origin.output, ("checkpoint-*", "global_step_*")
     taken = {part for each in output.checkpoints() for part in (each.folder, each.folder.parent)}
-    found = [
-        each for kind in ("checkpoint-*", "global_step_*") for each in output.folder.glob(kind)
-    ]
-    return tuple(sorted(each.name for each in found if each not in taken))
+    left = {path.name for kind in kinds for path in output.folder.glob(kind) if path not in taken}
+    return Imported(origin, run, following.step, saved, tuple(sorted(left)))
 
 
 def recorded(session: Session, origin: Origin) -> Following:
@@ -302,22 +284,22 @@ def taught(
 
 
 def exported_origin(root: Path, request: Request) -> Origin:
-    """Of a folder that `assay export` made. Raises NotItsFolder."""
+    """Of a folder that `assay export` made. Raises InputError."""
     folder = request.folder
     about, trainer = read_object(folder / TRANSLATION), TRAINERS[request.tool]
     if missing := {"tool", "stage", "settings", "differences"} - about.keys():
         problem = f"lacks {min(missing)!r}"
-        raise DamagedOutput(problem, file=folder / TRANSLATION, fix="export it again")
+        raise InputError(problem, file=folder / TRANSLATION, fix="export it again")
     tools = {each.package.partition("==")[0]: name for name, each in TRAINERS.items()}
     tool = tools.get(str(about["tool"]).partition("==")[0])
     if tool is None:
         problem = f"tool is {about['tool']!r}, which is none of {', '.join(tools)}"
-        raise DamagedOutput(problem, file=folder / TRANSLATION, fix="export it again")
+        raise InputError(problem, file=folder / TRANSLATION, fix="export it again")
     if tool != request.tool:
         problem = f"was exported for {TRAINERS[tool].title}"
-        raise NotItsFolder(problem, file=folder, fix=f"--from {tool}")
+        raise InputError(problem, file=folder, fix=f"--from {tool}")
     if not (folder / "output").is_dir():
-        raise NotItsFolder("was exported and not trained yet", file=folder, fix="bash run.sh")
+        raise InputError("was exported and not trained yet", file=folder, fix="bash run.sh")
     whole, name = read_experiment(folder / EXPERIMENT), about["stage"]
     stage = whole.stage[name].model_copy(update={"trainer": request.tool})
     assert isinstance(stage, Exported)
@@ -329,16 +311,12 @@ def exported_origin(root: Path, request: Request) -> Origin:
     measured, unasked = measurable(whole, name)
     own = {"name": request.name or f"{whole.name}-{request.tool}", "model": model}
     experiment = stage_alone(whole, name, stage).model_copy(update={**own, "evaluate": measured})
-    updates = (
-        stage.updates.minibatches * stage.updates.epochs if isinstance(stage, GrpoStage) else 1
-    )
     unknown = [] if known else [f"data.{each}" for each in whole.data]
     differences = {each["key"]: each["what"] for each in about["differences"]}
-    try:
-        found = find(tool, folder / "output")
+    told, trained = None, dict[str, Any]()
+    found = FINDERS[tool](folder / "output", None, None)
+    if isinstance(found, Found):  # else the tool wrote no configuration of its own
         told, trained = found.start, found.configuration
-    except NotItsFolder:  # the tool wrote no configuration of its own
-        told, trained = None, {}
     others = changed(tool, table(tool, stage.method), trained, about["settings"])
     differences |= {each.key: each.what for each in others}
     if known:
@@ -351,7 +329,7 @@ def exported_origin(root: Path, request: Request) -> Origin:
         experiment,
         name,
         known.get("seed", whole.seeds[0]),
-        trainer.output(folder / "output", updates),
+        trainer.output(folder / "output", updates_of_round(stage)),
         about["tool"],
         known,
         about["settings"],
@@ -386,7 +364,7 @@ def measurable(whole: Experiment, stage: str) -> tuple[dict[str, EvaluateSpec], 
 
 def plain_origin(root: Path, request: Request, found: Found, why: str = "") -> Origin:
     """Of a folder that was made without Assay; `why` no LoRA holds its adapters, which are merged
-    then. Raises NotItsFolder, DamagedOutput, and InputError where the folder does not say what it
+    then. Raises InputError; also where the folder does not say what it
     started from."""
     model = model_source(request, found, root)
     config = CANONICAL[request.tool](found.configuration)
@@ -396,13 +374,15 @@ def plain_origin(root: Path, request: Request, found: Found, why: str = "") -> O
     given: dict[str, Any] = {"method": found.method, "data": DATA, "start": "base"}
     given |= {"trainer": request.tool, **adapt_keys(found, why)}
     given |= {"reward": UNKNOWN, **groups_of(steps, config)} if found.method == "grpo" else {}
-    trainer = TRAINERS[request.tool]
+    trainer, own = TRAINERS[request.tool], request.folder.resolve()
+    # Versions of ms-swift are called after what holds them.
+    own = own.parent if re.fullmatch(r"v\d+-\d+-\d+", own.name) else own
     ends = [each.step for each in output.checkpoints()] + [each.number for each in steps]
     words = table(request.tool, found.method)
     told = read_back(words, config, given, max(ends, default=0))
     seed = config.get("seed")
     experiment = Experiment(
-        name=request.name or run_name(request.folder),
+        name=request.name or re.sub(r"[^A-Za-z0-9._-]+", "-", own.name).lstrip("._-") or "imported",
         about=f"Made by {trainer.title} without Assay",
         model=model,
         task=request.task,
@@ -418,7 +398,9 @@ def plain_origin(root: Path, request: Request, found: Found, why: str = "") -> O
         keys.append("adapt.kind")
         differences[ADAPTER_CONFIG] = f"merged by peft into whole weights; kept as no LoRA: {why}"
     late = bool(steps) and steps[0].number > (config.get("logging_steps") or 1)
-    if found.start != "" or late or not same_place(request.model, found.model):
+    chosen = request.model or found.model
+    places = {Path(each.removeprefix("path:")).resolve() for each in (chosen, found.model)}
+    if found.start != "" or late or len(places) > 1:
         keys.append("start")
     if found.start:
         differences["start"] = f"went on from {found.start}"
@@ -455,9 +437,9 @@ def adapt_keys(found: Found, why: str) -> Mapping[str, Any]:
     adapter = found.adapter
     if adapter is None or why:
         return {"adapt.kind": "full"}
-    told = found.configuration.get("target_modules")
-    told = told or found.configuration.get("actor_rollout_ref.model.target_modules")
-    targets = [told] if isinstance(told, str) else told or adapter.get("target_modules")
+    places = ("target_modules", "actor_rollout_ref.model.target_modules")
+    told = next((keys for place in places if (keys := found.configuration.get(place))), None)
+    targets = told or adapter.get("target_modules") or ["all-linear"]
     dropout = adapter.get("lora_dropout") if found.method == "sft" else None
     return {
         "adapt.kind": "lora",
@@ -466,23 +448,8 @@ def adapt_keys(found: Found, why: str) -> Mapping[str, Any]:
         "adapt.rslora": adapter.get("use_rslora") or None,
         "adapt.dora": adapter.get("use_dora") or None,
         "adapt.dropout": dropout or None,
-        "adapt.targets": [targets]
-        if isinstance(targets, str)
-        else sorted(targets or ["all-linear"]),
+        "adapt.targets": [targets] if isinstance(targets, str) else sorted(targets),
     }
-
-
-def same_place(chosen: str | None, told: str) -> bool:
-    """Whether the model that the user names, if any, is the one that the folder names."""
-    places = [Path(each.removeprefix("path:")).resolve() for each in (chosen or told, told)]
-    return places[0] == places[1]
-
-
-def run_name(folder: Path) -> str:
-    """A run's name from a folder's; ms-swift's versions are called after what holds them."""
-    own = folder.resolve()
-    own = own.parent if re.fullmatch(r"v\d+-\d+-\d+", own.name) else own
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", own.name).lstrip("._-") or "imported"
 
 
 def model_source(request: Request, found: Found, root: Path) -> str:
@@ -515,17 +482,20 @@ def manifest_of(session: Session, origin: Origin, run: RunDirectory, folder: Pat
         "configuration": dict(origin.configuration),
     }
     known = origin.manifest or plain_manifest(session, origin, mark)
-    mark_unknown(known.get("stages", {}).get(origin.stage, {}), origin, mark)
+    own = known.get("stages", {}).get(origin.stage, {})
+    for path in origin.unknown:
+        *parents, last = path.removeprefix(f"stage.{origin.stage}.").split(".")
+        if path.startswith("stage.") and last not in (*NOT_TOLD, ""):
+            inner = own
+            for part in parents:
+                inner = inner.setdefault(part, {})
+            inner[last] = mark
     about = about_run(session)
     time = {**known.get("time", {}), "imported": about["time"]["started"]}
     tool = TRAINERS[str(imported["tool"])].package.partition("==")[0]
     packages = {**about["packages"], tool: origin.package.partition("==")[2] or mark}
-    kept = {
-        "packages": packages,
-        "name": session.experiment.name,
-        "time": time,
-        "machine": {"trained": mark},
-    }
+    kept = {"packages": packages, "name": session.experiment.name, "time": time}
+    kept |= {"machine": {"trained": mark}}
     base = {"source": session.experiment.model, "sha256": session.learner.fingerprint}
     base = {**known.get("base_weights", base), "source": base["source"]}
     if base["sha256"] != session.learner.fingerprint:
@@ -544,14 +514,3 @@ def plain_manifest(session: Session, origin: Origin, mark: str) -> Manifest:
     seed = {} if origin.seed is not None else {"seed": mark}
     data = {name: {"rows": mark} for name in session.experiment.data}
     return {"data": data, "stages": {origin.stage: table}, **seed}
-
-
-def mark_unknown(table: dict[str, Any], origin: Origin, mark: str) -> None:
-    """Write into a stage's table that a setting is not known."""
-    for path in origin.unknown:
-        *parents, last = path.removeprefix(f"stage.{origin.stage}.").split(".")
-        if path.startswith("stage.") and last not in (*NOT_TOLD, ""):
-            inner = table
-            for part in parents:
-                inner = inner.setdefault(part, {})
-            inner[last] = mark

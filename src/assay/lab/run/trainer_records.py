@@ -38,7 +38,8 @@ from assay.train.checkpoint import SampleRecord, TrainState, state_fields
 from assay.train.grpo import advantage_spread
 from assay.train.likelihood import signal_metrics
 from assay.train.sampled_groups import sampling_metrics
-from assay.trainers.outputs.output import Answer, Number, Output, Saved, Step
+from assay.trainers.outputs.output import Answer, Number, Saved, Step
+from assay.trainers.outputs.plain_folders import Output
 
 OF_TOKENS = ("length_mean", "truncated_share", "completion_tokens", "prompt_tokens")
 """What is not known of answers that are text alone."""

@@ -16,7 +16,7 @@ from assay.data.hashing import canonical_json, hash_contents, sha256_text
 from assay.data.leakage import Overlap, Played, overlap
 from assay.data.row import Row
 from assay.data.splits import SplitError, conversation_of, take
-from assay.errors import InputError, within
+from assay.errors import within
 from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import plain
 from assay.experiment.tables import EvaluateSpec
@@ -135,23 +135,18 @@ def make_evaluation(
 
     Files that options name lie in `root`. With the rows that were `trained` on, the record says how
     many of them ask what an item asks.
-    Raises InputError for names, SplitError where fewer items exist than are taken, InputError
-    where a benchmark that selects lacks a part.
+    Raises InputError for names, SplitError where fewer items exist than are taken.
     """
     score: RewardFunction | RewardTable
     if spec.benchmark is not None:
         with within(f"evaluate.{name}"):
             made = benchmark(task, spec.benchmark, BenchmarkOptions(spec.options, root))
         items, score, classify, dialogue = made.items, made.score, made.classify, made.dialogue
-        checker, options, missing = made.checker, dict(made.options), made.missing
-        if missing and spec.role == "select":
-            raise InputError(
-                f"{spec.benchmark} cannot be run here: {missing}", field=f"evaluate.{name}"
-            )
+        checker, options = made.checker, dict(made.options)
     else:
         items, classify = find_part(sets, spec.data or ""), no_error
         score = reward_of(task, spec.reward or {}, root)
-        checker, options, missing = f"reward {json.dumps(plain(spec.reward or {}))}", {}, ""
+        checker, options = f"reward {json.dumps(plain(spec.reward or {}))}", {}
         several = any(task.dialogue(item) is not None for item in items)
         dialogue = partial(dialogue_of, task) if several else None
     if spec.take is not None:
@@ -189,7 +184,6 @@ def make_evaluation(
         options=options,
         seed=seed,
         shared=shared,
-        missing=missing,
     )
     return Evaluation(
         spec=spec,

@@ -90,7 +90,7 @@ class ModelShelf:
         return load_model(self.base, self.precision)
 
     def plain(self, reference: CheckpointReference) -> PreTrainedModel:
-        """The model of a checkpoint with any adapter merged, freshly read. Raises CheckpointDamaged
+        """The model of a checkpoint with any adapter merged, freshly read. Raises DamagedFile
         where a file of it is not as it was written."""
         model = self.trained(reference)
         return merged(model) if isinstance(model, PeftModel) else model
@@ -221,7 +221,7 @@ def model_folder(source: str, root: Path, images: bool = False) -> Path:
 
 def run_folder(name: str, root: Path) -> Path:
     """The folder of `NAME@STAGE.last` and the like as a whole model, which `load_model` compares
-    with its checksums. Raises RunNotFound, and CheckpointDamaged for an adapter's."""
+    with its checksums. Raises RunNotFound, and DamagedFile for an adapter's."""
     run, reference, folder = run_checkpoint(name, root)
     return merged_folder(run, reference, folder) if (folder / ADAPTER).is_file() else folder
 

@@ -138,7 +138,7 @@ class Learner(Protocol):
         ...
 
     def sampler(self, run: RunDirectory, reference: CheckpointReference) -> "Samples":
-        """A checkpoint of a run, freshly read, to sample from. Raises CheckpointDamaged,
+        """A checkpoint of a run, freshly read, to sample from. Raises DamagedFile,
         RunNotFound."""
         ...
 

@@ -461,7 +461,8 @@ def decoded(
     written: list[list[int]] = [[] for _ in states_R]
     live = list(range(len(written)))
     for place in range(sampling.max_tokens):
-        token_R, *_ = drawn_tokens(logits_RV, states_R[live], place, sampling)
+        at_R = np.full(len(live), place)
+        token_R, *_ = drawn_tokens(logits_RV, states_R[live], at_R, sampling)
         for n, token in zip(live, token_R.tolist(), strict=True):
             written[n].append(token)
         going = [

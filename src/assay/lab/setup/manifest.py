@@ -50,7 +50,6 @@ from assay.lab.setup.run_rows import files_of, provenance
 from assay.lab.setup.session import Session
 from assay.lab.setup.tool_stage import translations
 from assay.models.matmul import processor_name
-from assay.runs.history import NothingRecorded
 from assay.runs.manifest_file import CHECKED, IMPORTED, Manifest, read_manifest, write_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import RunNotFound, checkpoint_directory, run_checkpoint, stage_start
@@ -487,7 +486,7 @@ def rows_still_there(session: Session) -> Trained | None:
             try:
                 if spec.samples is None or not files_of(root, file, spec.samples):
                     return None
-            except (RunNotFound, NothingRecorded):
+            except RunNotFound:
                 return None
         chosen = spec.take and spec.take.selection
         if chosen is not None and not (root / chosen).is_file():

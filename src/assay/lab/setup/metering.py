@@ -26,7 +26,7 @@ from assay.errors import AssayError
 from assay.experiment.price_table import TokenPrice, units
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.endpoint.client import PREFIX, Unanswered
-from assay.rollout.engines.endpoint.likely_words import read_words
+from assay.rollout.engines.endpoint.openai_text import read_words
 from assay.runs.cost_ledger import CostLedger, Entry, KnownAnswer, LedgerCall, Place
 from assay.tasks.helper_model import (
     BudgetScope,

@@ -25,7 +25,6 @@ from assay.errors import InputError, nearest
 from assay.experiment.data_tables import Examples, PassRate, Recorded
 from assay.experiment.experiment import Experiment, mixed
 from assay.runs.history import (
-    NothingRecorded,
     Sample,
     files_sha256,
     finished_run,
@@ -130,9 +129,7 @@ def grouped(found: Records, asked: Mapping[str, Row]) -> Loaded:
     for answer in found.answers:
         if answer.messages:
             fix = 'leave out each = "group"'
-            raise NothingRecorded(
-                f"{answer.id}: a candidate is one text, not several turns", fix=fix
-            )
+            raise InputError(f"{answer.id}: a candidate is one text, not several turns", fix=fix)
         if answer.reward is None:
             abstained.append(answer.id)
         else:
@@ -172,7 +169,7 @@ def candidate_of(answer: Sample) -> dict[str, Any]:
 def with_pass_rates(
     rows: Sequence[Row], table: PassRate, found: Records, asked: Mapping[str, Row]
 ) -> tuple[Row, ...]:
-    """The rows with `extra.pass_rate`, where the run has answers to them. Raises NothingRecorded
+    """The rows with `extra.pass_rate`, where the run has answers to them. Raises InputError
     where it has none to any, InputError where an id is another row there."""
     passed: dict[str, list[bool]] = {}
     for answer in found.answers:
@@ -180,7 +177,7 @@ def with_pass_rates(
             passed.setdefault(answer.row, []).append(answer.reward >= table.passes)
     if not passed.keys() & {row.id for row in rows}:
         fix = nearest(rows[0].id, passed) if rows else "it has no rows"
-        raise NothingRecorded(f"{found.run} measured none of these rows", fix=fix)
+        raise InputError(f"{found.run} measured none of these rows", fix=fix)
     made = []
     for row in rows:
         if row.id in passed:
@@ -218,7 +215,7 @@ def with_examples(
 ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
     """The rows with `extra.examples`, and the ids of those that have fewer than `shots`.
 
-    Raises InputError for answers of an evaluation that reports, NothingRecorded where no answer
+    Raises InputError for answers of an evaluation that reports, InputError where no answer
     earned `least`.
     """
     described = found.files[0].with_name("evaluation.json")
@@ -229,7 +226,7 @@ def with_examples(
     pool = best_answers(found.answers, asked, table.least)
     if not pool:
         problem = f"no completion of {found.run} has a reward of at least {table.least:g}"
-        raise NothingRecorded(problem, field="examples.least", fix="lower it")
+        raise InputError(problem, field="examples.least", fix="lower it")
     given = [high_reward_examples(row, pool, table.shots, table.same) for row in rows]
     fewer = tuple(r.id for r, own in zip(rows, given, strict=True) if len(own) < table.shots)
     return tuple(
@@ -404,12 +401,11 @@ def write_row_selection(root: Path, name: str, selection: RowSelection) -> Path:
 
 def read_row_selection(file: Path) -> RowSelection:
     """A selection as it was written. Raises InputError."""
-    values = read_json(file, dict, InputError)
+    values = read_json(file, dict)
     if values.pop("sha256", None) != _own(values):
         raise InputError("is damaged: it does not hold what was written", file=file, fix=FIX)
     if values.pop("schema") != SCHEMA:
         raise InputError("was written by another version", file=file, fix="select again")
-    values["rows"] = [as_entry(ScoredRow, row, file) for row in values["rows"]]
     return as_entry(RowSelection, values, file)
 
 

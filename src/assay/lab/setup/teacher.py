@@ -15,7 +15,7 @@ from assay.lab.setup.language_learner import language_model, model_folder
 from assay.lab.setup.learner import Learner
 from assay.models.load import check_loadable
 from assay.rollout.engines.endpoint.client import Unanswered
-from assay.rollout.engines.endpoint.likely_words import read_words
+from assay.rollout.engines.endpoint.openai_text import read_words
 from assay.tasks.helper_model import HelperModel, NextWords, Tokens
 from assay.train.distill import Tell
 

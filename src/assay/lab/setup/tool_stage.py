@@ -2,7 +2,7 @@
 and what that tool cannot do. Writes nothing; `lab.run.trainer_export` does.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -76,12 +76,6 @@ class ToolStage:
         """What the model does in training alone, as dropout, which no stage of Assay's does."""
         return acting_in_training(read_config(self.folder))
 
-    @property
-    def stated_ends(self) -> frozenset[int]:
-        """Where a tool ends an answer of the model as it lies there."""
-        ids = self.generation.get("eos_token_id")
-        return frozenset([ids] if isinstance(ids, int) else ids or ())
-
     @cached_property
     def text(self) -> PlainText:
         """Writes the stage's rendering for the template of the model that the tool opens."""
@@ -132,11 +126,6 @@ class ToolStage:
             found.append((root / name).resolve())
         return found
 
-    def checked(self) -> Translated:
-        """The settings in the tool's words. Raises InputError for what it cannot do."""
-        self.refuse_untrainable()
-        return self.translated(self.settings(self.given))
-
     def settings(self, given: StageInput) -> Settings:
         """What the translation tables read."""
         stage, encoder = self.stage, given.encoder
@@ -151,12 +140,13 @@ class ToolStage:
             longest = max(*sizes, stage.pack_tokens or 0)
         limit = self.session.experiment.data[stage.data.partition(".")[0]].max_prompt_tokens
         kind, _, name = self.source.partition(":")
+        ids = self.generation.get("eos_token_id")
+        ends = {ids} if isinstance(ids, int) else {*(ids or ())}  # where a tool ends an answer
+        as_it_lies = kind == "hf" and ends == self.learner.base.end_tokens and not self.acts
         return Settings(
             name=self.name,
             stage=stage,
-            model=name
-            if kind == "hf" and self.stated_ends == self.learner.base.end_tokens and not self.acts
-            else MODEL,
+            model=name if as_it_lies else MODEL,
             seed=given.seed,
             rounds=rounds,
             rows=count,
@@ -182,19 +172,18 @@ def swift_template(text: PlainText, folder: Path) -> Mapping[str, Any]:
     return {"model_type": kind, "template": template_of(text)}
 
 
-def tool_stages(session: Session) -> Iterator[ToolStage]:
-    """The stages that other tools train, before any of them is trained: a later one as if it
-    started from the experiment's model, whose tokenizer and shape its start has."""
+def translations(session: Session) -> list[tuple[ToolStage, Translated]]:
+    """The stages that other tools train and their settings in the words of these, before any of
+    them is trained: a later one as if it started from the experiment's model, whose tokenizer and
+    shape its start has. Raises InputError for what a tool cannot do."""
+    found = []
     for name, stage in session.experiment.stage.items():
         if stage.trainer is not None:
             source = stage.start if stage.start.startswith(OTHER_RUN) else session.experiment.model
-            yield ToolStage(session, name, stage.trainer, source)
-
-
-def translations(session: Session) -> list[tuple[ToolStage, Translated]]:
-    """Those stages and their settings in the words of their tools. Raises InputError for what a
-    tool cannot do."""
-    return [(each, each.checked()) for each in tool_stages(session)]
+            each = ToolStage(session, name, stage.trainer, source)
+            each.refuse_untrainable()
+            found.append((each, each.translated(each.settings(each.given))))
+    return found
 
 
 def start_source(session: Session, name: str) -> str:

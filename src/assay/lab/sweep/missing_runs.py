@@ -83,7 +83,7 @@ class Work:
 def missing_work(root: Path, found: SweepFile, only: str | None = None) -> Work:
     """The jobs of a sweep in the order of its axes; with `only`, those of one run.
 
-    Raises InputError for a name that no run of the sweep has, OtherExperiment where a run of a
+    Raises InputError for a name that no run of the sweep has, InputError where a run of a
     cell's name was made with other settings, and what reading and checking the names of each cell's
     experiment raise: nothing is started then.
     """

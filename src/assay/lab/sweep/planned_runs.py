@@ -7,17 +7,47 @@ twice.
 """
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from assay.data.hashing import canonical_json, sha256_text
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import inline
 from assay.lab.sweep.read_sweep import ARM, Axis, SweepFile, leaves
-from assay.lab.sweep.value_names import short_names, slug
+
+LONGEST = 24
+"""Values written out in a name; longer ones are shortened to a hash."""
+
+
+def short_names(keys: Sequence[str]) -> dict[str, str]:
+    """The shortest unique end of each dotted path, as a part of a run's name."""
+    return {key: "-".join(end) for key, end in shortest_ends(keys).items()}
+
+
+def shortest_ends(keys: Sequence[str]) -> dict[str, Sequence[str]]:
+    """The last parts of each dotted path, as few as no other of the paths ends with."""
+    parts = [key.split(".") for key in keys]
+    found: dict[str, Sequence[str]] = {}
+    for own in parts:
+        ends = (own[-length:] for length in range(1, len(own)))
+        alone = (end for end in ends if sum(each[-len(end) :] == end for each in parts) == 1)
+        found[".".join(own)] = next(alone, own)
+    return found
+
+
+def slug(value: Any) -> str:
+    """A value as part of a name: numbers as they are, signs as dashes, long values as a hash."""
+    text = value if isinstance(value, str) else canonical_json(value)
+    plain = re.sub(r"[^A-Za-z0-9.+_-]+", "-", text).strip("-.+").replace("+", "")
+    if not plain or len(plain) > LONGEST or (not isinstance(value, str) and "{" in text):
+        return sha256_text(canonical_json(value))[:8]
+    return plain
+
 
 ROWS = ".take.rows"
 

@@ -31,10 +31,6 @@ OPENING = re.compile(r"[{\[]")
 TAG = re.compile(r"<([a-z_]{1,40})>")
 
 
-class Unread(ValueError):
-    """A teacher's text that holds no rows."""
-
-
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A row that is not in the set, or an answer without rows, with the reason."""
@@ -50,17 +46,14 @@ class Refused:
     row: Row | None = None
 
 
-REASONS = (
-    *("unanswered", "unreadable", "form", "calls", "leaked", "gold", "empty"),
-    *("same", "near", "copied", "disagreed", "undecided"),
-)
+REASONS = (*("unanswered", "unreadable", "form", "calls", "leaked", "gold", "empty", "same"),)
 """Why a row is refused: the teacher failed; no row of the format; not to be trained on; calls that
 their tools do not describe; shared with a test; the gold answer or an empty one fails; a question
-that is there already; the seed's own; no agreement; not all answers came."""
+that another row or a seed asks."""
 
 
 Reader = Callable[[Row, str], Sequence[Mapping[str, Any]]]
-"""The objects in an answer to a seed. Raises Unread."""
+"""The objects in an answer to a seed. Raises ValueError."""
 
 
 def reader_of(spec: SynthesiseSpec, root: Path) -> Reader:
@@ -79,19 +72,19 @@ def reader_of(spec: SynthesiseSpec, root: Path) -> Reader:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # one bad answer is data, not the end of the work
-            raise Unread(in_a_line(error)) from error
+            raise ValueError(in_a_line(error)) from error
 
     return read
 
 
 def json_objects(text: str) -> Sequence[Mapping[str, Any]]:
     """The objects that a text holds, behind its last thought: in a fence of code where there is
-    one, alone or in arrays. Raises Unread."""
+    one, alone or in arrays. Raises ValueError."""
     said = text.rpartition("</think>")[2]
     fences = [each for held in FENCE.findall(said) for each in _objects_in(held)]
     if found := fences or [*_objects_in(said)]:
         return found
-    raise Unread("holds no JSON object")
+    raise ValueError("holds no JSON object")
 
 
 def _objects_in(text: str) -> Iterator[Mapping[str, Any]]:
@@ -111,7 +104,7 @@ def _objects_in(text: str) -> Iterator[Mapping[str, Any]]:
 
 def tagged_objects(text: str) -> Sequence[Mapping[str, Any]]:
     """The objects of a text such as `<question>...</question><answer>...</answer>`: a name that
-    comes again begins the next one. Raises Unread."""
+    comes again begins the next one. Raises ValueError."""
     found: list[dict[str, Any]] = []
     at, unclosed = 0, set[str]()
     while opened := TAG.search(text, at):
@@ -125,7 +118,7 @@ def tagged_objects(text: str) -> Sequence[Mapping[str, Any]]:
         found[-1][name] = text[at:end].strip()
         at = end + len(name) + 3
     if not found:
-        raise Unread("holds no <tag>text</tag>")
+        raise ValueError("holds no <tag>text</tag>")
     return found
 
 
@@ -136,7 +129,7 @@ def rows_in(
     name = f"{seed.id}/{sample}"
     try:
         objects = read(seed, text)
-    except Unread as error:
+    except ValueError as error:
         why = f"{error}, and was cut at max_tokens" if cut else str(error)
         return [Refused(name, seed.id, sample, "unreadable", why, text)]
     found: list[Row | Refused] = []

@@ -1,63 +1,22 @@
-"""What was made: the rows of a set with what was refused, how varied they are, and what they cost.
+"""Where a made set lies, whether it was judged by the settings that a file has now, and what there
+is to say of it; `make` makes it."""
 
-Data only, for pages and programs; `make` fills it.
-"""
-
+import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from assay.data.leakage import question
+from assay.data.files import atomic_write_text
 from assay.data.row import Row
-from assay.data.splits import Lengths, length_statistics
-from assay.data.tools import function_names
-from assay.errors import Finding
-from assay.experiment.synthesise_table import MADE_BY, SynthesiseSpec
-from assay.judge.diversity import Distinct, clusters, distinct, words_in
+from assay.errors import Finding, InputError
+from assay.experiment.synthesise_table import SynthesiseSpec
 from assay.lab.monitor.run_costs import CostLine
 from assay.lab.synthesise.answers import Refused
+from assay.runs.run_files import read_json
 
-if TYPE_CHECKING:  # rendering loads torch, which pages do without
-    from assay.lab.check.subject import Gold
-
-NGRAMS = (1, 2, 3)
-
-
-@dataclass(frozen=True, slots=True)
-class Diversity:
-    """How varied the questions of a made set are."""
-
-    made: Mapping[int, Distinct]
-    """Distinct n-grams by n, over as many as the seeds have."""
-    seeds: Mapping[int, Distinct]
-    """Those of the seeds' own questions; empty where seeds are no questions."""
-    clusters: int
-    """Of near-duplicates among all proven rows, those that were left out for it included."""
-    largest: int
-    of: int
-    """Proven rows."""
-    by_seed: Lengths
-    """Rows of a seed."""
-    seeds_without: int
-    by_tool: Mapping[str, int]
-    """Calls of each function, the most first."""
-    tools_without: tuple[str, ...]
-    """Functions that seeds describe and no row calls."""
-    prompt: Lengths
-    answer: Lengths
-    """In tokens of the experiment's model."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """What a benchmark or a data set shares with the rows that the teacher wrote."""
-
-    name: str
-    items: int
-    shared: Mapping[str, int]
-    """Reason -> rows that were refused for it."""
+FOLDER = "synthesised"
+"""The folder below the lab's root in which made sets lie."""
+ROWS, REFUSED, SETTINGS = "rows.jsonl", "refused.jsonl", "settings.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +29,14 @@ class MadeSet:
     teacher: str
     """The source of the helper model."""
     fingerprint: str
-    solver: str
-    """The source of the model that agrees; "" for none."""
-    seeds: int
     rows: tuple[Row, ...]
     refused: tuple[Refused, ...]
     asked: int
     """Questions to the teacher that are answered, or failed."""
     not_needed: int
     """Answers behind the last row that was wanted."""
-    diversity: Diversity
-    held_out: tuple[HeldOut, ...]
-    costs: tuple[CostLine, ...]
-    """By what was asked for."""
+    held_out: tuple[str, ...]
+    """Benchmarks and data sets that no row shares a question with."""
     total: CostLine | None
     """None where nothing was asked."""
     stopped: str
@@ -103,35 +57,26 @@ class MadeSet:
         return self.total.cost / len(self.rows)
 
 
-def diversity_of(
-    rows: Sequence[Row],
-    doubles: Sequence[Row],
-    seeds: Sequence[Row],
-    asks: Callable[[Row], bool],
-    golds: "Sequence[Gold]",
-    near: float,
-) -> Diversity:
-    """The diversity of the rows that are kept; `doubles` were left out as duplicates, `asks` says
-    which seeds are questions."""
-    texts = [words_in(question(row)) for row in rows]
-    own = [words_in(question(row)) for row in seeds if asks(row)]
-    counts = {n: min(distinct(each, n).all for each in (texts, own or texts)) for n in NGRAMS}
-    groups = clusters([question(row) for row in (*rows, *doubles)], near)
-    by_seed = Counter(row.extra[MADE_BY]["seed"] for row in rows)
-    called = Counter(
-        call.name for row in rows for message in row.messages for call in message.tool_calls
-    )
-    known = dict.fromkeys(name for row in seeds for name in function_names(row.tools))
-    return Diversity(
-        made={n: distinct(texts, n, counts[n]) for n in NGRAMS},
-        seeds={n: distinct(own, n, counts[n]) for n in NGRAMS} if own else {},
-        clusters=len(groups),
-        largest=max(map(len, groups), default=0),
-        of=len(rows) + len(doubles),
-        by_seed=length_statistics([by_seed[row.id] for row in seeds]),
-        seeds_without=sum(row.id not in by_seed for row in seeds),
-        by_tool=dict(called.most_common()),
-        tools_without=tuple(name for name in known if name not in called),
-        prompt=length_statistics([gold.prompt_size for gold in golds]),
-        answer=length_statistics([len(gold.actions) for gold in golds]),
-    )
+def made_folder(root: Path, experiment: str, table: str) -> Path:
+    """The folder of a table of an experiment."""
+    return root / FOLDER / experiment / table
+
+
+def note_settings(folder: Path, spec: SynthesiseSpec) -> None:
+    """Write down the settings that the rows of a folder were judged by."""
+    value = {"schema": 1, "settings": spec.model_dump(mode="json", exclude_none=True)}
+    atomic_write_text(folder / SETTINGS, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def made_rows_file(root: Path, experiment: str, table: str, spec: SynthesiseSpec) -> Path:
+    """The file of a table's rows. Raises InputError where they are not made, or were judged by
+    other settings."""
+    folder = made_folder(root, experiment, table)
+    fix = "assay synthesise FILE makes them"
+    if not (folder / ROWS).exists():
+        raise InputError(f"the rows {table!r} are not made: no file {folder / ROWS}", fix=fix)
+    judged = read_json(folder / SETTINGS, dict).get("settings")
+    if judged != spec.model_dump(mode="json", exclude_none=True):
+        fix = "assay synthesise FILE judges them again; what is paid for is not asked again"
+        raise InputError(f"the rows {table!r} were judged by other settings", fix=fix)
+    return folder / ROWS

@@ -5,7 +5,7 @@ the work was stopped, so that the set depends on the answers alone. What a row h
 change at no cost: all paid answers are in the ledger.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,18 +22,16 @@ from assay.data.row_json import row_values
 from assay.errors import Finding, InputError, within
 from assay.experiment.price_table import units
 from assay.experiment.synthesise_table import MADE_BY, SYNTHESISE, SynthesiseSpec
-from assay.judge.diversity import NearTexts
-from assay.lab.check.subject import render_golds, target_messages
-from assay.lab.monitor.run_costs import cost_line, cost_lines
+from assay.lab.check.subject import target_messages
+from assay.lab.monitor.run_costs import cost_line
 from assay.lab.setup.made_folder import note_made_of
 from assay.lab.setup.metering import MeteredModel
 from assay.lab.setup.prepare import DataSet, find_part, prepare_set, tested_items
 from assay.lab.setup.session import Session
 from assay.lab.synthesise.answers import Refused, reader_of, rows_in
-from assay.lab.synthesise.made_set import HeldOut, MadeSet, diversity_of
-from assay.lab.synthesise.place import REFUSED, ROWS, made_folder, note_settings
+from assay.lab.synthesise.made_set import REFUSED, ROWS, MadeSet, made_folder, note_settings
 from assay.lab.synthesise.proof import Prover
-from assay.lab.synthesise.questions import AGREE, ASK, Asker, Question, prompter_of, questions_of
+from assay.lab.synthesise.questions import ASK, Asker, Question, prompter_of, questions_of
 from assay.runs.cost_ledger import LEDGER, STATE, LedgerCall, lost_costs, state_text
 from assay.runs.status import hold_run
 from assay.tasks.helper_model import HelperAnswer
@@ -41,7 +39,6 @@ from assay.tasks.helper_model import HelperAnswer
 BATCH, LEAST_BATCH = 64, 8
 """Answers that are judged together: as many as rows are wanted, within these."""
 ALL_ASKED = "every seed was asked for as often as samples says"
-NEAR_TEST = "near-duplicate of a test item"
 
 
 def make_table(session: Session, table: str) -> MadeSet:
@@ -74,16 +71,6 @@ def make_table(session: Session, table: str) -> MadeSet:
 
 
 @dataclass
-class Held:
-    """A held-out set that no made row may share anything with."""
-
-    name: str
-    items: Sequence[Row]
-    near: NearTexts
-    shared: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass
 class Making:
     """The work on one table."""
 
@@ -94,11 +81,8 @@ class Making:
     prover: Prover
     kept: list[Row] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
-    doubles: list[Row] = field(default_factory=list)
-    """Proven rows that were left out as near-duplicates."""
     not_needed: int = 0
     _sets: dict[str, DataSet] = field(default_factory=dict)
-    _agreed: dict[str, int] = field(default_factory=dict)
     _shares: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Rows of an answer, by seed and sample."""
     _asked: dict[str, str] = field(default_factory=dict)
@@ -111,11 +95,12 @@ class Making:
         self.prompt_sha256 = sha256_text(prompter.fingerprint)
         self.read = reader_of(self.spec, root)
         self.questions = questions_of(self.table, self.spec, self.seeds, prompter, session.seed)
-        self.held = list(self._held_out())
-        self.own = NearTexts(self.spec.near)
-        self.near = NearTexts(self.spec.near)
-        for row in filter(self.is_question, self.seeds):
-            self.own.add(row.id, question(row))
+        self.held = dict(self._held_out())
+        self.own = {
+            normalise_text(question(row)): row.id
+            for row in self.seeds
+            if target_messages(session.task, row) is not None
+        }
 
     def part(self, name: str) -> tuple[Row, ...]:
         """The rows of a data set of the file, or a part of one."""
@@ -124,23 +109,16 @@ class Making:
         prepare_set(session.experiment, data, *given)
         return find_part(self._sets, name)
 
-    def is_question(self, seed: Row) -> bool:
-        """Whether a seed is a question with an answer, and no document or tool."""
-        return target_messages(self.session.task, seed) is not None
-
-    def _held_out(self) -> Iterator[Held]:
+    def _held_out(self) -> Iterator[tuple[str, Sequence[Row]]]:
+        """The sets that no made row may share anything with."""
         experiment, task = self.session.experiment, self.session.task
         names = [each.benchmark or each.data or "" for each in experiment.evaluate.values()]
         for name in dict.fromkeys([*names, *self.spec.disjoint_from]):
             if name in task.benchmarks:
                 root = self.session.run.root
-                items: Sequence[Row] = tested_items(name, task, root, experiment.evaluate)
+                yield name, tested_items(name, task, root, experiment.evaluate)
             else:
-                items = self.part(name)
-            near = NearTexts(self.spec.near)
-            for item in items:
-                near.add(item.id, question(item))
-            yield Held(name, items, near)
+                yield name, self.part(name)
 
     @cached_property
     def teacher(self) -> MeteredModel:
@@ -207,11 +185,9 @@ class Making:
                 self._judge(self.questions[begin : begin + len(batch)], batch)
 
     def _begin_again(self) -> None:
-        for each in (self.kept, self.refused, self.doubles, self._asked, self._shares):
+        for each in (self.kept, self.refused, self._asked, self._shares):
             each.clear()
-        for held in self.held:
-            held.shared.clear()
-        self.not_needed, self.near = 0, NearTexts(self.spec.near)
+        self.not_needed = 0
 
     def _judge(
         self, batch: Sequence[tuple[Row, Question]], answers: Sequence[HelperAnswer | None]
@@ -224,8 +200,6 @@ class Making:
         for prove in (self._separate, self.prover.calls, self.prover.golds):
             rows = [*self._passing(rows, prove(rows))]
         rows = [row for row in rows if self._is_new(row)]
-        if self.spec.agree is not None:
-            rows = [*self._agreeing(rows)]
         room = self.spec.rows - len(self.kept)
         self.not_needed += len(rows[room:])
         self.kept += rows[:room]
@@ -262,68 +236,34 @@ class Making:
     def _separate(self, rows: Sequence[Row]) -> list[tuple[str, str]]:
         """Which rows share something with a held-out set."""
         found: dict[str, tuple[str, str]] = {}
-        for held in self.held:
-            apart = separate(rows, held.items)
-            reasons = {id_: why for why, ids in apart.dropped.items() for id_ in ids}
-            for row in apart.rows:
-                if next(held.near.near(question(row)), None) is not None:
-                    reasons[row.id] = NEAR_TEST
-            for id_, why in reasons.items():
-                held.shared[why] += 1
-                found.setdefault(id_, ("leaked", f"{why} ({held.name})"))
+        for name, items in self.held.items():
+            for why, ids in separate(rows, items).dropped.items():
+                for id_ in ids:
+                    found.setdefault(id_, ("leaked", f"{why} ({name})"))
         return [found.get(row.id, ("", "")) for row in rows]
 
     def _is_new(self, row: Row) -> bool:
         """Whether a proven row asks what no other does, and no seed; it is remembered."""
-        asked = question(row)
-        first = self._asked.setdefault(normalise_text(asked), row.id)
+        asked = normalise_text(question(row))
+        first = self.own.get(asked) or self._asked.setdefault(asked, row.id)
         if first != row.id:
             self._refuse(row, "same", f"asks what {first} asks")
-            return False
-        for reason, texts in (("copied", self.own), ("near", self.near)):
-            if (found := next(texts.near(asked), None)) is not None:
-                self._refuse(row, reason, f"ROUGE-L {found[1]:.2f} with {found[0]}")
-                self.doubles += [row] if reason == "near" else []
-                return False
-        self.near.add(row.id, asked)
-        return True
-
-    def _agreeing(self, rows: Sequence[Row]) -> Iterator[Row]:
-        agree = self.spec.agree
-        assert agree is not None
-        for row, right in zip(rows, self.prover.agreements(rows, self.asker), strict=True):
-            if right is None:
-                self._refuse(row, "undecided", f"not all {agree.samples} answers came")
-            elif right < agree.least * agree.samples:
-                self._refuse(row, "disagreed", f"{right} of {agree.samples} answers agree")
-            else:
-                self._agreed[row.id] = right
-                yield row
+        return first == row.id
 
     def _with_provenance(self, rows: Sequence[Row], calls: Sequence[LedgerCall]) -> Iterator[Row]:
-        answered = {
-            (c.operator, c.problem, c.completion): c for c in calls if c.status == "answered"
-        }
-        agreeing = defaultdict[str, list[int | None]](list)
-        for (operator, problem, _), call in answered.items():
-            if operator == AGREE:
-                agreeing[problem].append(call.cost)
+        answered = {(c.problem, c.completion): c for c in calls if c.status == "answered"}
         for row in rows:
             made: dict[str, Any] = dict(row.extra[MADE_BY])
             place = made["seed"], str(made["sample"])
-            call = answered.get((ASK, *place))
-            costs = [None if call is None else call.cost, *agreeing[row.id]]
-            priced = [cost for cost in costs if cost is not None]
-            own = units(priced[0]) / self._shares[place] if len(priced) == len(costs) else None
+            call = answered.get(place)
+            cost = None if call is None else call.cost
             made |= {
                 "teacher": self.teacher.meter.source,
                 "fingerprint": self.teacher.fingerprint,
                 "key": [self.session.seed, *place],
                 "at": "" if call is None else call.at,
-                "cost": None if own is None else own + units(sum(priced[1:])),
+                "cost": None if cost is None else units(cost) / self._shares[place],
             }
-            if self.spec.agree is not None:
-                made["agreement"] = [self._agreed[row.id], self.spec.agree.samples]
             yield replace(row, extra={**row.extra, MADE_BY: made})
 
     def written(self) -> MadeSet:
@@ -333,31 +273,24 @@ class Making:
         write_rows(self.folder / ROWS, rows, "messages")
         write_jsonl(self.folder / REFUSED, map(refused_values, self.refused))
         note_settings(self.folder, self.spec)
-        golds = render_golds(self.session, rows, self.spec).answers
-        seen = [each for each in self.prover.whole(golds) if isinstance(each, Finding)]
-        solver = self.spec.agree and (self.spec.agree.model or self.spec.teacher)
+        seen = []
         reason = "" if self.full else self.asker.stopped or ALL_ASKED
         if reason:
             fix = "raise samples or add seeds" if reason == ALL_ASKED else "call the command again"
             what = f"{len(rows)} of {self.spec.rows} rows are verified: {reason}"
             seen.append(Finding("error", what, f"{SYNTHESISE}.{self.table}", fix))
-        given = (self.seeds, self.is_question, golds, self.spec.near)
         return MadeSet(
             table=self.table,
             file=self.folder / ROWS,
             spec=self.spec,
             teacher=self.teacher.meter.source,
             fingerprint=self.teacher.fingerprint,
-            solver=self.session.helpers[solver].meter.source if solver else "",
-            seeds=len(self.seeds),
             rows=rows,
             refused=tuple(self.refused),
             asked=sum(c.operator == ASK and c.status == "answered" for c in calls)
             + sum(each.reason == "unanswered" for each in self.refused),
             not_needed=self.not_needed,
-            diversity=diversity_of(rows, self.doubles, *given),
-            held_out=tuple(HeldOut(h.name, len(h.items), dict(h.shared)) for h in self.held),
-            costs=cost_lines(calls, lambda call: call.operator or "judge"),
+            held_out=tuple(self.held),
             total=cost_line("", calls) if calls else None,
             stopped=reason,
             findings=tuple(seen),

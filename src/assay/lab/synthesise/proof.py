@@ -1,8 +1,6 @@
-"""Proves made rows by the task: calls that fit their tools, gold answers that earn the full reward,
-and a model's own answers that agree.
+"""Proves made rows by the task: calls that fit their tools, gold answers that earn the full reward.
 
-What is shown of a row is no more than that: a teacher that errs the same way each time agrees with
-itself.
+What is shown of a row is no more than that: a teacher's answer may be wrong and verified.
 """
 
 import json
@@ -14,22 +12,17 @@ from typing import Self
 
 from assay.data.episode import Completion, Reward
 from assay.data.formats.formats import expanded
-from assay.data.renderings.hermes import flatten
 from assay.data.row import Row
 from assay.data.tools import function_of
 from assay.errors import InputError
 from assay.experiment.synthesise_table import SYNTHESISE, SynthesiseSpec
 from assay.lab.check.gold_trials import NEAR as ROUNDING
-from assay.lab.check.gold_trials import judge_trials, try_reward
-from assay.lab.check.subject import Gold, Seen, render_golds
+from assay.lab.check.subject import Gold, render_golds
 from assay.lab.setup.reward_parts import full_reward, reward_of, rewards_in
 from assay.lab.setup.session import Session
-from assay.lab.synthesise.questions import AGREE, Asker, Question
-from assay.rl.policy import SampleKey
 from assay.rollout.engines.endpoint.openai_text import portable
 from assay.sandbox.limits import Limits
 from assay.sandbox.pool import WorkerPool
-from assay.tasks.helper_model import Caller
 from assay.tasks.judge_reward import JudgeReward
 
 SCHEMA_CHECK = "assay.data.json_schema:check"
@@ -130,51 +123,6 @@ class Prover:
         """What a gold answer earned."""
         told = "abstains" if reward.value is None else f"earns {reward.value:.3g} of {self.full:g}"
         return told + (f": {reward.why}" if reward.why else "")
-
-    def agreements(self, rows: Sequence[Row], asker: Asker) -> list[int | None]:
-        """How many of a model's answers to each row's question earn the full reward; None where not
-        all answers came."""
-        agree, spec = self.spec.agree, self.spec
-        assert agree is not None
-        model = self.session.helpers[agree.model or spec.teacher]
-        asked = [question for row in rows for question in self.own_questions(row, agree.samples)]
-        answers = asker.answers(model, asked)
-        pairs = [
-            (row, Completion(answer.text, (), "length" if answer.ended == "length" else "stop"))
-            for row, answer in zip(
-                [row for row in rows for _ in range(agree.samples)], answers, strict=True
-            )
-            if answer is not None and not answer.failure
-        ]
-        right = iter([self.is_full(reward) for reward in self._runner.score(pairs)])
-        found: list[int | None] = []
-        for begin in range(0, len(answers), agree.samples):
-            own = answers[begin : begin + agree.samples]
-            came = [next(right) for answer in own if answer is not None and not answer.failure]
-            found.append(sum(came) if len(came) == agree.samples else None)
-        return found
-
-    def own_questions(self, row: Row, samples: int) -> Iterator[Question]:
-        """A row's question to a model, tools as text, so often."""
-        messages = flatten(self.session.task.prompt(row), row.tools)
-        for number in range(samples):
-            key = SampleKey(self.session.seed, row.id, number)
-            yield Question(messages, key, Caller(self.table, 0, row.id, str(number), AGREE))
-
-    def whole(self, golds: Sequence[Gold]) -> Seen:
-        """What the checks of `assay check` find of the reward on all rows: whether the answers of
-        other rows earn it too. Nothing of a judge, whose calls may cost."""
-        if self.judged or not golds:
-            return
-        settings = self.spec
-        trial = try_reward(
-            str(self.spec.reward),
-            self.reward,
-            self.full,
-            golds,
-            lambda reward: self.session.reward_runner(reward, settings),
-        )
-        yield from judge_trials(f"{SYNTHESISE}.{self.table}", [trial])
 
 
 def own_words(gold: Gold) -> Completion:

@@ -29,7 +29,7 @@ from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget
 from assay.tasks.task import answer_text
 from assay.tasks.user_code import function_in, in_a_line
 
-ASK, AGREE = "ask", "agree"
+ASK = "ask"
 """What a call of a made set is for, as its ledger has it."""
 GAP = re.compile(r"\{([A-Za-z_][\w.]*)\}")
 """A gap of a template; JSON's braces hold something else."""

@@ -14,7 +14,7 @@ from assay.experiment.problems import Problem
 from assay.experiment.synthesise_table import READ, SYNTHESISE, SynthesiseSpec
 from assay.lab.setup.reward_parts import full_reward
 from assay.lab.synthesise.answers import reader_of
-from assay.lab.synthesise.place import made_rows_file
+from assay.lab.synthesise.made_set import made_rows_file
 from assay.lab.synthesise.questions import prompter_of
 from assay.tasks.task import Task, task
 

@@ -4,7 +4,6 @@ A cell has score, interval, ratio and verdict; the last column is the harmonic m
 Figures come from `compare.benchmarks_table`; nothing is computed here.
 """
 
-import os
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -18,12 +17,11 @@ from assay.pages.comparison.comparison_page import (
     mark,
     page_file,
     page_problem,
-    write_comparison,
+    sections,
 )
 from assay.pages.content import interval_text
 from assay.pages.page import (
     Block,
-    Bullets,
     Cell,
     Column,
     Findings,
@@ -40,6 +38,8 @@ from assay.pages.write_page import write_page
 if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
     from assay.pages.facts import RunFacts
 
+OF_EACH = ("scores", "differences", "fairness", "flips")
+"""The sections of a comparison that stand below the table of all benchmarks."""
 FEWEST = 2
 """Benchmarks that make a table of several."""
 
@@ -120,27 +120,20 @@ def _cell(line: Scored | None, ratio: float | None, control: str, words: Words) 
 def write_benchmarks(
     table: BenchmarksTable, root: Path, page: Path | None = None, lang: str = "en"
 ) -> Path:
-    """Write the page (.html and .md) of several benchmarks and, beside it, that of each.
+    """Write the page (.html and .md) of several benchmarks, each with its own sections below.
 
     Returns the HTML page. Raises what `write_comparison` raises.
     """
     w = words(lang)
     target = page_file(table.tables[0], root, page, lang, "-".join(table.evaluations))
-    own = [target.parent / f"{target.stem}-{n}.html" for n in range(1, len(table.tables) + 1)]
-    pages = [
-        write_comparison(each, root, file, lang)
-        for each, file in zip(table.tables, own, strict=True)
-        if len(each.lines) > 1
-    ]
-    links = [
-        Mark(each.evaluation.name, "", os.path.relpath(file, target.parent))
-        for each, file in zip(table.tables, pages, strict=False)
-    ]
+    findings = findings_of(table)
     blocks: list[Block] = [
-        *([Findings(findings_of(table))] if findings_of(table) else []),
+        *([Findings(findings)] if findings else []),
         *benchmark_blocks(table, labels_of(table, w), w),
-        *([Heading(w("benchmarks.pages")), Bullets(links)] if links else []),
     ]
+    for each in table.tables:
+        blocks.append(Heading(each.evaluation.name, 2))
+        blocks += [b for part in sections(each, w, wanted=OF_EACH) for b in part.blocks]
     footer = w("compare.footer", version=version("assay-lab"))
     with page_problem(target):
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -37,11 +37,10 @@ from assay.pages.content import (
     size_text,
     verdict_line,
 )
-from assay.pages.examples import asked, item_rows
+from assay.pages.examples import item_rows, question_blocks
 from assay.pages.generation_content import generation_blocks
 from assay.pages.judge_content import judge_blocks
 from assay.pages.page import (
-    Answer,
     Block,
     Bullets,
     Cell,
@@ -54,7 +53,6 @@ from assay.pages.page import (
     Mark,
     Only,
     Page,
-    Question,
     Section,
     Table,
     Text,
@@ -72,14 +70,12 @@ from assay.pages.words import (
     words,
 )
 from assay.pages.write_page import write_page
-from assay.runs.records import read_columns
+from assay.runs.history import answers_in
 
 FOLDER = "comparisons"
 LONGEST_NAME = 120
 SHOWN = 2
 """Items of each kind that are shown with both answers."""
-LONGEST = 2000
-"""Characters of an answer that are shown."""
 SHOWN_VALUE = 60
 """Characters of a setting that a table shows."""
 QUIET = ("follows", "note")
@@ -140,12 +136,8 @@ def sections(
     """The sections that have something to say; those of some anchors where they are `wanted`."""
     labels, pairings = line_labels(table, w), _pairings(table)
     control = labels[table.control.name]
-    about = w("compare.scores_about", control=control)
     parts: dict[str, tuple[str, Callable[[], Sequence[Block]]]] = {
-        "scores": (
-            w("compare.scores"),
-            lambda: [Text(about, "soft"), score_table(table, w, folder)],
-        ),
+        "scores": (w("compare.scores"), lambda: [score_table(table, w, folder)]),
         "differences": (
             w("compare.differences", control=control),
             lambda: _differences(table, pairings, labels, w),
@@ -163,8 +155,8 @@ def sections(
             lambda: _records(table, labels, folder, w) if folder else [],
         ),
     }
-    made = ((each, *parts[each]) for each in wanted or parts)
-    return [Section(*head, blocks) for *head, make in made if (blocks := make())]
+    found = ((anchor, *parts[anchor]) for anchor in wanted or parts)
+    return [Section(anchor, title, made) for anchor, title, make in found if (made := make())]
 
 
 IN_TERMINAL = ("scores", "differences", "generation", "tasks", "judge", "picked")
@@ -418,13 +410,10 @@ def _flips(
                 continue
             badge = Mark(w(f"kind.{kind}"), "better" if kind == "gained" else "worse")
             blocks.append(Text((badge, f" {number(len(items))}")))
-            blocks += [
-                _example(
-                    Mark(item, "", door(sides, item)), rows.get(item), sides, answers, labels, w
-                )
-                for item in items[:SHOWN]
-                if all(item in answers[line.name] for line in sides)
-            ]
+            for item in items[:SHOWN]:
+                both = [(labels[line.name], answers[line.name].get(item)) for line in sides]
+                title = Mark(item, "", door(sides, item))
+                blocks += question_blocks(title, rows.get(item), both, w)
             addresses = Bullets(
                 [Mark(sides[1].address + item, "code", door(sides, item)) for item in items]
             )
@@ -447,37 +436,12 @@ def _questions(table: Compared, pairings: Sequence[Pairing]) -> tuple[Mapping[st
         return {}, str(error)
 
 
-def _answers(line: Scored, items: Sequence[str]) -> dict[str, tuple[str, float | None]]:
-    """Text and score of the first repeat of some items of a record; none of a file that another
-    tool wrote."""
+def _answers(line: Scored, items: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """The first answers of a record to some items; none of a file that another tool wrote."""
     if line.file is None or not line.address or not items:
         return {}
-    columns = read_columns(line.file, ["item_id", "repeat", "output", "score"])
-    return {
-        item: (output, score)
-        for item, repeat, output, score in zip(*columns.values(), strict=True)
-        if item in items and repeat == 0
-    }
-
-
-def _example(
-    title: Mark,
-    row: Row | None,
-    sides: Sequence[Scored],
-    answers: Mapping[str, Mapping[str, tuple[str, float | None]]],
-    labels: Mapping[str, str],
-    w: Words,
-) -> Question:
-    """An item with the answers of both sides."""
-    shown = []
-    for line in sides:
-        text, score = answers[line.name][title.text]
-        cut = text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
-        result = w("answer.scored", score=number(score))
-        note = f"assay report '{line.address}{title.text}'"
-        shown.append(Answer(labels[line.name], result, cut, note=note))
-    question, gold = asked(row)
-    return Question(title, question, shown, gold, w("page.gold"))
+    every = answers_in(line.file)
+    return {a["item_id"]: a for a in every if a["repeat"] == 0 and a["item_id"] in items}
 
 
 def _records(table: Compared, labels: Mapping[str, str], folder: Path, w: Words) -> list[Block]:
@@ -487,7 +451,7 @@ def _records(table: Compared, labels: Mapping[str, str], folder: Path, w: Words)
         link = _link(line, folder)
         show = f"assay report '{line.address}ITEM'" if line.address else ""
         pairs.append((labels[line.name], [Mark(link, "", link), " ", Mark(show, "code")]))
-    return [Text(w("compare.records_about"), "soft"), Facts(pairs)]
+    return [Facts(pairs)]
 
 
 def _methods(pairings: Sequence[Pairing], w: Words) -> list[str]:

@@ -1,48 +1,43 @@
-"""The progress of a run in words: metrics, health, forecasts, milestones, guards, changes.
+"""The progress of a run in words: metrics, conditions, forecasts, facts of completions, changes.
 
-Numbers come from `lab.monitor.progress`; words and units are added here, for the run's page, the
-progress report of a step and the terminal.
+Numbers come from `lab.monitor`; words and units are added here, for the run's page, the progress
+report of a step and the terminal.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from assay.judge.health_checks import RuleState
+from assay.judge.health_rules import IDLE, LONG, RULES, WINDOW
 from assay.judge.intervals import Estimate
 from assay.judge.selection import Promotion, expected_optimism
+from assay.judge.share_changes import Change, Counts
+from assay.judge.templates import filled
 from assay.judge.trends import Forecast
-from assay.lab.monitor.guards import condition
-from assay.lab.monitor.milestones import PART, MilestoneState, is_share
+from assay.lab.monitor.fact_changes import FactChanges, FactRow, FactTable, SampleText
+from assay.lab.monitor.milestones import PART, is_share
 from assay.lab.monitor.progress import MetricRow, Progress
 from assay.pages.facts import idle
 from assay.pages.page import (
+    Answer,
     Block,
     Bullets,
+    Column,
     Findings,
     Folded,
     Heading,
-    Line,
     Mark,
+    Only,
     Page,
+    Question,
     Section,
     Table,
     Text,
 )
-from assay.pages.progress.fact_tables import (
-    fact_blocks,
-    fact_sentences,
-    mark_lines,
-    moved_lines,
-    program_pair,
-    rule_counts,
-    rule_table,
-    rules_in_terminal,
-    watch_blocks,
-    watch_lines,
-)
 from assay.pages.result_tables import checkpoint_label
 from assay.pages.words import (
     Words,
-    difference_text,
     metric_label,
     number,
     percent,
@@ -51,6 +46,29 @@ from assay.pages.words import (
     visible,
 )
 from assay.runs.checkpoints import Selection
+
+Write = Callable[[float], str]
+LONGEST = 3000
+"""Characters of a program that a page shows."""
+STYLES = {
+    **dict.fromkeys(("ok", "met"), "better"),
+    **dict.fromkeys(("warning", "undecided"), "undecided"),
+    **dict.fromkeys(("error", "fired", "missed"), "worse"),
+}
+"""Badges of states; the others have none."""
+CALM = ("ok", "too few steps", "not finite", "not recorded")
+"""States of rules that are folded away."""
+LABELS = {
+    "form": "mark",
+    "errors": "error_family",
+    "outcomes": "program_outcome",
+    "api_errors": "failure_type",
+    "effects": "call_effect",
+    "costs": "cost_per",
+}
+"""The sections of the catalogue that word the rows of a table of facts."""
+HEADS = {"effects": ("others", "hit", "change"), "by_reward": ("low", "high", "difference")}
+"""Of tables that compare something else than before and after."""
 
 
 def progress_title(found: Progress, words: Words) -> str:
@@ -99,46 +117,239 @@ def progress_page(found: Progress, words: Words) -> Page:
 
 
 def _after_metrics(found: Progress, words: Words) -> list[Block]:
+    told = forecasts(found, words)
     return [
-        *fact_blocks(found, words),
-        *_listed("forecasts", forecasts(found, words), words),
-        *_listed("milestones", milestones(found, words), words),
-        *_listed("guards", guards(found, words), words),
-        *watch_blocks(found, words),
-        Folded(words("health_state.title"), [rule_table(found, words)]),
+        *fact_blocks(found.facts, words),
+        *([Heading(words("progress.forecasts")), Bullets(told)] if told else []),
+        *condition_blocks(found, words),
         *program_pair(found, words),
     ]
 
 
-def _listed(title: str, lines: Sequence[Line], words: Words) -> list[Block]:
-    return [Heading(words(f"progress.{title}")), Bullets(lines)] if lines else []
-
-
 def progress_in_terminal(found: Progress, words: Words, *, short: bool = False) -> list[Block]:
-    """Changes, findings, forecasts, milestones, guards and the gate; the table comes last, because
-    it is what a small terminal may cut. The short form has no tables of facts and rules.
+    """Changes, findings, forecasts, conditions and the gate; the table comes last, because it is
+    what a small terminal may cut. The short form has no tables of facts.
     """
     new = [each.code in found.new for each in found.findings]
     gate = promotion(found.stage, found.selection, found.looks, words)
     stopped = visible(found.status.message) if found.status.guard else ""
-    lines = [*forecasts(found, words), *milestones(found, words), *guards(found, words), gate]
     blocks: list[Block] = [
         Heading(progress_title(found, words)),
         Text(about(found, words), "soft"),
         Bullets(changes(found, words)),
         Findings(found.findings, new=new),
-        *(Text(line) for line in lines if line),
+        *(Text(line) for line in [*forecasts(found, words), gate] if line),
         *([Text(Mark(stopped, "error"))] if stopped else []),
     ]
     if short:
-        told = bool(found.facts or found.calls)
-        said = [*mark_lines(found.facts, words), *fact_sentences(found, words)] if told else []
-        blocks += [Bullets(said), Text(rule_counts(found, words), "soft")]
-        blocks += watch_lines(found, words)
+        blocks.append(Bullets(mark_lines(found.facts, words)))
     else:
-        blocks += [*fact_blocks(found, words), *watch_blocks(found, words)]
-        blocks += [*rules_in_terminal(found, words), *program_pair(found, words)]
-    return [*blocks, metric_table(found, words)]
+        blocks += fact_blocks(found.facts, words)
+    blocks += condition_blocks(found, words, folded=not short)
+    return [*blocks, *([] if short else program_pair(found, words)), metric_table(found, words)]
+
+
+def condition_blocks(found: Progress, words: Words, folded: bool = True) -> list[Block]:
+    """Milestones, guards and the rules that find something; the other rules are folded away, or
+    else counted."""
+    shown = [x for x in found.states if x.consequence != "find" or x.state not in CALM]
+    calm = [each for each in found.states if each not in shown]
+    counts = Counter(words(f"health_state.{each.state}") for each in calm)
+    told = words.listing.join(f"{state} {count}" for state, count in counts.items())
+    title, rest = words("health_state.title"), words("health_state.states", counts=told)
+    blocks: list[Block] = [Heading(title), condition_table(shown, words)] if shown else []
+    if folded:
+        return [*blocks, Folded(rest, [condition_table(calm, words)])]
+    return [*blocks, Text(rest, "soft")]
+
+
+def condition_table(states: Sequence[RuleState], words: Words) -> Table:
+    """Every condition with its state and the figure behind it."""
+    heads = [words(f"health_state.{name}") for name in ("state", "rule", "condition", "figure")]
+    rows = []
+    for each in states:
+        state = Mark(words(f"health_state.{each.state}"), STYLES.get(each.state, "plain"))
+        name = words.sections["finding"].get(each.rule) if each.consequence == "find" else None
+        rows.append(
+            [
+                state,
+                name or visible(each.rule),
+                condition_text(each, words),
+                figure_text(each, words),
+            ]
+        )
+    return Table(heads, rows)
+
+
+def condition_text(each: RuleState, words: Words) -> str:
+    """Where it holds."""
+    if each.consequence != "find":
+        template, figures = each.condition
+        metric = metric_label(each.metric, words)
+        plain = {k: visible(v) if isinstance(v, str) else v for k, v in figures.items()}
+        return words(f"health_condition.{template}", **{**plain, "metric": metric})
+    rule = RULES[each.rule]
+    metric = each.metric or (rule.metrics[0] if rule.metrics else "")
+    write: Write = percent if is_share(metric) or metric.startswith(PART) else number
+    if rule.kind in ("grown", "shrunk"):
+        write = "×{:.2g}".format
+    limits = {"note": rule.advise, "warning": rule.warning, "error": rule.error}
+    ends = {name: write(value) for name, value in limits.items() if value is not None}
+    figures = {"metric": metric_label(metric, words), "window": WINDOW, "long": LONG, "idle": IDLE}
+    figures["limits"] = words("health_limits." + ("_".join(ends) or "none"), **ends)
+    return words(f"health_condition.{rule.kind}", **figures)
+
+
+def figure_text(each: RuleState, words: Words) -> str:
+    """The figure behind a state; why there is none, where there is none."""
+    if each.reading is None:
+        return words.sections["health_unread"].get(each.state, "–")
+    figures = {**each.reading.figures, "metric": metric_label(each.reading.metric, words)}
+    return filled(words.sections["evidence"][each.reading.evidence], figures)
+
+
+def fact_blocks(facts: FactChanges | None, words: Words) -> list[Block]:
+    """The tables of a stage's samples and calls; nothing where none is recorded."""
+    if facts is None:
+        return []
+    return [
+        Heading(words("facts.title")),
+        Text(spans(facts, words), "soft"),
+        *([Text(words("facts.unknown_cost"), "soft")] if facts.unknown_cost else []),
+        *(_fact_table(table, facts, words) for table in facts.tables),
+        Only(("html", "markdown"), [Text(words("facts.methods"), "soft")]),
+    ]
+
+
+def _fact_table(table: FactTable, facts: FactChanges, words: Words) -> Table:
+    sides = HEADS.get(table.name, ("before", "after", "change"))
+    heads: list[Column | str] = [words(f"facts.{n}") for n in ("name", *sides)]
+    rows = []
+    for row in table.rows:
+        label = Mark("– " * row.depth + row_label(row, table.name, words), _style(row))
+        cells = [label, *row_texts(row, words)]
+        if row.over_time:
+            cells.append(" · ".join(f"{c.count}/{c.trials}" for c in row.over_time))
+        rows.append(cells)
+    if any(row.over_time for row in table.rows):
+        names = (f"{low}" if low == high else f"{low}–{high}" for low, high in facts.stretches)
+        heads.append(words("facts.over_time", steps=" · ".join(names)))
+    note = words("facts.rarer", count=table.others) if table.others else ""
+    note = words("facts.by_reward_about") if table.name == "by_reward" else note
+    return Table(heads, rows, words(f"facts.{table.name}"), note)
+
+
+def _style(row: FactRow) -> str:
+    return "" if row.change.direction == "none" else "strong"
+
+
+def row_label(row: FactRow, table: str, words: Words) -> str:
+    """A name in the reader's language, or as the record has it."""
+    if table == "combinations" and not row.name:
+        return words("facts.no_operator")
+    section = words.sections.get(LABELS.get(table, ""), {})
+    label = visible(row.name if row.depth else section.get(row.name, row.name))
+    kind = visible(row.only)
+    return words("facts.one_kind", family=label, kind=kind) if kind else label
+
+
+def row_texts(row: FactRow, words: Words) -> tuple[str, str, str]:
+    """A row before and after, and its change."""
+    if row.difference is not None and row.difference.interval is not None:
+        low, high = (f"{c.count}/{c.trials}" if c else "" for c in (row.before, row.after))
+        value, ends = row.difference.value, words.ends(row.difference.interval, points)
+        return low, high, words("facts.mean", value=points(value), ends=ends)
+    change, shares = row.change, row.before is not None
+    write, signed = (percent, points) if shares else (number, signed_number)
+    ends = ((row.before, change.before), (row.after, change.after))
+    texts = [_end_text(counts, found, write, words) for counts, found in ends]
+    return texts[0], texts[1], change_text(change, words, signed)
+
+
+def _end_text(counts: Counts | None, found: Estimate | None, write: Write, words: Words) -> str:
+    if found is None or found.interval is None:
+        return "–"
+    ends = words.ends(found.interval, write)
+    if counts is None:
+        return words("facts.mean", value=write(found.value), ends=ends)
+    figures = {"count": counts.count, "trials": counts.trials, "share": write(found.value)}
+    return words("facts.counts", ends=ends, **figures)
+
+
+def change_text(change: Change, words: Words, write: Write = points) -> str:
+    """A change in words: its size where it shows, else the smallest that would have shown."""
+    if change.interval is None or change.before is None or change.after is None:
+        return "–"
+    ends = words.ends(change.interval, write)
+    difference = write(change.after.value - change.before.value)
+    if change.direction != "none":
+        return words(f"facts.{change.direction}", difference=difference, ends=ends)
+    told = words("facts.no_change", difference=difference, ends=ends)
+    if change.detectable is None:
+        return told + words("facts.nothing_shows")
+    unit, least = "points" if write is points else "amount", write(change.detectable).lstrip("+")
+    return told + words(f"facts.detectable_{unit}", least=least)
+
+
+def spans(facts: FactChanges, words: Words) -> str:
+    """The completions that are compared."""
+    both = zip((facts.before, facts.after), facts.completions, facts.prompts, strict=True)
+    ends = [
+        words(
+            "facts.span" if size else "facts.no_span",
+            first=steps[0],
+            last=steps[1],
+            completions=size,
+            prompts=prompts,
+        )
+        for steps, size, prompts in both
+    ]
+    return words("facts.spans", before=ends[0], after=ends[1])
+
+
+def mark_lines(facts: FactChanges | None, words: Words) -> list[str]:
+    """Form and fallback, before and after, for the short form."""
+    lines = []
+    for row in facts.rows("form") if facts else ():
+        texts = dict(zip(("before", "after", "change"), row_texts(row, words), strict=True))
+        lines.append(words("facts.line", label=row_label(row, "form", words), **texts))
+    return lines
+
+
+def moved_lines(facts: FactChanges | None, words: Words) -> list[str]:
+    """What changed in each table."""
+    lines = []
+    for table in facts.tables if facts else ():
+        rows = [row for row in table.rows if row.change.direction != "none"]
+        texts = [f"{row_label(r, table.name, words)} {row_texts(r, words)[2]}" for r in rows]
+        if rows and table.name not in HEADS:
+            title = words(f"facts.{table.name}")
+            lines.append(words("facts.moved", table=title, rows=words.semicolon.join(texts)))
+    return lines
+
+
+def program_pair(found: Progress, words: Words) -> list[Block]:
+    """The program before and the one after, and how they were chosen."""
+    pair = found.pair
+    if pair is None:
+        return []
+    key = "programs.same_row" if pair.same_row else "programs.two_rows"
+    row, other = (visible(each.facts.row_id) for each in (pair.before, pair.after))
+    title = words("programs.title", first=found.first, last=found.last)
+    sides = [_side(each, words) for each in (pair.before, pair.after)]
+    return [Heading(title), Text(words(key, row=row, other=other), "soft"), Question("", "", sides)]
+
+
+def _side(each: SampleText, words: Words) -> Answer:
+    facts = each.facts
+    outcome = visible(words.sections["program_outcome"].get(facts.outcome, facts.outcome))
+    result = words("programs.result", outcome=outcome, reward=number(facts.reward))
+    error = words("programs.error", error=visible(facts.error or "")) if facts.error else ""
+    text = each.program if len(each.program) <= LONGEST else each.program[:LONGEST] + " …"
+    title = words("programs.side", step=facts.step, row=visible(facts.row_id))
+    why = " ".join(filter(None, (error, visible(each.why))))
+    result = words("punctuation.stop").join(filter(None, (result, why)))
+    return Answer(title, result, text, note=visible(facts.sample_id))
 
 
 def metric_blocks(found: Progress, words: Words) -> list[Block]:
@@ -257,14 +468,14 @@ def changes(found: Progress, words: Words) -> list[str]:
         said.append(words("progress.new_finding", what=words.sections["finding"][rule]))
     for rule in sorted(found.gone):
         said.append(words("progress.gone_finding", what=words.sections["finding"][rule]))
-    for each in found.milestones:
-        if each.name in found.scored:
-            state = words(f"milestone_state.{each.state}")
-            said.append(words("progress.scored", name=each.name, state=state))
+    for each in found.states:
+        if each.consequence == "expect" and each.rule in found.scored:
+            state = words(f"health_state.{each.state}")
+            said.append(words("progress.scored", name=each.rule, state=state))
     moved = [metric_label(row.metric, words) for row in found.rows if row.moved]
     if moved:
         said.append(words("progress.moved", metrics=words.listing.join(moved)))
-    said += moved_lines(found, words)
+    said += moved_lines(found.facts, words)
     if found.checkpoints:
         steps = words.listing.join(map(str, found.checkpoints))
         said.append(words("progress.checkpoints", steps=steps))
@@ -279,7 +490,12 @@ def forecasts(found: Progress, words: Words) -> list[str]:
         write, _ = writers(metric)
         text = forecast_text(each, write, words)
         budget = budgets.get(metric)
-        more = "" if budget is None else words("progress.of_budget", budget=write(budget))
+        more = ""
+        if budget is not None:
+            low, high = budget - each.interval.high, budget - each.interval.low
+            ends = words("table.interval_text", low=write(low), high=write(high))
+            left = write(budget - each.value)
+            more = words("progress.of_budget", budget=write(budget), left=left, ends=ends)
         said.append(f"{metric_label(metric, words)}{words.colon}{text}{more}")
     for each in found.spending:
         if each.metric not in found.forecasts:
@@ -301,92 +517,6 @@ def forecast_text(each: Forecast, write: Callable[[float], str], words: Words) -
         limits=words.ends(each.interval, write),
         assumption=words(f"assumption.{each.assumption}", steps=each.steps),
     )
-
-
-def milestones(found: Progress, words: Words) -> list[Line]:
-    """The milestones, each with its state, what it expects and what was seen."""
-    return [milestone_line(each, words) for each in found.milestones]
-
-
-def milestone_line(each: MilestoneState, words: Words) -> Line:
-    """One milestone."""
-    spec = each.spec
-    write, _ = writers(spec.metric or "")
-    expected = words("milestone.step", stage=spec.stage, step=spec.step)
-    if spec.metric is not None:
-        side, bound = ("above", spec.above) if spec.above is not None else ("below", spec.below)
-        assert bound is not None, "the spec was checked"
-        key = f"milestone.{side}" if spec.step is None else f"milestone.{side}_at"
-        name = metric_label(spec.metric, words)
-        figures = {"metric": name, "bound": write(bound), "step": spec.step}
-        expected = words(key, stage=spec.stage, **figures)
-    value = ""
-    if spec.evaluation is not None:
-        expected, value = verdict_texts(each, words)
-    elif each.value is not None:
-        value = estimate_text(each.value, write, words)
-    elif each.forecast is not None:
-        value = forecast_text(each.forecast, write, words)
-    state = Mark(words(f"milestone_state.{each.state}"), STATES.get(each.state, "plain"))
-    about = words.within(visible(spec.about)) if spec.about else ""
-    said = words("punctuation.stop").join(filter(None, (expected, value)))
-    return state, " ", Mark(visible(each.name)), about, words.colon, said
-
-
-def verdict_texts(each: MilestoneState, words: Words) -> tuple[str, str]:
-    """What a milestone on a verdict expects, and the comparison that was made for it."""
-    spec, found = each.spec, each.comparison
-    names = {"stage": spec.stage, "step": spec.step, "against": spec.against}
-    key = "equivalent" if spec.verdict == "equivalent" else "expected"
-    verdict = "" if key == "equivalent" else words(f"verdict_milestone.{spec.verdict}")
-    expected = words(
-        f"verdict_milestone.{key}",
-        verdict=verdict,
-        evaluation=visible(spec.evaluation or ""),
-        **names,
-    )
-    if found is None:
-        lacks = each.state == "not recorded"
-        return expected, words("verdict_milestone.not_measured") if lacks else ""
-    shares = found.interval.share
-    value = words(
-        "verdict_milestone.value" if shares else "verdict_milestone.amount",
-        difference=difference_text(found.difference, found.interval),
-        ends=words.ends(found.interval, points if shares else signed_number),
-        items=found.items,
-        p=f"{found.p_value:.2g}",
-    )
-    least = found.minimum_detectable_difference
-    if each.state == "undecided" and least is not None:
-        write = points if shares else signed_number
-        value += words("verdict_milestone.detectable", least=write(least).lstrip("+"))
-    return expected, value
-
-
-STATES = {"met": "better", "missed": "worse", "undecided": "undecided"}
-
-
-def guards(found: Progress, words: Words) -> list[Line]:
-    """The experiment's guards and how each stands."""
-    fired = found.status.guard.split()
-    lines: list[Line] = []
-    for name, spec in found.experiment.guard.items():
-        side, bound = condition(spec)
-        state, kind = "armed", "plain"
-        if name in fired:
-            state, kind = "fired", "worse"
-        elif name in found.idle_guards:
-            state, kind = "idle", "undecided"
-        text = words(
-            f"guard.{side}",
-            metric=metric_label(spec.metric, words),
-            bound=writers(spec.metric)[0](bound),
-            steps=spec.steps,
-            stage=spec.stage or words("guard.every_stage"),
-        )
-        text += words("guard.idle_why") if state == "idle" else ""
-        lines.append((Mark(words(f"guard.{state}"), kind), " ", Mark(name), words.colon, text))
-    return lines
 
 
 def promotion(stage: str, chosen: Selection | None, looks: Promotion | None, words: Words) -> str:

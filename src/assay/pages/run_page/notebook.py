@@ -27,9 +27,10 @@ from assay.pages.run_page.story import selection_section
 from assay.pages.words import Words, number, percent, score_text, worded, words
 from assay.runs.notes import Note, pending_plans, read_notes
 from assay.runs.run_directory import RunDirectory, all_runs, runs_of
+from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import find_run, parse_run_name
 from assay.runs.same_experiment import damage
-from assay.runs.status import DamagedStatus, read_status, stored_status
+from assay.runs.status import read_status, stored_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ def started_of(run: RunDirectory) -> str:
     """The start of a run, taken from its id if its status cannot be read."""
     try:
         return stored_status(run.path).started
-    except DamagedStatus:
+    except DamagedFile:
         stamp = re.match(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z", run.id)
         return "{}-{}-{}T{}:{}:{}+00:00".format(*stamp.groups()) if stamp else ""
 
@@ -159,7 +160,7 @@ def entry(run: RunDirectory, notes: Sequence[Note], w: Words) -> list[Block]:
     """One run: its settings, its results, its notes."""
     try:
         status = read_status(run.path)
-    except DamagedStatus as error:  # one damaged run must not hide the others
+    except DamagedFile as error:  # one damaged run must not hide the others
         head = Heading(f"{day(started_of(run))} · {run}", 2)
         return [head, Text(w("log.unreadable", why=error), "error")]
     state = w(f"status.{status.status}")

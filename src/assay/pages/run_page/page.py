@@ -27,9 +27,9 @@ from assay.pages.page import Block, Bullets, Facts, Page, Section, Text
 from assay.pages.progress.progress_content import progress_blocks, progress_page, progress_title
 from assay.pages.provenance import data_blocks, fingerprint_blocks
 from assay.pages.run_page import story
-from assay.pages.run_page.engine_content import engine_blocks
 from assay.pages.run_page.lineage import lineage_blocks
 from assay.pages.run_page.rounds import rounds_blocks
+from assay.pages.run_page.story import engine_blocks
 from assay.pages.run_page.trainer_content import imported_blocks
 from assay.pages.words import Words, in_language, words
 from assay.pages.write_page import write_page
@@ -108,7 +108,7 @@ def sections(
     facts: RunFacts, w: Words, span: Span | None = None, wanted: Sequence[str] = ()
 ) -> list[Section]:
     """The sections that have something to say; those of some anchors where they are `wanted`."""
-    found = progress(facts.run, span.stage, span.first, span.last) if span else None
+    moved = progress(facts.run, span.stage, span.first, span.last) if span else None
     parts: dict[str, tuple[str, Callable[[], Sequence[Block]]]] = {
         "results": (w("page.results"), lambda: _results(facts, w)),
         "imported": (w("imported.title"), lambda: imported_blocks(facts, w)),
@@ -117,8 +117,8 @@ def sections(
         "training": (w("page.training"), lambda: story.stage_blocks(facts, w)),
         "engine": (w("engine.title"), lambda: engine_blocks(facts, w)),
         "progress": (
-            progress_title(found, w) if found else "",
-            lambda: progress_blocks(found, w) if found else [],
+            progress_title(moved, w) if moved else "",
+            lambda: progress_blocks(moved, w) if moved else [],
         ),
         "lengths": (w("figure.bins"), lambda: length_blocks(facts, w)),
         "others": (w("page.others"), lambda: content.others(facts, w)),
@@ -133,8 +133,8 @@ def sections(
         "methods": (w("page.methods"), lambda: list(map(Text, story.method_section(facts, w)))),
         "fingerprints": (w("page.fingerprints"), lambda: fingerprint_blocks(facts, w)),
     }
-    made = ((each, *parts[each]) for each in wanted or parts)
-    return [Section(*head, blocks) for *head, make in made if (blocks := make())]
+    found = ((anchor, *parts[anchor]) for anchor in wanted or parts)
+    return [Section(anchor, title, made) for anchor, title, make in found if (made := make())]
 
 
 def _results(facts: RunFacts, w: Words) -> list[Block]:

@@ -4,7 +4,6 @@ Like `content`, this module only adds words and units to the numbers of other mo
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from assay.compare.table import Pairing
@@ -15,11 +14,11 @@ from assay.judge.selection import Promotion
 from assay.lab.monitor.stage_health import explained
 from assay.pages.charts import (
     Checkpoints,
+    Told,
     curve_panel,
     told_curve,
 )
 from assay.pages.content import interval_text
-from assay.pages.drawn import curve_line
 from assay.pages.facts import Curve, DevScore, RunFacts
 from assay.pages.page import (
     Block,
@@ -29,7 +28,6 @@ from assay.pages.page import (
     Findings,
     Folded,
     Heading,
-    Line,
     Mark,
     Panels,
     Table,
@@ -38,13 +36,49 @@ from assay.pages.page import (
 from assay.pages.progress.progress_content import promotion, uncorrected_choice
 from assay.pages.provenance import marks
 from assay.pages.result_tables import StageRow, marked_start, stage_rows
-from assay.pages.run_page.rounds import curve_in_characters, drawn
 from assay.pages.run_page.trainer_content import trainer_blocks
 from assay.pages.words import Words, metric_label, named_tests, number, percent, points, visible
 from assay.runs.checkpoints import Selection, read_selection, read_selections
 from assay.runs.manifest_file import IMPORTED, PUT_ASIDE
 from assay.runs.sink_states import read_sink_states
 from assay.train.metric_names import is_written
+
+GAP = "engine/gap"
+
+
+def engine_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """A line for each stage whose completions an engine sampled; nothing where none did."""
+    stages = [(name, _lines(lines)) for name, lines in facts.metrics.items()]
+    rows = [[name, *_cells(lines)] for name, lines in stages if lines]
+    if not rows:
+        return []
+    names = ("steps", "first", "gap", "sampled", "arrived", "read", "seconds")
+    heads = [Column(words(f"engine.{name}"), right=True) for name in names]
+    return [Text(words("engine.about"), "soft"), Table([words("engine.stage"), *heads], rows)]
+
+
+def _lines(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [line for line in lines if GAP in line]
+
+
+def _cells(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    def of(name: str) -> list[float]:
+        return [line[f"engine/{name}"] for line in lines if f"engine/{name}" in line]
+
+    arrived, errors, read = of("proof_stage"), of("proof_stage_error"), of("read")
+    share = f"{percent(arrived[-1])} ± {percent(errors[-1])}" if arrived else "–"
+    parts = ("load_seconds", "read_seconds", "proof_seconds")
+    spent = sum(sum(of(part)) for part in parts) / len(lines)
+    return [
+        number(len(lines)),
+        number(lines[0]["engine/gap_first"]),
+        number(max(of("gap"))),
+        number(max(of("gap_sampled"))) if of("gap_sampled") else "–",
+        share,
+        percent(min(read)) if read else "–",
+        number(spent),
+    ]
+
 
 SHARES = frozenset(
     {
@@ -79,10 +113,12 @@ def _curves(facts: RunFacts, stage: str, words: Words) -> list[Block]:
         constants([curve for curve in found if curve.constant], words),
         legend(found, marked, words),
     ]
-    figures, lines = [figure for figure, _ in panels], [line for _, line in panels]
-    shown = drawn(Panels(figures), lines) if panels else []
-    shown += _of_tools(facts, stage, marked, words)
-    return [*shown, *(Text(each, "soft") for each in said if each)]
+    shown: list[Block] = [Panels(panels)] if panels else []
+    return [
+        *shown,
+        *_of_tools(facts, stage, marked, words),
+        *(Text(each, "soft") for each in said if each),
+    ]
 
 
 def _of_tools(facts: RunFacts, stage: str, marked: Checkpoints, words: Words) -> list[Block]:
@@ -90,10 +126,7 @@ def _of_tools(facts: RunFacts, stage: str, marked: Checkpoints, words: Words) ->
     method = facts.experiment.stage[stage].method
     own = [c for c in facts.further_curves(stage) if not is_written(c.metric, method)]
     panels = [panel(curve, marked, words) for curve in own if not curve.constant]
-    if not panels:
-        return []
-    figures, lines = [figure for figure, _ in panels], [line for _, line in panels]
-    return [Folded(words("chart.of_tools"), drawn(Panels(figures), lines))]
+    return [Folded(words("chart.of_tools"), [Panels(panels)])] if panels else []
 
 
 def _dev(scores: Sequence[DevScore], words: Words) -> list[Block]:
@@ -157,15 +190,17 @@ def writer(metric: str) -> Callable[[float | None], str]:
     return percent if metric in SHARES else number
 
 
-def panel(curve: Curve, marked: Checkpoints, words: Words) -> tuple[Figure, Line]:
-    """One learning curve as a drawing and in characters."""
+def panel(curve: Curve, marked: Checkpoints, words: Words) -> Figure:
+    """One learning curve with its ends."""
     write = writer(curve.metric)
     first = write(next(value for value in curve.values if value is not None))
     label, last = metric_label(curve.metric, words), write(curve.last)
-    told = partial(told_curve, label, curve, write, words)
-    drawing = curve_panel(curve, f"{label}: {first} → {last}", write, marked, told)
-    line = curve_in_characters(label + words.colon, first, curve_line(curve.values), last)
-    return Figure(drawing, label, last), line
+
+    def tell(curve: Curve, x: Callable[[float], float], _: int) -> Told:
+        return told_curve(label, curve, write, words, x)
+
+    drawing = curve_panel([curve], f"{label}: {first} → {last}", write, tell, marked)
+    return Figure(drawing, label, last, first)
 
 
 def placed_findings(facts: RunFacts, words: Words) -> list[tuple[str, Finding]]:

@@ -32,10 +32,6 @@ EXAMPLE = "example"
 """The column of `extra` that holds the environment's own row."""
 
 
-class PlayedOtherwise(Exception):
-    """An environment answers the same messages in another way than before."""
-
-
 @cache
 def event_loop() -> asyncio.AbstractEventLoop:
     """The loop in which environments run, in a thread of its own: a notebook has one running."""
@@ -196,10 +192,10 @@ def as_tools(found: list[Any]) -> Tools:
     )
 
 
-def played_again(environment: Any, row: Row, completion: Completion) -> EnvironmentDialogue:
-    """The rollout that a recorded conversation leads to.
+def played_again(environment: Any, row: Row, completion: Completion) -> EnvironmentDialogue | None:
+    """The rollout that a recorded conversation leads to; None where it is answered otherwise.
 
-    Raises PlayedOtherwise, and what the environment raises.
+    Raises what the environment raises.
     """
     recorded = completion.messages or (Message("assistant", completion.text),)
     talk = EnvironmentDialogue(environment, row)
@@ -208,9 +204,8 @@ def played_again(environment: Any, row: Row, completion: Completion) -> Environm
             talk.hears(message.content, "stop")
     again = [(each.role, each.content) for each in talk.messages]
     talk.cut()
-    if again[: len(recorded)] != [(each.role, each.content) for each in recorded]:
-        raise PlayedOtherwise
-    return talk
+    same = again[: len(recorded)] == [(each.role, each.content) for each in recorded]
+    return talk if same else None
 
 
 @contextmanager
@@ -242,9 +237,8 @@ class RubricReward:
 
         Raises what the environment raises.
         """
-        try:
-            talk = played_again(self.environment, row, completion)
-        except PlayedOtherwise:
+        talk = played_again(self.environment, row, completion)
+        if talk is None:
             why = "the environment answers otherwise when the episode is played again"
             return Reward(None, why=why)
         with errors_of_rewards() as errors:

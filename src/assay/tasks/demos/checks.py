@@ -1,5 +1,5 @@
 """The checks of `assay check` that demonstrations need: of their pools, of the images that prompts
-will show, and of a selector's size, stages and vocabulary.
+will show, and of a selector's size and stages.
 
 A run whose queries all pick from one small pool compares nothing: in a published one the pool was
 the first rows of the training set, and selectors of different weights could not differ. Rows
@@ -190,28 +190,12 @@ def dropout_in_ratios(subject: Subject, learner: SelectorLearner) -> Seen:
             )
 
 
-def demonstrations_without_words(subject: Subject, learner: SelectorLearner) -> Seen:
-    """Demonstration sets that are larger than a Lever-LM's vocabulary."""
-    if learner.kind != "lever":
-        return
-    for name, data in subject.session.sets.items():
-        count = max((len(set_of(row).demonstrations) for row in data.rows), default=0)
-        if count > learner.sizes.vocabulary:
-            yield Finding(
-                "error",
-                f"data.{name}: demonstrations that the Lever-LM has no words for",
-                f"{count:,} demonstrations, words for {learner.sizes.vocabulary:,}",
-                f"set selector.vocabulary = {count}",
-            )
-
-
 def selector_checks(subject: Subject) -> Seen:
-    """A selector's size and trained share, dropout in ratios, and words for all demonstrations."""
+    """A selector's size and trained share, and dropout in ratios."""
     learner = subject.session.learner
     if isinstance(learner, SelectorLearner):
         yield from selector_weights(subject, learner)
         yield from dropout_in_ratios(subject, learner)
-        yield from demonstrations_without_words(subject, learner)
 
 
 def stored_groups(subject: Subject) -> Seen:

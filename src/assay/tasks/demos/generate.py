@@ -279,7 +279,7 @@ class TrainedSelector:
 
 
 def trained_selector(source: str, root: Path, observer: Observer, seed: int) -> TrainedSelector:
-    """The selector of `run:NAME@CHECKPOINT`. Raises InputError, RunNotFound, CheckpointDamaged."""
+    """The selector of `run:NAME@CHECKPOINT`. Raises InputError, RunNotFound, DamagedFile."""
     run, reference, _ = run_checkpoint(source.removeprefix(RUN), root)
     session = Session(experiment_of(run), run, seed, observer)
     policy = session.learner.sampler(run, reference)

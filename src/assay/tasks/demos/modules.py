@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2Model
 
 from assay.data.episode import Context
-from assay.errors import InputError
 from assay.models.lora import KeyedDropout
 
 
@@ -180,37 +178,6 @@ class PointerSelector(nn.Module):
         return F.normalize(gate_NH * query_NH + (1 - gate_NH) * picked_NH, dim=-1)
 
 
-def tower(width: int, dropout: float, name: str) -> nn.Sequential:
-    """Two layers (D -> D), each with its norm; `name` is unlike every other tower's."""
-    return nn.Sequential(
-        nn.Linear(width, width),
-        nn.LayerNorm(width),
-        nn.ReLU(),
-        KeyedDropout(dropout, name),
-        nn.Linear(width, width),
-        nn.LayerNorm(width),
-    )
-
-
-class BiEncoderSelector(nn.Module):
-    """The bi-encoder of Lever-Plus (`pointer_selector_v1_backup_biencoder.py`): query and
-    candidates pass through towers of their own; scores are cosines over a temperature."""
-
-    def __init__(self, width: int, *, dropout: float = 0.5, temperature: float = 0.1):
-        """`width` is that of the features. Weights are drawn from torch's global generator."""
-        super().__init__()
-        self.temperature = temperature
-        self.query_proj = tower(width, dropout, "query_proj")
-        self.cand_proj = tower(width, dropout, "cand_proj")
-
-    def forward(self, batch: ChoiceBatch, context_N: Tensor, picked_NS: Tensor) -> Tensor:
-        """Scores (N, S+1, K)."""
-        query_BD = F.normalize(self.query_proj(batch.query_BD), dim=-1)
-        pool_BKD = F.normalize(self.cand_proj(batch.pool_BKD), dim=-1)
-        scores_BK = torch.einsum("bd,bkd->bk", query_BD, pool_BKD) / self.temperature
-        return scores_BK[context_N][:, None].expand(-1, picked_NS.shape[1] + 1, -1)
-
-
 class UniformSelector(nn.Module):
     """Every candidate that is left is as likely as any other."""
 
@@ -232,82 +199,6 @@ class SimilaritySelector(nn.Module):
         return scores_BK[context_N][:, None].expand(-1, picked_NS.shape[1] + 1, -1)
 
 
-WIDTH, LAYERS, HEADS = 512, 2, 8
-"""As reported."""
-SPECIALS = 3
-"""EOS, BOS and QUERY, behind the demonstrations."""
-POSITIONS = 64
-"""Picks, and two more, that a sentence has at most."""
-
-
-class LeverSelector(nn.Module):
-    """Lever-LM (ForJadeForest/Lever-LM 11d61e4): a small GPT-2 whose words are demonstrations.
-
-    Two layers of 512, eight heads; words are the demonstrations by number and three specials. A
-    sentence is [BOS, QUERY, picks ...]; to a word's own embedding the features of what it stands
-    for are added, those of the query at QUERY. Features of another width pass through two layers
-    first. Scores are those of the words of the query's own pool. Unlike the original it never ends
-    early and is not trained to write QUERY and EOS.
-    """
-
-    def __init__(self, width: int, *, vocabulary: int, dropout: float = 0.1):
-        """`width` is that of the features, `vocabulary` how many demonstrations have words. Weights
-        are drawn from torch's global generator."""
-        super().__init__()
-        self.vocabulary = vocabulary
-        # Eager attention has its dropout in a module, which can be replaced.
-        config = GPT2Config(
-            vocab_size=vocabulary + SPECIALS,
-            n_positions=POSITIONS,
-            n_embd=WIDTH,
-            n_layer=LAYERS,
-            n_head=HEADS,
-            attn_pdrop=dropout,
-            embd_pdrop=dropout,
-            resid_pdrop=dropout,
-            eos_token_id=vocabulary,
-            bos_token_id=vocabulary + 1,
-        )
-        config._attn_implementation = "eager"
-        self.transformer = GPT2Model(config)
-        follow_keys(self.transformer)
-        self.adapter = None
-        if width != WIDTH:
-            layers = nn.Linear(width, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH)
-            self.adapter = nn.Sequential(*layers)
-
-    def forward(self, batch: ChoiceBatch, context_N: Tensor, picked_NS: Tensor) -> Tensor:
-        """Scores (N, S+1, K). Raises InputError for a demonstration beyond the vocabulary."""
-        most = int(batch.numbers_BK.max()) if batch.numbers_BK.numel() else -1
-        if most >= self.vocabulary:
-            problem = f"demonstration {most} has no word among {self.vocabulary}"
-            raise InputError(problem, field="selector.vocabulary", fix=f"{most + 1} or more")
-        query_BE, pool_BKE = self.seen(batch.query_BD), self.seen(batch.pool_BKD)
-        words = self.transformer.wte
-        # Where a pool is filled up, any word will do: the policy masks it.
-        pool_words_BKE = words(batch.numbers_BK.clamp(min=0))
-        turns_N1 = torch.arange(len(context_N))[:, None]
-        picked_NSE = (pool_words_BKE + pool_BKE)[context_N][turns_N1, picked_NS]
-        begin_N1 = torch.full((len(context_N), 1), self.vocabulary + 1)
-        asked_NE = words(begin_N1 + 1)[:, 0] + query_BE[context_N]
-        sentence_NTE = torch.cat([words(begin_N1), asked_NE[:, None], picked_NSE], dim=1)
-        states_NTE = self.transformer(inputs_embeds=sentence_NTE, use_cache=False).last_hidden_state
-        return torch.einsum("nse,nke->nsk", states_NTE[:, 1:], pool_words_BKE[context_N])
-
-    def seen(self, features: Tensor) -> Tensor:
-        """Features as wide as the layers."""
-        return features if self.adapter is None else self.adapter(features)
-
-
-def follow_keys(model: nn.Module) -> None:
-    """Put dropout whose masks are known by their key in the place of PyTorch's, which draws from
-    the global generator."""
-    for name, part in [*model.named_modules()]:
-        if isinstance(part, nn.Dropout) and not isinstance(part, KeyedDropout):
-            above, _, own = name.rpartition(".")
-            setattr(model.get_submodule(above), own, KeyedDropout(part.p, name))
-
-
 @dataclass(frozen=True, slots=True)
 class SelectorSizes:
     """What a selector is made from."""
@@ -318,25 +209,17 @@ class SelectorSizes:
     dropout: float
     temperature: float
     gate: bool
-    vocabulary: int
-    """Demonstrations that a Lever-LM has words for."""
 
 
 MAKERS: Mapping[str, Callable[[SelectorSizes], nn.Module]] = {
     "pointer": lambda s: PointerSelector(
         s.width, hidden=s.hidden, dropout=s.dropout, temperature=s.temperature, gate=s.gate
     ),
-    "bi_encoder": lambda s: BiEncoderSelector(
-        s.width, dropout=s.dropout, temperature=s.temperature
-    ),
-    "lever": lambda s: LeverSelector(s.width, vocabulary=s.vocabulary, dropout=s.dropout),
     "random": lambda s: UniformSelector(),
     "similarity": lambda s: SimilaritySelector(s.temperature),
 }
-DROPOUT: Mapping[str, float] = {"lever": 0.1}
-"""The dropout of a kind where none is set."""
-USUAL_DROPOUT = 0.5
-"""That of the others."""
+DROPOUT = 0.5
+"""Where none is set."""
 NAMED_PATTERNS: Mapping[str, Mapping[str, tuple[str, ...]]] = {"pointer": {"backbone": BACKBONE}}
 """Names for lists of patterns of weights to freeze, by kind of selector."""
 

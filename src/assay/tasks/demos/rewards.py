@@ -14,8 +14,9 @@ from functools import partial
 from typing import Any
 
 from assay.data.episode import Reward
+from assay.errors import InputError
 from assay.judge.identity import FALLBACK
-from assay.tasks.demos.demonstrations import BadSelection, picks_of
+from assay.tasks.demos.demonstrations import picks_of
 from assay.tasks.demos.frozen import FROZEN, Selection, ask, judge
 from assay.tasks.demos.outcomes import SelectionOutcome
 from assay.tasks.helper_model import HelperModel
@@ -24,10 +25,6 @@ from assay.tasks.reward_table import CORRECT
 
 HELD = 5.0
 """Rewards are held in [-5, 5]."""
-
-
-class NotKnown(Exception):
-    """A mode reads what was not noted; the selection's reward abstains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +40,6 @@ class Known:
     """0 to 1."""
     relevance: float | None = None
     """0 to 1."""
-    score: float | None = None
-    """What a beam ranked the selection by, such as its InfoScore."""
-    logp: float | None = None
-    """The selection's log-probability where it was picked."""
 
     @property
     def correct(self) -> float:
@@ -54,9 +47,9 @@ class Known:
         return float(self.accuracy > 0)
 
     def need(self, name: str) -> float:
-        """A value that a mode reads. Raises NotKnown."""
+        """A value that a mode reads. Raises LookupError."""
         if (value := getattr(self, name)) is None:
-            raise NotKnown(f"its {name} was not noted")
+            raise LookupError(f"its {name} was not noted")
         return value
 
 
@@ -67,11 +60,6 @@ Mode = Callable[..., float]
 def hard_plus_soft(known: Known, *, hard: float = 1.0, soft: float = 1.0) -> float:
     """hard * correct + soft * accuracy: 0 to 2."""
     return hard * known.correct + soft * known.accuracy
-
-
-def hard_plus_soft_v2(known: Known, *, hard: float = 1.0, soft: float = 1.0) -> float:
-    """soft * accuracy + 2 * hard * correct: 0 to 3."""
-    return soft * known.accuracy + 2 * hard * known.correct
 
 
 def separated(known: Known, *, hard: float = 1.0, soft: float = 1.0) -> float:
@@ -94,12 +82,6 @@ def hard01_plus_gtprob(known: Known, *, hard: float = 1.0, soft: float = 1.0) ->
     return hard * known.correct + soft * known.need("gold_probability")
 
 
-def hard01_plus_gtprob_separated(known: Known, *, hard: float = 1.0, soft: float = 1.0) -> float:
-    """2 * hard + soft * the probability of the right answers where it is correct, else the second
-    term alone."""
-    return (2 * hard if known.correct else 0.0) + soft * known.need("gold_probability")
-
-
 def hard_plus_gtprob_plus_rel(
     known: Known, *, hard: float = 1.0, soft: float = 1.0, relevance: float = 0.1
 ) -> float:
@@ -109,36 +91,15 @@ def hard_plus_gtprob_plus_rel(
     return hard * known.correct + soft * known.need("gold_probability") + near
 
 
-def legacy(
-    known: Known,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    signed: bool = False,
-    logp: bool = False,
-) -> float:
-    """alpha * quality + beta * correctness.
-
-    Quality is the score that a beam ranked by, with `logp` minus the selection's log-probability;
-    correctness is 0 or 1, with `signed` -1 or 1.
-    """
-    quality = -known.need("logp") if logp else known.need("score")
-    correctness = 2 * known.correct - 1 if signed else known.correct
-    return alpha * quality + beta * correctness
-
-
 MODES: Mapping[str, Mode] = {
     mode.__name__: mode
     for mode in (
         hard_plus_soft,
-        hard_plus_soft_v2,
         separated,
         hard_only,
         soft_only,
         hard01_plus_gtprob,
-        hard01_plus_gtprob_separated,
         hard_plus_gtprob_plus_rel,
-        legacy,
     )
 }
 """By the name of the reward."""
@@ -168,7 +129,7 @@ def reward_of_known(
         return Reward(None, why=why, facts=found)
     try:
         value = mode(known)
-    except NotKnown as missing:
+    except LookupError as missing:
         return Reward(None, why=str(missing), facts=found)
     outcome = "right" if known.accuracy >= 1 else "wrong"
     return Reward(min(max(value, -HELD), HELD), parts, outcome=outcome, facts=found)
@@ -191,17 +152,13 @@ def known_of(candidate: Mapping[str, Any]) -> Known | None:
     if not isinstance(facts.get("accuracy"), int | float):
         return None
     numbers = {name: facts.get(name) for name in ("gold_probability", "relevance")}
-    ranked = {name: candidate.get(name) for name in ("score", "logp")}
     said = facts.get("prediction"), str(facts.get("eval_mode", "official"))
-    return Known(float(facts["accuracy"]), said[1], said[0], **numbers, **ranked)
+    return Known(float(facts["accuracy"]), said[1], said[0], **numbers)
 
 
 def full_value(mode: Mode) -> float:
-    """What a mode gives a right answer that is certain; infinite where a score adds to it."""
-    try:
-        return min(max(mode(Known(1.0, gold_probability=1.0, relevance=1.0)), -HELD), HELD)
-    except NotKnown:
-        return math.inf
+    """What a mode gives a right answer that is certain."""
+    return min(max(mode(Known(1.0, gold_probability=1.0, relevance=1.0)), -HELD), HELD)
 
 
 def facts_of(outcome: SelectionOutcome) -> dict[str, str | float]:
@@ -233,7 +190,7 @@ def judge_outcomes(
     for n, (row, completion) in enumerate(pairs):
         try:
             asked[n] = row, picks_of(row, completion.text)
-        except BadSelection as bad:
+        except InputError as bad:
             rewards[n] = Reward(0.0, why=bad.problem, outcome="not allowed")
     outcomes = asking([*asked.values()])
     for n, outcome in zip(asked, outcomes, strict=True):

@@ -28,8 +28,6 @@ MOVED = {
     "easy-vqa": "experiments/demos/easy_vqa.py",
 }
 SELECTOR = "selector"
-WEIGHTS = (".pt", ".pth", ".ckpt")
-"""Endings of a `path:` model that is the weights of a selector trained elsewhere."""
 ORACLES = {
     f"{SELECTOR}:{name}": FixedArm(
         answers,
@@ -112,19 +110,6 @@ class DemosTask(BaseTask):
         from assay.tasks.demos.checks import CHECKS
 
         return CHECKS
-
-    @property
-    def rules(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
-        """See `tasks.demos.rules`."""
-        from assay.tasks.demos.rules import RULES
-
-        return RULES
-
-    def brings(self, source: str) -> bool:
-        """Whether a model source is a selector."""
-        return source.startswith(f"{SELECTOR}:") or (
-            source.startswith("path:") and source.endswith(WEIGHTS)
-        )
 
     def learner(self, source: str) -> Callable[[Any], Any] | None:
         """A selector, which is opened for the oracle also: it reads the items."""

@@ -23,15 +23,6 @@ _JOINED = re.compile(
 )
 """What may stand between boxes that are one answer together."""
 _WORD = re.compile(r"[^\W\d_]{3,}")
-_NAMED = re.compile(
-    r"([A-Za-z](?:_\{?\w+\}?|\([A-Za-z]\))?)\s*=(?:[^\n=$]{0,80}=)?\s*$"
-    r"|(?:\b(?:with|and|the|an?)\s+){0,3}(?<![A-Za-z])"
-    r"(?!(?:rather|not|or|actually|finally|then|is|are|answer)\b)"
-    r"([a-z]{3,20}|[\u4e00-\u9fff]{1,6}?)\s*(?:\b(?:is|are|of)|[为是:：=])?\s*(?:\$|\\\()?\s*$",
-    re.IGNORECASE,
-)
-"""What names the content of a box: `x_1=`, `E(X)=6\times\frac13=`, "the remainder is"."""
-_SCALE = re.compile(r"\s*(?:\$\s*)?(万|亿|(?:thousand|million|billion)\b)")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _LONGEST_BARE = 80
 _LONGEST_READ = 10_000
@@ -95,7 +86,7 @@ def last_boxed(text: str) -> tuple[str | None, int, int]:
     `\boxed 42` is a box too, and `\fbox{42}`.
     Braces nest to any depth; `\{` and `\}` are text. A box inside a box is what it holds.
     """
-    together: list[tuple[str, str]] = []
+    together: list[str] = []
     first = last = -1
     for match in _BOX.finditer(text):
         if match.start() < last:
@@ -103,20 +94,11 @@ def last_boxed(text: str) -> tuple[str | None, int, int]:
         end = match.end() if match["bare"] else _closing_brace(text, match.end())
         if end < 0:
             break  # every later box lies inside this unclosed one
-        named = _NAMED.search(text, max(last, match.start() - 120, 0), match.start())
-        between_end = named.start() if named and together and together[-1][0] else match.start()
-        apart = named and named[2] and re.search(r"[.。\n]", text[max(last, 0) : between_end])
-        if last < 0 or apart or not _JOINED.fullmatch(text, last, between_end):
+        if last < 0 or not _JOINED.fullmatch(text, last, match.start()):
             together, first = [], match.start()
-        name = (named[1] or named[2]) if named else ""
-        said = match["bare"] or _unboxed(text[match.end() : end].strip())
+        together.append(match["bare"] or _unboxed(text[match.end() : end].strip()))
         last = end if match["bare"] else end + 1
-        scale = _SCALE.match(text, last)
-        together.append((name, f"{said}{scale[1]}" if scale and said else said))
-    if len({name for name, _ in together}) > 1 and all(name and said for name, said in together):
-        return ", ".join(f"{name}={said}" for name, said in together), first, last
-    answer = ", ".join(dict.fromkeys(said for _, said in together if said)) or None
-    return answer, first, last
+    return ", ".join(dict.fromkeys(filter(None, together))) or None, first, last
 
 
 def _unboxed(text: str) -> str:

@@ -1,6 +1,6 @@
-"""The benchmarks of the math task: GSM8K, MATH-500, AMC 2023, OlympiadBench, ASDiv, and unions.
+"""The benchmarks of the math task: GSM8K, MATH-500, AMC 2023, OlympiadBench, and unions.
 
-ASDiv is fetched; of the others the package brings no questions. The option `path` names a file,
+The package brings no questions. The option `path` names a file,
 relative to the lab's root, or `hf` a data set of the Hugging Face hub with `config`, `split` and
 `revision`, which need not be said of the one where the benchmark is usually found. `format` and
 `columns` tell how other files differ, and `source` keeps the items of one benchmark of a union.
@@ -17,10 +17,10 @@ from assay.data.formats.formats import Layout, all_rows, items_of, iter_rows
 from assay.data.hub_rows import HubError, HubSet, hub_records
 from assay.data.row import Row
 from assay.errors import InputError, nearest
-from assay.tasks.math.asdiv import read_asdiv
 from assay.tasks.math.rewards import RULES, accuracy, olympiad_accuracy
-from assay.tasks.task import Benchmark, BenchmarkMaker, BenchmarkOptions, RewardFunction
+from assay.tasks.task import Benchmark, BenchmarkMaker, BenchmarkOptions, RewardFunction, moved
 
+ASDIV = "experiments/math/asdiv.py"
 RULED = f"math rules {RULES}"
 
 
@@ -120,18 +120,7 @@ def _of_source(rows: Iterable[Row], source: str) -> tuple[Row, ...]:
     return kept
 
 
-def asdiv(options: BenchmarkOptions) -> Benchmark:
-    """The test side of ASDiv by `accuracy`. Raises InputError for an option: it has none."""
-    return Benchmark(
-        name="math/asdiv",
-        items=read_asdiv("test").rows,
-        score=accuracy,
-        checker=checked_by(RULED),
-        options=options.over({}),
-    )
-
-
 BENCHMARKS: Mapping[str, BenchmarkMaker] = {
     **{name: partial(published, name) for name in PUBLISHED},
-    "math/asdiv": asdiv,
+    "math/asdiv": moved(ASDIV),
 }

@@ -7,13 +7,12 @@ functions of Python.
 """
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import sympy
 from sympy import Rational
-
-from assay.tasks.math.verify import expression as by_math_verify
 
 LONGEST = 2_000
 DEEPEST = 60
@@ -25,11 +24,7 @@ _TOKEN = re.compile(
     r"|\*\*|[-+*/^_!|(){}\[\],'%°=]|[\u0370-\u03ff])"
 )
 _REPEATING = re.compile(r"(\d+)\.(\d*)\\\w+\s*\{(\d+)\}")
-_ANALYSIS = re.compile(r"\\(?:int|lim)(?![a-zA-Z])")
-_KNOWN_TO_SYMPY = re.compile(
-    r"(?:\\(?:sum|prod|int|lim|frac|sqrt|to|infty|pi|cdot|times|left|right|sin|cos|tan|ln|binom)"
-    r"(?![a-zA-Z])|[-+*/^_!(){}=.\s\d]|[a-z](?![a-zA-Z]{3}))*"
-)
+_DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\(?:circ|degree)(?![a-zA-Z]))")
 _SIMPLE_QUOTIENT = re.compile(r"(?<![\d./^}])(\d+)/(\d+)(?=\s*(?:\\pi|\\sqrt|[a-zA-Zπ]|\())")
 GREEK = (
     "alpha beta gamma delta epsilon zeta eta theta"
@@ -58,13 +53,6 @@ FUNCTIONS: dict[str, Any] = {
     r"\arctan": sympy.atan,
 }
 INVERSES = {rf"\{n}": getattr(sympy, f"a{n}") for n in ("sin", "cos", "tan", "cot", "sec", "csc")}
-MANY = {r"\max": sympy.Max, r"\min": sympy.Min, r"\gcd": sympy.gcd, r"\lcm": sympy.lcm}
-MARKS = {
-    rf"\{name}"
-    for name in re.findall(
-        r"\S+", "overline vec bar hat angle triangle overrightarrow tilde widehat"
-    )
-}
 APPLIED = "fgh"
 """Letters that a bracket behind makes a function; another letter is multiplied."""
 CLOSING = {
@@ -72,9 +60,8 @@ CLOSING = {
     r"\lvert": r"\rvert",
 }  # fmt: skip
 
-
-class NotReadError(Exception):
-    """The text is no expression, or one that nothing here knows."""
+STARTS = {*CLOSING, *CONSTANTS, *NAMES, *FUNCTIONS, r"\frac", r"\sqrt", r"\binom"}
+WRAPPED = {r"\lfloor": sympy.floor, r"\lceil": sympy.ceiling, r"\lvert": sympy.Abs}
 
 
 @lru_cache(maxsize=512)
@@ -82,26 +69,13 @@ def expression(text: str) -> Any:
     """The expression that all of the text is, decimals as fractions; None where it is none."""
     if not text.strip() or len(text) > LONGEST:
         return None
-    if _ANALYSIS.search(text):
-        return _analysis(text)
+    text = _DEGREES.sub("°", _SIMPLE_QUOTIENT.sub(r"\\frac{\1}{\2}", text))
     try:
-        reader = _Reader(_SIMPLE_QUOTIENT.sub(r"\\frac{\1}{\2}", text))
+        reader = _Reader(text)
         found = reader.sum()
-        return _worked_out(found) if reader.token is None else None
-    except NotReadError:
+        return found if reader.token is None else None
+    except SyntaxError:
         return None
-
-
-def _worked_out(found: Any) -> Any:
-    """With its sums of constants added up."""
-    return found if found.free_symbols or not found.has(sympy.Sum, sympy.Product) else found.doit()
-
-
-def _analysis(text: str) -> Any:
-    if not _KNOWN_TO_SYMPY.fullmatch(text):
-        return None
-    found = by_math_verify(f"${text}$")
-    return found.doit() if isinstance(found, sympy.Expr) else None
 
 
 def _tokens(text: str) -> list[str]:
@@ -110,7 +84,7 @@ def _tokens(text: str) -> list[str]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise NotReadError
+            raise SyntaxError
         found.append(match[1])
         at = match.end()
     return found
@@ -132,14 +106,14 @@ class _Reader:
     def take(self, *wanted: str) -> str:
         token = self.token
         if token is None or (wanted and token not in wanted):
-            raise NotReadError
+            raise SyntaxError
         self.at += 1
         return token
 
     def sum(self) -> Any:
         self.depth += 1
         if self.depth > DEEPEST:
-            raise NotReadError
+            raise SyntaxError
         sign = self._sign()
         found = sign * self.product()
         while self.token in ("+", "-"):
@@ -178,16 +152,7 @@ class _Reader:
             return self.tokens[self.at - 1] == "!"
         if token == "|":
             return self.bars == 0
-        return (
-            token.isalpha()
-            or token in CLOSING
-            or token in CONSTANTS
-            or token in NAMES
-            or token in FUNCTIONS
-            or token in MARKS
-            or token in MANY
-            or token in (r"\frac", r"\sqrt", r"\binom", r"\sum", r"\prod")
-        )
+        return token.isalpha() or token in STARTS
 
     def power(self) -> Any:
         start = self.token
@@ -196,26 +161,19 @@ class _Reader:
             mark = self.take()
             if mark == "!":
                 if self.token == "!":
-                    raise NotReadError
+                    raise SyntaxError
                 found = sympy.factorial(found)
             elif mark in ("%", r"\%"):
                 found = found / 100
-            elif mark == "°" or self._degrees():
+            elif mark == "°":
                 found = found * sympy.pi / 180
             else:
                 found = found ** self.argument()
                 if self.token in ("^", "**"):
-                    raise NotReadError
+                    raise SyntaxError
         if start and start[0].isdigit() and self.token == "_":
-            raise NotReadError
+            raise SyntaxError
         return found
-
-    def _degrees(self) -> bool:
-        braced = self.tokens[self.at : self.at + 3] == ["{", r"\circ", "}"]
-        if braced or self.token in (r"\circ", r"\degree"):
-            self.at += 3 if braced else 1
-            return True
-        return False
 
     def argument(self) -> Any:
         r"""What follows `\frac`, `^` and the like: a group in braces, a digit or one sign."""
@@ -239,15 +197,14 @@ class _Reader:
     def base(self) -> Any:
         token = self.token
         if token is None:
-            raise NotReadError
+            raise SyntaxError
         if token[0].isdigit() or token[0] == ".":
             return self.number()
         if token == "|":
             return self.absolute()
         if token in CLOSING:
             found = self.inside(token)
-            wrap = {r"\lfloor": sympy.floor, r"\lceil": sympy.ceiling, r"\lvert": sympy.Abs}
-            return wrap[token](found) if token in wrap else found
+            return WRAPPED[token](found) if token in WRAPPED else found
         self.take()
         if token == r"\frac":
             return self.argument() / self.argument()
@@ -256,14 +213,8 @@ class _Reader:
         if token == r"\sqrt":
             degree = self.inside("[") if self.token == "[" else sympy.Integer(2)
             return sympy.Pow(self.argument(), 1 / degree)
-        if token in (r"\sum", r"\prod"):
-            return self.series(token)
-        if token in MANY:
-            return self.many(token)
         if token in FUNCTIONS:
             return self.function(token)
-        if token in MARKS:
-            return self.marked(token)
         return self.name(token)
 
     def number(self) -> Any:
@@ -283,7 +234,7 @@ class _Reader:
         self.take()
         top, bottom = self.argument(), self.argument()
         if not (top.is_Integer and bottom.is_Integer and 0 < top < bottom):
-            raise NotReadError
+            raise SyntaxError
         return top / bottom
 
     def absolute(self) -> Any:
@@ -294,17 +245,6 @@ class _Reader:
         self.bars -= 1
         return sympy.Abs(found)
 
-    def many(self, token: str) -> Any:
-        opened = self.take("(", r"\{")
-        values = [self.sum()]
-        while self.token == ",":
-            self.take()
-            values.append(self.sum())
-        self.take(")" if opened == "(" else r"\}")
-        if token in (r"\gcd", r"\lcm") and not all(value.is_Integer for value in values):
-            raise NotReadError
-        return MANY[token](*values)
-
     def function(self, token: str) -> Any:
         function, power = FUNCTIONS[token], None
         while self.token in ("_", "^"):
@@ -314,7 +254,7 @@ class _Reader:
                 base = self.argument()
                 function = lambda x, base=base: sympy.log(x, base)  # noqa: E731
             else:
-                raise NotReadError
+                raise SyntaxError
         if power == -1 and token in INVERSES:
             function, power = INVERSES[token], None
         found = function(self.operand())
@@ -329,33 +269,6 @@ class _Reader:
             found = found * self.power()
         return found
 
-    def series(self, token: str) -> Any:
-        r"""`\sum_{k=1}^{n}` of the product that follows."""
-        self.take("_")
-        self.take("{")
-        index = self.name(self.take())
-        self.take("=")
-        low = self.sum()
-        self.take("}")
-        self.take("^")
-        high = self.argument()
-        if not index.is_Symbol:
-            raise NotReadError
-        series = sympy.Sum if token == r"\sum" else sympy.Product
-        return series(self.product(), (index, low, high))
-
-    def marked(self, token: str) -> Any:
-        r"""`\overline{AB}`, `\angle ABC`: one symbol."""
-        if self.token == "{":
-            said = self._braced()
-        else:
-            said = ""
-            while self.token and self.token.isalpha():
-                said += self.take()
-        if not said:
-            raise NotReadError
-        return sympy.Symbol(f"{token}{{{said}}}")
-
     def _braced(self) -> str:
         self.take("{")
         depth, said = 1, ""
@@ -367,13 +280,11 @@ class _Reader:
 
     def name(self, token: str) -> Any:
         if not (token.isalpha() or token in NAMES or token in CONSTANTS):
-            raise NotReadError
+            raise SyntaxError
         sub = ""
         if self.token == "_":
             self.take()
             sub = self._braced() if self.token == "{" else self.take()
-            if token in "CAP" and self.token == "^":
-                return self.selections(token, sub)
         if token in CONSTANTS and not sub:
             return CONSTANTS[token]
         primes = 0
@@ -383,15 +294,6 @@ class _Reader:
         if token in APPLIED and self.token == "(":
             said += f"({self.inside('(')})"
         return sympy.Symbol(said)
-
-    def selections(self, token: str, sub: str) -> Any:
-        """C_n^k and A_n^k (or P_n^k) of combinatorics."""
-        below = expression(sub)
-        self.take("^")
-        above = self.argument()
-        if below is None:
-            raise NotReadError
-        return sympy.binomial(below, above) if token == "C" else sympy.ff(below, above)
 
 
 _PLACES = (
@@ -422,26 +324,17 @@ def identical(one: Any, other: Any) -> bool:
     if constant in symbols and small in symbols:  # each calls it otherwise
         one, other = one.subs(small, constant), other.subs(small, constant)
     if one.coeff(constant) == other.coeff(constant) == 1:  # antiderivatives
-        return _constant_apart(one - constant, other - constant)
+        gap = one - other
+        moved = gap.subs({name: name + Rational(1, 3) for name in gap.free_symbols})
+        return identical(gap, moved)
     if len(symbols) > len(_PLACES[0]) or one.has(sympy.oo) or other.has(sympy.oo):
         return False
     if (one.has(*STEPPED) or other.has(*STEPPED)) and not _agree(one, other, symbols, _STEPS):
         return False
-    series = one.has(sympy.Sum, sympy.Product) or other.has(sympy.Sum, sympy.Product)
-    if not series and _agree(one, other, symbols, _PLACES):
+    if _agree(one, other, symbols, _PLACES):
         return True
     counts = all(_COUNTS.fullmatch(str(symbol)) for symbol in symbols)
     return counts and _agree(one, other, symbols, _WHOLE)
-
-
-def _constant_apart(one: Any, other: Any) -> bool:
-    """Whether the difference of two functions of one symbol is the same at several places."""
-    symbols = one.free_symbols | other.free_symbols
-    if len(symbols) != 1:
-        return False
-    gap = one - other
-    shifted = gap.subs(next(iter(symbols)), next(iter(symbols)) + Rational(1, 3))
-    return identical(gap, shifted)
 
 
 def _agree(one: Any, other: Any, symbols: list[Any], places: Any) -> bool:
@@ -474,8 +367,17 @@ def constant_gap(one: Any, other: Any) -> tuple[Any, Any]:
     return (sympy.S.Zero if gap <= EXACT * most else gap), most
 
 
-def proportional(one: Any, other: Any) -> bool:
-    """Whether one expression is a constant, not 0, times the other."""
+def difference(sides: Sequence[str]) -> Any:
+    """Left minus right of an equation; None where it is none."""
+    left, right = map(expression, sides) if len(sides) == 2 else (None, None)
+    return None if left is None or right is None else left - right
+
+
+def proportional(known: Sequence[str], sides: Sequence[str]) -> bool:
+    """Whether one equation is a constant, not 0, times the other."""
+    one, other = difference(known), difference(sides)
+    if one is None or other is None:
+        return False
     symbols = sorted(one.free_symbols | other.free_symbols, key=str)
     if not symbols or one.free_symbols != other.free_symbols or len(symbols) > len(_PLACES[0]):
         return False

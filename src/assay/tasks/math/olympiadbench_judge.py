@@ -32,6 +32,7 @@ from assay.tasks.math.judging import (
     own_verdicts,
     plain_pair,
     rule,
+    signed,
     verdict,
 )
 from assay.tasks.math.verify import is_read
@@ -100,14 +101,7 @@ def _answers(text: str) -> list[str]:
     r"""The answers in a text: the parts of its list or set, and two of each `\pm`."""
     kind, inner = written.brackets(text)
     parts = written.listed(inner if kind == "{}" else text)
-    found = []
-    for part in map(written.members, parts):
-        if r"\pm" not in part and r"\mp" not in part:
-            found.append(part)
-            continue
-        for plus, minus in ("+-", "-+"):
-            found.append(part.replace(r"\pm", plus).replace(r"\mp", minus))
-    return found
+    return [one for part in map(written.members, parts) for one in signed(part)]
 
 
 def _allowed(tolerances: Sequence[float | None], count: int) -> list[float]:
@@ -176,19 +170,13 @@ def _same_equation(
     if len(known) == len(sides):
         if written.is_name(known[0]) and _spelled(known[0]) == _spelled(sides[0]):
             return _same(known[1], sides[1], tolerance, unit)
-        one, other = _difference(known), _difference(sides)
-        return (None not in (one, other) and proportional(one, other)) or None
+        return proportional(known, sides) or None
     two = known if len(known) == 2 else sides
     return _same(known[-1], sides[-1], tolerance, unit) if written.is_name(two[0]) else None
 
 
 def _spelled(name: str) -> str:
     return re.sub(r"[\s{}]", "", name)
-
-
-def _difference(sides: Sequence[str]) -> Any:
-    left, right = map(expression, sides)
-    return None if left is None or right is None else left - right
 
 
 def _same_number(gold: str, answer: str, tolerance: float, unit: str) -> bool | None:

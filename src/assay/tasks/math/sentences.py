@@ -8,7 +8,7 @@ are named. Pure string work on texts of bounded length.
 
 import re
 
-from assay.tasks.math import units, written
+from assay.tasks.math import written
 from assay.tasks.math.answers import final_answer, number, without_courtesy
 from assay.tasks.math.units import SPELT, with_digits
 
@@ -19,7 +19,6 @@ _TAGGED = re.compile(
 _SENTENCE_END = re.compile(
     r"(?<=[.!?])(?<!\\!)(?<![A-Z]\.)(?<!i\.e\.|e\.g\.)\s+(?=\S)|(?<=[。！？])(?=[^*])"
 )
-_ITEM = re.compile(r"\s*(?:[-*•]|\(?\d\)|[①-⑨])\s+(?=\S)")
 _LABEL = re.compile(
     r"(?:.*[.。，,；;]\s*)?(?:(?:so|thus|hence|therefore)\b\s*,?\s*)?(?:the\s+)?"
     r"(?:final\s+|correct\s+)?answer\s*(?::|\.\s|：)\s*"
@@ -115,10 +114,7 @@ def stated_answer(text: str) -> str | None:
         return None
     if number(line) is not None:
         return None if lines[-2].strip() else line
-    items = []
-    while lines and _ITEM.match(lines[-1]) and len(lines[-1]) < LONGEST_LINE:
-        items.insert(0, _ITEM.sub("", lines.pop(), count=1).replace("**", "").strip(" .,;，。；"))
-    return ", ".join(items) if len(items) > 1 else _of_line(line)
+    return _of_line(line)
 
 
 def _explicit(text: str) -> list[tuple[str, int]]:
@@ -139,9 +135,7 @@ def is_taken_back(text: str, answer: str, start: int, end: int) -> bool:
         text, end, end + 300
     ):
         return True
-    other, own = _ALTERNATIVE.match(text, end, end + 80), _PLAIN.fullmatch(answer)
-    same_unit = other and own and bool(other[1] or own[2]) == bool(other[3])
-    if same_unit and float(other[2]) != float(own[1]):
+    if _has_other_value(answer, _ALTERNATIVE.match(text, end, end + 80)):
         return True
     numbers = _numbers(answer)
     for stated, _ in _explicit(text[end : end + 4_000]):
@@ -151,6 +145,13 @@ def is_taken_back(text: str, answer: str, start: int, end: int) -> bool:
         if numbers and other and same == denial:
             return True
     return False
+
+
+def _has_other_value(answer: str, other: re.Match[str] | None) -> bool:
+    own = _PLAIN.fullmatch(answer)
+    if other is None or own is None or bool(other[1] or own[2]) != bool(other[3]):
+        return False
+    return float(other[2]) != float(own[1])
 
 
 def _numbers(text: str) -> list[float]:
@@ -219,8 +220,6 @@ _FORMULA = re.compile(r"\d|\\[a-zA-Z]|[A-Za-z]\s*[=<>]|(?<![A-Za-z])[A-Za-z](?![
 _IS = re.compile(
     r".*(?:\b(?:is|are|was|were|be|equals|exactly|only)\b|[是为得有到]|等于|只有)", re.DOTALL
 )
-_CONGRUENCE = re.compile(r"[^=a-z]*\\equiv\s*(\d+)\s*\(?\\[pb]?mod.*")
-_ASIDE = re.compile(r", (?:after|since|because|whe\w+|whil\w+|with|for|which|as|of|if|but)\b")
 _UNIT_END = re.compile(
     r"\b(?:more|fewer|less|than|in|of|on|at|for|from|by|with|every|each|the|is|are|was|were|that|which|who|to|left"
     r"|remain\w*|and|altogether|can|will|have|has)\b|[,，;]",
@@ -240,26 +239,14 @@ def _formulas(text: str) -> list[tuple[int, int]]:
 def value_in(text: str) -> str | None:
     """The value that a sentence in plain spelling says, with its unit; None where it is no
     sentence, or has several."""
-    if len(text) > LONGEST_SENTENCE or not (_WORD.search(text) or r"\equiv" in text):
+    if len(text) > LONGEST_SENTENCE or not _WORD.search(text):
         return None
     text = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)
     found = _formulas(text)
-    congruence = _CONGRUENCE.fullmatch(text)
-    if congruence:
-        return congruence[1]
     if not found:
         spelt = SPELT.search(text)
         return _with_unit(with_digits(text[spelt.start() :])) if spelt else None
     start, end = found[-1]
-    if len(found) == 2 and units.parts(text[found[0][0] :].strip(" .")):
-        return text[found[0][0] :].strip(" .")
-    clause = text.rfind(", ", found[-2][1], start) if len(found) > 1 else -1
-    if (
-        clause > 0
-        and len(_WORD.findall(text, clause, start)) > 1
-        and not _ASIDE.match(text, clause)
-    ):
-        found = found[-1:]
     if len(found) > 1 and not _IS.fullmatch(text[found[-2][1] : start].strip(" :,")):
         later = text.rfind("=", start, end)
         if later < 0:
@@ -275,94 +262,3 @@ def _with_unit(text: str) -> str:
         return text[: word.start()].strip(" ,;:.$")
     stop = _UNIT_END.search(text, word.start()) if word else None
     return text[: stop.start() if stop else len(text)].strip(" ,;:.$")
-
-
-_POLAR = re.compile(
-    r"(?:^|[.?!,:;]\s*)(?:is|are|can|could|does|do|did|will|was|has|have|must|should)\b"
-    r"|\b(?:whether|prove or disprove|true or false|is it|can it)\b|是否|能否|吗|判断|能不能|对错",
-    re.IGNORECASE,
-)
-_NEGATIVE = re.compile(
-    r"\b(?:not|cannot|never|impossible|no|false|disproved|neither)\b|n't\b|不|无法|没有|错",
-    re.IGNORECASE,
-)
-_AFFIRMATIVE = re.compile(r"\b(?:proved|proven|possible|true|holds)\b|正确|成立", re.IGNORECASE)
-
-
-def affirms(answer: str, question: str) -> bool | None:
-    """Whether a sentence answers a question of yes or no by yes; None where that is not clear."""
-    if not _POLAR.search(question) or _NEGATIVE.search(question) or len(answer) > LONGEST_SENTENCE:
-        return None
-    denials = len(_NEGATIVE.findall(answer))
-    if denials or _AFFIRMATIVE.search(answer):
-        return denials == 0 if denials < 2 else None
-    asked = {word[:5] for word in written.words(question)}
-    said = {word[:5] for word in written.words(answer)} - {"it", "so", "numbe", "this"}
-    return True if len(said) > 1 and said <= asked else None
-
-
-_NAME = re.compile(r"[A-Z][a-z]+|[甲乙丙丁戊]|小[\u4e00-\u9fff]")
-_NO_NAMES = frozenset(
-    re.findall(r"\S+", "The A An In So If How What Who Which On At He She It They There That")
-)
-_LOST = re.compile(
-    r"\b(?:los[et]\w*|last|beat|beaten|worst|after|before|next)\b|'s\b|输|败|的前|的后"
-)
-_HIGH = re.compile(
-    r"\b(?:larg|bigg|great|tall|long|old|heavi|fast|high|farth)(?:er|est)\b|\bmo(?:re|st)\b"
-)
-_LOW = re.compile(
-    r"\b(?:small|short|young|light|slow|cheap|few|low|near)(?:er|est)\b|\bless\b|\bleast\b"
-)
-
-
-def compares_otherwise(answer: str, question: str) -> bool:
-    """Whether a question asks for the larger, and the answer names the smaller, or the reverse."""
-    asked, said = ({bool(_HIGH.search(t)), not _LOW.search(t)} for t in (question, answer))
-    return len(asked) == len(said) == 1 and asked != said
-
-
-def only_name(gold: str, answer: str) -> bool:
-    """Whether a gold answer is a name, and a sentence says something of it and of no other: "Tom
-    has more", "The first player (Alice) wins"."""
-    name, said = written.unwrapped(gold).strip(), written.unwrapped(answer)
-    if not _NAME.fullmatch(name) or len(said) > LONGEST_SENTENCE or _LOST.search(said):
-        return False
-    if written.hedges(said) - {"more", "less", "most", "least", "fewer", "greater", "than"}:
-        return False
-    return {found for found in _NAME.findall(said) if found not in _NO_NAMES} == {name}
-
-
-def ends_with(gold: str, answer: str) -> bool:
-    """Whether a gold answer is one word, with which a sentence of words alone ends."""
-    said = written.words(answer)
-    one = len(written.words(gold)) == 1 and written.is_words(gold) and written.is_words(answer)
-    one = one and not _NAME.fullmatch(written.unwrapped(gold).strip())
-    return one and said[-1:] == written.words(gold) and not _LOST.search(answer)
-
-
-_VALUE = re.compile(r"[-+]?[$€£¥]?\d[\d.,/]*(?<![,.])\s*(?:%|[\u4e00-\u9fff]|(?!and|or)[A-Za-z]+)?")
-_NAMED_VALUE = re.compile(
-    r"\s*(?P<name>[A-Za-z]{2,}(?: [A-Za-z]+)?|[\u4e00-\u9fff]+?)\s*(?:[:=]|有|是|为)?\s*"
-    rf"(?P<value>{_VALUE.pattern})\s*"
-)
-
-
-def named_values(gold: str, answer: str) -> list[tuple[str, str]] | None:
-    """Pairs of equal name of the values of a gold answer such as 鸡23只,兔12只 and of a sentence
-    that gives each of its names one value; None where they are not such."""
-    parts = [_NAMED_VALUE.fullmatch(part) for part in written.listed(written.unwrapped(gold))]
-    said = written.unwrapped(answer)
-    values = list(_VALUE.finditer(said)) if len(said) <= LONGEST_SENTENCE else []
-    if len(parts) < 2 or len(parts) != len(values) or None in parts:
-        return None
-    wanted = {part["name"].lower(): part["value"] for part in parts if part}
-    pairs, at = [], 0
-    for value in values:
-        before = said[at : value.start()].lower()
-        names = [name for name in wanted if name in before]
-        if len(names) != 1:
-            return None
-        pairs.append((wanted.pop(names[0]), value[0]))
-        at = value.end()
-    return pairs

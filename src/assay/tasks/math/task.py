@@ -7,10 +7,9 @@ import re
 
 from assay.data.row import Message, Row
 from assay.errors import InputError
-from assay.tasks.math.asdiv import read_asdiv
-from assay.tasks.math.benchmarks import BENCHMARKS
+from assay.tasks.math.benchmarks import ASDIV, BENCHMARKS
 from assay.tasks.math.rewards import REWARD_MAXIMUM, REWARDS, gold_answer
-from assay.tasks.task import BaseTask
+from assay.tasks.task import BaseTask, moved
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
 """Qwen2.5-Math's wording."""
@@ -26,7 +25,7 @@ class MathTask(BaseTask):
     rewards = REWARDS
     reward_maximum = REWARD_MAXIMUM
     benchmarks = BENCHMARKS
-    sources = {"asdiv": read_asdiv}  # noqa: RUF012
+    sources = {"asdiv": moved(ASDIV)}  # noqa: RUF012
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
         """The question under a system message with `INSTRUCTION`, before the row's own if any."""

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache
-from itertools import pairwise
 from typing import Any
 
 _ONES = re.findall(
@@ -20,109 +19,27 @@ _ONES = re.findall(
 )
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 _SMALL = {word: n for n, word in enumerate(_ONES)} | {w: 10 * n for n, w in enumerate(_TENS, 2)}
-SCALES = {
-    "dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9,
-    "trillion": 10**12, "万": 10**4, "亿": 10**8,
-}  # fmt: skip
-"""Words that multiply the number before them."""
-_PARTS = {"half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6}
-_PARTS |= {"seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10}
-_PARTS |= {f"{word}s": n for word, n in _PARTS.items() if word != "halves"}
-_WORD = re.compile(r"[A-Za-z]+")
-SPELT = re.compile(
-    rf"\b(?:half|{'|'.join(word for word in _SMALL if word != 'one')})\b"
-    r"|百分之[一-龥]|(?<=[是为有到得])[一二两三四五六七八九十百]+(?!样|些|定)",
-    re.IGNORECASE,
-)
+_SPELT = "|".join(sorted(_SMALL, key=len, reverse=True))
+SPELT = re.compile(rf"\b(?!one\b)(?:{_SPELT})\b", re.IGNORECASE)
 """Where a spelt number begins in a sentence."""
-_DIGITS = {sign: n for n, sign in enumerate("零一二三四五六七八九")} | {"两": 2, "〇": 0}
-_PLACES = {"十": 10, "百": 100, "千": 1000}
-_CHINESE_NUMBER = "零〇一二两三四五六七八九十百千万亿"
-_RUN = re.compile(rf"[{_CHINESE_NUMBER}]+")
-_QUOTIENT = re.compile(rf"([{_CHINESE_NUMBER}]+)又([{_CHINESE_NUMBER}]+)分之([{_CHINESE_NUMBER}]+)")
-_MEASURES = re.compile(
-    r"(?:点[零一二三四五六七八九]+)?(?:个|只|本|人|名|棵|页|次|种|天|年|岁|支|条|辆|张|元|块|角|分|米|厘米|千米|公里|毫米"
-    r"|千克|克|吨|升|毫升|小时|分钟|秒|平方.*|立方.*|度|倍|箱|袋|件|位|套|间|头|匹|朵|颗|枚|盒|组|排|班|对|双"
-    r"|月|日|号|点)?"
+_NUMBER = re.compile(
+    rf"(?P<minus>(?:negative|minus)\s+)?(?P<tens>{'|'.join(_TENS)})?[- ]?"
+    rf"(?P<ones>{'|'.join(_ONES)})?"
+    r"(?![\w-]|\s*(?:and\b|hundred|thousand|million|billion|trillion|dozen|hal[fv]|quarter|third"
+    r"|\w+ths?\b))"
 )
-"""What may follow a spelt number for it to be one."""
 
 
 def with_digits(text: str) -> str:
-    """`text` with the spelt number that it is, or begins with, in digits."""
-    return _english(text) if text[:1].isascii() else _chinese(text)
-
-
-def _english(text: str) -> str:
-    said = text.strip().lower()
-    negative = re.match(r"(?:negative|minus)\s+(?=[a-z])", said)
-    start = negative.end() if negative else 0
-    total, group, at, seen, last = 0, 0, start, 0, ""
-    for match in _WORD.finditer(said, start):
-        word = match[0]
-        if said[at : match.start()].strip(" -"):
-            break
-        if word in _SMALL:
-            if last in _ONES or (last in _TENS and not 0 < _SMALL[word] < 10):
-                break
-            group += _SMALL[word]
-        elif word in SCALES and seen:
-            if word == "hundred":
-                group *= 100
-            else:
-                total, group = total + group * SCALES[word], 0
-        elif word in _PARTS and (seen or word == "half") and " past" not in said:
-            value = (total + group) if seen else 1
-            return _joined(f"{'-' if negative else ''}{value}/{_PARTS[word]}", said[match.end() :])
-        elif not (word == "and" and last in SCALES):
-            break
-        at, seen, last = match.end(), seen + 1, word
-    if not seen or last == "and":
+    """`text` with the spelt number below a hundred that it is, or begins with, in digits."""
+    said = text.strip()
+    match = _NUMBER.match(said.lower())
+    words = [word for word in (match["tens"], match["ones"]) if word] if match else []
+    if match is None or not words or (len(words) == 2 and not 0 < _SMALL[words[1]] < 10):
         return text
-    return _joined(f"{'-' if negative else ''}{total + group}", text.strip()[at:])
-
-
-def _joined(number: str, rest: str) -> str:
-    return number + rest if not rest or rest[0] in " ,.;-" else f"{number} {rest}"
-
-
-def _chinese(text: str) -> str:
-    negative = text.startswith("负")
-    said = text[negative:]
-    discount = re.fullmatch(r"打?([一二三四五六七八九])([一二三四五六七八九])?折", said)
-    if discount:
-        return ".".join(str(_DIGITS[sign]) for sign in filter(None, discount.groups())) + "折"
-    whole = re.fullmatch(rf"百分之([{_CHINESE_NUMBER}]+)", said)
-    if whole:
-        return f"{'-' * negative}{_value(whole[1])}%"
-    mixed = _QUOTIENT.fullmatch(said)
-    if mixed:
-        return f"{'-' * negative}{_value(mixed[1])} {_value(mixed[3])}/{_value(mixed[2])}"
-    parts = re.fullmatch(rf"([{_CHINESE_NUMBER}]+)分之([{_CHINESE_NUMBER}]+)(.*)", said)
-    if parts:
-        return f"{'-' * negative}{_value(parts[2])}/{_value(parts[1])}{parts[3]}"
-    run = _RUN.match(said)
-    if run is None or not _MEASURES.fullmatch(said, run.end()):
-        return text
-    point = re.match(r"点([零一二三四五六七八九]+)", said[run.end() :])
-    decimals = "".join(str(_DIGITS[sign]) for sign in point[1]) if point else ""
-    rest = said[run.end() + (point.end() if point else 0) :]
-    return f"{'-' * negative}{_value(run[0])}{'.' if decimals else ''}{decimals}{rest}"
-
-
-def _value(run: str) -> int:
-    """The number of 一百零五, or of the digits 二〇二四."""
-    if not set(run) - set(_DIGITS):
-        return int("".join(str(_DIGITS[sign]) for sign in run))
-    total = section = digit = 0
-    for sign in run:
-        if sign in _DIGITS:
-            digit = _DIGITS[sign]
-        elif sign in _PLACES:
-            section, digit = section + (digit or 1) * _PLACES[sign], 0
-        else:
-            total, section, digit = (total + section + digit) * SCALES[sign], 0, 0
-    return total + section + digit
+    return (
+        f"{'-' if match['minus'] else ''}{sum(map(_SMALL.__getitem__, words))}{said[match.end() :]}"
+    )
 
 
 LONGEST = 300
@@ -133,11 +50,6 @@ DEFINITIONS = (
     "sterling = [gbp] = gbp = quid",
     "pence = sterling / 100",
     "yuan = [cny] = cny = rmb",
-    "jiao = yuan / 10",
-    "rupee = [inr] = inr = rs",
-    "jin = 500 gram",
-    "mu = 2000 / 3 * meter ** 2",
-    "li = 500 meter",
     "unit = [unit] = units",
 )
 """Units that `pint` does not know."""
@@ -150,18 +62,11 @@ _CHINESE = {
     "小时": "hour", "时": "hour", "分钟": "minute", "秒钟": "second", "秒": "second", "天": "day",
     "日": "day", "星期": "week", "周": "week", "个月": "month", "年": "year", "岁": "year",
     "美元": "dollar", "欧元": "euro", "英镑": "sterling", "元": "yuan", "块钱": "yuan",
-    "块": "yuan",
-    "人民币": "yuan", "角": "jiao", "英里": "mile", "英尺": "foot", "英寸": "inch",
-    "加仑": "gallon", "磅": "pound", "盎司": "ounce", "公顷": "hectare", "亩": "mu", "斤": "jin",
-    "里": "li", "摄氏度": "degC", "华氏度": "degF", "度": "degree", "千瓦时": "kWh",
-    "千瓦": "kilowatt", "瓦": "watt", "伏特": "volt", "伏": "volt", "安培": "ampere",
-    "欧姆": "ohm", "焦耳": "joule", "焦": "joule", "牛顿": "newton", "牛": "newton",
-    "帕": "pascal", "赫兹": "hertz", "弧度": "radian",
+    "块": "yuan", "人民币": "yuan", "英里": "mile", "英尺": "foot", "英寸": "inch",
+    "磅": "pound", "公顷": "hectare", "摄氏度": "degC", "华氏度": "degF", "度": "degree",
 }  # fmt: skip
 _CHINESE_WORD = re.compile("|".join(sorted(map(re.escape, _CHINESE), key=len, reverse=True)))
-_OTHERWISE = frozenset(re.findall(r"\S+", "年 天 日 时 里 度 角 块 周 月 秒 每 平方 立方"))
-"""Chinese units with which other words begin."""
-_SYMBOLS = {"$": "dollar", "€": "euro", "£": "sterling", "¥": "yuan", "Rs": "rupee"}
+_SYMBOLS = {"$": "dollar", "€": "euro", "£": "sterling", "¥": "yuan"}
 _ABBREVIATIONS = {
     "sec": "second", "secs": "second", "hr": "hour", "hrs": "hour", "mins": "minute",
     "kph": "km/h", "kmh": "km/h", "kmph": "km/h", "cc": "cm^3", "sqft": "square foot",
@@ -216,9 +121,8 @@ _SINGLE = re.compile(
     r"(?P<value>.*?[\d)}])\s*(?P<unit>[mgshLlNJWVAK](?:\s*(?:\^\s*\{?-?\d\}?|[²³]))?"
     r"(?:\s*/\s*(?:[a-zA-Z]+)(?:\^\s*\{?\d\}?|[²³])?)?)"
 )
-_MONEY = re.compile(r"([-+]?)\s*(?:US|U\.S\.)?\s*([$€£¥]|Rs\.?)\s*([-+]?[\d.\\].*)")
+_MONEY = re.compile(r"([-+]?)\s*(?:US|U\.S\.)?\s*([$€£¥])\s*([-+]?[\d.\\].*)")
 _OPERATOR_END = re.compile(r"(?:[-+*/^_=(,{]|\\(?:cdot|times|div|pm|mp|frac|sqrt))\s*$")
-_SCALE = re.compile(rf"^[\s{{]*(?:\\text\s*\{{\s*)?({'|'.join(SCALES)})s?(?![a-z])", re.IGNORECASE)
 _ANGLE_OF = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
 _VOWEL = re.compile(r"[aeiouyAEIOUY]")
 
@@ -291,11 +195,12 @@ def unit(text: str) -> Unit | None:
     known = _product(_UNIT_TOKEN.findall(spelt))
     if known is not None:
         return known
-    begun = _CHINESE_WORD.match(text.strip())
-    if begun and begun[0] not in _OTHERWISE:  # 元钱, 千克苹果
-        return unit(begun[0])
     words = re.findall(r"[A-Za-z]+|[\u4e00-\u9fff]+", _spelt(text))
-    things = frozenset(_stem(word) for word in words if word.lower() not in FILLERS)
+    things = frozenset(
+        re.sub(r"(?<=[a-z]{2}[a-rt-z])s$", "", word.lower())
+        for word in words
+        if word.lower() not in FILLERS
+    )
     return Unit(things=things) if things else None
 
 
@@ -305,23 +210,6 @@ def _spelt(text: str) -> str:
     text = re.sub(r"\bdegrees?\s+(C|F)(?![a-z])", r"deg\1", text)
     text = re.sub(r"\bdegrees?\s+(?=[Cc]els|[Ff]ahr)", "", text)
     return re.sub(r"\\cdot|\\times", "*", text).replace("{", "").replace("}", "")
-
-
-_IRREGULAR = {
-    "persons": "people", "person": "people", "men": "man", "women": "woman", "children": "child",
-    "mice": "mouse",
-}  # fmt: skip
-
-
-def _stem(word: str) -> str:
-    word = word.lower()
-    if word in _IRREGULAR:
-        return _IRREGULAR[word]
-    if word.endswith("ies") and len(word) > 4:
-        return word[:-3] + "y"
-    if word.endswith("es") and word[-3:-2] in "sxzh" and len(word) > 4:
-        return word[:-2]
-    return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > 3 else word
 
 
 def _product(tokens: Sequence[str]) -> Unit | None:
@@ -382,15 +270,11 @@ def _split(text: str, single: bool) -> tuple[str, str]:
     money = _MONEY.fullmatch(text)
     if money:
         value, more = _split(money[3], single)
-        return money[1] + value, f"{money[2].rstrip('.')} {more}"
+        return money[1] + value, f"{money[2]} {more}"
     match = _MEASURED.fullmatch(text)
     if match and _is_tail(match):
         value, named = match["value"].strip(), match["unit"]
-        scale = _SCALE.match(named)
-        if scale is None:
-            return value, named
-        rest = ("\\text{" if "text" in scale[0] else "") + named[scale.end() :]
-        return rf"({value})\cdot {SCALES[scale[1].lower()]}", rest
+        return value, named
     match = _SINGLE.fullmatch(text) if single else None
     if match and not _OPERATOR_END.search(match["value"]):
         return match["value"].strip(), match["unit"]
@@ -404,33 +288,11 @@ def _is_tail(match: re.Match[str]) -> bool:
     if _ANGLE_OF.search(match["value"]) and re.match(r"\^|°|\\degree", match["unit"]):
         return False
     word = match["word"]
-    if word is None or _known(word) or word.lower() in SCALES or word in ("sq", "cu"):
+    if word is None or _known(word) or word in ("sq", "cu"):
         return True
     if word in ("st", "nd", "rd", "th"):
         return match["space"] == ""
     return bool(match["space"]) and len(word) > 2 and _VOWEL.search(word) is not None
-
-
-_PART = re.compile(r"(?<=[A-Za-z}\u4e00-\u9fff.])[\s,]*(?:(?:and|零|又)(?![a-z]))?\s*(?=\d)")
-
-
-def parts(text: str) -> list[tuple[str, Unit]] | None:
-    """The parts of "2 feet 3 inches", "1 hour and 30 minutes", 3米5厘米: quantities of one
-    dimension, each of a smaller unit than the one before; None where the text is none of that."""
-    if len(text) > LONGEST:
-        return None
-    pieces = _PART.split(re.sub(r"\\text\s*\{\s*and\s*\}", " and ", text))
-    if len(pieces) < 2:
-        return None
-    found = []
-    for piece in pieces:
-        value, known = measured(piece.strip(), single=True)
-        if known is None or not known.dimension or not re.fullmatch(r"\d+(?:\.\d+)?", value):
-            return None
-        found.append((value, known))
-    units = [known for _, known in found]
-    smaller = all(a.factor > b.factor for a, b in pairwise(units))
-    return found if smaller and len({u.dimension for u in units}) == 1 else None
 
 
 _CLOCK = re.compile(

@@ -38,12 +38,6 @@ def _read(text: str) -> list[Any]:
     return parse(text, EXTRACTORS, parsing_timeout=None, raise_on_error=True)  # type: ignore[arg-type]
 
 
-def expression(text: str) -> Any:
-    """What math-verify reads a text as, its first reading; None where that is nothing."""
-    found = _read(text)
-    return found[0] if found and not isinstance(found[0], str) else None
-
-
 def is_read(text: str) -> bool:
     """Whether math-verify reads anything in a text, be it as a text."""
     return bool(_read(text))

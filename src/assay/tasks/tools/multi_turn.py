@@ -30,6 +30,7 @@ from typing import Any, Literal
 from assay.data.episode import Completion, Ended, Reward
 from assay.data.row import Message, Row, ToolCall
 from assay.data.wheels import wheel_directory
+from assay.errors import InputError
 from assay.sandbox.limits import Outcome
 from assay.tasks.no_verdict import earned
 from assay.tasks.running import WorkerReward
@@ -43,7 +44,6 @@ from assay.tasks.tools.parsing import (
     decode_message,
     read_call,
 )
-from assay.tasks.tools.rewards import GoldError
 from assay.tasks.tools.simulation import (
     JUDGE,
     CallsFailed,
@@ -201,7 +201,7 @@ class MultiTurnDialogue:
         return None if self._over else Asked((*self._row.prompt, *self._written), self._tools)
 
     def hears(self, text: str, ended: Ended = "stop") -> None:
-        """See `Dialogue.hears`. Raises SimulatorFailure where the calls are not at fault."""
+        """See `Dialogue.hears`. Raises RunFailure where the calls are not at fault."""
         self._written.append(Message("assistant", text))
         calls = [call.source for call in self._decode(text).calls]
         if not calls:
@@ -281,7 +281,7 @@ def heard(messages: Sequence[Message], decode: Decode = decode_message) -> Heard
 
 def _ask(decode: Decode, row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
     if not is_multi_turn(row):
-        raise GoldError(f"row {row.id} has no simulators", fix="use a reward of single answers")
+        raise InputError(f"row {row.id} has no simulators", fix="use a reward of single answers")
     return judging(row, heard(completion.messages, decode).calls)
 
 
@@ -305,7 +305,7 @@ def _read(
 def dialogue_error(row: Row, completion: Completion, decode: Decode = decode_message) -> str:
     """Upstream's type of what is wrong with a dialogue; "" when nothing is.
 
-    Raises SimulatorFailure.
+    Raises RunFailure.
     """
     said = heard(completion.messages, decode)
     if not said.turns:

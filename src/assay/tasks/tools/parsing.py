@@ -44,40 +44,38 @@ MAX_DEPTH = 32
 MAX_OBJECTS = 64
 """Bare objects that the lenient parser looks at; each failing one may cost a scan of the text."""
 
-ParseError = Literal[
-    "",
-    "no_call",
-    "unclosed_call",
-    "bad_json",
-    "not_an_object",
-    "missing_name",
-    "bad_arguments",
-    "too_long",
-    "ast_decoder:decoder_failed",
-]
-"""Why a text is not a list of calls; "" when it is one.
-
-no_call: no opening tag. unclosed_call: an opening tag without a closing one. bad_json: a block that
-is not one JSON value (NaN, infinities, numbers no double holds and too deep values included).
-not_an_object: JSON, but no object. missing_name: no non-empty string "name". bad_arguments: no
-object "arguments". too_long: over `MAX_CHARACTERS`. ast_decoder:decoder_failed: BFCL's name for a
-block that is JSON and no call; a text without blocks is no error to it.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """The calls of a text in order, or why there are none (never both)."""
+    """The calls of a text in order, or why there are none (never both).
+
+    no_call: no opening tag. unclosed_call: an opening tag without a closing one. bad_json: a block
+    that is not one JSON value (NaN, infinities, numbers no double holds and too deep values
+    included). not_an_object: JSON, but no object. missing_name: no non-empty string "name".
+    bad_arguments: no object "arguments". too_long: over `MAX_CHARACTERS`.
+    ast_decoder:decoder_failed: BFCL's name for a block that is JSON and no call; a text without
+    blocks is no error to it.
+    """
 
     calls: tuple[ToolCall, ...] = ()
-    error: ParseError = ""
+    error: str = ""
 
 
-class NotACallError(ValueError):
-    """A block that is no call; a signal inside this package, never shown."""
+class Refused(ValueError):
+    """A text that is no call, or a call that is not executed.
 
-    def __init__(self, error: ParseError):
-        self.error: ParseError = error
+    not_a_name: what is called is no plain name (an attribute chain, the result of a call, a keyword
+    of Python). private_name: a name with a leading underscore, dunder names among them.
+    bad_keyword: an argument's name is no plain name, has a leading underscore or is there twice.
+    unpacked: `*` or `**`. not_literal: an argument is no literal. not_only_calls: something else
+    beside the calls. statements: a program, not calls. too_large: an integer of more digits than
+    Python reads, or a number that is not finite. too_deep: nested deeper than Python parses.
+    too_long: over `MAX_PYTHON_CHARACTERS`.
+    """
+
+    def __init__(self, reason: str):
+        super().__init__(reason)
+        self.reason = reason
 
 
 def answer_of(text: str) -> str:
@@ -95,8 +93,8 @@ def parse_strict(text: str) -> Parsed:
         if not whole:
             return Parsed(error="unclosed_call")
         calls = tuple(_call(decode(body)) for body in bodies)
-    except NotACallError as refused:
-        return Parsed(error=refused.error)
+    except Refused as refused:
+        return Parsed(error=refused.reason)
     return Parsed(calls) if calls else Parsed(error="no_call")
 
 
@@ -112,7 +110,7 @@ def parse_lenient(text: str) -> Parsed:
     for source in ("\n".join(_FENCE.findall(text)), text):
         try:
             calls = tuple(_call(value) for value in _bare_objects(source))
-        except NotACallError:
+        except Refused:
             continue
         if calls:
             return Parsed(calls)
@@ -161,30 +159,30 @@ def blocks(text: str, opening: str = OPEN, closing: str = CLOSE) -> tuple[list[s
 
 
 def decode(body: str) -> Any:
-    """`body` as one JSON value of bounded depth. Raises NotACallError."""
+    """`body` as one JSON value of bounded depth. Raises Refused."""
     try:
         value = _DECODER.decode(body)
     except (ValueError, RecursionError):
-        raise NotACallError("bad_json") from None
+        raise Refused("bad_json") from None
     if _too_deep(value):
-        raise NotACallError("bad_json")
+        raise Refused("bad_json")
     return value
 
 
 def _call(value: Any) -> ToolCall:
-    """A decoded block as a call. Raises NotACallError."""
+    """A decoded block as a call. Raises Refused."""
     if not isinstance(value, dict):
-        raise NotACallError("not_an_object")
+        raise Refused("not_an_object")
     name, arguments = value.get("name"), value.get("arguments")
     if not isinstance(name, str) or not name:
-        raise NotACallError("missing_name")
+        raise Refused("missing_name")
     if not isinstance(arguments, dict):
-        raise NotACallError("bad_arguments")
+        raise Refused("bad_arguments")
     return ToolCall(name, arguments)
 
 
 def _bare_objects(text: str) -> list[Any]:
-    """The outermost JSON objects in `text`, in order. Raises NotACallError for a too deep one."""
+    """The outermost JSON objects in `text`, in order. Raises Refused for a too deep one."""
     values, position = [], 0
     for _ in range(MAX_OBJECTS):
         start = text.find("{", position)
@@ -196,7 +194,7 @@ def _bare_objects(text: str) -> list[Any]:
             position = start + 1
             continue
         if _too_deep(value):
-            raise NotACallError("bad_json")
+            raise Refused("bad_json")
         values.append(value)
     return values
 
@@ -241,28 +239,6 @@ def call_text(calls: Iterable[ToolCall]) -> str:
 
 MAX_PYTHON_CHARACTERS = 50_000
 
-Refusal = Literal[
-    "not_a_name",
-    "private_name",
-    "bad_keyword",
-    "unpacked",
-    "not_literal",
-    "not_only_calls",
-    "statements",
-    "too_large",
-    "too_deep",
-    "too_long",
-]
-"""Why calls are refused.
-
-not_a_name: what is called is no plain name (an attribute chain, the result of a call, a keyword of
-Python). private_name: a name with a leading underscore, dunder names among them. bad_keyword: an
-argument's name is no plain name, has a leading underscore or is there twice. unpacked: `*` or `**`.
-not_literal: an argument is no literal. not_only_calls: something else beside the calls. statements:
-a program, not calls. too_large: an integer of more digits than Python reads, or a number that is
-not finite. too_deep: nested deeper than Python parses. too_long: over `MAX_PYTHON_CHARACTERS`.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class PythonCall:
@@ -293,15 +269,7 @@ class Decoded:
     """The calls of a message in order, or why there are none (never both)."""
 
     calls: tuple[PythonCall, ...] | tuple[WrittenCall, ...] = ()
-    error: ParseError | Refusal = ""
-
-
-class RefusedCallError(ValueError):
-    """A call that is not executed; `reason` says why."""
-
-    def __init__(self, reason: Refusal):
-        super().__init__(reason)
-        self.reason: Refusal = reason
+    error: str = ""
 
 
 def decode_message(text: str, parse: Callable[[str], Parsed] = parse_strict) -> Decoded:
@@ -311,8 +279,9 @@ def decode_message(text: str, parse: Callable[[str], Parsed] = parse_strict) -> 
         if parsed.error == "no_call":
             calls = read_calls(answer_of(text).strip("`\n "))
             return Decoded(calls, "" if calls else "no_call")
-        return Decoded(tuple(_from_json(call) for call in parsed.calls), parsed.error)
-    except RefusedCallError as refused:
+        read = (PythonCall(call.name, (), dict(call.arguments)) for call in parsed.calls)
+        return Decoded(tuple(map(_checked, read)), parsed.error)
+    except Refused as refused:
         return Decoded(error=refused.reason)
 
 
@@ -351,35 +320,35 @@ def read_call(source: str) -> PythonCall:
     """One call as BFCL's executor evaluates it, if it is a plain one with literal arguments.
 
     Its name is what upstream writes a simulator in front of, as it is spelled; white space behind
-    it goes (multi_turn_utils, _process_method_calls). Raises RefusedCallError.
+    it goes (multi_turn_utils, _process_method_calls). Raises Refused.
     """
     called = _CALLED.match(source)
     tree = _parsed(_CALLED.sub(r"\1\2", source, count=1).lstrip(" \t"), "eval")
     if not isinstance(tree, ast.Expression):
-        raise RefusedCallError("not_only_calls")
+        raise Refused("not_only_calls")
     call = _from_node(tree.body)
     if called is None:
-        raise RefusedCallError("not_a_name")
+        raise Refused("not_a_name")
     return replace(call, name=called[2])
 
 
 def read_calls(source: str) -> tuple[PythonCall, ...]:
     """Calls written as Python, brackets optional; none where the text is prose or calls nothing.
 
-    Raises RefusedCallError.
+    Raises Refused.
     """
     if len(source) > MAX_PYTHON_CHARACTERS:
-        raise RefusedCallError("too_long")
+        raise Refused("too_long")
     tree = _parsed(source if source.startswith("[") else f"[{source}]", "eval")
     if tree is None:
         if _does_something(_parsed(source, "exec")):
-            raise RefusedCallError("statements")
+            raise Refused("statements")
         return ()
     if not _does_something(tree):
         return ()
     body = tree.body if isinstance(tree, ast.Expression) else None
     if not isinstance(body, ast.List):
-        raise RefusedCallError("not_only_calls")
+        raise Refused("not_only_calls")
     return tuple(_checked(_from_node(node)) for node in body.elts)
 
 
@@ -390,7 +359,7 @@ def _does_something(tree: ast.AST | None) -> bool:
 
 
 def _parsed(source: str, mode: Literal["eval", "exec"]) -> ast.AST | None:
-    """The syntax tree; None where it is no Python. Raises RefusedCallError."""
+    """The syntax tree; None where it is no Python. Raises Refused."""
     try:
         with warnings.catch_warnings():
             # Strange escapes and the like: a model's text, not the lab's.
@@ -398,41 +367,37 @@ def _parsed(source: str, mode: Literal["eval", "exec"]) -> ast.AST | None:
             return ast.parse(source, mode=mode)
     except SyntaxError as error:
         if "too many nested" in error.msg:
-            raise RefusedCallError("too_deep") from None
+            raise Refused("too_deep") from None
         if "integer string conversion" in error.msg:
-            raise RefusedCallError("too_large") from None
+            raise Refused("too_large") from None
         return None
     except ValueError:  # null bytes, lone surrogates
         return None
     except (RecursionError, MemoryError):
-        raise RefusedCallError("too_deep") from None
+        raise Refused("too_deep") from None
 
 
 def _from_node(node: ast.expr) -> PythonCall:
     if not isinstance(node, ast.Call):
-        raise RefusedCallError("not_only_calls")
+        raise Refused("not_only_calls")
     if not isinstance(node.func, ast.Name):
-        raise RefusedCallError("not_a_name")
+        raise Refused("not_a_name")
     unpacked = any(isinstance(value, ast.Starred) for value in node.args)
     if unpacked or any(item.arg is None for item in node.keywords):
-        raise RefusedCallError("unpacked")
+        raise Refused("unpacked")
     named = {str(item.arg): _literal(item.value) for item in node.keywords}
     if len(named) < len(node.keywords):
-        raise RefusedCallError("bad_keyword")
+        raise Refused("bad_keyword")
     return PythonCall(node.func.id, tuple(_literal(value) for value in node.args), named)
-
-
-def _from_json(call: ToolCall) -> PythonCall:
-    return _checked(PythonCall(call.name, (), dict(call.arguments)))
 
 
 def _checked(call: PythonCall) -> PythonCall:
     if not _is_plain(call.name):
-        raise RefusedCallError("not_a_name")
+        raise Refused("not_a_name")
     if call.name.startswith("_"):
-        raise RefusedCallError("private_name")
+        raise Refused("private_name")
     if not all(_is_plain(key) and not key.startswith("_") for key in call.named):
-        raise RefusedCallError("bad_keyword")
+        raise Refused("bad_keyword")
     return call
 
 
@@ -443,7 +408,7 @@ def _is_plain(name: str) -> bool:
 
 def _literal(node: ast.expr) -> Any:
     """The value of a literal; Python parses no more than 200 open brackets. Raises
-    RefusedCallError."""
+    Refused."""
     match node:
         case ast.Constant(value=bool() | str() | None as value):
             return value
@@ -459,19 +424,19 @@ def _literal(node: ast.expr) -> Any:
         case ast.Dict(keys=keys, values=values):
             pairs = zip(keys, values, strict=True)
             return {_key(key): _literal(value) for key, value in pairs}
-    raise RefusedCallError("not_literal")
+    raise Refused("not_literal")
 
 
 def _key(node: ast.expr | None) -> Any:
     if node is None:
-        raise RefusedCallError("unpacked")
+        raise Refused("unpacked")
     value = _literal(node)
     if isinstance(value, (list, dict, tuple)):
-        raise RefusedCallError("not_literal")
+        raise Refused("not_literal")
     return value
 
 
 def _bounded(number: int | float) -> int | float:
     if isinstance(number, float) and not math.isfinite(number):
-        raise RefusedCallError("too_large")
+        raise Refused("too_large")
     return number

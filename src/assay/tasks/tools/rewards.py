@@ -31,8 +31,8 @@ from assay.tasks.tools.parsing import (
     CLOSE,
     OPEN,
     THINK_END,
-    NotACallError,
     Parsed,
+    Refused,
     answer_of,
     blocks,
     call_text,
@@ -72,7 +72,7 @@ def _frozen(value: Any) -> Any:
 def _decoded_or_text(body: str) -> Any:
     try:
         return decode(body)
-    except NotACallError:
+    except Refused:
         return body
 
 
@@ -84,29 +84,25 @@ Judge = Callable[[Row, str], tuple[bool, bool]]
 """Says of a text whether its format and whether its calls are right."""
 
 
-class GoldError(InputError):
-    """A row without a gold answer, or with one that cannot be read as calls."""
-
-
 def gold_text(row: Row) -> str:
     """The gold answer in Hermes form: `row.gold` where it is a string, else the target message.
 
-    Raises GoldError when there is neither.
+    Raises InputError when there is neither.
     """
     if isinstance(row.gold, str):
         return row.gold
     target = row.messages[-1] if row.messages else None
     if target is None or target.role != "assistant":
-        raise GoldError(f"row {row.id} has no gold answer", file=row.origin or None)
+        raise InputError(f"row {row.id} has no gold answer", file=row.origin or None)
     return call_text(target.tool_calls) if target.tool_calls else target.content
 
 
 def gold_calls(row: Row) -> tuple[ToolCall, ...]:
-    """The calls of the gold answer; none where it is plain text. Raises GoldError."""
+    """The calls of the gold answer; none where it is plain text. Raises InputError."""
     parsed = parse_strict(gold_text(row))
     if parsed.error not in ("", "no_call"):
         problem = f"the gold answer of row {row.id} is no call: {parsed.error}"
-        raise GoldError(problem, file=row.origin or None, fix="write it in <tool_call> form")
+        raise InputError(problem, file=row.origin or None, fix="write it in <tool_call> form")
     return parsed.calls
 
 
@@ -164,11 +160,11 @@ def ast(row: Row, completion: Completion, parse: Parser = parse_strict) -> Rewar
     """1 if the parsed calls pass BFCL's AST checker, else 0.
 
     Parts: `format`, the text parses as calls; `name`, they name the gold functions as often as the
-    gold answer does; `arguments`, the checker finds nothing wrong. Raises GoldError for a row that
+    gold answer does; `arguments`, the checker finds nothing wrong. Raises InputError for a row that
     is not BFCL's.
     """
     if "category" not in row.extra or row.gold is None or "entry" in row.extra:
-        raise GoldError(
+        raise InputError(
             f"row {row.id} has no possible answers of BFCL", fix="use a reward that needs none"
         )
     parsed, result = _checked(row, completion.text, parse)
@@ -232,10 +228,10 @@ _ERRORS = {
 def relevance(row: Row, completion: Completion, parse: Parser = parse_strict) -> Reward:
     """0 or 1 by the rule of the row's category; the part `called` says whether anything was called.
 
-    Raises GoldError for a row of another category.
+    Raises InputError for a row of another category.
     """
     if row.extra.get("category") not in RELEVANCE:
-        raise GoldError(f"row {row.id} has no relevance category", fix="use another reward")
+        raise InputError(f"row {row.id} has no relevance category", fix="use another reward")
     parsed = parse(completion.text)
     called = bool(parsed.calls)
     wanted = row.extra["category"] == "live_relevance"

@@ -27,11 +27,7 @@ WORKERS = 2
 LIMITS = Limits(output_bytes=16 << 20)
 
 
-class SimulatorFailure(RunFailure):
-    """A simulator gave no answer: the deadline, a limit, or a crash."""
-
-
-class CallsFailed(SimulatorFailure):
+class CallsFailed(RunFailure):
     """Calls that ended the simulators: the model's doing, since without them all went well."""
 
 
@@ -51,12 +47,12 @@ def run_calls(row: Row, done: Sequence[str], calls: Sequence[str]) -> list[str]:
     """What `calls` give in the row's entry after the calls `done`.
 
     Raises CallsFailed where they end a second, fresh worker too and those before do not; any other
-    SimulatorFailure says nothing of the calls.
+    RunFailure says nothing of the calls.
     """
     request = {**_world(row), "done": list(done)}
     try:
         return ask(RUN, {**request, "calls": list(calls)})
-    except SimulatorFailure as error:
+    except RunFailure as error:
         ask(RUN, {**request, "calls": []})
         raise CallsFailed(str(error)) from error
 
@@ -67,14 +63,14 @@ def judging(row: Row, turns: Sequence[Sequence[Sequence[str]]]) -> dict[str, Any
 
 
 def ask(function: str, arguments: Mapping[str, Any]) -> Any:
-    """One request to a function of a worker, tried twice. Raises SimulatorFailure."""
+    """One request to a function of a worker, tried twice. Raises RunFailure."""
     isolation = chosen_isolation()
     outcome = _pool(function, isolation).map([arguments], DEADLINE_SECONDS)[0]
     if outcome.failure is not None:
         with _new_pool(function, isolation) as fresh:
             outcome = fresh.map([arguments], DEADLINE_SECONDS)[0]
     if outcome.failure is not None:
-        raise SimulatorFailure(f"the simulators gave no answer: {outcome.failure}: {outcome.why}")
+        raise RunFailure(f"the simulators gave no answer: {outcome.failure}: {outcome.why}")
     return outcome.value
 
 

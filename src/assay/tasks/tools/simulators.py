@@ -15,7 +15,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from assay.tasks.tools.parsing import RefusedCallError, read_call
+from assay.tasks.tools.parsing import Refused, read_call
 
 _EVAL = "bfcl_eval.eval_checker.multi_turn_eval"
 _config = importlib.import_module("bfcl_eval.constants.executable_backend_config")
@@ -50,7 +50,7 @@ class World:
             call = read_call(source)
             method = self._method(call.name)
             return _worded(method(*call.positional, **call.named))
-        except RefusedCallError as refused:
+        except Refused as refused:
             return f"Error during execution: refused: {refused.reason}"
         except Exception as error:  # the simulators' own; a model has to live with it
             return f"Error during execution: {error}"

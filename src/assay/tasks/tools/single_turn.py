@@ -31,9 +31,6 @@ CATEGORIES = (
 """The categories whose calls are compared with possible answers."""
 
 
-SEVERAL = "its answer is more than one call"
-
-
 def entries(category: str) -> tuple[Row, ...]:
     """All entries of `category` in the source's order.
 
@@ -90,25 +87,6 @@ def read_bfcl(category: str) -> Loaded:
             dropped[f"no possible answer passes the checker: {row.extra['no_target']}"] += [row.id]
     kept = tuple(row for row in rows if "no_target" not in row.extra)
     return Loaded(kept, {reason: tuple(ids) for reason, ids in dropped.items()})
-
-
-def read_single(category: str) -> Loaded:
-    """`read_bfcl` of entries that ask for one call, each with no function but the one it calls.
-
-    A category of many functions and one right call becomes questions in the form of `simple_python`
-    and `live_simple`; that no other function is there to choose from makes them easier. Entries of
-    several calls are dropped. Raises InputError for a category without possible answers.
-    """
-    lookup(dict.fromkeys(CATEGORIES, True), category, "BFCL category with possible answers")
-    loaded = read_bfcl(category)
-    single = tuple(_called_function_only(row) for row in loaded.rows if len(row.gold) == 1)
-    several = tuple(row.id for row in loaded.rows if len(row.gold) != 1)
-    return Loaded(single, {**loaded.dropped, **({SEVERAL: several} if several else {})})
-
-
-def _called_function_only(row: Row) -> Row:
-    (call,) = row.gold
-    return replace(row, tools=tuple(doc for doc in row.tools if doc["name"] in call))
 
 
 def _row(category: str, entry: Any, origin: str) -> Row:

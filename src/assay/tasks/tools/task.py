@@ -23,8 +23,8 @@ from assay.tasks.task import (
     BenchmarkMaker,
     BenchmarkOptions,
     Dialogue,
-    Loaded,
     lookup,
+    moved,
 )
 from assay.tasks.tools.checker import CHECKER, MULTI_TURN_CHECKER
 from assay.tasks.tools.multi_turn import (
@@ -54,7 +54,6 @@ from assay.tasks.tools.single_turn import (
     CATEGORIES,
     entries,
     read_bfcl,
-    read_single,
 )
 
 DEFAULTS = {"parser": "bfcl", "examples": 0, "examples_from": "live_simple"}
@@ -134,12 +133,6 @@ def _with_examples(item: Row, examples: tuple[Row, ...]) -> Row:
     return replace(item, messages=(*system, *shown, *rest), tools=tools, extra=extra)
 
 
-def generated(count: str) -> Loaded:
-    """Raises InputError: experiments draw such rows with a task of their own."""
-    fix = 'write task = "path:experiments/tools/generated_rows.py"'
-    raise InputError("this source is one of another task", field="source", fix=fix)
-
-
 def run_elsewhere(category: str, options: BenchmarkOptions) -> Benchmark:
     """Raises InputError: bfcl-eval itself asks what needs more than its checkers."""
     fix = "serve the model and run `bfcl generate` on it (docs/serve.md)"
@@ -169,9 +162,10 @@ class ToolsTask(BaseTask):
     benchmarks = BENCHMARKS
     sources = {  # noqa: RUF012
         "bfcl": read_bfcl,
-        "bfcl_single": read_single,
-        **dict.fromkeys(("generated_calls", "generated_calls_held_out"), generated),
-        **dict.fromkeys(("simulated", "simulated_held_out"), generated),
+        **dict.fromkeys(
+            ("generated_calls", "generated_calls_held_out", "simulated", "simulated_held_out"),
+            moved("experiments/tools/generated_rows.py"),
+        ),
     }
 
     def prompt(self, row: Row) -> tuple[Message, ...]:

@@ -117,23 +117,20 @@ lists several answers has none of them."""
 MATH_WORKERS = 2
 
 
-class NoVerdict(Exception):
-    """The lab could not judge an answer: the reward abstains."""
-
-
 @dataclass(frozen=True, slots=True)
 class Judged:
     """What an answer is worth."""
 
-    score: float
-    """0 to 1; 1 is right, and only a question's answer may lie between."""
+    score: float | None
+    """0 to 1; 1 is right, and only a question's answer may lie between. None where the lab could
+    not judge it: the reward abstains."""
     why: str = ""
     parts: Mapping[str, float] = field(default_factory=dict)
     """`passed`, the share of the assertions that hold; `exact` and `f1` of an answer in words."""
 
 
 def judge_answer(row: Row, answer: str, tests: TestRunner) -> Judged:
-    """The verdict on a program's answer. Raises NoVerdict."""
+    """The verdict on a program's answer."""
     kind = row.extra[PROBLEM_TYPE]
     if kind == "code":
         return judge_code(row, answer, tests)
@@ -197,8 +194,6 @@ def judge_math(row: Row, answer: str) -> Judged:
     if answer_of(said) is None and len(answer.strip().splitlines()) == 1:
         said = Completion(f"\\boxed{{{answer.strip()}}}")
     found = _math_reward(row, said)
-    if found.value is None:
-        raise NoVerdict(found.why)
     return Judged(found.value, found.why)
 
 

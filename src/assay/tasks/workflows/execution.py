@@ -199,9 +199,7 @@ def tree_of(program: str) -> str:
     return shape.fingerprint if shape else ""
 
 
-READING = FactReading(
-    FAMILIES, family_of, frozenset({FORMAT, SYNTAX}), frozenset({INTERFACE}), tree_of
-)
+READING = FactReading(FAMILIES, family_of, frozenset({FORMAT, SYNTAX}))
 
 
 def different_share(of: Callable[[Shape], str]) -> GroupMetric:

@@ -59,52 +59,6 @@ result = await self.programmer(problem=problem)
 return result["output"], {COST}
 """,
 )
-AGREED = workflow(
-    {"custom": "Custom", "programmer": "Programmer"},
-    f"""
-first = await self.custom(input=problem, instruction="")
-second = await self.custom(input=problem, instruction="")
-if first["response"] == second["response"]:
-    return first["response"], {COST}
-result = await self.programmer(problem=problem)
-return result["output"], {COST}
-""",
-)
-REVIEWED = workflow(
-    {"custom": "Custom", "review": "Review", "programmer": "Programmer"},
-    f"""
-first = await self.custom(input=problem, instruction="")
-review = await self.review(problem=problem, solution=first["response"])
-if review["review_result"]:
-    return first["response"], {COST}
-result = await self.programmer(problem=problem)
-return result["output"], {COST}
-""",
-)
-MIXED = workflow(
-    {
-        "custom": "Custom",
-        "answer_generate": "AnswerGenerate",
-        "programmer": "Programmer",
-        "sc_ensemble": "ScEnsemble",
-    },
-    f"""
-short = await self.custom(input=problem, instruction="")
-result = await self.answer_generate(input=problem)
-code = await self.programmer(problem=problem)
-solutions = [short["response"], result["answer"], code["output"]]
-best = await self.sc_ensemble(solutions=solutions, problem=problem)
-return best["response"], {COST}
-""",
-)
-THOUGHT = workflow(
-    {"answer_generate": "AnswerGenerate", "programmer": "Programmer"},
-    f"""
-thought = await self.answer_generate(input=problem)
-result = await self.programmer(problem=problem, analysis=thought["thought"])
-return result["output"], {COST}
-""",
-)
 CODE = workflow(
     {"custom_code_generate": "CustomCodeGenerate"},
     f"""
@@ -143,11 +97,7 @@ FIXED: Mapping[str, str] = {
     "direct": DIRECT,
     "custom": CUSTOM,
     "programmer": PROGRAMMER,
-    "agreement, else programmer": AGREED,
-    "review, else programmer": REVIEWED,
-    "thought, then programmer": THOUGHT,
     "review and revise": REVIEW,
-    "ensemble of all": MIXED,
     "self-consistency of 3": self_consistency(3),
     "self-consistency of 5": self_consistency(5),
 }

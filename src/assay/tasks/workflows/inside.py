@@ -156,7 +156,15 @@ def run_workflow(
     """
     _current.append(ask)
     try:
-        found = call_workflow(program, problem, entry_point, operators)
+        names = stand_ins({each["name"]: operator_class(each) for each in operators}, AsyncLLM)
+        install(names)
+        workflow_class = vars(load_program(program, FILE, names)).get("Workflow")
+        if not isinstance(workflow_class, type):
+            return failed("no_workflow", "the program defines no class Workflow", 0)
+        # Not `asyncio.run`, which waits for what the workflow left behind; the sandbox ends that.
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        found = loop.run_until_complete(awaited(workflow_class, problem, entry_point))
         answer = found[0] if isinstance(found, tuple) and found else found
         if answer is None or inspect.isawaitable(answer):
             what = "None" if answer is None else "what it did not await"
@@ -164,32 +172,11 @@ def run_workflow(
         return {"answer": text_of(answer)}
     except MemoryError:
         raise
-    except NoWorkflow as missing:
-        return failed("no_workflow", str(missing), 0)
     except OperatorError as error:
         return failed(f"operator {error.kind}", error.why, line_of(error))
     except BaseException as error:  # SystemExit and the like end a program, not the sandbox
         why = f"{type(error).__name__}: {said(error)}"
         return failed(f"raised {builtin_name(error)}", why, line_of(error))
-
-
-class NoWorkflow(Exception):
-    """The program defines no class Workflow."""
-
-
-def call_workflow(
-    program: str, problem: str, entry_point: str, operators: Sequence[Mapping[str, Any]]
-) -> Any:
-    """What the program's workflow returns for a problem. Raises what the program raises."""
-    names = stand_ins({each["name"]: operator_class(each) for each in operators}, AsyncLLM)
-    install(names)
-    workflow_class = vars(load_program(program, FILE, names)).get("Workflow")
-    if not isinstance(workflow_class, type):
-        raise NoWorkflow("the program defines no class Workflow")
-    # Not `asyncio.run`, which waits for what the workflow left behind; the sandbox ends that.
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    return loop.run_until_complete(awaited(workflow_class, problem, entry_point))
 
 
 async def awaited(workflow_class: Callable[..., Any], problem: str, entry_point: str) -> Any:

@@ -25,7 +25,7 @@ from assay.sandbox.pool import WorkerPool
 from assay.sandbox.program_pool import ProgramPool
 from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, OverBudget
 from assay.tasks.judge_reward import Pair
-from assay.tasks.workflows.answers import Judged, NoVerdict, judge_answer
+from assay.tasks.workflows.answers import judge_answer
 from assay.tasks.workflows.execution import ABSTAINED, NO_PROGRAM, Execution, Outcome
 from assay.tasks.workflows.executor import ExecutorSetup, OperatorHost
 from assay.tasks.workflows.fixed_workflows import FALLBACK
@@ -221,9 +221,8 @@ def judged(row: Row, execution: Execution) -> Attempt:
     """An execution with the verdict on its answer; "executor failure" where there is none."""
     if execution.outcome != "wrong":
         return Attempt(execution, None)
-    try:
-        verdict: Judged = judge_answer(row, execution.answer, run_tests)
-    except NoVerdict as none:
-        return Attempt(replace(execution, outcome=ABSTAINED, error="judge", why=str(none)), None)
+    verdict = judge_answer(row, execution.answer, run_tests)
+    if verdict.score is None:
+        return Attempt(replace(execution, outcome=ABSTAINED, error="judge", why=verdict.why), None)
     outcome: Outcome = "solved" if verdict.score >= 1 else "wrong"
     return Attempt(replace(execution, outcome=outcome, why=verdict.why), verdict.score)

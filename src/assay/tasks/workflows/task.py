@@ -43,15 +43,10 @@ from assay.tasks.workflows.programs.operators import OPERATORS, Operator
 from assay.tasks.workflows.programs.program import program_of
 from assay.tasks.workflows.rewards import (
     EXECUTOR,
-    HIGHEST,
-    V1,
-    V2,
     Terms,
     accuracy,
-    levels,
     net,
     solved,
-    weighted,
 )
 from assay.tasks.workflows.run_program import (
     OFFERED,
@@ -230,14 +225,6 @@ def net_reward(price: float = 1000.0, seconds: float = 30.0, calls: int = 16) ->
     return judged_by(partial(net, price=price), RunSettings(seconds, calls), net_reward)
 
 
-def report_reward(
-    rewarding: Callable[..., Reward], seconds: float = 180.0, calls: int = 16
-) -> JudgeReward:
-    """A reward of report 003, with its deadline."""
-    maker = partial(report_reward, rewarding)
-    return judged_by(rewarding, RunSettings(seconds, calls), maker, HIGHEST)
-
-
 def judged_by(
     rewarding: Callable[..., Reward],
     settings: RunSettings,
@@ -373,9 +360,6 @@ class WorkflowsTask(BaseTask):
         "solved": solved_reward(),
         "accuracy": accuracy_reward(),
         "net": net_reward(),
-        "report_v1": report_reward(partial(weighted, weights=V1)),
-        "report_v2": report_reward(partial(weighted, weights=V2)),
-        "report_levels": report_reward(levels),
     }
     group_metrics = GROUP_DIVERSITY
     benchmarks = {"workflows/problems": problems_benchmark}  # noqa: RUF012

@@ -1,16 +1,19 @@
 """What a trainer wrote, as Assay's steps: the terms that every reader of a tool's files shares.
 
-A reader holds no state. `steps(after)` reads what is there now and yields the whole steps behind
-`after`; what a living tool is still writing, or a killed one left half written, is not yielded yet.
-So a run is followed by asking again with the last step that was recorded. Names of metrics are
-translated by tables; what has no counterpart keeps the tool's name behind the tool's own.
+A reader holds no state, and raises InputError for a damaged file. `steps(after, ended)` reads what
+is there now and yields the whole steps behind `after`; what a living tool is still writing, or a
+killed one left half written, is not yielded yet, but where the tool has `ended`. So a run is
+followed by asking again with the last step that was recorded. `checkpoints()` are the whole ones by
+step, and `weights(saved, scratch)` is the folder of one's weights as Transformers or peft reads it,
+made in `scratch` where the tool writes another kind. Names of metrics are translated by tables;
+what has no counterpart keeps the tool's name behind the tool's own.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from assay.data.episode import Ended
 from assay.errors import InputError
@@ -22,11 +25,6 @@ Weights = Sequence[float] | None
 """Of reward functions; None: 1 each."""
 
 
-def as_it_is(value: float) -> float:
-    """For metrics of the same unit."""
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One line of a table of metrics."""
@@ -34,9 +32,8 @@ class Metric:
     theirs: str
     ours: str = ""
     """Empty: it is another quantity, or Assay has none such; it keeps the tool's name."""
-    how: str = "as it is"
-    """How the value is converted, for the page."""
-    convert: Callable[[float], float] = as_it_is
+    rest: bool = False
+    """It is 1 less the tool's value."""
     unlike: str = ""
     """What its definition has else, in a sentence without its end."""
 
@@ -78,37 +75,6 @@ class Saved:
     folder: Path
 
 
-class Output(Protocol):
-    """What a tool wrote into a folder."""
-
-    @property
-    def folder(self) -> Path:
-        """Where its checkpoints lie."""
-        ...
-
-    def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
-        """The whole steps behind `after`, in order; `ended`: the tool writes no more. Raises
-        DamagedOutput."""
-        ...
-
-    def checkpoints(self) -> Sequence[Saved]:
-        """The whole checkpoints by step."""
-        ...
-
-    def weights(self, saved: Saved, scratch: Path) -> Path:
-        """The folder of a checkpoint's weights as Transformers, or peft, reads it; made in
-        `scratch` where the tool writes another kind. Raises InputError."""
-        ...
-
-
-class NotItsFolder(InputError):
-    """A folder that the tool did not write."""
-
-
-class DamagedOutput(InputError):
-    """A file of a tool that is something else than the tool writes."""
-
-
 def holds_weights(folder: Path) -> bool:
     """Whether a folder is one of a model or an adapter, as Transformers and peft write them."""
     return any((folder / name).is_file() for name in (WEIGHTS, INDEX, ADAPTER))
@@ -135,7 +101,7 @@ def translated(
         if line is None or not line.ours:
             found[f"{tool}/{name}"] = mean
         else:
-            found[line.ours] = None if mean is None else line.convert(mean)
+            found[line.ours] = 1 - mean if line.rest and mean is not None else mean
     return found
 
 
@@ -159,7 +125,7 @@ def is_number(value: Any) -> bool:
 
 def log_lines(file: Path) -> list[dict[str, Any]]:
     """The JSON objects of a log that a tool may be writing to; a last line without its end is not
-    there yet. Raises DamagedOutput."""
+    there yet. Raises InputError."""
     found = []
     for number, line in enumerate(file.read_bytes().split(b"\n")[:-1], 1):
         if not line.strip():
@@ -168,9 +134,9 @@ def log_lines(file: Path) -> list[dict[str, Any]]:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
             fix = "restore the file, or name another folder"
-            raise DamagedOutput("is no JSON", file=file, line=number, fix=fix) from error
+            raise InputError("is no JSON", file=file, line=number, fix=fix) from error
         if not isinstance(value, dict):
-            raise DamagedOutput("is no JSON object", file=file, line=number)
+            raise InputError("is no JSON object", file=file, line=number)
         found.append(value)
     return found
 
@@ -195,7 +161,8 @@ def by_round(
     rounds: dict[int, list[Mapping[str, Any]]] = {}
     for entry in kept:
         rounds.setdefault(-(-entry["step"] // updates), []).append(entry)
-    if rounds and (kept[-1]["step"] % updates or not (ended or samples(kept[-1]))):
+    # The loss of held-out rows, which sft stages have, comes behind that of the trained ones.
+    if rounds and (kept[-1]["step"] % updates or not (ended or "reward" in kept[-1])):
         rounds.popitem()
     return list(rounds.items())
 
@@ -208,7 +175,48 @@ def repeats(earlier: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
     return any(loss in earlier and loss in entry for loss in ("loss", "eval_loss"))
 
 
-def samples(entry: Mapping[str, Any]) -> bool:
-    """Whether nothing more is logged of the entry's step. The loss of held-out rows, which sft
-    stages have, comes behind that of the trained ones."""
-    return "reward" in entry
+JOURNAL = "answers"
+
+
+def journal_files(folder: Path) -> list[Path]:
+    """The journals below a tool's output in which `reward.py` of an exported folder notes what it
+    judged: an answer's row, its tokens, what the reward said. Each process of each attempt has its
+    own, those of a process by time: RANK-TIME-PROCESS.jsonl."""
+    return sorted((folder / JOURNAL).glob("*-*-*.jsonl"), key=process_of)
+
+
+def process_of(file: Path) -> tuple[int, int]:
+    """The rank of a journal's process, and when it was started."""
+    rank, started, _ = file.stem.split("-")
+    return int(rank), int(started)
+
+
+def by_key(folder: Path) -> dict[str, Answer]:
+    """The answers by the tool's own names."""
+    lines = (line for file in journal_files(folder) for line in log_lines(file))
+    return {line["key"]: journalled(line) for line in lines}
+
+
+def in_order(folder: Path, first: int, last: int) -> list[Answer]:
+    """The answers to updates `first` to `last` in the order of processes; of a process that was
+    started again, those of its last attempt at them."""
+    found: dict[int, list[Answer]] = {}
+    for file in journal_files(folder):
+        own = [journalled(line) for line in log_lines(file) if first <= line["step"] <= last]
+        if own:
+            found[process_of(file)[0]] = own
+    return [answer for own in found.values() for answer in own]
+
+
+def journalled(line: Mapping[str, Any], **more: Any) -> Answer:
+    """An answer as `reward.py` noted it, with what the tool says of it."""
+    return Answer(
+        text=line["text"],
+        reward=line["value"],
+        row=line["id"],
+        tokens=tuple(line["tokens"]),
+        parts=line["parts"],
+        why=line["why"] or "",
+        ended=line["ended"],
+        **more,
+    )

@@ -20,9 +20,12 @@ import yaml
 
 from assay.data.hashing import sha256_text
 from assay.errors import InputError
-from assay.trainers.outputs.output import DamagedOutput, NotItsFolder, Output
-from assay.trainers.outputs.swift_output import SwiftOutput
-from assay.trainers.outputs.trl_output import TrlOutput, checkpoint_folders, logged_entries
+from assay.trainers.outputs.transformers_output import (
+    SwiftOutput,
+    TrlOutput,
+    checkpoint_folders,
+    logged_entries,
+)
 from assay.trainers.outputs.verl_output import META, VerlOutput, lone_actor
 
 SECRET = re.compile(r"(?<!\beos)(?<!\bpad)(?<!\bbos)(^|_)(token|key|secret|password)$")
@@ -34,6 +37,9 @@ METHODS = {"GRPOConfig": "grpo", "SFTConfig": "sft"}
 """Classes of TRL's arguments, for the methods that are taken over."""
 ADAPTER = "adapter_config.json"
 LORA_PATH, RESUMED = "actor_rollout_ref.model.lora_adapter_path", "trainer.resume_from_path"
+
+
+Output = TrlOutput | VerlOutput
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,10 @@ class Found:
     start: str | None = None
     """What the tool says that it went on from beside the model; empty where it says that it began
     with the model alone, None where the folder does not say."""
+
+
+Looked = Found | InputError
+"""What was found, or why a folder is not one of the tool."""
 
 
 class Inert:
@@ -95,7 +105,7 @@ class Names(pickle.Unpickler):
 
 
 def trl_arguments(file: Path) -> tuple[str, dict[str, Any]]:
-    """The class and the values of training_args.bin. Raises DamagedOutput."""
+    """The class and the values of training_args.bin. Raises InputError."""
     try:
         with zipfile.ZipFile(file) as archive:
             (member,) = [e for e in archive.infolist() if e.filename.endswith("/data.pkl")]
@@ -113,7 +123,7 @@ def trl_arguments(file: Path) -> tuple[str, dict[str, Any]]:
         values = kept({key: plain_value(value) for key, value in state.items()})
     except Exception as error:  # whatever an inert reader meets in a file that was cut or changed
         problem = f"holds no arguments of TRL: {type(error).__name__}"
-        raise DamagedOutput(problem, file=file, fix="restore it, or move it away") from error
+        raise InputError(problem, file=file, fix="restore it, or move it away") from error
     return reader.names[0], values | {"processes": processes}
 
 
@@ -149,14 +159,14 @@ def kept(values: Mapping[str, Any]) -> dict[str, Any]:
     return found | steps
 
 
-def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> Found:
+def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> Looked:
     """See `find`. Folders of `output_dir`."""
     if (folder / "args.json").is_file():
-        raise NotItsFolder("is ms-swift's: it holds args.json", file=folder, fix="--from swift")
+        return InputError("is ms-swift's: it holds args.json", file=folder, fix="--from swift")
     saved = checkpoint_folders(folder)
     if not saved:
         problem = "holds nothing of TRL's: no checkpoint-N with a trainer_state.json, no weights"
-        raise NotItsFolder(problem, file=folder, fix="name the trainer's output_dir")
+        return InputError(problem, file=folder, fix="name the trainer's output_dir")
     last = saved[-1][1]
     kind, values = "", dict[str, Any]()
     if (last / "training_args.bin").is_file():
@@ -165,7 +175,7 @@ def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> Foun
     method = METHODS.get(kind, "") if kind else ("grpo" if sampled else "sft")
     if not method:
         problem = f"was trained with {kind}; runs of SFTTrainer and GRPOTrainer are taken over"
-        raise NotItsFolder(problem, file=folder)
+        return InputError(problem, file=folder)
     state = last / "trainer_state.json"
     values |= {"max_steps": read_object(state).get("max_steps")} if state.is_file() else {}
     adapter = adapter_of(last)
@@ -182,7 +192,7 @@ def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> Foun
     )
 
 
-def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> Found:
+def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> Looked:
     """See `find`. Folders of `output_dir`, with their version."""
     if not (folder / "args.json").is_file():
         versions = sorted(each.parent for each in folder.glob("v*-*/args.json"))
@@ -191,12 +201,12 @@ def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> Fo
             problem = f"holds {len(versions)} runs of ms-swift's"
         if len(versions) != 1:
             fix = f"name one: {versions[-1]}" if versions else "name its output_dir/vN-TIME"
-            raise NotItsFolder(problem, file=folder, fix=fix)
+            return InputError(problem, file=folder, fix=fix)
         folder = versions[0]
     values = read_object(folder / "args.json")
     if (kind := values.get("rlhf_type")) not in (None, "grpo"):
         problem = f"was trained with {kind}; runs of sft and grpo are taken over"
-        raise NotItsFolder(problem, file=folder)
+        return InputError(problem, file=folder)
     saved = checkpoint_folders(folder)
     # What args.json leaves open, the trainer has decided.
     decided = saved[-1][1] / "training_args.bin" if saved else None
@@ -233,7 +243,7 @@ def is_below(path: Path, folder: Path) -> bool:
     return any((up / path).resolve().is_relative_to(own) for up in own.parents)
 
 
-def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> Found:
+def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> Looked:
     """See `find`. Folders of `trainer.default_local_dir`; Hydra's configuration and the file
     logger's lines lie elsewhere, and are looked for where verl puts them by default."""
     lone = lone_actor(folder)
@@ -243,7 +253,7 @@ def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> Fou
     if not any(folder.glob("global_step_*/actor")) and not any(folder.glob("metrics*.jsonl")):
         problem = "holds nothing of verl's: no global_step_N/actor, no weights"
         fix = "name verl's trainer.default_local_dir"
-        raise NotItsFolder(problem, file=folder, fix=fix)
+        return InputError(problem, file=folder, fix=fix)
     given = configuration or next(hydra_files(folder), None)
     values = hydra_values(given) if given else {}
     project, name = (values.get(f"trainer.{key}_name") for key in ("project", "experiment"))
@@ -253,7 +263,7 @@ def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> Fou
     if not logs or not logs[0].is_file():
         problem = "has no log of verl's file logger beside it"
         fix = '--log FILE: what trainer.logger = ["file"] wrote'
-        raise NotItsFolder(problem, file=folder, fix=fix)
+        return InputError(problem, file=folder, fix=fix)
     kept_in = values.get("trainer.rollout_data_dir")
     rollouts = Path(kept_in) if kept_in else None
     metas = sorted(folder.glob(f"global_step_*/actor/{META}"))
@@ -275,7 +285,7 @@ def hydra_files(folder: Path) -> Iterator[Path]:
                 yield file
 
 
-FINDERS: Mapping[str, Callable[[Path, Path | None, Path | None], Found]] = {
+FINDERS: Mapping[str, Callable[[Path, Path | None, Path | None], Looked]] = {
     "trl": find_trl,
     "swift": find_swift,
     "verl": find_verl,
@@ -287,11 +297,14 @@ def find(
 ) -> Found:
     """What `tool` left in a folder. `configuration` and `log` are verl's, where they lie elsewhere.
 
-    Raises NotItsFolder for a folder that the tool did not write, DamagedOutput.
+    Raises InputError for a folder that the tool did not write, or a file that is damaged.
     """
     if not folder.is_dir():
-        raise NotItsFolder("no such folder", file=folder)
-    return FINDERS[tool](folder, configuration, log)
+        raise InputError("no such folder", file=folder)
+    found = FINDERS[tool](folder, configuration, log)
+    if isinstance(found, InputError):
+        raise found
+    return found
 
 
 def adapter_of(checkpoint: Path, name: str = ADAPTER) -> Mapping[str, Any] | None:
@@ -301,22 +314,22 @@ def adapter_of(checkpoint: Path, name: str = ADAPTER) -> Mapping[str, Any] | Non
 
 
 def checked_adapter(file: Path) -> Mapping[str, Any]:
-    """An adapter's configuration. Raises DamagedOutput."""
+    """An adapter's configuration. Raises InputError."""
     found = read_object(file)
     for key in ("r", "lora_alpha") if found.get("peft_type", "LORA") == "LORA" else ():
         if not isinstance(found.get(key), int | float):
-            raise DamagedOutput("is no number", file=file, field=key, fix="restore it")
+            raise InputError("is no number", file=file, field=key, fix="restore it")
     return found
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """A JSON object. Raises DamagedOutput."""
+    """A JSON object. Raises InputError."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise DamagedOutput("is no JSON", file=file, fix="restore it") from error
+        raise InputError("is no JSON", file=file, fix="restore it") from error
     if not isinstance(found, dict):
-        raise DamagedOutput("is no JSON object", file=file, fix="restore it")
+        raise InputError("is no JSON object", file=file, fix="restore it")
     return found
 
 

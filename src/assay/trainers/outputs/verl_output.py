@@ -11,23 +11,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from assay.engines.environments import installed
 from assay.errors import InputError
-from assay.trainers.outputs.journal import by_key
 from assay.trainers.outputs.output import (
     Answer,
-    DamagedOutput,
     Metric,
     Saved,
     Step,
+    by_key,
     holds_weights,
     log_lines,
     translated,
 )
 
-TOOL = "verl"
 LATEST = "latest_checkpointed_iteration.txt"
 
 METRICS: tuple[Metric, ...] = (
@@ -66,7 +64,7 @@ STARTS = "training/global_step"
 
 @dataclass(frozen=True)
 class VerlOutput:
-    """See `output.Output`; `folder` is verl's `trainer.default_local_dir`."""
+    """See `output`; `folder` is verl's `trainer.default_local_dir`."""
 
     folder: Path
     updates: int = 1
@@ -77,6 +75,7 @@ class VerlOutput:
     """verl's `trainer.rollout_data_dir`; omitted: `rollouts` in the folder."""
     lone: Saved | None = None
     """The only checkpoint, where the folder is one itself."""
+    metrics: ClassVar[Sequence[Metric]] = METRICS
 
     @property
     def log_files(self) -> Sequence[Path]:
@@ -84,14 +83,14 @@ class VerlOutput:
         return self.logs or sorted(self.folder.glob("metrics*.jsonl"))
 
     def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
-        """See `Output`. A step's rollouts are written before its line in the log, or beside it."""
+        """See `output`. A step's rollouts are written before its line in the log, or beside it."""
         lines: dict[int, Mapping[str, Any]] = {}
         for file in self.log_files:
             for number, line in enumerate(log_lines(file), 1):
                 step, data = line.get("step"), line.get("data")
                 if type(step) is not int or not isinstance(data, dict):
                     problem = "is no step of verl's file logger"
-                    raise DamagedOutput(problem, file=file, line=number)
+                    raise InputError(problem, file=file, line=number)
                 lines = {known: each for known, each in lines.items() if known <= step}
                 # Validation before the first step, or behind the last, has a line of its own.
                 lines[step] = data if STARTS in data else {**lines.get(step, {}), **data}
@@ -104,15 +103,15 @@ class VerlOutput:
                 return
             yield Step(
                 number,
-                translated(TOOL, METRICS, [lines[number]]),
+                translated("verl", METRICS, [lines[number]]),
                 self.answers(file) if there else (),
             )
 
     def answers(self, file: Path) -> tuple[Answer, ...]:
         """The completions of a step, as the journal of an exported folder knows them. Raises
-        DamagedOutput for a file that was cut short."""
+        InputError for a file that was cut short."""
         if not whole(file):
-            raise DamagedOutput("ends in the middle of a line", file=file, fix="restore it")
+            raise InputError("ends in the middle of a line", file=file, fix="restore it")
         known = by_key(self.folder) if self.journalled else {}
         return tuple(known.get(key_of(line)) or answer(line) for line in log_lines(file))
 
@@ -122,7 +121,7 @@ class VerlOutput:
         return (self.folder / "answers").is_dir()
 
     def checkpoints(self) -> Sequence[Saved]:
-        """See `Output`; verl names the last whole one in a file."""
+        """See `output`; verl names the last whole one in a file."""
         if self.lone:
             return [self.lone]
         try:
@@ -134,7 +133,7 @@ class VerlOutput:
         return [Saved(step, path) for step, path in actors if path.is_dir()]
 
     def weights(self, saved: Saved, scratch: Path) -> Path:
-        """See `Output`. Raises InputError where verl is not installed, or cannot merge."""
+        """See `output`. Raises InputError where verl is not installed, or cannot merge."""
         if holds_weights(saved.folder):
             return saved.folder
         return merged(saved.folder, scratch / saved.folder.parent.name)
@@ -201,7 +200,7 @@ def merged(actor: Path, target: Path) -> Path:
 
     Raises InputError where verl is not installed, or cannot merge the shards.
     """
-    python = installed(TOOL)
+    python = installed("verl")
     if python is None:
         problem = "verl's shards are merged by verl, which is not installed"
         raise InputError(problem, file=actor, fix="assay engines add verl")

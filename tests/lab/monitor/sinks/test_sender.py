@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from assay.errors import InputError
 from assay.experiment.problems import made
 from assay.experiment.tables import LogSpec
 from assay.lab.monitor.sinks import sender as sender_module
 from assay.lab.monitor.sinks.sender import add_sinks
-from assay.lab.monitor.sinks.sink_register import SINKS, SinkKind, SinkRefused, check_log
+from assay.lab.monitor.sinks.sink_register import SINKS, SinkKind, check_log
 from assay.pages.facts import gather
 from assay.pages.run_page.story import warnings
 from assay.pages.words import words
@@ -256,14 +257,14 @@ def log(**values: Any) -> LogSpec:
 
 def test_a_sink_without_its_package_names_the_extra(remote: Remote, monkeypatch: Any):
     monkeypatch.setitem(SINKS, "absent", SinkKind(remote.open, "no_such_package", frozenset()))
-    with pytest.raises(SinkRefused, match=r"log\.to: absent needs .*'assay-lab\[absent\]'"):
+    with pytest.raises(InputError, match=r"log\.to: absent needs .*'assay-lab\[absent\]'"):
         check_log(log(to=["absent"]))
 
 
 def test_an_unknown_sink_and_an_option_that_it_has_not_are_refused():
-    with pytest.raises(SinkRefused, match=r"log\.to: unknown sink 'tensorbord' \(did you mean"):
+    with pytest.raises(InputError, match=r"log\.to: unknown sink 'tensorbord' \(did you mean"):
         check_log(log(to=["tensorbord"]))
-    with pytest.raises(SinkRefused, match=r"log\.entity: kept has no such option"):
+    with pytest.raises(InputError, match=r"log\.entity: kept has no such option"):
         SINKS["kept"] = SinkKind(SINKS["wandb"].open, None, frozenset({"project"}))
         try:
             check_log(log(to=["kept"], entity="us"))

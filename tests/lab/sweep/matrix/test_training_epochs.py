@@ -15,7 +15,7 @@ from assay.lab.setup.manifest import group_figures
 from assay.lab.sweep.matrix.model import Matrix
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.matrix.training_epochs import Epoch
-from assay.pages.matrix.control_tables import percent_change, training_blocks
+from assay.pages.matrix.matrix_page import percent_change, training_blocks
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab, ones, score

@@ -1,15 +1,15 @@
 """Requests join between two decoding steps, and whoever goes away makes room at once."""
 
+import math
 import threading
-from collections.abc import Sequence
 from concurrent.futures import CancelledError
+from dataclasses import replace
 
 import pytest
 
-from assay.models.inference import inference_model
+from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.batcher import Batcher, Job
-from assay.rollout.engines.cpu.continuous_batch import ContinuousBatch, Row
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from tests.exact import exact_model
 from tests.serve.scripted import Says, batching
@@ -19,9 +19,7 @@ KEY = SampleKey(0, "prompt 0", 0)
 
 def test_a_request_of_5_tokens_ends_before_one_of_100_that_began_earlier() -> None:
     module = exact_model("llama", False).double()
-    batcher = Batcher(
-        ContinuousBatch(inference_model(module, next(module.parameters()).dtype)), frozenset()
-    )
+    batcher = Batcher(LocalSampler(module, frozenset()))
     long, short = Job((4, 5, 6), KEY, Sampling(0, 100)), Job((9, 8), KEY, Sampling(0, 5))
     drawn, seen = [0], []
 
@@ -80,7 +78,7 @@ def test_a_job_nobody_waits_for_leaves_before_the_next_step() -> None:
         return False
 
     def watch(token: int) -> bool:
-        under_way.append(len(sampler.rows))
+        under_way.append(len(batcher._open))
         return len(under_way) == 20
 
     gone.hears, stays.hears = leave, watch
@@ -114,36 +112,78 @@ def test_a_listener_that_fails_fails_its_own_request_only() -> None:
 
 
 class Breaks(Says):
-    """A decoder that breaks as a whole, once."""
+    """A sampler that breaks as a whole, once, and never takes a long context."""
 
     broken = False
 
-    def step(self):
+    def sample(self, contexts, *given, **more):
         if not self.broken:
             self.broken = True
             raise MemoryError("all of it")
-        return super().step()
-
-    def join(self, context: Sequence[int], key: SampleKey, sampling: Sampling) -> Row:
-        if len(context) > 3:
+        if any(len(context) > 300 for context in contexts):
             raise ValueError("too long")
-        return super().join(context, key, sampling)
+        return super().sample(contexts, *given, **more)
 
 
-def test_a_decoder_that_breaks_fails_what_was_under_way_and_goes_on() -> None:
+def test_a_sampler_that_breaks_fails_what_was_under_way_and_goes_on() -> None:
     sampler = Breaks(lambda *_: "fine")
     batcher = batching(sampler)
     first, refused, later = (
-        Job(context, KEY, Sampling(0, 9)) for context in ((1,), (1,) * 4, (2,))
+        Job(context, KEY, Sampling(0, 9)) for context in ((1,), (1,) * 400, (2,))
     )
     batcher.submit(first)
     with pytest.raises(MemoryError):
         first.done.result(20)
     batcher.submit(refused)
+    batcher.submit(later)
     with pytest.raises(ValueError, match="too long"):
         refused.done.result(20)
-    batcher.submit(later)
     assert len(later.done.result(20).actions) == 5
+    batcher.close()
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_whoever_joins_when_draws_what_it_draws_alone(family: str, monkeypatch) -> None:
+    monkeypatch.setattr("assay.rollout.engines.cpu.batcher.SLICE", 7)
+    module = exact_model(family, False).double()
+    system = tuple(range(20, 90))
+    contexts = [tuple(range(5, 25)), (4,), (*system, 3, 5, 8), (*system, 3, 9), (*system, 3, 5, 8)]
+    kinds = [(0, 40), (1.0, 9), (0.7, 33), (0, 1), (1.3, 21)]
+    settings = [Sampling(warmth, most) for warmth, most in kinds]
+    keys = [SampleKey(7, str(number), number) for number in range(5)]
+    asked = list(zip(contexts, keys, settings, strict=True))
+    alone = [
+        LocalSampler(module, frozenset()).sample([context], [key], sampling)[0].actions
+        for context, key, sampling in asked
+    ]
+    jobs = [Job(*each) for each in asked]
+    batcher = Batcher(LocalSampler(module, frozenset()))
+    later = {3: jobs[1:3], 17: jobs[3:]}
+    heard: list[int] = []
+
+    def hears(token: int) -> bool:
+        heard.append(token)
+        for job in later.pop(len(heard), ()):
+            batcher.submit(job)
+        return False
+
+    jobs[0].hears = hears
+    batcher.submit(jobs[0])
+    assert [job.done.result(60).actions for job in jobs] == alone
+    batcher.close()
+
+
+def test_scores_that_are_no_numbers_fail_their_own_request() -> None:
+    class Broken(Says):
+        def sample(self, contexts, *given, **more):
+            turns = super().sample(contexts, *given, **more)
+            wrong = replace(turns[0], behaviour_logps=(math.nan,) * len(turns[0].actions))
+            return [wrong, *turns[1:]]
+
+    batcher = batching(Broken(lambda *_: "fine"))
+    batcher.submit(job := Job((1,), KEY, Sampling(0, 9)))
+    with pytest.raises(RunFailure, match="not numbers"):
+        job.done.result(20)
     batcher.close()
 
 

@@ -13,8 +13,7 @@ from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu import engine
 from assay.rollout.engines.cpu.kv_cache import CacheShape, empty_cache
 from assay.rollout.engines.cpu.sampler import LocalSampler
-from tests.few import few
-from tests.tiny import FAMILIES, generated, tiny_model
+from tests.tiny import tiny_model
 
 ENDS = frozenset({7, 8, 9, 10, 11, 12})
 PROMPTS = [tuple(range(5, 25)), tuple(range(3, 10)), tuple(range(100, 130)), (4,)]
@@ -28,40 +27,6 @@ def requests(group: int) -> tuple[list[tuple[int, ...]], list[SampleKey]]:
     contexts = [prompt for prompt in PROMPTS for _ in range(group)]
     keys = [SampleKey(0, str(r), g) for r in range(len(PROMPTS)) for g in range(group)]
     return contexts, keys
-
-
-@few("family", sorted(FAMILIES))
-def test_greedy_tokens_equal_generate(family):
-    contexts, keys = requests(1)
-    model = tiny_model(family)
-    turns = sample_turns(model, contexts, keys, Sampling(0, 24), ENDS)
-    for context, turn in zip(contexts, turns, strict=True):
-        assert list(turn.actions) == generated(model, context, ENDS, 24)
-
-
-def test_a_completion_is_the_same_alone_in_any_batch_and_after_retirement():
-    model = tiny_model().double()
-    contexts, keys = requests(5)
-    together = sample_turns(model, contexts, keys, Sampling(1.0, 30), ENDS)
-    assert len({len(turn.actions) for turn in together}) > 3, "rows must retire at different times"
-    assert len({turn.actions for turn in together}) > 15, "samples of a group must differ"
-    for n in range(0, len(contexts), 3):
-        alone = sample_turns(model, [contexts[n]], [keys[n]], Sampling(1.0, 30), ENDS)[0]
-        assert alone.actions == together[n].actions
-    order = list(range(len(contexts)))[::-1]
-    backwards = sample_turns(
-        model, [contexts[n] for n in order], [keys[n] for n in order], Sampling(1.0, 30), ENDS
-    )
-    assert [t.actions for t in backwards] == [together[n].actions for n in order]
-
-
-def test_several_waves_draw_what_one_wave_draws(monkeypatch):
-    model = tiny_model().double()
-    contexts, keys = requests(6)
-    one = sample_turns(model, contexts, keys, Sampling(1.0, 12), ENDS)
-    monkeypatch.setattr(engine, "ROWS", 5)
-    several = sample_turns(model, contexts, keys, Sampling(1.0, 12), ENDS)
-    assert [t.actions for t in one] == [t.actions for t in several]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

@@ -13,7 +13,6 @@ from assay.rollout.engines.cpu.kv_cache import (
     cache_shape,
     compute,
     joined,
-    shared_prefixes,
 )
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from tests.few import few
@@ -117,26 +116,6 @@ def test_the_store_returns_the_blocks_of_these_very_tokens(branches, room):
             if found:
                 expected = keys_values(wanted)[..., : len(found) * BLOCK, :]
                 assert torch.equal(joined(found), expected)
-
-
-def test_the_least_recently_used_block_goes_first_and_never_before_what_follows_it():
-    one, two = tuple([1] * 2 * BLOCK), tuple([2] * BLOCK)
-    store = PrefixStore(budget=2 * keys_values(two).contiguous().nbytes)
-    store.add(one, keys_values(one))
-    store.find(one[:BLOCK])
-    store.add(two, keys_values(two))
-    assert (store.count(one), store.count(two)) == (1, 1)
-
-
-@given(st.lists(st.lists(st.integers(0, 1), max_size=4), min_size=1, max_size=8))
-def test_shared_is_what_two_distinct_contexts_begin_with(branches):
-    contexts = [(*tuple(t for bit in branch for t in (bit,) * BLOCK), 9) for branch in branches]
-    shared = shared_prefixes(contexts)
-    for context in contexts:
-        others = [other for other in set(contexts) if other != context]
-        blocks = list(range(1, len(context) // BLOCK + 1))
-        common = [i for i in blocks if any(o[: i * BLOCK] == context[: i * BLOCK] for o in others)]
-        assert shared[context] == BLOCK * max(common, default=0)
 
 
 X, Y1, Y2, Z1, Z2 = (tuple(range(first, first + BLOCK)) for first in (10, 20, 30, 40, 50))

@@ -3,14 +3,13 @@
 from pathlib import Path
 
 import pytest
-import torch
 from benchmarks.families import tiny_family
 
 from assay.errors import RunFailure
 from assay.lab.evaluate.opened_model import opened
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.batcher import Batcher, Job
-from assay.rollout.engines.plain.plain_sampler import Decoding, PlainBatch, PlainSampler
+from assay.rollout.engines.plain.plain_sampler import PlainSampler
 from tests.models.folders import tiny_tokenizer
 
 ENDS = frozenset(range(3))
@@ -24,7 +23,7 @@ def test_requests_get_what_the_sampler_draws(family: str) -> None:
         Job(tuple(range(40, 40 + n)), KEY, Sampling(temperature, 10 + n))
         for n, temperature in ((3, 0.0), (9, 1.0), (5, 1.0))
     ]
-    batcher = Batcher(PlainBatch(model, torch.float32), ENDS)
+    batcher = Batcher(PlainSampler(model, ENDS))
     for job in jobs:
         batcher.submit(job)
     turns = [job.done.result(60) for job in jobs]
@@ -34,35 +33,17 @@ def test_requests_get_what_the_sampler_draws(family: str) -> None:
         assert (turn.actions, turn.ended) == (alone.actions, alone.ended)
 
 
-def test_a_request_whose_scores_are_no_numbers_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    batch = PlainBatch(tiny_family("gpt2"), torch.float32)
-    rows = [batch.join((40, 41), KEY, Sampling(1.0, 4)), batch.join((50,), KEY, Sampling(1.0, 4))]
-    assert len(batch.step().drawn) == 2
-    right = Decoding.logits
-
-    def wrong(self: Decoding) -> torch.Tensor:
-        found = right(self)
-        return found * float("nan") if int(self.ids_RT[0, 0]) == 50 else found
-
-    monkeypatch.setattr(Decoding, "logits", wrong)
-    step = batch.step()
-    assert [row for row, _, _ in step.drawn] == rows[:1]
-    assert [(row, type(error)) for row, error in step.failed] == [(rows[1], RunFailure)]
-    batch.leave(rows[0])
-    assert not batch.rows
-
-
 def test_assay_serve_opens_models_of_both_paths(tmp_path: Path) -> None:
     for family in ("gemma3_text", "rwkv"):
         tiny_family(family).save_pretrained(tmp_path / family)
         tiny_tokenizer().save_pretrained(tmp_path / family)
         with opened(tmp_path, f"path:{family}", "auto") as served:
-            assert isinstance(served.decoder, PlainBatch)
+            assert isinstance(served.sampler, PlainSampler)
             assert served.context_tokens >= 64
 
 
 def test_a_cache_that_goes_wrong_later_answers_no_request() -> None:
-    batcher = Batcher(PlainBatch(tiny_family("moshi"), torch.float32), ENDS)
+    batcher = Batcher(PlainSampler(tiny_family("moshi"), ENDS))
     for _ in range(2):
         job = Job(tuple(range(40, 52)), KEY, Sampling(0.0, 24))
         batcher.submit(job)

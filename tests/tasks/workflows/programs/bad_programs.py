@@ -45,8 +45,6 @@ BAD = {
 """,
         "    def __init__(self, llm_config):  # <- no_init\n",
     ),
-    "async init": "class Workflow:\n"
-    "    async def __init__(self, a, b, c):  # <- no_init\n        self.x = a\n" + CALL,
     "call is not async": "class Workflow:\n    def __init__(self, a, b, c):\n        self.a = a\n"
     "    def __call__(self, problem):  # <- not_async\n        return self.a\n",
     "call without problem": text("return 'x'").replace(
@@ -60,18 +58,12 @@ BAD = {
     "result returned": text(
         "r = await self.custom(problem, '')\nreturn r, 0.0  # <- result_returned"
     ),
-    "result returned at once": text("return await self.custom(problem, '')  # <- result_returned"),
     # Imports and names.
     "import os": "import os  # <- import_not_allowed\n" + AFLOW,
-    "import numpy": text("import numpy as np  # <- import_not_allowed\nreturn 'x'"),
     "relative import": "from . import prompt  # <- import_not_allowed\n" + AFLOW,
     "eval": text("return str(eval(problem))  # <- forbidden_name"),
     "dunder import": text("return __import__('os').name  # <- dunder"),
-    "subclasses": text("return str(().__class__.__base__.__subclasses__())  # <- dunder"),
     "undefined name": text("return answer  # <- undefined_name"),
-    "undefined value of an annotated name": text(
-        "answer: str = missing  # <- undefined_name\nreturn answer"
-    ),
     "class name without module": AFLOW.replace(
         "operator.Custom(self.llm)", "Custom(self.llm)  # <- undefined_name"
     ),
@@ -94,31 +86,15 @@ BAD = {
     "never made": AFLOW.replace("        self.custom = operator.Custom(self.llm)\n", "").replace(
         'instruction="")', 'instruction="")  # <- not_instantiated'
     ),
-    "attribute that nothing sets": text("return self.answer  # <- unset_attribute"),
     "attribute of an operator": text("return self.custom.name  # <- unknown_attribute"),
     # Await.
     "not awaited": text("r = self.custom(problem, '')  # <- not_awaited\nreturn r['response']"),
-    "not awaited and subscripted": text(
-        "return self.custom(problem, '')['response']  # <- not_awaited"
-    ),
     "not awaited as an argument": text(
         "return (await self.custom(self.programmer(problem), ''))['response']  # <- not_awaited"
     ),
     "not awaited and returned": text("return self.custom(problem, '')  # <- not_awaited"),
-    "tasks looped over, not awaited": text("""
-tasks = [self.custom(problem, "") for _ in range(3)]  # <- not_awaited
-return str([task for task in tasks])
-"""),
-    "alias not awaited": text(
-        "ask = self.custom\nr = ask(problem, '')  # <- not_awaited\nreturn str(r)"
-    ),
     "sleep not awaited": "import asyncio\n"
     + text("asyncio.sleep(1)  # <- not_awaited\nreturn 'x'"),
-    "inner function not awaited": text("""
-async def once():
-    return "x"
-return once()  # <- not_awaited
-"""),
     "gather not awaited": "import asyncio\n"
     + text("rs = asyncio.gather(self.custom(problem, ''))  # <- not_awaited\nreturn str(rs)"),
     "await in a plain function": text(
@@ -141,9 +117,6 @@ return once()  # <- not_awaited
     ),
     # Results.
     "unknown key": text("r = await self.custom(problem, '')\nreturn r['answer']  # <- unknown_key"),
-    "unknown key at once": text(
-        "return (await self.review(problem, ''))['result']  # <- unknown_key"
-    ),
     "key as attribute": text(
         "r = await self.custom(problem, '')\nreturn r.response  # <- unknown_key"
     ),
@@ -151,12 +124,6 @@ return once()  # <- not_awaited
 one, other = operator.Custom(self.llm), operator.Programmer(self.llm)
 r = await other(problem)
 return r["response"]  # <- unknown_key
-"""),
-    "key in an inner function": text("""
-ask = operator.Custom(self.llm)
-async def once():
-    return (await ask(problem, "Solve."))["answer"]  # <- unknown_key
-return await once()
 """),
     "key of the usage": text("return 'x', self.llm.get_usage_summary()['cost']  # <- unknown_key"),
     # The llm.
@@ -194,18 +161,11 @@ WHOLE = {
     "prose": ("Here is my answer.", "syntax"),
     "another class": ("class Flow:\n    pass\n", "no_workflow"),
     "class in a function": ("def f():\n    class Workflow:\n        pass\n", "no_workflow"),
-    "class in a branch": ("if 1:\n    class Workflow:\n        pass\n", "no_workflow"),
 }
 LATE = {
     "a branch without return": ("if not problem:\n    return 'x'", "no_answer"),
     "bare return": ("if problem:\n    return\nreturn 'x'", "no_answer"),
-    "answer is none": ("return None, 0.0", "no_answer"),
-    "coroutine returned": (
-        "ask = lambda words: self.custom(problem, words)\nreturn ask('Solve.')",
-        "no_answer",
-    ),
     "made without llm": ("ask = operator.Custom()\nreturn 'x'", "raised TypeError"),
-    "made with more": ("ask = operator.Custom(self.llm, votes=3)\nreturn 'x'", "raised TypeError"),
     "made too late": (
         "r = await self.late(problem, '')\nself.late = operator.Custom(self.llm)\nreturn 'x'",
         "raised AttributeError",
@@ -219,7 +179,6 @@ LATE = {
         "return (await self.sc_ensemble('x', problem))['response']",
         "operator arguments",
     ),
-    "an empty list": ("return (await self.sc_ensemble([], problem))['response']", "operator arg"),
     "a huge count": (
         "return (await self.test(problem, '', 'f', test_loop=1000))['solution']",
         "operator arguments",
@@ -233,10 +192,6 @@ LATE = {
         "if problem:\n    r = await self.custom(problem, '')\n"
         "else:\n    r = await self.programmer(problem)\nreturn r['answer']",
         "raised KeyError",
-    ),
-    "key of a list": (
-        "rs = [await self.custom(problem, '')]\nreturn rs['response']",
-        "raised TypeError",
     ),
     "key of a text": ("return problem['question']", "raised TypeError"),
     "unknown name of a module": ("from math import squareroot\nreturn 'x'", "raised ImportError"),

@@ -93,8 +93,6 @@ async for each in self.each(results):
     ),
     "aflow": AFLOW,
     "direct": text('r = await self.answer_generate(input=problem)\nreturn r["answer"]'),
-    "by place": text('r = await self.custom(problem, "Solve.")\nreturn r["response"]'),
-    "get": text('r = await self.answer_generate(problem)\nreturn r.get("answer", "")'),
     "ensemble in a loop": text("""
 solutions = []
 for _ in range(3):
@@ -103,13 +101,6 @@ for _ in range(3):
 best = await self.sc_ensemble(solutions=solutions, problem=problem)
 return best["response"], self.llm.get_usage_summary()["total_cost"]
 """),
-    "gather unpacked": text(
-        """
-rs = await asyncio.gather(*[self.answer_generate(problem) for _ in range(3)])
-return (await self.sc_ensemble([r["answer"] for r in rs], problem))["response"]
-""",
-        before="import asyncio\n\n",
-    ),
     "gather named": text(
         """
 first, second = await asyncio.gather(self.custom(problem, ""), self.programmer(problem))
@@ -127,11 +118,6 @@ return results[0]["response"]
 """,
         before="import asyncio\n\n",
     ),
-    "task awaited later": text("""
-pending = self.custom(input=problem, instruction="Solve.")
-result = await pending
-return result["response"]
-"""),
     "created task": text(
         """
 task = asyncio.create_task(self.custom(problem, ""))
@@ -148,28 +134,6 @@ for _ in range(2):
     revised = await self.revise(problem=problem, solution=solution, feedback=review["feedback"])
     solution = revised["solution"]
 return solution
-"""),
-    "branches": text("""
-r = await self.programmer(problem=problem)
-if r["output"]:
-    return r["output"]
-else:
-    r = await self.custom(input=problem, instruction="Solve.")
-    return r["response"]
-"""),
-    "try": text("""
-try:
-    r = await self.programmer(problem=problem)
-    return r["output"]
-except Exception as error:
-    r = await self.custom(input=problem, instruction=str(error))
-    return r["response"]
-"""),
-    "while true": text("""
-while True:
-    r = await self.answer_generate(problem)
-    if r["answer"]:
-        return r["answer"]
 """),
     "helper method": text(
         """
@@ -207,30 +171,7 @@ return r["response"]
     "dotted import": AFLOW.replace(" as operator\n", "\n").replace(
         "operator.Custom(self", "workspace.MATH.workflows.template.operator.Custom(self"
     ),
-    "self by another name": AFLOW.replace("self", "this"),
     "default arguments": AFLOW.replace("problem: str)", 'problem: str, hint: str = "")'),
-    "keyword dictionary": text("""
-given = {"input": problem, "instruction": "Solve."}
-r = await self.custom(**given)
-return r["response"]
-"""),
-    "annotated": text("""
-r: Dict[str, str] = await self.custom(input=problem, instruction="Solve.")
-answer: str = r["response"]
-return answer
-"""),
-    "usage": text("""
-r = await self.custom(problem, "")
-usage = self.llm.get_usage_summary()
-return r["response"], usage["total_cost"]
-"""),
-    "nested function": text("""
-async def once(instruction):
-    r = await self.custom(input=problem, instruction=instruction)
-    return r["response"]
-
-return await once("Solve.")
-"""),
     "helper that hands on": text(
         'return (await self.ask(problem))["response"]',
         after="""
@@ -248,31 +189,11 @@ for task in tasks:
     answer += (await task)["response"]
 return answer
 """),
-    "tasks awaited in a comprehension": text("""
-tasks = [self.custom(problem, words) for words in ("Solve.", "Think.")]
-return str([(await task)["response"] for task in tasks])
-"""),
     "task group": text(
         """
 async with asyncio.TaskGroup() as group:
     task = group.create_task(self.custom(problem, "Solve."))
 return task.result()["response"]
-""",
-        before="import asyncio\n\n",
-    ),
-    "in the order of ending": text(
-        """
-tasks = [self.custom(problem, words) for words in ("Solve.", "Think.")]
-for task in asyncio.as_completed(tasks):
-    return (await task)["response"]
-return "none"
-""",
-        before="import asyncio\n\n",
-    ),
-    "with": text(
-        """
-async with asyncio.Semaphore(1):
-    return (await self.answer_generate(problem))["answer"]
 """,
         before="import asyncio\n\n",
     ),
@@ -304,7 +225,6 @@ return await self.more()
 """,
     ),
     "made with keywords": AFLOW.replace("Custom(self.llm)", 'Custom(llm=self.llm, name="c")'),
-    "no operator": text('return "42"'),
     "main guard": text("return __name__", after='\n\nif __name__ == "__main__":\n    pass\n'),
     "harmless modules": text(
         """

@@ -15,51 +15,30 @@ SECONDS = 5
 
 TOO_DEEP = {
     "parentheses": "(" * 10_000 + ")" * 10_000,
-    "tuples": "(" * 95 + "1" + ",)" * 95,
-    "lists": "[" * 150 + "]" * 150,
     "attributes": "a" + ".b" * 9_000,
-    "subscripts": "a" + "[0]" * 6_000,
     "sums": "1" + "+1" * 9_000,
-    "signs": "-" * 19_000 + "1",
     "lambdas": "lambda:" * 2_500 + "1",
     "conditions": "1 if 1 else " * 1_600 + "1",
-    "calls": "f(" * 95 + ")" * 95,
     "else if": "if 1:\n pass\n" + "elif 1:\n pass\n" * 1_200,
     "blocks": "\n".join(" " * n + "if 1:" for n in range(99)) + "\n" + " " * 99 + "pass",
-    "more blocks": "\n".join(" " * n + "if 1:" for n in range(150)) + "\n" + " " * 150 + "x",
 }
 NOT_PYTHON = {
     "null byte": "class Workflow:\0",
     "lone surrogate": "a = '\ud800'",
-    "surrogate in a name": "\ud800 = 1",
     "huge integer": "a = " + "9" * 19_000,
-    "open brackets": "{" * 190,
-    "form feeds": "\f" * 100 + "x y",
-    "carriage returns": "if 1:\r" * 50,
     "tabs and spaces": "if 1:\n\tx\n        y",
     "bad escape": "a = '\\N{nothing}'",
-    "bad bytes": "a = b'é'",
-    "unicode digits": "a = ١٢",
     "nested f-strings": "f'" + "{f'" * 90,
-    "stars": "*" * 10_000,
-    "unclosed text": '"""' + "x" * 1_000,
 }
 WEIRD = {
     "huge hexadecimal": "a = 0x" + "f" * 19_000,
-    "power": "a = 9 ** 9 ** 9 ** 9",
-    "long text": "a = 'x' * 10 ** 12",
-    "shift": "a = 1 << 10 ** 9",
     "many decorators": "@a\n" * 6_000 + "def f(): pass",
-    "many comparisons": "a" + "<a" * 9_000,
     "many names": ";".join(f"a{n}=1" for n in range(2_500)),
     "many loops": "".join(" " * n + "for x in x:\n" for n in range(18)) + " " * 18 + "x",
     "many branches": "async def f():\n" + " if x:\n  x = 1\n" * 1_200,
-    "many comprehensions": "[" + "x for x in x" + " for x in x" * 1_500 + "]",
     "surrogate escape": "a = '\\ud800'\nopen('\\ud800')",
     "strange names": "ﬁ = 1\n𝐞𝐯𝐚𝐥('1')",
-    "escaped dunder": "x.__class__",
     "warnings": "a = '\\d'\n1 is 1\nassert (1, 2)",
-    "future": "from __future__ import annotations",
     "unknown future": "from __future__ import barry_as_FLUFL",
 }
 CALL = "self.custom(problem, '')"
@@ -72,7 +51,6 @@ WEIRD |= {
         + f"\na0 = [{CALL}]\nreturn 'x'"
     ),
     "many calls": text(f"a = {CALL}\n" * 500 + "return a"),
-    "many bad calls": text("self.x(1)\n" * 1_000 + "return 'x'"),
     "many keys": text("r = await self.custom(problem, '')\n" + "r['x']\n" * 1_500 + "return 'x'"),
 }
 HOSTILE = TOO_DEEP | NOT_PYTHON | WEIRD

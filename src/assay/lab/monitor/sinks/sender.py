@@ -19,8 +19,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.tables import LogSpec
 from assay.judge.intervals import score_interval
 from assay.lab.monitor.observer import Observer, Several, Silent
-from assay.lab.monitor.sinks.sink import Opening, Sink
-from assay.lab.monitor.sinks.sink_register import SINKS, check_log
+from assay.lab.monitor.sinks.sink_register import SINKS, Opening, Sink, check_log
 from assay.rollout.engines.endpoint.key_redaction import redact
 from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import read_manifest
@@ -241,7 +240,7 @@ def _end(sink: Sink, *, run: RunDirectory) -> None:
 def sending(experiment: Experiment, run: RunDirectory, observer: Observer) -> Iterator[Observer]:
     """The observer with the run's sinks behind it, which are closed at the end.
 
-    Raises SinkRefused before anything is sent.
+    Raises InputError before anything is sent.
     """
     states = read_sink_states(run.path)
     log = log_of(experiment, states)
@@ -270,7 +269,7 @@ def add_sinks(
 ) -> None:
     """Let a run that is resumed send to `more` sinks as well, or by another table.
 
-    Raises SinkRefused, for the sinks that it has as well.
+    Raises InputError, for the sinks that it has as well.
     """
     states = read_sink_states(run.path)
     table = more if isinstance(more, LogSpec) else None

@@ -6,6 +6,7 @@ program reads them; console output and code are not sent.
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,53 +14,144 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from assay.compare.score_rows import ScoreRow
 from assay.data.toml_text import KeyPath
 from assay.errors import InputError, nearest
 from assay.experiment.tables import LogSpec
-from assay.lab.monitor.sinks.sink import (
-    Opening,
-    Sink,
-    flattened,
-    score_table,
-    score_values,
-    usual,
-    verdicts,
-)
+from assay.runs.run_directory import RunDirectory
 from assay.runs.status import RunState
 
-if TYPE_CHECKING:  # an optional package
-    from trackio import Run  # type: ignore[import-not-found]
+_UNUSUAL = re.compile(r"[^\w\-. :/]")
 
 
 @dataclass(frozen=True)
-class Trackio:
-    """See `sink.Sink`."""
+class Sink:
+    """One remote run. Any method may raise any Exception; it is called again later."""
 
-    run: "Run"
+    client: Any
+    """What an optional package gives for the remote run."""
     remote: str
-    step: int | None
+    """The id by which a later process continues the remote run."""
+    step: int | None = None
+    """The last step that the remote run says it has; None where it does not say."""
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """See `Sink.metrics`."""
-        self.run.log(dict(values), step=step)
+        """Finite numbers of one step, which is counted over all stages from 1."""
+        self.client.log(dict(values), step=step)
+
+    def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
+        """Scores and verdicts of the reporting evaluations, after the last step."""
+        raise NotImplementedError
+
+    def pages(self, files: Sequence[Path]) -> None:
+        """The pages of the run."""
+        raise NotImplementedError
+
+    def close(self, state: RunState) -> None:
+        """Deliver everything and end the remote run; it may be continued later."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a sink is opened with."""
+
+    run: RunDirectory
+    seed: int
+    log: LogSpec
+    remote: str
+    """The remote run to continue; "" for a new one."""
+    attempt: int
+    step: int
+    """The last step that it has."""
+    config: Mapping[str, Any]
+    """The resolved experiment and the fingerprints."""
+
+    @property
+    def project(self) -> str:
+        """Where runs of one experiment stand together."""
+        return self.log.project or self.run.name
+
+    @property
+    def name(self) -> str:
+        """The name of the remote run: one for each seed, and for each time it was started over."""
+        again = f"-{self.attempt + 1}" if self.attempt else ""
+        return f"{self.log.name or self.run.name}#{self.seed}{again}"
+
+    @property
+    def id(self) -> str:
+        """A name that no other run has: the run's id, which has its time and random digits."""
+        again = f"-{self.attempt + 1}" if self.attempt else ""
+        return f"{self.run.name[:60]}-{self.run.id}{again}"
+
+    @property
+    def folder(self) -> Path:
+        """Where files are written on this machine."""
+        return self.run.root / (self.log.dir or "log")
+
+
+def score_values(rows: Sequence[ScoreRow]) -> dict[str, float]:
+    """Scores, limits and differences by name, such as `test/rl.last/score`."""
+    values: dict[str, float | None] = {}
+    for row in rows:
+        place = f"{row.evaluation}/{row.checkpoint}"
+        values |= {f"{place}/score": row.score, f"{place}/low": row.low, f"{place}/high": row.high}
+        values |= {f"{place}/items": row.items, f"{place}/difference": row.difference}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def verdicts(rows: Sequence[ScoreRow]) -> dict[str, str]:
+    """By the same names the verdict against the control."""
+    return {f"{r.evaluation}/{r.checkpoint}/verdict": r.verdict for r in rows if r.verdict}
+
+
+def score_table(rows: Sequence[ScoreRow]) -> str:
+    """The rows as a table in Markdown."""
+    lines = ["| evaluation | checkpoint | score | 95% interval | items | verdict |"]
+    lines.append("|---|---|---:|---|---:|---|")
+    lines += [
+        f"| {r.evaluation} | {r.checkpoint} | {r.score:.4g} | {r.low:.4g} to {r.high:.4g} "
+        f"| {r.items} | {r.verdict or 'control'} |"
+        for r in rows
+    ]
+    return "\n".join(lines)
+
+
+def flattened(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Nested tables as one, with dots between the keys."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{before}{key}.")
+        else:
+            flat[f"{before}{key}"] = value
+    return flat
+
+
+def usual(name: str) -> str:
+    """A metric's name with '_' for characters that not every program takes."""
+    return _UNUSUAL.sub("_", name)
+
+
+class Trackio(Sink):
+    """See `Sink`."""
 
     def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
         """See `Sink.scores`."""
-        self.run.log({**score_values(rows), **verdicts(rows)}, step=step)
+        self.client.log({**score_values(rows), **verdicts(rows)}, step=step)
 
     def pages(self, files: Sequence[Path]) -> None:
         """An artifact of each page."""
         for file in files:
             name = f"{self.remote}-{file.name}"
-            self.run.log_artifact(file, name=name, type="report")
+            self.client.log_artifact(file, name=name, type="report")
 
     def close(self, state: RunState) -> None:
         """See `Sink.close`."""
         with redirect_stdout(sys.stderr):
-            self.run.finish()
+            self.client.finish()
 
 
 def open_trackio(given: Opening) -> Trackio:
@@ -81,39 +173,30 @@ def open_trackio(given: Opening) -> Trackio:
     return Trackio(run, run.name, run._next_step - 1 if given.remote else None)
 
 
-if TYPE_CHECKING:  # an optional package
-    from torch.utils.tensorboard.writer import SummaryWriter
-
-
-@dataclass(frozen=True)
-class TensorBoard:
-    """See `sink.Sink`."""
-
-    writer: "SummaryWriter"
-    remote: str
-    step: None = None
+class TensorBoard(Sink):
+    """See `Sink`."""
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """See `Sink.metrics`."""
         for name, value in values.items():
-            self.writer.add_scalar(name, value, step)
-        self.writer.flush()
+            self.client.add_scalar(name, value, step)
+        self.client.flush()
 
     def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
         """See `Sink.scores`."""
         for name, value in score_values(rows).items():
-            self.writer.add_scalar(name, value, step)
-        self.writer.add_text("verdicts", score_table(rows), step)
+            self.client.add_scalar(name, value, step)
+        self.client.add_text("verdicts", score_table(rows), step)
 
     def pages(self, files: Sequence[Path]) -> None:
         """The Markdown page, as text."""
         for file in files:
             if file.suffix == ".md":
-                self.writer.add_text("report", file.read_text(encoding="utf-8"))
+                self.client.add_text("report", file.read_text(encoding="utf-8"))
 
     def close(self, state: RunState) -> None:
         """See `Sink.close`."""
-        self.writer.close()
+        self.client.close()
 
 
 def open_tensorboard(given: Opening) -> TensorBoard:
@@ -130,22 +213,14 @@ def open_tensorboard(given: Opening) -> TensorBoard:
     return TensorBoard(writer, given.id)
 
 
-if TYPE_CHECKING:  # an optional package
-    from mlflow import MlflowClient  # type: ignore[import-not-found]
-
 LONGEST, MOST = 6000, 100
 """Characters of a parameter, and parameters of one request, that MLflow takes."""
 STATES: Mapping[RunState, str] = {"finished": "FINISHED", "failed": "FAILED"}
 """Other states are KILLED."""
 
 
-@dataclass(frozen=True)
-class MLflow:
-    """See `sink.Sink`."""
-
-    client: "MlflowClient"
-    remote: str
-    step: int | None = None
+class MLflow(Sink):
+    """See `Sink`."""
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """See `Sink.metrics`."""
@@ -196,31 +271,18 @@ def open_mlflow(given: Opening) -> MLflow:
     return MLflow(client, made.info.run_id)
 
 
-def last_step(client: "MlflowClient", run: str) -> int:
+def last_step(client: Any, run: str) -> int:
     """The last step of a run; every step of a stage has its seconds."""
     names = [n for n in client.get_run(run).data.metrics if n.endswith("/seconds")]
     return max((m.step for n in names for m in client.get_metric_history(run, n)), default=0)
 
 
-if TYPE_CHECKING:  # an optional package
-    from wandb import Run  # type: ignore[import-not-found]
-
-
-@dataclass(frozen=True)
-class WeightsAndBiases:
-    """See `sink.Sink`."""
-
-    run: "Run"
-    remote: str
-    step: None = None
-
-    def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """See `Sink.metrics`."""
-        self.run.log(dict(values), step=step)
+class WeightsAndBiases(Sink):
+    """See `Sink`."""
 
     def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
         """In the summary of the run."""
-        self.run.summary.update({**score_values(rows), **verdicts(rows)})
+        self.client.summary.update({**score_values(rows), **verdicts(rows)})
 
     def pages(self, files: Sequence[Path]) -> None:
         """An artifact of all pages."""
@@ -229,11 +291,11 @@ class WeightsAndBiases:
         artifact = wandb.Artifact(f"report-{self.remote}", type="report")
         for file in files:
             artifact.add_file(str(file))
-        self.run.log_artifact(artifact)
+        self.client.log_artifact(artifact)
 
     def close(self, state: RunState) -> None:
         """See `Sink.close`."""
-        self.run.finish(exit_code=0 if state == "finished" else 1)
+        self.client.finish(exit_code=0 if state == "finished" else 1)
 
 
 def open_wandb(given: Opening) -> WeightsAndBiases:
@@ -261,7 +323,7 @@ def open_wandb(given: Opening) -> WeightsAndBiases:
 class SinkKind:
     """A sink by its name in `[log] to`."""
 
-    open: Callable[[Opening], Sink]
+    open: Callable[[Opening], Any]
     """Called in the sink's thread; only then its package is imported."""
     package: str | None
     """The package that it needs, which the extra of the sink's name installs."""
@@ -280,10 +342,6 @@ SINKS: dict[str, SinkKind] = {
 
 Refusal = tuple[KeyPath, str, str]
 """The key inside `[log]`, what is wrong with it, and what to do."""
-
-
-class SinkRefused(InputError):
-    """A `[log]` table that cannot be followed."""
 
 
 def refusals(log: LogSpec) -> Iterator[Refusal]:
@@ -308,6 +366,6 @@ def installed(package: str) -> bool:
 
 
 def check_log(log: LogSpec) -> None:
-    """Raise SinkRefused for the first refusal."""
+    """Raise InputError for the first refusal."""
     for path, problem, fix in refusals(log):
-        raise SinkRefused(problem, field=".".join(("log", *map(str, path))), fix=fix)
+        raise InputError(problem, field=".".join(("log", *map(str, path))), fix=fix)

@@ -64,18 +64,18 @@ class View:
         return comparison is not None and comparison.verdict != "not comparable"
 
     def average(self, places: Sequence[Place]) -> Average | None:
-        """The mean over the measured cells among `places`; None where there is none."""
-        scores = [self.cells[p].pooled for p in places if self.cells[p].state == "measured"]
-        return average(scores, self.ratios) if scores else None
+        """The mean over the measured cells among `places`; None for ratios, or without one."""
+        scores = [self.cells[p].pooled[0] for p in places if self.cells[p].state == "measured"]
+        return average(scores) if scores and not self.ratios else None
 
     def change(self, places: Sequence[Place]) -> Average | None:
         """The mean difference over the fairly compared cells among `places`."""
         pairs = [
-            ([arm.scores for arm in self.controls[place]], self.cells[place].pooled)
+            (self.controls[place][0].scores, self.cells[place].pooled[0])
             for place in places
             if self.is_fair(place)
         ]
-        return average_change(pairs, self.ratios) if pairs else None
+        return average_change(pairs) if pairs and not self.ratios else None
 
     def tally(self, places: Iterable[Place]) -> Tally:
         """The counts over some of the cells."""
@@ -171,7 +171,7 @@ def _trend(view: View, parts: Mapping[Value, Sequence[Place]]) -> Trend | None:
         return None
     before = {place[:2]: place for place in fair[steps[0]]}
     pairs = [
-        ((_gains(view, before[place[:2]]),), (_gains(view, place),))
+        (_gains(view, before[place[:2]]), _gains(view, place))
         for place in fair[steps[-1]]
         if place[:2] in before
     ]

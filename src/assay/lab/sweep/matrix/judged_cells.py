@@ -12,7 +12,7 @@ from assay.compare.fairness import Terms, check_own_training, find_differences
 from assay.compare.judged_table import compared_sides, interval_of
 from assay.compare.selection_pairs import same_weights
 from assay.errors import Finding, finding
-from assay.judge.averages import harmonic_interval, value_of
+from assay.judge.averages import harmonic_of, value_of
 from assay.judge.confounds import Confound
 from assay.judge.families import adjust_family
 from assay.judge.scores import ItemsDifferError
@@ -21,7 +21,7 @@ from assay.lab.sweep.matrix.coordinates import CHECKPOINT_KEYS, Layout, Place
 from assay.lab.sweep.matrix.model import Baseline, Cell, origins_of
 from assay.lab.sweep.matrix.units import arm_of_seeds
 from assay.runs.history import evaluation_records, measured_checkpoints
-from assay.runs.records import DamagedRecord
+from assay.runs.run_files import DamagedFile
 
 Controls = Mapping[Place, tuple[Arm, ...]]
 """The control of each compared cell."""
@@ -33,7 +33,7 @@ def scored(cell: Cell, ratios: Sequence[float]) -> Cell:
     return replace(
         cell,
         score=value_of(scores, ratios),
-        interval=harmonic_interval(scores, ratios) if ratios else interval_of(parts[0]),
+        interval=harmonic_of(scores, ratios).interval if ratios else interval_of(parts[0]),
         items=sum(len(part.item_ids) for part in scores),
         repeats=parts[0].members[0].scores.repeats,
         seeds=len(parts[0].members),
@@ -73,7 +73,7 @@ def judge_cells(
                 continue
             try:
                 control = control_of(cell, cells, layout, baseline)
-            except DamagedRecord as error:
+            except DamagedFile as error:
                 notes.append(finding("damaged", "warning", name=str(error)))
                 control = None
             if control is None:

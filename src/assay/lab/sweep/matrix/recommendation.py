@@ -15,12 +15,12 @@ from assay.compare.arm import Arm
 from assay.judge.arms import as_repeats
 from assay.judge.averages import value_of
 from assay.judge.scores import ItemScores
-from assay.judge.selection import Choice, choose, choose_harmonic
+from assay.judge.selection import Choice, choose
 from assay.lab.sweep.matrix.coordinates import Place
 from assay.lab.sweep.matrix.model import Cell, Matrix, Recommendation, origins_of
 from assay.lab.sweep.matrix.units import dev_scores
 from assay.runs.history import evaluation_records
-from assay.runs.records import DamagedRecord
+from assay.runs.run_files import DamagedFile
 from assay.runs.status import stored_status
 from assay.runs.winner_file import Chosen, Winner, read_winner, write_winner
 
@@ -56,7 +56,7 @@ def recommend(
         dev = {p: _dev(c.parts[0], names) for p, c in measured.items()}
         scores = {p: s for p, s in dev.items() if s is not None}
         bases = {p: _dev(controls[p][0], names) if p in controls else None for p in scores}
-    except DamagedRecord as error:
+    except DamagedFile as error:
         return Recommendation("dev_damaged", select=names, problem=str(error))
     missing = gaps + len(dev) - len(scores)
     if not scores:
@@ -102,13 +102,7 @@ def _choice(
 ) -> Choice:
     named = {repr(p): parts for p, parts in among.items()}
     controls = {repr(p): bases[p] for p in among}
-    if ratios_to:
-        return choose_harmonic(named, controls, looks, tuple(ratios_to.values()))
-    return choose(
-        {name: parts[0] for name, parts in named.items()},
-        {name: control[0] if control else None for name, control in controls.items()},
-        looks,
-    )
+    return choose(named, controls, looks, tuple(ratios_to.values()))
 
 
 def _reason(choice: Choice, compared: bool, usable: bool) -> str:

@@ -26,8 +26,7 @@ from assay.lab.sweep.matrix.units import (
     units_of,
 )
 from assay.lab.sweep.planned_runs import plan
-from assay.lab.sweep.read_sweep import POINT, SweepFile, leaves, read_sweep
-from assay.lab.sweep.sweep_tables import BaselineSpec
+from assay.lab.sweep.read_sweep import POINT, BaselineSpec, SweepFile, leaves, read_sweep
 from assay.runs.history import evaluation_records
 from assay.runs.run_names import checkpoint_directory, find_run, read_run_name
 

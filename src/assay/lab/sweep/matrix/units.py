@@ -29,8 +29,9 @@ from assay.lab.sweep.planned_runs import Planned
 from assay.lab.sweep.read_sweep import POINT
 from assay.runs.checkpoints import read_selection, step_name
 from assay.runs.history import evaluation_records, known_checkpoints, measured_checkpoints
-from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
+from assay.runs.records import EvaluationRecord, read_scores
 from assay.runs.run_directory import RunDirectory, all_runs
+from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import RunNotFound, experiment_of, find_run, read_run_name
 from assay.runs.same_experiment import DamagedRun, apart, begun, made_so, newest_by_seed
 from assay.runs.status import read_status, stored_status
@@ -275,7 +276,7 @@ def _unit(
     missing = max(slot.seeds - len(seeds), 0)
     try:
         arms = [arm_of_seeds(name, origins, slot.first) for origins in zip(*seeds, strict=True)]
-    except DamagedRecord as error:
+    except DamagedFile as error:
         return Unit(name, place, "damaged", slot.runs, problem=str(error))
     return Unit(name, place, "measured", slot.runs, tuple(arms), missing, looks, first=slot.first)
 
@@ -284,7 +285,7 @@ def arm_of_seeds(name: str, origins: Sequence[Provenance], first: int | None = N
     """The finished records of one setting as an arm: scores and errors without the texts; of each
     record all items, or the first so many.
 
-    Raises DamagedRecord.
+    Raises DamagedFile.
     """
     one, *further = (load_arm(origin, outputs=False, first=first) for origin in origins)
     return with_seeds(one, further, name) if further else one

@@ -1,39 +1,50 @@
-"""Samples requests together, in one thread beside the server's; they join between two steps.
+"""Samples requests together, in one thread beside the server's, a slice of tokens at a time.
 
-A `Decoder` samples: the lab's continuous batch, or a scripted one in tests. Tokens follow from a
-job's key alone, so concurrent requests never change an answer (but for the last bits of the matrix
-products). HTTP and text are handled elsewhere.
+Requests join and leave between two slices; a slice ends where one of them comes or ends. What is
+drawn follows from a job's key and place alone, so concurrent requests never change an answer (but
+for the last bits of the matrix products). The sampler keeps keys and values from slice to slice.
+HTTP and text are handled elsewhere.
 """
 
+import math
 import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import numpy as np
+
 from assay.data.episode import Turn
+from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.cpu.continuous_batch import Row, Step
+from assay.rollout.engines.cpu.engine import ROWS, Watch
+
+SLICE = 256
+"""Tokens that are drawn at most without a look at who came and went."""
 
 
-class Decoder(Protocol):
-    """Draws tokens for completions that come and go; see `continuous_batch.ContinuousBatch`."""
+class Sampler(Protocol):
+    """Draws turns; see `rollout.engines.cpu.sampler.LocalSampler`."""
 
-    def join(self, context: Sequence[int], key: SampleKey, sampling: Sampling) -> Row:
-        """Queue a completion."""
+    end_tokens: frozenset[int]
+
+    def conversations(self) -> AbstractContextManager[int | None]:
+        """Inside, what was computed of a context is kept for those that extend it."""
         ...
 
-    def step(self) -> Step:
-        """At most one token for each completion."""
-        ...
-
-    def leave(self, row: Row) -> None:
-        """Forget a completion that has not failed."""
-        ...
-
-    def clear(self) -> None:
-        """Forget all."""
+    def sample(
+        self,
+        contexts: Sequence[tuple[int, ...]],
+        keys: Sequence[SampleKey],
+        sampling: Sampling,
+        policy_version: int = 0,
+        watch: Watch | None = None,
+        drawn: Sequence[int] | None = None,
+    ) -> list[Turn]:
+        """See `rollout.engines.cpu.engine.sample_turns`."""
         ...
 
 
@@ -49,31 +60,18 @@ class Job:
     cancelled: bool = False
     """The client is gone: the completion leaves before the next step."""
     done: Future[Turn] = field(default_factory=Future)
-
-
-@dataclass(eq=False)
-class Running:
-    """A job under way and what was drawn for it."""
-
-    job: Job
-    row: Row
     actions: list[int] = field(default_factory=list)
     logps: list[float] = field(default_factory=list)
-
-    def turn(self, stopped: bool) -> Turn:
-        """What was drawn, as a turn."""
-        mask = (True,) * len(self.actions)
-        ended = "stop" if stopped else "length"
-        return Turn(self.job.context, tuple(self.actions), mask, tuple(self.logps), ended)
+    over: bool = False
+    """Whether its limit or its listener has ended it."""
 
 
 class Batcher:
     """Takes jobs from any thread and gives each its turn."""
 
-    def __init__(self, decoder: Decoder, end_tokens: frozenset[int]):
-        """A turn ends with one of `end_tokens` at the latest."""
-        self.decoder = decoder
-        self.end_tokens = end_tokens
+    def __init__(self, sampler: Sampler):
+        """The sampler says which tokens end a turn at the latest."""
+        self.sampler = sampler
         self._jobs: queue.Queue[Job | None] = queue.Queue()
         self._open: set[Job] = set()
         self._closed = False
@@ -107,27 +105,23 @@ class Batcher:
             job.done.set_exception(CancelledError())
 
     def _work(self) -> None:
-        running: dict[Row, Running] = {}
-        while not self._closed:
-            for job in self._arrived(wait=not running):
-                self._join(job, running)
-            try:
-                self._drop([one for one in running.values() if one.job.cancelled], running)
-                if running:
-                    self._step(running)
-            except Exception as error:  # these requests fail; the server goes on
-                self.decoder.clear()
-                for one in running.values():
-                    one.job.done.set_exception(error)
-                running.clear()
-        self._drop(list(running.values()), running)
-
-    def _join(self, job: Job, running: dict[Row, Running]) -> None:
-        try:
-            row = self.decoder.join(job.context, job.key, job.sampling)
-            running[row] = Running(job, row)
-        except Exception as error:
-            job.done.set_exception(error)
+        running: list[Job] = []
+        with self.sampler.conversations():
+            while not self._closed:
+                running += self._arrived(wait=not running)
+                groups: dict[Sampling, list[Job]] = {}
+                for job in running[:ROWS]:
+                    if not job.cancelled:
+                        kind = replace(job.sampling, max_tokens=SLICE)
+                        groups.setdefault(kind, []).append(job)
+                for sampling, jobs in groups.items():
+                    self._draw(jobs, sampling)
+                for job in running:
+                    if job.cancelled and not job.done.done():
+                        job.done.set_exception(CancelledError())
+                running = [job for job in running if not job.done.done()]
+        for job in running:
+            job.done.set_exception(CancelledError())
 
     def _arrived(self, wait: bool = False) -> list[Job]:
         """Jobs queued since the last call; with `wait`, blocks until one comes or the end does."""
@@ -136,31 +130,58 @@ class Batcher:
             found.append(self._jobs.get())
         return [job for job in found if job is not None]
 
-    def _drop(self, unwanted: Sequence[Running], running: dict[Row, Running]) -> None:
-        for one in unwanted:
-            self._end(one, running)
-            one.job.done.set_exception(CancelledError())
+    def _draw(self, jobs: list[Job], sampling: Sampling) -> None:
+        """Draw a slice for jobs of one kind; finish or fail those that end."""
+        before = [len(job.actions) for job in jobs]
 
-    def _end(self, one: Running, running: dict[Row, Running]) -> None:
-        self.decoder.leave(one.row)
-        del running[one.row]
+        over = not self._jobs.empty()
 
-    def _step(self, running: dict[Row, Running]) -> None:
-        """Draw one token for each job; finish or fail the jobs that end."""
-        step = self.decoder.step()
-        for row, error in step.failed:
-            running.pop(row).job.done.set_exception(error)
-        for row, token, logp in step.drawn:
-            one = running[row]
-            one.actions.append(token)
-            one.logps.append(logp)
-            stopped = token in self.end_tokens
-            try:
-                heard = one.job.hears is not None and one.job.hears(token)
-            except Exception as error:  # this request fails; the others go on
-                self._end(one, running)
-                one.job.done.set_exception(error)
-                continue
-            if stopped or heard or len(one.actions) >= one.job.sampling.max_tokens:
-                self._end(one, running)
-                one.job.done.set_result(one.turn(stopped))
+        def watch(places_A: np.ndarray, tokens_A: np.ndarray) -> np.ndarray:
+            nonlocal over
+            for place, token in zip(places_A.tolist(), tokens_A.tolist(), strict=True):
+                over |= self._hears(jobs[place], token)
+            over |= self._closed or not self._jobs.empty()
+            return np.full(len(places_A), over)
+
+        try:
+            turns = self.sampler.sample(
+                [(*job.context, *job.actions) for job in jobs],
+                [job.key for job in jobs],
+                sampling,
+                watch=watch,
+                drawn=before,
+            )
+        except Exception as error:
+            if len(jobs) > 1 and before == [len(job.actions) for job in jobs]:
+                for job in jobs:  # none fails for another
+                    self._draw([job], sampling)
+                return
+            for job in jobs:
+                if not job.done.done():
+                    job.done.set_exception(error)
+            return
+        for job, turn in zip(jobs, turns, strict=True):
+            self._take(job, turn)
+
+    def _hears(self, job: Job, token: int) -> bool:
+        """Note a token of a job; whether the job ends with it."""
+        job.actions.append(token)
+        try:
+            heard = job.hears is not None and job.hears(token)
+        except Exception as error:  # this request fails; the others go on
+            job.done.set_exception(error)
+            return True
+        job.over = heard or len(job.actions) >= job.sampling.max_tokens
+        return job.over or job.cancelled or token in self.sampler.end_tokens
+
+    def _take(self, job: Job, turn: Turn) -> None:
+        """Note what was drawn in a slice, and finish the job where it ends."""
+        job.logps += turn.behaviour_logps or ()
+        if job.done.done() or job.cancelled:
+            return
+        if not all(map(math.isfinite, job.logps)):
+            job.done.set_exception(RunFailure("the model's scores are not numbers"))
+        elif turn.ended == "stop" or job.over:
+            mask = (True,) * len(job.actions)
+            drawn = tuple(job.actions), mask, tuple(job.logps)
+            job.done.set_result(Turn(job.context, *drawn, turn.ended))

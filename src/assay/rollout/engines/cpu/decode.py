@@ -3,7 +3,7 @@
 On a CPU products are of living rows only, and attention reads the positions in use, or the whole
 cache where copying a part would cost more. A GPU would spend such a step launching a thousand small
 kernels, so there the step has fixed shapes (all slots, lengths rounded up, empty places masked) and
-is replayed from a CUDA graph. `engine` and `continuous_batch` draw the tokens.
+is replayed from a CUDA graph. `engine` draws the tokens.
 """
 
 from collections.abc import Callable

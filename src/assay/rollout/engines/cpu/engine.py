@@ -59,6 +59,8 @@ class Job:
     ends: np.ndarray
     policy_version: int
     watch: Watch | None
+    drawn_N: np.ndarray
+    """Tokens that each turn continues, drawn by the same key."""
 
 
 def sample_turns(
@@ -70,6 +72,7 @@ def sample_turns(
     policy_version: int = 0,
     conversations: PrefixStore | None = None,
     watch: Watch | None = None,
+    drawn: Sequence[int] | None = None,
     *,
     cache_bytes: int = CACHE_BYTES,
 ) -> tuple[list[Turn], int]:
@@ -78,10 +81,14 @@ def sample_turns(
     A turn ends with an end token, which is its last action, or a stop string ("stop"), or at
     `max_tokens` or where `watch` ends it ("length"). Equal contexts, and blocks that several begin
     with, are prefilled once. What `conversations` holds is not prefilled again, and finished turns
-    are added to it. Keys and values take `cache_bytes`, unless a single group needs more.
+    are added to it. `drawn` says how many tokens at the end of each context were drawn by its key:
+    the turn goes on where they end. Keys and values take `cache_bytes`, unless a single group needs
+    more.
     """
     ends = np.array(sorted(end_tokens), dtype=np.int64)
-    job = Job(model, decoder(model), key_states(keys), sampling, ends, policy_version, watch)
+    drawn_N = np.array([0] * len(keys) if drawn is None else drawn, dtype=np.int64)
+    states_N = key_states(keys)
+    job = Job(model, decoder(model), states_N, sampling, ends, policy_version, watch, drawn_N)
     turns: dict[int, Turn] = {}
     with torch.no_grad():
         queue = deque(queued(contexts))
@@ -193,7 +200,9 @@ def take(
 ) -> None:
     """Draw the next token of these rows; finished ones become turns."""
     at_A = running.drawn_B[rows_A]
-    uniform_A = moved(torch.from_numpy(uniforms(running.states_B[rows_A], at_A)), job.model.device)
+    place_A = at_A + job.drawn_N[running.turn_B[rows_A]]
+    uniform_A = uniforms(running.states_B[rows_A], place_A)
+    uniform_A = moved(torch.from_numpy(uniform_A), job.model.device)
     drawn = draw_with_moments(logits_AV, job.sampling, uniform_A)
     token_A, logp_A, entropy_A, variance_A = (x.cpu().numpy() for x in drawn)
     running.tokens_BC[rows_A, at_A] = token_A

@@ -298,15 +298,16 @@ class PrefixStore:
         """How many blocks of `tokens` are stored; their use is not noted."""
         return sum(1 for _ in self._walk(tokens))
 
-    def add(self, tokens: Sequence[int], keys_values: Tensor) -> None:
-        """Store the whole blocks of `tokens`, whose keys and values are (L, 2, J, T, D)."""
+    def add(self, tokens: Sequence[int], keys_values: Tensor, begin: int = 0) -> None:
+        """Store the whole blocks of `tokens`, whose keys and values from `begin` on, up to where
+        all are stored, are (L, 2, J, T, D)."""
         number, path = 0, []
         for first, block in whole_blocks(tokens):
             place = (number, block)
             if place not in self.blocks:
                 self.made += 1
                 # A copy: a slice would keep the whole tensor in memory.
-                piece = keys_values[..., first : first + BLOCK, :].clone()
+                piece = keys_values[..., first - begin : first - begin + BLOCK, :].clone()
                 self.blocks[place] = (self.made, piece)
                 self.used += piece.nbytes
             number = self.blocks[place][0]
@@ -399,9 +400,11 @@ def remember(
     store: PrefixStore, cache: Cache, slot: int, row: int, length: int, tokens: Sequence[int]
 ) -> None:
     """Store keys and values: of `length` tokens from the prompt slot, of the rest from the row."""
-    if store.count(tokens) * BLOCK + BLOCK > len(tokens):
+    begin = store.count(tokens) * BLOCK
+    if begin + BLOCK > len(tokens):
         return  # all whole blocks are stored
-    fed = len(tokens) - length
+    of_prompt = slice(begin, max(begin, length))
+    of_own = slice(max(begin - length, 0), len(tokens) - length)
     layers = zip(
         cache.prompt_keys, cache.prompt_values, cache.own_keys, cache.own_values, strict=True
     )
@@ -409,14 +412,14 @@ def remember(
         [
             torch.stack(
                 [
-                    torch.cat([prompt[slot, :, :length], own[row, :, :fed]], dim=1)
+                    torch.cat([prompt[slot, :, of_prompt], own[row, :, of_own]], dim=1)
                     for prompt, own in ((prompt_key, own_key), (prompt_value, own_value))
                 ]
             )
             for prompt_key, prompt_value, own_key, own_value in layers
         ]
     )
-    store.add(tokens, whole)
+    store.add(tokens, whole, begin)
 
 
 def cache_shape(model: InferenceModel) -> CacheShape:

@@ -200,6 +200,7 @@ class LocalSampler:
         sampling: Sampling,
         policy_version: int = 0,
         watch: Watch | None = None,
+        drawn: Sequence[int] | None = None,
     ) -> list[Turn]:
         """One turn per context; see `rollout.engines.cpu.engine.sample_turns`."""
         model, prompts = self.model, [tokens_of(context) for context in contexts]
@@ -214,6 +215,7 @@ class LocalSampler:
                 policy_version,
                 self._store,
                 watch,
+                None if drawn is None else [drawn[place] for place in places],
                 cache_bytes=CACHE_BYTES // processes,
             )
 

@@ -41,10 +41,10 @@ from assay.data.row import Message
 from assay.errors import InputError, nearest
 from assay.rl.policy import Sampling
 from assay.rollout.engines.endpoint.key_redaction import holds_key, redact
-from assay.rollout.engines.endpoint.likely_words import asked_words, told_words
 from assay.rollout.engines.endpoint.openai_text import (
     Portable,
     Unusable,
+    asked_words,
     call_arguments_as_text,
     chat_text,
     completion_text,
@@ -52,6 +52,7 @@ from assay.rollout.engines.endpoint.openai_text import (
     provider_error,
     read_answer,
     token_counts,
+    told_words,
 )
 from assay.rollout.engines.endpoint.traffic import Traffic
 

@@ -9,7 +9,6 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,9 @@ from assay.models.matmul import moved
 from assay.models.plain_forward import alike, causal_of, logits_from, probe_tokens, score_padded
 from assay.models.scoring import distinct, evaluating
 from assay.rl.policy import SampleKey, Sampling, Stop
-from assay.rollout.engines.cpu.continuous_batch import Row, Step
+from assay.rollout.engines.cpu.engine import Watch
 from assay.rollout.episodes import turn_finished
-from assay.rollout.token_choice import draw_with_moments, key_state, key_states, uniforms
+from assay.rollout.token_choice import draw_with_moments, key_states, uniforms
 
 CACHES = ("past_key_values", "cache_params")
 """Names under which models take and return a cache that rows can be chosen from."""
@@ -169,6 +168,16 @@ Group = tuple[tuple[int, ...], list[int]]
 """A context and the caller's turns that continue it."""
 
 
+@dataclass(frozen=True)
+class Draws:
+    """What decides the draws of one call, by turn."""
+
+    states_N: np.ndarray
+    drawn_N: np.ndarray
+    sampling: Sampling
+    watch: Watch | None
+
+
 class PlainSampler:
     """See `rollout.engines.register.Sampler`."""
 
@@ -217,15 +226,18 @@ class PlainSampler:
         keys: Sequence[SampleKey],
         sampling: Sampling,
         policy_version: int = 0,
+        watch: Watch | None = None,
+        drawn: Sequence[int] | None = None,
     ) -> list[Turn]:
-        """One turn per context, in order; it ends with an end token or a stop string ("stop")
-        or at `max_tokens` ("length")."""
-        way, states_N = self.way, key_states(keys)
+        """One turn per context, in order; it ends with an end token or a stop string ("stop"), at
+        `max_tokens` or where `watch` ends it ("length"). `drawn` as `cpu.engine.sample_turns`."""
+        way = self.way
+        draws = Draws(key_states(keys), np.array(drawn or [0] * len(keys)), sampling, watch)
         prompts = [tokens_of(context) for context in contexts]
         turns: dict[int, Turn] = {}
         with evaluating(self.module), torch.no_grad(), computing_in(self.module, self.compute):
             for groups in batched(prompts, way.padded, self._rows(prompts, sampling)):
-                self._answer(groups, states_N, sampling, policy_version, turns)
+                self._answer(groups, draws, policy_version, turns)
             if self._unproven and turns:
                 turn = max(turns.values(), key=length_of)
                 self._unproven = not proven(self.module, self.compute, turn, sampling)
@@ -264,12 +276,12 @@ class PlainSampler:
     def _answer(
         self,
         groups: Sequence[Group],
-        states_N: np.ndarray,
-        sampling: Sampling,
+        draws: "Draws",
         policy_version: int,
         turns: dict[int, Turn],
     ) -> None:
         """Sample all completions of some groups."""
+        sampling = draws.sampling
         causal = causal_of(self.module)
         rows = decoding(causal, self.way, [context for context, _ in groups])
         self.prefilled_tokens += sum(len(context) for context, _ in groups)
@@ -282,15 +294,19 @@ class PlainSampler:
         rows.select(live)
         logits_RV = logits_RV[live]
         for place in range(sampling.max_tokens):
-            token_R, *told = drawn_tokens(logits_RV, states_N[turn_R], place, sampling)
+            at_R = draws.drawn_N[turn_R] + place
+            token_R, *told = drawn_tokens(logits_RV, draws.states_N[turn_R], at_R, sampling)
             figures = (token_R.tolist(), *(each_R.tolist() for each_R in told))
             for n, *each in zip(turn_R.tolist(), *figures, strict=True):
                 for held, value in zip(drawn[n], each, strict=True):
                     held.append(value)
+            over_R = np.zeros(len(turn_R), bool)
+            if draws.watch is not None:
+                over_R = draws.watch(turn_R, token_R.cpu().numpy())
             open_R = [
                 row
                 for row, n in enumerate(turn_R.tolist())
-                if not stopped(drawn[n][0], self.end_tokens, sampling.stop)
+                if not over_R[row] and not stopped(drawn[n][0], self.end_tokens, sampling.stop)
             ]
             if not open_R or place + 1 == sampling.max_tokens:
                 break
@@ -338,11 +354,10 @@ def length_of(turn: Turn) -> int:
 
 
 def drawn_tokens(
-    logits_RV: Tensor, states_R: np.ndarray, place: int, sampling: Sampling
+    logits_RV: Tensor, states_R: np.ndarray, at_R: np.ndarray, sampling: Sampling
 ) -> tuple[Tensor, ...]:
-    """The tokens (R) at a place of their completions, and what `draw_with_moments` tells of
+    """The tokens (R) at these places of their completions, and what `draw_with_moments` tells of
     them."""
-    at_R = np.full(len(states_R), place)
     uniform_R = moved(torch.from_numpy(uniforms(states_R, at_R)), logits_RV.device)
     return draw_with_moments(logits_RV, sampling, uniform_R)
 
@@ -400,76 +415,3 @@ def computing_in(module: nn.Module, compute: torch.dtype) -> AbstractContextMana
     if compute == master.dtype:
         return nullcontext()
     return torch.autocast(master.device.type, compute)
-
-
-MOST = 16
-"""Completions that hold a cache at once; later ones wait."""
-
-
-@dataclass
-class PlainBatch:
-    """See `engines.cpu.batcher.Decoder`; `module` is in evaluation mode."""
-
-    module: nn.Module
-    compute: torch.dtype
-    rows: dict[Row, Decoding | None] = field(default_factory=dict)
-    """Completions in the order of their coming, with what the model keeps of them."""
-    logps: dict[Row, list[float]] = field(default_factory=dict)
-    """Log-probs drawn so far, until one completion has been compared with its whole sequence."""
-    unproven: bool = True
-
-    @cached_property
-    def way(self) -> Way:
-        """How the model is decoded."""
-        return way_of(causal_of(self.module))
-
-    def join(self, context: Sequence[int], key: SampleKey, sampling: Sampling) -> Row:
-        """Queue a completion of a non-empty context; the owner enforces `max_tokens`."""
-        row = Row(list(context), len(context), np.uint64(key_state(key)), sampling)
-        self.rows[row] = None
-        return row
-
-    def leave(self, row: Row) -> None:
-        """Forget a completion that has not failed. Raises RunFailure for the first one."""
-        del self.rows[row]
-        logps = self.logps.pop(row, [])
-        if not (self.unproven and logps):
-            return
-        context, actions = tuple(row.tokens[: row.context]), tuple(row.tokens[row.context :])
-        turn = Turn(context, actions, (True,) * len(actions), tuple(logps))
-        with torch.no_grad(), computing_in(self.module, self.compute):
-            self.unproven = not proven(self.module, self.compute, turn, row.sampling)
-
-    def clear(self) -> None:
-        """Forget all completions."""
-        self.rows, self.logps = {}, {}
-
-    def step(self) -> Step:
-        """Draw one token for each of the first completions."""
-        step = Step()
-        with torch.no_grad():
-            way = self.way
-            with computing_in(self.module, self.compute):
-                for row in list(self.rows)[:MOST]:
-                    self._draw(row, way, step)
-        return step
-
-    def _draw(self, row: Row, way: Way, step: Step) -> None:
-        try:
-            held = self.rows[row] or decoding(causal_of(self.module), way, [row.tokens])
-            logits_1V = held.logits()
-            if not bool(logits_1V.isfinite().all()):
-                raise RunFailure("the model's scores are not numbers")
-            state_1 = np.array([row.state], dtype=np.uint64)
-            token_1, logp_1, *_ = drawn_tokens(logits_1V, state_1, row.drawn, row.sampling)
-        except Exception as error:  # this completion fails; the others go on
-            del self.rows[row]
-            self.logps.pop(row, None)
-            step.failed.append((row, error))
-            return
-        held.feed(token_1)
-        self.rows[row] = held
-        row.tokens.append(int(token_1))
-        if self.unproven:
-            self.logps.setdefault(row, []).append(float(logp_1))
-        step.drawn.append((row, int(token_1), float(logp_1)))

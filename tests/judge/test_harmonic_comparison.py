@@ -2,17 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from assay.judge.averages import (
     compare_harmonic,
-    gradient,
-    harmonic_interval,
     harmonic_ratio,
     harmonic_score,
 )
-from assay.judge.intervals import score_interval
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
 from tests.judge.simulated import item_ids, single_pass
@@ -37,61 +32,14 @@ def test_items_without_a_score_are_no_failures():
     assert harmonic_score([part], [0.25]) == pytest.approx(2.0)
 
 
-def test_one_benchmark_has_the_interval_of_its_score_over_the_baseline():
-    part = right(60, 200)
-    found, score = harmonic_interval([part], [0.4]), score_interval(part)
-    assert (found.low, found.high) == pytest.approx((score.low / 0.4, score.high / 0.4))
-
-
-def test_a_score_of_zero_keeps_an_honest_upper_limit():
-    parts = [right(0, 40), right(150, 200)]
-    found = harmonic_interval(parts, [0.3, 0.7])
-    highs = [score_interval(part).high for part in parts]
-    assert found.low == 0.0
-    assert found.high == pytest.approx(2 / (0.3 / highs[0] + 0.7 / highs[1]))
-
-
-def test_the_interval_covers_the_true_value_about_as_often_as_it_says():
-    rng = np.random.default_rng(5)
-    chances, sizes, baselines = [0.4, 0.7, 0.12], [60, 200, 150], [0.3, 0.72, 0.1]
-    true = 3 / sum(b / c for b, c in zip(baselines, chances, strict=True))
-    hits = 0
-    for _ in range(400):
-        parts = [
-            single_pass((rng.random(n) < c).astype(float))
-            for n, c in zip(sizes, chances, strict=True)
-        ]
-        found = harmonic_interval(parts, baselines)
-        hits += found.low <= true <= found.high
-    assert 0.92 <= hits / 400 <= 0.985
-
-
-@given(st.lists(st.tuples(st.integers(1, 49), st.floats(0.05, 0.95)), min_size=1, max_size=4))
-def test_the_gradient_is_the_slope_of_the_score(benchmarks):
-    parts = [right(hits, 50) for hits, _ in benchmarks]
-    baselines = [baseline for _, baseline in benchmarks]
-    slopes = gradient(parts, baselines)
-    for place, (hits, _) in enumerate(benchmarks):
-        step = 1e-6
-        counts = [(h, 50) for h, _ in benchmarks]
-        moved = [*counts[:place], (hits + 50 * step, 50), *counts[place + 1 :]]
-        change = harmonic_ratio(moved, baselines) - harmonic_ratio(counts, baselines)
-        assert slopes[place] == pytest.approx(change / step, rel=1e-3)
-
-
-def test_the_gradient_of_one_zero_belongs_to_it_alone():
-    slopes = gradient([right(0, 50), right(25, 50)], [0.2, 0.5])
-    assert slopes == pytest.approx([2 / 0.2, 0.0])
-
-
 def test_one_benchmark_is_compared_as_its_score_is():
     control, other = right(80, 200), single_pass([1.0] * 60 + [0.0] * 20 + [1.0] * 36 + [0.0] * 84)
     alone = compare(control, other)
     found = compare_harmonic([control], [other], [0.5])
     assert found.difference == pytest.approx(alone.difference / 0.5)
-    assert found.interval.low == pytest.approx(alone.interval.low / 0.5)
-    assert found.interval.high == pytest.approx(alone.interval.high / 0.5)
-    assert found.p_value == pytest.approx(alone.p_value, rel=0.15)
+    width = alone.interval.half_width / 0.5
+    assert found.interval.half_width == pytest.approx(width, rel=0.1)
+    assert found.p_value == pytest.approx(alone.p_value, rel=0.3)
     assert found.verdict == alone.verdict == "better"
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from assay.judge.averages import average, average_change, harmonic_interval, harmonic_score
+from assay.judge.averages import average, average_change
 from assay.judge.intervals import difference_interval
 from assay.judge.scores import ItemScores
 from tests.judge.simulated import single_pass
@@ -16,7 +16,7 @@ def drawn(seed: int, items: int, chance: float = 0.5, first: int = 0) -> ItemSco
 
 def test_the_average_of_one_cell_is_that_of_its_items():
     cell = drawn(1, 120)
-    found = average([[cell]])
+    found = average([cell])
     expected = difference_interval(cell.item_means - cell.mean, None, (-1.0, 1.0))
     assert found.mean == cell.mean
     assert found.interval.low == pytest.approx(cell.mean + expected.low)
@@ -25,9 +25,9 @@ def test_the_average_of_one_cell_is_that_of_its_items():
 
 def test_copies_of_a_cell_make_nothing_surer_and_other_items_do():
     cell = drawn(1, 200)
-    copies = average([[cell]] * 4)
-    apart = average([[drawn(1, 200, first=1000 * i)] for i in range(4)])
-    one = average([[cell]])
+    copies = average([cell] * 4)
+    apart = average([drawn(1, 200, first=1000 * i) for i in range(4)])
+    one = average([cell])
     assert copies.interval.half_width == pytest.approx(one.interval.half_width)
     assert apart.interval.half_width == pytest.approx(one.interval.half_width / 2, rel=0.1)
     assert (copies.items, apart.items) == (200, 800)
@@ -35,7 +35,7 @@ def test_copies_of_a_cell_make_nothing_surer_and_other_items_do():
 
 def test_cells_weigh_alike_however_many_items_they_have():
     small, large = single_pass([1.0] * 10), single_pass([0.0] * 90 + [1.0] * 10)
-    assert average([[small], [large]]).mean == pytest.approx((1.0 + 0.1) / 2)
+    assert average([small, large]).mean == pytest.approx((1.0 + 0.1) / 2)
 
 
 def test_nested_cells_cover_as_often_as_they_say():
@@ -43,7 +43,7 @@ def test_nested_cells_cover_as_often_as_they_say():
     hits = 0
     for _ in range(200):
         scores = (rng.random(160) < 0.4).astype(float)
-        nested = [[single_pass(scores[:n])] for n in (40, 80, 160)]
+        nested = [single_pass(scores[:n]) for n in (40, 80, 160)]
         found = average(nested).interval
         hits += found.low <= 0.4 <= found.high
     assert 0.91 <= hits / 200 <= 0.99
@@ -52,21 +52,13 @@ def test_nested_cells_cover_as_often_as_they_say():
 def test_the_average_change_is_paired():
     control = drawn(5, 150)
     better = single_pass(np.maximum(control.scores[:, 0], np.arange(150) % 10 == 0))
-    found = average_change([([control], [better])] * 2)
+    found = average_change([(control, better)] * 2)
     assert found.mean == pytest.approx(better.mean - control.mean)
     assert found.interval.low > 0
-    alike = average_change([([control], [control])])
+    alike = average_change([(control, control)])
     assert alike.mean == 0 and alike.interval.low < 0 < alike.interval.high
 
 
-def test_the_average_of_harmonic_scores_is_linear_in_each_benchmark():
-    parts = [drawn(1, 150, 0.4), drawn(2, 150, 0.7)]
-    found = average([parts], [0.3, 0.7])
-    closed = harmonic_interval(parts, [0.3, 0.7])
-    assert found.mean == pytest.approx(harmonic_score(parts, [0.3, 0.7]))
-    assert found.interval.half_width == pytest.approx(closed.half_width, rel=0.15)
-
-
 def test_limits_stay_on_the_scale():
-    found = average([[single_pass([0.0] * 8)], [single_pass([0.0] * 8)]])
+    found = average([single_pass([0.0] * 8)] * 2)
     assert found.interval.low == 0.0 and found.interval.high > 0.2

@@ -105,25 +105,6 @@ def test_the_gate_keeps_the_start_of_a_stage_whose_checkpoints_are_the_same(run)
     assert [look.difference for look in chosen.evidence] == [0.0, 0.0]
 
 
-def test_improve_lists_what_the_records_support_and_where_they_lie(lab, run):
-    result = call("improve", run, "--json", "--lab", lab)
-    assert result.exit_code == 0, result.output
-    found = answer(result)["result"]["improvements"]
-    about_still = [each["rule"] for each in found if each["about"] == "still"]
-    assert {"keep_start", "nothing_changed"} <= {*about_still}
-    assert "same_picks" in [each["rule"] for each in found]
-    assert not [each for each in found if each["about"] == "weigh" and each["rule"] == "keep_start"]
-    places = [fact["place"] for each in found for fact in each["evidence"]]
-    assert all(p.startswith("data.") or (run.path / p).exists() for p in places), places
-    assert found[0]["rule"] == "keep_start" and found[0]["cost"]["work"] == "settings"
-
-
-def test_improve_is_shown_with_its_rule(lab, run):
-    result = call("improve", run, "--lab", lab)
-    assert result.exit_code == 0, result.output
-    assert "Ranked by" in result.stdout and result.stdout.index("1. ") < result.stdout.index("2. ")
-
-
 SAME = "pick the same demonstrations, in the same order, for 12 of 12 queries"
 
 
@@ -164,7 +145,6 @@ def test_no_command_overwrites_a_checkpoint(lab, both):
     commands = [
         ("run", lab / "rl_other.toml", "--or-resume"),
         ("eval", f"{both[0]}@weigh.step-6", "--benchmark", "picks/test"),
-        ("improve", both[0]),
     ]
     for command in commands:
         result = call(*command, "--lab", lab)

@@ -1,1 +1,0 @@
-"""What the records of a run say could be done better."""
