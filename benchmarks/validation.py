@@ -12,8 +12,8 @@ import statistics
 import time
 from collections.abc import Sequence
 
+from assay.labs.workflows.programs.validate import validate
 from assay.tasks.user_code import load_file
-from assay.tasks.workflows.programs.validate import validate
 from benchmarks.driver import ROOT
 from benchmarks.results import machine, save_result
 from benchmarks.worker import Record

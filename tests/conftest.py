@@ -48,7 +48,7 @@ def kept_workers(request: pytest.FixtureRequest) -> Iterator[None]:
     pool, renew = WorkerPools.pool, WorkerPools.renew
 
     def kept(pools: WorkerPools, function: str) -> WorkerPools:
-        return KEPT if function.startswith("assay.tasks.math") else pools
+        return KEPT if function.startswith("assay.labs.math") else pools
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(WorkerPools, "pool", lambda self, of, *how: pool(kept(self, of), of, *how))
@@ -74,7 +74,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_sessionfinish() -> None:
     """Ends the kept workers."""
-    many = sys.modules.get("tests.tasks.math.many")
+    many = sys.modules.get("tests.labs.math.many")
     for each in (KEPT, *([many.worker()] if many else [])):
         each.close()
 

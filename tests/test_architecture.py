@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,8 @@ FLOORS = (
     ),
     *("tasks", "rollout", "sandbox", "judge", "rl", "models", "data", "errors"),
 )
-"""Top to bottom. A package imports itself and what stands below it. "labs" are the folders of
-`tasks`: what is above them finds them through `tasks.task`, which imports one by name."""
+"""Top to bottom. A package imports itself and what stands below it. What stands above the labs
+finds them through `tasks.task`, which imports one by name."""
 ROOMS = {
     "lab": (
         "sweep.matrix",
@@ -53,7 +53,7 @@ ROOMS = {
         "monitor.sinks",
         "monitor",
     ),
-    "tasks": (
+    "labs": (
         "adapters",
         "workflows",
         "workflows.programs",
@@ -61,7 +61,6 @@ ROOMS = {
         "tools",
         "math",
         "demos",
-        "",
     ),
     "pages": (
         "run_page",
@@ -92,7 +91,7 @@ BESIDE = (
 """Rooms on one height, which do not know each other."""
 WITHOUT_TORCH = ("runs", "compare", "judge", "pages", "experiment")
 MODULES = sorted(SOURCE.rglob("*.py"))
-LABS = {file.parent.name for file in SOURCE.glob("tasks/*/__init__.py")}
+LABS = {file.parent.name for file in SOURCE.glob("labs/*/__init__.py")}
 NAMES = {
     ".".join(file.relative_to(SOURCE.parent).with_suffix("").parts): file
     for file in MODULES
@@ -140,12 +139,7 @@ def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
 
 def floor_of(file: Path) -> str:
     """The package that a module belongs to: "rl", or "errors" for src/assay/errors.py."""
-    return floor_named(file.relative_to(SOURCE).with_suffix("").parts)
-
-
-def floor_named(path: Sequence[str]) -> str:
-    """The floor of a module by the parts of its name: "labs" for ("tasks", "demos", "task")."""
-    return "labs" if path[0] == "tasks" and len(path) > 1 and path[1] in LABS else path[0]
+    return file.relative_to(SOURCE).with_suffix("").parts[0]
 
 
 @functools.lru_cache(maxsize=1)
@@ -181,11 +175,7 @@ def upward_imports(tree: ast.Module, floor: str) -> Places:
     """Imports of assay packages that do not stand below `floor`; the bare package holds nothing."""
     allowed = {floor, *FLOORS[FLOORS.index(floor) + 1 :]}
     inner = [(line, name.split(".")[1:]) for line, name in imported(tree) if is_assay(name)]
-    return [
-        f"{line}: {'.'.join(path)}"
-        for line, path in inner
-        if path and floor_named(path) not in allowed
-    ]
+    return [f"{line}: {'.'.join(path)}" for line, path in inner if path and path[0] not in allowed]
 
 
 def room_of(module: str) -> str:
@@ -307,7 +297,7 @@ def checked() -> dict[str, dict[Path, Any]]:
         if file.parent != SOURCE or file.name == "errors.py":
             found["upward"][file] = upward_imports(tree, floor_of(file))
         for lab, pattern in LAB_NAMES.items():
-            if not inner.startswith((f"tasks/{lab}/", *FILE_TABLES)):
+            if not inner.startswith((f"labs/{lab}/", *FILE_TABLES)):
                 found[lab][file] = lab_names(tree, pattern) if pattern.search(text) else []
         if file.stat().st_size:
             found["undocumented"][file] = undocumented(tree)
@@ -383,8 +373,8 @@ def test_imports_point_downwards_between_the_rooms_of_a_package() -> None:
 def test_an_import_from_a_room_above_or_beside_is_seen() -> None:
     assert wrong_rooms("assay.lab.setup.session", {"assay.lab.run.runner": 3})
     assert wrong_rooms("assay.lab.sweep.read_sweep", {"assay.lab.sweep.matrix.model": 3})
-    assert wrong_rooms("assay.tasks.task", {"assay.tasks.tools.task": 3})
-    assert wrong_rooms("assay.tasks.tools.task", {"assay.tasks.math.task": 3})
+    assert wrong_rooms("assay.labs.demos.task", {"assay.labs.workflows.task": 3})
+    assert wrong_rooms("assay.labs.tools.task", {"assay.labs.math.task": 3})
     below = {"assay.lab.setup.session": 3, "assay.lab.run.runner": 4, "assay.train.loop": 5}
     assert not wrong_rooms("assay.lab.run.runner", below)
 
@@ -420,7 +410,7 @@ def test_no_name_of_a_lab_stands_outside_its_folder(lab: str) -> None:
 
 def test_a_name_of_a_lab_is_seen() -> None:
     pattern = LAB_NAMES["demos"]
-    for text in ("from assay.tasks.demos import task", "x = SelectorSpec()", "f(demonstrations=1)"):
+    for text in ("from assay.labs.demos import task", "x = SelectorSpec()", "f(demonstrations=1)"):
         assert lab_names(ast.parse(text), pattern)
     assert not lab_names(ast.parse("selectors(session, stage)"), pattern)
 
@@ -456,7 +446,7 @@ for name in {light!r}:
 )
 def test_an_import_from_above_is_seen_wherever_it_hides(text: str) -> None:
     assert upward_imports(ast.parse(text), "rl")
-    assert upward_imports(ast.parse("from assay.tasks.demos.task import TASK"), "lab")
+    assert upward_imports(ast.parse("from assay.labs.demos.task import TASK"), "lab")
     assert not upward_imports(ast.parse("from assay.lab.setup.session import Session"), "labs")
     below = "from assay.rl.kl import k1\nfrom assay.models.load import load_model\nimport torch"
     assert not upward_imports(ast.parse(below), "rl")

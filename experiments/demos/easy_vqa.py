@@ -16,16 +16,16 @@ from assay.data.hashing import sha256_text
 from assay.data.loaded import Loaded, Record
 from assay.data.row import ImagePart
 from assay.data.wheels import wheel_directory
-from assay.tasks.demos.demonstrations import (
+from assay.labs.demos.demonstrations import (
     Demonstration,
     DemonstrationSet,
     Query,
     asked_about,
     image_in,
 )
-from assay.tasks.demos.pools import POOL_OPTIONS, with_pools
-from assay.tasks.demos.rewards import accuracy
-from assay.tasks.demos.task import DemosTask
+from assay.labs.demos.pools import POOL_OPTIONS, with_pools
+from assay.labs.demos.rewards import accuracy
+from assay.labs.demos.task import DemosTask
 from assay.tasks.task import Benchmark, BenchmarkOptions, lookup
 
 SIDES = {"train": 0.7, "test": 0.3}
@@ -39,7 +39,7 @@ INSTRUCTION = "Answer the question about the image with one word."
 def read_easy_vqa(side: str, options: BenchmarkOptions) -> Loaded:
     """The questions of one of SIDES, each with its own pool of the training questions.
 
-    Raises InputError for another side or option, WheelError without the wheel, DataError for
+    Raises InputError for another side or option, InputError without the wheel, DataError for
     an image that is not there, and what `with_pools` raises.
     """
     lookup(SIDES, side, "side of easy-vqa")

@@ -16,10 +16,10 @@ from assay.data.hashing import normalise_text, sha256_text
 from assay.data.loaded import Loaded
 from assay.data.row import Message
 from assay.data.wheels import wheel_directory
-from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query
-from assay.tasks.demos.pools import POOL_OPTIONS, with_pools
-from assay.tasks.demos.rewards import accuracy
-from assay.tasks.demos.task import DemosTask
+from assay.labs.demos.demonstrations import Demonstration, DemonstrationSet, Query
+from assay.labs.demos.pools import POOL_OPTIONS, with_pools
+from assay.labs.demos.rewards import accuracy
+from assay.labs.demos.task import DemosTask
 from assay.tasks.task import Benchmark, BenchmarkOptions, lookup
 
 LABELS: Mapping[str, str] = {
@@ -51,7 +51,7 @@ OPTIONS: Mapping[str, Any] = {**POOL_OPTIONS, "shots": 2}
 def read_subjects(side: str, options: BenchmarkOptions) -> Loaded:
     """The questions of one of SIDES, each with its own pool of the training questions.
 
-    Raises InputError for another side or option, WheelError without the wheel.
+    Raises InputError for another side or option, InputError without the wheel.
     """
     lookup(SIDES, side, "side of subjects")
     chosen = options.over(OPTIONS)

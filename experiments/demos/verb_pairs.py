@@ -17,8 +17,8 @@ from pathlib import Path
 
 from verbs import demonstrations, read_verbs, verb_queries
 
+from assay.labs.demos.demonstrations import POOL
 from assay.runs.records import read_columns
-from assay.tasks.demos.demonstrations import POOL
 from assay.tasks.task import BenchmarkOptions
 
 ROWS, ORACLE_ROWS = 200, 100

@@ -15,10 +15,10 @@ from assay.data.hashing import sha256_text
 from assay.data.loaded import Loaded
 from assay.data.row import Message
 from assay.errors import InputError
-from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query
-from assay.tasks.demos.pools import POOL_OPTIONS, with_pools
-from assay.tasks.demos.rewards import accuracy
-from assay.tasks.demos.task import DemosTask
+from assay.labs.demos.demonstrations import Demonstration, DemonstrationSet, Query
+from assay.labs.demos.pools import POOL_OPTIONS, with_pools
+from assay.labs.demos.rewards import accuracy
+from assay.labs.demos.task import DemosTask
 from assay.tasks.task import Benchmark, BenchmarkOptions, lookup
 
 FORMS: Mapping[str, Callable[[str, str], str]] = {

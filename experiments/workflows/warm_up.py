@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from assay.data.row import Message, Row
 from assay.errors import InputError
-from assay.tasks.workflows.programs.operators import OPERATORS, Operator
-from assay.tasks.workflows.task import PARAMETERS, fenced, policy_prompt
+from assay.labs.workflows.programs.operators import OPERATORS, Operator
+from assay.labs.workflows.task import PARAMETERS, fenced, policy_prompt
 
 INSTRUCTIONS: Mapping[str, tuple[str, ...]] = {
     "math": (

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from assay.data.row import Message
+from assay.labs.tools.multi_turn import truth_completion
+from assay.labs.tools.parsing import call_text
+from assay.labs.tools.single_turn import entries
 from assay.runs.records import conversation_columns
-from assay.tasks.tools.multi_turn import truth_completion
-from assay.tasks.tools.parsing import call_text
-from assay.tasks.tools.single_turn import entries
 from tests.cli.conftest import answer, assert_one_line, call
+from tests.labs.tools.upstream import asked
 from tests.pages.synthetic import RECORD, add_record, empty_run
 from tests.pages.synthetic import answer as line
-from tests.tasks.tools.upstream import asked
 
 
 @pytest.fixture(autouse=True)

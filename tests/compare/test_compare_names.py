@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from assay.compare.fairness import Unfair
 from assay.compare.named_arms import ArmRequest, own_arm
 from assay.compare.table import Pairing, Table
 from assay.data.results.foreign_result import Result
@@ -148,30 +147,30 @@ def test_settings_of_another_tool_cannot_be_compared_and_are_marked():
 )
 def test_what_is_never_compared(other: Result, words: str):
     control = side("a", BASE, questions={"item_3": "asked", "item_4": "only here"})
-    with pytest.raises(Unfair, match=words):
+    with pytest.raises(InputError, match=words):
         results_table(control, other)
 
 
 def test_no_common_items_are_refused():
     moved = side("b", BETTER, scores={(f"x{i}", 0): v for i, v in enumerate(BETTER)})
-    with pytest.raises(Unfair, match="20 and 20, 0 of them shared"):
+    with pytest.raises(InputError, match="20 and 20, 0 of them shared"):
         results_table(side("a", BASE), moved)
 
 
 def test_other_checkers_are_refused():
-    with pytest.raises(Unfair, match=r"checker 'one'.*'two'"):
+    with pytest.raises(InputError, match=r"checker 'one'.*'two'"):
         results_table(side("a", BASE, checker="one"), side("b", BETTER, checker="two"))
 
 
 def test_uneven_repeats_are_refused():
     scores = {(f"item_{i}", 0): v for i, v in enumerate(BETTER)}
     more = side("b", BETTER, scores={**scores, ("item_7", 1): 1.0})
-    with pytest.raises(Unfair, match="2 to 'item_7'; 1 of 20 items are uneven"):
+    with pytest.raises(InputError, match="2 to 'item_7'; 1 of 20 items are uneven"):
         results_table(side("a", BASE), more)
 
 
 def test_one_run_alone_is_refused():
-    with pytest.raises(Unfair, match="only one run"):
+    with pytest.raises(InputError, match="only one run"):
         results_table(side("a", BASE))
 
 
@@ -205,7 +204,7 @@ def test_an_unfinished_run_of_the_lab_is_refused(run: RunDirectory):
     from assay.runs.status import stored_status, write_status
 
     write_status(run.path, replace(stored_status(run.path), status="failed"))
-    with pytest.raises(Unfair, match="is failed"):
+    with pytest.raises(InputError, match="is failed"):
         own_arm(ArmRequest(run))
 
 
@@ -214,7 +213,7 @@ def test_a_known_checker_of_another_tool_is_not_the_labs(run: RunDirectory):
     checker = "lm-evaluation-harness exact_match"
     scores = {(item, 0): 1.0 for item in own.scores.item_ids}
     outside = side("x", BETTER, scores=scores, format="lm-eval", checker=checker)
-    with pytest.raises(Unfair, match="checker"):
+    with pytest.raises(InputError, match="checker"):
         results_table(own, outside)
 
 

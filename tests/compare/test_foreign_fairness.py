@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from assay.compare.compare_names import CompareOptions, compare_names
-from assay.compare.fairness import Unfair
 from assay.compare.foreign_arms import ReadOptions
 from assay.compare.table import Table
+from assay.errors import InputError
 from tests.data.results.produced import FOLDER, copied
 
 STRICT = "exact_match,strict-match"
@@ -191,7 +191,7 @@ def test_documents_in_another_order_are_paired_by_what_they_ask(tmp_path: Path):
     pairing = table.lines[1].to_control
     assert pairing is not None and len(pairing.flips.unchanged) == 12
     other = lm_eval(tmp_path, "other", line=lambda r: r.update(doc_hash=f"{r['doc_id']}"))
-    with pytest.raises(Unfair, match="ask something else"):
+    with pytest.raises(InputError, match="ask something else"):
         compared(base, other)
 
 

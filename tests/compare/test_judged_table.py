@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from assay.compare.fairness import Unfair
 from assay.compare.judged_table import compare_checkpoints
 from assay.compare.table import Line, Pairing
 from assay.errors import InputError
@@ -205,25 +204,25 @@ def test_one_unfair_run_leaves_the_family(run, tmp_path):
 
 def test_other_items_are_refused_before_any_figure(run, tmp_path):
     other = other_run(tmp_path, MANIFEST, [*RL, 1.0])
-    with pytest.raises(Unfair, match="20 and 21, 20 of them shared"):
+    with pytest.raises(InputError, match="20 and 21, 20 of them shared"):
         runs_table(run, other)
 
 
 def test_other_checkers_are_refused(run, tmp_path):
     other = other_run(tmp_path, MANIFEST, record=replace(RECORD, checker="another 2.0"))
-    with pytest.raises(Unfair, match=r"another 2\.0"):
+    with pytest.raises(InputError, match=r"another 2\.0"):
         runs_table(run, other)
 
 
 def test_unfinished_runs_are_refused(run, tmp_path):
     other = other_run(tmp_path, MANIFEST)
     write_status(other.path, replace(stored_status(other.path), status="failed"))
-    with pytest.raises(Unfair, match="is failed"):
+    with pytest.raises(InputError, match="is failed"):
         runs_table(run, other)
 
 
 def test_a_checkpoint_is_not_compared_with_itself(run):
-    with pytest.raises(Unfair, match="itself"):
+    with pytest.raises(InputError, match="itself"):
         runs_table(run, run)
 
 

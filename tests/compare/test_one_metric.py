@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from assay.compare.arm import Provenance, load_arm, one_metric
-from assay.compare.fairness import Unfair
 from assay.compare.judged_table import MIXED, compare_checkpoints
+from assay.errors import InputError
 from assay.runs.run_directory import RunDirectory
 from tests.compare.tables import runs_table
 from tests.compare.test_fairness import CLEAN, EVERYTHING
@@ -42,7 +42,9 @@ def test_runs_whose_metrics_differ_or_mix_are_refused_whatever_is_allowed(
 ) -> None:
     runs = measured(tmp_path, "one", one), measured(tmp_path, "other", other)
     for allow in ((), EVERYTHING, ("evaluation.metric",)):
-        with pytest.raises(Unfair, match=rf"mixed metrics: a fallback scored {one} of 20 answers"):
+        with pytest.raises(
+            InputError, match=rf"mixed metrics: a fallback scored {one} of 20 answers"
+        ):
             runs_table(*runs, allow=allow)
 
 

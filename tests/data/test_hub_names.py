@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.hub_names import HubNameUnclear, with_scheme
+from assay.data.hub_names import with_scheme
+from assay.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,6 @@ def test_any_other_source_stays_as_it_is(tmp_path: Path, text: str) -> None:
 
 def test_a_name_that_lies_here_is_refused_with_both_ways_to_say_it(tmp_path: Path) -> None:
     (tmp_path / "models" / "mine").mkdir(parents=True)
-    with pytest.raises(HubNameUnclear, match=r"write path:models/mine or hf:models/mine"):
+    with pytest.raises(InputError, match=r"write path:models/mine or hf:models/mine"):
         with_scheme("models/mine", tmp_path)
     assert with_scheme("hf:models/mine", tmp_path) == "hf:models/mine"

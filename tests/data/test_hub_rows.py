@@ -13,9 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from assay.data.hub_rows import HubError, HubSet, hub_records, open_set
+from assay.data.hub_rows import HubSet, hub_records, open_set
 from assay.data.loaded import sound
 from assay.data.parquet import read_parquet
+from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
 from assay.lab.setup.manifest import opened_sets
 from assay.lab.setup.prepare import load_rows
@@ -118,7 +119,7 @@ def test_the_manifest_says_which_commit_was_read(hub, tmp_path: Path) -> None:
 def test_what_the_hub_does_not_have_is_said_in_one_line(
     hub, tmp_path: Path, wanted: HubSet, message: str
 ) -> None:
-    with pytest.raises(HubError, match=message) as found:
+    with pytest.raises(InputError, match=message) as found:
         open_set(wanted, tmp_path)
     assert "\n" not in str(found.value)
 
@@ -128,7 +129,7 @@ def test_without_the_package_its_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     open_set.cache_clear()
-    with pytest.raises(HubError, match=r"pip install 'assay-lab\[hf\]'"):
+    with pytest.raises(InputError, match=r"pip install 'assay-lab\[hf\]'"):
         open_set(HubSet("me/sums"), tmp_path)
 
 
@@ -166,7 +167,7 @@ def test_the_real_package_reads_what_it_saved_and_folders_of_files(
         (HubSet("files", split="tain"), "mean 'train'"),
         (HubSet("nobody/nothing"), "hf:nobody/nothing: "),
     ):
-        with pytest.raises(HubError, match=message) as found:
+        with pytest.raises(InputError, match=message) as found:
             open_set(wanted, tmp_path)
         assert "\n" not in str(found.value)
 

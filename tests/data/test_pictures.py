@@ -5,8 +5,9 @@ import io
 import pytest
 
 from assay.data.loaded import DataError
-from assay.data.pictures import PillowMissing, picture_of
+from assay.data.pictures import picture_of
 from assay.data.row import ImagePart
+from assay.errors import InputError
 from tests.models.vision_folders import image_of, real_image
 
 Image = pytest.importorskip("PIL.Image", reason="needs pillow")
@@ -54,5 +55,5 @@ def test_a_small_file_that_claims_billions_of_pixels_is_not_decoded() -> None:
 
 def test_without_pillow_the_package_to_install_is_named(monkeypatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
-    with pytest.raises(PillowMissing, match=r"needs Pillow \(pip install 'assay-lab\[vision\]'\)"):
+    with pytest.raises(InputError, match=r"needs Pillow \(pip install 'assay-lab\[vision\]'\)"):
         picture_of(image_of(real_image(0)))

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from assay.data.row_order import (
     Fixed,
     Mixture,
-    MixtureError,
     Part,
     RowOrder,
     Shuffled,
@@ -19,6 +18,7 @@ from assay.data.row_order import (
     packs_of,
     visits,
 )
+from assay.errors import InputError
 
 NAMES: tuple[str, ...] = ("a", "b", "c", "d")
 
@@ -65,7 +65,7 @@ def test_an_epoch_is_the_longest_that_visits_no_row_twice(sets: list[tuple[float
     sizes = {name: size for name, (_, size) in zip(NAMES, sets, strict=False)}
     try:
         shares = epoch_shares(weights, sizes, None)
-    except MixtureError:
+    except InputError:
         assume(False)
     count = sum(shares.values())
     assert all(share <= sizes[name] for name, share in shares.items())
@@ -84,7 +84,7 @@ def test_an_epoch_is_the_longest_that_visits_no_row_twice(sets: list[tuple[float
 def test_epochs_that_make_no_sense_are_refused(
     weights: dict[str, float], sizes: dict[str, int], count: int | None, message: str
 ) -> None:
-    with pytest.raises(MixtureError, match=message):
+    with pytest.raises(InputError, match=message):
         epoch_shares(weights, sizes, count)
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.row import Message, Row
-from assay.data.splits import SplitError, conversation_of, split_by_conversation, take
+from assay.data.splits import conversation_of, split_by_conversation, take
+from assay.errors import InputError
 
 
 def row(number: int, conversation: str = "") -> Row:
@@ -29,7 +30,7 @@ def test_no_conversation_is_on_both_sides_whatever_the_order(
     rows = [row(n, name) for n, name in enumerate(conversations)]
     count = len({conversation_of(r) for r in rows})
     if not 0 < round(dev * count) < count:
-        with pytest.raises(SplitError, match="both sides need at least one"):
+        with pytest.raises(InputError, match="both sides need at least one"):
             split_by_conversation(rows, dev, seed)
         return
     split = split_by_conversation(rows, dev, seed)
@@ -57,7 +58,7 @@ def test_an_integer_is_a_number_of_rows_in_whole_conversations(
     rows = [row(10 * n + i, f"c{n}") for n, size in enumerate(sizes) for i in range(size)]
     try:
         split = split_by_conversation(rows, dev, seed)
-    except SplitError:
+    except InputError:
         # All conversations are needed to have so many rows.
         last = min(sizes) if dev <= sum(sizes) else 0
         assert dev > sum(sizes) - max(sizes) or dev > sum(sizes) - last
@@ -74,7 +75,7 @@ def test_an_integer_is_a_number_of_rows_in_whole_conversations(
 def test_a_larger_dev_part_holds_the_smaller_one_whether_rows_or_share() -> None:
     few, more = (split_by_conversation(ROWS, dev).dev for dev in (5, 0.2))
     assert len(few) == 5 and len(more) == 10 and set(map(id, few)) <= set(map(id, more))
-    with pytest.raises(SplitError, match=r"50 of 50 rows .*both sides need at least one"):
+    with pytest.raises(InputError, match=r"50 of 50 rows .*both sides need at least one"):
         split_by_conversation(ROWS, 50)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from assay.data import wheels
-from assay.data.wheels import WHEELS, Wheel, WheelError, wheel_directory
+from assay.data.wheels import WHEELS, Wheel, wheel_directory
+from assay.errors import InputError
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def test_another_file_under_the_same_version_names_both_hashes_and_leaves_nothin
 ) -> None:
     actual, expected = WHEELS["assay-probe"].sha256, "0" * 64
     monkeypatch.setitem(WHEELS, "assay-probe", Wheel("assay-probe", "1.0", expected))
-    with pytest.raises(WheelError, match=f"{actual}.*{expected}"):
+    with pytest.raises(InputError, match=f"{actual}.*{expected}"):
         wheel_directory("assay-probe")
     assert [p.name for p in (tmp_path / "cache/wheels").iterdir()] == ["assay-probe-1.0.lock"]
 
@@ -64,7 +65,7 @@ def test_a_wheel_that_no_index_has_is_bad_input_that_says_what_to_do(
 ) -> None:
     monkeypatch.setitem(WHEELS, "assay-probe", Wheel("assay-probe", "9.9", "0" * 64))
     with pytest.raises(
-        WheelError, match=r"assay-probe==9.9.*pip install --no-deps --target .*assay-probe-9.9"
+        InputError, match=r"assay-probe==9.9.*pip install --no-deps --target .*assay-probe-9.9"
     ):
         wheel_directory("assay-probe")
 

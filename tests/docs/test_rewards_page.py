@@ -13,10 +13,10 @@ from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.metering import MeteredModel
 from assay.lab.setup.reward_parts import full_reward, reward_of
 from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
+from assay.labs.math.task import TASK
 from assay.rl.policy import Sampling
 from assay.sandbox.limits import Outcome
 from assay.tasks.judge_reward import Pair
-from assay.tasks.math.task import TASK
 from assay.tasks.running import RewardRunner, WorkerReward
 from assay.train.pair_choice import overlong_punishment
 from tests.docs import reward_scale

@@ -4,9 +4,9 @@ import re
 
 from benchmarks.results import load_results
 
-from assay.tasks.workflows.operator_answers import READERS
-from assay.tasks.workflows.programs.program import GIVEN, MOST_CHARACTERS, MOST_DEPTH
-from assay.tasks.workflows.programs.validate import ALLOWED, validate
+from assay.labs.workflows.operator_answers import READERS
+from assay.labs.workflows.programs.program import GIVEN, MOST_CHARACTERS, MOST_DEPTH
+from assay.labs.workflows.programs.validate import ALLOWED, validate
 from tests.docs.pages import DOCS, blocks
 from tests.docs.test_tables import between
 from tests.docs.workflow_tables import operators

@@ -1,7 +1,7 @@
 """Operators and findings of programs as Markdown: `python -m tests.docs.workflow_tables`."""
 
-from assay.tasks.workflows.programs.operators import OPERATORS
-from assay.tasks.workflows.programs.validate import CODES
+from assay.labs.workflows.programs.operators import OPERATORS
+from assay.labs.workflows.programs.validate import CODES
 
 
 def operators() -> str:

@@ -8,8 +8,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from assay.labs.math.answers import final_answer, worked_out
 from assay.runs.records import read_columns
-from assay.tasks.math.answers import final_answer, worked_out
 from tests.experiments.files import shipped
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")

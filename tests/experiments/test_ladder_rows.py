@@ -12,22 +12,22 @@ from assay.data.hashing import sha256_text
 from assay.data.leakage import overlap, separate
 from assay.data.row import Row
 from assay.errors import InputError
-from assay.tasks.demos.demonstrations import POOL, set_of
-from assay.tasks.demos.pools import right_answers
-from assay.tasks.demos.task import TASK as DEMOS
-from assay.tasks.math.rewards import calculator
-from assay.tasks.math.task import TASK as MATH
+from assay.labs.demos.demonstrations import POOL, set_of
+from assay.labs.demos.pools import right_answers
+from assay.labs.demos.task import TASK as DEMOS
+from assay.labs.math.rewards import calculator
+from assay.labs.math.task import TASK as MATH
+from assay.labs.tools.checker import ast_check
+from assay.labs.tools.multi_turn import MULTI_TURN, multi_turn_entries
+from assay.labs.tools.parsing import call_text
+from assay.labs.tools.single_turn import entries
+from assay.labs.tools.task import TASK as TOOLS
+from assay.labs.workflows.programs.validate import validate
+from assay.labs.workflows.task import TASK as WORKFLOWS
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import BenchmarkOptions, benchmark, read_source, task
-from assay.tasks.tools.checker import ast_check
-from assay.tasks.tools.multi_turn import MULTI_TURN, multi_turn_entries
-from assay.tasks.tools.parsing import call_text
-from assay.tasks.tools.single_turn import entries
-from assay.tasks.tools.task import TASK as TOOLS
-from assay.tasks.workflows.programs.validate import validate
-from assay.tasks.workflows.task import TASK as WORKFLOWS
 from tests.experiments.files import ROOT, shipped
-from tests.tasks.tools.scripted import play
+from tests.labs.tools.scripted import play
 
 FILES = {
     "verbs": "demos/verbs.py",

@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import SftStage
-from assay.tasks.tools.multi_turn import DOCS, function_docs
+from assay.labs.tools.multi_turn import DOCS, function_docs
 from tests.data.bfcl_handler import chat_template
 from tests.models.folders import tiny_model
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from assay.errors import InputError
 from assay.judge.arms import arm_interval, as_repeats, compare_arms
 from assay.judge.intervals import score_interval
 from assay.judge.paired import compare
-from assay.judge.scores import Array, ItemScores, ItemsDifferError, ScoreError
+from assay.judge.scores import Array, ItemScores, ItemsDifferError
 from assay.judge.verdict import Comparison
 from tests.few import few
 from tests.judge.simulated import item_ids, single_pass
@@ -70,7 +71,7 @@ def test_equal_runs_keep_an_interval():
 
 def test_one_seed_and_other_items_are_refused():
     run = single_pass([1.0, 0.0])
-    with pytest.raises(ScoreError, match="two seeds"):
+    with pytest.raises(InputError, match="two seeds"):
         compare_arms([run], [run, run])
     with pytest.raises(ItemsDifferError):
         compare_arms([run, run], [run, single_pass([1.0, 0.0, 1.0])])

@@ -9,7 +9,7 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import confint_proportions_2indep, proportions_ztest
 
 from assay.errors import InputError
-from assay.judge.averages import BaselineError, harmonic_ratio
+from assay.judge.averages import harmonic_ratio
 from assay.judge.binomial import compare_counts, newcombe, score_test
 from assay.judge.families import adjust_family, holm, judge_family
 from assay.judge.intervals import tango
@@ -170,5 +170,5 @@ def test_one_benchmark_at_zero_makes_the_harmonic_ratio_zero():
 
 @pytest.mark.parametrize("baselines", [[0.3, 0.7, 0.4], [0.3, 0.7, 0.4, 0.0]])
 def test_baselines_without_ratios_are_refused(baselines):
-    with pytest.raises(BaselineError):
+    with pytest.raises(InputError):
         harmonic_ratio(COUNTS, baselines)

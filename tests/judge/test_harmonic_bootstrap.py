@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from assay.judge.averages import BaselineError, harmonic_of
+from assay.errors import InputError
+from assay.judge.averages import harmonic_of
 from assay.judge.scores import ItemScores, ItemsDifferError
 from tests.judge.simulated import item_ids, single_pass
 
@@ -100,7 +101,7 @@ def test_the_same_scores_have_the_same_interval_in_any_order():
 
 
 def test_baselines_without_ratio_and_other_items_are_refused():
-    with pytest.raises(BaselineError):
+    with pytest.raises(InputError):
         harmonic_of([right(3, 10)], [right(0, 10)])
     with pytest.raises(ItemsDifferError):
         harmonic_of([right(3, 10)], [right(3, 12)])

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.judge.learning_impact import NoCurves, fill_gaps, learning_impact
+from assay.errors import InputError
+from assay.judge.learning_impact import fill_gaps, learning_impact
 
 SHARES = st.integers(0, 8).map(lambda right: right / 8)
 
@@ -100,5 +101,5 @@ def test_a_prompt_that_lacks_an_epoch_is_named_and_counts_in_no_mean():
     ],
 )
 def test_curves_without_a_score_are_refused(curves, said):
-    with pytest.raises(NoCurves, match=said):
+    with pytest.raises(InputError, match=said):
         learning_impact(curves)

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assay.errors import InputError
 from assay.judge.families import judge_family
 from assay.judge.intervals import tango
 from assay.judge.paired import compare
-from assay.judge.scores import ItemScores, ItemsDifferError, ScoreError
+from assay.judge.scores import ItemScores, ItemsDifferError
 from assay.judge.significance import mid_p_mcnemar
 from tests.english import explain
 from tests.judge.simulated import PAIRS, item_ids, single_pass, without_plans
@@ -62,7 +63,7 @@ def test_items_without_a_score_in_one_run_are_left_out_and_counted():
     comparison = compare(control, other)
     assert (comparison.items, comparison.unscored) == (2, 2)
     assert comparison.difference == 0.5
-    with pytest.raises(ScoreError, match="both runs"):
+    with pytest.raises(InputError, match="both runs"):
         compare(single_pass([nan, 1]), single_pass([1, nan]))
 
 

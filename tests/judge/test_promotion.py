@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from assay.judge.scores import ItemScores, ScoreError, on_one_scale
+from assay.errors import InputError
+from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.selection import adjust_for_looks, promote
 from tests.judge.simulated import item_ids, single_pass, without_plans
 
@@ -66,7 +67,7 @@ def test_rewards_beyond_the_usual_scale_can_be_compared():
 def test_no_common_score_is_refused():
     nothing = ItemScores(item_ids(2), np.array([[np.nan], [1.0]]))
     other = ItemScores(item_ids(2), np.array([[1.0], [np.nan]]))
-    with pytest.raises(ScoreError):
+    with pytest.raises(InputError):
         promote(nothing, {1: other})
 
 

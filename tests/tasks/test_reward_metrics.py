@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from assay.data.episode import Reward
+from assay.errors import RunFailure
 from assay.experiment.experiment import Experiment
 from assay.judge.health_checks import check_health
 from assay.judge.health_rules import derived
 from assay.lab.setup.validate import unknown_names
-from assay.tasks.math.task import TASK
+from assay.labs.math.task import TASK
 from assay.tasks.reward_metrics import (
     STANDARD,
     GroupMetric,
@@ -21,7 +22,7 @@ from assay.tasks.reward_metrics import (
     metrics_of,
     share_of,
 )
-from assay.train.checkpoint import SampleRecord, TrainingFailure, TrainState
+from assay.train.checkpoint import SampleRecord, TrainState
 from assay.train.loop import LoopSettings, StepMetrics, rewards_by_group, train
 from assay.train.metric_names import METHODS, REWARDS
 from tests.train import toys
@@ -97,9 +98,9 @@ def test_a_metric_that_fails_stops_the_run_by_its_name():
     def broken(rewards):
         raise KeyError("speed")
 
-    with pytest.raises(TrainingFailure, match="step 1: the task's metric 'mine' failed: KeyError"):
+    with pytest.raises(RunFailure, match="step 1: the task's metric 'mine' failed: KeyError"):
         run({"mine": broken})
-    with pytest.raises(TrainingFailure, match="step 1: the task's metric 'mine' failed: KeyError"):
+    with pytest.raises(RunFailure, match="step 1: the task's metric 'mine' failed: KeyError"):
         run({}, {"mine": broken})
 
 

@@ -14,9 +14,9 @@ from assay.errors import InputError
 from assay.experiment.reward_tables import RewardPart
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.reward_parts import full_reward, reward_of, table_part, with_options
+from assay.labs.math.task import TASK
 from assay.runs.judgement_journal import JudgementJournal
 from assay.tasks.judge_reward import JudgeReward
-from assay.tasks.math.task import TASK
 from assay.tasks.reward_signatures import as_reward
 from assay.tasks.reward_table import Condition, RewardTable, TablePart
 from assay.tasks.running import RewardRunner

@@ -10,13 +10,13 @@ from typing import Any
 
 from assay.data.episode import Completion
 from assay.data.row import Message, Row, ToolCall
-from assay.tasks.chat.task import TASK as CHAT
-from assay.tasks.math.task import TASK as MATH
+from assay.labs.chat.task import TASK as CHAT
+from assay.labs.math.task import TASK as MATH
+from assay.labs.tools.parsing import call_text
+from assay.labs.tools.single_turn import entries
+from assay.labs.tools.task import TASK as TOOLS
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import BaseTask, reward, reward_version
-from assay.tasks.tools.parsing import call_text
-from assay.tasks.tools.single_turn import entries
-from assay.tasks.tools.task import TASK as TOOLS
 from tests.few import few
 
 FILE = Path(__file__).with_name("reward_values.json")

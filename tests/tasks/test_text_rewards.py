@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
-from assay.tasks.math.rewards import accuracy
+from assay.labs.math.rewards import accuracy
 from assay.tasks.text_rewards import (
     cosine_length,
     cosine_scaled,

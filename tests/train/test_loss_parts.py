@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from assay.data.episode import Episode, Turn
+from assay.errors import RunFailure
 from assay.judge.identity import loss_parts
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.objectives import ObjectiveOutput
 from assay.rl.packed import pack
 from assay.rl.policy import Scores
-from assay.train.checkpoint import TrainingFailure
 from assay.train.grpo import GrpoSettings
 from assay.train.likelihood import Rce, Rft, Sft
 from assay.train.update import Totals, constant
@@ -85,7 +85,7 @@ class Forgetful(GrpoObjective):
 
 
 def test_a_term_that_is_not_written_stops_training_and_names_the_parts():
-    with pytest.raises(TrainingFailure, match=r"step 1, update 1 of 1: .*1 x policy_loss"):
+    with pytest.raises(RunFailure, match=r"step 1, update 1 of 1: .*1 x policy_loss"):
         run(grpo(objective=Forgetful()), 1)
 
 
@@ -96,7 +96,7 @@ def test_a_wrong_coefficient_stops_training():
             output = super().__call__(scores, packed)
             return replace(output, coefficients={**output.coefficients, "entropy_bonus": 0.1})
 
-    with pytest.raises(TrainingFailure, match=r"0\.1 x entropy_bonus"):
+    with pytest.raises(RunFailure, match=r"0\.1 x entropy_bonus"):
         run(grpo(objective=Wrong(entropy_coef=0.1)), 1)
 
 

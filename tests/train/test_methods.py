@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from assay.data.episode import Completion, Episode, Reward, Turn
+from assay.errors import RunFailure
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling
-from assay.train.checkpoint import Journalled, TrainingFailure, TrainState
+from assay.train.checkpoint import Journalled, TrainState
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.likelihood import Rce, Rft, Sft
 from assay.train.loop import LoopSettings, train
@@ -162,7 +163,7 @@ def test_an_abstention_is_no_zero_and_too_many_stop_the_run():
     assert records[0].advantage == 0.0
     judged = [r.reward.value for r in records[1:] if r.reward.value is not None]
     assert recorder.lines[0]["reward_mean"] == pytest.approx(sum(judged) / len(judged))
-    with pytest.raises(TrainingFailure, match=r"abstained.*deadline"):
+    with pytest.raises(RunFailure, match=r"abstained.*deadline"):
         run(grpo(score=silent_first, share=0.01), 1)
 
 
@@ -255,7 +256,7 @@ def test_non_finite_gradients_skip_the_step_are_counted_and_stop_the_run(bad):
     policy = Broken()
     before = policy.weight.clone()
     stored = (Episode("a", "a", (Turn(toys.query(0), (1,), (True,)),)),)
-    with pytest.raises(TrainingFailure, match="3 updates had a non-finite gradient"):
+    with pytest.raises(RunFailure, match="3 updates had a non-finite gradient"):
         run(Sft(stored, 1, 0), 10, policy=policy, max_skipped_steps=2)
     assert torch.equal(before, policy.weight)
 
@@ -270,7 +271,7 @@ def test_a_rollout_that_samples_from_another_model_stops_the_run():
                 for logp in t.behaviour_logps or ()
             ]
 
-    with pytest.raises(TrainingFailure, match=r"differ by 1\.000"):
+    with pytest.raises(RunFailure, match=r"differ by 1\.000"):
         run(grpo(), 1, policy=Stale(), max_rollout_gap=0.25)
 
 

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from assay.data.episode import Episode, Reward, Turn
+from assay.errors import RunFailure
 from assay.rl.kl import AdaptiveKl
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.presets import PRESETS
-from assay.train.checkpoint import Batch, Place, TrainingFailure, TrainState
+from assay.train.checkpoint import Batch, Place, TrainState
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.likelihood import GroupValidation, Rce, Rft
 from assay.train.loop import LoopSettings, check_losses, train
@@ -205,7 +206,7 @@ def test_a_step_whose_total_leaves_the_kl_out_stops_the_run():
     check_losses(1, [UpdateResult(1.0, True, whole)])
     assert whole.sum_of_parts == pytest.approx(0.01162)
     without = replace(whole, loss=0.00034)
-    with pytest.raises(TrainingFailure, match=r"0\.12 x kl_loss"):
+    with pytest.raises(RunFailure, match=r"0\.12 x kl_loss"):
         check_losses(1, [UpdateResult(1.0, True, without)])
 
 

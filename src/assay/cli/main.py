@@ -8,10 +8,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from assay.cli.compare import audit, compare, plan
+from assay.cli.compare import audit, compare, matrix, plan
 from assay.cli.convert import convert, select
 from assay.cli.eval import engines, evaluate, export, import_run, serve, view
-from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, present, verb
 from assay.cli.replay import replay
 from assay.cli.report import costs, report

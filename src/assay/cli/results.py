@@ -69,8 +69,8 @@ def runs_shown(
 
 def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[RenderableType]]:
     """Writes the run's answers for `bfcl evaluate`; returns the files and how it is called."""
+    from assay.labs.tools.bfcl_results import MODEL, is_category, write_results
     from assay.runs.history import reported_answers
-    from assay.tasks.tools.bfcl_results import MODEL, is_category, write_results
 
     files = list(write_results(str(run), reported_answers(run, is_category), folder))
     results = sorted({file.parents[2].resolve() for file in files})

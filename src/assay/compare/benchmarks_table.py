@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from assay.compare.table import Line, Table
 from assay.errors import InputError, nearest
-from assay.judge.averages import BaselineError, Harmonic, harmonic_of
-from assay.judge.scores import on_shared_items
+from assay.judge.averages import Harmonic, harmonic_of
+from assay.judge.scores import ItemsDifferError, on_shared_items
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,5 +116,7 @@ def _harmonic(
         return None, "scale"
     try:
         return harmonic_of(parts, figures), ""
-    except BaselineError:
+    except ItemsDifferError:
+        raise
+    except InputError:
         return None, "baseline 0"

@@ -42,10 +42,6 @@ ROWS = ("contents_sha256", "prompts_sha256", *_COUNTED)
 """Keys of a manifest on the rows of a data set."""
 
 
-class Unfair(InputError):
-    """Arms that are never compared, whatever is allowed."""
-
-
 @dataclass(frozen=True, slots=True)
 class Terms:
     """The differences that two arms may have."""
@@ -93,19 +89,19 @@ def remarks(result: Result, name: str) -> list[Finding]:
 
 
 def check_finished(run: RunDirectory) -> None:
-    """Raise Unfair for a run that is not finished."""
+    """Raise InputError for a run that is not finished."""
     status = read_status(run.path).status
     if status != "finished":
         fix = f"finish it with 'assay resume {run}'"
-        raise Unfair(f"{run} is {status}; only finished runs are compared", fix=fix)
+        raise InputError(f"{run} is {status}; only finished runs are compared", fix=fix)
 
 
 def check_complete(result: Result) -> None:
-    """Raise Unfair for an incomplete run, or one with more answers to some items than others."""
+    """Refuse an incomplete run, and one with more answers to some items than to others."""
     name = result.run
     if result.unfinished:
         fix = "only finished runs are compared"
-        raise Unfair(f"{name} is unfinished: {result.unfinished}", fix=fix)
+        raise InputError(f"{name} is unfinished: {result.unfinished}", fix=fix)
     counts = Counter(answer.item for answer in result.answers)
     usual = Counter(counts.values()).most_common(1)[0][0]
     odd = [item for item, count in counts.items() if count != usual]
@@ -114,11 +110,11 @@ def check_complete(result: Result) -> None:
             f"{name} has {usual} answers to most items and {counts[odd[0]]} to {odd[0]!r}; "
             f"{len(odd)} of {len(counts)} items are uneven"
         )
-        raise Unfair(problem, fix="finish the run, or give each question an id of its own")
+        raise InputError(problem, fix="finish the run, or give each question an id of its own")
 
 
 def check_fair(arms: Sequence[Arm]) -> list[Finding]:
-    """Raise Unfair for what is always refused; returns warnings of what could not be checked.
+    """Raise InputError for what is always refused; returns warnings of what could not be checked.
 
     The first arm is the control. Seeds of an arm are given as arms of their own.
     """
@@ -197,10 +193,10 @@ def _left_out(arms: Sequence[Arm]) -> list[Finding]:
 
 
 def _check_same_task(control: Arm, other: Arm) -> None:
-    """Raise Unfair for another benchmark, metric, checker or other items than the control's."""
+    """Raise InputError for another benchmark, metric, checker or other items than the control's."""
     if control.format == other.format and control.benchmark != other.benchmark:
         problem = f"{control.name} is on {control.benchmark}, {other.name} on {other.benchmark}"
-        raise Unfair(problem, fix="compare one benchmark at a time")
+        raise InputError(problem, fix="compare one benchmark at a time")
     measures = {
         "metric": map(_metric, (control, other)),
         "checker": (control.checker, other.checker),
@@ -208,7 +204,7 @@ def _check_same_task(control: Arm, other: Arm) -> None:
     for what, (ours, theirs) in measures.items():
         if ours and theirs and ours != theirs:
             problem = f"{control.name} has the {what} {ours!r}, {other.name} {theirs!r}"
-            raise Unfair(problem, fix=f"score both with one {what}")
+            raise InputError(problem, fix=f"score both with one {what}")
     _check_items_listed(control.name, control.scores.item_ids, other.name, other.scores.item_ids)
     if control.result is None or other.result is None or control.format != other.format:
         return
@@ -216,7 +212,7 @@ def _check_same_task(control: Arm, other: Arm) -> None:
     changed = sorted(item for item in ours.keys() & theirs.keys() if ours[item] != theirs[item])
     if changed:
         problem = f"{len(changed)} items ask something else in {other.name}, {changed[0]!r} for one"
-        raise Unfair(problem, fix="evaluate both on the same questions")
+        raise InputError(problem, fix="evaluate both on the same questions")
 
 
 def _metric(arm: Arm) -> str:
@@ -226,21 +222,21 @@ def _metric(arm: Arm) -> str:
 def _check_items_listed(
     control: str, ours: Sequence[str], other: str, theirs: Sequence[str]
 ) -> None:
-    """Raise Unfair unless both were asked the same items."""
+    """Raise InputError unless both were asked the same items."""
     if set(ours) != set(theirs):
         problem = (
             f"{other} was measured on other items than {control}: "
             f"{len(ours)} and {len(theirs)}, {len(set(ours) & set(theirs))} of them shared"
         )
-        raise Unfair(problem, fix="evaluate both on the same items")
+        raise InputError(problem, fix="evaluate both on the same items")
 
 
 def _check_items(first: Arm, other: Arm) -> None:
-    """Raise Unfair for other items of two runs, by their ids and by what they say."""
+    """Raise InputError for other items of two runs, by their ids and by what they say."""
     one, two = _origin(first), _origin(other)
     if not set(one.record.items) & set(two.record.items):
         problem = f"{one.run} and {two.run} have no item in common on {one.record.name}"
-        raise Unfair(problem, fix="evaluate both on the same items")
+        raise InputError(problem, fix="evaluate both on the same items")
     _check_items_listed(str(one.run), one.record.items, str(two.run), two.record.items)
     # Options such as worked examples are written into the items and are a difference of their own.
     same_options = one.record.options == two.record.options
@@ -249,16 +245,16 @@ def _check_items(first: Arm, other: Arm) -> None:
             f"{two.run} and {one.run} have items of the same ids that say something else, or "
             "stand in another order"
         )
-        raise Unfair(problem, fix="evaluate both on the same file of items")
+        raise InputError(problem, fix="evaluate both on the same file of items")
 
 
 def _check_checker(first: Arm, other: Arm) -> None:
-    """Raise Unfair for another checker of two runs, or another version of it."""
+    """Raise InputError for another checker of two runs, or another version of it."""
     one, two = _origin(first), _origin(other)
     checkers = one.record.checker, two.record.checker
     if checkers[0] != checkers[1]:
         problem = f"checked by {checkers[0]!r} in {one.run} and by {checkers[1]!r} in {two.run}"
-        raise Unfair(problem, fix="score both with one checker")
+        raise InputError(problem, fix="score both with one checker")
     rewards = [_measured_with(each).get("reward", {}) for each in (one, two)]
     for name in rewards[0].keys() & rewards[1].keys():
         tables = [{"reward": reward[name]} for reward in rewards]
@@ -270,21 +266,21 @@ def _check_checker(first: Arm, other: Arm) -> None:
                 f"reward {name!r}, which scores {one.record.name}, is another version in "
                 f"{one.run} ({versions[0]}) than in {two.run} ({versions[1]})"
             )
-            raise Unfair(problem, fix="score both with one version")
+            raise InputError(problem, fix="score both with one version")
 
 
 def check_one_metric(arms: Mapping[str, Arm]) -> None:
-    """Raise Unfair unless a fallback metric scored all answers of these arms or none."""
+    """Raise InputError unless a fallback metric scored all answers of these arms or none."""
     counts = {name: (arm.fallbacks, len(arm.judged)) for name, arm in arms.items()}
     if one_metric(arms.values()):
         return
     named = ", ".join(f"{f} of {n} answers of {name}" for name, (f, n) in counts.items())
     problem = f"mixed metrics: a fallback scored {named}"
-    raise Unfair(problem, fix="score all answers with one metric")
+    raise InputError(problem, fix="score all answers with one metric")
 
 
 def _check_untrained(arm: Arm) -> list[str]:
-    """Raise Unfair where a checkpoint was trained on items; returns the runs without a record."""
+    """Refuse a checkpoint that was trained on items; the runs without a record."""
     origin = _origin(arm)
     trained = [] if origin.checkpoint == BASE else [(origin.run, origin.record)]
     untested = []
@@ -297,7 +293,7 @@ def _check_untrained(arm: Arm) -> list[str]:
 
 
 def check_own_training(arm: Arm) -> None:
-    """Raise Unfair where the run of an arm was trained on the items that the arm answered."""
+    """Raise InputError where the run of an arm was trained on the items that the arm answered."""
     origin = _origin(arm)
     if origin.checkpoint != BASE:
         _check_not_trained_on(arm.name, origin.run, origin.record)
@@ -310,7 +306,7 @@ def _check_not_trained_on(name: str, run: RunDirectory, record: EvaluationRecord
                 f"{name} was trained on test items: {rows} rows of data.{data} in {run} ask what "
                 f"items of {record.name} ask"
             )
-            raise Unfair(problem, fix="train without them; no comparison can correct this")
+            raise InputError(problem, fix="train without them; no comparison can correct this")
 
 
 def _ancestors(origin: Provenance) -> list[tuple[RunDirectory, EvaluationRecord | None]]:

@@ -81,8 +81,7 @@ def is_file(text: str) -> bool:
 def read_arms(text: str, options: ReadOptions = ReadOptions()) -> list[Arm]:
     """The runs that `FILE` or `FILE@RUN` names, by one metric each.
 
-    Raises InputError, Unfair for a run that is not whole, ScoreError where no answer of a run has
-    a score, and what `read_results` raises.
+    Raises InputError for a run that is not whole or has no score, and what `read_results` raises.
     """
     path = file_and_run(text)[0]
     return [arm_of(each) for each in _by_metric(path, _read(text, options), options.metric)]
@@ -97,14 +96,14 @@ def read_all_metrics(text: str, options: ReadOptions = ReadOptions()) -> list[Re
 
 
 def arm_of(result: Result) -> Arm:
-    """A result as an arm. Raises Unfair for a run that is not whole, ScoreError."""
+    """A result as an arm. Raises InputError for a run that is not whole, InputError."""
     check_complete(_with_answers(result))
     outputs = {(a.item, a.repeat): a.output for a in result.answers if a.output is not None}
     return Arm(result.run, _scores(result), result, outputs)
 
 
 def _scores(result: Result) -> ItemScores:
-    """Scores of a result, on a scale from 0 to 1 or as wide as they are. Raises ScoreError."""
+    """Scores of a result, on a scale from 0 to 1 or as wide as they are. Raises InputError."""
     known = [answer.score for answer in result.answers if answer.score is not None]
     bounds = min([0.0, *known]), max([1.0, *known])
     lines = ((answer.item, answer.repeat, answer.score) for answer in result.answers)

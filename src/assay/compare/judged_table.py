@@ -24,7 +24,6 @@ from assay.compare.arm import (
 from assay.compare.fairness import (
     DECLARED,
     Terms,
-    Unfair,
     check_allowed,
     check_fair,
     compared_parts,
@@ -193,14 +192,14 @@ def compare_arms(
 ) -> Table:
     """All arms against the first, one family, item by item; `findings` are shown with the table.
 
-    An undeclared difference makes the verdict "not comparable". Raises Unfair for what is never
+    An undeclared difference makes the verdict "not comparable". Raises InputError for what is never
     compared (see `fairness`), InputError for an accepted difference that is none,
     InputError for a metric that may be better high or low.
     """
     names = [arm.name for arm in arms]
     if len(arms) < 2:
         fix = "name another file or run; 'assay report FILE' shows one alone"
-        raise Unfair(f"only one run to compare: {', '.join(names)}", fix=fix)
+        raise InputError(f"only one run to compare: {', '.join(names)}", fix=fix)
     check_distinct(names, "run")
     findings = [*findings, *check_fair([*arms, *(s for arm in arms for s in arm.seeds[1:])])]
     control, *others = arms = on_scale_of_all(arms)
@@ -222,9 +221,9 @@ def compare_arms(
 
 
 def check_distinct(names: Sequence[str], kind: str) -> None:
-    """Raise Unfair where two arms are the same; `kind` is what they are in words."""
+    """Raise InputError where two arms are the same; `kind` is what they are in words."""
     if len(set(names)) < len(names):
-        raise Unfair(f"a {kind} cannot be compared with itself", fix=f"name two {kind}s")
+        raise InputError(f"a {kind} cannot be compared with itself", fix=f"name two {kind}s")
 
 
 def judge_pairs(
@@ -452,7 +451,7 @@ def task_lines(arms: Sequence[Arm]) -> tuple[TaskLine, ...]:
     """A line for each task and one for their mean, which weighs all tasks alike; the control first.
 
     Figures of single tasks are shown beside the comparison of all items; they are not tested.
-    Empty unless the control's items are of several tasks. Raises ScoreError where a run has no
+    Empty unless the control's items are of several tasks. Raises InputError where a run has no
     score on a task.
     """
     parts = arms[0].result.parts if arms[0].result is not None else {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assay.compare.arm import Arm, Provenance, load_arm, with_seeds
-from assay.compare.fairness import Unfair, check_finished
+from assay.compare.fairness import check_finished
 from assay.compare.judged_table import check_distinct
 from assay.errors import Finding, InputError, finding
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
@@ -116,12 +116,12 @@ def kept_start(run: RunDirectory, wanted: CheckpointReference) -> Selection | No
 
 
 def check_apart(arms: Sequence[Arm], requests: Sequence[ArmRequest]) -> None:
-    """Raise Unfair where two names mean one checkpoint, and say so where a gate kept a start."""
+    """Refuse two names of one checkpoint, and say so where a gate kept a start."""
     names = [arm.name for arm in arms]
     for arm, request in zip(arms, requests, strict=True):
         if request.kept is not None and names.count(arm.name) > 1:
             looks = request.kept.looks
-            raise Unfair(
+            raise InputError(
                 f"{arm.name} is named twice: it is the start of a stage, and its best checkpoint "
                 f"as well, because the {request.kept.rule} kept the start: none of {looks} later "
                 "checkpoints was shown to be better on the dev items",
@@ -143,7 +143,7 @@ def own_arm(request: ArmRequest, on: str | None = None) -> Arm:
     """The arm of one run of the lab, without its further seeds, on the evaluation or benchmark
     `on`, else on the first reporting evaluation.
 
-    Raises Unfair for an unfinished run, InputError, DamagedFile, DamagedFile.
+    Raises InputError for an unfinished run, DamagedFile.
     """
     run = request.run
     check_finished(run)

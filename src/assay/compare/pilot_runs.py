@@ -14,7 +14,6 @@ from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.judge.sample_size import (
     Design,
     Plan,
-    PlanError,
     Variances,
     given_discordance,
     given_score,
@@ -59,14 +58,14 @@ class Pilot:
 
 
 def typed(discordance: float | None, score: float | None) -> Pilot:
-    """Variances from one typed number. Raises PlanError unless it is a share."""
+    """Variances from one typed number. Raises InputError unless it is a share."""
     number = discordance if discordance is not None else score
     field = "--score" if discordance is None else "--discordance"
     if number is None or (discordance is not None and score is not None):
         problem = "a plan needs two pilot runs, --discordance or --score"
-        raise PlanError(problem, fix="give one of the three")
+        raise InputError(problem, fix="give one of the three")
     if not 0 < number < 1:
-        raise PlanError(f"{number:g}", field=field, fix="a share between 0 and 1, such as 0.2")
+        raise InputError(f"{number:g}", field=field, fix="a share between 0 and 1, such as 0.2")
     return Pilot(given_score(number) if discordance is None else given_discordance(number))
 
 
@@ -76,7 +75,7 @@ def pilot(root: Path, names: Sequence[str], on: str | None = None) -> Pilot:
     Raises RunNotFound, InputError, and what `judge.paired.compare` raises.
     """
     if len(names) != 2:
-        raise PlanError(f"{len(names)} pilot runs", fix="name two, the control first")
+        raise InputError(f"{len(names)} pilot runs", fix="name two, the control first")
     runs = [seeds_of(root, read_run_name(root, name)) for name in names]
     evaluation = on or _shared([run for each in runs for run in each])
     scores = [_scores(each, name, evaluation) for each, name in zip(runs, names, strict=True)]
@@ -92,7 +91,7 @@ def pilot(root: Path, names: Sequence[str], on: str | None = None) -> Pilot:
 
 
 def designs(found: Pilot, wish: Wish) -> Plan:
-    """The plan over all repeats and seeds up to the required ones. Raises PlanError.
+    """The plan over all repeats and seeds up to the required ones. Raises InputError.
 
     Gives the difference that the pilot's items can detect, then the items that the wanted
     difference needs.
@@ -101,7 +100,7 @@ def designs(found: Pilot, wish: Wish) -> Plan:
         lowest, count = 2 if name == "arms" else 1, getattr(wish, name)
         if not lowest <= count <= MOST:
             fix = f"from {lowest} to {MOST}"
-            raise PlanError(str(count), field=f"--{name}", fix=fix)
+            raise InputError(str(count), field=f"--{name}", fix=fix)
     sizes = [found.items, 0] if found.items else [0]
     spent = product(sizes, _upto(wish.repeats), _upto(wish.seeds))
     asked = [Design(items, repeats, seeds, wish.arms) for items, repeats, seeds in spent]

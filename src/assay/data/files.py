@@ -28,15 +28,11 @@ PART = ".part"
 """How the name of what is not whole yet ends."""
 
 
-class FolderTaken(InputError):
-    """A folder that is to be made has something in it."""
-
-
 @contextmanager
 def new_folder(path: str | Path) -> Iterator[Path]:
     """Yields a temporary folder beside `path`, which becomes `path` once it is on the disk.
 
-    If the block raises, nothing is left behind. Raises FolderTaken, before the block and after it,
+    If the block raises, nothing is left behind. Raises InputError, before the block and after it,
     where `path` exists and is no empty folder.
     """
     path = Path(path)
@@ -64,10 +60,10 @@ def scratch_folder(folder: Path, name: str) -> Iterator[Path]:
 
 
 def refuse_taken(path: Path) -> None:
-    """Raise FolderTaken where something lies at `path`, but for an empty folder."""
+    """Raise InputError where something lies at `path`, but for an empty folder."""
     if path.is_symlink() or path.is_file() or (path.is_dir() and any(path.iterdir())):
         problem = "is not empty" if path.is_dir() else "is no folder"
-        raise FolderTaken(problem, file=path, fix="name a folder that does not exist yet")
+        raise InputError(problem, file=path, fix="name a folder that does not exist yet")
 
 
 @contextmanager
@@ -210,21 +206,17 @@ def sha256_file(path: str | Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-class NoHome(InputError):
-    """A path begins in the home folder of a user who has none."""
-
-
 def expanded(name: str | Path) -> Path:
-    """The path with the home folder for a leading `~` or `~USER`. Raises NoHome."""
+    """The path with the home folder for a leading `~` or `~USER`. Raises InputError."""
     try:
         return Path(name).expanduser()
     except RuntimeError as error:
         fix = "write the path in full"
-        raise NoHome("that user has no home folder", file=name, fix=fix) from error
+        raise InputError("that user has no home folder", file=name, fix=fix) from error
 
 
 def cache_root() -> Path:
-    """The cache directory; it need not exist yet. Raises NoHome."""
+    """The cache directory; it need not exist yet. Raises InputError."""
     return expanded(os.environ.get("ASSAY_CACHE") or "~/.cache/assay")
 
 

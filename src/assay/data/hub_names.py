@@ -9,18 +9,14 @@ BARE = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 FILES = (".csv", ".gguf", ".json", ".jsonl", ".md", ".parquet", ".toml", ".txt", ".yaml")
 
 
-class HubNameUnclear(InputError):
-    """A bare name that could be meant for the hub, or for what lies here."""
-
-
 def with_scheme(text: str, root: Path = Path()) -> str:
     """`hf:OWNER/NAME` of a bare name; any other source as it is.
 
-    Raises HubNameUnclear where a file or folder of that name lies in `root`.
+    Raises InputError where a file or folder of that name lies in `root`.
     """
     if BARE.fullmatch(text) is None:
         return text
     if (root / text).exists():
         problem = f"{text!r} lies here and could be a name of the hub"
-        raise HubNameUnclear(problem, fix=f"write path:{text} or hf:{text}")
+        raise InputError(problem, fix=f"write path:{text} or hf:{text}")
     return text if text.lower().endswith(FILES) else f"hf:{text}"

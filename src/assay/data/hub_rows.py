@@ -22,10 +22,6 @@ SAVED = ("dataset_dict.json", "state.json")
 """Files in a folder that `save_to_disk` wrote."""
 
 
-class HubError(InputError):
-    """A data set that cannot be opened."""
-
-
 @dataclass(frozen=True, slots=True)
 class HubSet:
     """Which data set is meant."""
@@ -54,14 +50,13 @@ class OpenedSet:
 def open_set(wanted: HubSet, root: Path) -> OpenedSet:
     """The split of a data set, downloaded unless the cache holds it; a folder counts from `root`.
 
-    Raises HubError where `datasets` is not installed, and for an unknown name, configuration, split
-    or revision.
+    Raises InputError where `datasets` is not installed, and for what the hub does not have.
     """
     try:
         import datasets  # pyright: ignore[reportMissingImports]
     except ModuleNotFoundError as error:
         problem = f"hf:{wanted.name}: reading it needs the package {error.name}"
-        raise HubError(problem, fix="pip install 'assay-lab[hf]'") from error
+        raise InputError(problem, fix="pip install 'assay-lab[hf]'") from error
     datasets.disable_progress_bars()
     folder = root / expanded(wanted.name)
     try:
@@ -74,27 +69,27 @@ def open_set(wanted: HubSet, root: Path) -> OpenedSet:
         builder.download_and_prepare()
         return _opened(wanted, builder.as_dataset(), "" if folder.is_dir() else str(builder.hash))
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        if isinstance(error, HubError):
+        if isinstance(error, InputError):
             raise
         said = " ".join(str(error).split())
         fix = "check its name, hub.config and hub.revision; a private one needs HF_TOKEN"
-        raise HubError(f"hf:{wanted.name}: {said}", fix=fix) from error
+        raise InputError(f"hf:{wanted.name}: {said}", fix=fix) from error
 
 
 def _opened(wanted: HubSet, found: "Dataset | DatasetDict", revision: str) -> OpenedSet:
-    """The wanted split of what was opened. Raises HubError."""
+    """The wanted split of what was opened. Raises InputError."""
     if not isinstance(found, dict):
         if wanted.split is not None:
             problem = f"hf:{wanted.name} is one data set, without splits"
-            raise HubError(problem, field="hub.split", fix="remove it")
+            raise InputError(problem, field="hub.split", fix="remove it")
         return OpenedSet(found, revision, found._fingerprint)
     split = wanted.split or (next(iter(found)) if len(found) == 1 else None)
     if split is None:
         problem = f"hf:{wanted.name} has several splits"
-        raise HubError(problem, field="hub.split", fix="name one of " + ", ".join(found))
+        raise InputError(problem, field="hub.split", fix="name one of " + ", ".join(found))
     if split not in found:
         problem = f"hf:{wanted.name} has no split {split!r}"
-        raise HubError(problem, field="hub.split", fix=nearest(split, found))
+        raise InputError(problem, field="hub.split", fix=nearest(split, found))
     return OpenedSet(found[split], revision, found[split]._fingerprint)
 
 
@@ -102,7 +97,7 @@ def hub_records(wanted: HubSet, root: Path) -> Iterator[Found]:
     """The rows as objects, one by one, or what is wrong with one that holds values that JSON does
     not have, such as images; nulls are absent, and names of classes are numbers.
 
-    Raises HubError.
+    Raises InputError.
     """
     # As Arrow, because the data set's own rows would decode images and sounds.
     tables = open_set(wanted, root).data.with_format("arrow").iter(batch_size=BATCH_ROWS)

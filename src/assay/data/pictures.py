@@ -18,10 +18,6 @@ MOST_PIXELS = 64 << 20
 FIX = "restore the image, or take the row out"
 
 
-class PillowMissing(InputError):
-    """Images are to be decoded and Pillow is not installed."""
-
-
 def images_in(messages: Iterable[Message]) -> list[ImagePart]:
     """The images of a conversation, in order."""
     return [part for each in messages for part in each.parts if isinstance(part, ImagePart)]
@@ -30,7 +26,7 @@ def images_in(messages: Iterable[Message]) -> list[ImagePart]:
 def picture_of(part: ImagePart) -> Any:
     """The picture in RGB, transparent parts on white, as a `PIL.Image.Image`.
 
-    Raises PillowMissing, and DataError that names the row's file and line and the image's path.
+    Raises InputError, and DataError that names the row's file and line and the image's path.
     """
     image = pillow()
     data = image_bytes(part)
@@ -59,10 +55,10 @@ def unreadable(part: ImagePart, error: Exception) -> DataError:
 
 
 def pillow() -> Any:
-    """The module `PIL.Image`. Raises PillowMissing."""
+    """The module `PIL.Image`. Raises InputError."""
     try:
         from PIL import Image  # type: ignore[import-not-found]
     except ImportError as error:
         fix = "pip install 'assay-lab[vision]'"
-        raise PillowMissing("reading images needs Pillow", fix=fix) from error
+        raise InputError("reading images needs Pillow", fix=fix) from error
     return Image

@@ -70,10 +70,6 @@ class Fixed:
         return epoch, self.places[place]
 
 
-class MixtureError(InputError):
-    """Weights and sets that give no epoch."""
-
-
 MOST_REPEATS = 100
 """A row that an epoch would visit more often is a slip of the hand."""
 
@@ -95,13 +91,13 @@ def epoch_shares(
     """Visits of an epoch to each set; the weights add up to 1.
 
     Without a `count` an epoch is the longest in which no row is visited twice. With one, the rows
-    of a set that is smaller than its share are visited again within the epoch. Raises MixtureError
+    of a set that is smaller than its share are visited again within the epoch. Raises InputError
     where a set has no row or would get no visit, and where a row would be visited more than
     MOST_REPEATS times.
     """
     for name, size in sizes.items():
         if not size:
-            raise MixtureError(f"{name!r} has no rows", field="mix", fix="take it out")
+            raise InputError(f"{name!r} has no rows", field="mix", fix="take it out")
     if count is None:
         count = min(int((size + 1) / weights[name]) + 1 for name, size in sizes.items())
         while any(n > sizes[name] for name, n in exact_shares(weights, count).items()):
@@ -110,10 +106,10 @@ def epoch_shares(
     for name, share in shares.items():
         if not share:
             problem = f"{name!r} gets no row of an epoch of {count}"
-            raise MixtureError(problem, field="mix", fix="raise its weight, or set epoch_rows")
+            raise InputError(problem, field="mix", fix="raise its weight, or set epoch_rows")
         if share > MOST_REPEATS * sizes[name]:
             problem = f"an epoch of {count} rows visits the {sizes[name]} of {name!r} {share} times"
-            raise MixtureError(problem, field="epoch_rows", fix="lower it, or the set's weight")
+            raise InputError(problem, field="epoch_rows", fix="lower it, or the set's weight")
     return shares
 
 

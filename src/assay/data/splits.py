@@ -20,10 +20,6 @@ from assay.errors import InputError
 How = Literal["first", "random"]
 
 
-class SplitError(InputError):
-    """A subset or a split that the rows cannot give."""
-
-
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A subset in the order of the source, with how it was chosen."""
@@ -47,11 +43,11 @@ class Split:
 def take(rows: Sequence[Row], count: int, how: How, seed: int = 0) -> Taken:
     """`count` rows: the first of the file, or a random subset without replacement.
 
-    Raises SplitError if there are fewer than `count`.
+    Raises InputError if there are fewer than `count`.
     """
     if count > len(rows):
         problem = f"asks for {count} of {len(rows)} rows"
-        raise SplitError(problem, field="take.rows", fix=f"at most {len(rows)}")
+        raise InputError(problem, field="take.rows", fix=f"at most {len(rows)}")
     if how == "first":
         return Taken(tuple(rows[:count]), how, None, len(rows))
     chosen = set(drawn([row.id for row in rows], count, seed))
@@ -63,7 +59,7 @@ def split_by_conversation(
 ) -> Split:
     """Put conversations on the dev side: a share of them, or so many that it has `dev` rows.
 
-    See `dev_conversations`; `side` is what errors call it. Raises SplitError if one side would be
+    See `dev_conversations`; `side` is what errors call it. Raises InputError if one side would be
     empty.
     """
     chosen = dev_conversations(Counter(map(conversation_of, rows)), dev, seed, side)
@@ -80,7 +76,7 @@ def dev_conversations(
 
     A float is a share of the conversations, rounded to a whole number of them. An integer is a
     number of rows: conversations are drawn until the side has so many, and as they stay whole, the
-    last of them may bring more. Raises SplitError where one side would be empty.
+    last of them may bring more. Raises InputError where one side would be empty.
     """
     names = drawn(set(rows_of), len(rows_of), seed)
     if isinstance(dev, int):
@@ -92,7 +88,7 @@ def dev_conversations(
         count = round(dev * len(names))
         asked = f"a share of {dev:g} of {len(names)} conversations is {count}"
     if not 0 < count < len(names):
-        raise SplitError(asked, field=f"split.{side}", fix="both sides need at least one")
+        raise InputError(asked, field=f"split.{side}", fix="both sides need at least one")
     return frozenset(names[:count])
 
 

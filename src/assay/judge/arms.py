@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
+from assay.errors import InputError
 from assay.judge.cluster_robust import cluster_means, item_mean
 from assay.judge.intervals import LEVEL, Interval, quantile
 from assay.judge.paired import check_same_items, fillings, unscored_shares
 from assay.judge.power import Precision, smallest_seen
-from assay.judge.scores import Array, ItemScores, ScoreError, cluster_totals, on_shared_items
+from assay.judge.scores import Array, ItemScores, cluster_totals, on_shared_items
 from assay.judge.verdict import MARGIN, Comparison, Figures, judged
 
 
@@ -93,7 +94,7 @@ def aligned(
     in one order, and their clusters.
 
     Raises ItemsDifferError when the runs were scored on different items, scales or clusters,
-    ScoreError when no item has a score in all.
+    InputError when no item has a score in all.
     """
     first = control[0]
     for run in (*control, *other):
@@ -103,7 +104,7 @@ def aligned(
     table = np.array([[run[item] for item in order] for run in means])
     scored = np.logical_not(np.isnan(table).any(0))
     if not scored.any():
-        raise ScoreError("no item has a score in every run")
+        raise InputError("no item has a score in every run")
     clusters = None
     if first.clusters is not None:
         source = dict(zip(first.item_ids, first.clusters, strict=True))
@@ -135,7 +136,7 @@ def compare_arms(
     Student's t with the standard error of `seed_variance.crossed_error`: items and seeds are both
     samples, and each source of variance counts once.
 
-    Raises ScoreError when an arm has one run only or no item has a score in all, ItemsDifferError
+    Raises InputError when an arm has one run only or no item has a score in all, ItemsDifferError
     when the runs were scored on different items, scales or clusters.
     """
     asked = max(len(run.item_ids) for run in (*control, *other))
@@ -228,7 +229,7 @@ def as_repeats(runs: Sequence[ItemScores]) -> ItemScores:
 def _align(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> _Arms:
     """Item means of every run in one order of items."""
     if min(len(control), len(other)) < 2:
-        raise ScoreError(
+        raise InputError(
             f"{len(control)} and {len(other)} runs: a method needs at least two seeds per arm",
             fix="compare single runs as checkpoints",
         )

@@ -27,19 +27,15 @@ from assay.judge.verdict import ALPHA, MARGIN, Comparison, Figures, judged
 METHOD = "harmonic mean of ratios: paired bootstrap over items within benchmarks"
 
 
-class BaselineError(InputError):
-    """Baselines that no ratio can be taken to."""
-
-
 def harmonic_ratio(counts: Sequence[tuple[float, int]], baselines: Sequence[float]) -> float:
     """Harmonic mean of (successes / items) / baseline over benchmarks; 0 if any score is 0.
 
-    Raises BaselineError when the numbers of benchmarks differ or a baseline is not above 0.
+    Raises InputError when the numbers of benchmarks differ or a baseline is not above 0.
     """
     if len(counts) != len(baselines) or not counts:
-        raise BaselineError(f"{len(counts)} benchmarks and {len(baselines)} baselines")
+        raise InputError(f"{len(counts)} benchmarks and {len(baselines)} baselines")
     if min(baselines) <= 0:
-        raise BaselineError("a baseline of 0 has no ratio", fix="leave that benchmark out")
+        raise InputError("a baseline of 0 has no ratio", fix="leave that benchmark out")
     if min(hits for hits, _ in counts) == 0:
         return 0.0
     inverse = 0.0
@@ -80,7 +76,7 @@ def harmonic_of(
     this is Jeffreys' interval, which has a width also where all items agree (Brown, Cai and
     DasGupta 2001, Statistical Science 16:101).
 
-    Raises BaselineError for a baseline of 0, ItemsDifferError of a measured one on other items.
+    Raises InputError for a baseline of 0, ItemsDifferError of a measured one on other items.
     """
     pairs = [_paired(part, baseline) for part, baseline in zip(parts, baselines, strict=True)]
     scores = [counts_of(run) for run, _ in pairs]

@@ -19,7 +19,7 @@ from assay.judge.families import adjust_family
 from assay.judge.health_rules import IDLE, LONG, RULES, WINDOW, Rule, with_moves
 from assay.judge.identity import IDENTITY_RULES
 from assay.judge.paired import compare
-from assay.judge.scores import ItemScores, ScoreError
+from assay.judge.scores import InputError, ItemScores
 from assay.judge.selection import corrected_for_looks
 from assay.judge.trends import ROUNDING, Forecast, trend
 from assay.judge.verdict import Comparison
@@ -254,7 +254,7 @@ def _peak(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
 def _start(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     compared = {}
     for name, pair in evidence.reached.items():
-        with suppress(ScoreError):  # no item has a score in both
+        with suppress(InputError):  # no item has a score in both
             compared[name] = _compared(*pair)
     found = adjust_family(compared)
     better = any(each.verdict == "better" for each in found.values())

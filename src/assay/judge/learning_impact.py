@@ -16,10 +16,6 @@ Gapped = Sequence[float | None]
 """The same; None for an epoch in which the prompt was not measured."""
 
 
-class NoCurves(InputError):
-    """Curves that give no scores."""
-
-
 @dataclass(frozen=True, slots=True)
 class LearningImpact:
     """The scores of prompts, and the curve that theirs were compared with."""
@@ -42,8 +38,8 @@ def learning_impact(curves: Mapping[str, Gapped]) -> LearningImpact:
     """s_i = 1 - sum_k (r_i^k - rbar^k)^2 / sum_k (1 - rbar^k)^2, with rbar^k the mean over prompts.
 
     Curves are of one length. Prompts that lack an epoch after `fill_gaps` count nowhere.
-    Raises NoCurves where no prompt has all epochs, and where every answer of every epoch is right:
-    the score is 0/0 then.
+    Raises InputError where no prompt has all epochs, and where every answer of every epoch is right
+    (0/0).
     """
     filled = {prompt: fill_gaps(curve) for prompt, curve in curves.items()}
     whole = {
@@ -53,11 +49,11 @@ def learning_impact(curves: Mapping[str, Gapped]) -> LearningImpact:
     }
     if not whole:
         fix = "make the epochs longer, or train for more of them"
-        raise NoCurves("no prompt was measured in every epoch", fix=fix)
+        raise InputError("no prompt was measured in every epoch", fix=fix)
     mean = tuple(sum(shares) / len(whole) for shares in zip(*whole.values(), strict=True))
     scale = sum((1 - share) ** 2 for share in mean)
     if not scale:
-        raise NoCurves("every answer of every epoch is right", fix="take harder prompts")
+        raise InputError("every answer of every epoch is right", fix="take harder prompts")
     scores = {
         prompt: 1 - sum((r - rbar) ** 2 for r, rbar in zip(curve, mean, strict=True)) / scale
         for prompt, curve in whole.items()

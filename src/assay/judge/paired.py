@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from assay.errors import InputError
 from assay.judge.cluster_robust import item_mean, p_value, tied_share
 from assay.judge.intervals import LEVEL, Interval, difference_interval, tango
 from assay.judge.power import (
@@ -20,14 +21,7 @@ from assay.judge.power import (
     smallest_seen,
     times_needed,
 )
-from assay.judge.scores import (
-    Array,
-    ItemScores,
-    ItemsDifferError,
-    ScoreError,
-    cluster_totals,
-    on_shared_items,
-)
+from assay.judge.scores import Array, ItemScores, ItemsDifferError, cluster_totals, on_shared_items
 from assay.judge.significance import agreeing, mid_p_mcnemar
 from assay.judge.verdict import (
     ALPHA,
@@ -135,7 +129,7 @@ def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> C
     Where one was measured on a part of the items, both are compared on that part.
 
     Raises ItemsDifferError when the runs were scored on different items, scales or clusters,
-    ScoreError when no item has a score in both.
+    InputError when no item has a score in both.
     """
     asked = max(len(control.item_ids), len(other.item_ids))
     control, other = on_shared_items(control, other)
@@ -203,7 +197,7 @@ def _pair(control: ItemScores, other: ItemScores) -> _Pairs:
     means_other = other.item_means[[place[control.item_ids[i]] for i in order]]
     scored = ~(np.isnan(means_control) | np.isnan(means_other))
     if not scored.any():
-        raise ScoreError("no item has a score in both runs")
+        raise InputError("no item has a score in both runs")
     clusters = None
     if control.clusters is not None:
         clusters = tuple(control.clusters[i] for i, keep in zip(order, scored, strict=True) if keep)

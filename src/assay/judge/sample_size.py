@@ -22,10 +22,6 @@ MOST_ITEMS = 100_000
 """More items than this are not planned for."""
 
 
-class PlanError(InputError):
-    """Numbers that no design can be planned from."""
-
-
 @dataclass(frozen=True, slots=True)
 class Variances:
     """What the mean difference of two arms varies by. None: unknown, and counted as 0."""
@@ -110,7 +106,7 @@ def variances_of(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> 
     """Variances of a pilot: S >= 1 seeds of each arm, R >= 1 repeats, on the same items.
 
     The components of the layout of items crossed with seeds, with repeats in the cells, by their
-    mean squares; none is below 0. Raises ScoreError and ItemsDifferError as a comparison does.
+    mean squares; none is below 0. Raises InputError and ItemsDifferError as a comparison does.
     """
     (first_SI, second_SI), clusters = aligned(control, other)
     arms = first_SI, second_SI
@@ -242,9 +238,9 @@ def plan(
     """Each design with the items needed for the wanted difference, and, where it has items already,
     the difference that these detect. A design of 0 items asks only for the number needed."""
     if not 0 < difference <= 1:
-        raise PlanError(f"a difference of {100 * difference:g} points", fix="above 0, at most 100")
+        raise InputError(f"a difference of {100 * difference:g} points", fix="above 0, at most 100")
     if not 0.5 <= power < 1:
-        raise PlanError(f"a power of {power:g}", fix="from 0.5 to below 1, such as 0.8")
+        raise InputError(f"a power of {power:g}", fix="from 0.5 to below 1, such as 0.8")
     found = []
     for design in designs:
         items = design.items or items_for(variances, design, difference, power)

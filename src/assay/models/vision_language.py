@@ -247,7 +247,7 @@ def position_bytes(config: PreTrainedConfig, width: int) -> int:
 def check_vision_language(directory: Path) -> tuple[PreTrainedConfig, ImageRenderer, Any]:
     """Config, renderer and image processor, as far as is known without the weights.
 
-    Raises InputError, RenderingError, PillowMissing.
+    Raises InputError, RenderingError, InputError.
     """
     pillow()
     check_model_folder(directory)

@@ -349,16 +349,16 @@ PARTS = tuple(name for name in vars(Task) if not name.startswith("_"))
 """The attributes that every task has."""
 
 TASKS: Mapping[str, str] = {
-    "tools": "assay.tasks.tools.task",
-    "math": "assay.tasks.math.task",
-    "chat": "assay.tasks.chat.task",
-    "demos": "assay.tasks.demos.task",
-    "workflows": "assay.tasks.workflows.task",
+    "tools": "assay.labs.tools.task",
+    "math": "assay.labs.math.task",
+    "chat": "assay.labs.chat.task",
+    "demos": "assay.labs.demos.task",
+    "workflows": "assay.labs.workflows.task",
 }
 """Task name -> module whose `TASK` is the task."""
 
 
-CALLS: Mapping[str, str] = {"hermes": "assay.tasks.tools.parsing"}
+CALLS: Mapping[str, str] = {"hermes": "assay.labs.tools.parsing"}
 """How calls may stand in what a model writes -> module whose `OPEN`, `CLOSE` and `parse_strict`
 read them."""
 

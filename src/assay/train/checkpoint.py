@@ -21,7 +21,7 @@ from torch.optim.optimizer import StateDict
 from assay.data.episode import Completion, Context, Reward, Turn
 from assay.data.files import sync, write_checksums
 from assay.data.row import Row
-from assay.errors import InputError, RunFailure
+from assay.errors import InputError
 from assay.rl.kl import AdaptiveKl
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
@@ -37,10 +37,6 @@ from assay.runs.checkpoints import (
     step_name,
 )
 from assay.runs.run_files import DamagedFile
-
-
-class TrainingFailure(RunFailure):
-    """Training cannot go on: too many bad gradients or abstentions, or too large a gap."""
 
 
 @dataclass(frozen=True, slots=True)

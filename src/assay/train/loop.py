@@ -20,21 +20,13 @@ from torch import nn
 
 from assay.data.episode import Reward
 from assay.data.row_order import Mixture
+from assay.errors import RunFailure
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
 from assay.rl.sampling_proof import TOLD, Drawn, NotAsTold, SamplingProof, Sums, drawn_sums
 from assay.sandbox.meter import started_memory, tree_cpu_seconds
-from assay.train.checkpoint import (
-    Batch,
-    Journal,
-    Method,
-    Place,
-    Recorder,
-    SampleRecord,
-    TrainingFailure,
-    TrainState,
-)
+from assay.train.checkpoint import Batch, Journal, Method, Place, Recorder, SampleRecord, TrainState
 from assay.train.metric_names import (
     COEFFICIENTS,
     OWN,
@@ -73,7 +65,7 @@ def train(
 ) -> None:
     """Train from `state.step` to `settings.steps`; `measure` adds metrics of a step's policy.
 
-    Raises TrainingFailure after more than `max_skipped_steps` updates with a non-finite gradient,
+    Raises RunFailure after more than `max_skipped_steps` updates with a non-finite gradient,
     where the rollout gap is larger than allowed, and where a loss is not the sum of its parts;
     NotAsTold where completions are not drawn as they were asked for.
     """
@@ -148,15 +140,15 @@ def evidence_of(
 
 
 def check_step(state: TrainState, settings: LoopSettings, values: Mapping[str, float]) -> None:
-    """Raise TrainingFailure where going on would train on numbers that mean nothing."""
+    """Raise RunFailure where going on would train on numbers that mean nothing."""
     if state.skipped > settings.max_skipped_steps:
-        raise TrainingFailure(
+        raise RunFailure(
             f"step {state.step}: {state.skipped} updates had a non-finite gradient; "
             "lower the learning rate or start from an earlier checkpoint"
         )
     gap = values.get("rollout_gap_mean", 0.0)
     if gap > settings.max_rollout_gap:
-        raise TrainingFailure(
+        raise RunFailure(
             f"step {state.step}: rollout and training log-probs differ by {gap:.3f} on average, "
             f"more than {settings.max_rollout_gap}; the sampler does not sample from the model "
             "that is trained"
@@ -198,7 +190,7 @@ def move_kl(state: TrainState, batch: Batch, results: Sequence[UpdateResult]) ->
 
 
 def check_losses(step: int, results: Sequence[UpdateResult]) -> None:
-    """Raise TrainingFailure where the loss of an update is not the sum of its parts."""
+    """Raise RunFailure where the loss of an update is not the sum of its parts."""
     for number, result in enumerate(results, 1):
         totals = result.totals
         if not totals.adds_up:
@@ -206,7 +198,7 @@ def check_losses(step: int, results: Sequence[UpdateResult]) -> None:
                 f"{totals.coefficients[name]:g} x {name} {value:.6g}"
                 for name, value in totals.parts.items()
             )
-            raise TrainingFailure(
+            raise RunFailure(
                 f"step {step}, update {number} of {len(results)}: the loss is {totals.loss:.6g} "
                 f"and its parts add up to {totals.sum_of_parts:.6g} ({terms}); the objective "
                 "leaves out a part or its coefficient"
@@ -354,7 +346,7 @@ class StepMetrics:
 def value_at(
     place: Place, name: str, of: Callable[[Any], float | None], rewards: Sequence[Any]
 ) -> float | None:
-    """A metric of the rewards, or of their groups. Raises TrainingFailure where it fails."""
+    """A metric of the rewards, or of their groups. Raises RunFailure where it fails."""
     try:
         value = of(rewards)
         return None if value is None else float(value)
@@ -362,7 +354,7 @@ def value_at(
         raise
     except BaseException as error:
         problem = f"the task's metric {name!r} failed: {type(error).__name__}: {error}"
-        raise TrainingFailure(f"step {place.step + 1}: {problem}") from error
+        raise RunFailure(f"step {place.step + 1}: {problem}") from error
 
 
 def rewards_by_group(samples: Sequence[SampleRecord]) -> list[list[Reward]]:

@@ -13,17 +13,11 @@ from typing import Protocol
 from assay.data.episode import Completion, Context, Ended, Episode, Reward, Turn
 from assay.data.row import Row
 from assay.data.row_order import RowOrder, visits
+from assay.errors import RunFailure
 from assay.models.lora import begin_masks
 from assay.rl.policy import Policy, SampleKey, Sampling
 from assay.rollout.episodes import Environment, Played, Samples, run_episodes
-from assay.train.checkpoint import (
-    Journal,
-    Journalled,
-    Place,
-    SampleRecord,
-    Score,
-    TrainingFailure,
-)
+from assay.train.checkpoint import Journal, Journalled, Place, SampleRecord, Score
 from assay.train.update import Schedule
 
 Job = tuple[Row, int]
@@ -227,7 +221,7 @@ class Prompts:
     def next(self, policy: Policy, place: Place, journal: Journal) -> list[list[Episode]]:
         """See `GroupStream.next`.
 
-        Raises TrainingFailure where more than `max_abstained_share` of the rewards abstained.
+        Raises RunFailure where more than `max_abstained_share` of the rewards abstained.
         """
         return self.groups_of(self.jobs(place.cursor), policy, place, journal)
 
@@ -263,7 +257,7 @@ class Prompts:
         reasons = [e.reward.why for e in episodes if e.reward and e.reward.value is None]
         if len(reasons) > self.max_abstained_share * len(episodes):
             common = max(set(reasons), key=reasons.count)
-            raise TrainingFailure(
+            raise RunFailure(
                 f"step {step}: {len(reasons)} of {len(episodes)} rewards abstained, more than "
                 f"{self.max_abstained_share:.0%}; most often: {common}"
             )

@@ -9,8 +9,8 @@ import pyarrow.json
 import pyarrow.parquet as pq
 import pytest
 
-from assay.data.formats.convert_rows import NO_ANSWER, ConvertError, Wanted, convert, recognise
-from assay.data.formats.formats import UnknownFormatError, read_rows
+from assay.data.formats.convert_rows import NO_ANSWER, Wanted, convert, recognise
+from assay.data.formats.formats import read_rows
 from assay.data.formats.plain_text import PlainText
 from assay.data.formats.trl_rows import EARLIER, NO_TOOLS
 from assay.data.hashing import hash_contents
@@ -216,7 +216,7 @@ def test_a_bad_row_at_the_end_leaves_nothing_half_written(
 
 def test_no_row_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": "?"}]}))
-    with pytest.raises(ConvertError, match=r"no row is left \(a conversation in which the assist"):
+    with pytest.raises(InputError, match=r"no row is left \(a conversation in which the assist"):
         convert(tmp_path / "a.jsonl", tmp_path / "b.jsonl", Wanted(("swift",), expand="each_turn"))
     assert not (tmp_path / "b.jsonl").exists()
 
@@ -264,7 +264,7 @@ def test_the_trials_of_a_task_stay_on_one_side(shared: Path, tmp_path: Path) -> 
 def test_displays_without_messages_are_refused(shared: Path, tmp_path: Path) -> None:
     for domain in ("Airline", "Retail"):
         file = shared / "data" / "tool" / f"taubench_Mock{domain}DomainEnv_few_shot.jsonl"
-        with pytest.raises(UnknownFormatError, match="messages_display"):
+        with pytest.raises(InputError, match="messages_display"):
             convert(file, tmp_path / "a.jsonl", Wanted(("messages",)))
 
 

@@ -12,20 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.formats.convert_rows import recognise
-from assay.data.formats.formats import (
-    FORMATS,
-    UnknownFormatError,
-    iter_items,
-    read_rows,
-    record_reader,
-    write_rows,
-)
+from assay.data.formats.formats import FORMATS, iter_items, read_rows, record_reader, write_rows
 from assay.data.formats.plain_text import PlainText
 from assay.data.formats.swift import CALL_IDS, EMPTY, HEADING, MERGED, OPENING, REASONING
 from assay.data.formats.trl_rows import EARLIER, NO_TOOLS
 from assay.data.loaded import DataError, gather
 from assay.data.row import Message, Row, ToolCall
 from assay.data.row_checks import SAME, conflicts
+from assay.errors import InputError
 
 WEATHER = {"name": "get_weather", "parameters": {"type": "dict", "properties": {}}}
 ASK = {"role": "user", "content": "Weather?"}
@@ -330,11 +324,11 @@ def test_a_verl_row_edited_since_it_was_written_is_refused(tmp_path: Path, colum
 
 def test_formats_are_looked_up_by_name_and_can_be_added(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", {"q": "hi"})
-    with pytest.raises(UnknownFormatError, match="did you mean 'messages'"):
+    with pytest.raises(InputError, match="did you mean 'messages'"):
         read_rows(path, "mesages")
-    with pytest.raises(UnknownFormatError, match="cannot write format 'gsm8k'"):
+    with pytest.raises(InputError, match="cannot write format 'gsm8k'"):
         write_rows(tmp_path / "b.jsonl", [], "gsm8k")
-    with pytest.raises(UnknownFormatError, match="not written as parquet"):
+    with pytest.raises(InputError, match="not written as parquet"):
         write_rows(tmp_path / "b.parquet", [], "messages")
     FORMATS["own"] = record_reader(
         lambda record: Row("1", (Message("user", record.need("q", str)),), origin=record.origin)

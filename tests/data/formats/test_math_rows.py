@@ -11,7 +11,7 @@ from assay.data.formats.formats import iter_items, read_rows
 from assay.data.loaded import DataError, gather
 from assay.data.row import Message, Row
 from assay.data.row_fields import Condition, sorted_places, where
-from assay.tasks.math.rewards import gold_answer
+from assay.labs.math.rewards import gold_answer
 
 PROBLEM = {
     "problem": "What is $1+1$?",

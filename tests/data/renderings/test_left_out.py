@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.renderings.left_out import left_out
-from assay.data.renderings.rendering import LeftOutError, Renderer
+from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import RenderingError, template_messages
 from assay.data.row import Message, ToolCall
 from tests.data.bfcl_handler import trl_templates
@@ -178,7 +178,7 @@ def test_a_template_without_a_system_role_is_refused_in_prompts_and_in_training(
     talk = (Message("system", "Be brief."), ASKED, Message("assistant", "Warm."))
     for render in (made.prompt, made.conversation, made.turns):
         given = talk[:2] if render == made.prompt else talk
-        with pytest.raises(LeftOutError, match=r"lacks the text of message 1 \(system\)"):
+        with pytest.raises(RenderingError, match=r"lacks the text of message 1 \(system\)"):
             render(given)
         render(given[1:])
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from assay.data.episode import tokens_of
 from assay.data.formats.formats import read_rows
 from assay.data.renderings.qwen import qwen3, qwen3_fc
-from assay.data.renderings.rendering import LeftOutError, Renderer
+from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, ToolCall
 from assay.lab.check.rendering_mismatch import ThinkHandling, think_handling
-from assay.tasks.tools.single_turn import entries
+from assay.labs.tools.single_turn import entries
 from tests.data.bfcl_handler import chat_template, format_prompt, heard, stored, trl_template
 from tests.data.chat import SPECIAL, build, tokenizer
 from tests.data.talks import WEATHER, plain, talks
@@ -155,7 +155,7 @@ def written(made: Renderer, messages, tools, whole: bool):
     before `<think>`."""
     try:
         return (made.conversation if whole else made.prompt)(messages, tools)
-    except LeftOutError:
+    except RenderingError:
         return None
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from assay.data.episode import tokens_of
 from assay.data.renderings.exported_template import chat_template
-from assay.data.renderings.rendering import PrefixMismatchError, Renderer
+from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import (
     DATE,
     RenderingError,
@@ -107,7 +107,7 @@ def test_rows_that_need_an_option_say_which_and_train_with_it(
 ) -> None:
     tokenizer = made(trl_template(template))
     wanted = f"template_options = {{ enable_thinking = {str(thinks).lower()} }}"
-    with pytest.raises(PrefixMismatchError) as caught:
+    with pytest.raises(RenderingError) as caught:
         Renderer(tokenizer, "template").turns(rows)
     assert wanted in str(caught.value)
     renderer = Renderer(with_options(tokenizer, {"enable_thinking": thinks}), "template")

@@ -12,8 +12,9 @@ from assay.data.results.bfcl_leaderboard import (
     is_leaderboard,
     read_leaderboard,
 )
-from assay.data.results.readers import UnknownResults, read_results
-from assay.tasks.tools.single_turn import entries
+from assay.data.results.readers import read_results
+from assay.errors import InputError
+from assay.labs.tools.single_turn import entries
 
 MULTI_TURN = "Rank,Model,Multi Turn Overall Acc,Base,Miss Func,Miss Param,Long Context\n"
 
@@ -82,5 +83,5 @@ def test_the_sizes_are_those_of_bfcls_own_entries():
 def test_scores_without_items_are_not_compared_item_by_item(tmp_path: Path):
     file = tmp_path / "data_multi_turn.csv"
     file.write_text(MULTI_TURN + "1,m,15.00%,60.00%,N/A,N/A,N/A")
-    with pytest.raises(UnknownResults, match="scores without their items"):
+    with pytest.raises(InputError, match="scores without their items"):
         read_results(file)

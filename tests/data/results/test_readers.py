@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from assay.data.loaded import DataError
-from assay.data.results.readers import READERS, UnknownResults, read_results, recognise
+from assay.data.results.readers import READERS, read_results, recognise
+from assay.errors import InputError
 from tests.data.results.produced import PRODUCED
 
 
@@ -37,18 +38,18 @@ def test_what_is_no_file_of_results_is_refused_by_name(
     tmp_path: Path, name: str, content: bytes, words: tuple[str, ...]
 ):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises((UnknownResults, DataError)) as refusal:
+    with pytest.raises((InputError, DataError)) as refusal:
         read_results(tmp_path / name)
     assert all(word in str(refusal.value) for word in words), refusal.value
 
 
 def test_an_unknown_format_is_answered_with_the_nearest(tmp_path: Path):
-    with pytest.raises(UnknownResults, match="did you mean 'inspect-ai'"):
+    with pytest.raises(InputError, match="did you mean 'inspect-ai'"):
         read_results(tmp_path / "x.json", "inspect")
 
 
 def test_missing_files_and_folders_are_refused(tmp_path: Path):
     with pytest.raises(DataError, match="no such file"):
         read_results(tmp_path / "absent.jsonl")
-    with pytest.raises(UnknownResults, match="folder"):
+    with pytest.raises(InputError, match="folder"):
         read_results(tmp_path)

@@ -9,7 +9,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.lab.check.all_checks import CheckResult, check_experiment
 from assay.lab.check.gold_trials import exchanged_pairs
-from assay.tasks.math import rewards as math_rewards
+from assay.labs.math import rewards as math_rewards
 from tests.lab.sound_lab import SEARCH, add_row, found, look, make_sound_lab, silent
 
 CALLS = """\

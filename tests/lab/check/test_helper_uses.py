@@ -8,12 +8,12 @@ import pytest
 
 from assay.data.episode import Reward
 from assay.errors import InputError
+from assay.labs.math.rewards import REWARDS
+from assay.labs.workflows.task import TASK
 from assay.runs.cost_ledger import LEDGER, LedgerCall
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import JudgeReward, Pair
-from assay.tasks.math.rewards import REWARDS
-from assay.tasks.workflows.task import TASK
 from tests.lab.monitor.program_runs import add_calls, call
 from tests.lab.sound_lab import found, look, make_sound_lab
 

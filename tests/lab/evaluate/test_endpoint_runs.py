@@ -11,12 +11,12 @@ import pytest
 from assay.data.episode import Ended
 from assay.data.row import Message, Row
 from assay.lab.evaluate.endpoint_answerer import converse
+from assay.labs.tools.parsing import call_text
+from assay.labs.tools.single_turn import target_calls
 from assay.rollout.engines.endpoint.client import Said
 from assay.runs.records import read_columns, stored_messages
 from assay.serve.server import running
 from assay.tasks.task import Asked, BenchmarkOptions, benchmark, task
-from assay.tasks.tools.parsing import call_text
-from assay.tasks.tools.single_turn import target_calls
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.serve.scripted import CONTEXT, MODEL, TOKEN, Says, served
 

@@ -8,7 +8,7 @@ import pytest
 
 from assay.compare.judged_table import compare_checkpoints
 from assay.compare.named_arms import ArmRequest
-from assay.data.splits import SplitError, drawn
+from assay.data.splits import drawn
 from assay.errors import InputError
 from assay.lab.run.evaluate_again import substance
 from assay.lab.run.runner import start
@@ -155,5 +155,5 @@ def test_more_than_all_items_are_refused_in_one_line(tmp_path):
         'role = "report"\noptions = { path = "test.jsonl", format = "messages" }\n'
         "fewer = { base = 9 }\n",
     )
-    with pytest.raises(SplitError, match="asks for 9 of 8 items"):
+    with pytest.raises(InputError, match="asks for 9 of 8 items"):
         start(file, root=tmp_path)

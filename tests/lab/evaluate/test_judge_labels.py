@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from assay.compare.compare_names import CompareOptions, compare_names
-from assay.compare.fairness import Unfair
 from assay.compare.judge_trust import JudgedBy
 from assay.compare.judged_table import compare_checkpoints
 from assay.compare.table import Table, failures
@@ -177,7 +176,7 @@ def test_a_gate_passes_no_verdict_of_a_judge_that_nobody_checked_and_another_rub
     assert "a judge whose agreement with people is unknown" in phrase
     (tmp_path / "quality.toml").write_text(RUBRIC.format(top='about = "Be strict."'))
     run_of(named(tmp_path, "strict"))
-    with pytest.raises(Unfair, match=r"checker|rubric"):
+    with pytest.raises(InputError, match=r"checker|rubric"):
         compare_names(tmp_path, ["tiny", "strict"], CompareOptions())
 
 

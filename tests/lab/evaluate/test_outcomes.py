@@ -14,10 +14,10 @@ from assay.lab.evaluate.run_evaluation import recorded_outcomes, run_evaluation
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
+from assay.labs.math.rewards import accuracy
 from assay.runs.records import OUTCOME, outcome, read_columns, scores_of
 from assay.runs.run_directory import RunDirectory
 from assay.sandbox import isolation
-from assay.tasks.math.rewards import accuracy
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import error_type
 from tests.lab.evaluate.scripted_answerer import ScriptedAnswerer, made_evaluation

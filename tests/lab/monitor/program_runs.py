@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.formats.problem_rows import PROBLEM_TYPE
+from assay.labs.workflows.execution import Execution, OperatorCall, facts_of
 from assay.runs.cost_ledger import CostLedger, LedgerCall
 from assay.runs.metrics import append_metrics
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.status import stored_status, write_status
-from assay.tasks.workflows.execution import Execution, OperatorCall, facts_of
 
 SPEC = """
 name = "flows"

@@ -9,6 +9,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.lab.monitor.run_costs import run_costs
 from assay.lab.run.runner import resume, start
+from assay.labs.math.rewards import REWARDS
 from assay.pages.command_tables.cost_tables import sentences
 from assay.pages.words import words
 from assay.runs.cost_ledger import read_calls
@@ -18,7 +19,6 @@ from assay.runs.status import read_status
 from assay.runs.verify_files import verify_run
 from assay.tasks.helper_model import HelperModel, OverBudget
 from assay.tasks.judge_reward import JudgeReward, answers
-from assay.tasks.math.rewards import REWARDS
 from tests.cli.conftest import call
 from tests.labs import make_lab
 

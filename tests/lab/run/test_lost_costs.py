@@ -18,13 +18,13 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.lab.run.runner import resume, start
+from assay.labs.math.rewards import REWARDS
 from assay.runs.cost_ledger import LEDGER, MARK, CostLedger, LedgerCall, lost_calls, read_calls
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, all_runs, runs_of
 from assay.runs.verify_files import verify_run
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import JudgeReward, answers
-from assay.tasks.math.rewards import REWARDS
 from tests.cli.conftest import call
 from tests.forked import forked
 from tests.lab.run.test_costs_of_runs import lab

@@ -10,7 +10,6 @@ import pytest
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row
 from assay.data.row_checks import UNDECLARED
-from assay.data.splits import SplitError
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec, Split
 from assay.lab.setup.language_learner import LanguageEncoder
@@ -147,5 +146,5 @@ def test_a_test_part_is_held_out_beside_the_dev_part_which_does_not_depend_on_it
     assert "3 to train on, 2 dev, 2 test" in describe(both, DataSpec(source="path:x", format="trl"))
     only = prepared(split=Split(test=3))
     assert (only.dev, len(only.test), len(only.train)) == ((), 3, 4)
-    with pytest.raises(SplitError, match=r"split.test: a share of 0.9\d* of"):
+    with pytest.raises(InputError, match=r"split.test: a share of 0.9\d* of"):
         prepared(split=Split(dev=0.3, test=0.7))

@@ -14,9 +14,9 @@ from assay.data.row import Message
 from assay.errors import InputError
 from assay.experiment.helper_tables import HelperSpec
 from assay.lab.setup.helper_models import HelperModels
+from assay.labs.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
+from assay.labs.demos.frozen import ask
 from assay.models.precision import choose_precision
-from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
-from assay.tasks.demos.frozen import ask
 from assay.tasks.helper_model import HelperModel
 
 SIGNATURES = {"a.png": b"\x89PNG\r\n\x1a\n", "b.jpg": b"\xff\xd8\xff", "c.gif": b"GIF89a"}

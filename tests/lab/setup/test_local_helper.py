@@ -21,17 +21,17 @@ from assay.lab.setup import local_helper
 from assay.lab.setup.helper_models import HelperModels
 from assay.lab.setup.local_helper import JointCalls, LocalHelper, OneThread
 from assay.lab.setup.metering import MeteredModel
-from assay.models.load import load_model
-from assay.models.precision import choose_precision
-from assay.rl.policy import SampleKey, Sampling
-from assay.tasks.demos.demonstrations import (
+from assay.labs.demos.demonstrations import (
     Demonstration,
     DemonstrationSet,
     Query,
     conversation,
     query_row,
 )
-from assay.tasks.demos.frozen import Selection
+from assay.labs.demos.frozen import Selection
+from assay.models.load import load_model
+from assay.models.precision import choose_precision
+from assay.rl.policy import SampleKey, Sampling
 from assay.tasks.helper_model import HelperFailed
 from tests.models.folders import VOCABULARY, save_tiny_model, tiny_tokenizer
 from tests.tiny import generated

@@ -20,9 +20,9 @@ from assay.lab.setup.manifest import (
     source_sha256,
 )
 from assay.lab.setup.session import Session
+from assay.labs.math.task import TASK
 from assay.runs.manifest_file import read_manifest, write_manifest
 from assay.runs.run_directory import create_run
-from assay.tasks.math.task import TASK
 from tests.labs import make_lab
 
 

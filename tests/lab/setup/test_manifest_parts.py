@@ -20,10 +20,10 @@ from assay.lab.setup import manifest
 from assay.lab.setup.learner import Learner
 from assay.lab.setup.manifest import make_manifest, source_sha256
 from assay.lab.setup.session import Session
+from assay.labs.math import rewards
+from assay.labs.math.task import TASK
 from assay.models.precision import choose_precision
 from assay.runs.run_directory import create_run
-from assay.tasks.math import rewards
-from assay.tasks.math.task import TASK
 from tests.labs import make_lab
 
 COMPUTE = (str(choose_precision().compute).removeprefix("torch."), "float32")
@@ -168,7 +168,7 @@ def patched_source(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
 
 
 def test_a_built_in_reward_is_known_by_its_version_and_not_by_its_text(lab, before, monkeypatch):
-    patched_source(monkeypatch, "assay.tasks.math.rewards")
+    patched_source(monkeypatch, "assay.labs.math.rewards")
     assert differences(before, lab.manifest()) == []
     monkeypatch.setattr(type(TASK), "reward_versions", {"accuracy": 2})
     after = lab.manifest()
@@ -209,7 +209,7 @@ def test_the_function_that_a_worker_runs_is_a_part_of_a_reward(name, monkeypatch
 
     monkeypatch.setattr(manifest, "find_spec", lambda module: Spec)
     assert source_sha256(TASK.rewards[name]) != known
-    assert rewards.JUDGE.startswith("assay.tasks.math.judging:")
+    assert rewards.JUDGE.startswith("assay.labs.math.judging:")
 
 
 @pytest.mark.parametrize(

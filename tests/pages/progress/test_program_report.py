@@ -11,12 +11,12 @@ from assay.cli.results import progress_result
 from assay.judge.health_rules import RULES
 from assay.lab.monitor.fact_changes import MOST_ROWS
 from assay.lab.monitor.progress import Progress, progress
+from assay.labs.workflows.execution import FAMILIES
 from assay.pages.page import Table
 from assay.pages.progress.progress_content import changes, fact_blocks, progress_in_terminal
 from assay.pages.run_page.page import Span, write_progress, write_report
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.workflows.execution import FAMILIES
 from tests.lab.monitor.program_runs import Made, add_calls, call, program_run
 from tests.pages.pages import Page, printed
 from tests.pages.test_wholly_chinese import ALLOWED, EMPTY, ENGLISH, lines

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from assay.judge.intervals import grouped, wilson
-from assay.pages.answer_lengths import lengths_of_record
 from assay.pages.facts import gather
 from assay.pages.run_page.page import write_report
 from assay.pages.run_page.rounds import rounds_of
+from assay.pages.run_page.story import lengths_of_record
 from assay.runs.metrics import append_metrics
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory

@@ -18,7 +18,6 @@ from assay.data.formats.formats import (
     FORMATS,
     WRITERS,
     Expand,
-    UnknownFormatError,
     expanded,
     iter_items,
     read_records,
@@ -42,7 +41,7 @@ LOOKED_AT = 20
 
 def recognise(path: str | Path) -> str:
     """The format of a file. Raises DataError where it cannot be read or holds preference data,
-    UnknownFormatError where its first records look like none.
+    InputError where its first records look like none.
     """
     first: dict[str, Any] = {}
     bad: DataError | None = None
@@ -60,9 +59,7 @@ def recognise(path: str | Path) -> str:
         raise bad
     fix = "name it with --from: " + ", ".join(FORMATS)
     keys = ", ".join(list(first)[:8]) or "nothing"
-    raise UnknownFormatError(
-        f"is in no format that is known by its fields ({keys})", file=path, fix=fix
-    )
+    raise InputError(f"is in no format that is known by its fields ({keys})", file=path, fix=fix)
 
 
 def _format_of(value: Any) -> str | None:
@@ -126,10 +123,6 @@ NO_ANSWER = (
     "a conversation that ends with no answer, so that nothing can be rewarded; with --expand its "
     "earlier answers are rows"
 )
-
-
-class ConvertError(InputError):
-    """A conversion that cannot be done as asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +201,14 @@ def convert(
     """Read `source` and write `target`: a file, or a folder where there is a split or are several
     formats. In a folder the sides are called `train` and `test` in every format.
 
-    Raises ConvertError, UnknownFormatError, SplitError and what the readers raise; then nothing is
+    Raises InputError and what the readers raise; then nothing is
     written.
     """
     source, target = Path(source), Path(target)
     places = places_of(target, wanted)
     for path, _, _ in places:
         if path.exists():
-            raise ConvertError("exists", file=path, fix="remove it, or choose another name")
+            raise InputError("exists", file=path, fix="remove it, or choose another name")
     format = wanted.format or recognise(source)
     tally = _Tally()
     items = shaped(iter_items(source, format), wanted.expand, wanted.keep_undeclared)
@@ -297,19 +290,19 @@ Place = tuple[Path, str, str]
 
 
 def places_of(target: Path, wanted: Wanted) -> list[Place]:
-    """Every file to write. Raises ConvertError, UnknownFormatError."""
+    """Every file to write. Raises InputError."""
     for name in wanted.to:
         if name not in ENDINGS:
-            raise UnknownFormatError(f"cannot convert to {name!r}", fix=nearest(name, ENDINGS))
+            raise InputError(f"cannot convert to {name!r}", fix=nearest(name, ENDINGS))
     if wanted.dev is None and len(wanted.to) == 1:
         endings = ENDINGS[wanted.to[0]]
         if target.suffix not in endings:
             fix = f"end it in {' or '.join(endings)}"
-            raise ConvertError(f"is no name for {wanted.to[0]} rows", file=target, fix=fix)
+            raise InputError(f"is no name for {wanted.to[0]} rows", file=target, fix=fix)
         return [(target, wanted.to[0], "")]
     if target.suffix:
         fix = "with --split, or with several formats, name a folder"
-        raise ConvertError("looks like a file", file=target, fix=fix)
+        raise InputError("looks like a file", file=target, fix=fix)
     sides = ("train",) if wanted.dev is None else ("train", "test")
     places = [
         (target / f"{side}{ENDINGS[name][0]}", name, "" if wanted.dev is None else side)
@@ -319,7 +312,7 @@ def places_of(target: Path, wanted: Wanted) -> list[Place]:
     double = [path for path, count in Counter(path for path, _, _ in places).items() if count > 1]
     if double:
         fix = "convert twice: the sides of a split depend on the conversations alone"
-        raise ConvertError("would be written in two formats", file=double[0], fix=fix)
+        raise InputError("would be written in two formats", file=double[0], fix=fix)
     return places
 
 
@@ -335,7 +328,7 @@ def _write(
     first = next(rows, None)
     if first is None:
         reasons = ", ".join(f"{reason}: {count}" for reason, count in tally.dropped.items())
-        raise ConvertError("no row is left", fix=reasons)
+        raise InputError("no row is left", fix=reasons)
     rows = chain([first], rows)
     if len(places) == 1:
         path, format, side = places[0]

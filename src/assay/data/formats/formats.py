@@ -112,10 +112,6 @@ Writer = Callable[[Row, PlainText | None], Written]
 UNTRAINED = "no message of the conversation is trained on (loss is false on all of them)"
 
 
-class UnknownFormatError(InputError):
-    """A format that nobody registered, or one that cannot be written so."""
-
-
 def read_records(path: str | Path, csv: CsvOptions | None = None) -> Iterator[Found]:
     """The objects of a file, and what is wrong in the place of others: CSV where `csv` says how, or
     by its ending; parquet by its ending; a JSON array by its first character; JSON lines otherwise.
@@ -202,7 +198,7 @@ def iter_items(path: str | Path, format: str, layout: Layout | None = None) -> I
 
     A duplicate of an earlier row is left out (`row_checks`), and so are rows that cannot be read.
 
-    Raises UnknownFormatError, and DataError where more than MOST_BAD of the rows cannot be read,
+    Raises InputError, and DataError where more than MOST_BAD of the rows cannot be read,
     for two rows that share an id alone (it names both lines) and for a file without records.
     """
     return without_duplicates(items_of(None, format, layout or Layout(), path, MOST_BAD))
@@ -240,10 +236,10 @@ def items_of(
     included. Rows that cannot be read are left out; at the end they are refused where there are
     more than `most_bad` of all, and at once where that is 0.
 
-    Raises UnknownFormatError, and DataError for bad rows and for a file without records.
+    Raises InputError, and DataError for bad rows and for a file without records.
     """
     if format not in FORMATS:
-        raise UnknownFormatError(f"unknown format {format!r}", fix=nearest(format, FORMATS))
+        raise InputError(f"unknown format {format!r}", fix=nearest(format, FORMATS))
     if records is None and format == seed_rows.DOCUMENTS and Path(file).suffix in seed_rows.PLAIN:
         records = seed_rows.read_paragraphs(Path(file))
     if records is None:
@@ -324,11 +320,11 @@ def write_rows(
 
     An empty result means that reading the file gives equal rows but for `origin`, and that the
     format's own tool takes all of them. `split` is the side the rows are on, for formats that say
-    it; `text` writes conversations for tools that render them otherwise. Raises UnknownFormatError
+    it; `text` writes conversations for tools that render them otherwise. Raises InputError
     for a format without a writer, or one that is not written as parquet, and what writers raise.
     """
     if format not in WRITERS:
-        raise UnknownFormatError(f"cannot write format {format!r}", fix=nearest(format, WRITERS))
+        raise InputError(f"cannot write format {format!r}", fix=nearest(format, WRITERS))
     losses: dict[str, int] = {}
 
     def records() -> Iterator[dict]:
@@ -346,7 +342,5 @@ def write_rows(
     elif format in PARQUET_SCHEMAS:
         write_parquet(path, records(), PARQUET_SCHEMAS[format])
     else:
-        raise UnknownFormatError(
-            f"format {format!r} is not written as parquet", fix="end it in .jsonl"
-        )
+        raise InputError(f"format {format!r} is not written as parquet", fix="end it in .jsonl")
     return losses

@@ -77,7 +77,7 @@ class PlainText:
     """Writes rows in the rendering `name`, for a model whose tokenizer is given.
 
     Without a tokenizer the plain messages are meant for a template that writes ChatML and nothing
-    else. Raises UnknownRenderingError and RenderingError.
+    else. Raises RenderingError.
     """
 
     def __init__(self, name: str, tokenizer: Any = None) -> None:

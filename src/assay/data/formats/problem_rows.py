@@ -51,11 +51,6 @@ CONTRADICTED = frozenset(
 """Examples of HumanEval's docstrings (47, 116, 130, 148) that its own solutions contradict."""
 
 
-def topic_of(kind: str) -> str:
-    """What TOPIC/LEVEL, a problem's kind, says but for the level."""
-    return kind.partition("/")[0]
-
-
 def problem_row(record: Record, fields: Mapping[str, Any], truth: str) -> Row:
     """A row with the fields of a problem.
 

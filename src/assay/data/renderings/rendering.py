@@ -47,22 +47,6 @@ Loss = Literal["all", "last"]
 Tools = Sequence[Mapping[str, Any]]
 
 
-class UnknownRenderingError(RenderingError):
-    """A rendering that nobody registered."""
-
-
-class LeftOutError(RenderingError):
-    """A text that lacks a part of its conversation."""
-
-
-class PrefixMismatchError(RenderingError):
-    """A prompt is not the beginning of the conversation that it leads to."""
-
-
-class HistoryRewrittenError(RenderingError):
-    """The template rewrites earlier assistant messages, so one sequence cannot train them all."""
-
-
 @dataclass(frozen=True, slots=True)
 class Rendering:
     """A way of writing conversations."""
@@ -164,7 +148,7 @@ class RenderedConversation:
 class Renderer:
     """A tokenizer and the name of a rendering.
 
-    Raises UnknownRenderingError when made, and RenderingError for a tokenizer without the control
+    Raises RenderingError when made, and RenderingError for a tokenizer without the control
     tokens that the rendering writes.
     """
 
@@ -176,9 +160,7 @@ class Renderer:
     def __post_init__(self) -> None:
         if self.name not in RENDERINGS:
             fix = nearest(self.name, RENDERINGS)
-            raise UnknownRenderingError(
-                f"unknown rendering {self.name!r}", field="rendering", fix=fix
-            )
+            raise RenderingError(f"unknown rendering {self.name!r}", field="rendering", fix=fix)
         missing = [token for token in self._rendering.control if token not in self._specials]
         if missing:
             problem = f"{self.name!r} writes {missing[0]}, no special token of this tokenizer"
@@ -209,7 +191,7 @@ class Renderer:
     def conversation(self, messages: Sequence[Message], tools: Tools = ()) -> RenderedConversation:
         """All tokens of a conversation.
 
-        Raises RenderingError, and PrefixMismatchError where the prompt of a final assistant
+        Raises RenderingError, and RenderingError where the prompt of a final assistant
         message does not begin it.
         """
         return self._render(messages, tools, generation=False)
@@ -398,18 +380,18 @@ class Renderer:
     def _refuse_left_out(
         self, messages: Sequence[Message], tools: Tools, text: str, target: int | None
     ) -> None:
-        """Raise LeftOutError where the text lacks what the conversation says."""
+        """Raise RenderingError where the text lacks what the conversation says."""
         forgotten = () if self._rendering.keeps_texts else range(len(messages))
         earlier = [i for i in forgotten if messages[i].role == "assistant" and i != target]
         if what := left_out(messages, tools, text, earlier):
             raise self._left_out(what)
 
-    def _left_out(self, what: str) -> "LeftOutError":
+    def _left_out(self, what: str) -> "RenderingError":
         fix = "leave it out of the rows, or use a model whose template writes it"
         if self.name in ("template", "template_bare"):
             fix = "use rendering = 'hermes', or leave it out of the rows"
         problem = f"the text that {self.name!r} writes lacks {what.replace(BREAK, '')}"
-        return LeftOutError(problem, field="rendering", fix=fix)
+        return RenderingError(problem, field="rendering", fix=fix)
 
     @cached_property
     def _end_of_turn(self) -> str:
@@ -446,9 +428,7 @@ class Renderer:
     def _text(self, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
         return self._rendering.text(self.tokenizer, messages, tools, generation)
 
-    def _mismatch(
-        self, messages: Sequence[Message], before: str, after: str
-    ) -> PrefixMismatchError:
+    def _mismatch(self, messages: Sequence[Message], before: str, after: str) -> RenderingError:
         left, right = (self._codec.encode(text, first=True) for text in (before, after))
         difference = first_difference(self.tokenizer, left, right)
         fix = "the chat template writes the generation prompt and the message differently"
@@ -456,7 +436,7 @@ class Renderer:
             thinks = "true" if split_reasoning(messages[-1])[0] else "false"
             fix = f"set template_options = {{ {THINKING_OPTION} = {thinks} }} for such rows"
         problem = f"the prompt of the last message does not begin the conversation: {difference}"
-        return PrefixMismatchError(problem, fix=fix)
+        return RenderingError(problem, fix=fix)
 
 
 def _alike(one: str, other: str) -> str:
@@ -482,11 +462,11 @@ class _Answer:
 def loss_mask(rendered: RenderedConversation, which: Loss = "all") -> tuple[bool, ...]:
     """T flags: the tokens of all assistant messages, or of the last one, ends of turn included.
 
-    Raises HistoryRewrittenError for "all" where the template rewrites earlier messages.
+    Raises RenderingError for "all" where the template rewrites earlier messages.
     """
     if which == "all" and rendered.rewritten:
         problem = f"the template rewrites message {rendered.rewritten[0]} once more follow it"
-        raise HistoryRewrittenError(problem, fix="train on turns(), or loss = 'last'")
+        raise RenderingError(problem, fix="train on turns(), or loss = 'last'")
     spans = rendered.message_spans if which == "all" else rendered.message_spans[-1:]
     mask = [False] * len(rendered.tokens)
     for _, start, end in spans:

@@ -48,10 +48,6 @@ LONGEST_NAME = 4096
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".eval")
 
 
-class UnknownResults(InputError):
-    """A format that has no reader, or a file that no reader knows."""
-
-
 def read_results(
     path: str | Path,
     format: str | None = None,
@@ -63,23 +59,23 @@ def read_results(
 
     `cluster` is where the sources of items are named, else CLUSTER where the file has that.
 
-    Raises UnknownResults, and DataError where the file is not what it seems.
+    Raises InputError, and DataError where the file is not what it seems.
     """
     path = Path(path)
     if format is not None and format not in READERS:
         fix = nearest(format, READERS)
-        raise UnknownResults(f"no reader for {format!r}", field="--format", fix=fix)
+        raise InputError(f"no reader for {format!r}", field="--format", fix=fix)
     if columns is None and sample_logs(path) and format in (None, "lm-eval"):
         return read_folder(path, lm_eval.read_task, cluster)
     if path.is_dir():
-        raise UnknownResults("is a folder", file=path, fix="name the files in it")
+        raise InputError("is a folder", file=path, fix="name the files in it")
     if not path.is_file():
         raise DataError("no such file", file=path)
     if path.stat().st_size == 0:
         raise DataError("is empty", file=path)
     if columns is None and format is None and is_leaderboard(path):
         fix = "'assay report FILE' shows them; to compare, name BFCL's *_score.json files"
-        raise UnknownResults("holds scores without their items", file=path, fix=fix)
+        raise InputError("holds scores without their items", file=path, fix=fix)
     if columns is not None:
         results = read_mapped(path, columns, cluster)
     else:
@@ -102,21 +98,21 @@ def check_names(result: Result, path: Path) -> None:
 
 
 def recognise(path: Path) -> str:
-    """The name of the format of a file. Raises UnknownResults with the known ones, DataError."""
+    """The name of the format of a file. Raises InputError with the known ones, DataError."""
     if zipfile.is_zipfile(path) or path.suffix == ".eval":
         return "inspect-ai"
     if path.suffix == ".csv":
         return "table"
     if path.suffix not in SUFFIXES and b"\0" in path.read_bytes()[:HEAD_BYTES]:
         fix = "name a file of " + ", ".join(SUFFIXES)
-        raise UnknownResults("is a binary file of no known format", file=path, fix=fix)
+        raise InputError("is a binary file of no known format", file=path, fix=fix)
     columns = _columns(path)
     for name, marks in MARKS.items():
         if any(mark <= columns for mark in marks) and (name != "trl" or path.suffix == ".parquet"):
             return name
     found = ", ".join(sorted(columns)[:8]) or "nothing"
     fix = "name its columns with --item and --score, or --format: " + ", ".join(READERS)
-    raise UnknownResults(f"no known format of results has {found}", file=path, fix=fix)
+    raise InputError(f"no known format of results has {found}", file=path, fix=fix)
 
 
 def _columns(path: Path) -> frozenset[str]:

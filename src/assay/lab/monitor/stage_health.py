@@ -24,7 +24,7 @@ from assay.experiment.stage_tables import (
 )
 from assay.judge.health_checks import Health, RuleState, Spending, check_health
 from assay.judge.health_rules import BONUSES, OF_SAMPLES, PENALTIES, STORED_ADVICE
-from assay.judge.scores import ItemScores, ScoreError
+from assay.judge.scores import InputError, ItemScores
 from assay.judge.selection import Promotion, promote
 from assay.judge.trends import FORETELLING, forecast_total
 from assay.runs.history import History
@@ -93,7 +93,7 @@ def _reached(history: History, stage: str) -> dict[str, tuple[ItemScores, ItemSc
     found = {}
     for record in history.evaluations:
         if record.role == "report" and {start, last} <= {*history.measured(record)}:
-            with suppress(ScoreError):  # no answer has a score
+            with suppress(InputError):  # no answer has a score
                 before, after = history.scores(record, start, last)
                 found[record.name] = (before, after)
     return found

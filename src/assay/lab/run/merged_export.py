@@ -82,7 +82,7 @@ def export(
     Without `dtype` weights are written in bf16; into a checkpoint of several models, each in the
     format of the one that it replaces.
 
-    Raises FolderTaken for a folder with something in it, RunNotFound, and InputError for a changed
+    Raises InputError for a folder with something in it, RunNotFound, and InputError for a changed
     base, too little room, or a model that no GGUF file fits.
     """
     refuse_taken(folder)

@@ -15,8 +15,8 @@ from assay.data.episode import Completion, Context
 from assay.data.hashing import canonical_json, hash_contents, sha256_text
 from assay.data.leakage import Overlap, Played, overlap
 from assay.data.row import Row
-from assay.data.splits import SplitError, conversation_of, take
-from assay.errors import within
+from assay.data.splits import conversation_of, take
+from assay.errors import InputError, within
 from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import plain
 from assay.experiment.tables import EvaluateSpec
@@ -135,7 +135,8 @@ def make_evaluation(
 
     Files that options name lie in `root`. With the rows that were `trained` on, the record says how
     many of them ask what an item asks.
-    Raises InputError for names, SplitError where fewer items exist than are taken.
+    Raises InputError for names, where fewer items exist than are taken, and
+    where a benchmark that selects lacks a part.
     """
     score: RewardFunction | RewardTable
     if spec.benchmark is not None:
@@ -154,7 +155,7 @@ def make_evaluation(
     for kind, count in spec.fewer.items():
         if count > len(items):
             problem, fix = f"asks for {count} of {len(items)} items", f"at most {len(items)}"
-            raise SplitError(problem, field=f"fewer.{kind}", fix=fix)
+            raise InputError(problem, field=f"fewer.{kind}", fix=fix)
     judges = rewards_in(score).values()
     asked = [each.settings for each in judges if isinstance(each, JudgeReward) and each.settings]
     notes = sorted({file_note(judge) for judge in judges} - {""})

@@ -18,15 +18,7 @@ from assay.data.renderings.hermes import without_end, without_reasoning
 from assay.data.row import Row
 from assay.data.row_checks import without_duplicates
 from assay.data.row_fields import Condition, sorted_places, where
-from assay.data.row_order import (
-    Fixed,
-    Mixture,
-    MixtureError,
-    Part,
-    RowOrder,
-    Shuffled,
-    epoch_shares,
-)
+from assay.data.row_order import Fixed, Mixture, Part, RowOrder, Shuffled, epoch_shares
 from assay.data.splits import (
     Lengths,
     conversation_of,
@@ -298,7 +290,7 @@ def prepare(
 def held_out(
     rows: Sequence[Row], spec: Split
 ) -> tuple[tuple[Row, ...], tuple[Row, ...], tuple[Row, ...]]:
-    """The training, dev and test parts; shares are of all conversations. Raises SplitError."""
+    """The training, dev and test parts; shares are of all conversations. Raises InputError."""
     train, dev, test = tuple(rows), (), ()
     if spec.dev is not None:
         split = split_by_conversation(rows, spec.dev)
@@ -385,15 +377,15 @@ def refuse_reported(experiment: Experiment, made: DataSet) -> None:
 
 def mixture(name: str, spec: DataSpec, parts: Mapping[str, DataSet]) -> DataSet:
     """The rows of several sets as one, each with the name of its set before its id. Raises
-    MixtureError where the weights and sizes give no epoch."""
+    InputError where the weights and sizes give no epoch."""
     weights = dict(spec.mix or {})
     orders = {part: made.order or Shuffled(len(made.train)) for part, made in parts.items()}
     try:
         sizes = {part: order.count for part, order in orders.items()}
         shares = epoch_shares(weights, sizes, spec.epoch_rows)
-    except MixtureError as error:
+    except InputError as error:
         place = f"data.{name}.{error.field}"
-        raise MixtureError(error.problem, field=place, fix=error.fix) from error
+        raise InputError(error.problem, field=place, fix=error.fix) from error
     train: list[Row] = []
     laid = []
     for part, made in parts.items():

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.data.files import NoHome, expanded
+from assay.data.files import expanded
 from assay.data.formats.formats import FORMATS
 from assay.data.loaded import absent
 from assay.data.renderings.rendering import RENDERINGS
@@ -379,7 +379,7 @@ def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
             continue
         try:
             place = root / expanded(name)
-        except NoHome as wrong:
+        except InputError as wrong:
             yield _problem_of(path, wrong)
             continue
         if kind == "path" and not place.exists():

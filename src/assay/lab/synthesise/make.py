@@ -251,7 +251,8 @@ class Making:
         return first == row.id
 
     def _with_provenance(self, rows: Sequence[Row], calls: Sequence[LedgerCall]) -> Iterator[Row]:
-        answered = {(c.problem, c.completion): c for c in calls if c.status == "answered"}
+        own = (c for c in calls if c.operator == ASK and c.status == "answered")
+        answered = {(c.problem, c.completion): c for c in own}
         for row in rows:
             made: dict[str, Any] = dict(row.extra[MADE_BY])
             place = made["seed"], str(made["sample"])

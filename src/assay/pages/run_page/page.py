@@ -16,7 +16,6 @@ from assay.lab.monitor.observer import Observer, Passing
 from assay.lab.monitor.progress import progress
 from assay.lab.monitor.report_journal import note_report, report_file
 from assay.pages import content
-from assay.pages.answer_lengths import length_blocks
 from assay.pages.comparison.benchmarks_content import run_benchmarks
 from assay.pages.examples import example_blocks
 from assay.pages.facts import RunFacts, gather
@@ -29,7 +28,7 @@ from assay.pages.provenance import data_blocks, fingerprint_blocks
 from assay.pages.run_page import story
 from assay.pages.run_page.lineage import lineage_blocks
 from assay.pages.run_page.rounds import rounds_blocks
-from assay.pages.run_page.story import engine_blocks
+from assay.pages.run_page.story import engine_blocks, length_blocks
 from assay.pages.run_page.trainer_content import imported_blocks
 from assay.pages.words import Words, in_language, words
 from assay.pages.write_page import write_page

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assay.compare.fairness import Unfair
 from assay.errors import InputError
 from assay.judge.families import holm
 from assay.judge.intervals import wilson
@@ -172,7 +171,9 @@ def test_a_cell_that_was_trained_on_its_items_is_refused_whatever_is_allowed(lab
     record.write_text(json.dumps({**json.loads(record.read_text()), "shared": {"train": 3}}))
     as_written(record)
     ask = Request(rows=BATCH, columns="name", baseline="g0", allow=("stage", "data"))
-    with pytest.raises(Unfair, match=r"leaked.*was trained on test items: 3 rows of data.train"):
+    with pytest.raises(
+        InputError, match=r"leaked.*was trained on test items: 3 rows of data.train"
+    ):
         make_matrix(lab.root, ["g0", "leaked"], ask)
 
 
@@ -384,6 +385,6 @@ def test_cells_of_which_one_was_scored_by_a_fallback_metric_are_refused(lab):
     score(run, "base", ones(10, 60))
     score(run, LAST, ones(20, 60), fallback=4)
     for baseline in (None, "base"):
-        with pytest.raises(Unfair, match=r"a fallback scored .*4 of 60 answers of g3/"):
+        with pytest.raises(InputError, match=r"a fallback scored .*4 of 60 answers of g3/"):
             make_matrix(lab.root, ["g*"], replace(GRID, baseline=baseline))
     assert make_matrix(lab.root, ["g0", "g1", "g2"], GRID).tally.run == 3

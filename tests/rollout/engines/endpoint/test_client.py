@@ -13,9 +13,10 @@ import pytest
 
 from assay.data.formats.formats import read_rows
 from assay.data.loaded import DataError
-from assay.data.renderings.rendering import UnknownRenderingError
+from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, ToolCall
 from assay.errors import InputError
+from assay.labs.tools.parsing import parse_strict
 from assay.rl.policy import Sampling
 from assay.rollout.engines.endpoint.client import (
     ATTEMPTS,
@@ -24,7 +25,6 @@ from assay.rollout.engines.endpoint.client import (
     endpoint_of,
 )
 from assay.rollout.engines.endpoint.openai_text import portable
-from assay.tasks.tools.parsing import parse_strict
 
 KEY = "sk-very-secret"
 ASKED = (Message("user", "hi"),)
@@ -187,10 +187,10 @@ def test_the_hermes_rendering_writes_the_tools_into_the_messages() -> None:
 
 
 def test_an_unknown_rendering_is_refused_before_anything_is_sent() -> None:
-    with fake(said("x")) as server, pytest.raises(UnknownRenderingError, match="morse"):
+    with fake(said("x")) as server, pytest.raises(RenderingError, match="morse"):
         server.endpoint().say(ASKED, [], SAMPLING, "morse")
     assert not server.asked
-    with fake(said("x")) as server, pytest.raises(UnknownRenderingError, match="own chat template"):
+    with fake(said("x")) as server, pytest.raises(RenderingError, match="own chat template"):
         server.endpoint().say(ASKED, [], SAMPLING, "template_bare")
     assert not server.asked
 

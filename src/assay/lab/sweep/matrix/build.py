@@ -191,7 +191,7 @@ def _gains(view: View, place: Place) -> ItemScores:
 
 def build(units: Sequence[Unit], ask: Question) -> Matrix:
     """The matrix of the units. Raises InputError for an unknown key or baseline and for two units
-    in one cell, Unfair."""
+    in one cell, InputError."""
     layout = ask.layout
     for key in layout.keys:
         check_key(key, [unit.coordinates for unit in units])
@@ -251,7 +251,7 @@ def build(units: Sequence[Unit], ask: Question) -> Matrix:
 
 
 def _check_one_metric(arms: Iterable[Arm]) -> None:
-    """Raise Unfair where a fallback metric scored some answers to a benchmark and not others.
+    """Raise InputError where a fallback metric scored some answers to a benchmark and not others.
 
     Cells stand side by side and are averaged, so that all of them are checked together, whether
     they are compared or not.

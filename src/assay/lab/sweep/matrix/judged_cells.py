@@ -161,7 +161,7 @@ def _same_evaluation(origin: Provenance, baseline: Baseline) -> Provenance | Non
 def _differences(control: Sequence[Arm], other: Sequence[Arm], terms: Terms) -> list[Confound]:
     """The differences between two cells, over their evaluations and seeds.
 
-    Raises Unfair for a checkpoint that was trained on the items it answered, whatever is allowed.
+    Raises InputError for a checkpoint that was trained on its items, whatever is allowed.
     """
     for member in (each for arm in (*control, *other) for each in arm.members):
         check_own_training(member)

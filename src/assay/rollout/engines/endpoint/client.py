@@ -35,8 +35,8 @@ from assay.data.episode import Ended
 from assay.data.files import whole_text
 from assay.data.message_parts import refuse_images, sent_parts
 from assay.data.renderings import hermes
-from assay.data.renderings.rendering import RENDERINGS, UnknownRenderingError
-from assay.data.renderings.template import in_call_order
+from assay.data.renderings.rendering import RENDERINGS
+from assay.data.renderings.template import RenderingError, in_call_order
 from assay.data.row import Message
 from assay.errors import InputError, nearest
 from assay.rl.policy import Sampling
@@ -320,7 +320,7 @@ class Endpoint:
         """What the model says next; on the event loop of `connections`.
 
         Images go to the chat endpoint as data URLs. Raises Unanswered, InputError where no
-        request can ever succeed, UnknownRenderingError, DataError for an image that a rendering
+        request can ever succeed, RenderingError, DataError for an image that a rendering
         cannot carry or whose file has changed, and what `charge` raises.
         """
         if rendering not in ("auto", "template"):
@@ -558,16 +558,16 @@ CHATS = ("auto", "template", "hermes")
 
 
 def check_rendering(rendering: str) -> None:
-    """Raise UnknownRenderingError for a rendering by which no endpoint can be asked."""
+    """Raise RenderingError for a rendering by which no endpoint can be asked."""
     if rendering in CHATS:
         return
     if rendering not in RENDERINGS:
         fix = nearest(rendering, ["auto", *RENDERINGS])
-        raise UnknownRenderingError(f"unknown rendering {rendering!r}", field="rendering", fix=fix)
+        raise RenderingError(f"unknown rendering {rendering!r}", field="rendering", fix=fix)
     if not RENDERINGS[rendering].control:
         problem = f"a server renders by its own chat template, not by {rendering!r}"
         fix = "serve a checkpoint that was trained so, and ask by 'template': its template is that"
-        raise UnknownRenderingError(problem, field="rendering", fix=fix)
+        raise RenderingError(problem, field="rendering", fix=fix)
 
 
 def _text(rendering: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str:

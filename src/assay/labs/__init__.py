@@ -1,0 +1,1 @@
+"""The labs: a folder for each skill, with everything that knows it."""

@@ -1,0 +1,237 @@
+"""The checks of `assay check` that demonstrations need: of their pools, of the images that prompts
+will show, and of a selector's size, stages and vocabulary.
+
+A run whose queries all pick from one small pool compares nothing: in a published one the pool was
+the first rows of the training set, and selectors of different weights could not differ. Rows
+without pools are no concern of these checks. Images are decoded, an even share of them where there
+are many; no model is run.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from assay.data.pictures import images_in, picture_of
+from assay.data.row import ImagePart, Message, Row
+from assay.errors import Finding, InputError
+from assay.experiment.stage_tables import GrpoStage
+from assay.lab.check.subject import SHOWN, Number, Seen, Subject, share_of, some
+from assay.lab.setup.helper_models import in_process
+from assay.lab.setup.language_learner import model_folder
+from assay.lab.setup.prepare import find_part
+from assay.labs.demos.demonstrations import DEMONSTRATIONS, FROZEN, POOL, Query, set_of
+from assay.labs.demos.modules import make_selector
+from assay.labs.demos.pools import excluded_of, right_answers
+from assay.labs.demos.selection_file import read_selection_file
+from assay.labs.demos.selector_learner import SelectorLearner, adapt
+from assay.labs.demos.stored import selections_of, stored_file, stored_findings, stored_health
+from assay.models.vision_language import is_vision_language
+
+FEWEST = 4
+"""Queries from which on it is no chance that all have one pool."""
+COUNTED = 200
+"""Queries of which it is counted whether their pools hold a right answer."""
+LEAST_ANSWERED = 0.2
+"""A smaller share of pools with a right answer is worth a warning."""
+MOST_DECODED = 256
+"""Images that are tried; one of a photograph's size takes about 10 ms."""
+OTHER_MODEL = "name a model that reads images (hf:, path: or openai:), or questions without images"
+
+
+def candidate_pools(subject: Subject) -> Seen:
+    """The pools of every data set and evaluation that has some."""
+    session = subject.session
+    places = {f"data.{name}": made.rows for name, made in session.sets.items()}
+    places |= {f"evaluate.{name}": made.items for name, made in session.evaluations.items()}
+    for place, rows in places.items():
+        # A learner of somebody's own may have pools of another kind.
+        if found := [row for row in rows if POOL in row.extra and DEMONSTRATIONS in row.extra]:
+            yield from pools_at(place, found)
+
+
+def pools_at(place: str, rows: Sequence[Row]) -> Seen:
+    """The pools of some rows."""
+    sizes = [len(row.extra[POOL]) for row in rows]
+    different = {frozenset(row.extra[POOL]) for row in rows}
+    yield Number(place, "pool_demonstrations", min(sizes))
+    yield Number(place, "different_pools", len(different))
+    outside = []
+    for row in rows:
+        places = range(len(set_of(row).demonstrations))
+        if not all(type(number) is int and number in places for number in row.extra[POOL]):
+            outside.append(row.id)
+    if outside:
+        yield Finding(
+            "error",
+            f"{place}: a pool names a demonstration that there is not",
+            f"{share_of(len(outside), len(rows))}: {some(outside)}",
+            "number demonstrations by their places in the whole set, from 0",
+        )
+        return
+    # Beside the query itself, which is in no pool, there may be no other demonstration.
+    is_part = sizes[0] < len(set_of(rows[0]).demonstrations) - 1
+    if len(different) == 1 and len(rows) >= FEWEST and is_part:
+        numbers = sorted(rows[0].extra[POOL])
+        yield Finding(
+            "error",
+            f"{place}: all queries pick from the same pool",
+            f"{len(rows)} queries, demonstrations {some([str(n) for n in numbers])}",
+            "give each query a pool of its own: sampler, pool and pool_seed of the options",
+        )
+    yield from _own_question(place, rows)
+    yield from _answered(place, rows)
+
+
+def _own_question(place: str, rows: Sequence[Row]) -> Iterator[Finding]:
+    """Queries that may pick themselves, whose answer the frozen model would then copy."""
+    by_set: dict[str, list[Row]] = {}
+    for row in rows:
+        by_set.setdefault(set_of(row).fingerprint, []).append(row)
+    own = []
+    for same in by_set.values():
+        queries = [Query(row.id, row.prompt[-1], ()) for row in same]
+        excluded = excluded_of(set_of(same[0]), queries)
+        pairs = zip(same, excluded, strict=True)
+        own += [row.id for row, numbers in pairs if numbers & set(row.extra[POOL])]
+    if own:
+        yield Finding(
+            "error",
+            f"{place}: a query is in its own pool",
+            f"{share_of(len(own), len(rows))}: {some(own)}",
+            "leave the query, and what asks the same, out of its pool",
+        )
+
+
+def _answered(place: str, rows: Sequence[Row]) -> Seen:
+    """How many pools have a demonstration with a right answer."""
+    counted = rows[:COUNTED]
+    answered = sum(bool(right_answers(row)) for row in counted)
+    yield Number(place, "pools_with_a_right_answer", answered / len(counted))
+    if answered < LEAST_ANSWERED * len(counted):
+        yield Finding(
+            "warning",
+            f"{place}: few pools hold a demonstration with a right answer",
+            share_of(answered, len(counted)),
+            "take larger pools, or measure the arm selector:oracle to see what there is to win",
+        )
+
+
+def shown_images(subject: Subject) -> Seen:
+    """Images for a model of text, and images that cannot be read."""
+    session = subject.session
+    spec = session.experiment.helpers.get(FROZEN)
+    if spec is None or not in_process(spec):
+        # Behind an endpoint the server decodes them.
+        return
+    images = {part.sha256: part for part in images_in(shown_messages(subject))}
+    if not images:
+        return
+    if not is_vision_language(model_folder(spec.source, session.run.root, images=True)):
+        first = next(iter(images.values()))
+        yield Finding(
+            "error",
+            f"model.{FROZEN} reads text alone",
+            f"its prompts show {len(images)} images, the first at {where(first)}",
+            OTHER_MODEL,
+        )
+        return
+    yield from unreadable_images([*images.values()])
+
+
+def shown_messages(subject: Subject) -> Iterator[Message]:
+    """The messages of every query, and of every demonstration that some query may pick."""
+    session = subject.session
+    rows: list[Row] = [row for made in session.sets.values() for row in made.rows]
+    rows += [row for evaluation in session.evaluations.values() for row in evaluation.items]
+    picking = {row.extra[DEMONSTRATIONS]: row for row in rows if DEMONSTRATIONS in row.extra}
+    for row in rows:
+        yield from row.prompt if DEMONSTRATIONS in row.extra else ()
+    for row in picking.values():
+        yield from (each.asked for each in set_of(row).demonstrations)
+
+
+def unreadable_images(images: list[ImagePart]) -> Iterator[Finding]:
+    """The first few images that cannot be decoded."""
+    step = max(1, len(images) // MOST_DECODED)
+    found = 0
+    for part in images[::step]:
+        try:
+            picture_of(part)
+        except InputError as error:
+            found += 1
+            yield Finding("error", error.problem, where(part), error.fix or "restore it")
+        if found == SHOWN:
+            return
+
+
+def where(part: ImagePart) -> str:
+    """File, line and field of an image."""
+    file, line, field = part.origin
+    return f"{file}:{line}: {field}"
+
+
+def selector_weights(subject: Subject, learner: SelectorLearner) -> Seen:
+    """How many weights there are, and which share each stage trains."""
+    module = make_selector(learner.kind, learner.sizes, 0)
+    yield Number("model", "weights", sum(p.numel() for p in module.parameters()))
+    for name, stage in subject.session.experiment.stage.items():
+        share = adapt(module, learner.kind, stage).share
+        yield Number(f"stage.{name}", "trained_share", share)
+
+
+def dropout_in_ratios(subject: Subject, learner: SelectorLearner) -> Seen:
+    """A stage that compares likelihoods under dropout with those of sampling, which has none."""
+    for name, stage in subject.session.experiment.stage.items():
+        if isinstance(stage, GrpoStage) and stage.dropout and learner.sizes.dropout:
+            yield Finding(
+                "warning",
+                f"stage.{name}: its likelihoods are computed with dropout, those of sampling "
+                "without: the first ratio is not 1, and KL does not begin at 0",
+                f"a dropout of {learner.sizes.dropout:g}",
+                "leave it out of the stage, unless a report is repeated",
+            )
+
+
+def demonstrations_without_words(subject: Subject, learner: SelectorLearner) -> Seen:
+    """Demonstration sets that are larger than a Lever-LM's vocabulary."""
+    if learner.kind != "lever":
+        return
+    for name, data in subject.session.sets.items():
+        count = max((len(set_of(row).demonstrations) for row in data.rows), default=0)
+        if count > learner.sizes.vocabulary:
+            yield Finding(
+                "error",
+                f"data.{name}: demonstrations that the Lever-LM has no words for",
+                f"{count:,} demonstrations, words for {learner.sizes.vocabulary:,}",
+                f"set selector.vocabulary = {count}",
+            )
+
+
+def selector_checks(subject: Subject) -> Seen:
+    """A selector's size and trained share, dropout in ratios, and words for all demonstrations."""
+    learner = subject.session.learner
+    if isinstance(learner, SelectorLearner):
+        yield from selector_weights(subject, learner)
+        yield from dropout_in_ratios(subject, learner)
+        yield from demonstrations_without_words(subject, learner)
+
+
+def stored_groups(subject: Subject) -> Seen:
+    """Shares of positives and of groups without signal, of each table that a data set takes."""
+    session = subject.session
+    experiment = session.experiment
+    for data in experiment.data.values():
+        if (name := selections_of(data.source)) is None:
+            continue
+        spec = experiment.selections[name]
+        found = read_selection_file(stored_file(experiment, name, session.run.root))
+        health = stored_health(found, spec, find_part(session.sets, spec.data))
+        place = f"selections.{name}"
+        yield from (Number(place, key, value) for key, value in health.numbers().items())
+        yield from stored_findings(found, spec, find_part(session.sets, spec.data), place)
+
+
+CHECKS: Mapping[str, Callable[[Subject], Seen]] = {
+    "stored selections": stored_groups,
+    "pools": candidate_pools,
+    "images": shown_images,
+    "selector": selector_checks,
+}

@@ -1,0 +1,352 @@
+"""Makes the stored selections of `[selections.NAME]` tables, one query after the other.
+
+Each query's line is journalled when it is done, so that a killed process loses one query, and
+several processes may each do a shard. Once all queries are there they are merged into one file,
+whose bytes depend on neither shards nor kills. Reading it is `stored`'s.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.data.episode import Episode, Turn
+from assay.data.files import append_line, atomic_write_text, locked
+from assay.data.hashing import hash_contents
+from assay.data.row import Row
+from assay.errors import Finding, InputError, look_up
+from assay.experiment.base_table import RenderingSettings
+from assay.experiment.selection_tables import RUN, SELECTIONS, SelectionsSpec
+from assay.judge.group_health import GroupHealth
+from assay.lab.check.subject import Number, Seen
+from assay.lab.monitor.observer import Observer, Silent
+from assay.lab.setup.learner import Encoder, question
+from assay.lab.setup.made_folder import note_made_of
+from assay.lab.setup.prepare import find_part, prepare_set
+from assay.lab.setup.session import Session
+from assay.labs.demos.demonstrations import FROZEN, POOL, SHOTS, set_of
+from assay.labs.demos.modules import Choice, choice_of
+from assay.labs.demos.selection_data import (
+    Picks,
+    Proposal,
+    beam_candidates,
+    beam_search,
+    distinct,
+    drawn,
+    judged,
+    retrieved,
+    searched,
+)
+from assay.labs.demos.selection_file import (
+    BY_SCORE,
+    Candidate,
+    file_text,
+    query_entry,
+    read_selection_file,
+)
+from assay.labs.demos.selector_policy import SelectorPolicy
+from assay.labs.demos.stored import (
+    MERGED,
+    generated_folder,
+    selections_of,
+    stored_file,
+    stored_findings,
+    stored_health,
+)
+from assay.rl.packed import pack
+from assay.rl.policy import SampleKey, Sampling
+from assay.runs.run_names import experiment_of, run_checkpoint
+from assay.tasks.task import Task
+
+SHARDS = "shard-*.jsonl"
+REWARDS = {"beam": BY_SCORE, "mixed": "hard_plus_soft"}
+"""What the reward of a stored selection is, by kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Every `count`th query, from the one at `index`."""
+
+    index: int = 0
+    count: int = 1
+
+    @property
+    def file(self) -> str:
+        """The name of its journal."""
+        return f"shard-{self.index + 1}-of-{self.count}.jsonl"
+
+
+def parse_shard(text: str) -> Shard:
+    """`2/4` as the second of four. Raises InputError."""
+    found = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        fix = "write 1/4 for the first of four"
+        raise InputError(f"{text!r} is no shard", field="--shard", fix=fix)
+    return Shard(int(found[1]) - 1, int(found[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What a call made."""
+
+    name: str
+    queries: int
+    """Of the table, all shards together."""
+    made: int
+    """By this call."""
+    left: int
+    """That other shards have to make."""
+    file: Path | None
+    """The merged file; None while queries are left."""
+    health: GroupHealth | None
+    """Of its groups; None while queries are left."""
+    findings: tuple[Finding, ...] = ()
+    """What is wrong with them."""
+
+
+def generate(session: Session, name: str, shard: Shard) -> Generated:
+    """Make the selections of a table that are not made yet.
+
+    Raises InputError for a table of a file, InputError where the folder's were made of something
+    else, and what preparing the data and asking the models raises.
+    """
+    spec = session.experiment.selections[name]
+    if spec.kind is None:
+        problem = "the selections are those of a file, and nothing is to be made"
+        raise InputError(problem, field=f"{SELECTIONS}.{name}.file")
+    rows = queries(session, spec)
+    folder = generated_folder(session.experiment, name, session.run.root)
+    made_of = note_sources(session, spec, rows, folder)
+    journal = folder / shard.file
+    journal.touch()
+    with locked(journal):
+        made = make_lines(session, spec, rows, journal, shard)
+    stored = stored_lines(folder)
+    left = sum(row.id not in stored for row in rows)
+    if left:
+        return Generated(name, len(rows), made, left, None, None)
+    file = folder / MERGED
+    entries = {number_of(rows, n): stored[row.id] for n, row in enumerate(rows)}
+    atomic_write_text(file, file_text(entries, made_of))
+    found = read_selection_file(file)
+    health = stored_health(found, spec, rows)
+    findings = stored_findings(found, spec, rows, f"{SELECTIONS}.{name}")
+    return Generated(name, len(rows), made, left, file, health, tuple(findings))
+
+
+def generate_tables(session: Session, name: str | None, shard: str) -> list[Generated]:
+    """Make the selections of one table of an experiment, or of all that are made here.
+
+    Raises UnknownName, and as `generate` does.
+    """
+    tables, part = session.experiment.selections, parse_shard(shard)
+    if name is not None:
+        look_up(tables, name, "selections")
+    every = [each for each, spec in tables.items() if spec.kind is not None]
+    session.helpers.check()
+    return [generate(session, each, part) for each in ([name] if name else every)]
+
+
+def queries(session: Session, spec: SelectionsSpec) -> tuple[Row, ...]:
+    """The rows that a table has selections for."""
+    name = spec.data.partition(".")[0]
+    given = (session.task, session.learner.encoder, session.run.root)
+    return find_part({name: prepare_set(session.experiment, name, *given)}, spec.data)
+
+
+def note_sources(
+    session: Session, spec: SelectionsSpec, rows: Sequence[Row], folder: Path
+) -> dict[str, Any]:
+    """Write down what a folder's selections are made of, or check it. Raises InputError."""
+    made_of = {
+        "schema": 1,
+        "settings": spec.makes,
+        "reward": REWARDS[spec.kind or ""],
+        "frozen": session.helpers[FROZEN].fingerprint,
+        "demonstrations": set_of(rows[0]).fingerprint,
+        "queries_sha256": hash_contents(rows),
+    }
+    if spec.selector is not None:
+        # The folder of its weights: its name may come to mean a later run.
+        root = session.run.root
+        _, _, weights = run_checkpoint(spec.selector.removeprefix(RUN), root)
+        made_of["selector"] = weights.relative_to(root).as_posix()
+    note_made_of(folder, made_of, "selections")
+    return made_of
+
+
+def make_lines(
+    session: Session, spec: SelectionsSpec, rows: Sequence[Row], journal: Path, shard: Shard
+) -> int:
+    """Journal the selections of the shard's queries that no journal has; returns how many."""
+    stored = stored_lines(journal.parent)
+    own = [n for n in range(len(rows)) if n % shard.count == shard.index]
+    waiting = [n for n in own if rows[n].id not in stored]
+    if not waiting:
+        return 0
+    find = finder(session, spec)
+    session.observer.note(f"making selections for {len(waiting)} of {len(rows)} queries")
+    what = f"selections of {journal.parent.name}"
+    for done, n in enumerate(waiting):
+        session.observer.work(what, done, len(waiting))
+        entry = query_entry(rows[n], number_of(rows, n), find(rows[n]))
+        line = {"id": rows[n].id, "entry": entry}
+        append_line(journal, json.dumps(line, ensure_ascii=False, allow_nan=False))
+    session.observer.work(what, len(waiting), len(waiting))
+    return len(waiting)
+
+
+def finder(session: Session, spec: SelectionsSpec) -> Callable[[Row], list[Candidate]]:
+    """What finds the selections of one query. One query at a time: sums that a batch may round
+    otherwise are then the same in every shard."""
+    frozen = session.helpers[FROZEN]
+    if spec.selector is None:
+        return lambda row: beam_candidates(frozen, row, spec.width)
+    selector = trained_selector(spec.selector, session.run.root, Silent(), session.seed)
+
+    def mixed(row: Row) -> list[Candidate]:
+        proposals = proposals_of(selector, row, spec)
+        picks = [each.picks for each in proposals]
+        return judged(frozen, row, proposals, selector.logps(selector.choice(row), picks))
+
+    return mixed
+
+
+def number_of(rows: Sequence[Row], place: int) -> int:
+    """The key of a query: the number of the demonstration that it is; behind those, its place."""
+    numbers = set_of(rows[place]).numbers
+    return numbers.get(rows[place].id, len(numbers) + place)
+
+
+def stored_lines(folder: Path) -> Mapping[str, Mapping[str, Any]]:
+    """The entries of all journals of a folder by the id of their row; the rest of a line that a
+    kill cut short is none."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for file in sorted(folder.glob(SHARDS)):
+        for raw in file.read_bytes().split(b"\n")[:-1]:
+            line = json.loads(raw)
+            found.setdefault(line["id"], line["entry"])
+    return found
+
+
+def missing(session: Session) -> list[str]:
+    """The tables that data sets take selections from and that are not made, in their order."""
+    experiment = session.experiment
+    taken = {selections_of(data.source) for data in experiment.data.values()}
+    return [
+        name
+        for name, spec in experiment.selections.items()
+        if name in taken
+        and spec.kind is not None
+        and not stored_file(experiment, name, session.run.root).exists()
+    ]
+
+
+def generate_missing(session: Session) -> None:
+    """Make what a run reads and nobody made. Raises as `generate` does."""
+    for name in missing(session):
+        session.observer.note(f"the selections {name!r} are not made yet")
+        generate(session, name, Shard())
+
+
+@dataclass(frozen=True)
+class TrainedSelector:
+    """A selector that can be asked."""
+
+    policy: SelectorPolicy
+    encoder: Encoder
+    task: Task
+
+    def choice(self, row: Row) -> Choice:
+        """What it reads of a query."""
+        return choice_of(self.encoder.prompt(row, question(self.task, row)))
+
+    def logps(self, choice: Choice, selections: Sequence[Picks]) -> list[float]:
+        """The log-probability of each selection, which may have fewer picks than `shots`."""
+        if not choice.shots:
+            return [0.0] * len(selections)
+        turns = [Turn(choice, picks, (True,) * len(picks)) for picks in selections]
+        packed = pack([Episode(str(n), choice.query, (turn,)) for n, turn in enumerate(turns)])
+        with torch.no_grad():
+            logps_S = self.policy.score(packed).logps_S
+        bounds = packed.offsets_N1.tolist()
+        return [float(logps_S[a:b].sum()) for a, b in pairwise(bounds)]
+
+
+def trained_selector(source: str, root: Path, observer: Observer, seed: int) -> TrainedSelector:
+    """The selector of `run:NAME@CHECKPOINT`. Raises InputError, RunNotFound, DamagedFile."""
+    run, reference, _ = run_checkpoint(source.removeprefix(RUN), root)
+    session = Session(experiment_of(run), run, seed, observer)
+    policy = session.learner.sampler(run, reference)
+    if not isinstance(policy, SelectorPolicy):
+        problem = f"{source} is a {session.learner.name}, which picks no demonstrations"
+        raise InputError(problem, field="selector", fix="name a checkpoint of a selector")
+    return TrainedSelector(policy, session.learner.encoder(RenderingSettings()), session.task)
+
+
+def proposals_of(selector: TrainedSelector, row: Row, spec: SelectionsSpec) -> list[Proposal]:
+    """The selections of a query that a `mixed` table asks for, each set once."""
+    choice = selector.choice(row)
+    # A selector picks from the query outwards; the search puts each new pick next to the query.
+    beams = beam_search(
+        row.extra[POOL],
+        row.extra[SHOTS],
+        spec.width,
+        lambda states: selector.logps(choice, [picks[::-1] for picks in states]),
+    )
+    return distinct(
+        [
+            *(replace(beam, picks=beam.picks[::-1]) for beam in beams),
+            *retrieved(row, similarities(choice), spec.similar),
+            *sampled(selector, choice, spec),
+            *drawn(row, spec.random, spec.seed),
+        ]
+    )
+
+
+def sampled(selector: TrainedSelector, choice: Choice, spec: SelectionsSpec) -> list[Proposal]:
+    """What the selector draws, `samples` at each temperature."""
+    found = []
+    for place, temperature in enumerate(spec.temperatures):
+        numbers = range(place * spec.samples, (place + 1) * spec.samples)
+        keys = [SampleKey(spec.seed, choice.query, number) for number in numbers]
+        turns = selector.policy.sample([choice] * len(keys), keys, Sampling(temperature))
+        found += [Proposal(turn.actions, "sample", temperature=temperature) for turn in turns]
+    return found
+
+
+def similarities(choice: Choice) -> dict[int, float]:
+    """The cosine of the query and each demonstration of its pool, by the selector's features."""
+    pool_KD = choice.features.demonstrations_ND[torch.tensor(choice.pool, dtype=torch.long)]
+    cosines_K = (pool_KD @ choice.query_D).double()
+    return dict(zip(choice.pool, cosines_K.tolist(), strict=True))
+
+
+def not_made(session: Session) -> Seen:
+    """The selections that a run would make first, and what the frozen model is asked for them."""
+    for name in missing(session):
+        spec, place = session.experiment.selections[name], f"selections.{name}"
+        rows = queries(session, spec)
+        scores = answers = 0
+        for row in rows:
+            if spec.kind == "beam":
+                scores += searched(len(row.extra[POOL]), row.extra[SHOTS], spec.width)
+                answers += spec.width
+            else:
+                samples = spec.samples * len(spec.temperatures)
+                answers += spec.width + samples + spec.similar + spec.random
+        yield Number(place, "queries to make selections for", len(rows))
+        yield Number(place, "probabilities to ask the frozen model for", scores + answers)
+        yield Number(place, "answers to ask the frozen model for", answers)
+        yield Finding(
+            "warning",
+            f"{place}: its selections are not made yet, so nothing else was checked",
+            f"the frozen model is asked for about {scores + answers} probabilities and {answers} "
+            f"answers to {len(rows)} queries",
+            f"assay generate FILE {name} makes them; else a run makes them first",
+        )

@@ -1,0 +1,253 @@
+"""Candidate pools: which demonstrations a query may pick from, a pool of its own for each.
+
+A pool depends on the seed, the query and the demonstrations, on no other query and no order of
+queries; the query itself and whatever asks the same are never in it. Samplers are asked for each
+query, and none knows the first rows of a set. Nothing is scored here.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.data.hashing import normalise_text
+from assay.data.row import ImagePart, Message, Row
+from assay.errors import InputError
+from assay.labs.demos.demonstrations import (
+    ANSWERS,
+    POOL,
+    DemonstrationSet,
+    Query,
+    query_row,
+    set_of,
+)
+from assay.labs.demos.outcomes import METRICS
+from assay.tasks.task import lookup
+
+Features = NDArray[np.float32]
+BLOCK = 512
+"""Queries that are compared with all demonstrations at once."""
+DIGITS = 6
+"""Decimals of a similarity: what rounds to the same is a tie, whatever the order of a sum."""
+
+
+def text_features(messages: Sequence[Message], wheres: Sequence[str]) -> Features:
+    """Unit vectors (N, D) of what questions say."""
+    from assay.models.embeddings import embed_texts
+
+    return embed_texts([message.content for message in messages]).numpy()
+
+
+def image_features(messages: Sequence[Message], wheres: Sequence[str]) -> Features:
+    """Unit vectors (N, D) of questions' images, of several the direction of their mean.
+
+    Raises InputError for a question without one, with its place of `wheres`.
+    """
+    images, owners = [], []
+    for n, (message, where) in enumerate(zip(messages, wheres, strict=True)):
+        own = [part for part in message.parts if isinstance(part, ImagePart)]
+        if not own:
+            fix = "sample by text_similarity, or give the option images"
+            raise InputError("the question has no image to be compared by", file=where, fix=fix)
+        images += own
+        owners += [n] * len(own)
+    from assay.models.embeddings import embed_images
+
+    found_FD = embed_images(images).numpy()
+    summed_ND = np.zeros((len(messages), found_FD.shape[1]), np.float32)
+    np.add.at(summed_ND, owners, found_FD)
+    return summed_ND / np.linalg.norm(summed_ND, axis=1, keepdims=True)
+
+
+Encode = Callable[[Sequence[Message], Sequence[str]], Features]
+"""Unit vectors of messages, each with its place for errors."""
+SIMILARITIES: Mapping[str, Encode] = {
+    "text_similarity": text_features,
+    "image_similarity": image_features,
+}
+
+
+def most_similar(
+    queries_QD: Features,
+    demonstrations_ND: Features,
+    count: int,
+    excluded: Sequence[Collection[int]],
+) -> Iterator[tuple[int, ...]]:
+    """For each query its `count` most similar demonstrations by cosine, the most similar first, of
+    equally similar ones the one with the lower number; none of those `excluded` for it."""
+    for start in range(0, len(queries_QD), BLOCK):
+        block_QD = queries_QD[start : start + BLOCK].astype(np.float64)
+        scores_QN = np.round(block_QD @ demonstrations_ND.T, DIGITS)
+        for place, score_N in enumerate(scores_QN, start):
+            score_N[list(excluded[place])] = -np.inf
+            yield _highest(score_N, count)
+
+
+def _highest(score_N: NDArray[np.float64], count: int) -> tuple[int, ...]:
+    """The places of the highest scores in order, of equal ones the first."""
+    lowest = np.partition(score_N, -count)[-count]
+    kept_K = np.flatnonzero(score_N >= lowest)
+    order_K = kept_K[np.argsort(-score_N[kept_K], kind="stable")]
+    return tuple(order_K[:count].tolist())
+
+
+POOL_OPTIONS: Mapping[str, Any] = {"sampler": "random", "pool": 16, "pool_seed": 42, "mix": {}}
+"""Options of a data set or benchmark: one of SAMPLERS, the demonstrations of a pool, the seed of
+what is drawn, and the shares of `sampler = "mix"`, such as { random = 3, text_similarity = 1 }."""
+MIX = "mix"
+
+Pool = tuple[int, ...]
+"""Numbers of demonstrations, in the order in which the sampler prefers them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Pools to be chosen: `size` of the demonstrations for each query."""
+
+    found: DemonstrationSet
+    queries: Sequence[Query]
+    excluded: Sequence[frozenset[int]]
+    """For each query the numbers that must not be in its pool."""
+    size: int
+    seed: int
+    mix: Mapping[str, int]
+    """Shares by sampler; empty where one sampler chooses all."""
+
+
+def with_pools(
+    found: DemonstrationSet, queries: Sequence[Query], options: Mapping[str, Any]
+) -> tuple[Row, ...]:
+    """The queries as rows, by POOL_OPTIONS and `shots`.
+
+    Raises InputError for an unknown sampler, InputError.
+    """
+    pools = pools_of(found, queries, options)
+    size, shots = options["pool"], options["shots"]
+    if not 0 <= shots <= size:
+        problem, fix = f"{shots} shots of a pool of {size}", f"0 to {size}"
+        raise InputError(problem, field="options.shots", fix=fix)
+    return tuple(
+        query_row(found, query, pool, shots) for query, pool in zip(queries, pools, strict=True)
+    )
+
+
+def pools_of(
+    found: DemonstrationSet, queries: Sequence[Query], options: Mapping[str, Any]
+) -> list[Pool]:
+    """The pool of each query, by POOL_OPTIONS. Raises what `with_pools` raises."""
+    name, size, mix = options["sampler"], options["pool"], options.get(MIX, {})
+    sample = lookup(SAMPLERS, name, "sampler of pools")
+    _check_mix(name, mix)
+    excluded = excluded_of(found, queries)
+    most = len(found.demonstrations) - max(map(len, excluded), default=0)
+    if not 1 <= size <= most:
+        problem = f"a pool of {size} of the {most} demonstrations that a query may pick"
+        raise InputError(problem, field="options.pool", fix=f"1 to {most}")
+    return sample(Wanted(found, queries, excluded, size, options["pool_seed"], mix))
+
+
+def _check_mix(name: str, mix: Mapping[str, Any]) -> None:
+    """Raise InputError for shares that are none, or that nothing reads."""
+    if bool(mix) != (name == MIX):
+        fix = 'write sampler = "mix" with mix = { random = 3, text_similarity = 1 }'
+        raise InputError(f"sampler {name!r} with mix = {dict(mix)}", field="options.mix", fix=fix)
+    for part, share in mix.items():
+        lookup({each: 0 for each in SAMPLERS if each != MIX}, part, "sampler of pools")
+        if type(share) is not int or share < 1:
+            problem = f"a share of {share!r}"
+            raise InputError(problem, field=f"options.mix.{part}", fix="a whole number from 1")
+
+
+def excluded_of(found: DemonstrationSet, queries: Sequence[Query]) -> list[frozenset[int]]:
+    """For each query the demonstrations that are it, or ask the same of the same images."""
+    same = defaultdict[tuple[str, ...], set[int]](set)
+    for number, shown in enumerate(found.demonstrations):
+        same[_question(shown.asked)].add(number)
+    own = [{found.numbers[q.id]} if q.id in found.numbers else set[int]() for q in queries]
+    return [
+        frozenset(numbers | same.get(_question(query.asked), set()))
+        for numbers, query in zip(own, queries, strict=True)
+    ]
+
+
+def _question(asked: Message) -> tuple[str, ...]:
+    images = (part.sha256 for part in asked.parts if isinstance(part, ImagePart))
+    return normalise_text(asked.content), *images
+
+
+def right_answers(row: Row) -> list[int]:
+    """The demonstrations of a row's pool whose own answer would score something."""
+    found = set_of(row)
+    metric = lookup(METRICS, found.metric, "metric")
+    answers = {number: found.demonstrations[number].answer for number in row.extra[POOL]}
+    scores = {said: metric(said, row.extra[ANSWERS]).score for said in set(answers.values())}
+    return [number for number, said in answers.items() if scores[said] > 0]
+
+
+def random_pools(wanted: Wanted) -> list[Pool]:
+    """Drawn without replacement, by the seed and the query's id."""
+    every = np.arange(len(wanted.found.demonstrations))
+    pools = []
+    for query, excluded in zip(wanted.queries, wanted.excluded, strict=True):
+        allowed = np.delete(every, sorted(excluded))
+        drawn = query_generator(wanted.seed, query.id).choice(allowed, wanted.size, replace=False)
+        pools.append(tuple(drawn.tolist()))
+    return pools
+
+
+def query_generator(seed: int, query: str) -> np.random.Generator:
+    """Random numbers that follow from a seed and a query's id alone."""
+    digest = hashlib.sha256(f"{seed}/{query}".encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:16], "big"))
+
+
+def similar_pools(similarity: str, wanted: Wanted) -> list[Pool]:
+    """The nearest of the query by one of SIMILARITIES, the nearest first; nothing is drawn."""
+    encode, shown = SIMILARITIES[similarity], wanted.found.demonstrations
+    queries_QD = encode([q.asked for q in wanted.queries], [q.origin for q in wanted.queries])
+    demonstrations_ND = encode([each.asked for each in shown], [each.id for each in shown])
+    return [*most_similar(queries_QD, demonstrations_ND, wanted.size, wanted.excluded)]
+
+
+def mixed_pools(wanted: Wanted) -> list[Pool]:
+    """From each sampler of `mix` its share of the pool; a demonstration that two of them choose is
+    there once, and the later one, in the order of SAMPLERS, gives its next."""
+    names = [name for name in SAMPLERS if name in wanted.mix]
+    quotas = quotas_of(wanted.size, [wanted.mix[name] for name in names])
+    chosen = [SAMPLERS[name](wanted) for name in names]
+    return [
+        _merged([each[place] for each in chosen], quotas) for place in range(len(wanted.queries))
+    ]
+
+
+def _merged(preferred: Sequence[Pool], quotas: Sequence[int]) -> Pool:
+    pool: dict[int, None] = {}
+    for numbers, quota in zip(preferred, quotas, strict=True):
+        fresh = [number for number in numbers if number not in pool]
+        pool |= dict.fromkeys(fresh[:quota])
+    return tuple(pool)
+
+
+def quotas_of(size: int, shares: Sequence[int]) -> list[int]:
+    """`size` split by shares into whole numbers: rounded down, what is left goes to the largest
+    remainders, of equal ones to the first."""
+    whole = [size * share // sum(shares) for share in shares]
+    remainders = [size * share % sum(shares) for share in shares]
+    order = sorted(range(len(shares)), key=lambda n: -remainders[n])
+    for n in order[: size - sum(whole)]:
+        whole[n] += 1
+    return whole
+
+
+Sampler = Callable[[Wanted], list[Pool]]
+
+SAMPLERS: Mapping[str, Sampler] = {
+    **{name: partial(similar_pools, name) for name in SIMILARITIES},
+    "random": random_pools,
+    MIX: mixed_pools,
+}

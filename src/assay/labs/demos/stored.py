@@ -1,0 +1,230 @@
+"""Gives rows of queries their stored selections: those that were made for them, or of a file.
+
+Also where the selections of a table lie that `generate` makes. Nothing is generated here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from assay.data.files import sha256_file
+from assay.data.hashing import canonical_json, sha256_text
+from assay.data.loaded import Loaded
+from assay.data.row import Row
+from assay.errors import Finding, InputError
+from assay.experiment.experiment import Experiment, mixed
+from assay.experiment.helper_tables import WITHOUT_EFFECT
+from assay.experiment.selection_tables import FILE, SELECTIONS, SelectionsSpec
+from assay.judge.group_health import (
+    FAULTS,
+    CandidateGroup,
+    GroupHealth,
+    group_findings,
+    health_of,
+)
+from assay.labs.demos.demonstrations import FROZEN, POOL, SHOTS, selection_text, set_of
+from assay.labs.demos.rewards import facts_of
+from assay.labs.demos.selection_file import (
+    Candidate,
+    SelectionFile,
+    StoredQuery,
+    read_selection_file,
+)
+
+CANDIDATES = "candidates"
+"""The field of `extra` that holds a row's stored selections."""
+GENERATED = "generated"
+"""The folder below the lab's root in which generated selections lie."""
+MERGED = "selections.json"
+NOT_STORED = "no stored selections"
+OTHER_LAYOUT = (
+    "the answers to their selections were given with the query behind the last pick; here it "
+    "stands next to the first"
+)
+ALL_SKIPPED = "all its selections were scored by a fallback"
+NO_POSITIVE = "no selection with a positive score"
+
+
+def selections_of(source: str | None) -> str | None:
+    """The table that a data source takes its selections from; None for another source."""
+    kind, _, name = (source or "").partition(":")
+    return name if kind == SELECTIONS else None
+
+
+def stored_file(experiment: Experiment, name: str, root: Path) -> Path:
+    """Where the selections of a table lie, or will lie once they are made: for what is made, a
+    folder of its own for all settings that they depend on."""
+    spec = experiment.selections[name]
+    if spec.file is not None:
+        return root / spec.file.removeprefix(FILE)
+    return generated_folder(experiment, name, root) / MERGED
+
+
+def generated_folder(experiment: Experiment, name: str, root: Path) -> Path:
+    """The folder in which a table's selections are made."""
+    key = sha256_text(canonical_json(_made_of(experiment, experiment.selections[name])))
+    return root / GENERATED / f"{name}-{key[:12]}"
+
+
+def _made_of(experiment: Experiment, spec: SelectionsSpec) -> Any:
+    sets = sorted(mixed(experiment, spec.data.partition(".")[0]))
+    helper = experiment.helpers[FROZEN]
+    return {
+        "task": experiment.task,
+        "selections": spec.makes,
+        "data": {n: experiment.data[n].model_dump(mode="json", exclude_none=True) for n in sets},
+        "frozen": helper.model_dump(mode="json", exclude_none=True, exclude=WITHOUT_EFFECT),
+    }
+
+
+def selection_record(experiment: Experiment, name: str, root: Path) -> dict[str, Any]:
+    """The settings of a table and the sha256 of its file, for the manifest."""
+    table = experiment.selections[name].model_dump(mode="json", exclude_none=True)
+    if "file" in table:
+        table["file"] = FILE.removesuffix(":")  # known by what it holds, not by where it lies
+    return {**table, "file_sha256": sha256_file(stored_file(experiment, name, root))}
+
+
+def selection_rows(experiment: Experiment, name: str, rows: Sequence[Row], root: Path) -> Loaded:
+    """The rows of a table's queries with their selections; the others are dropped and counted.
+
+    Raises InputError, and what `read_selection_file` and `with_selections` raise.
+    """
+    file, spec = stored_file(experiment, name, root), experiment.selections[name]
+    if not file.exists():
+        problem = f"the selections {name!r} are not made"
+        fix = "assay generate FILE makes them" if spec.kind else f"it counts from {root}"
+        raise InputError(f"{problem}: no file {file}", fix=fix)
+    found = read_selection_file(file)
+    refuse_unhealthy(found, spec, rows)
+    return with_selections(found, spec, rows)
+
+
+def refuse_unhealthy(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> None:
+    """Raise InputError where the groups of a file can teach nothing, unless `spec` allows it."""
+    for finding in stored_findings(found, spec, rows, str(found.path)):
+        if finding.severity == "error":
+            raise InputError(f"{finding.what}: {finding.evidence}", fix=finding.fix)
+
+
+def stored_findings(
+    found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row], place: str
+) -> list[Finding]:
+    """What is wrong with the groups of a file. Beams are imitated, which needs neither positives
+    nor rewards that differ: of them there are only warnings."""
+    allow = FAULTS if found.by_score else spec.allow
+    return [*group_findings(stored_health(found, spec, rows), place, allow)]
+
+
+def stored_health(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> GroupHealth:
+    """The health of the groups that rows have in a file, by the rewards that are stored."""
+    groups = []
+    for query in _by_row(found, rows).values():
+        used = _used(query, found, spec)
+        rewards = tuple(stored_candidate(each, found)["reward"] for each in used)
+        unofficial = sum(each.outcome.accuracy.mode != "official" for each in query.candidates)
+        positive = sum(each.outcome.correct for each in used)
+        groups.append(CandidateGroup(rewards, positive, unofficial, len(query.candidates)))
+    return health_of(groups)
+
+
+def with_selections(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> Loaded:
+    """The rows with the selections of a file. Raises InputError."""
+    stored = _by_row(found, rows)
+    kept: list[Row] = []
+    skipped: list[str] = []
+    dropped: dict[str, list[str]] = {}
+    for row in rows:
+        query = stored.get(row.id)
+        used = [] if query is None else _used(query, found, spec)
+        positive = any(candidate.outcome.correct for candidate in used)
+        if query is None:
+            dropped.setdefault(NOT_STORED, []).append(row.id)
+        elif not used:
+            dropped.setdefault(ALL_SKIPPED, []).append(row.id)
+        elif spec.require_positive and not positive:
+            dropped.setdefault(NO_POSITIVE, []).append(row.id)
+        else:
+            kept.append(_with_candidates(found, row, query, used))
+            skipped += [row.id] if len(used) < len(query.candidates) else []
+    words = {"selections scored by a fallback are left out": tuple(skipped)} if skipped else {}
+    if found.laid_out_otherwise and kept and kept[0].extra[SHOTS] > 1:
+        words[OTHER_LAYOUT] = tuple(row.id for row in kept)
+    return Loaded(tuple(kept), {why: tuple(ids) for why, ids in dropped.items()}, words)
+
+
+def _used(query: StoredQuery, found: SelectionFile, spec: SelectionsSpec) -> list[Candidate]:
+    """The candidates that the benchmark's own metric scored, or all where nothing else is asked."""
+    every = found.by_score or spec.fallback == "keep"
+    return [c for c in query.candidates if every or c.outcome.accuracy.mode == "official"]
+
+
+def _by_row(found: SelectionFile, rows: Sequence[Row]) -> Mapping[str, StoredQuery]:
+    """The queries by the id of their row: a row's id, what stands behind its last dash, or the
+    number of the demonstration that the row is. Raises InputError where none fits."""
+    known = {str(query.question_id): query for query in found.queries}
+    names = {row.id: (row.id, row.id.rpartition("-")[2]) for row in rows}
+    named = {name for both in names.values() for name in both}
+    numbered = {query.number: query for query in found.queries if query.question_id not in named}
+    stored: dict[str, StoredQuery] = {}
+    for row in rows:
+        number = set_of(row).numbers.get(row.id, -1)
+        query = next((known[n] for n in names[row.id] if n in known), numbered.get(number))
+        if query is not None:
+            stored[row.id] = query
+    if not stored:
+        problem = f"none of its {len(found.queries)} queries is a row of the data set"
+        first = found.queries[0].question_id
+        raise InputError(problem, file=found.path, fix=f"its first is {first!r}")
+    return stored
+
+
+def _with_candidates(
+    found: SelectionFile, row: Row, query: StoredQuery, used: Sequence[Candidate]
+) -> Row:
+    row = replace(row, extra={**row.extra, POOL: pool_of(found, row, query)})
+    for candidate in used:
+        if len(candidate.picks) != row.extra[SHOTS]:
+            shots = row.extra[SHOTS]
+            problem = f"{list(candidate.picks)} are not the {shots} shots of the data set"
+            place = f"query {query.number}: pointer"
+            raise InputError(problem, file=found.path, field=place, fix="set options.shots alike")
+    candidates = [stored_candidate(candidate, found) for candidate in used]
+    return replace(row, extra={**row.extra, CANDIDATES: candidates})
+
+
+def pool_of(found: SelectionFile, row: Row, query: StoredQuery) -> list[int]:
+    """The pool that a query's selections were picked from: the file's own; of a file without pools
+    all that was picked, filled up to its size from the row's. Raises InputError."""
+    if query.pool is not None:
+        pool = list(query.pool)
+    else:
+        own = row.extra[POOL]
+        picked = dict.fromkeys(pick for each in query.candidates for pick in each.picks)
+        pool = [*picked, *(n for n in own if n not in picked)][: max(len(own), len(picked))]
+    demonstrations = set_of(row)
+    count, itself = len(demonstrations.demonstrations), demonstrations.numbers.get(row.id)
+    for number in pool:
+        if number >= count or number == itself:
+            what = "the query itself" if number == itself else f"not among {count} demonstrations"
+            place = f"query {query.number}: candidate_pool_ids"
+            raise InputError(f"{number} is {what}", file=found.path, field=place)
+    return pool
+
+
+def stored_candidate(candidate: Candidate, found: SelectionFile) -> dict[str, Any]:
+    """A candidate as rows hold it; its reward is the InfoScore in a file that ranks by it, else
+    Lever-Plus's hard plus soft: 1 for a positive score, and the score."""
+    outcome = candidate.outcome
+    reward = candidate.score if found.by_score else outcome.correct + outcome.accuracy.score
+    return {
+        "text": selection_text(candidate.picks),
+        "reward": float(reward or 0.0),
+        "facts": {"gold_probability": None, **facts_of(outcome)},
+        "method": candidate.method,
+        "rank": candidate.rank,
+        "score": candidate.score,
+        "logp": candidate.logp,
+        "temperature": candidate.temperature,
+    }

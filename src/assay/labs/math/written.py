@@ -1,0 +1,430 @@
+r"""How a mathematical answer is written: one spelling of it, its parts, links, brackets and words.
+
+Pure string work; what is equal is for `judging` to say. "Top level" means outside of all brackets
+and braces.
+"""
+
+import re
+from typing import Any
+
+from assay.labs.math.units import numeral
+
+_SPACES = re.compile(r"(?<!\\)\\[,;:! ]|\\q?quad\b|~|\s+|\\n(?![a-zA-Z])|\\(?:h|v)space\{[^{}]*\}")
+_SIZES = re.compile(
+    r"\\(?:left|right|middle|[bB]igg?[lrm]?"
+    r"|displaystyle|textstyle|underline|limits|nolimits)(?![a-zA-Z])"
+    r"|\\(?:text)?color\s*\{[^{}]*\}"
+)
+_TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
+_FONT = re.compile(
+    r"\\(?P<font>text(?:bf|it|rm|sf|tt|normal)?|math"
+    r"(?:rm|bf|it|sf|tt|normal)|mbox|hbox|operatorname"
+    r"|boldsymbol|bm)\s*\{(?P<said>(?:[^{}]|\{[^{}]*\})*)\}|\{\\(?:rm|bf|it)\s+(?P<old>[^{}]*)\}"
+)
+_FUNCTIONS = frozenset(
+    re.findall(r"\S+", "sin cos tan cot sec csc log ln lg exp max min gcd lcm arcsin arccos arctan")
+)
+_THOUSANDS = re.compile(
+    r"(?<![\d.,(\[])(?<!\\\{)(\d{1,3})((?:(?:,|\{,\}|,?(?<!\\)\\[,!;: ] ?| )\d{3})+)(?!\d|\s*/)"
+)
+_POWER_OF_TEN = re.compile(r"(\d)\s*\\(?:mathrm|text)\s*\{\s*[eE]\s*\}\s*\{?([-+]?\d+)\}?")
+_SIGNS = {
+    **{chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)},
+    "\u3000": " ", "\u00a0": " ", "、": ",", "−": "-", "–": "-", "—": "-", "×": r"\times ",
+    "÷": r"\div ", "·": r"\cdot ", "⋅": r"\cdot ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ",
+    "≦": r"\le ", "≧": r"\ge ", "≠": r"\neq ", "≈": r"\approx ", "∪": r"\cup ", "∩": r"\cap ",
+    "∈": r"\in ", "∅": r"\emptyset ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "±": r"\pm ",
+    "²": "^2", "³": "^3", "π": r"\pi ", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}",
+    "¾": r"\frac{3}{4}", "℃": "°C", "℉": "°F", "⟨": "⟨", "〈": "⟨", "⟩": "⟩", "〉": "⟩",
+    "√": r"\sqrt ", "≅": r"\cong ", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ",
+    "λ": r"\lambda ", "μ": r"\mu ", "º": "°", "【": "[", "】": "]", "￥": "¥", "’": "'",
+}  # fmt: skip
+_ASCII = str.maketrans(_SIGNS)
+_RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
+_RAISED_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+
+
+_SPELLINGS: tuple[tuple[re.Pattern[str], Any], ...] = tuple(
+    (re.compile(pattern), other)
+    for pattern, other in (
+        (r"\\[dtc](?=(?:frac|binom)(?![a-zA-Z]))", r"\\"),
+        (r"\{([:,;=<>])\}", r"\1"),
+        (r"(?<![a-zA-Z\\])(ln|log|sin|cos|tan|lg)(?=\s*[\d(]|\s+[a-z](?![a-z]))", r"\\\1 "),
+        (r"\\varnothing(?![a-zA-Z])", r"\\emptyset"),
+        (r"\\left\s*(?:<|\\langle)|\\langle(?![a-zA-Z])", "⟨"),
+        (r"\\right\s*(?:>|\\rangle)|\\rangle(?![a-zA-Z])", "⟩"),
+        (r"\\[lr]vert(?![a-zA-Z])|\\mid(?![a-zA-Z])", "|"),
+        (r"\\lbrace(?![a-zA-Z])", r"\\{"),
+        (r"\\rbrace(?![a-zA-Z])", r"\\}"),
+        (r"!=|\\ne(?![a-zA-Z])|\\not\s*=", r"\\neq "),
+        (r"(?<![a-zA-Z\\])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+        (r"(?<![a-zA-Z\\])(?:pi|Pi)(?![a-zA-Z])", r"\\pi "),
+        (r"\^\s*\(([^()]*)\)", r"^{\1}"),
+        (r"<=|=<", r"\\le "),
+        (r">=", r"\\ge "),
+        (r"^\\text\s*\{([^{}]*\d[^{}]*)\}$", r"\1"),
+        (r"^\{\s*([^{}]*(?:[,|:]|\\mid)[^{}]*)\}$", r"\\{\1\\}"),
+        (r"\\(?:cdots|dots|dotsc|ldots)(?![a-zA-Z])|\.{3,}|…+", r"\\ldots "),
+        (r"\\text\s*\{\s*,?\s*(?:or|或者?|或是)\s*\}|\s*(?:或者|或是|或)\s*", " or "),
+        (r"\\text\s*\{\s*,?\s*(?:and|和|与|及|以及|且)\s*\}", " and "),
+        (r"\\(?:text\s*\{\s*percent\s*\}|%)|(?<=\d)\s*percent(?!\w)|\\text\s*\{\s*%\s*\}", "%"),
+    )
+)
+_OPEN, _CLOSE = "([{⟨", ")]}⟩"
+_TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|.", re.DOTALL)
+_RELATION = re.compile(r"[<>≠≤≥]|\\(?:leq?|geq?|lt|gt|leqslant|geqslant|neq?|not|in)(?![a-zA-Z])")
+_MEMBER = re.compile(r"(?:[a-zA-Z]|\([a-z](?:\s*,\s*[a-z])+\))\s*\\in(?![a-zA-Z])\s*")
+_WORDS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
+_NEGATION = re.compile(r"\?|≠|\\neq?(?![a-zA-Z])|\\not(?![a-zA-Z])|\\lnot|\\neg(?![a-zA-Z])")
+_APPROXIMATION = re.compile(r"\\(?:approx|simeq|sim|cong)(?![a-zA-Z])|≈|∼")
+_CHINESE_HEDGE = re.compile(
+    r"不(?!等式|同的)|非|至少|至多|最多|最少|大约|约|超过|以上|以下|多于|少于|大于|小于|左右|可能|或许|近似|几乎|没有|无|除"
+)
+_NAME_MARKS = re.compile(
+    r"_\{[^{}]*\}|_\w|(?<=[A-Za-z}])\([^()=]*\)|'|\\(?!frac"
+    r"|dfrac|sqrt|int|sum|prod|lim|sin|cos|tan|log|ln|times"
+    r"|cdot|div|pm|binom|infty|pi|circ|overline\{\d)[a-zA-Z]+(?: ?\([a-z](?:, ?[a-z])+\))?"
+)
+_NAME = re.compile(r"[A-Za-z|{}\s]+|[\u4e00-\u9fff]+")
+
+_CHOICE = re.compile(
+    r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*:?\s*)?(?:\(\s*([A-Ja-j])\s*\)|([A-Ja-j]))\s*[.):]?"
+)
+_CHOSEN = re.compile(r"(?:\(\s*([A-J])\s*\)\s*[.:]?|([A-J])\s*[.:)])\s*(\S.*)")
+_LETTERS = re.compile(r"\(?[A-J]\)?(?:\s*(?:,|;|and|\s)\s*\(?[A-J]\)?|[A-J])+")
+
+HEDGES = frozenset(
+    re.findall(
+        r"\w+",
+        "not no never none neither nor but except excluding without other isn wrong incorrect "
+        "false unlike than less more greater fewer least most over under above below between "
+        "cannot impossible instead hardly barely almost nearly maybe perhaps possibly either "
+        "anything everything something nothing unknown about approximately approx roughly around "
+        "circa up beyond within exceeding minus negative plus twice double triple squared cubed "
+        "times",
+    )
+)
+"""Words with which an answer does not say that it is the number beside them."""
+DENIALS = frozenset(
+    re.findall(r"\S+", "not no never none neither nor cannot isn impossible ≠ ≈ 不 非 没有 无")
+)
+"""Those that no question makes part of an answer."""
+
+_MEANINGS = (
+    r"yes|true|是|对|正确|是的|correct|对的|\sqrt|\checkmark|✓|存在",
+    r"no|false|否|不是|不|错误|错|不对|不正确|incorrect|\times|✗|✕|不存在|不能",
+    r"\emptyset|\{\}|no solution|no solutions|empty set|the empty set|无解|空集|none|"
+    "no real solution|"
+    r"no real solutions|there is no solution|there are no solutions|no such number|无实数解"
+    "|没有解",
+    "does not exist|dne|doesn't exist|do not exist",
+    r"\infty|infinity|+\infty|正无穷|无穷大",
+    "infinitely many|infinitely many solutions|infinite|infinite solutions|无数|无穷多|无数个"
+    "|无穷多个",
+    r"\mathbb{r}|all real numbers|all reals|the set of all real numbers|reals|r|全体实数|一切实数"
+    "|任意实数|实数集",
+    *("monday|mon|星期一|周一", "tuesday|tue|星期二|周二", "wednesday|wed|星期三|周三"),
+    *("thursday|thu|星期四|周四", "friday|fri|星期五|周五", "saturday|sat|星期六|周六"),
+    "sunday|sun|星期日|周日|星期天",
+    *("odd|奇数|odd number|an odd number", "even|偶数|even number|an even number"),
+    r"\mathbb{z}|all integers|the integers|integers|全体整数|所有整数|整数集",
+    "cannot be determined|not enough information|无法确定|不能确定|cannot determine",
+)  # fmt: skip
+_MEANING = {text: n for n, group in enumerate(_MEANINGS) for text in group.split("|")}
+
+
+def plain(text: str, thousands: bool = True) -> str:
+    r"""One spelling of `text`: without delimiters, sizes, fonts, odd spaces and a final full stop.
+
+    What is upright is `\text{...}` then, but for numbers and the names of numbers (`\mathrm{i}`).
+    `thousands` says that 1,450,200 is one number and no list.
+    """
+    text = _RAISED.sub(lambda m: f"^{{{m[0].translate(_RAISED_DIGITS)}}}", text)
+    text = (
+        re.sub(r"\s+", " ", text.translate(_ASCII))
+        .strip()
+        .strip("。")
+        .replace(r"\%", "%")
+        .replace("**", "")
+    )
+    if len(re.findall(r"(?<!\\)\$", text)) > 1:
+        text = re.sub(r"(?<!\\)\$", "", text).strip()
+    text = re.sub(r"(?<!\\)\\[()\[\]]", "", text).strip()
+    if "begin" not in text:
+        text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
+    text = _POWER_OF_TEN.sub(r"\1e\2", text.replace(r"\$", "$"))
+    text = _FONT.sub(_upright, text)
+    for pattern, other in _SPELLINGS:
+        text = pattern.sub(other, text)
+    text = _OUTWARD.sub(_inward, _SIZES.sub("", text))
+    if thousands:
+        text = _THOUSANDS.sub(lambda m: m[1] + re.sub(r"\D", "", m[2]), text)
+    text = _SPACES.sub(" ", text).strip()
+    text = re.sub(r"^<([^<>]*,[^<>]*)>$", r"⟨\1⟩", text)
+    text = re.sub(r"(?:[.,;]|(?<!\\)\\)$", "", text).rstrip()
+    return numeral(text) if len(text) < 200 else text
+
+
+_OUTWARD = re.compile(
+    r"(^|\\(?:cup|cap|in|setminus)(?![a-zA-Z])|=|\b(?:or|and)\b)(\s*)([\[\]])([^\[\],;]+[,;][^\[\],;]+)"
+    r"([\[\]])(?=[\s.]*(?:$|\\(?:cup|cap|setminus)|or\b|and\b))"
+)
+
+
+def _inward(match: re.Match[str]) -> str:
+    """The interval `(0,1)` of `]0,1[`: a bracket that is turned outward leaves its end out."""
+    before, space, left, inner, right = match.groups()
+    return f"{before}{space}{'[' if left == '[' else '('}{inner}{']' if right == ']' else ')'}"
+
+
+def _upright(match: re.Match[str]) -> str:
+    """What a font says: a number or its name in italics, a function, or a text."""
+    said = match["said"] if match["old"] is None else match["old"]
+    if "{" in said:
+        return said
+    word, bold = said.strip(" ~"), match["font"] in ("mathbf", "boldsymbol", "bm", "mathit")
+    if (match["font"] == "operatorname" or word in _FUNCTIONS) and word not in ("min", "max"):
+        return rf"\{word} " if word.isalpha() else word
+    if word in ("i", "e", "d") or (bold and len(word) == 1):
+        return f" {word} "
+    before = match.string[: match.start()].rstrip("{ ~\\,")[-1:]
+    counts = re.search("[A-Z]", word) and (before.isalnum() or before in ("}", ")"))
+    names = re.search(r"[a-z\u4e00-\u9fff]|[A-Z]{2}", word) or counts
+    return rf"\text{{{said}}}" if names else said
+
+
+def same_text(one: str, other: str) -> bool:
+    """Whether two plain texts read the same, spaces, articles and the case of words apart."""
+    return fold(one) == fold(other)
+
+
+def fold(text: str) -> str:
+    """A text such that texts that read the same are equal."""
+    text = re.sub(r"^(?:[Tt]he|a|[Aa]n) ", "", unwrapped(text).strip())
+    words = re.sub(
+        r"(?<![\\A-Za-z])[A-Za-z]{2,}\b",
+        lambda m: m[0].lower() if m[0] != m[0].upper() or len(m[0]) > 3 else m[0],
+        text,
+    )
+    if re.search(r"[\d\\^_=+]", words):
+        words = re.sub(
+            r"(?<![A-Za-z])\s+(?!\d)|(?<![\dA-Za-z])\s+|(?<=[A-Za-z])\s+(?![A-Za-z])", "", words
+        )
+    return " ".join(words.split()).strip(" .")
+
+
+def unwrapped(text: str) -> str:
+    r"""`\text{...}` replaced by what it holds."""
+    return _TEXT.sub(r"\1", text)
+
+
+def meaning(text: str) -> int | None:
+    """Which of the answers that many words stand for a text is: yes, no solution, odd, ..."""
+    said = " ".join(unwrapped(text).lower().replace(r"\ ", " ").strip(" .!").split())
+    if re.fullmatch(
+        r"no such [a-z ]+ exists?|there (?:is|are) no such"
+        r" [a-z ]+|no,? (?:it|they) (?:is|are|does|do) not",
+        said,
+    ):
+        said = "no"
+    return _MEANING.get(said)
+
+
+def is_words(text: str) -> bool:
+    r"""Whether a text is words alone, such as `\text{Monday}` or Tom; `xy` is a product."""
+    said = unwrapped(text).strip()
+    long = (
+        said != text.strip()
+        or re.search(r"[^\W\d_]{4,}|[\u4e00-\u9fff]", said) is not None
+        or re.search(r"\b(?=[A-Za-z]*[aeiouy])[A-Za-z][a-z]{2}\b", said) is not None
+        or _MEANING.get(said.lower()) is not None
+    )
+    return long and re.fullmatch(r"[^\W\d_]+(?:[ '’,.-]+[^\W\d_]+)*", said) is not None
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, in small letters, without articles."""
+    said = re.findall(r"[a-z']+|[\u4e00-\u9fff]+|\d+", unwrapped(text).lower().replace("而", ""))
+    said = [re.sub(r"^(converg|diverg|increas|decreas)\w*", r"\1", word) for word in said]
+    return [word for word in said if word not in ("the", "a", "an")]
+
+
+def choice(text: str) -> str | None:
+    r"""The letter of a choice: "B" of `(B)`, `\textbf{(B)}`, `option B`; else None."""
+    match = _CHOICE.fullmatch(unwrapped(text).strip())
+    return (match[1] or match[2]).upper() if match else None
+
+
+def chosen(text: str) -> tuple[str, str] | None:
+    r"""The letter of a choice and what it stands for: ("B", "42") of `(B) 42`; else None."""
+    match = _CHOSEN.fullmatch(re.sub(r"^\\text\s*\{([^{}]*)\}", r"\1", text).strip())
+    return (match[1] or match[2], match[3]) if match else None
+
+
+def letters(text: str) -> str | None:
+    """The letters of several choices in order: "AC" of `A, C`; None where they are none."""
+    said = unwrapped(text).strip()
+    if not _LETTERS.fullmatch(said):
+        return None
+    found = re.findall("[A-J]", said)
+    return "".join(sorted(found)) if len(set(found)) == len(found) else None
+
+
+def hedges(text: str) -> set[str]:
+    """Words and signs that deny, bound or question the number beside them."""
+    said = {word.lower() for word in _WORDS.findall(unwrapped(text))}
+    found = (said & HEDGES) | {"≠" for _ in _NEGATION.finditer(text)}
+    return found | {"≈" for _ in _APPROXIMATION.finditer(text)} | set(_CHINESE_HEDGE.findall(text))
+
+
+def alternatives(text: str) -> bool:
+    """Whether the text says "or", be it in brackets."""
+    return "or" in _WORDS.findall(unwrapped(text).lower())
+
+
+def relational(text: str) -> bool:
+    """Whether the text holds an inequality."""
+    return _RELATION.search(text) is not None
+
+
+def members(text: str) -> str:
+    r"""The set alone of `x \in [1,2]`."""
+    return _MEMBER.sub("", text, count=1) if _MEMBER.match(text) else text
+
+
+def member(text: str) -> str:
+    """The only member of a set; the text where it is no such set."""
+    kind, inner = brackets(text)
+    return inner if kind == "{}" and len(listed(inner)) == 1 and not relational(inner) else text
+
+
+def split(text: str, separator: re.Pattern[str]) -> list[str]:
+    """The pieces between the separators that stand at the top level."""
+    places = _places(text, separator)
+    starts = [0, *(end for _, end in places)]
+    ends = [*(start for start, _ in places), len(text)]
+    return [text[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+
+
+def separators(text: str, separator: re.Pattern[str]) -> list[str]:
+    """The separators at the top level."""
+    return [text[start:end].strip() for start, end in _places(text, separator)]
+
+
+def _places(text: str, separator: re.Pattern[str]) -> list[tuple[int, int]]:
+    depth, found, index = 0, [], 0
+    while index < len(text):
+        match = separator.match(text, index) if depth == 0 else None
+        if match and match.end() > index:
+            found.append(match.span())
+            index = match.end()
+            continue
+        token = _TOKEN.match(text, index)
+        assert token is not None
+        mark = token[0][-1] if token[0] in (r"\{", r"\}") else token[0]
+        depth += (mark in _OPEN) - (mark in _CLOSE and depth > 0)
+        index = token.end()
+    return found
+
+
+_LIST = re.compile(
+    r",(?! ?\\ldots)|;|\\text\s*\{\s*[,;]\s*\}|\\(?:text"
+    r"|mathrm)\s*\{\s*,?\s*(?:or|and)\s*\}|\\(?:lor|vee)(?![a-zA-Z])"
+    r"|(?<![a-zA-Z\\])(?:or|and)(?![a-zA-Z])"
+)
+_LINK = re.compile(r"=+")
+
+
+def listed(text: str) -> list[str]:
+    """The parts of a list without brackets, at least one; none of them empty."""
+    return [part for part in split(text, _LIST) if part] or [text]
+
+
+def links(text: str) -> list[str]:
+    """The sides of a chain of equalities; the text alone where it has no plain `=`."""
+    if relational(text) or ":=" in text:
+        return [text]
+    return split(text, _LINK)
+
+
+def is_name(text: str) -> bool:
+    r"""Whether it only names a quantity: `x`, `a_{n}`, `f(x)`, `\angle ABC`, `\text{Area}`."""
+    marked = _NAME_MARKS.sub("", _TEXT.sub("", text.replace(":", " ")))
+    return bool(text.strip()) and (not marked.strip() or _NAME.fullmatch(marked) is not None)
+
+
+def brackets(text: str) -> tuple[str, str]:
+    r"""The brackets around the whole text and what they hold: ("{}", "1,2") of `\{1,2\}`.
+
+    ("", text) where there are none.
+    """
+    body = text.strip()
+    start = 2 if body.startswith(r"\{") else 1
+    end = 2 if body.endswith(r"\}") else 1
+    opened, closed = body[:start][-1:], body[-1:]
+    if len(body) <= start + end or opened not in _OPEN or closed not in _CLOSE:
+        return "", text
+    if opened == "{" and start == 1:
+        return "", text
+    inner = body[start:-end]
+    return (opened + closed, inner) if _balanced(inner) else ("", text)
+
+
+def _balanced(text: str) -> bool:
+    depth = 0
+    for token in _TOKEN.findall(text):
+        mark = token[-1] if token in (r"\{", r"\}") else token
+        depth += (mark in _OPEN) - (mark in _CLOSE)
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+_MATRIX = re.compile(
+    r"\\begin\s*\{([pbvBV]?matrix|array)\}(?:\s*\{[^{}]*\})?(.*)\\end\s*\{\1\}", re.DOTALL
+)
+
+
+def matrix(text: str) -> list[list[str]] | None:
+    """The rows of a matrix of texts, brackets of an array apart; None where the text is none."""
+    body = text.strip()
+    kind, inner = brackets(body)
+    match = _MATRIX.fullmatch(inner.strip() if kind in ("()", "[]") else body)
+    if match is None or "\\begin" in match[2]:
+        return None
+    rows = [row for row in re.split(r"\\\\", match[2]) if row.strip()]
+    return [[cell.strip() for cell in row.split("&")] for row in rows]
+
+
+_PERCENT = re.compile(r"\s*(?:%|\\?\\text\s*\{\s*(?:percent|%)\s*\}|percent|per cent|pct\.?)\s*$")
+
+
+def without_percent(text: str) -> tuple[str, bool]:
+    """The number before a sign of percent, and whether there was one."""
+    value = _PERCENT.sub("", text)
+    return value, value != text
+
+
+_DECIMAL = re.compile(r"-?\d*\.(\d+)(?: ?\\(?:times|cdot) ?10\^\{?(-?\d{1,3})\}?)?")
+
+
+def last_place(text: str) -> float | None:
+    r"""One unit in the last place of a decimal: 0.01 of `3.14`, 10 of `1.23 \times 10^3`."""
+    match = _DECIMAL.fullmatch(text)
+    return 10.0 ** (int(match[2] or 0) - len(match[1])) if match else None
+
+
+_MIXED = re.compile(r"([-+]?)\s*(\d+)\s+(\d+)\s*/\s*(\d+)")
+_SCIENTIFIC = re.compile(r"([-+]?\d{1,40}(?:\.\d{1,40})?)[eE]([-+]?\d{1,3})")
+
+
+def as_latex(text: str) -> str:
+    """Mixed numbers and powers of ten in LaTeX; a letter at the end of "5." is none."""
+    mixed = _MIXED.fullmatch(text)
+    if mixed:
+        sign, whole, top, bottom = mixed.groups()
+        return rf"{sign}{whole}\frac{{{top}}}{{{bottom}}}"
+    scientific = _SCIENTIFIC.fullmatch(text)
+    if scientific:
+        return rf"{scientific[1]} \times 10^{{{int(scientific[2])}}}"
+    return text

@@ -1,0 +1,247 @@
+"""Rewards of tool calls: the published ones, made strict, and BFCL's checker as a reward.
+
+All are pure and read the completion as text, by the strict parser and without thoughts
+(`parsing.answer_of`) but for the reported ones. Parts are 0 or 1; `format` is worth `FORMAT_BONUS`
+in the fine-grained rewards only.
+
+  reward               full   rule
+  ast                  1.0    the strict parser's calls pass BFCL's AST checker
+  fine_grained         1.1    0.1 if both tags occur, 1.0 more if the calls equal the gold calls
+  strict_binary        1.0    1 if both tags occur and the calls equal the gold calls
+  strict_binary_think  1.0    strict_binary of the text after the last "</think>" + empty line;
+                              0 without one. A `<think>` that the prompt prefilled is not asked for
+  *_as_reported               the last three with the report's comparison (`comparison`) and parser,
+                              which never score a row whose gold answer calls nothing
+
+Where the gold answer calls nothing, the right answer is text without any call: not blank, and no
+`<tool_call>` tag, as rewarding a broken call would teach to break it. Its format part is the same.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Row, ToolCall
+from assay.data.wheels import WHEELS
+from assay.errors import InputError
+from assay.labs.tools.checker import WHEEL, CheckResult, ast_check
+from assay.labs.tools.parsing import (
+    CLOSE,
+    OPEN,
+    THINK_END,
+    Parsed,
+    Refused,
+    answer_of,
+    blocks,
+    call_text,
+    decode,
+    parse_strict,
+)
+
+
+def same_calls(first: Iterable[ToolCall], second: Iterable[ToolCall]) -> bool:
+    """Whether both hold the same calls: equal names and equal JSON values of equal types."""
+    return Counter(map(_canonical, first)) == Counter(map(_canonical, second))
+
+
+def same_as_reported(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    """Whether two lists of decoded blocks are equal once dicts and lists are frozen sets.
+
+    Source: hardtry, src/hardtry/rl/reward_fn.py, compare_parsed_content.
+    """
+    return Counter(map(_frozen, first)) == Counter(map(_frozen, second))
+
+
+def reported_blocks(text: str) -> list[Any]:
+    """The blocks of `text` decoded; one that does not decode is kept as text (same source)."""
+    return [_decoded_or_text(body) for body in blocks(text)[0]]
+
+
+def _canonical(call: ToolCall) -> str:
+    return json.dumps([call.name, dict(call.arguments)], sort_keys=True)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return frozenset((key, _frozen(item)) for key, item in value.items())
+    return frozenset(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _decoded_or_text(body: str) -> Any:
+    try:
+        return decode(body)
+    except Refused:
+        return body
+
+
+FORMAT_BONUS = 0.1
+THOUGHT_END = f"{THINK_END}\n\n"
+
+Parser = Callable[[str], Parsed]
+Judge = Callable[[Row, str], tuple[bool, bool]]
+"""Says of a text whether its format and whether its calls are right."""
+
+
+def gold_text(row: Row) -> str:
+    """The gold answer in Hermes form: `row.gold` where it is a string, else the target message.
+
+    Raises InputError when there is neither.
+    """
+    if isinstance(row.gold, str):
+        return row.gold
+    target = row.messages[-1] if row.messages else None
+    if target is None or target.role != "assistant":
+        raise InputError(f"row {row.id} has no gold answer", file=row.origin or None)
+    return call_text(target.tool_calls) if target.tool_calls else target.content
+
+
+def gold_calls(row: Row) -> tuple[ToolCall, ...]:
+    """The calls of the gold answer; none where it is plain text. Raises InputError."""
+    parsed = parse_strict(gold_text(row))
+    if parsed.error not in ("", "no_call"):
+        problem = f"the gold answer of row {row.id} is no call: {parsed.error}"
+        raise InputError(problem, file=row.origin or None, fix="write it in <tool_call> form")
+    return parsed.calls
+
+
+def judge_strict(row: Row, text: str) -> tuple[bool, bool]:
+    """Format and calls by JSON value; handles gold answers without calls."""
+    gold, text = gold_calls(row), answer_of(text)
+    parsed = parse_strict(text)
+    if not gold:
+        plain = bool(text.strip()) and parsed.error == "no_call"
+        return plain, plain
+    return _both_tags(text), not parsed.error and same_calls(parsed.calls, gold)
+
+
+def judge_as_reported(row: Row, text: str) -> tuple[bool, bool]:
+    """Format and calls as the report's rewards judge them."""
+    answer, gold = reported_blocks(text), reported_blocks(gold_text(row))
+    return _both_tags(text), bool(answer) and same_as_reported(answer, gold)
+
+
+def fine_grained(row: Row, completion: Completion, judge: Judge = judge_strict) -> Reward:
+    """0, 0.1 or 1.1 (source: hardtry, reward_fn.py)."""
+    form, calls = judge(row, completion.text)
+    return Reward(FORMAT_BONUS * form + calls, _parts(form, calls))
+
+
+def strict_binary(row: Row, completion: Completion, judge: Judge = judge_strict) -> Reward:
+    """0 or 1, whatever the text says around the calls (source: hardtry, reward_fn_grpo.py)."""
+    form, calls = judge(row, completion.text)
+    return Reward(float(form and calls), _parts(form, calls))
+
+
+def strict_binary_think(row: Row, completion: Completion, judge: Judge = judge_strict) -> Reward:
+    """0 or 1, judging only what follows the reasoning (source: hardtry, reward_fn_egpo.py)."""
+    _, end, answer = completion.text.rpartition(THOUGHT_END)
+    form, calls = judge(row, answer) if end else (False, False)
+    return Reward(float(form and calls), {**_parts(form, calls), "think": float(bool(end))})
+
+
+def fine_grained_as_reported(row: Row, completion: Completion) -> Reward:
+    """`fine_grained` with the report's comparison."""
+    return fine_grained(row, completion, judge_as_reported)
+
+
+def strict_binary_as_reported(row: Row, completion: Completion) -> Reward:
+    """`strict_binary` with the report's comparison."""
+    return strict_binary(row, completion, judge_as_reported)
+
+
+def strict_binary_think_as_reported(row: Row, completion: Completion) -> Reward:
+    """`strict_binary_think` with the report's comparison."""
+    return strict_binary_think(row, completion, judge_as_reported)
+
+
+def ast(row: Row, completion: Completion, parse: Parser = parse_strict) -> Reward:
+    """1 if the parsed calls pass BFCL's AST checker, else 0.
+
+    Parts: `format`, the text parses as calls; `name`, they name the gold functions as often as the
+    gold answer does; `arguments`, the checker finds nothing wrong. Raises InputError for a row that
+    is not BFCL's.
+    """
+    if "category" not in row.extra or row.gold is None or "entry" in row.extra:
+        raise InputError(
+            f"row {row.id} has no possible answers of BFCL", fix="use a reward that needs none"
+        )
+    parsed, result = _checked(row, completion.text, parse)
+    gold = Counter(name for call in row.gold for name in call)
+    name = Counter(call.name for call in parsed.calls) == gold
+    parts = {
+        "format": float(bool(parsed.calls)),
+        "name": float(name),
+        "arguments": float(result.valid),
+    }
+    return Reward(float(result.valid), parts)
+
+
+def ast_error(row: Row, completion: Completion, parse: Parser = parse_strict) -> str:
+    """Why `ast` is 0: the parser's error, else BFCL's error type; "" when it is 1."""
+    return _checked(row, completion.text, parse)[1].error_type
+
+
+def _checked(row: Row, text: str, parse: Parser) -> tuple[Parsed, CheckResult]:
+    parsed = parse(text)
+    if parsed.error:
+        return parsed, CheckResult(False, parsed.error)
+    return parsed, ast_check(row, parsed.calls)
+
+
+def _both_tags(text: str) -> bool:
+    return OPEN in text and CLOSE in text
+
+
+def _parts(form: bool, calls: bool) -> dict[str, float]:
+    return {"format": float(form), "calls": float(calls)}
+
+
+REWARDS = {
+    "ast": ast,
+    "fine_grained": fine_grained,
+    "fine_grained_as_reported": fine_grained_as_reported,
+    "strict_binary": strict_binary,
+    "strict_binary_as_reported": strict_binary_as_reported,
+    "strict_binary_think": strict_binary_think,
+    "strict_binary_think_as_reported": strict_binary_think_as_reported,
+}
+REWARD_MAXIMUM = {
+    "fine_grained": 1.0 + FORMAT_BONUS,
+    "fine_grained_as_reported": 1.0 + FORMAT_BONUS,
+}
+
+
+RELEVANCE = ("irrelevance", "live_irrelevance", "live_relevance")
+SILENT = ("", "no_call", "ast_decoder:decoder_failed")
+"""Errors of answers that call nothing: to BFCL even one whose calls cannot be decoded."""
+RELEVANCE_CHECKER = f"{WHEEL}=={WHEELS[WHEEL].version} relevance rule"
+
+_ERRORS = {
+    "irrelevance": "irrelevance_error:decoder_success",
+    "live_irrelevance": "irrelevance_error:decoder_success",
+    "live_relevance": "relevance_error:decoder_failed",
+}
+
+
+def relevance(row: Row, completion: Completion, parse: Parser = parse_strict) -> Reward:
+    """0 or 1 by the rule of the row's category; the part `called` says whether anything was called.
+
+    Raises InputError for a row of another category.
+    """
+    if row.extra.get("category") not in RELEVANCE:
+        raise InputError(f"row {row.id} has no relevance category", fix="use another reward")
+    parsed = parse(completion.text)
+    called = bool(parsed.calls)
+    wanted = row.extra["category"] == "live_relevance"
+    right = called if wanted else not called and parsed.error in SILENT
+    return Reward(float(right), {"called": float(called)})
+
+
+def relevance_error(row: Row, completion: Completion, parse: Parser = parse_strict) -> str:
+    """Upstream's error type, or the parser's of a broken call; "" where the answer is right."""
+    if relevance(row, completion, parse).value:
+        return ""
+    error, category = parse(completion.text).error, row.extra["category"]
+    return _ERRORS[category] if category == "live_relevance" or not error else error

@@ -1,0 +1,202 @@
+"""The tool-calling skill: answer a question by calling functions that the prompt describes.
+
+The task and its benchmarks: every BFCL category, each entry an item, scored by BFCL's own rule.
+
+The option `parser` says what is read as calls (`parsing`). Options of the categories with
+one question: `examples` puts that many worked examples before each question, the first rows
+of `examples_from`, in the source's order, that have no system message and whose functions occur in
+no item nor in an earlier example. The tools of the examples follow the item's own, whose first
+place the checker relies on. Option of the categories of several turns: `added` says where functions
+are offered that a turn adds, "tools" or "text" (see `multi_turn`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from assay.data.row import Message, Row
+from assay.data.tools import function_names
+from assay.errors import InputError
+from assay.labs.tools.checker import CHECKER, MULTI_TURN_CHECKER
+from assay.labs.tools.multi_turn import (
+    ADDED,
+    DIALOGUE_REWARDS,
+    MULTI_TURN,
+    MultiTurnDialogue,
+    dialogue_error,
+    dialogue_reward,
+    first_turn,
+    is_multi_turn,
+    multi_turn_entries,
+    truth_messages,
+)
+from assay.labs.tools.parsing import DECODERS, PARSERS
+from assay.labs.tools.rewards import (
+    RELEVANCE,
+    RELEVANCE_CHECKER,
+    REWARD_MAXIMUM,
+    REWARDS,
+    ast,
+    ast_error,
+    relevance,
+    relevance_error,
+)
+from assay.labs.tools.single_turn import (
+    CATEGORIES,
+    entries,
+    read_bfcl,
+)
+from assay.tasks.task import (
+    BaseTask,
+    Benchmark,
+    BenchmarkMaker,
+    BenchmarkOptions,
+    Dialogue,
+    lookup,
+    moved,
+)
+
+DEFAULTS = {"parser": "bfcl", "examples": 0, "examples_from": "live_simple"}
+MULTI_TURN_DEFAULTS = {"parser": "bfcl", "added": "tools"}
+
+
+def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
+    """The benchmark of one category with one question.
+
+    Raises InputError for an unknown option, parser or category, and InputError when there
+    are fewer usable examples than asked for.
+    """
+    chosen = options.over(DEFAULTS)
+    parse = lookup(PARSERS, chosen["parser"], "parser")
+    items = entries(category)
+    if chosen["examples"]:
+        examples = worked_examples(chosen["examples_from"], chosen["examples"], items)
+        items = tuple(_with_examples(item, examples) for item in items)
+    score, classify, checker = ast, ast_error, CHECKER
+    if category in RELEVANCE:
+        score, classify, checker = relevance, relevance_error, RELEVANCE_CHECKER
+    return Benchmark(
+        name=f"bfcl/{category}",
+        items=items,
+        score=partial(score, parse=parse),
+        checker=f"{checker}, parser {chosen['parser']}",
+        classify=partial(classify, parse=parse),
+        options=chosen,
+    )
+
+
+def multi_turn(category: str, options: BenchmarkOptions) -> Benchmark:
+    """The benchmark of one category of several turns.
+
+    Raises InputError for an unknown option or value.
+    """
+    chosen = options.over(MULTI_TURN_DEFAULTS)
+    added = lookup(ADDED, chosen["added"], "place of added functions")
+    decode = lookup(DECODERS, chosen["parser"], "parser")
+    return Benchmark(
+        name=f"bfcl/{category}",
+        items=multi_turn_entries(category),
+        score=dialogue_reward("binary", decode),
+        checker=f"{MULTI_TURN_CHECKER}, parser {chosen['parser']}",
+        classify=partial(dialogue_error, decode=decode),
+        options=chosen,
+        dialogue=partial(MultiTurnDialogue, added=added, decode=decode),
+    )
+
+
+def worked_examples(category: str, count: int, items: tuple[Row, ...]) -> tuple[Row, ...]:
+    """The examples that the module's docstring defines. Raises InputError if there are too few."""
+    if count < 0:
+        raise InputError(f"must not be negative, is {count}", field="options.examples")
+    seen = {name for item in items for name in function_names(item.tools)}
+    chosen: list[Row] = []
+    for row in read_bfcl(category).rows:
+        names = function_names(row.tools)
+        if len(chosen) == count:
+            break
+        if row.messages[0].role != "system" and seen.isdisjoint(names):
+            chosen.append(row)
+            seen.update(names)
+    if len(chosen) < count:
+        problem = f"{category} has {len(chosen)} usable examples, not {count}"
+        raise InputError(problem, field="options.examples", fix="ask for fewer")
+    return tuple(chosen)
+
+
+def _with_examples(item: Row, examples: tuple[Row, ...]) -> Row:
+    """The item with the examples' messages behind its system messages, before its question."""
+    shown: list[Message] = [message for row in examples for message in row.messages]
+    system = [message for message in item.messages if message.role == "system"]
+    rest = [message for message in item.messages if message.role != "system"]
+    tools = (*item.tools, *(tool for row in examples for tool in row.tools))
+    extra = {**item.extra, "examples": [row.id for row in examples]}
+    return replace(item, messages=(*system, *shown, *rest), tools=tools, extra=extra)
+
+
+def run_elsewhere(category: str, options: BenchmarkOptions) -> Benchmark:
+    """Raises InputError: bfcl-eval itself asks what needs more than its checkers."""
+    fix = "serve the model and run `bfcl generate` on it (docs/serve.md)"
+    raise InputError(f"bfcl/{category} is not built in", field="benchmark", fix=fix)
+
+
+ELSEWHERE = ("simple_java", "simple_javascript", "format_sensitivity", "memory_kv", "memory_vector")
+ELSEWHERE += ("memory_rec_sum", "web_search_base", "web_search_no_snippet")
+SINGLE = (*CATEGORIES, *RELEVANCE)
+BENCHMARKS: Mapping[str, BenchmarkMaker] = {
+    **{f"bfcl/{category}": partial(bfcl, category) for category in SINGLE},
+    **{f"bfcl/{category}": partial(multi_turn, category) for category in MULTI_TURN},
+    **{f"bfcl/{category}": partial(run_elsewhere, category) for category in ELSEWHERE},
+}
+
+
+class ToolsTask(BaseTask):
+    """The task called "tools"."""
+
+    name = "tools"
+    rewards = {  # noqa: RUF012
+        **REWARDS,
+        "relevance": relevance,
+        **DIALOGUE_REWARDS,
+    }
+    reward_maximum = REWARD_MAXIMUM
+    benchmarks = BENCHMARKS
+    sources = {  # noqa: RUF012
+        "bfcl": read_bfcl,
+        **dict.fromkeys(
+            ("generated_calls", "generated_calls_held_out", "simulated", "simulated_held_out"),
+            moved("experiments/tools/generated_rows.py"),
+        ),
+    }
+
+    def prompt(self, row: Row) -> tuple[Message, ...]:
+        """The row's messages before its target; the rendering adds the tools ."""
+        return row.prompt
+
+    def target(self, row: Row) -> Message:
+        """The assistant message that the row ends with. Raises InputError without one."""
+        if not row.messages or row.messages[-1].role != "assistant":
+            why = row.extra.get("no_target", "it ends with no assistant message")
+            raise InputError(f"row {row.id} has no target: {why}", file=row.origin or None)
+        return row.messages[-1]
+
+    def right_answer(self, row: Row) -> Message:
+        """The target; of an entry of several turns the first step of a dialogue that is right.
+
+        Raises InputError without one.
+        """
+        for message in self.right_messages(row):
+            return replace(message, tool_calls=message.tool_calls[:1])
+        return self.target(row)
+
+    def right_messages(self, row: Row) -> list[Message]:
+        """What the assistant says in the dialogue that an entry's ground truth is; none for a row
+        that holds its conversation itself, or is one question."""
+        bare = is_multi_turn(row) and row.messages[-1].role != "assistant"
+        return truth_messages(row) if bare else []
+
+    def dialogue(self, row: Row) -> Dialogue | None:
+        """The dialogue with an entry that has simulators; None where one answer is all."""
+        return MultiTurnDialogue(first_turn(row)) if is_multi_turn(row) else None
+
+
+TASK = ToolsTask()

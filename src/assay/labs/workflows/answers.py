@@ -1,0 +1,223 @@
+r"""Whether the answer of a workflow program is right: by the type of its problem.
+
+math   the math task's own rules, over math-verify in a worker
+code   hidden tests, run in the sandbox; right if all pass
+qa     exact match and token F1 by the scripts of HotpotQA and DROP
+
+The lab compares; nothing that a program returns is run here.
+"""
+
+import ast
+import atexit
+import queue
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from assay.data.episode import Completion, Reward
+from assay.data.fenced_blocks import PYTHON, fenced_blocks
+from assay.data.formats.problem_rows import ENTRY_POINT, GIVEN, PROBLEM_TYPE, SCORING, TESTS
+from assay.data.row import Row
+from assay.labs.math.rewards import accuracy, answer_of
+from assay.sandbox.isolation import Mode, chosen_isolation
+from assay.sandbox.limits import Outcome
+from assay.tasks.running import RewardRunner
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = frozenset(string.punctuation)
+ALONE = frozenset({"yes", "no", "noanswer"})
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far an answer agrees with the right one that it agrees with most."""
+
+    exact: bool
+    f1: float
+    """0 to 1; 1 for an exact match."""
+
+
+def agreement(answer: str, truths: Sequence[str], rules: str = "hotpotqa") -> Agreement:
+    """The best agreement with one of several right answers, by F1 and, of those with the same, an
+    exact match. Raises KeyError for unknown rules."""
+    found = [RULES[rules](answer, each) for each in truths]
+    return max(found, key=lambda each: (each.f1, each.exact))
+
+
+def normalised(text: str) -> str:
+    """Small letters without punctuation, articles and extra spaces (SQuAD's evaluation script)."""
+    kept = "".join(char for char in text.lower() if char not in PUNCTUATION)
+    return " ".join(ARTICLES.sub(" ", kept).split())
+
+
+def hotpotqa(answer: str, truth: str) -> Agreement:
+    """By `hotpot_evaluate_v1.py` (as SQuAD): words count as often as they occur; yes, no and
+    noanswer count only where they are all of an answer. Two texts without a word do not agree."""
+    given, wanted = normalised(answer), normalised(truth)
+    if given == wanted:
+        return Agreement(bool(wanted), float(bool(wanted)))
+    if {given, wanted} & ALONE:
+        return Agreement(False, 0.0)
+    one, other = given.split(), wanted.split()
+    shared = (Counter(one) & Counter(other)).total()
+    return Agreement(False, harmonic(shared, len(one), len(other)))
+
+
+def drop(answer: str, truth: str) -> Agreement:
+    """By `drop_eval.py` (allenai/allennlp-reading-comprehension): words count once, hyphens part
+    them, numbers are compared as numbers, and an answer without any of the numbers of the right one
+    scores 0. A text is one answer: several spans are not aligned, and F1 is not rounded. Two texts
+    without a word do not agree."""
+    given, wanted = drop_words(answer), drop_words(truth)
+    if given == wanted:
+        return Agreement(bool(wanted), float(bool(wanted)))
+    one, other = set(given), set(wanted)
+    numbers = {word for word in other if is_number(word)}
+    if numbers and not numbers & one:
+        return Agreement(False, 0.0)
+    return Agreement(False, harmonic(len(one & other), len(one), len(other)))
+
+
+def drop_words(text: str) -> list[str]:
+    """The words of a text as DROP compares them: 7.0 of "7", "2 000" stays two."""
+    words = []
+    for token in re.split(r"[ -]", text.lower()):
+        bare = token if is_number(token) else "".join(c for c in token if c not in PUNCTUATION)
+        number = str(float(bare)) if is_number(bare) else bare
+        words += ARTICLES.sub(" ", number).split()
+    return words
+
+
+def is_number(text: str) -> bool:
+    """Whether Python reads a text as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def harmonic(shared: int, given: int, wanted: int) -> float:
+    """F1: the harmonic mean of precision and recall; 0 where nothing is shared."""
+    return 2 * shared / (given + wanted) if shared else 0.0
+
+
+RULES: Mapping[str, Callable[[str, str], Agreement]] = {"hotpotqa": hotpotqa, "drop": drop}
+"""By the benchmark whose script they follow."""
+
+
+TestRunner = Callable[[str, Sequence[str], str], Outcome]
+"""Runs (code, tests, entry point) in the sandbox, see `tested_code.run_tests`."""
+ALTERNATIVES = "|"
+"""Between right answers, as AFlow's DROP rows have them. The bars of an answer are text: one that
+lists several answers has none of them."""
+MATH_WORKERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What an answer is worth."""
+
+    score: float | None
+    """0 to 1; 1 is right, and only a question's answer may lie between. None where the lab could
+    not judge it: the reward abstains."""
+    why: str = ""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """`passed`, the share of the assertions that hold; `exact` and `f1` of an answer in words."""
+
+
+def judge_answer(row: Row, answer: str, tests: TestRunner) -> Judged:
+    """The verdict on a program's answer."""
+    kind = row.extra[PROBLEM_TYPE]
+    if kind == "code":
+        return judge_code(row, answer, tests)
+    if kind == "qa":
+        rules = row.extra.get(SCORING) or "hotpotqa"
+        return judge_text(answer, str(row.gold).split(ALTERNATIVES), rules)
+    return judge_math(row, answer)
+
+
+def judge_code(row: Row, answer: str, run: TestRunner) -> Judged:
+    """1 where all hidden tests pass, else 0 and why the first one fails. What the code does to its
+    process is its own doing, and a failure."""
+    tests: Sequence[str] = row.extra[TESTS]
+    code = code_in(answer, row.extra[ENTRY_POINT], row.extra.get(GIVEN) or "")
+    done = run(code, tests, row.extra[ENTRY_POINT])
+    if done.failure is not None:
+        return Judged(0.0, f"{done.failure}: {done.why}", {"passed": 0.0})
+    value = done.value
+    share = value["held"] / max(value["asserted"], 1)
+    return Judged(float(value["passed"] == len(tests)), value["failure"], {"passed": share})
+
+
+def code_in(answer: str, entry_point: str, given: str = "") -> str:
+    """The Python of an answer, under the code that the problem gives.
+
+    Of several fenced blocks the first that defines the function, else all that may be Python, else
+    all. An unfenced answer is code as a whole.
+    """
+    blocks = fenced_blocks(answer)
+    python = [block.code for block in blocks if block.language in PYTHON]
+    every = [block.code for block in blocks]
+    defining = (code for code in (*python, *every) if defines(code, entry_point))
+    code = next(defining, "\n".join(python or every)) if blocks else answer
+    # Imports from the future stand first; what they are for makes annotations wait for the rest.
+    first, then = (code, given) if "from __future__" in code else (given, code)
+    return f"{first}\n{then}" if given else code
+
+
+def defines(code: str, name: str) -> bool:
+    """Whether Python code binds a name at its top."""
+    try:
+        body = ast.parse(code).body
+    except (SyntaxError, ValueError):
+        return False
+    for node in body:
+        match node:
+            case (
+                ast.FunctionDef(name=bound)
+                | ast.ClassDef(name=bound)
+                | ast.Assign(targets=[ast.Name(id=bound)])
+            ):
+                if bound == name:
+                    return True
+    return False
+
+
+def judge_math(row: Row, answer: str) -> Judged:
+    """1 where the final answer of a text equals the gold answer, by `math.rewards.accuracy`. A line
+    that holds no final answer is one itself."""
+    said = Completion(answer)
+    if answer_of(said) is None and len(answer.strip().splitlines()) == 1:
+        said = Completion(f"\\boxed{{{answer.strip()}}}")
+    found = _math_reward(row, said)
+    return Judged(found.value, found.why)
+
+
+def _math_reward(row: Row, said: Completion) -> Reward:
+    """The reward of the math task. Its worker takes a second to start and serves many answers."""
+    runners = _math_runners(chosen_isolation())
+    runner = runners.get()
+    try:
+        return runner.score([(row, said)])[0]
+    finally:
+        runners.put(runner)
+
+
+@cache
+def _math_runners(isolation: Mode) -> "queue.LifoQueue[RewardRunner]":
+    runners: queue.LifoQueue[RewardRunner] = queue.LifoQueue()
+    for _ in range(MATH_WORKERS):
+        runner = RewardRunner(accuracy, workers=1, sandbox=isolation)
+        atexit.register(runner.close)
+        runners.put(runner)
+    return runners
+
+
+def judge_text(answer: str, truths: Sequence[str], rules: str = "hotpotqa") -> Judged:
+    """Token F1 of the best of several right answers; 1 for an exact match."""
+    found = agreement(answer, truths, rules)
+    return Judged(found.f1, parts={"exact": float(found.exact), "f1": found.f1})

@@ -1,0 +1,229 @@
+"""What became of one workflow program: its outcome, its operator calls and what they cost; and the
+facts that rewards keep of it, with how records and pages read them.
+
+Frozen data and functions over it; `run_program` makes executions.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from assay.data.episode import Reward
+from assay.data.formats.problem_rows import PROBLEM_TYPE, TOPIC
+from assay.labs.workflows.programs.program import Shape, shape_of
+from assay.labs.workflows.programs.validate import Finding
+from assay.tasks.fact_reading import FactReading
+from assay.tasks.reward_metrics import GroupMetric
+
+Outcome = Literal[
+    "solved",
+    "wrong",
+    "invalid program",
+    "operator error",
+    "timeout",
+    "over budget",
+    "executor failure",
+]
+"""The answer is right; it is not; no program, one that the validator refuses, or one that raised or
+broke a limit; an operator's error that the program did not catch; out of time; over the budget of a
+problem; the executor model or the lab failed, which says nothing of the program."""
+ABSTAINED: Outcome = "executor failure"
+"""The only outcome that is not the policy's doing."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCall:
+    """One call of an operator, as the host saw it."""
+
+    operator: str
+    """A name of `operators.OPERATORS`."""
+    arguments: Mapping[str, Any]
+    result: Mapping[str, Any] | None
+    """What the program was given; None where the call failed."""
+    error: str = ""
+    """The kind of its failure: "arguments", "malformed", "unknown operator"; "code" where the
+    output of Programmer is an error; "" if none."""
+    questions: int = 0
+    """Questions that the executor model was asked for it."""
+    remembered: int = 0
+    """Those of them whose answer was known from before; they cost nothing."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float | None = 0.0
+    """In the price table's currency; None where a price is not known."""
+    saved: float | None = 0.0
+    """What the remembered answers would have cost."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One program on one problem."""
+
+    outcome: Outcome
+    answer: str = ""
+    """What the program returned as its answer, as text; "" where it returned none."""
+    error: str = ""
+    """The kind of a failure for the error taxonomy: a finding's code, "no_program", "raised
+    KeyError", "limit memory", "operator malformed", ...; "" for solved and wrong."""
+    why: str = ""
+    """A sentence about it."""
+    program: str = ""
+    """The source that ran, as it stands in the completion; "" where none was found."""
+    findings: tuple[Finding, ...] = ()
+    calls: tuple[OperatorCall, ...] = ()
+    seconds: float = 0.0
+    """Wall time of the program, its waiting for operators included."""
+    fallback: bool = False
+    """Whether a fallback workflow gave the answer in the end; the policy failed all the same."""
+    fallback_calls: tuple[OperatorCall, ...] = ()
+    """The fallback workflow's, which are no doing of the program."""
+
+    @property
+    def cost(self) -> float | None:
+        """What was paid for all calls, the fallback's included; None where one is not known."""
+        return total(call.cost for call in (*self.calls, *self.fallback_calls))
+
+    @property
+    def uncached_cost(self) -> float | None:
+        """What the program's calls cost whoever asks first. Rewards look at this: equal programs
+        earn the same, whichever of them found its answers remembered."""
+        return total(cost for call in self.calls for cost in (call.cost, call.saved))
+
+
+def total(costs: Iterable[float | None]) -> float | None:
+    """The sum; None where one of them is not known."""
+    known = [*costs]
+    return None if None in known else sum(cost for cost in known if cost is not None)
+
+
+NO_PROGRAM = "no_program"
+"""The error of a completion without a program."""
+DIFFICULTIES = ("level", "operations")
+"""Fields of a row that say how hard its problem is: MATH's level, ASDiv's operations."""
+FORMAT, SYNTAX, INTERFACE = "format", "syntax", "llm attribute"
+MISUSE, FORBIDDEN, NAMES = "operator misuse", "forbidden", "undefined name"
+RAISED, TIMEOUT, LIMIT = "raised", "timeout", "limit"
+OPERATOR, BUDGET, EXECUTOR, OTHER = "operator error", "over budget", "executor failure", "other"
+FAMILIES = (
+    *(FORMAT, SYNTAX, INTERFACE, MISUSE, FORBIDDEN, NAMES),
+    *(RAISED, TIMEOUT, LIMIT, OPERATOR, BUDGET, EXECUTOR, OTHER),
+)
+"""In the order in which a program meets them."""
+CODES = {
+    FORMAT: "no_program no_workflow no_init no_call not_async call_arguments no_return return_shape"
+    " result_returned no_answer",
+    SYNTAX: "syntax too_long too_deep",
+    INTERFACE: "llm_attribute llm_called unknown_attribute",
+    MISUSE: "unknown_operator operator_setup not_instantiated not_awaited needless_await"
+    " unknown_parameter repeated_parameter missing_parameter too_many_arguments wrong_type"
+    " unknown_key unknown_prompt",
+    FORBIDDEN: "forbidden_name import_not_allowed dunder",
+    NAMES: "undefined_name unset_attribute",
+    TIMEOUT: "deadline cpu",
+    BUDGET: "budget",
+    EXECUTOR: "model judge lab",
+}
+"""Codes of the validator and of runs, those that the validator once had among them."""
+FAMILY_OF = {code: family for family, codes in CODES.items() for code in codes.split()}
+REFUSED = (FORMAT, SYNTAX, INTERFACE, MISUSE, FORBIDDEN, NAMES)
+"""Families of programs that did not run, but for "no_answer", which a run finds."""
+KINDS = {"raised": RAISED, "operator": OPERATOR, "limit": LIMIT}
+"""By the first of two words, such as "raised KeyError"."""
+
+
+def facts_of(execution: Execution, row: Mapping[str, Any]) -> dict[str, str | float]:
+    """The facts by name, `row` being the fields of the problem's row; `cost` is missing where a
+    price is not known, and topic and the fields of DIFFICULTIES where the row has none.
+
+    `operators` lists the operators called with their counts ("AnswerGenerate:1 Programmer:2"), by
+    name; `program` is the source; `format` is 0 where there is none of the right form.
+    """
+    calls = execution.calls
+    counts = sorted(Counter(call.operator for call in calls).items())
+    cost = execution.cost
+    return {
+        "problem_type": row[PROBLEM_TYPE],
+        "error": execution.error,
+        "format": float(not execution.error or family_of(execution.error) not in READING.malformed),
+        "why": execution.why,
+        "answer": execution.answer,
+        "program": execution.program,
+        "operators": " ".join(f"{name}:{count}" for name, count in counts),
+        "calls": float(len(calls)),
+        "failed_calls": float(sum(bool(call.error) for call in calls)),
+        "questions": float(sum(call.questions for call in calls)),
+        "remembered": float(sum(call.remembered for call in calls)),
+        "prompt_tokens": float(sum(call.prompt_tokens for call in calls)),
+        "completion_tokens": float(sum(call.completion_tokens for call in calls)),
+        **({} if cost is None else {"cost": cost}),
+        **({TOPIC: row[TOPIC]} if TOPIC in row else {}),
+        **difficulties(row),
+        "seconds": execution.seconds,
+        "fallback": float(execution.fallback),
+    }
+
+
+def difficulties(row: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers that say how hard a problem is; MATH writes "Level 3"."""
+    texts = {name: str(row[name]).removeprefix("Level ") for name in DIFFICULTIES if name in row}
+    return {name: float(text) for name, text in texts.items() if text.isdecimal()}
+
+
+def fact(facts: Mapping[str, Any], name: str) -> Any:
+    """The fact of this name, or of a sum of rewards the first "REWARD/NAME"; None for none."""
+    if name in facts:
+        return facts[name]
+    return next((v for key, v in facts.items() if key.rpartition("/")[2] == name), None)
+
+
+def valid_program(facts: Mapping[str, Any]) -> str | None:
+    """The source of a program that the validator let through; None for any other completion."""
+    source, error = fact(facts, "program"), fact(facts, "error")
+    refused = error != "no_answer" and family_of(str(error)) in REFUSED
+    return source if isinstance(source, str) and source and not refused else None
+
+
+def family_of(error: str) -> str:
+    """The family of a fact `error`, such as "raised KeyError" or "llm_attribute"."""
+    kind, _, what = error.partition(" ")
+    if kind == "limit" and FAMILY_OF.get(what) == TIMEOUT:
+        return TIMEOUT
+    return KINDS.get(kind) or FAMILY_OF.get(error, OTHER)
+
+
+def tree_of(program: str) -> str:
+    """The fingerprint of a program's syntax tree; "" for one that cannot be read."""
+    shape = shape_of(program) if program else None
+    return shape.fingerprint if shape else ""
+
+
+READING = FactReading(FAMILIES, family_of, frozenset({FORMAT, SYNTAX}))
+
+
+def different_share(of: Callable[[Shape], str]) -> GroupMetric:
+    """How different the programs of a group are in one property, as a mean over groups.
+
+    A group of equal programs gives equal rewards, and so nothing to learn from.
+    (different values - 1) / (programs - 1): 0 where all are alike, 1 where no two are. Groups with
+    fewer than two valid programs do not count; None where no group has two.
+    """
+
+    def share(groups: Sequence[Sequence[Reward]]) -> float | None:
+        found = []
+        for group in groups:
+            sources = [valid_program(reward.facts) for reward in group]
+            shapes = [shape_of(source) for source in sources if source is not None]
+            found.append([of(shape) for shape in shapes if shape is not None])
+        shares = [(len(set(each)) - 1) / (len(each) - 1) for each in found if len(each) > 1]
+        return sum(shares) / len(shares) if shares else None
+
+    return share
+
+
+GROUP_DIVERSITY: Mapping[str, GroupMetric] = {
+    "different_combinations_share": different_share(lambda shape: shape.combination),
+    "different_trees_share": different_share(lambda shape: shape.fingerprint),
+}
+"""By name; a health rule looks at the second."""

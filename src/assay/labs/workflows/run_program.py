@@ -1,0 +1,228 @@
+"""Runs workflow programs on problems, and judges their answers: completion in, `Execution` out.
+
+The program runs in the sandbox (`inside`), its operator calls are answered here (`executor`), and
+what it answers is compared here (`answers`): the program sees neither gold answer nor hidden tests.
+Rewards are made of executions elsewhere.
+"""
+
+import atexit
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from assay.data.episode import Completion
+from assay.data.files import whole_text
+from assay.data.formats.problem_rows import ENTRY_POINT, PROBLEM, PROBLEM_TYPE
+from assay.data.row import Row
+from assay.errors import AssayError
+from assay.labs.workflows.answers import judge_answer
+from assay.labs.workflows.execution import ABSTAINED, NO_PROGRAM, Execution, Outcome
+from assay.labs.workflows.executor import ExecutorSetup, OperatorHost
+from assay.labs.workflows.fixed_workflows import FALLBACK
+from assay.labs.workflows.inside import checked_result
+from assay.labs.workflows.programs.operators import OPERATORS, Operator, described
+from assay.labs.workflows.programs.program import program_of
+from assay.labs.workflows.programs.validate import validate
+from assay.sandbox.isolation import Mode, chosen_isolation
+from assay.sandbox.limits import CallLimits, Limits
+from assay.sandbox.limits import Outcome as Returned
+from assay.sandbox.pool import WorkerPool
+from assay.sandbox.program_pool import ProgramPool
+from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, OverBudget
+from assay.tasks.judge_reward import Pair
+
+OFFERED = "operators"
+"""The field of a row that names the operators its program may use; all where it has none."""
+INSIDE = "assay.labs.workflows.inside:run_workflow"
+TEST_SECONDS = 20.0
+NOBODY = Caller()
+TESTED = "assay.sandbox.tested_code:run_tests"
+CALLED = "assay.sandbox.program:call_function"
+AT_ONCE = 24
+"""Programs that run at once, most of them waiting for the executor model."""
+CODE_WORKERS = 2
+PROGRAM_LIMITS = Limits(cpu_seconds=20, memory_bytes=1 << 30, processes=8)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """How programs are run."""
+
+    seconds: float = 30.0
+    """Of a program's own; its waiting for the executor does not count."""
+    calls: int = 16
+    """Operator calls of a program."""
+    fallback: bool = False
+    """Whether a fallback workflow answers where the program does not; a failure all the same."""
+    longest: float = 600.0
+    """In all. A program that waited for so long met an executor that fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A program's execution, and what its answer was judged to be worth."""
+
+    execution: Execution
+    score: float | None
+    """0 to 1; None where nothing was judged."""
+
+
+@cache
+def _programs(isolation: Mode, calls: int) -> ProgramPool:
+    limits = CallLimits(calls=calls)
+    pool = ProgramPool(INSIDE, AT_ONCE, PROGRAM_LIMITS, isolation, calls=limits)
+    atexit.register(pool.close)
+    return pool
+
+
+@cache
+def _workers(function: str, isolation: Mode) -> WorkerPool:
+    pool = WorkerPool(function, CODE_WORKERS, PROGRAM_LIMITS, isolation)
+    atexit.register(pool.close)
+    return pool
+
+
+def run_code(program: str, function: str, deadline: float) -> Returned:
+    """What a function of a Python program returns in the sandbox; see `program.call_function`."""
+    pool = _workers(CALLED, chosen_isolation())
+    return pool.map([{"program": program, "name": function}], deadline)[0]
+
+
+def run_tests(code: str, tests: Sequence[str], entry_point: str) -> Returned:
+    """How many tests pass that code, in the sandbox; see `tested_code.run_tests`."""
+    asked = {"answer": code, "tests": list(tests), "entry_point": entry_point}
+    return _workers(TESTED, chosen_isolation()).map([asked], TEST_SECONDS)[0]
+
+
+def run_all(
+    pairs: Sequence[Pair], model: HelperModel, settings: RunSettings, caller: Caller = NOBODY
+) -> list[Attempt]:
+    """What became of each completion, in order; several programs run at once.
+
+    Raises RunFailure, and OverBudget of a step or a run.
+    """
+    with ThreadPoolExecutor(min(AT_ONCE, max(len(pairs), 1)), "assay-workflow") as threads:
+        return list(threads.map(lambda p: run_one(p[0], p[1], model, settings, caller), pairs))
+
+
+def run_one(
+    row: Row, completion: Completion, model: HelperModel, settings: RunSettings, caller: Caller
+) -> Attempt:
+    """What became of one completion. Raises as `run_all`; any other error is the lab's own, and
+    leaves this completion alone without a verdict."""
+    draws = f"{row.id}#{visit_of(row, completion)}"
+    named = replace(caller, problem=row.id, completion=completion.id)
+    setup = ExecutorSetup(model, run_code, run_tests, row, draws, named)
+    try:
+        return attempted(row, completion, setup, settings)
+    except AssayError:
+        raise
+    except Exception as error:
+        why = whole_text(f"the lab failed: {type(error).__name__}: {error}")
+        return Attempt(Execution(ABSTAINED, error="lab", why=why), None)
+
+
+def attempted(
+    row: Row, completion: Completion, setup: ExecutorSetup, settings: RunSettings
+) -> Attempt:
+    """The completion's program, run and judged."""
+    found = judged(row, run_text(completion.text, setup, settings))
+    if settings.fallback and found.execution.outcome not in ("solved", "wrong", ABSTAINED):
+        # The outcome stays the policy's failure, and so does its score.
+        is_code = row.extra[PROBLEM_TYPE] == "code"
+        answer = run_source(FALLBACK["code" if is_code else "text"], setup, settings)
+        given = {"fallback": True, "answer": answer.answer, "fallback_calls": answer.calls}
+        return replace(found, execution=replace(found.execution, **given))
+    return found
+
+
+def visit_of(row: Row, completion: Completion) -> str:
+    """What the completions of a group share: `STEP` of a stage's `STEP/ROW#SAMPLE`, else the repeat
+    of an evaluation's `ROW#REPEAT`."""
+    evaluated = completion.id.startswith(f"{row.id}#")
+    return completion.id.rpartition("#")[2] if evaluated else completion.id.partition("/")[0]
+
+
+def run_text(text: str, setup: ExecutorSetup, settings: RunSettings) -> Execution:
+    """What became of the program in a completion, not yet judged: "wrong" where it answered."""
+    source = program_of(text)
+    if source is None:
+        why = "the completion has no program with a class Workflow"
+        return Execution("invalid program", error=NO_PROGRAM, why=why)
+    is_code = setup.row.extra[PROBLEM_TYPE] == "code"
+    findings = validate(source, operators=offered(setup.row), code_problem=is_code)
+    if findings:
+        why, code = f"line {findings[0].line}: {findings[0].problem}", findings[0].code
+        return Execution("invalid program", error=code, why=why, program=source, findings=findings)
+    return run_source(source, setup, settings)
+
+
+def offered(row: Row) -> dict[str, Operator]:
+    """The operators that the program of a row may use."""
+    return {name: OPERATORS[name] for name in row.extra.get(OFFERED, OPERATORS)}
+
+
+def run_source(source: str, setup: ExecutorSetup, settings: RunSettings) -> Execution:
+    """Run a valid program. A failure of the executor model is an outcome too."""
+    host = OperatorHost(setup)
+    row = setup.row
+    arguments = {
+        "program": source,
+        "problem": row.extra[PROBLEM],
+        "entry_point": row.extra.get(ENTRY_POINT) or "",
+        "operators": [each for each in described() if each["name"] in offered(row)],
+    }
+    began = time.monotonic()
+    try:
+        pool = _programs(chosen_isolation(), settings.calls)
+        done = pool.run(arguments, host, settings.seconds, settings.longest)
+    except OverBudget as over:
+        if over.scope not in ("call", "problem"):
+            raise
+        ended: Mapping[str, Any] = {"outcome": "over budget", "error": "budget", "why": str(over)}
+    except HelperFailed as failed:
+        ended = {"outcome": ABSTAINED, "error": "model", "why": str(failed)}
+    else:
+        waited = done.outcome.failure == "deadline" and done.seconds >= settings.longest
+        ended = NO_EXECUTOR if waited else ending(done.outcome)
+    calls = tuple(host.calls)
+    return Execution(program=source, calls=calls, seconds=time.monotonic() - began, **ended)
+
+
+TIMED_OUT = ("deadline", "cpu")
+NO_EXECUTOR: Mapping[str, Any] = {
+    "outcome": ABSTAINED,
+    "error": "model",
+    "why": "the executor model did not answer in time",
+}
+
+
+def ending(returned: Returned) -> dict[str, Any]:
+    """Outcome, answer, error and reason of what came out of the sandbox. Nothing in it is trusted:
+    a program can only spoil its own answer."""
+    if returned.failure is not None:
+        late = returned.failure in TIMED_OUT
+        outcome: Outcome = "timeout" if late else "invalid program"
+        return {"outcome": outcome, "error": f"limit {returned.failure}", "why": returned.why}
+    value = checked_result(returned.value)
+    if value is None:
+        return {"outcome": "invalid program", "error": "limit protocol", "why": "no known reply"}
+    if "answer" in value:
+        return {"outcome": "wrong", "answer": value["answer"]}
+    kind, why = value["error"], value["why"]
+    outcome = "operator error" if kind.startswith("operator ") else "invalid program"
+    return {"outcome": outcome, "error": kind, "why": why}
+
+
+def judged(row: Row, execution: Execution) -> Attempt:
+    """An execution with the verdict on its answer; "executor failure" where there is none."""
+    if execution.outcome != "wrong":
+        return Attempt(execution, None)
+    verdict = judge_answer(row, execution.answer, run_tests)
+    if verdict.score is None:
+        return Attempt(replace(execution, outcome=ABSTAINED, error="judge", why=verdict.why), None)
+    outcome: Outcome = "solved" if verdict.score >= 1 else "wrong"
+    return Attempt(replace(execution, outcome=outcome, why=verdict.why), verdict.score)

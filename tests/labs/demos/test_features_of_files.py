@@ -1,0 +1,95 @@
+"""Features made elsewhere are read as what they are, or refused in one line."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from assay.errors import InputError
+from assay.lab.run.runner import start
+from assay.labs.demos.selector_encoder import Features
+from assay.models.embeddings import read_precomputed
+from tests.cli.conftest import assert_one_line, call
+from tests.lab.selector_task import HEAD, SHOWN, make_colours_lab, row_of, use_words
+from tests.lab.test_demonstration_selector import SFT
+
+
+@pytest.fixture(autouse=True)
+def made_up_features(monkeypatch, tmp_path) -> None:
+    use_words(monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["rce_epoch5.pt", "v2.ckpt"])
+def test_weights_of_another_program_are_refused_in_one_line(tmp_path, name):
+    path = make_colours_lab(tmp_path, HEAD.replace("selector:pointer", f"path:{name}"), SFT)
+    said = ("model: weights that another program trained", "selector:pointer")
+    assert_one_line(call("check", path, "--lab", tmp_path), *said)
+
+
+def hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def features_file(file: Path, **changes: Any) -> Path:
+    """Random features of all demonstrations and of the rows of the colours task."""
+    rows = [row_of(n, split) for split in ("train", "test") for n in range(60)]
+    texts = {row.id: row.prompt[-1].content for row in rows}
+    texts |= {each.id: each.asked.content for each in SHOWN.demonstrations}
+    features = np.random.default_rng(5).normal(size=(len(texts), 7)).astype("f4")
+    arrays = {"ids": [*texts], "features": features, "sha256": [*map(hashed, texts.values())]}
+    arrays |= changes
+    if file.suffix == ".npz":
+        ids, features, hashes = (np.array(arrays[name]) for name in ("ids", "features", "sha256"))
+        np.savez(file, ids=ids, features=features, sha256=hashes)
+    else:
+        about = {name: json.dumps(arrays[name]) for name in ("ids", "sha256")}
+        save_file({"features": torch.from_numpy(arrays["features"])}, file, about)
+    return file
+
+
+@pytest.mark.parametrize("name", ["own.npz", "own.safetensors"])
+def test_features_of_a_file_are_those_of_their_ids_at_length_one(tmp_path, name):
+    file = features_file(tmp_path / name)
+    features, found = Features(f"path:{file}", False), read_precomputed(file)
+    table = features.table(SHOWN)
+    assert features.width == 7 and table.demonstrations_ND.shape == (60, 7)
+    place, _ = found.places["shown-17"]
+    assert table.demonstrations_ND[17].equal(found.vectors_ND[place])
+    assert table.demonstrations_ND.norm(dim=-1).numpy() == pytest.approx(1.0)
+
+
+@pytest.mark.slow
+def test_a_selector_trains_on_features_of_a_file(tmp_path):
+    features_file(tmp_path / "own.npz")
+    head = HEAD.replace("[selector]", '[selector]\nfeatures = "path:own.npz"')
+    (run,) = start(make_colours_lab(tmp_path, head, SFT), root=tmp_path)
+    about = json.loads((run.checkpoint("imitate", 40) / "selector.json").read_text())
+    assert about["sizes"]["width"] == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"ids": ["a"] * 180}, "for 1 ids and 180 hashes"),
+        ({"sha256": [hashed("other")] * 180}, "'shown-0' was made of something else"),
+        ({"ids": [f"other-{n}" for n in range(180)]}, "no features of 'shown-0'"),
+        ({"features": np.full((180, 7), np.nan, "f4")}, "not finite"),
+        ({"features": np.zeros(7, "f4")}, r"features of shape \(7,\)"),
+    ],
+)
+def test_features_that_do_not_belong_to_the_rows_are_refused(tmp_path, changes, said):
+    file = features_file(tmp_path / "own.npz", **changes)
+    with pytest.raises(InputError, match=said) as refused:
+        Features(f"path:{file}", False).table(SHOWN)
+    assert str(file) in str(refused.value)
+
+
+def test_a_file_without_hashes_says_what_it_has_to_hold(tmp_path):
+    np.savez(tmp_path / "own.npz", ids=np.array(["a"]), features=np.zeros((1, 7)))
+    with pytest.raises(InputError, match=r"sha256.*it holds ids, features, sha256"):
+        read_precomputed(tmp_path / "own.npz")

@@ -1,0 +1,203 @@
+"""Stored selections are made before a run learns from them, whatever stops or divides the work, and
+runs that learned from different ones are not compared.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from assay.data.files import append_line
+from assay.errors import InputError
+from assay.lab.monitor.observer import Silent
+from assay.lab.run.runner import start
+from assay.lab.setup.session import generate_tables
+from assay.labs.demos import generate as generate_selections
+from assay.labs.demos.generate import Generated, parse_shard
+from tests.cli.conftest import answer, assert_one_line, call
+from tests.forked import forked
+from tests.labs.demos.kinds_lab import EXPERIMENT, KINDS, make_kinds_lab
+
+
+def merged(lab: Path, name: str = "best") -> Path:
+    (found,) = lab.glob(f"generated/{name}-*/selections.json")
+    return found
+
+
+def made(folder: Path, shard: str = "1/1") -> list[Generated]:
+    return generate_tables(folder / "kinds.toml", (), folder, "best", shard, Silent())
+
+
+@pytest.fixture(scope="module")
+def whole(lab: Path) -> bytes:
+    """The selections as one process made them."""
+    return merged(lab).read_bytes()
+
+
+def test_a_run_makes_what_is_missing_and_learns_from_it(lab):
+    (run,) = (lab / "runs" / "kinds").iterdir()
+    table = json.loads((run / "manifest.json").read_text())["data"]["beams"]
+    assert table["train"]["rows"] == 12
+    assert table["selections"]["kind"] == "beam" and len(table["selections"]["file_sha256"]) == 64
+
+
+def test_the_first_selection_of_a_query_holds_what_helps_it_most(lab):
+    """Two demonstrations of the query's kind are better than one, and any beats none."""
+    for key, entry in json.loads(merged(lab).read_text()).items():
+        if key.isdecimal():
+            best = entry["pointer_candidates"][0]
+            kinds = [number % KINDS for number in best["pointer_global"]]
+            pool = [number % KINDS for number in entry["candidate_pool_ids"]]
+            assert kinds.count(int(key) % KINDS) == min(2, pool.count(int(key) % KINDS))
+            assert int(key) not in entry["candidate_pool_ids"]
+
+
+def test_shards_in_any_order_give_the_bytes_of_one_process(tmp_path, whole):
+    make_kinds_lab(tmp_path)
+    for index in (2, 0, 3, 1):
+        (found,) = made(tmp_path, f"{index + 1}/4")
+    assert (found.made, found.left) == (3, 0)
+    assert found.health is not None and found.health.queries == 12
+    assert merged(tmp_path).read_bytes() == whole
+
+
+def half_a_line(kill_at: int, end: Callable[[], None]) -> Callable[[Path, str], None]:
+    """`append_line` that ends in the middle of the nth line."""
+    lines: list[str] = []
+
+    def append(file: Path, line: str) -> None:
+        lines.append(line)
+        if len(lines) == kill_at:
+            with file.open("a") as stream:
+                stream.write(line[: len(line) // 2])
+            end()
+        append_line(file, line)
+
+    return append
+
+
+def killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def generate_until_killed(folder: str) -> None:
+    generate_selections.append_line = half_a_line(3, killed)
+    made(Path(folder))
+
+
+def goes_on(folder: Path, whole: bytes) -> None:
+    """Two lines and a half of a third are there; nothing is lost in the end."""
+    (journal,) = folder.glob("generated/best-*/shard-1-of-1.jsonl")
+    assert journal.read_bytes().count(b"\n") == 2
+    (found,) = made(folder)
+    assert found.made == 10
+    assert merged(folder).read_bytes() == whole
+
+
+@pytest.mark.slow
+def test_a_killed_process_loses_one_query_and_no_byte_in_the_end(tmp_path, whole):
+    make_kinds_lab(tmp_path)
+    process = forked(generate_until_killed, str(tmp_path), log=tmp_path / "log.txt")
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL, (tmp_path / "log.txt").read_text()
+    goes_on(tmp_path, whole)
+
+
+def test_half_a_line_is_made_again(tmp_path, whole, monkeypatch):
+    make_kinds_lab(tmp_path)
+    monkeypatch.setattr(generate_selections, "append_line", half_a_line(3, sys.exit))
+    with pytest.raises(SystemExit):
+        made(tmp_path)
+    monkeypatch.undo()
+    goes_on(tmp_path, whole)
+
+
+def test_what_is_made_is_not_made_again(lab):
+    (found,) = made(lab)
+    assert (found.made, found.queries) == (0, 12)
+
+
+def test_selections_of_another_script_are_refused(tmp_path):
+    make_kinds_lab(tmp_path)
+    made(tmp_path, "1/2")
+    with (tmp_path / "frozen.jsonl").open("a") as script:
+        script.write("\n")
+    with pytest.raises(InputError, match="were made of other frozen"):
+        made(tmp_path, "2/2")
+
+
+def test_other_settings_have_a_folder_of_their_own(tmp_path, lab):
+    make_kinds_lab(tmp_path, EXPERIMENT.replace("width = 3", "width = 2"))
+    made(tmp_path)
+    assert merged(tmp_path).parent.name != merged(lab).parent.name
+    reading = EXPERIMENT.replace("width = 3", "width = 3\nrequire_positive = true")
+    (tmp_path / "kinds.toml").write_text(reading)
+    made(tmp_path)
+    assert (tmp_path / "generated" / merged(lab).parent.name).is_dir(), (
+        "what reading sets is shared"
+    )
+
+
+def test_runs_on_different_selections_are_not_compared_unless_allowed(lab, tmp_path):
+    root = tmp_path / "lab"
+    shutil.copytree(lab, root)
+    start(root / "kinds.toml", ("selections.best.width=2", "name=narrow"), root=root)
+    words = ("compare", "kinds@weigh.last", "narrow@weigh.last", "--lab", root)
+    compared = call(*words)
+    assert "data.beams.selections" in compared.output and "not comparable" in compared.output
+    allowed = call(*words, "--allow", "data.beams")
+    assert "not comparable" not in allowed.output, allowed.output
+
+
+def test_check_says_what_is_missing_and_its_cost_and_makes_nothing(tmp_path):
+    file = make_kinds_lab(tmp_path)
+    checked = call("check", file, "--lab", tmp_path, "--json")
+    assert checked.exit_code == 0, checked.output
+    numbers = answer(checked)["result"]["numbers"]["selections.best"]
+    # Per query 1 + 6 + 3 * 5 states and the 3 that are kept.
+    assert numbers["probabilities to ask the frozen model for"] == 12 * (22 + 3)
+    assert numbers["answers to ask the frozen model for"] == 12 * 3
+    assert not (tmp_path / "generated").exists()
+
+
+def test_check_reports_the_health_of_the_groups(lab):
+    checked = call("check", lab / "kinds.toml", "--lab", lab, "--json")
+    numbers = answer(checked)["result"]["numbers"]["selections.best"]
+    assert numbers["queries"] == 12 and numbers["candidates"] == 36
+    assert 0 < numbers["positive candidates, share"] <= 1
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "1", "a/b", "-1/2"])
+def test_a_shard_that_is_none_is_refused(text):
+    with pytest.raises(InputError):
+        parse_shard(text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('data  = "train"', 'data  = "trian"', "selections.best.data: unknown data 'trian'"),
+        ('data  = "train"', 'data  = "beams"', "selections.best.data: the rows of 'beams'"),
+        ("selections:best", "selections:bets", "data.beams.source: unknown selections 'bets'"),
+        ('kind  = "beam"', 'kind  = "mixed"', "selections.best.selector: missing"),
+        ('kind  = "beam"\n', "", "neither of 'kind' and 'file' given"),
+        ("width = 3", "width = 3\nsimilar = 2", "selections.best.similar: only kind"),
+        ("[model.frozen]", "[model.judge]", "there is no helper model 'frozen'"),
+        ('kind  = "beam"\nwidth = 3', 'file  = "path:none.json"', "no such file"),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused_in_one_line(tmp_path, old, new, said):
+    file = make_kinds_lab(tmp_path, EXPERIMENT.replace(old, new, 1))
+    result = call("run", file, "--lab", tmp_path)
+    assert said in result.output and result.exit_code == 2, result.output
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_name_that_no_table_has_is_refused(tmp_path):
+    file = make_kinds_lab(tmp_path)
+    assert_one_line(call("generate", file, "bset", "--lab", tmp_path), "bset", "best")

@@ -1,0 +1,140 @@
+"""The oracle arm: found by search, recorded like any other arm, marked wherever it is shown."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assay.labs.demos import oracle_search
+from assay.labs.demos import task as demos_task
+from assay.runs.manifest_file import read_manifest
+from assay.runs.records import read_columns
+from assay.runs.run_directory import RunDirectory, runs_of
+from tests.cli.conftest import assert_one_line, call
+from tests.labs.demos.helped_lab import OPTIONS, helps, items, make_helped_lab
+
+ROWS = {row.id: row for row in items(24, OPTIONS)}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory) -> Path:
+    """A lab with an oracle's run, and one of the same with another frozen model."""
+    root = tmp_path_factory.mktemp("oracle")
+    file = make_helped_lab(root)
+    done = call("run", file, "--lab", root)
+    assert done.exit_code == 0, done.output
+    (root / "other.jsonl").write_text('{"answer": "yes"}\n')
+    text = file.read_text().replace('"helped"\n', '"other"\n', 1)
+    (root / "other.toml").write_text(text.replace("frozen.jsonl", "other.jsonl"))
+    done = call("run", root / "other.toml", "--lab", root)
+    assert done.exit_code == 0, done.output
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(lab: Path) -> RunDirectory:
+    (found,) = runs_of(lab, "helped")
+    return found
+
+
+def columns_of(run: RunDirectory) -> dict:
+    (file,) = run.evaluations.glob("test-*/base.parquet")
+    return read_columns(file, ["item_id", "output", "tokens", "score"])
+
+
+def test_the_record_holds_for_each_item_picks_that_help_where_any_do(run):
+    columns = columns_of(run)
+    assert set(columns["item_id"]) == set(ROWS)
+    for item, output, tokens, score in zip(*columns.values(), strict=True):
+        picks = tuple(json.loads(output))
+        assert picks == tuple(tokens) and len(set(picks)) == 2
+        assert set(picks) <= set(ROWS[item].extra["pool"])
+        assert score == float(helps(ROWS[item], picks[::-1]))  # in the order of the prompt
+        pool = ROWS[item].extra["pool"]
+        single = [n for n in pool if helps(ROWS[item], (n,))]
+        begins = [*single, *(n for n in pool if n not in single)][:3]
+        reachable = any(helps(ROWS[item], (a, b)) for a in begins for b in pool if a != b)
+        assert score == float(reachable)
+    assert 0 < sum(columns["score"]) < 24
+
+
+def test_its_manifest_and_its_page_say_that_it_has_seen_the_answers(lab, run):
+    manifest = read_manifest(run)
+    assert manifest["base_weights"]["has_seen_answers"] is True
+    assert manifest["evaluation"]["test"]["judges"]["frozen"]
+    assert call("report", "helped", "--lab", lab).exit_code == 0
+    assert "has seen the right answers" in (run.path / "report.html").read_text()
+    assert call("report", "helped", "--lab", lab, "--lang", "zh").exit_code == 0
+    assert "看过题目的正确答案" in (run.path / "report.zh.html").read_text()
+
+
+def test_a_comparison_names_the_oracle_and_refuses_another_frozen_model(lab):
+    """The frozen model decides the score, so that arms of two of them do not compare."""
+    done = call("compare", "helped@base", "other@base", "--lab", lab)
+    assert done.exit_code == 0, done.output
+    assert "has seen the right answers" in done.output
+    assert "not comparable" in done.output and "judges.frozen" in done.output
+    allowed = call("compare", "helped", "other", "--allow", "evaluation.test.judges", "--lab", lab)
+    assert "not comparable" not in allowed.output
+
+
+def test_an_interrupted_record_goes_on_after_its_last_chunk(lab, run, tmp_path, monkeypatch):
+    oracle = demos_task.ORACLES["selector:oracle"]
+    monkeypatch.setitem(demos_task.ORACLES, "selector:oracle", replace(oracle, chunk=5))
+    file = make_helped_lab(tmp_path)
+    real, calls = oracle_search.search, []
+
+    def stops(*given):
+        calls.append(len(given[1]))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    monkeypatch.setattr(oracle_search, "search", stops)
+    assert call("run", file, "--lab", tmp_path).exit_code == 130
+    assert call("resume", "helped", "--lab", tmp_path).exit_code == 0
+    assert calls == [5, 5, 5, 5, 5, 4], "two chunks were recorded, the third is asked again"
+    (again,) = runs_of(tmp_path, "helped")
+    assert columns_of(again) == columns_of(run)
+
+
+def columns_with(policy: str, root: Path) -> dict:
+    """What an arm other than the oracle picks for the same items."""
+    file = make_helped_lab(root)
+    file.write_text(file.read_text().replace("selector:oracle", policy))
+    assert call("run", file, "--lab", root).exit_code == 0
+    (again,) = runs_of(root, "helped")
+    return columns_of(again)
+
+
+def test_reversed_picks_are_the_oracles_in_the_opposite_order(run, tmp_path):
+    oracle, found = columns_of(run), columns_with("selector:reversed", tmp_path)
+    assert [picks[::-1] for picks in found["tokens"]] == oracle["tokens"]
+    expected = [float(helps(ROWS[i], t[::-1])) for i, t in zip(ROWS, found["tokens"], strict=True)]
+    assert found["score"] == expected
+    assert sum(expected) < sum(oracle["score"]), "the order matters to this frozen model"
+
+
+def test_singles_are_those_that_help_alone_with_the_best_next_to_the_query(tmp_path):
+    found = columns_with("selector:singles", tmp_path)
+    for item, picks in zip(found["item_id"], found["tokens"], strict=True):
+        alone = [n for n in ROWS[item].extra["pool"] if helps(ROWS[item], (n,))]
+        assert len(set(picks)) == 2 and list(picks[: len(alone)]) == alone
+
+
+STAGE = '\n[data.train]\nsource = "helped:train"\n\n[stage.sft]\nmethod = "sft"\ndata = "train"\n'
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text + STAGE + "steps = 1\noptimizer = { lr = 1e-3 }\n", "has no weights"),
+        (lambda text: text.replace("[model.frozen]", "[model.other]"), "[model.frozen]"),
+    ],
+)
+def test_what_cannot_have_an_oracle_is_refused_before_a_run(tmp_path, change, said):
+    file = make_helped_lab(tmp_path)
+    file.write_text(change(file.read_text()))
+    assert_one_line(call("run", file, "--lab", tmp_path), said)
+    assert not (tmp_path / "runs").exists()

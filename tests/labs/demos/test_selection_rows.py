@@ -1,0 +1,156 @@
+"""Rows get the selections that are theirs, from the pool that these were picked from; what a looser
+rule scored is left out and counted.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.data.loaded import Loaded
+from assay.errors import InputError
+from assay.experiment.selection_tables import SelectionsSpec
+from assay.labs.demos.demonstrations import POOL, picks_of
+from assay.labs.demos.selection_file import SelectionFile, read_selection_file
+from assay.labs.demos.stored import (
+    ALL_SKIPPED,
+    NO_POSITIVE,
+    NOT_STORED,
+    OTHER_LAYOUT,
+    refuse_unhealthy,
+    with_selections,
+)
+from assay.tasks.task import BenchmarkOptions
+from tests.labs.demos.kinds_lab import read_kinds
+from tests.labs.demos.test_selection_file import candidate, of_global_pointers
+
+ROWS = read_kinds("train", BenchmarkOptions({})).rows
+PICKS = [13, 16]
+
+
+def scored(score: float, **changes: Any) -> dict[str, Any]:
+    correct = int(score > 0)
+    given = {"vqa_acc_score": score, "vqa_correct": correct, **changes}
+    return of_global_pointers(**given) | {"pointer": PICKS}
+
+
+def file_of(folder: Path, queries: dict[str, list[dict[str, Any]]], **about: Any) -> SelectionFile:
+    """Queries by the number of the demonstration that each is."""
+    written = {
+        key: {"query": about or {"query_id": int(key)}, "pointer_candidates": candidates}
+        for key, candidates in queries.items()
+    }
+    file = folder / "rl_data.json"
+    file.write_text(json.dumps(written))
+    return read_selection_file(file)
+
+
+def spec(**changes: Any) -> SelectionsSpec:
+    return SelectionsSpec(data="train", file="path:rl_data.json", **changes)
+
+
+def loaded(found: SelectionFile, **changes: Any) -> Loaded:
+    return with_selections(found, spec(**changes), ROWS)
+
+
+def test_a_file_of_numbers_gives_the_rows_of_those_demonstrations(tmp_path):
+    found = loaded(file_of(tmp_path, {"3": [scored(0.6)], "4": [scored(0.0)]}))
+    assert [row.id for row in found.rows] == ["item-3", "item-4"]
+    assert len(found.dropped[NOT_STORED]) == 10
+    (stored,) = found.rows[0].extra["candidates"]
+    assert stored["text"] == "[13, 16]" and stored["reward"] == 1.6, "hard plus soft"
+    facts = stored["facts"]
+    assert (facts["accuracy"], facts["eval_mode"], facts["relevance"]) == (0.6, "official", 1.0)
+    assert facts["gold_probability"] == 0.31
+
+
+def test_a_pool_is_what_was_picked_filled_up_to_its_size(tmp_path):
+    """Lever-Plus's rule for files without pools."""
+    (row,) = loaded(file_of(tmp_path, {"3": [scored(1.0)]})).rows
+    pool = row.extra[POOL]
+    assert pool[:2] == PICKS and len(pool) == len({*pool}) == 6 and 3 not in pool
+    assert {*pool[2:]} <= {*ROWS[3].extra[POOL]}
+    for stored in row.extra["candidates"]:
+        assert picks_of(row, stored["text"]) == tuple(PICKS)
+
+
+def test_what_a_looser_rule_scored_is_left_out_and_counted(tmp_path):
+    loose = scored(1.0, vqa_eval_mode="fallback")
+    found = file_of(tmp_path, {"3": [scored(0.6), loose], "4": [loose]})
+    skipped = loaded(found)
+    assert [len(row.extra["candidates"]) for row in skipped.rows] == [1]
+    assert skipped.dropped[ALL_SKIPPED] == ("item-4",)
+    assert {*skipped.remarks.values()} == {("item-3",)}
+    assert {*skipped.remarks} == {"selections scored by a fallback are left out", OTHER_LAYOUT}
+    kept = loaded(found, fallback="keep")
+    assert [len(row.extra["candidates"]) for row in kept.rows] == [2, 1]
+
+
+def test_queries_without_a_positive_are_dropped_where_one_is_required(tmp_path):
+    found = file_of(tmp_path, {"3": [scored(0.0)], "4": [scored(0.3)]})
+    assert len(loaded(found).rows) == 2
+    only = loaded(found, require_positive=True)
+    assert [row.id for row in only.rows] == ["item-4"]
+    assert only.dropped[NO_POSITIVE] == ("item-3",)
+
+
+def test_the_reports_file_is_refused_unless_both_faults_are_allowed(tmp_path):
+    """One positive among many queries, as 5 of 800; here 0 of 12."""
+    found = file_of(tmp_path, {str(n): [scored(0.0), scored(0.0)] for n in range(12)})
+    with pytest.raises(InputError, match="0 of 12 queries have a positive candidate"):
+        refuse_unhealthy(found, spec(), ROWS)
+    with pytest.raises(InputError, match="0 of 12 groups have rewards that differ"):
+        refuse_unhealthy(found, spec(allow=("few_queries_with_a_positive",)), ROWS)
+    both = ("few_queries_with_a_positive", "few_groups_with_signal")
+    refuse_unhealthy(found, spec(allow=both), ROWS)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (scored(1.0) | {"pointer": [13, 99]}, "99 is not among 18 demonstrations"),
+        (scored(1.0) | {"pointer": [13, 3]}, "3 is the query itself"),
+        (scored(1.0) | {"pointer": [13]}, "are not the 2 shots of the data set"),
+    ],
+)
+def test_picks_that_the_data_set_has_not_are_refused_by_query(tmp_path, given, said):
+    with pytest.raises(InputError, match=said) as refused:
+        loaded(file_of(tmp_path, {"3": [given]}))
+    assert "rl_data.json: query 3" in str(refused.value)
+
+
+def test_a_file_of_other_queries_is_refused(tmp_path):
+    with pytest.raises(InputError, match="none of its 1 queries is a row"):
+        loaded(file_of(tmp_path, {"999": [scored(1.0)]}, question_id="x"))
+
+
+def test_a_question_is_found_by_its_own_id_first(tmp_path):
+    """The number of such a query is no second row's."""
+    found = file_of(tmp_path, {"3": [scored(1.0)]}, question_id="item-5")
+    assert [row.id for row in loaded(found).rows] == ["item-5"]
+
+
+def test_local_pointers_pick_from_the_pool_of_the_file(tmp_path):
+    pool = [17, 13, 2, 16]
+    entry = {"query": {"question_id": "item-3"}, "candidate_pool_ids": pool}
+    entry["pointer_candidates"] = [candidate(pointer_global=PICKS)]
+    file = tmp_path / "rl_data.json"
+    file.write_text(json.dumps({"0": entry}))
+    (row,) = loaded(read_selection_file(file)).rows
+    assert row.extra[POOL] == pool
+    assert row.extra["candidates"][0]["text"] == "[13, 16]"
+
+
+def test_beams_of_a_lever_lm_are_rows_with_their_info_scores(tmp_path):
+    beams = {"id_list": [[*PICKS, 3], [*reversed(PICKS), 3]], "score_list": [0.5, -0.25]}
+    file = tmp_path / "beams.json"
+    file.write_text(json.dumps({"3": beams}))
+    found = read_selection_file(file)
+    refuse_unhealthy(found, spec(), ROWS)
+    (row,) = loaded(found).rows
+    stored = row.extra["candidates"]
+    assert [(each["text"], each["reward"]) for each in stored] == [
+        ("[13, 16]", 0.5),
+        ("[16, 13]", -0.25),
+    ]

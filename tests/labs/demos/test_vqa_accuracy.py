@@ -1,0 +1,168 @@
+"""VQA's accuracy is the original's to the letter; what scores in its place says so."""
+
+import json
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.labs.demos.outcomes import (
+    Accuracy,
+    answers_from_soft_label,
+    loose_accuracy,
+    normalised,
+    official_accuracy,
+    outcome_of,
+    plain_words,
+    vqa,
+    without_punctuation,
+)
+from assay.labs.demos.rewards import earned
+
+BY_MATCHES = [0.0, 0.3, 0.6, 0.9, *[1.0] * 7]
+"""The accuracy of a prediction that so many of ten annotators gave."""
+PICA = {"gpt3_5GT": 54.47, "gpt3_VinVL": 47.78, "gpt3_VinVLTag": 48.36}
+"""What the original program prints for the predictions of three systems, in percent."""
+WORDS = st.lists(
+    st.sampled_from(["the", "a", "one", "dont", "hot-dog", "1,000", "2 .5", "cat", "(x)", "?", ""]),
+    max_size=4,
+).map(" ".join)
+TEN = st.lists(WORDS, min_size=10, max_size=10)
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def test_every_official_case_of_the_normalisation_agrees(shared: Path) -> None:
+    cases = lines(shared / "data/vqa/official_normalise_cases.jsonl")
+    assert len(cases) == 375
+    for case in cases:
+        stripped = without_punctuation(case["input"])
+        found = {"after_punctuation": stripped, "after_digit_article": plain_words(stripped)}
+        assert {"input": case["input"], **found} == case
+
+
+def test_every_official_case_of_the_metric_agrees(shared: Path) -> None:
+    cases = lines(shared / "data/vqa/official_metric_cases.jsonl")
+    assert len(cases) == 13
+    for case in cases:
+        found = vqa(case["prediction"], case["answers"])
+        assert found.mode == "official"
+        assert found.score * 100 == pytest.approx(case["official_accuracy_pct"], abs=1e-12), case
+
+
+def left_out_one_by_one(prediction: str, answers: Sequence[str]) -> Fraction:
+    """The definition, slowly: each annotator is left out in turn."""
+    if len(set(answers)) > 1:
+        prediction, answers = normalised(prediction), [normalised(answer) for answer in answers]
+    total = Fraction(0)
+    for left_out in range(len(answers)):
+        others = [answer for n, answer in enumerate(answers) if n != left_out]
+        total += min(Fraction(sum(answer == prediction for answer in others), 3), Fraction(1))
+    return total / len(answers)
+
+
+def test_real_predictions_of_three_systems_score_what_the_original_program_says(
+    shared: Path,
+) -> None:
+    answers = {
+        row["question_id"]: row["answers"] for row in lines(shared / "data/vqa/okvqa_val.jsonl")
+    }
+    scores: dict[str, list[float]] = {system: [] for system in PICA}
+    for line in lines(shared / "data/vqa/pica_predictions.jsonl"):
+        given = answers[line["question_id"]]
+        found = official_accuracy(line["answer"], given)
+        assert found == float(left_out_one_by_one(line["answer"], given))
+        scores[line["predictions"]].append(found)
+    assert {len(each) for each in scores.values()} == {2523}
+    means = {name: round(100 * sum(each) / 2523, 2) for name, each in scores.items()}
+    assert means == PICA
+
+
+def test_ten_answers_follow_from_the_soft_label_of_five_annotators(shared: Path) -> None:
+    for row in lines(shared / "data/vqa/okvqa_val.jsonl"):
+        rebuilt = answers_from_soft_label(row["soft_label"])
+        assert rebuilt is not None and sorted(rebuilt) == sorted(row["answers"])
+    for row in lines(shared / "data/vqa/okvqa_train.jsonl"):
+        rebuilt = answers_from_soft_label(row["soft_label"])
+        assert rebuilt is not None and len(rebuilt) == 10 and set(rebuilt) == set(row["soft_label"])
+
+
+@pytest.mark.parametrize(
+    "soft_label",
+    [{}, {"a": 0.667}, {"a": 1, "b": 1, "c": 1}, dict.fromkeys("abcdef", 0.667)],
+)
+def test_labels_of_other_than_five_annotators_give_no_answers(soft_label: dict[str, float]) -> None:
+    assert answers_from_soft_label(soft_label) is None
+
+
+@pytest.mark.parametrize("matches", range(11))
+def test_accuracy_by_the_number_of_annotators_who_agree(matches: int) -> None:
+    answers = ["cat"] * matches + ["dog"] * (10 - matches)
+    # Exactly: 0.8999999 would be another reward than 0.9.
+    assert official_accuracy("cat", answers) == BY_MATCHES[matches]
+
+
+@given(WORDS, TEN, st.randoms(use_true_random=False))
+def test_the_order_of_annotators_changes_nothing(
+    prediction: str, answers: list[str], random: Any
+) -> None:
+    shuffled = answers.copy()
+    random.shuffle(shuffled)
+    found = official_accuracy(prediction, answers)
+    assert official_accuracy(prediction, shuffled) == found
+    matched = [answer.strip() for answer in answers], prediction.strip()
+    assert found == pytest.approx(float(left_out_one_by_one(matched[1], matched[0])), abs=1e-12)
+
+
+def test_only_32_periods_are_removed_at_a_time_as_in_the_original() -> None:
+    assert without_punctuation("." * 40) == "." * 8
+    assert normalised(normalised("." * 40)) == ""
+
+
+def test_unanimous_answers_are_compared_as_they_stand() -> None:
+    assert official_accuracy("yes", ["Yes"] * 10) == 0
+    assert official_accuracy(" Yes\n", ["Yes"] * 10) == 1
+    assert official_accuracy("yes", ["Yes"] * 9 + ["no"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answers", "score"),
+    [
+        ("Cat", ["dog", "cat"], 1.0),
+        ("black cat", ["cat"], 0.5),
+        ("cat", ["Black Cat", "dog"], 0.5),
+        ("dog", ["cat"], 0.0),
+        ("", ["cat"], 0.0),
+        ("  ", ["cat", ""], 0.0),
+        ("cat", ["", " "], 0.0),
+    ],
+)
+def test_the_looser_rule_never_takes_what_is_empty_for_a_match(
+    prediction: str, answers: list[str], score: float
+) -> None:
+    assert loose_accuracy(prediction, answers) == score
+    found = vqa(prediction, answers)
+    assert (found.score, found.mode) == (score, "fallback")
+    assert found.why == f"the question has {len(answers)} answers, not 10"
+
+
+def test_an_empty_prediction_is_scored_to_the_letter() -> None:
+    assert vqa("", ["", "", *"x" * 8]) == Accuracy(0.6)
+
+
+def test_rewards_name_the_metric_and_abstain_where_there_is_none() -> None:
+    official = earned(outcome_of("cat, of course", ["cat"] * 4 + ["dog"] * 6, vqa))
+    assert (official.value, official.parts["fallback"]) == (1.0, 0.0)
+    assert official.facts["eval_mode"] == "official" and official.facts["prediction"] == "cat"
+    fallback = earned(outcome_of("cats", ["cat"], vqa))
+    assert (fallback.value, fallback.parts["fallback"]) == (0.5, 1.0)
+    assert fallback.facts["eval_mode"] == "fallback" and fallback.why
+    nothing = earned(outcome_of("cat", [], vqa))
+    assert nothing.value is None and nothing.facts["eval_mode"] == "error"
+    assert nothing.why == "no metric: the question has no answers"

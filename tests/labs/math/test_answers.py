@@ -1,0 +1,193 @@
+"""The final answer is the last one given, whatever its braces; plain numbers compare exactly."""
+
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.data.episode import Completion
+from assay.labs.math.answers import (
+    LONGEST_FACT,
+    canonical,
+    delimited,
+    final_answer,
+    last_boxed,
+    number,
+    worked_out,
+)
+from assay.labs.math.rewards import answer_of
+from assay.labs.math.sentences import stated_answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"so \boxed{42}.", "42"),
+        (r"\boxed{1} or rather \boxed{2}", "2"),
+        (r"\boxed{\frac{1}{\sqrt{2^{3}}}}", r"\frac{1}{\sqrt{2^{3}}}"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{\text{if } \boxed{3}}", r"\text{if } 3"),
+        (r"\boxed{\boxed{\frac{1}{\sqrt2}}}", r"\frac{1}{\sqrt2}"),
+        ("#### 12. I hope it is correct.", "12."),
+        (r"\boxed{7} and then \boxed{8", "7"),
+        (r"\boxed{}", None),
+        (r"\boxed{1", None),
+        ("steps\n#### 18", "18"),
+        ("#### 1\n#### 2\nbye", "2"),
+        ("#### 3\n" + r"\boxed{4}", "4"),
+        (r"\boxed{4}" + "\n#### 3", "3"),
+        ("The answer is 5.", None),
+        ("", None),
+    ],
+)
+def test_the_last_final_answer_is_taken(text: str, answer: str | None) -> None:
+    assert final_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("42", "42"),
+        (" $1,450.00\n", "$1,450.00"),
+        ("6 and 7.\nThe answer is 42.", "42"),
+        ("6 and 7. So the final answer is: -5.50", "-5.50"),
+        ("The answer is $42$.", "$42$"),
+        ("6 加 7。所以最终答案为：1,450。", "1,450"),
+        # Polite sentences after the answer are none of it.
+        ("Final Answer: The final answer is $42$. I hope it is correct.", "$42$."),
+        ("The answer is 42. Let me know if you have 3 more questions.", "42"),
+        ("Let me know if you have 3 more questions.", None),
+        ("The answer is 42. I hope it is 43.", "I hope it is 43."),
+        # No final statement, or none of a plain number alone.
+        ("6 and 7 make 42", None),
+        ("The answer is 42?", None),
+        ("The answer is 42 or 43", "42 or 43"),
+        ("The answer is 42 apples.", "42 apples"),
+        ("The answer is about 42", None),
+        ("If x is 1, the answer is 42.", None),
+        ("The answer is 42. No, it is not.", "No, it is not."),
+        ("The answer is 1/2", "1/2"),
+        # A box or a marker, even without an answer, is the only place to look.
+        (r"The answer is \boxed{}. The answer is 42", None),
+        ("", None),
+    ],
+)
+def test_a_plain_number_counts_where_it_is_all_or_the_last_statement(
+    text: str, answer: str | None
+) -> None:
+    assert stated_answer(text) == answer
+    # What records of before were judged by has not changed.
+    assert final_answer(text) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "fact"),
+    [
+        ("1,450.", "1450"),
+        (r"\$1,450.00", "1450"),
+        ("007.50", "7.5"),
+        (r"$\left(1, 2\right)$", "(1, 2)"),
+        (r"\dfrac{1}{2}", r"\frac{1}{2}"),
+        ("Monday", "Monday"),
+    ],
+)
+def test_records_hold_answers_so_that_equal_ones_are_equal_texts(answer: str, fact: str) -> None:
+    assert canonical(answer) == fact == canonical(fact)
+
+
+def test_long_answers_are_cut_and_stay_distinct() -> None:
+    facts = {canonical("x+" * 50_000 + end) for end in ("1", "2")}
+    assert len(facts) == 2 and all(len(fact) == LONGEST_FACT for fact in facts)
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=4))
+def test_the_fact_of_a_plain_number_is_that_number(value: Decimal) -> None:
+    text = f"{value:,.6f}"
+    assert number(canonical(text)) == Fraction(value) == number(text)
+    assert len(canonical(text)) <= len(text)
+
+
+nested = st.recursive(
+    st.text("ab1 ", max_size=3),
+    lambda inner: st.tuples(inner, inner).map(lambda p: f"{p[0]}{{{p[1]}}}"),
+)
+
+
+@given(nested, st.text("abc {}\\", max_size=20))
+def test_any_balanced_content_comes_back(content: str, before: str) -> None:
+    text = before.replace("{", "").replace("\\", "") + rf"\boxed{{{content}}} tail"
+    assert last_boxed(text)[0] == (content.strip() or None)
+
+
+def test_deep_nesting_and_many_open_boxes_are_read_in_linear_time() -> None:
+    depth = 100_000
+    assert last_boxed(r"\boxed{" + "{" * depth + "}" * depth + "}")[0] == "{" * depth + "}" * depth
+    assert last_boxed(r"\boxed{" * depth) == (None, -1, -1)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("18", 18),
+        ("+3", 3),
+        ("1,450,000", 1_450_000),
+        ("-$5.50", Fraction(-11, 2)),
+        ("007", 7),
+        (" $42$ ", 42),
+        ("1,45", None),
+        ("50%", None),
+        ("1e3", None),
+        ("٣", 3),
+        ("9" * 41, None),
+        ("", None),
+    ],
+)
+def test_only_plain_numbers_are_numbers(text: str, value: int | Fraction | None) -> None:
+    assert number(text) == value
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("2^{10}", "$2^{10}$"),
+        (r"\frac{1}{2}", r"$\frac{1}{2}$"),
+        ("$x$", "$x$"),
+        (r"\boxed{x}", r"\boxed{x}"),
+        ("18 dollars", "18 dollars"),
+    ],
+)
+def test_all_but_prose_is_read_as_latex(answer: str, expected: str) -> None:
+    assert delimited(answer) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("(6 * 4) - 3", 21),
+        ("0.1+0.2", Fraction(3, 10)),
+        ("1/3*6", 2),
+        ("1,450 * 2", 2900),
+    ],
+)
+def test_a_sum_is_worked_out_exactly(text: str, value: Fraction) -> None:
+    assert worked_out(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("9**9**9", "7//2", "5(3)", "1 2", "0/0", "(5", "5 +", "", "()", "x + 1", "(1).real"),
+        *("1e5", "+".join("1" * 60), "(" * 99, "exit()"),
+    ],
+)
+def test_what_is_no_short_sum_of_numbers_is_not_worked_out(text: str) -> None:
+    assert worked_out(text) is None
+
+
+@pytest.mark.parametrize("behind", [" ", "$", "\n", "\n1", "no, ", "not ", "The answer is "])
+def test_what_follows_an_answer_is_read_in_linear_time(behind: str) -> None:
+    assert answer_of(Completion(r"\boxed{12}" + behind * 30_000)) == "12"
+    answer_of(Completion("The answer is 12." + behind * 30_000))
+    assert answer_of(Completion(rf"\boxed{{1{behind * 30_000}2}}"))

@@ -1,0 +1,161 @@
+"""Benchmarks read the questions that their options name, and refuse options that name none."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.data.episode import Completion, Reward
+from assay.data.formats.formats import read_rows
+from assay.data.hub_rows import HubSet
+from assay.data.loaded import Record
+from assay.errors import InputError
+from assay.labs.math import benchmarks
+from assay.labs.math.benchmarks import PUBLISHED
+from assay.labs.math.rewards import (
+    RULES,
+    accuracy,
+    allowed_errors,
+    gold_answer,
+    olympiad_accuracy,
+)
+from assay.tasks import task as tasks
+from assay.tasks.running import RewardRunner
+from assay.tasks.task import BenchmarkOptions
+from tests.cli.conftest import answer, call
+from tests.labs import make_lab
+
+MATH = tasks.task("math")
+FILES = {
+    "math/gsm8k": ("gsm8k_test", 659, "18"),
+    "math/math500": ("math500", 250, r"\left( 3, \frac{\pi}{2} \right)"),
+    "math/amc23": ("amc23", 20, "27"),
+    "math/olympiadbench": ("olympiadbench", 338, "2"),
+}
+
+
+def made(name: str, root: Path = Path(), **options: Any) -> tasks.Benchmark:
+    return tasks.benchmark(MATH, name, BenchmarkOptions(options, root))
+
+
+@pytest.mark.slow
+def test_every_gold_of_the_real_files_scores_one(shared: Path) -> None:
+    """2 532 rows: none fails."""
+    files = {file: PUBLISHED[name].format for name, (file, *_) in FILES.items()}
+    failing = {}
+    with RewardRunner(accuracy, 60.0, workers=1) as runner:
+        for file, format in {**files, "aime24": "math", "limr_train": "limr"}.items():
+            rows = read_rows(shared / f"data/math/{file}.jsonl", format)
+            pairs = [(row, Completion(MATH.target(row).content)) for row in rows]
+            scored = zip(rows, runner.score(pairs), strict=True)
+            failing[file] = [row.origin for row, reward in scored if reward.value != 1.0]
+    assert not any(failing.values()), failing
+
+
+@pytest.mark.slow
+def test_the_four_benchmarks_measure_a_model_from_end_to_end(shared: Path, tmp_path: Path) -> None:
+    make_lab(tmp_path, positions=8192)
+    for name, (file, *_) in FILES.items():
+        path = shared / f"data/math/{file}.jsonl"
+        given = ("--benchmark", name, "--option", f"path={path}", "--take", 3, "--max-tokens", 8)
+        result = call("eval", "path:model", "--lab", tmp_path, *given, "--json")
+        assert result.exit_code == 0, result.stderr
+        found = answer(result)["result"]
+        answers = Path(found["file"])
+        record = json.loads((answers.parent / "evaluation.json").read_text())
+        assert answers.is_file() and found["items"] == 3
+        assert (record["benchmark"], record["options"]["path"]) == (name, str(path))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_benchmark_holds_every_item_of_its_file(shared: Path, name: str) -> None:
+    file, count, first = FILES[name]
+    benchmark = made(name, shared, path=f"data/math/{file}.jsonl")
+    assert len(benchmark.items) == count and gold_answer(benchmark.items[0]) == first
+    assert benchmark.options["path"] == f"data/math/{file}.jsonl"
+    assert "math-verify 0.9.0" in benchmark.checker
+
+
+def test_olympiadbench_is_judged_by_its_own_rules_with_the_tolerance_of_the_row(
+    shared: Path,
+) -> None:
+    benchmark = made("math/olympiadbench", shared, path="data/math/olympiadbench.jsonl")
+    assert benchmark.score is olympiad_accuracy and "OlympiadBench" in benchmark.checker
+    (loose,) = [item for item in benchmark.items if allowed_errors(item)]
+    asked = olympiad_accuracy.ask(loose, Completion(r"\boxed{4.3\%}"))
+    assert not isinstance(asked, Reward)
+    assert (asked["gold"], asked["tolerances"], asked["unit"]) == ("4.2", [0.1], "%")
+    assert any(item.extra["is_multiple_answer"] for item in benchmark.items)
+
+
+def test_the_options_of_older_records_are_what_they_were(tmp_path: Path) -> None:
+    """A record is known by the hash of its options, among others."""
+    (tmp_path / "a.jsonl").write_text('{"question": "1 + 1?", "answer": "#### 2"}\n')
+    benchmark = made("math/gsm8k", tmp_path, path="a.jsonl")
+    assert benchmark.options == {"path": "a.jsonl", "format": "gsm8k"}
+    assert benchmark.checker == f"math rules {RULES} over math-verify 0.9.0"
+    assert benchmark.score is accuracy
+
+
+def test_other_columns_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"Frage": "1 + 1?", "Antwort": 2}\n')
+    columns = {"problem": "Frage", "answer": "Antwort"}
+    (item,) = made("math/amc23", tmp_path, path="a.jsonl", columns=columns).items
+    assert item.messages[0].content == "1 + 1?" and item.gold == "2"
+
+
+def test_a_union_is_one_benchmark_of_each_source(tmp_path: Path) -> None:
+    rows = [
+        {"source": source, "prompt": f"{source} {n}?", "answer": n}
+        for source in ("AMC23", "MATH500")
+        for n in range(3)
+    ]
+    (tmp_path / "rl.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert len(made("math/union", tmp_path, path="rl.jsonl").items) == 6
+    part = made("math/union", tmp_path, path="rl.jsonl", source="AMC23")
+    assert [item.id.partition("/")[0] for item in part.items] == ["AMC23"] * 3
+    assert part.options["source"] == "AMC23"
+    with pytest.raises(InputError, match=r"options.source: no item has the source 'AMC'.*AMC23"):
+        made("math/union", tmp_path, path="rl.jsonl", source="AMC")
+    # The items of one source may be a benchmark of their own as well.
+    alone = made("math/math500", tmp_path, path="rl.jsonl", format="math_union", source="MATH500")
+    assert len(alone.items) == 3
+
+
+def test_the_usual_data_set_of_the_hub_needs_no_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[HubSet] = []
+
+    def records(wanted: HubSet, root: Path) -> list[Record]:
+        asked.append(wanted)
+        return [Record(f"hf:{wanted.name}", 1, {"question": "1?", "answer": "#### 1"})]
+
+    monkeypatch.setattr(benchmarks, "hub_records", records)
+    (item,) = made("math/gsm8k", hf="openai/gsm8k").items
+    made("math/gsm8k", hf="openai/gsm8k", split="train", revision="abc")
+    own = made("math/gsm8k", hf="me/own", split="test")
+    assert item.origin == "hf:openai/gsm8k:1"
+    assert asked == [
+        HubSet("openai/gsm8k", "main", "test"),
+        HubSet("openai/gsm8k", "main", "train", "abc"),
+        HubSet("me/own", None, "test"),
+    ]
+    assert own.options == {"format": "gsm8k", "hf": "me/own", "split": "test"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, r"options: math/gsm8k has neither path nor hf .*hf = \"openai/gsm8k\""),
+        ({"path": "a", "hf": "b"}, "options: math/gsm8k has both path and hf"),
+        ({"path": "a.jsonl", "split": "test"}, "options.split: a file has none"),
+        ({"path": "absent.jsonl"}, r"absent.jsonl"),
+        ({"path": 1}, "options.path: must be str"),
+        ({"paht": "a"}, "'path'"),
+    ],
+)
+def test_options_that_name_no_questions_are_refused(
+    tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        made("math/gsm8k", tmp_path, **options)

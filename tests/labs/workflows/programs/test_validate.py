@@ -1,0 +1,91 @@
+"""The validator lets right programs pass and names what is wrong with others, and where."""
+
+import pytest
+
+from assay.labs.workflows.programs.operators import OPERATORS
+from assay.labs.workflows.programs.validate import CODES, MOST_FINDINGS, validate
+from tests.labs.workflows.programs.bad_programs import BAD, BAD_CODE, WHOLE, expected
+from tests.labs.workflows.programs.good_programs import AFLOW, CODE, TEXT, text
+
+
+def codes(source: str, code_problem: bool = False) -> set[tuple[str, int]]:
+    return {(each.code, each.line) for each in validate(source, code_problem=code_problem)}
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_a_right_program_has_no_findings(name: str) -> None:
+    assert validate(TEXT[name]) == ()
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_a_right_program_for_code_has_no_findings(name: str) -> None:
+    assert validate(CODE[name], code_problem=True) == ()
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_wrong_is_found_on_its_line_and_nothing_else_is(name: str) -> None:
+    assert codes(BAD[name], "entry_point" in BAD[name]) == expected(BAD[name])
+    assert expected(BAD[name])
+
+
+@pytest.mark.parametrize("name", BAD_CODE)
+def test_what_is_wrong_with_a_program_for_code_is_found(name: str) -> None:
+    assert codes(BAD_CODE[name], True) == expected(BAD_CODE[name])
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_text_without_a_workflow_is_one_finding(name: str) -> None:
+    source, code = WHOLE[name]
+    (finding,) = validate(source)
+    assert finding.code == code
+
+
+def test_every_code_is_reached_by_a_program() -> None:
+    reached = {code for source in (BAD | BAD_CODE).values() for code, _ in expected(source)}
+    reached |= {code for _, code in WHOLE.values()}
+    # Limits of length and depth have tests of their own.
+    assert reached | {"too_long", "too_deep"} == set(CODES)
+
+
+def test_only_operators_that_are_given_may_be_used() -> None:
+    allowed = {"AnswerGenerate": OPERATORS["AnswerGenerate"]}
+    (finding,) = validate(AFLOW, operators=allowed)
+    assert finding.code == "unknown_operator"
+
+
+def test_the_class_that_counts_is_the_last_one() -> None:
+    assert codes("class Workflow:\n    pass\n\n\n" + AFLOW) == set()
+    assert ("no_call", 25 + 4) in codes(AFLOW + "\n\nclass Workflow:\n    pass\n")
+
+
+def test_findings_stand_in_the_order_of_lines_and_are_bounded() -> None:
+    source = text("\n".join("self.custom(problem)" for _ in range(30)) + "\nreturn 'x'")
+    findings = validate(source)
+    assert len(findings) == MOST_FINDINGS
+    assert [each.line for each in findings] == sorted(each.line for each in findings)
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("never made", "self.custom = operator.Custom(self.llm)"),
+        ("unknown key", "known: response"),
+        ("not awaited", "await self.custom(...)"),
+        ("missing parameter", "custom(input: str, instruction: str)"),
+        ("undefined name", "assign it"),
+        ("class name without module", "operator.Custom"),
+        ("llm attribute", "get_usage_summary"),
+        ("no init", "def __init__(self, name, llm_config, dataset)"),
+        ("call without problem", "(self, problem):"),
+        ("import os", "of the standard library"),
+    ],
+)
+def test_a_hint_says_what_to_write(name: str, part: str) -> None:
+    assert any(part in each.hint for each in validate(BAD[name]))
+
+
+def test_attributes_of_another_class_are_not_missed() -> None:
+    source = text("r = await self.more(problem)\nreturn self.kept")
+    base = "class Base:\n    kept = 'x'\n\n\n"
+    assert {each.code for each in validate(source)} == {"not_instantiated", "unset_attribute"}
+    assert validate(base + source.replace("Workflow:", "Workflow(Base):")) == ()

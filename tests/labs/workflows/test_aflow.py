@@ -1,0 +1,207 @@
+"""Operators give what AFlow's own code gives for the same replies.
+
+`ASSAY_AFLOW` is a checkout of github.com/FoundationAgents/AFlow at 364399e; without it the
+comparison is skipped, and what follows from it is tested with the values that it gave.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.labs.workflows import executor
+from assay.labs.workflows.executor import ExecutorSetup, OperatorHost
+from assay.labs.workflows.run_program import run_code, run_tests
+from assay.labs.workflows.task import human_eval
+from assay.rl.policy import Sampling
+from assay.tasks.helper_model import HelperAnswer
+from tests.labs.workflows.aflow_cases import CASES, FAILS, STYLES, fence, letters, programmed
+
+ROW = human_eval("test").rows[0]
+PROGRAM = Path(__file__).with_name("upstream_aflow.py")
+Case = dict[str, Any]
+
+
+@dataclass
+class Replies:
+    """A model that answers by a list, and keeps what it was asked."""
+
+    replies: list[str]
+    asked: list[str] = field(default_factory=list)
+    name: str = "executor"
+    sampling: Sampling = Sampling(0.0)
+
+    def called_by(self, caller) -> "Replies":
+        return self
+
+    def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
+        self.asked.append(conversations[0][0].content)
+        return [HelperAnswer(self.replies[len(self.asked) - 1])]
+
+
+def called(case: Case) -> tuple[dict[str, Any], list[str], OperatorHost]:
+    """The reply to a program's call, and what the model was asked for it."""
+    model = Replies(case["replies"])
+    extra = {**ROW.extra, "public_tests": case["tests"], "entry_point": "twice"}
+    row = replace(ROW, extra=extra)
+    host = OperatorHost(ExecutorSetup(model, run_code, run_tests, row, "draws"))  # type: ignore[arg-type]
+    return dict(host(case["operator"], case["arguments"], 0)), model.asked, host
+
+
+def result(case: Case) -> dict[str, Any]:
+    return called(case)[0]["result"]
+
+
+@pytest.fixture(autouse=True)
+def unshuffled(monkeypatch) -> None:
+    """The order of an ensemble's solutions, which is drawn, stays."""
+
+    class Ordered:
+        def __init__(self, seed: int):
+            pass
+
+        def sample(self, population: list[str], k: int) -> list[str]:
+            return list(population)
+
+    monkeypatch.setattr(executor.random, "Random", Ordered)
+
+
+@pytest.fixture(scope="module")
+def aflow() -> dict[str, dict[str, Any]]:
+    """What AFlow gives for each case."""
+    folder = os.environ.get("ASSAY_AFLOW")
+    if not folder:
+        pytest.skip("ASSAY_AFLOW names no checkout of AFlow")
+    sent = json.dumps({"folder": str(Path(folder).resolve()), "cases": [*CASES.values()]})
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM)], input=sent, capture_output=True, text=True, check=True
+    )
+    return dict(zip(CASES, json.loads(done.stdout), strict=True))
+
+
+OTHER = {("Programmer: a local named as a global", "code")}
+"""AFlow keeps a global that has the name of a local; here it goes."""
+
+
+def alike(operator: str, key: str, value: Any) -> Any:
+    """What is compared of a field: of an error its sentence, of a verdict its word."""
+    if operator == "Programmer" and key == "output":
+        return str(value).split("\n")[0] if str(value).startswith("Execution error") else value
+    if operator == "Programmer" and key == "code":
+        return value or ""
+    return str(value).lower() if key == "review_result" else value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_a_call_gives_what_aflow_gives(name: str, aflow: dict[str, dict[str, Any]]) -> None:
+    case, theirs = CASES[name], aflow[name]
+    reply, asked, _ = called(case)
+    operator = case["operator"]
+    if theirs["raised"] or "error" in theirs["result"]:
+        assert reply["error"] == "malformed", "where AFlow's program meets an exception"
+        return
+    for key, value in theirs["result"].items():
+        if (name, key) not in OTHER:
+            assert alike(operator, key, reply["result"][key]) == alike(operator, key, value)
+    assert len(asked) == len(theirs["prompts"])
+    for ours, prompt in zip(asked, theirs["prompts"], strict=True):
+        given = [each for each in case["arguments"].values() if isinstance(each, str)]
+        for text in (*given, *case["arguments"].get("solutions", ())):
+            assert (text in ours) >= (text in prompt and text != "None") or not text
+        failed = [code for code in map(last_code, case["replies"]) if code and code in prompt]
+        assert all(code in ours for code in failed)
+    if operator == "Custom":
+        assert asked == theirs["prompts"]
+    if operator == "CustomCodeGenerate":
+        joined = case["arguments"]["instruction"] + case["arguments"]["problem"]
+        assert asked[0].startswith(joined) and theirs["prompts"][0].startswith(joined)
+
+
+def last_code(reply: str) -> str:
+    """The code of a reply that is one block."""
+    return reply.removeprefix("```python\n").removesuffix("\n```") if "```" in reply else ""
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_programmer_returns_what_solve_returns_and_nothing_that_is_printed(style: str) -> None:
+    reply = result(programmed(STYLES[style]))
+    others = {
+        "prints and returns nothing": "None",
+        "nothing": "None",
+        "helpers and constants": "5.0",
+        "float": "0.30000000000000004",
+        "list": "[1, 'a']",
+        "text with space around": " 7 \n",
+    }
+    assert reply["output"] == others.get(style, "7")
+
+
+def test_programmers_last_error_is_its_output_and_is_counted() -> None:
+    reply, asked, host = called(programmed(*[FAILS["raises"]] * 3))
+    output = reply["result"]["output"]
+    assert output.startswith("Execution error: name 'x' is not defined\n")
+    assert output.endswith("NameError: name 'x' is not defined")
+    assert "sandbox" not in output, "the program's own frames alone"
+    assert len(asked) == 3
+    assert [call.error for call in host.calls] == ["code"]
+
+
+def test_a_retry_is_shown_the_code_that_failed_and_why() -> None:
+    reply, asked, host = called(programmed(FAILS["raises"], STYLES["returned"]))
+    assert reply["result"]["output"] == "7"
+    assert "def solve():\n    return x\n\nExecution error: name 'x'" in asked[1]
+    assert "failed" not in asked[0]
+    assert [call.error for call in host.calls] == [""]
+
+
+def test_code_that_hangs_is_told_so(monkeypatch) -> None:
+    monkeypatch.setattr(executor, "CODE_SECONDS", 0.3)
+    hangs = fence("def solve():\n    while True:\n        pass")
+    assert result(programmed(*[hangs] * 3))["output"] == "Code execution timed out"
+
+
+def test_a_reply_without_code_ends_programmer_at_once() -> None:
+    reply, asked, _ = called(programmed("7"))
+    assert (reply["result"], len(asked)) == ({"code": "", "output": "No code generated"}, 1)
+
+
+def test_an_unreadable_vote_is_dropped_and_the_first_vote_wins_a_tie() -> None:
+    assert result(letters("MdEnsemble", "none", "B", "Z", "", "A and B")) == {"solution": "seven"}
+    assert result(letters("MdEnsemble", "D", "B", "B", "D", "A")) == {"solution": "eight"}
+    nobody, *_ = called(letters("MdEnsemble", *["none"] * 5))
+    assert nobody["error"] == "malformed"
+
+
+def test_formats_text_has_the_key_of_aflows_code_and_that_of_its_documents() -> None:
+    assert result(CASES["Format"]) == {"solution": " 7\n", "response": " 7\n"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "value"),
+    [
+        ("x: int = 3\ndef solve():\n    return x", "3"),
+        (
+            "seen = []\nfor n in range(3):\n    seen.append(n)\ndef solve():\n    return len(seen)",
+            "3",
+        ),
+        ("memo = {}\nmemo[0] = 4\ndef solve():\n    return memo[0]", "4"),
+        (
+            "try:\n    import no\nexcept ImportError:\n    no = 5\ndef solve():\n    return no",
+            "5",
+        ),
+        ("a, b = 1, 2\ndef solve():\n    return a + b", "3"),
+        (
+            "for result in [1]:\n    print(1 / 0)\ndef solve():\n    result = 7\n    return result",
+            "7",
+        ),
+        ("x = int(input())\ndef solve():\n    x = 7\n    return x", "7"),
+    ],
+)
+def test_what_solve_needs_is_run_and_what_it_does_not_need_is_not(lines: str, value: str) -> None:
+    assert result(programmed(fence(lines)))["output"] == value

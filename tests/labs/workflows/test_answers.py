@@ -1,0 +1,127 @@
+"""Whether answers are right: by the rules of each benchmark, beside AFlow's own scores."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.data.episode import Completion
+from assay.data.formats.formats import read_rows
+from assay.data.row import Message, Row
+from assay.labs.math.rewards import accuracy
+from assay.labs.workflows.answers import code_in, judge_answer, judge_text
+from assay.sandbox.limits import Outcome
+from assay.tasks.running import RewardRunner
+from tests.few import few
+
+
+def problem(kind: str, gold: str) -> Row:
+    return Row("a", (Message("user", "?"),), gold=gold, extra={"problem_type": kind})
+
+
+def no_tests(*_: object) -> Outcome:
+    raise AssertionError("not asked")
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "score"),
+    [
+        ("65,960", "65960", 1),
+        ("6", "So it is \\boxed{6}, which takes 4 days", 1),
+        ("1/2", "0.5", 1),
+        ("$2\\sqrt{3}$", "2\\sqrt{3}", 1),
+        ("6", "7", 0),
+        ("6", "", 0),
+        ("MAKE", "MAKE", 1),
+        ("120^\\circ", "\\boxed{120}", 1),
+    ],
+)
+def test_mathematical_answers_are_compared_as_the_math_task_does(
+    gold: str, answer: str, score: float
+) -> None:
+    assert judge_answer(problem("math", gold), answer, no_tests).score == score
+
+
+def test_without_a_gold_answer_there_is_no_verdict() -> None:
+    found = judge_answer(problem("math", ""), "42", no_tests)
+    assert found.score is None and "no gold answer" in found.why
+
+
+@few("name", ["gsm8k", "math"], fast=1)
+def test_where_aflows_scores_differ_they_read_the_last_number_for_the_boxed_one(
+    name: str, shared: Path
+) -> None:
+    file = shared / "data" / "workflow" / f"graded_{name}.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    pairs = [
+        (
+            Row(f"{n}", (Message("user", line["question"]),), gold=str(line["gold"])),
+            Completion(line["prediction"]),
+        )
+        for n, line in enumerate(lines)
+    ]
+    with RewardRunner(accuracy, workers=1) as runner:
+        found = runner.score(pairs)
+    differ = [
+        (line, own.value)
+        for line, own in zip(lines, found, strict=True)
+        if own.value != line["score"]
+    ]
+    assert len(differ) == {"gsm8k": 11, "math": 11}[name]
+    assert not [line for line, value in differ if value == 0]
+
+
+def test_the_code_of_an_answer_is_the_block_that_defines_the_function_under_what_is_given() -> None:
+    said = "Look:\n```python\nx = 1\n```\nand\n```python\ndef f(): return 2\n```"
+    assert code_in(said, "f") == "def f(): return 2\n"
+    assert code_in(said, "g") == "x = 1\n\ndef f(): return 2\n"
+    assert code_in("def f(): pass", "f", "import math") == "import math\ndef f(): pass"
+    future = "from __future__ import annotations\ndef f(): pass"
+    assert code_in(future, "f", "import math") == f"{future}\nimport math"
+
+
+CODE = "def f(x):\n    return x + 1\n"
+FENCED = {
+    "python": f"Look:\n```python\n{CODE}```",
+    "python3": f"```python3\n{CODE}```",
+    "no language": f"```\n{CODE}```",
+    "line ends of Windows": f"Look:\r\n```python\n{CODE}```\n".replace("\n", "\r\n"),
+    "an info string": f'```python title="a.py" {{1}}\n{CODE}```',
+    "an attribute": f"```{{.python .numberLines}}\n{CODE}```",
+    "tildes": f"~~~py\n{CODE}~~~",
+    "four backquotes": f"````Python\n{CODE}````",
+    "no end": f"```python\n{CODE}",
+    "an item of a list": "1. Look\n\n   ```python\n   def f(x):\n       return x + 1\n   ```\n",
+    "the end of a line": f"Here it is: ```python\n{CODE}```",
+    "within tags": f"<solution>\n```python\n{CODE}```\n</solution>",
+    "after a command": f"```bash\npip install x\n```\n```python\n{CODE}```",
+    "marked as something else": f"```text\nf(1) == 2\n```\n```code\n{CODE}```",
+}
+
+
+@pytest.mark.parametrize("fence", FENCED)
+def test_code_is_found_behind_every_fence_that_commonmark_reads(fence: str) -> None:
+    assert code_in(FENCED[fence], "f") == CODE
+
+
+def test_the_best_of_several_right_answers_counts() -> None:
+    assert judge_text("33", ["88", "33"]).score == 1
+    row = problem("qa", "Ethiopians|Ethiopian army|40,000 Ethiopians")
+    assert judge_answer(row, "the Ethiopian army", no_tests).score == 1
+
+
+@pytest.mark.parametrize(("format", "name"), [("hotpotqa", "hotpotqa"), ("drop", "drop")])
+def test_gold_answers_score_fully_and_exchanged_ones_do_not(
+    format: str, name: str, shared: Path
+) -> None:
+    rows = read_rows(shared / "data" / "workflow" / f"aflow_{name}_validate.jsonl", format)
+    golds = [str(row.gold).split("|")[0] for row in rows]
+    assert all(
+        judge_text(g, str(r.gold).split("|"), format).score == 1
+        for g, r in zip(golds, rows, strict=True)
+    )
+    turned = [
+        judge_text(g, str(r.gold).split("|"), format).score
+        for g, r in zip(golds[1:], rows[:-1], strict=True)
+    ]
+    assert sum(score == 1 for score in turned) <= 0.1 * len(rows)
