@@ -1,8 +1,8 @@
 """Which causal language models of Transformers train and sample here, and on which path.
 
 Makes a tiny random model of each family, saves and loads it as `path:` does, takes a gradient and
-samples, and compares both with Transformers' forward on one sequence at a time. Writes the table of
-docs/models.md: `python -m benchmarks.families [FAMILY ...]`.
+samples, and compares both with Transformers' forward on one sequence at a time. Prints a table, of
+which docs/models.md has the paths: `python -m benchmarks.families [FAMILY ...]`.
 """
 
 import sys

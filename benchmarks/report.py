@@ -187,13 +187,30 @@ def rollout_rows() -> Iterator[Row]:
 
 
 def ratios() -> str:
+    """SmolLM2: for each processor a table of training and one of sampling."""
+    return tables_of([row for row in all_rows() if ", " not in row.what])
+
+
+def other_models() -> str:
+    """The same of other models."""
+    return tables_of([row for row in all_rows() if ", " in row.what])
+
+
+def all_rows() -> list[Row]:
+    """Training, then sampling."""
+    return [*grpo_rows(), *sft_rows(), *rollout_rows()]
+
+
+def tables_of(rows: Sequence[Row]) -> str:
     """For each processor a table of training and one of sampling."""
-    training, sampling = [*grpo_rows(), *sft_rows()], [*rollout_rows()]
+    training, sampling = (
+        [r for r in rows if bool(r.ratios.keys() & ENGINES) is s] for s in (False, True)
+    )
     parts: list[str] = []
     for processor in dict.fromkeys(row.processor for row in (*training, *sampling)):
         parts.append(f"### {processor}")
-        for rows, columns in ((training, TRAINING), (sampling, SAMPLING)):
-            own = [row for row in rows if row.processor == processor]
+        for kind, columns in ((training, TRAINING), (sampling, SAMPLING)):
+            own = [row for row in kind if row.processor == processor]
             lines = [[r.what, r.size, r.kind, r.ours, *(r.ratios[c] for c in columns)] for r in own]
             heads = ["what", "size", "format", "Assay", *columns]
             parts += [markdown(heads, lines, words=3)] if own else []
@@ -383,6 +400,8 @@ def trainers() -> str:
     for found in judged["verdicts"].values():
         if len(found["seeds"]) == 1 and (found["side"], found["control"], 2) in pairs:
             continue  # the verdict over both seeds stands for it
+        if found["control"] not in ("assay", found["side"]):
+            continue
         control = "the start" if found["control"] == found["side"] else TRAINERS[found["control"]]
         scores = [f"{found[key]:.1%}" for key in ("control_score", "score")]
         low, high = (f"{100 * found['interval'][end]:+.1f}" for end in ("low", "high"))
@@ -426,6 +445,7 @@ def versions_of(result: Record) -> Iterator[tuple[str, str]]:
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "ratios": ratios,
+    "other_models": other_models,
     "bound": bound,
     "engines": engines,
     "adapters": adapters,

@@ -9,6 +9,8 @@ from types import ModuleType
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
+EPISODES = (DOCS.parent / "experiments/episodes/lengths.py").read_text(encoding="utf-8")
+"""The task that episodes.md describes."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -22,7 +24,7 @@ def as_module(
     page: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, number: int = 0
 ) -> ModuleType:
     """A Python block of a page, written to a file and imported from there as `name`."""
-    code = blocks(page, "python")[number]
+    code = EPISODES if page == "episodes.md" else blocks(page, "python")[number]
     (folder / f"{name}.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, name, raising=False)

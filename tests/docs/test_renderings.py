@@ -96,6 +96,11 @@ def told(handling: ThinkHandling) -> list[str]:
     ]
 
 
+ALIKE = [("template_bare", template, "template") for template in TEMPLATES]
+ALIKE += [("completion", "plain", "template")]
+ALIKE += [("hermes", template, "template") for template in ("hybrid", "thinking")]
+
+
 def test_the_table_of_reasoning_is_what_the_renderings_do() -> None:
     lines = between("renderings.md", "<!-- reasoning -->").splitlines()[2:]
     seen = []
@@ -103,7 +108,10 @@ def test_the_table_of_reasoning_is_what_the_renderings_do() -> None:
         name, template, *cells = [cell.strip() for cell in line.strip("|").split("|")]
         seen.append((name.strip("`"), template))
         assert cells == told(think_handling(renderer(template, name.strip("`"))))
-    assert {name for name, _ in seen} == set(RENDERINGS)
+    assert {name for name, _ in seen} == {"template", "hermes", "qwen3", "qwen3_fc"}
+    for name, template, like in ALIKE:
+        one, other = (renderer(template, each) for each in (name, like))
+        assert told(think_handling(one)) == told(think_handling(other))
     assert {template for _, template in seen} == set(TEMPLATES)
 
 

@@ -24,6 +24,8 @@ from tests.docs.pages import DOCS, as_module, blocks
 from tests.docs.reward_scale import GROUPS, advantages
 from tests.docs.test_tables import between
 
+REPORT = "../tests/docs/report_001.md"
+PAGES = ("rewards.md", REPORT)
 ROW = Row("r", (Message("user", "?"),), gold="7")
 
 
@@ -70,12 +72,12 @@ def judged(table: Mapping[str, Any], said: list[Completion]) -> list[Reward]:
 
 def tables() -> list[dict[str, Any]]:
     """The page's tables: the first example, basic, quality, and the part `unread`."""
-    return [tomllib.loads(block) for block in blocks("rewards.md", "toml")]
+    return [tomllib.loads(block) for page in PAGES for block in blocks(page, "toml")]
 
 
 def cells(start: str) -> list[list[str]]:
     """The body of the page's table whose head begins like this."""
-    text = (DOCS / "rewards.md").read_text(encoding="utf-8")
+    text = (DOCS / REPORT).read_text(encoding="utf-8")
     lines = text[text.index(start) :].partition("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 

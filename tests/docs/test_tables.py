@@ -29,10 +29,10 @@ def test_the_preset_table_is_what_its_command_prints() -> None:
     assert between("algorithms.md", "<!-- presets -->") == presets()
 
 
-def test_the_table_of_families_names_each_with_its_path() -> None:
-    lines = between("models.md", "<!-- python -m benchmarks.families -->").splitlines()[2:]
-    cells = [[cell.strip() for cell in line.split("|")[1:3]] for line in lines]
-    paths = {family: path for path, families in cells for family in families.split(", ")}
+def test_the_list_of_families_names_each_with_its_path() -> None:
+    listed = between("models.md", "<!-- families -->").removeprefix("- ").split("\n- ")
+    parts = [" ".join(line.split()).partition(": ") for line in listed]
+    paths = {family: path for path, _, families in parts for family in families.split(", ")}
     assert sorted(paths) == sorted([*FAMILIES, *COMPOSITES])
     for family, path in paths.items():
         config = config_of(family)

@@ -3,6 +3,7 @@
 import json
 import runpy
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,13 +16,12 @@ from assay.tasks import task as registry
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import BenchmarkOptions
 from tests.cli.conftest import call
-from tests.docs.pages import blocks
+from tests.docs.pages import DOCS, blocks
 from tests.models.folders import save_tiny_model
 from tests.tasks.user_files import forgotten, write
 
 PAGE = "tutorial.md"
-ROWS, TASK = 0, 1
-"""Which Python block of the page is which file."""
+FILES = DOCS.parent / "experiments" / "tutorial"
 SMALL = [
     "model=path:model",
     *("stage.sft.steps=2", "stage.rl.steps=2", "stage.rl.prompts=2", "stage.rl.group=2"),
@@ -46,7 +46,7 @@ def row(team: str, urgent: bool) -> Row:
 @pytest.fixture
 def tickets(tmp_path: Path) -> Iterator[registry.Task]:
     """The page's task, in the file that the page says."""
-    write(tmp_path, "tickets.py", blocks(PAGE, "python")[TASK])
+    write(tmp_path, "tickets.py", (FILES / "tickets.py").read_text(encoding="utf-8"))
     with forgotten(tmp_path):
         yield registry.task("path:tickets.py", tmp_path)
 
@@ -55,7 +55,7 @@ def tickets(tmp_path: Path) -> Iterator[registry.Task]:
 def lab(tickets: registry.Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The page's files, and its rows as its first commands make and split them."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "make_rows.py").write_text(blocks(PAGE, "python")[ROWS], encoding="utf-8")
+    shutil.copy(FILES / "make_rows.py", tmp_path)
     (tmp_path / "tickets.toml").write_text(blocks(PAGE, "toml")[0], encoding="utf-8")
     (python, script), (assay, *convert) = commands()[:2]
     assert (python, script, assay, convert[0]) == ("python", "make_rows.py", "assay", "convert")

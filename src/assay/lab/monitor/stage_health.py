@@ -24,7 +24,7 @@ from assay.experiment.stage_tables import (
 )
 from assay.judge.health_checks import Health, RuleState, Spending, check_health
 from assay.judge.health_rules import BONUSES, OF_SAMPLES, PENALTIES, STORED_ADVICE
-from assay.judge.scores import ItemScores
+from assay.judge.scores import ItemScores, ScoreError
 from assay.judge.selection import Promotion, promote
 from assay.judge.trends import FORETELLING, forecast_total
 from assay.runs.history import History
