@@ -51,7 +51,7 @@ def grpo_result(**costs: float) -> Record:
 def test_the_page_is_what_its_program_makes_of_the_results() -> None:
     page = report.PAGE.read_text(encoding="utf-8")
     assert report.filled(page) == page, "python -m benchmarks.report"
-    assert set(report.MARKED.findall(page)) == set(report.TABLES)
+    assert set(report.MARKED.findall(page)) <= set(report.TABLES)
 
 
 def test_a_side_that_failed_has_no_number(store: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.lab.sweep.planned_runs import plan, short_names, slug
-from assay.lab.sweep.read_sweep import Sweep, SweepFile, files_in_order, read_sweep
+from assay.lab.sweep.read_sweep import SweepFile, files_in_order, read_sweep
 from tests.docs.pages import blocks
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab
 
@@ -158,15 +158,13 @@ def test_values_become_parts_of_names():
 
 
 def test_the_sweeps_of_the_manual_are_read(lab):
-    first, second, kl, search, listed = blocks("sweeps.md", "toml")
+    first, second, search, listed = blocks("sweeps.md", "toml")
     runs = plan(read_sweep(lab.sweep(first)))
     assert runs[-1].name == "cot.more.batch-8.lr-2e-05"
     assert "cot.ARM.batch-8.lr-2e-05" in first
     (run,) = plan(read_sweep(lab.sweep(second)))
     assert len(run.cells) == 12
     assert len(plan(read_sweep(lab.sweep(listed)))) == 2
-    assert set(tomllib.loads(kl)) < set(Sweep.model_fields)
-    Sweep.model_validate(tomllib.loads(kl))
     spec = tomllib.loads(search)
     assert len(spec["select"]) == len(spec["on"]) == len(spec["ratios_to"]) / 2 == 2
     kinds = {"on": 'benchmark = "math/gsm8k"\nrole = "report"'}
