@@ -7,7 +7,7 @@ import gc
 
 import assay.cli.main
 import assay.lab.run.runner
-import tests.labs
+import tests.tiny_labs
 
 __all__ = ["assay", "tests"]
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.docs.pages import EPISODES, blocks
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 MODULE = "lengths_of_the_manual"
 

@@ -17,7 +17,7 @@ import typer.testing
 from typer.testing import CliRunner, Result
 
 from assay.cli.main import app
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 Assay = Callable[..., Result]
 typer.testing._get_command = functools.cache(typer.main.get_command)  # type: ignore[attr-defined]

@@ -25,7 +25,7 @@ from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.few import few
-from tests.labs import make_lab, model_of
+from tests.tiny_labs import make_lab, model_of
 
 STAGES = """
 [stage.low]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 CHILD = '''
 import json, sys, typing

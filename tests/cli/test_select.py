@@ -13,8 +13,8 @@ from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.lab.sound_lab import found
-from tests.labs import make_lab
 from tests.sample_lines import read_samples
+from tests.tiny_labs import make_lab
 
 STAGE = """
 [stage.rl]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import blocks
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 SHORT = {'"base", "sft.best", "rl.last"': '"base", "sft.last"', "checkpoint_every = 8\n": ""}
 

@@ -20,7 +20,7 @@ from assay.runs.history import History
 from assay.runs.records import ANSWERS, read_columns
 from assay.runs.run_directory import runs_of
 from tests.lab.sweep.test_missing_runs import tiny_sweep, wait_for
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 CODE = "from assay.cli.main import app; app()"

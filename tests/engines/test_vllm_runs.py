@@ -30,9 +30,9 @@ from assay.tasks import task as registry
 from tests.docs.pages import as_module
 from tests.forked import assay, kill
 from tests.lab.run.test_kill import everything, faults, steps_done
-from tests.labs import make_lab
 from tests.lengths import MODULE, make_lengths_lab
 from tests.models.folders import tiny_model
+from tests.tiny_labs import make_lab
 
 pytestmark = [
     pytest.mark.slow,

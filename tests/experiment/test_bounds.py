@@ -8,7 +8,7 @@ from assay.errors import InputError
 from assay.experiment.problems import made
 from assay.experiment.read_file import read_experiment
 from assay.experiment.tables import EvaluateSpec
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 LONG = "9" * 4000
 

@@ -6,7 +6,7 @@ import pytest
 
 from assay.lab.run.runner import start
 from assay.runs.run_directory import RunDirectory
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 from assay.errors import Finding
 from assay.lab.check import work
 from assay.lab.check.all_checks import CheckResult, check_experiment
-from tests.labs import SUMS, make_lab
+from tests.tiny_labs import SUMS, make_lab
 
 SOUND = (
     "stage.sft.optimizer.lr=1e-5",

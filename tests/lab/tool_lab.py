@@ -6,7 +6,7 @@ from pathlib import Path
 from assay.lab.check.all_checks import CheckResult, check_experiment
 from tests.data.bfcl_handler import chat_template
 from tests.data.chat import LINES
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 EXPERIMENT = """\
 name  = "calls"

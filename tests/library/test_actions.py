@@ -18,7 +18,7 @@ from assay.library.actions import shown
 from assay.pages.run_page.inline_html import run_html
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 SHORT = {"stage.sft.steps": 3, "stage.sft.checkpoint_every": 2}
 

@@ -12,7 +12,7 @@ from assay.lab.monitor.sinks import sender
 from assay.lab.monitor.sinks.sink_register import SINKS, SinkKind
 from assay.runs.verify_files import verify_run
 from tests.lab.monitor.sinks.logged_run import Kept
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 SHORT: dict[str, Any] = {"stage.sft.steps": 3, "stage.sft.checkpoint_every": 2}
 

@@ -18,7 +18,7 @@ from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import answer, call
 from tests.lab.run.test_restore import SHORT, Stopping, everything, flip
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 FREE = ("lock", "status.json", "reports.jsonl")
 """What changes all the time, so that nobody knows what it should be."""

@@ -23,7 +23,7 @@ from assay.train.checkpoint import TrainState
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.loop import LoopSettings, train
 from assay.train.sampled_groups import Prompts, SingleTurn
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 from tests.train import toys
 
 DIAGNOSTICS = (

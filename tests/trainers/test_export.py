@@ -26,7 +26,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.trainers.in_tool import reward as in_tool
 from assay.trainers.register import TRAINERS
 from tests.cli.conftest import answer, assert_one_line, call
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 OWN = """
 def short(row, completion):

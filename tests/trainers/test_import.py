@@ -40,8 +40,8 @@ from assay.runs.status import stored_status
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.few import few
 from tests.forked import forked
-from tests.labs import make_lab, model_of
 from tests.models.folders import tiny_model
+from tests.tiny_labs import make_lab, model_of
 from tests.trainers.test_in_tools import losses_by_hand
 
 RECORDED = Path(__file__).parent / "recorded"

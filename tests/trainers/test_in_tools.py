@@ -32,7 +32,7 @@ from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.trainers.register import TRAINERS
 from tests.cli.conftest import answer, call
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from assay.trainers.outputs.plain_folders import flat
 from tests.cli.conftest import answer, call
 from tests.data.bfcl_handler import chat_template
 from tests.few import few
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 ROOT = Path(__file__).parents[2]
 TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}

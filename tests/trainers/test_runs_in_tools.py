@@ -28,8 +28,8 @@ from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_names import checkpoint_steps
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import spawn
-from tests.labs import make_lab
 from tests.sample_lines import read_samples
+from tests.tiny_labs import make_lab
 
 pytestmark = pytest.mark.slow
 

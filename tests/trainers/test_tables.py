@@ -22,7 +22,7 @@ from assay.trainers.settings import Settings
 from assay.trainers.table import READ, VALUES, WHEN, table
 from assay.trainers.translation import Translated, listed, translated
 from tests.cli.conftest import answer, call
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 METHODS = {"sft": SftStage, "grpo": GrpoStage}
 TABLES = [(tool, method) for tool, each in TRAINERS.items() for method in each.methods]

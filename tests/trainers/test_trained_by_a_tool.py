@@ -33,8 +33,8 @@ from assay.runs.run_names import checkpoint_steps
 from assay.runs.status import read_status
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import answer, assert_one_line, call
-from tests.labs import make_lab
 from tests.sample_lines import read_samples
+from tests.tiny_labs import make_lab
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 EDITS = {

@@ -18,8 +18,8 @@ from assay.runs.status import hold_run, stored_status, write_status
 from assay.serve.connections import answering
 from assay.view.app import application
 from assay.view.window import Window, named_labs
-from tests.labs import make_lab
 from tests.pages.synthetic import empty_run
+from tests.tiny_labs import make_lab
 from tests.view.browser import FIX, Tab, chromium, opened
 from tests.view.labs import TOKEN, lab, twin_of
 

@@ -19,8 +19,8 @@ from assay.lab.check.subject import Number
 from assay.models.weight_files import save_weights
 from tests.few import few
 from tests.lab.sound_lab import SEARCH, add_row, found, look, make_sound_lab, silent
-from tests.labs import make_lab
 from tests.models.folders import tiny_model, tiny_tokenizer
+from tests.tiny_labs import make_lab
 
 PARAMETERS = sum(p.numel() for p in tiny_model().parameters())
 GIB = 2**30

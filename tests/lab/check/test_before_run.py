@@ -23,7 +23,7 @@ from tests.cli.conftest import answer, assert_one_line, call
 from tests.compare.tables import runs_table
 from tests.english import english
 from tests.lab.run.test_restore import Stopping
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 EXPERIMENT = """\
 name  = "tiny"

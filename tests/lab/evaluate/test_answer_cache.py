@@ -7,7 +7,7 @@ import pytest
 from assay.lab.run.runner import start
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.runs.history import evaluation_records, read_answers
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 EVALUATION = """
 [evaluate.{name}]

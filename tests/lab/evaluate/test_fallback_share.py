@@ -24,7 +24,7 @@ from assay.runs.status import read_status
 from assay.tasks.running import RewardRunner
 from tests.lab.evaluate.scripted_answerer import ScriptedAnswerer, made_evaluation
 from tests.lab.evaluate.test_answer_cache import EVALUATION
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 
 def scored(row: Row, completion: Completion) -> Reward:

@@ -21,8 +21,8 @@ from assay.runs.history import find_record, read_answers, read_description
 from assay.runs.records import EvaluationRecord, read_scores
 from assay.runs.run_files import DamagedFile
 from tests.compare.tables import runs_table
-from tests.labs import make_lab
 from tests.pages.synthetic import add_scores, empty_run
+from tests.tiny_labs import make_lab
 from tests.written import as_written
 
 RECORD = EvaluationRecord(

@@ -27,7 +27,7 @@ from assay.runs.judge_file import read_judged
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.verify_files import verify_run
 from assay.tasks.rubric import Criterion, Rubric
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 ITEMS = [(a, b) for a in range(1, 11) for b in range(1, 7)]
 TRUE = {f"{a}+{b}": 1 + (a * b) % 3 for a, b in ITEMS}

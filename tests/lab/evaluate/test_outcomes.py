@@ -22,7 +22,7 @@ from assay.tasks.running import RewardRunner
 from assay.tasks.task import error_type
 from tests.lab.evaluate.scripted_answerer import ScriptedAnswerer, made_evaluation
 from tests.lab.evaluate.test_answer_cache import EVALUATION
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 TOWER = r"\boxed{9^{9^{9^{9}}}}"
 

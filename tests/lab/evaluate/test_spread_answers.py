@@ -28,9 +28,9 @@ from assay.tasks import task as registry
 from tests.docs.pages import as_module
 from tests.engines.local_pool import AFTER, BEFORE, TWO, LocalPool
 from tests.lab.run.test_kill import everything
-from tests.labs import make_lab
 from tests.lengths import MODULE, make_lengths_lab
 from tests.rollout.engines.endpoint.test_client import fake, said
+from tests.tiny_labs import make_lab
 
 RAY = "engine.evaluate='ray'"
 

@@ -7,7 +7,7 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.replay.judge_again import Replay, replay
 from assay.lab.run.runner import start
 from assay.runs.run_directory import RunDirectory, runs_of
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 GROUP = 8
 """Completions of a prompt in the stage rl."""

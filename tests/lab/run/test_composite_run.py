@@ -15,8 +15,8 @@ from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of
-from tests.labs import make_lab, model_of
 from tests.models.folders import CHAT
+from tests.tiny_labs import make_lab, model_of
 
 PARTS = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}{{ '\\n' }}{% for part in m['content'] %}"

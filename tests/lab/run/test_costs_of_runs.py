@@ -20,7 +20,7 @@ from assay.runs.verify_files import verify_run
 from assay.tasks.helper_model import HelperModel, OverBudget
 from assay.tasks.judge_reward import JudgeReward, answers
 from tests.cli.conftest import call
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 TABLES = """
 [model.judge]

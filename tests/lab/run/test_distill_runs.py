@@ -19,7 +19,7 @@ from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.cli.conftest import assert_one_line, call
 from tests.lab.run.teacher_server import TeacherServer, teacher_server
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 EXPERIMENT = """\
 name  = "tiny"

@@ -20,7 +20,7 @@ from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import forked
 from tests.lab.run.test_kill import everything
 from tests.lab.test_selector import assay_until
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 DPO = """
 [data.groups]

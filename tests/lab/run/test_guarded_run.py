@@ -20,7 +20,7 @@ from assay.runs.checkpoints import read_selection
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status, stored_status, write_status
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 WHY = "a random model earns a part of what judges form alone"
 SETTINGS = (

@@ -12,7 +12,7 @@ from assay.pages.run_page.page import write_report
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.train import grpo
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 pytestmark = pytest.mark.slow
 PARTS = "stage.rl.reward={ accuracy = 1.0, cosine = 0.5, bonus = { kind = 'text.length_bonus' } }"

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from assay.runs.run_directory import all_runs
 from assay.runs.verify_files import verify_run
 from tests.forked import assay, kill
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 TIMES = {"seconds", "cpu_seconds", "rollout_seconds", "update_seconds", "peak_memory_mb"}
 # A stage is checked whenever it starts, so a resumed one says so at a step of its own.

@@ -21,7 +21,7 @@ from assay.runs.run_directory import RunDirectory, runs_of
 from tests.cli.conftest import answer, call
 from tests.forked import forked, kill
 from tests.lab.run.test_kill import everything
-from tests.labs import make_lab, model_of
+from tests.tiny_labs import make_lab, model_of
 
 TEMPLATE = (
     "{% if messages[0]['role'] != 'system' %}{{ 'system: Box the answer.\n' }}{% endif %}"

@@ -12,7 +12,7 @@ from assay.lab.sweep.missing_runs import missing_work
 from assay.lab.sweep.read_sweep import read_sweep
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.run_directory import RunDirectory, runs_of
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 SWEEP = """\
 name = "shots"

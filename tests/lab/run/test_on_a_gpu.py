@@ -8,8 +8,8 @@ import pytest
 from assay.lab.run.runner import start
 from assay.runs.run_directory import RunDirectory
 from tests.lab.run.test_dpo_runs import DPO, write_groups
-from tests.labs import make_lab
 from tests.pretended_cuda import pretended_cuda
+from tests.tiny_labs import make_lab
 
 RCE = """
 [stage.rce]

@@ -11,7 +11,7 @@ from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 SHORT = {
     "steps  = 40": "steps  = 2",

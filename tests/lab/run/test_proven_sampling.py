@@ -11,7 +11,7 @@ from assay.rollout import token_choice
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, runs_of
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 WHY = "a random model is right by chance"
 SETTINGS = (

@@ -25,8 +25,8 @@ from assay.runs.status import stored_status
 from assay.runs.verify_files import verify_run
 from assay.train.checkpoint import NotContinuable
 from tests.lab.run.test_kill import everything
-from tests.labs import model_of
 from tests.pages.synthetic import RECORD
+from tests.tiny_labs import model_of
 
 SHORT = ("stage.sft.steps=6", "stage.sft.checkpoint_every=2", "stage.rl.steps=3")
 LESS = "[evaluate.sampled]"

@@ -16,7 +16,7 @@ from assay.lab.setup.session import Session
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 TABLES = """
 [stage.rl]

@@ -37,9 +37,9 @@ from assay.runs.status import read_status
 from tests.docs.pages import blocks
 from tests.forked import forked
 from tests.lab.run.test_restore import same
-from tests.labs import make_lab, model_of
 from tests.models.folders import tiny_model
 from tests.pages.pages import printed
+from tests.tiny_labs import make_lab, model_of
 
 ROUNDS = blocks("rounds.md", "toml")[0]
 TEST = """

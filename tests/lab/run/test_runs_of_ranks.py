@@ -22,7 +22,7 @@ from tests.engines.test_vllm_runs import DEMO, verdicts
 from tests.forked import assay
 from tests.lab.run.test_kill import everything, steps_done
 from tests.lab.selector import make_picks_lab
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ from assay.judge.identity import loss_parts
 from assay.lab.run.runner import start
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, runs_of
-from tests.labs import make_lab
 from tests.sample_lines import read_samples
+from tests.tiny_labs import make_lab
 
 COMMON = """
 method = "grpo"

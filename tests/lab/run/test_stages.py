@@ -16,7 +16,7 @@ from assay.lab.setup.session import Session
 from assay.models.load import load_model
 from assay.sandbox.pool import WorkerPools
 from assay.tasks.running import RewardRunner
-from tests.labs import make_lab, model_of
+from tests.tiny_labs import make_lab, model_of
 
 STAGES = """
 [stage.adapter]

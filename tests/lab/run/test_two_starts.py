@@ -15,7 +15,7 @@ from assay.runs.registry import indexed_runs
 from assay.runs.run_directory import RunDirectory, all_runs, create_run
 from assay.runs.status import hold_run, read_status
 from tests.forked import assay, forked
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 
 @pytest.fixture

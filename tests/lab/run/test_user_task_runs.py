@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import call
-from tests.labs import make_lab
 from tests.tasks.user_files import forgotten, write
+from tests.tiny_labs import make_lab
 
 TASK = """\
 from assay.tasks.task import BaseTask

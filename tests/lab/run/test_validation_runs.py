@@ -14,7 +14,7 @@ from assay.runs.run_directory import RunDirectory, runs_of
 from tests.lab.run.test_kill import everything
 from tests.lab.run.test_restore import Stopping
 from tests.lab.sound_lab import found, look, make_sound_lab, silent
-from tests.labs import make_lab, write_rows
+from tests.tiny_labs import make_lab, write_rows
 
 STAGE = """
 [stage.sft]

@@ -11,7 +11,7 @@ from assay.lab.select.select_rows import Request, Selected, select_rows
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.status import stored_status, write_status
-from tests.labs import write_rows
+from tests.tiny_labs import write_rows
 
 SPEC = """
 name = "first"

@@ -17,7 +17,7 @@ from assay.lab.setup.language_learner import language_model, make_renderer, run_
 from assay.lab.setup.session import Session
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of
-from tests.labs import make_lab, model_of
+from tests.tiny_labs import make_lab, model_of
 
 TRAINED = 'method = "sft"\ndata = "sums"\nsteps = 1\nbatch = 4\n'
 KINDS = {

@@ -18,7 +18,7 @@ from assay.lab.setup.validate import read_whole
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.helper_model import HelperFailed, find_helper
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 RULES = [
     {"prompt": "capital", "answer": "Paris is it"},

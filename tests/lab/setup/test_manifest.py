@@ -23,7 +23,7 @@ from assay.lab.setup.session import Session
 from assay.labs.math.task import TASK
 from assay.runs.manifest_file import read_manifest, write_manifest
 from assay.runs.run_directory import create_run
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from assay.labs.math import rewards
 from assay.labs.math.task import TASK
 from assay.models.precision import choose_precision
 from assay.runs.run_directory import create_run
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 COMPUTE = (str(choose_precision().compute).removeprefix("torch."), "float32")
 APART = {"time", "machine"}

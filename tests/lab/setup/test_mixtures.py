@@ -34,8 +34,8 @@ from tests.data.chat import tokenizer
 from tests.lab.run.test_kill import everything
 from tests.lab.run.test_restore import Stopping
 from tests.lab.sound_lab import found, look, make_sound_lab, silent
-from tests.labs import make_lab
 from tests.models.folders import save_tiny_model
+from tests.tiny_labs import make_lab
 
 ENCODER = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
 HEAD = 'name = "x"\nmodel = "path:model"\ntask = "math"\n'

@@ -26,7 +26,7 @@ from assay.lab.setup.run_rows import (
 from assay.lab.setup.validate import read_whole
 from assay.tasks.task import task
 from tests.forked import forked
-from tests.labs import SUMS, write_rows
+from tests.tiny_labs import SUMS, write_rows
 
 SPEC = """
 name = "second"

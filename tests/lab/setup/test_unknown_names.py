@@ -11,7 +11,7 @@ from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.setup.validate import check_names
 from tests.experiment.spec_texts import write_spec
-from tests.labs import EXPERIMENT
+from tests.tiny_labs import EXPERIMENT
 
 EXPERIMENTS = [
     file

@@ -28,7 +28,7 @@ from assay.runs.run_directory import runs_of
 from assay.runs.status import read_status
 from tests.forked import forked
 from tests.lab.pivot_lab import HARD, TEST, PivotLab, make_pivot_lab, ones, score
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 SWEEP = """\
 name = "s"

@@ -24,7 +24,7 @@ from assay.tasks import task as tasks
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import BenchmarkOptions
 from tests.cli.conftest import answer, call
-from tests.labs import make_lab
+from tests.tiny_labs import make_lab
 
 MATH = tasks.task("math")
 FILES = {
