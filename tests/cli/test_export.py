@@ -20,7 +20,7 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.run import merged_export as exporting
 from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
-from assay.models import hub
+from assay.models import gguf_file, hub
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of
 from tests.cli.conftest import answer, assert_one_line, call
@@ -280,9 +280,12 @@ def test_a_push_without_token_or_name_is_refused_before_any_work(
 
 
 def test_a_gguf_file_lies_beside_the_weights_with_the_template(
-    stacked: Path, tmp_path: Path
+    stacked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "out"
+    assert_one_line(export(stacked, "tiny@lower.last", folder, "--gguf"), "has no merges")
+    assert not folder.exists()
+    monkeypatch.setattr(gguf_file, "splitter", lambda tokenizer: "gpt-2")
     result = export(stacked, "tiny@lower.last", folder, "--gguf")
     assert result.exit_code == 0, result.stderr
     reader = gguf.GGUFReader(folder / "model-bf16.gguf")

@@ -191,7 +191,7 @@ def test_it_is_checked_probed_reported_compared_and_measured_again(lab, run):
 
 def test_a_replay_of_its_own_settings_finds_no_difference(lab):
     for stage in ("rl", "explore"):
-        words = ("replay", "picks", "--stage", stage, "--step", 2, "--gradient", "--lab", lab)
+        words = ("replay", "picks", "--stage", stage, "--step", 2, "--lab", lab)
         result = call(*words, "--json")
         assert result.exit_code == 0, result.output
         assert not answer(result)["result"]["proof"]["rewards"]

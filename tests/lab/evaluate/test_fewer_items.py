@@ -122,7 +122,7 @@ def test_a_damaged_number_of_items_is_named(tmp_path, fewer):
     (file,) = lab.evaluations.glob("*/evaluation.json")
     file.write_text(json.dumps({**json.loads(file.read_text()), "fewer": fewer}))
     as_written(file)
-    with pytest.raises(DamagedFile, match="'fewer' is no table of numbers of items"):
+    with pytest.raises(DamagedFile, match=r"'fewer' is not of its type|a number of items, is none"):
         find_record(lab, "held_out")
 
 

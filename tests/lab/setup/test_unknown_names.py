@@ -16,9 +16,11 @@ from tests.tiny_labs import EXPERIMENT
 EXPERIMENTS = [
     file
     for file in sorted((Path(__file__).parents[3] / "experiments").rglob("*.toml"))
-    if file.parent.name != "reported" and "base" not in tomllib.loads(file.read_text())
+    if file.parent.name not in ("reported", "generated")
+    and "base" not in tomllib.loads(file.read_text())
 ]
-"""Records of reported results are no experiments, and a sweep names the file of its runs."""
+"""Records of reported results and tables of generated calls are no experiments; a sweep names the
+file of its runs."""
 
 
 @pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
