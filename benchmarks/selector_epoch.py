@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 
 from assay.data.episode import Episode, Reward, Turn
+from assay.rl.objectives import Nll
 from assay.labs.demos.modules import Choice, FeatureTable, SelectorSizes, make_selector
 from assay.labs.demos.selector_policy import SelectorPolicy
-from assay.rl.objectives import Nll
 from assay.train.likelihood import weighted_batch
 from assay.train.update import update
 from benchmarks.results import machine, save_result
@@ -24,7 +24,7 @@ from benchmarks.worker import Record
 QUERIES, POOL, BEAMS, SHOTS = 800, 64, 5, 2
 SET, WIDTH = 2000, 384
 TEMPERATURE, TAU, MICRO_TOKENS = 1.0, 1.0, 2048
-CELLS = (("pointer", 1), ("pointer", 8))
+CELLS = (("pointer", 1), ("pointer", 8), ("bi_encoder", 8), ("lever", 8))
 """Selectors, and queries in a step; the reports take one."""
 
 
@@ -52,7 +52,7 @@ def group(number: int, table: FeatureTable) -> list[Episode]:
 
 def epoch(kind: str, together: int, stored: list[list[Episode]]) -> Record:
     """CPU-seconds and wall-seconds of one epoch."""
-    sizes = SelectorSizes(WIDTH, 256, 0.5, 0.1, False)
+    sizes = SelectorSizes(WIDTH, 256, 0.5, 0.1, False, SET)
     policy = SelectorPolicy(make_selector(kind, sizes, 0), dropout=True)
     optimizer = torch.optim.AdamW(policy.module.parameters(), lr=1e-4)
     cpu, wall = time.process_time(), time.perf_counter()

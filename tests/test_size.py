@@ -8,12 +8,12 @@ import tokenize
 from tests import size
 
 LIMITS = {
-    "code lines of src": 90_500,
-    "files of src": 618,
-    "code lines of tests": 77_100,
-    "words of docs": 66_300,
-    "entries of the English catalogue": 1_750,
-    "exception classes": 113,
+    "code lines of src": 74_900,
+    "files of src": 531,
+    "code lines of tests": 70_450,
+    "words of docs": 39_500,
+    "entries of the English catalogue": 1_345,
+    "exception classes": 35,
 }
 """What holds today; a change that adds takes as much away. The aims: 65,000 lines in 420 files,
 55,000 lines of tests, 32,000 words, 1,150 entries, 20 exception classes."""

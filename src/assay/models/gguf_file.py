@@ -459,8 +459,8 @@ def read_gguf(file: Path) -> Header:
     if values.get("split.count") not in (None, 0, 1):
         joined = "join the parts: llama-gguf-split --merge"
         raise InputError("is one of several parts", file=file, fix=joined)
-    family = values.get(ARCHITECTURE)
-    if str(family) not in ARCHITECTURES:
+    family = str(values.get(ARCHITECTURE))
+    if family not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         problem = f"holds a model of architecture {reprlib.repr(family)}, and {known} are read"
         raise InputError(problem, file=file, fix=fix)
