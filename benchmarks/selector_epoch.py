@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 
 from assay.data.episode import Episode, Reward, Turn
-from assay.rl.objectives import Nll
 from assay.labs.demos.modules import Choice, FeatureTable, SelectorSizes, make_selector
 from assay.labs.demos.selector_policy import SelectorPolicy
+from assay.rl.objectives import Nll
 from assay.train.likelihood import weighted_batch
 from assay.train.update import update
 from benchmarks.results import machine, save_result

@@ -459,10 +459,10 @@ def read_gguf(file: Path) -> Header:
     if values.get("split.count") not in (None, 0, 1):
         joined = "join the parts: llama-gguf-split --merge"
         raise InputError("is one of several parts", file=file, fix=joined)
-    family = str(values.get(ARCHITECTURE))
-    if family not in ARCHITECTURES:
+    named = values.get(ARCHITECTURE)
+    if (family := str(named)) not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
-        problem = f"holds a model of architecture {reprlib.repr(family)}, and {known} are read"
+        problem = f"holds a model of architecture {reprlib.repr(named)}, and {known} are read"
         raise InputError(problem, file=file, fix=fix)
     scaling = {name: v for name, v in values.items() if name.startswith(f"{family}.rope.scal")}
     if (
