@@ -19,6 +19,7 @@ from assay.experiment.checkpoint_reference import (
 )
 from assay.runs import run_directory
 from assay.runs.checkpoints import Selection, read_selection, write_selections
+from assay.runs.manifest_file import read_manifest
 from assay.runs.protection import delete_run
 from assay.runs.run_directory import RunDirectory, create_run, lab_root, runs_of
 from assay.runs.run_files import DamagedFile
@@ -332,3 +333,9 @@ def test_a_damaged_status_is_one_error_that_names_the_file(run, text, said):
     (run.path / "status.json").write_bytes(b"\xff\xfe")
     with pytest.raises(DamagedFile):
         read_status(run.path)
+
+
+def test_the_manifest_of_an_older_run_says_nothing_that_is_gone(tmp_path):
+    run = create_run(tmp_path, "demo", seed=1, spec="")
+    run.manifest.write_text('{"evaluation": {"a": {"missing": "", "n": 2}, "b": {"missing": "x"}}}')
+    assert read_manifest(run)["evaluation"] == {"a": {"n": 2}, "b": {"missing": "x"}}
