@@ -5,7 +5,7 @@
 A price says how many right answers a unit of the executor's currency is worth; net is solved minus
 price x cost. What is chosen among the workflows (the best one, the best few by topic, the best by
 topic, the best by topic and level) is chosen on the training problems at that price, and shown on
-the test's. The runs are those of the fixed workflows on both; `assay compare` names them; nothing is
+the test's. The runs are those of the fixed workflows on both, by their names; nothing is
 run here.
 """
 
