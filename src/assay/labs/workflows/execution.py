@@ -193,12 +193,6 @@ def family_of(error: str) -> str:
     return KINDS.get(kind) or FAMILY_OF.get(error, OTHER)
 
 
-def tree_of(program: str) -> str:
-    """The fingerprint of a program's syntax tree; "" for one that cannot be read."""
-    shape = shape_of(program) if program else None
-    return shape.fingerprint if shape else ""
-
-
 READING = FactReading(FAMILIES, family_of, frozenset({FORMAT, SYNTAX}))
 
 
