@@ -3,13 +3,11 @@
 Only the accepted values are defined here; `rl` and `train` use them.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, Strict, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, Strict
 
-from assay.experiment.base_table import Count, Few, Positive, Share, Table, raise_all, refused
+from assay.experiment.base_table import Count, Few, Positive, Refusals, Share, Table, refused
 from assay.experiment.training_settings import Schedule, between
 
 
@@ -36,12 +34,10 @@ class AdaptiveKl(Table):
     most: Positive = 10.0
     """It never rises above."""
 
-    @model_validator(mode="after")
-    def _bounds_in_order(self) -> Self:
+    def _conflicts(self) -> Refusals:
         for low, high in (("below", "above"), ("least", "most")):
             if getattr(self, low) > getattr(self, high):
-                raise refused(low, f"is more than {high!r}", f"lower it, or raise {high}")
-        return self
+                yield refused(low, f"is more than {high!r}", f"lower it, or raise {high}")
 
 
 class Kl(Table):
@@ -59,15 +55,13 @@ class Kl(Table):
     adaptive: AdaptiveKl | None = None
     """Moves `coef` after each step, `{}` as Lever-Plus does."""
 
-    @model_validator(mode="after")
-    def _can_adapt(self) -> Self:
+    def _conflicts(self) -> Refusals:
         if self.adaptive is None:
-            return self
+            return
         if isinstance(self.coef, Schedule):
-            raise refused("adaptive", "coef follows a schedule", "write a number")
-        if not self.coef or self.where == "reward":
-            raise refused("adaptive", "there is no KL in the loss", "write coef, the first value")
-        return self
+            yield refused("adaptive", "coef follows a schedule", "write a number")
+        elif not self.coef or self.where == "reward":
+            yield refused("adaptive", "there is no KL in the loss", "write coef, the first value")
 
 
 class Dynamic(Table):
@@ -141,11 +135,9 @@ class Importance(Table):
     high: Annotated[float, Field(ge=1, le=1e6)] = 2.0
     """Upper bound."""
 
-    @model_validator(mode="after")
-    def _has_no_bound_when_off(self) -> Self:
+    def _conflicts(self) -> Refusals:
         if self.how == "off" and self.low is not None:
-            raise refused("low", "nothing is corrected, so that there is nothing to bound")
-        return self
+            yield refused("low", "nothing is corrected, so that there is nothing to bound")
 
 
 Range = Annotated[tuple[float, float], Strict(False)]
@@ -164,12 +156,7 @@ class Pairs(Table):
     least_gap: Positive | None = None
     """Smaller gaps make no pair."""
 
-    @model_validator(mode="after")
-    def _draws_once(self) -> Self:
-        raise_all(self._conflicts())
-        return self
-
-    def _conflicts(self) -> Iterator[PydanticCustomError]:
+    def _conflicts(self) -> Refusals:
         if self.total is not None and self.per_group is not None:
             yield refused("total", "both of 'total' and 'per_group' given", "write one of them")
         if self.power is not None and self.total is None and self.per_group is None:

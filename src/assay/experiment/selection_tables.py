@@ -4,13 +4,20 @@ Only the accepted values are defined here. `assay generate` makes the selections
 reads them as `source = "selections:NAME"`.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
-from assay.experiment.base_table import Count, Few, Many, Table, Temperature, raise_all, refused
+from assay.experiment.base_table import (
+    Count,
+    Few,
+    Many,
+    Refusals,
+    Table,
+    Temperature,
+    one_of,
+    refused,
+)
 
 SELECTIONS = "selections"
 """The kind of a data source that takes stored selections, and the name of the table."""
@@ -52,21 +59,14 @@ class SelectionsSpec(Table):
     allow: Many[Unhealthy] = ()
     """Faults of the groups that are accepted."""
 
-    @model_validator(mode="after")
-    def _made_or_read(self) -> Self:
-        raise_all(self._conflicts())
-        return self
-
     @property
     def makes(self) -> dict[str, object]:
         """The settings that what is made depends on."""
         read_only = {"fallback", "require_positive", "allow"}
         return self.model_dump(mode="json", exclude_none=True, exclude=read_only)
 
-    def _conflicts(self) -> Iterator[PydanticCustomError]:
-        if (self.kind is None) == (self.file is None):
-            found = "neither" if self.kind is None else "both"
-            yield refused("kind", f"{found} of 'kind' and 'file' given", "write one of them")
+    def _conflicts(self) -> Refusals:
+        yield from one_of(self, "kind", "file")
         if self.file is not None and not self.file.removeprefix(FILE):
             yield refused("file", "names no file", 'write file = "path:rl_data.json"')
         elif self.file is not None and not self.file.startswith(FILE):

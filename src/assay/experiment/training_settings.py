@@ -5,15 +5,16 @@ hold these tables are in `stage_tables`.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, Strict, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, Strict, field_validator
 
 from assay.experiment.base_table import (
     Count,
     Few,
     Many,
     Positive,
+    Refusals,
     Share,
     Table,
     Temperature,
@@ -38,12 +39,10 @@ class Schedule(Table):
     steps: Count | None = None
     """Steps until `end`, which then stays; omitted: all."""
 
-    @model_validator(mode="after")
-    def _goes_somewhere(self) -> Self:
+    def _conflicts(self) -> Refusals:
         for field in ("shape", "steps"):
             if self.end is None and getattr(self, field) is not None:
-                raise refused(field, "there is no end to go to", "write end")
-        return self
+                yield refused(field, "there is no end to go to", "write end")
 
 
 def between(low: float, high: float) -> AfterValidator:
@@ -91,14 +90,12 @@ class Optimizer(Table):
     clip_norm: Positive = 1.0
     """Gradients with a larger global norm are scaled down to it."""
 
-    @model_validator(mode="after")
-    def _falls_to_its_minimum(self) -> Self:
+    def _conflicts(self) -> Refusals:
         if self.min_lr is not None and self.schedule == "constant":
             fix = 'remove it, or schedule = "cosine" or "linear"'
-            raise refused("min_lr", "a constant learning rate has no minimum", fix)
-        if (self.min_lr or 0) > self.lr:
-            raise refused("min_lr", f"{self.min_lr:g} is more than lr = {self.lr:g}")
-        return self
+            yield refused("min_lr", "a constant learning rate has no minimum", fix)
+        elif (self.min_lr or 0) > self.lr:
+            yield refused("min_lr", f"{self.min_lr:g} is more than lr = {self.lr:g}")
 
 
 class FullAdapt(Table):
