@@ -23,8 +23,14 @@ from assay.experiment.checkpoint_reference import CheckpointReference, parse_che
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.engine_table import EngineSpec
 from assay.experiment.helper_tables import HelperSpec, endpoints_chosen, models_apart
-from assay.experiment.selection_tables import SELECTIONS, SelectionsSpec
-from assay.experiment.selector_table import KINDS, SCHEME, UNTRAINED, SelectorSpec
+from assay.experiment.selection_tables import (
+    KINDS,
+    SCHEME,
+    SELECTIONS,
+    UNTRAINED,
+    SelectionsSpec,
+    SelectorSpec,
+)
 from assay.experiment.stage_tables import (
     OTHER_RUN,
     DistillStage,

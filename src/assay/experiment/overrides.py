@@ -38,7 +38,7 @@ def keys_at(path: KeyPath, raw: Any, model: type[Table] = Experiment) -> dict[st
     found: dict[str, FieldInfo] = {}
     for annotation in annotations_at(path, raw, model):
         if isinstance(annotation, type) and issubclass(annotation, Table):
-            found |= annotation.model_fields
+            found |= {field.alias or key: field for key, field in annotation.model_fields.items()}
     return found
 
 

@@ -1,4 +1,5 @@
-"""The `[selections.NAME]` tables: stored selections of demonstrations for queries.
+"""The `[selections.NAME]` tables, stored selections of demonstrations for queries, and the
+`[selector]` table: how a selector, `model = "selector:KIND"`, is made.
 
 Only the accepted values are defined here. `assay generate` makes the selections, and a data set
 reads them as `source = "selections:NAME"`.
@@ -12,6 +13,7 @@ from assay.experiment.base_table import (
     Count,
     Few,
     Many,
+    Positive,
     Refusals,
     Table,
     Temperature,
@@ -86,3 +88,30 @@ class SelectionsSpec(Table):
             if getattr(self, key) != type(self).model_fields[key].default:
                 what = "mixed" if key in own else "beam"
                 yield refused(key, f'only kind = "{what}" reads it', "remove it")
+
+
+SCHEME = "selector:"
+KINDS = ("pointer", "bi_encoder", "lever", "random", "similarity", "oracle", "reversed", "singles")
+"""The selectors that there are, by the name behind the scheme."""
+UNTRAINED = ("random", "similarity", "oracle", "reversed", "singles")
+"""Those without weights: nothing is trained. The oracle searches with the right answers."""
+
+
+class SelectorSpec(Table):
+    """A selector of demonstrations."""
+
+    features: Annotated[str, Field(pattern=r"^(minilm|clip|path:.+)$")] = "minilm"
+    """`minilm` (texts), `clip` (texts, images), `path:DIR` (an encoder), `path:FILE.npz` or
+    `.safetensors` (features by row id)."""
+    answers: bool = False
+    """A demonstration's features are the mean of question and answer."""
+    hidden: Few = 256
+    """Width of the pointer's layers."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Dropout of sft, rft and rce; omitted: 0.5, of a lever 0.1."""
+    temperature: Positive = 0.1
+    """Cosines are divided by it (pointer, bi_encoder)."""
+    gate: bool = False
+    """A pick changes what the pointer looks for next."""
+    vocabulary: Few = 2048
+    """Demonstrations that the Lever-LM has words for."""

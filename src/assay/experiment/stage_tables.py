@@ -1,8 +1,7 @@
 """The `[stage.NAME]` tables: one model per training method.
 
-Stages run in file order. Tables that all methods share are in `training_settings`, those of grpo
-alone in `grpo_settings`. Names of presets, estimators and rewards are checked in
-`lab.setup.validate`, because their registers are elsewhere.
+Stages run in file order. The tables inside them are in `training_settings`. Names of presets,
+estimators and rewards are checked in `lab.setup.validate`, because their registers are elsewhere.
 """
 
 import math
@@ -28,29 +27,27 @@ from assay.experiment.base_table import (
     refused,
 )
 from assay.experiment.checkpoint_reference import RULES, CheckpointReference, parse_checkpoint
-from assay.experiment.grpo_settings import (
-    AdvantageOptions,
-    Clip,
-    Dynamic,
-    Importance,
-    Kl,
-    Overlong,
-    Pairs,
-    Range,
-    Updates,
-)
 from assay.experiment.reward_tables import Reward, RewardSettings
 from assay.experiment.training_settings import (
     LEARNING_RATES,
     LORA_LEARNING_RATE,
     Adapt,
+    AdvantageOptions,
+    Clip,
     Curriculum,
+    Dynamic,
     EveryEpochs,
     FullAdapt,
+    Importance,
+    Kl,
     LoraAdapt,
     Optimizer,
+    Overlong,
+    Pairs,
+    Range,
     Sampling,
     Schedule,
+    Updates,
     between,
     schedules_in,
 )
