@@ -7,7 +7,6 @@ not checked again, because its data and settings are those of its manifest. Trai
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -20,8 +19,7 @@ from assay.experiment.stage_tables import OTHER_RUN
 from assay.judge.templates import filled
 from assay.lab.check.capability import probe as sample_groups
 from assay.lab.check.gold_trials import gold_answers, task_sanity
-from assay.lab.check.helper_uses import answering, helper_uses
-from assay.lab.check.judges import judges
+from assay.lab.check.helper_uses import answering, helper_uses, judges
 from assay.lab.check.memory_and_disk import helper_memory, room
 from assay.lab.check.rendering_mismatch import refuse_other_renderings, renderings, trained
 from assay.lab.check.rows import leakage, lengths, rows
@@ -57,6 +55,8 @@ CHECKS: Mapping[str, Check] = {
 """Those of every experiment, in the order in which they are asked."""
 PRICE = "price of helper models"
 
+COMPUTING = "speed"
+"""The check that runs the model; the others take seconds."""
 LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
     LANGUAGE_MODEL: {
         "renderings": renderings,
@@ -65,12 +65,10 @@ LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
         "other trainers": other_trainers,
         PRICE: helper_uses,
         "memory and disk": room,
-        "speed": speed,
+        COMPUTING: speed,
     },
 }
 """Further ones by the name of the learner; a task has its own (`BaseTask.checks`)."""
-COMPUTING = ("speed",)
-"""Checks that run the model; the others take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +90,8 @@ class CheckResult:
     @property
     def counts(self) -> dict[str, int]:
         """Findings by severity: errors, warnings, notes."""
-        found = Counter(finding.severity for finding in self.findings)
-        return {severity: found[severity] for severity in ("error", "warning", "note")}
+        every = [finding.severity for finding in self.findings]
+        return {severity: every.count(severity) for severity in ("error", "warning", "note")}
 
     @property
     def failed(self) -> bool:
@@ -240,8 +238,8 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
             words = f"--despite: {session.run} was checked when it was made; {why}"
             session.observer.note(words)
         return session
-    every = checks_of(session)
-    cheap = {name: check for name, check in every.items() if name not in COMPUTING}
+    cheap = checks_of(session)
+    cheap.pop(COMPUTING, None)
     for part in ("learner", "sets", "evaluations"):
         getattr(session, part)  # opened here, reused by the run
     refuse_other_renderings(session)
