@@ -26,22 +26,6 @@ Exported = SftStage | GrpoStage
 """Stages that other tools train."""
 
 
-def algorithm_of(stage: GrpoStage) -> Preset:
-    """The preset with the stage's own parts in its place; scheduled bounds at their start. Raises
-    UnknownName."""
-    preset = look_up(PRESETS, stage.algorithm, "algorithm")
-    table, clip = stage.advantage_options, stage.clip
-    given = table.model_dump(exclude_none=True) if table else {}
-    own = {
-        **{name: getattr(stage, name) for name in ("advantage", "loss", "aggregation")},
-        "clip_low": at_start(clip.low),
-        "clip_high": at_start(clip.high),
-        "dual_clip": clip.dual,
-        "advantage_options": replace(preset.advantage_options, **given),
-    }
-    return replace(preset, **{name: value for name, value in own.items() if value is not None})
-
-
 def at_start(value: Any) -> Any:
     """A setting at the first step."""
     return value.start if isinstance(value, Schedule) else value
@@ -96,7 +80,17 @@ class Settings:
     @property
     def algorithm(self) -> Preset:
         """Of a stage that samples."""
-        return algorithm_of(self.grpo)
+        preset = look_up(PRESETS, self.grpo.algorithm, "algorithm")
+        table, clip = self.grpo.advantage_options, self.grpo.clip
+        given = table.model_dump(exclude_none=True) if table else {}
+        own = {
+            **{name: getattr(self.grpo, name) for name in ("advantage", "loss", "aggregation")},
+            "clip_low": at_start(clip.low),
+            "clip_high": at_start(clip.high),
+            "dual_clip": clip.dual,
+            "advantage_options": replace(preset.advantage_options, **given),
+        }
+        return replace(preset, **{name: value for name, value in own.items() if value is not None})
 
     def value(self, key: str) -> Any:
         """The value of a dotted key: the preset's where the stage has none of its own, a schedule's

@@ -204,23 +204,11 @@ def gather(seen: Sequence[Finding | Number | Histogram | Shared]) -> CheckResult
 GO_ON = "or go on all the same with --despite REASON"
 
 
-class Unsound(InputError):
-    """The checks before a run end with errors."""
-
-    def __init__(self, errors: Sequence[Finding]):
-        each = tuple(
-            InputError(f"{error.what}: {error.evidence}", fix=f"{error.fix}; {GO_ON}")
-            for error in errors
-        )
-        super().__init__("; ".join(one.problem for one in each), fix=each[-1].fix)
-        self.each = each
-
-
 def looked_at(session: Session, despite: str | None = None) -> Session:
     """The session with the findings of the checks.
 
-    Raises Unsound for errors, unless a reason overrides them; InputError for an empty reason, for
-    other renderings or bases, which no reason overrides; and what opening its parts raises. Stored
+    Raises InputError for errors, unless a reason overrides them; for an empty reason, for other
+    renderings or bases, which no reason overrides; and what opening its parts raises. Stored
     findings are kept. A model that is not in this process is not checked.
     """
     reason = reason_of(despite)
@@ -249,7 +237,13 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     found = asked(session.copy(observer=Silent()), cheap, session.observer)
     session.helpers.costs()  # what the checks asked is no cost of the first step
     if found.errors and not reason:
-        raise Unsound(found.errors)
+        each = [
+            InputError(f"{error.what}: {error.evidence}", fix=f"{error.fix}; {GO_ON}")
+            for error in found.errors
+        ]
+        unsound = InputError("; ".join(one.problem for one in each), fix=each[-1].fix)
+        unsound.each = tuple(each)
+        raise unsound
     warnings = sum(finding.severity == "warning" for finding in found.findings)
     figures = {"seconds": time.monotonic() - began, "warnings": warnings}
     words = "checked in {seconds:.1f} s: {warnings:warnings}, see 'assay check'"
@@ -269,13 +263,12 @@ def refuse_other_bases(session: Session) -> None:
             continue
         run, _ = stage_start(session.run, stage)
         began = read_manifest(run).get("base_weights", {}).get("sha256")
-        if began != session.learner.fingerprint:
-            raise InputError(
-                f"{run} began with a model of fingerprint {began}, this experiment's model has "
-                f"{session.learner.fingerprint}",
-                field=f"stage.{name}.start",
-                fix="name the model of that run, or start from a run of this model",
+        if began != (own := session.learner.fingerprint):
+            problem = (
+                f"{run} began with a model of fingerprint {began}, this experiment's has {own}"
             )
+            fix = "name the model of that run, or start from a run of this model"
+            raise InputError(problem, field=f"stage.{name}.start", fix=fix)
 
 
 def reason_of(despite: str | None) -> str:

@@ -108,7 +108,7 @@ def first_look(session: Session, name: str, stage: StageSpec, method: Method) ->
     return FirstSamples(method, tell)
 
 
-def sampled_reward(stage: StageSpec) -> RewardSpec | None:
+def sampled_reward(stage: object) -> RewardSpec | None:
     """What judges the completions that a stage learns from; None where it samples none."""
     return stage.reward if isinstance(stage, SamplingStage) and stage.needs_reward else None
 

@@ -61,7 +61,11 @@ def room(subject: Subject) -> Seen:
         work = stage_work(subject, stage)
         if work is not None:
             yield from memory(subject, name, stage, work, adaptation, shape)
-            needed += disk_bytes(stage, work, adaptation, shape)
+            lora = isinstance(stage.adapt, LoraAdapt)
+            weights = 4.0 * (adaptation.trainable if lora else shape.parameters)
+            count = work.checkpoints
+            moments = MOMENT_BYTES[stage.optimizer.name] * adaptation.trainable
+            needed += count * weights + min(count, 2) * moments
     yield from disk(subject, needed * len(subject.session.experiment.seeds))
 
 
@@ -76,7 +80,18 @@ def memory(
     """One stage at its peak: a training step, and what sampling keeps beside it."""
     precision = subject.session.precision
     bf16 = precision.compute != precision.master
-    beside = bytes_beside(subject.session, stage, work, shape)
+    asked, found = work.prompt_most + work.answer_most, {}
+    if kept_reference(stage) is not None and not isinstance(stage.adapt, LoraAdapt):
+        found["the reference"] = 4.0 * shape.parameters
+    if isinstance(stage, DistillStage):
+        found |= teacher_bytes(subject.session, stage, work)
+    beside = found | {
+        f"helper model {name}": memory_bytes(
+            spec, subject.session.run.root, subject.session.precision, asked
+        )
+        for name, spec in subject.session.experiment.helpers.items()
+        if in_process(spec)
+    }
     free, whole = available_memory(precision.device), installed_memory(precision.device)
     load = load_of(stage, work.largest, adaptation, precision)
     step = choose_checkpointing(shape, load, free - sum(beside.values()))
@@ -143,23 +158,6 @@ def sampling_bytes(
     }
 
 
-def bytes_beside(
-    session: Session, stage: StageSpec, work: StageWork, shape: ModelShape
-) -> dict[str, float]:
-    """What is kept beside the trained model: its reference, and the helper models in this process
-    when they are asked about the longest completion."""
-    asked, found = work.prompt_most + work.answer_most, {}
-    if kept_reference(stage) is not None and not isinstance(stage.adapt, LoraAdapt):
-        found["the reference"] = 4.0 * shape.parameters
-    if isinstance(stage, DistillStage):
-        found |= teacher_bytes(session, stage, work)
-    return found | {
-        f"helper model {name}": memory_bytes(spec, session.run.root, session.precision, asked)
-        for name, spec in session.experiment.helpers.items()
-        if in_process(spec)
-    }
-
-
 def teacher_bytes(session: Session, stage: DistillStage, work: StageWork) -> dict[str, float]:
     """Bytes of what a teacher says of a step's tokens: a hidden state, or its likeliest words."""
     spec, tokens = session.experiment.helpers[stage.teacher], work.prompts * work.group
@@ -188,18 +186,6 @@ def helper_memory(subject: Subject) -> Seen:
     yield from tight(what, needed, memory, device, [*sizes], fix)
 
 
-def disk_bytes(
-    stage: StageSpec, work: StageWork, adaptation: Adaptation, shape: ModelShape
-) -> float:
-    """Bytes of a stage's checkpoints at their most: while the newest is written, two optimizers lie
-    there."""
-    lora = isinstance(stage.adapt, LoraAdapt)
-    weights = 4.0 * (adaptation.trainable if lora else shape.parameters)
-    count = work.checkpoints
-    moments = MOMENT_BYTES[stage.optimizer.name] * adaptation.trainable
-    return count * weights + min(count, 2) * moments
-
-
 def disk(subject: Subject, needed: float) -> Seen:
     """All checkpoints of all seeds against the free space under the lab's root."""
     root = existing(subject.session.run.root)
@@ -207,9 +193,6 @@ def disk(subject: Subject, needed: float) -> Seen:
     yield Number("disk", "checkpoints_mb", needed / 2**20)
     yield Number("disk", "free_mb", free / 2**20)
     if needed + HEADROOM > free:
-        yield Finding(
-            "error",
-            "the checkpoints do not fit on the disk",
-            f"about {needed / GIB:.1f} GiB of {free / GIB:.1f} GiB free in the lab",
-            "raise checkpoint_every, make room, or choose another place with --lab",
-        )
+        told = f"about {needed / GIB:.1f} GiB of {free / GIB:.1f} GiB free in the lab"
+        fix = "raise checkpoint_every, make room, or choose another place with --lab"
+        yield Finding("error", "the checkpoints do not fit on the disk", told, fix)

@@ -159,7 +159,6 @@ REMEDIES = {
     LONGER: "raise max_tokens if they matter",
     SHORTER: "lower min_tokens if they matter",
 }
-DROP_UNDECLARED = 'describe the functions, or set undeclared_calls = "drop"'
 
 
 def rows(subject: Subject) -> Seen:
@@ -196,12 +195,9 @@ def unvisited(subject: Subject) -> Seen:
         with within(f"stage.{name}"):
             visited = steps_of(stage, order.count) * rows_per_step(stage)
         if isinstance(order, Fixed) and visited < order.count:
-            yield Finding(
-                "warning",
-                f"stage.{name}: the last rows of data.{stage.data} are never visited",
-                f"{visited} of {order.count} rows, in the order that the data set asks for",
-                "train for whole epochs, or take fewer rows",
-            )
+            what = f"stage.{name}: the last rows of data.{stage.data} are never visited"
+            told = f"{visited} of {order.count} rows, in the order that the data set asks for"
+            yield Finding("warning", what, told, "train for whole epochs, or take fewer rows")
 
 
 def left_out(place: str, data: DataSet) -> Seen:
@@ -221,35 +217,28 @@ def left_out(place: str, data: DataSet) -> Seen:
         yield Finding("warning" if many else "note", what, evidence, fix)
     for words, ids in data.remarks.items():
         yield Number(place, f"kept: {words}", len(ids))
-        undeclared = words in (UNDECLARED, NO_TOOLS)
-        yield Finding(
-            "warning" if words in (UNDECLARED, NULLS) else "note",
-            f"{place}: {words}",
-            f"{len(ids)} conversations: {some(ids)}",
-            DROP_UNDECLARED if undeclared else "nothing, if that is meant",
-        )
+        severity = "warning" if words in (UNDECLARED, NULLS) else "note"
+        fix = "nothing, if that is meant"
+        if words in (UNDECLARED, NO_TOOLS):
+            fix = 'describe the functions, or set undeclared_calls = "drop"'
+        told = f"{len(ids)} conversations: {some(ids)}"
+        yield Finding(severity, f"{place}: {words}", told, fix)
 
 
 def well_formed(place: str, found: Sequence[Row]) -> Seen:
     """Ids that occur once, tools that are valid JSON schema."""
     doubles = [id_ for id_, count in Counter(row.id for row in found).items() if count > 1]
     if doubles:
-        yield Finding(
-            "error",
-            f"{place}: several rows have the same id",
-            some(doubles),
-            "give every row an id of its own: records and random numbers go by it",
-        )
+        fix = "give every row an id of its own: records and random numbers go by it"
+        yield Finding("error", f"{place}: several rows have the same id", some(doubles), fix)
     for row in found:
         try:
             parse_tools(Record(row.origin or row.id, 0, {}), list(row.tools))
         except DataError as error:
-            yield Finding(
-                "error",
-                f"{place}: tools of row {row.id} are not valid: {error.field} {error.problem}",
-                row.origin or row.id,
-                error.fix or "correct the tool's schema",
-            )
+            wrong = f"{error.field} {error.problem}"
+            what = f"{place}: tools of row {row.id} are not valid: {wrong}"
+            fix = error.fix or "correct the tool's schema"
+            yield Finding("error", what, row.origin or row.id, fix)
 
 
 def contradicting(subject: Subject, name: str) -> Seen:
@@ -309,12 +298,9 @@ def blank_answers(subject: Subject) -> Seen:
             and not any(c.isprintable() and c != " " for c in split_thought(answer)[1])
         ]
         if len(bare) > max(1, BLANK * len(whole)):
-            yield Finding(
-                "warning",
-                f"data.{name}: answers are empty or blank",
-                f"{share_of(len(bare), len(whole))}, such as {bare[0]}",
-                "they teach the model to end at once; give them a text, or leave the rows out",
-            )
+            told = f"{share_of(len(bare), len(whole))}, such as {bare[0]}"
+            fix = "they teach the model to end at once; give them a text, or leave the rows out"
+            yield Finding("warning", f"data.{name}: answers are empty or blank", told, fix)
 
 
 def without_targets(subject: Subject, data: str) -> list[str]:

@@ -42,12 +42,9 @@ def groups(place: str, stage: GrpoStage) -> Seen:
     anyway."""
     temperature = most(stage.sampling.temperature)
     if temperature < COLD:
-        yield Finding(
-            "warning",
-            f"{place}: the completions of a group will be nearly the same",
-            f"temperature {temperature:g}",
-            "GRPO learns from differences inside a group: use a temperature near 1",
-        )
+        what = f"{place}: the completions of a group will be nearly the same"
+        fix = "GRPO learns from differences inside a group: use a temperature near 1"
+        yield Finding("warning", what, f"temperature {temperature:g}", fix)
     advantage = stage.advantage or PRESETS[stage.algorithm].advantage
     droppable = may_drop(
         advantage=advantage, kl_coef=most(stage.kl.coef), entropy_coef=stage.entropy_coef
@@ -55,12 +52,9 @@ def groups(place: str, stage: GrpoStage) -> Seen:
     if not droppable or stage.drop_without_signal is False:
         why = f"kl.coef {most(stage.kl.coef):g}, entropy_coef {stage.entropy_coef:g}"
         why += f", advantage {advantage!r}, drop_without_signal {stage.drop_without_signal}"
-        yield Finding(
-            "note",
-            f"{place}: groups of equal rewards are kept and cost a full update",
-            why,
-            "nothing, if that is meant; without KL, entropy and whitening they can be left out",
-        )
+        what = f"{place}: groups of equal rewards are kept and cost a full update"
+        fix = "nothing, if that is meant; without KL, entropy and whitening they can be left out"
+        yield Finding("note", what, why, fix)
 
 
 def idle_clip(place: str, stage: GrpoStage) -> Seen:
@@ -75,24 +69,19 @@ def idle_clip(place: str, stage: GrpoStage) -> Seen:
     own = stage.loss is not None or given or low != high
     several = stage.updates.minibatches * stage.updates.epochs > 1
     if own and LOSSES[loss].reads and not (several or stage.stored):
-        yield Finding(
-            "warning",
-            f"{place}: with one update for each rollout the loss {loss!r} and its clip do nothing: "
-            "it trains by the plain policy gradient",
-            f"algorithm {stage.algorithm!r}, updates {{ minibatches = 1, epochs = 1 }}: every "
-            "ratio is 1, inside any bounds",
-            "make several updates of a rollout (updates.minibatches or updates.epochs), or read "
-            "the result as that of the advantage and the average alone",
-        )
+        what = f"{place}: with one update for each rollout the loss {loss!r} and its clip do "
+        what += "nothing: it trains by the plain policy gradient"
+        told = f"algorithm {stage.algorithm!r}, updates {{ minibatches = 1, epochs = 1 }}: every "
+        told += "ratio is 1, inside any bounds"
+        fix = "make several updates of a rollout (updates.minibatches or updates.epochs), or read "
+        fix += "the result as that of the advantage and the average alone"
+        yield Finding("warning", what, told, fix)
 
 
 def other_trainers(subject: Subject) -> Seen:
     """What is not the same in the tools that train stages."""
     for each, made in translations(subject.session):
         for one in made.differences:
-            yield Finding(
-                "note",
-                f"stage.{each.name}.{one.key}: {each.trainer.title} {one.what}",
-                "allowed by name" if one.allowed else "another definition",
-                "nothing; the run's page lists it",
-            )
+            what = f"stage.{each.name}.{one.key}: {each.trainer.title} {one.what}"
+            told = "allowed by name" if one.allowed else "another definition"
+            yield Finding("note", what, told, "nothing; the run's page lists it")
