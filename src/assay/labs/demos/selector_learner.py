@@ -17,7 +17,7 @@ from assay.data.files import atomic_write_text, expanded
 from assay.errors import InputError
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import CheckpointReference
-from assay.experiment.selector_table import SCHEME, UNTRAINED, SelectorSpec
+from assay.experiment.selection_tables import SCHEME, UNTRAINED, SelectorSpec
 from assay.experiment.stage_tables import DpoStage, GrpoStage, StageSpec, kept_reference
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
 from assay.lab.setup.learner import LearnerInput, StagePolicy
@@ -56,7 +56,7 @@ class SelectorLearner:
 
     @property
     def kind(self) -> str:
-        """Which selector, of `selector_table.KINDS`."""
+        """Which selector, of `selection_tables.KINDS`."""
         if self.given.source.startswith(SCHEME) or self.given.weights is None:
             return self.given.source.removeprefix(SCHEME)
         return self.stored["kind"]
