@@ -12,10 +12,10 @@ from scipy import special
 from assay.data.reported.reported_record import Reported, Run
 from assay.errors import Finding, Severity, finding
 from assay.judge.binomial import compare_counts
-from assay.judge.intervals import LEVEL, Interval
-from assay.judge.power import detectable_from_interval
+from assay.judge.intervals import Interval
+from assay.judge.power import detectable_from_interval, planned
 from assay.judge.significance import agreeing
-from assay.judge.verdict import ALPHA, Comparison, judged
+from assay.judge.verdict import Comparison, Figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,28 +119,16 @@ def compare_means(found: Sequence[Comparison]) -> Comparison | None:
     error = float(np.sqrt(sum(_null_variance(c) for c in found))) / len(found)
     p_value = 1.0 if error == 0 else float(2 * special.ndtr(-abs(difference) / error))
     agreed = agreeing(interval_at, p_value)
-    interval = agreed(LEVEL)
 
     def plan_at(alpha: float) -> tuple[float | None, None]:
         return detectable_from_interval(agreed(1 - alpha).half_width, 1.0, 1 - alpha), None
 
-    compared = Comparison(
-        control_score=before,
-        score=after,
-        difference=difference,
-        interval=interval,
-        p_value=p_value,
-        adjusted_p=p_value,
-        method="mean of binomials without items: score test, Newcombe limits",
+    return planned(
+        Figures(before, after, difference, p_value, agreed),
+        plan_at,
+        "mean of binomials without items: score test, Newcombe limits",
         items=sum(c.items for c in found),
-        verdict="undecided",
-        margin=found[0].margin,
-        minimum_detectable_difference=plan_at(ALPHA)[0],
-        items_needed=None,
-        interval_at=agreed,
-        plan_at=plan_at,
     )
-    return judged(compared)
 
 
 def _null_variance(found: Comparison) -> float:
