@@ -22,10 +22,9 @@ import torch
 from torch import nn
 
 from assay.engines import vllm_engine
-from assay.engines.handover import Columns, Held, picked
-from assay.engines.proven_sampler import Engine, ProvenSampler
+from assay.engines.handover import Columns, Held, State, drawn_moments, logps_of, picked, rounded
+from assay.engines.register import Engine, ProvenSampler
 from assay.engines.vllm_engine import Opening, close_all, opened
-from assay.models.handed_over import State, drawn_moments, logps_of, rounded
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
@@ -65,7 +64,7 @@ ASKED = (
 
 @dataclass
 class OwnEngine:
-    """Assay's sampler as an engine of somebody else's; see `proven_sampler.Engine`."""
+    """Assay's sampler as an engine of somebody else's; see `vllm_engine.VllmEngine`."""
 
     model: nn.Module
     fault: str = ""

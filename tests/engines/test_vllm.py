@@ -22,12 +22,11 @@ from torch import nn
 
 from assay.engines import vllm_engine
 from assay.engines.environments import environment_for, installed
-from assay.engines.handover import Columns, picked
-from assay.engines.proven_sampler import ProvenSampler
+from assay.engines.handover import Columns, State, by_file_names, logps_of, picked, whole_weights
+from assay.engines.register import ProvenSampler
 from assay.engines.vllm_engine import Opening, VllmEngine, close_all, opened
 from assay.errors import InputError, RunFailure
 from assay.models.adapt import train_lora
-from assay.models.handed_over import State, by_file_names, logps_of, whole_weights
 from assay.models.load import LoadedModel, load_model
 from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision

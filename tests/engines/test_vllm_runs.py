@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from assay.compare.judged_table import compare_checkpoints
 from assay.engines.environments import environment_for, installed
-from assay.engines.proven_sampler import ProvenSampler
+from assay.engines.register import ProvenSampler
 from assay.engines.vllm_engine import MEMORY, PREFIX, Opening, close_all, opened
 from assay.lab.run import runner
 from assay.lab.setup import session

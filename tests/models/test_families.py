@@ -13,10 +13,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from assay.data.episode import Episode, tokens_of
 from assay.errors import InputError
 from assay.models.adapt import save_activations, train_lora
-from assay.models.first_difference import score_plainly
 from assay.models.load import load_model
 from assay.models.lora import LoraOptions, merged
-from assay.models.plain_forward import score_padded
+from assay.models.plain_forward import score_padded, score_plainly
 from assay.models.precision import choose_precision
 from assay.models.supported import why_plain
 from assay.models.weight_files import load_weights, save_weights

@@ -9,9 +9,8 @@ from safetensors.torch import load_file, save_file
 from transformers import GenerationConfig
 
 from assay.errors import InputError
-from assay.models.load import chat_end_token, end_token_ids, load_model
+from assay.models.load import chat_end_token, end_token_ids, load_model, weight_fingerprint
 from assay.models.precision import choose_precision
-from assay.models.state_dicts import weight_fingerprint
 from tests.models.conftest import SaveModel
 from tests.models.folders import CHAT, tiny_model, tiny_tokenizer
 

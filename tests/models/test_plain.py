@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from assay.models.adapt import save_activations, train_lora
-from assay.models.first_difference import score_plainly
 from assay.models.lora import LoraOptions, merged
+from assay.models.plain_forward import score_plainly
 from assay.models.precision import choose_precision
 from tests.tiny import FAMILIES, tiny_model
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.errors import InputError
-from assay.models.state_dicts import (
+from assay.models.load import (
     copy_strictly,
     tied_names,
     untied_state,

@@ -14,10 +14,9 @@ from transformers import AutoModelForCausalLM
 
 from assay.errors import InputError
 from assay.models.adapt import train_lora
-from assay.models.load import load_model
+from assay.models.load import load_model, weight_fingerprint
 from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision
-from assay.models.state_dicts import weight_fingerprint
 from assay.models.weight_files import load_weights, save_weights
 from tests.models.folders import tiny_model, tiny_tokenizer
 

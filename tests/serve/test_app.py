@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 from tokenizers.processors import TemplateProcessing
 
 from assay.data.renderings.rendering import Renderer
-from assay.serve.app import MOST_BYTES, Endpoint
 from assay.serve.requests import ChatRequest, CompletionRequest, ask_chat, ask_completion
+from assay.serve.server import MOST_BYTES, Endpoint
 from tests.models.folders import CHAT as TEMPLATE
 from tests.serve.scripted import (
     CONTEXT,

@@ -5,12 +5,11 @@ numpy), so that nothing of theirs is ever installed beside Assay.
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -18,7 +17,7 @@ from typing import Any
 
 from assay.data.files import cache_root, locked
 from assay.data.hashing import sha256_text
-from assay.engines.process_tree import ending
+from assay.engines.process_tree import ending, last_words, surroundings
 from assay.errors import InputError, RunFailure, look_up
 
 TORCH = "torch==2.13.0"
@@ -122,27 +121,24 @@ def misfit(name: str) -> str:
 
 
 def _found(name: str) -> Found:
-    folder = folder_of(name)
-    package = ENVIRONMENTS[name].package
-    wanted, _, pin = package.partition("==")
-    found = Found(name, package, "", folder)
-    if installed(name) is None:
-        others = sorted({*folder.parent.glob(f"{name}-????????")} - {folder})
-        earlier = f", but with other pins in {others[-1]}" if others else ""
-        return replace(found, problem=f"not installed{earlier}")
+    folder, environment = folder_of(name), ENVIRONMENTS[name]
     paths = [str(each) for each in folder.glob("lib/python*/site-packages")]
     # Some packages write their names with underscores.
     kept = {d.name.replace("_", "-"): d.version for d in distributions(path=paths)}
-    version = kept.get(wanted, "")
-    if not (folder / "bin" / "python").exists():
-        return replace(found, version=version, problem="the Python it was made with is gone")
-    if pin and version != pin:
-        return replace(found, version=version, problem=f"{version or 'nothing'} instead of {pin}")
-    torch = next((version for name, version in kept.items() if name == "torch"), "none")
-    needed = TORCH in ENVIRONMENTS[name].requirements
-    if needed and not torch.startswith(TORCH.partition("==")[2]):
-        return replace(found, version=version, problem=f"torch {torch} instead of {TORCH}")
-    return replace(found, version=version)
+    wanted, _, pin = environment.package.partition("==")
+    version, torch = kept.get(wanted, ""), kept.get("torch", "none")
+    problem = ""
+    if installed(name) is None:
+        version, problem = "", "not installed"
+        if others := sorted({*folder.parent.glob(f"{name}-????????")} - {folder}):
+            problem += f", but with other pins in {others[-1]}"
+    elif not (folder / "bin" / "python").exists():
+        problem = "the Python it was made with is gone"
+    elif pin and version != pin:
+        problem = f"{version or 'nothing'} instead of {pin}"
+    elif TORCH in environment.requirements and not torch.startswith(TORCH.partition("==")[2]):
+        problem = f"torch {torch} instead of {TORCH}"
+    return Found(name, environment.package, version, folder, problem)
 
 
 def add(name: str) -> Found:
@@ -166,7 +162,6 @@ def ask(name: str, script: Path, request: Mapping[str, Any], timeout: float = 60
     Only the last line of its output is read, since libraries print. No hub is asked for anything.
     Raises RunFailure with the script's last words where it fails, and where it takes too long.
     """
-    clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
     try:
         answer = subprocess.run(
@@ -175,13 +170,13 @@ def ask(name: str, script: Path, request: Mapping[str, Any], timeout: float = 60
             capture_output=True,
             text=True,
             timeout=timeout,
-            env=clean | offline,
+            env=surroundings() | offline,
             check=False,
         )
     except subprocess.TimeoutExpired as late:
         raise RunFailure(f"{script.name} took more than {late.timeout:g} seconds") from late
     if answer.returncode:
-        raise RunFailure(f"{script.name} failed in environment {name}: {_last(answer.stderr)}")
+        raise RunFailure(f"{script.name} failed in environment {name}: {last_words(answer.stderr)}")
     return json.loads(answer.stdout.splitlines()[-1])
 
 
@@ -205,9 +200,5 @@ def _command(command: Sequence[str], name: str) -> None:
             code = process.wait()
         words.seek(0)
         if code:
-            last = _last(words.read().decode("utf-8", "replace"))
+            last = last_words(words.read().decode("utf-8", "replace"))
             raise RunFailure(f"environment {name} cannot be installed: {last}")
-
-
-def _last(text: str) -> str:
-    return (text.strip().splitlines() or ["it says nothing"])[-1]

@@ -25,8 +25,7 @@ from assay.sandbox.call_process import (
     PR_SET_PDEATHSIG,
     process_control,
 )
-from assay.sandbox.call_watch import end_descendants
-from assay.sandbox.meter import Meter
+from assay.sandbox.call_watch import Meter, end_descendants
 
 LOOK_SECONDS = 0.1
 MARK = "ASSAY_TOOL_OF"
@@ -95,6 +94,32 @@ def ending(
         assert process.stdin is not None
         process.stdin.close()
         process.wait()
+
+
+LAST_WORDS = 400
+
+
+def how_ended(code: int) -> str:
+    """An exit code, negative for a signal, in words."""
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def last_words(text: str) -> str:
+    """The last line of what a program wrote."""
+    lines = text.strip().splitlines()
+    return lines[-1][-LAST_WORDS:] if lines else "it says nothing"
+
+
+def last_words_in(log: Path) -> str:
+    """The last line of a program's log."""
+    return last_words(log.read_text(encoding="utf-8", errors="replace"))
+
+
+def surroundings(*foreign: str) -> dict[str, str]:
+    """This process's environment as a program in an environment of its own gets it, without names
+    that are meant for Assay."""
+    names = ("PYTHONPATH", "VIRTUAL_ENV", *foreign)
+    return {name: value for name, value in os.environ.items() if name not in names}
 
 
 def end_marked(mark: str) -> None:

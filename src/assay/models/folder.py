@@ -1,6 +1,6 @@
 """Checks that a model's folder is complete before anything is loaded from it.
 
-Reads names, the shard index and file headers; tensors are read by `state_dicts` and `load`.
+Reads names, the shard index and file headers; tensors are read by `load`.
 """
 
 import json

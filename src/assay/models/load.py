@@ -7,8 +7,10 @@ them. Adapters are added in `adapt`; checkpoints are read by `weight_files`.
 """
 
 import ctypes
+import hashlib
 import platform
 import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from torch import Tensor, nn
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoModelForCausalLM,
@@ -28,17 +31,12 @@ from transformers import (
 from assay.data.files import find_damage
 from assay.data.renderings.template import apply_template, template_source
 from assay.data.row import Message
-from assay.errors import InputError
+from assay.errors import MOST_NAMES, InputError
 from assay.models.composite import is_composite, text_state
 from assay.models.folder import CONFIG, check_model_folder, weight_files
 from assay.models.memory import available_memory
 from assay.models.plain_forward import keep_fp32_products, refuse_unfaithful
 from assay.models.precision import Precision
-from assay.models.state_dicts import (
-    Mismatch,
-    refuse_not_finite,
-    weight_fingerprint,
-)
 from assay.models.supported import (
     causal_class,
     quiet_transformers,
@@ -313,3 +311,164 @@ def chat_end_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
         ids.pop()
     special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
     return ids[-1] if ids and ids[-1] in special | set(tokenizer.all_special_ids) else None
+
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Every key that keeps a state dict from fitting a model."""
+
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    misshapen: tuple[tuple[str, Shape, Shape], ...] = ()
+    """Name, shape in the file, shape in the model."""
+    untied: tuple[tuple[str, ...], ...] = ()
+    """Names that are one weight in the model but carry different values in the file."""
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.unexpected or self.misshapen or self.untied)
+
+    def describe(self) -> str:
+        """Every key, in one line."""
+        shapes = [f"{name} {list(have)} for {list(want)}" for name, have, want in self.misshapen]
+        kinds = {
+            "missing": self.missing,
+            "unexpected": self.unexpected,
+            "wrong shape": shapes,
+            "tied but different": [" = ".join(names) for names in self.untied],
+        }
+        return "; ".join(
+            f"{len(keys)} {kind}: {', '.join(keys)}" for kind, keys in kinds.items() if keys
+        )
+
+    def refuse(self, file: object = None) -> None:
+        """Raise InputError, with every key, where there is one."""
+        if self:
+            raise InputError(
+                f"state dict does not fit the model: {self.describe()}",
+                file=None if file is None else str(file),
+                fix="nothing was loaded; use the checkpoint of exactly this model",
+            )
+
+
+def tied_names(state: Mapping[str, Tensor]) -> list[tuple[str, ...]]:
+    """Names that share one tensor, each set sorted: shared storage, offset and shape."""
+    owners: dict[tuple[object, ...], list[str]] = {}
+    for name, tensor in state.items():
+        place = (tensor.device, tensor.untyped_storage().data_ptr(), tensor.storage_offset())
+        if tensor.numel():
+            owners.setdefault((*place, tuple(tensor.shape), tensor.stride()), []).append(name)
+    return [tuple(sorted(names)) for names in owners.values() if len(names) > 1]
+
+
+def untied_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state dict with each tied weight once, under the first of its names in sorted order."""
+    aliases = {name for names in tied_names(state) for name in names[1:]}
+    return {name: tensor for name, tensor in state.items() if name not in aliases}
+
+
+def compare(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Mismatch:
+    """What keeps `given` from filling `expected`, a model's state dict whose ties are visible."""
+    ties = tied_names(expected)
+    covered = {name for names in ties for name in names if any(n in given for n in names)}
+    shapes = {
+        name: (tuple(given[name].shape), tuple(tensor.shape))
+        for name, tensor in expected.items()
+        if name in given
+    }
+    return Mismatch(
+        missing=tuple(sorted(expected.keys() - given.keys() - covered)),
+        unexpected=tuple(sorted(given.keys() - expected.keys())),
+        misshapen=tuple(
+            (n, have, want) for n, (have, want) in sorted(shapes.items()) if have != want
+        ),
+        untied=tuple(names for names in ties if not _agree(names, given)),
+    )
+
+
+def _agree(names: Collection[str], given: Mapping[str, Tensor]) -> bool:
+    values = [given[name] for name in names if name in given]
+    return all(torch.equal(values[0], value) for value in values[1:])
+
+
+def copy_strictly(
+    expected: Mapping[str, Tensor], given: Mapping[str, Tensor], *, file: object = None
+) -> None:
+    """Copy `given` into the tensors of `expected` in place; dtypes and devices may differ.
+
+    Raises InputError, before anything is copied, when a key is missing, unexpected or
+    wrongly shaped, or when tied weights differ, and InputError.
+    """
+    compare(expected, given).refuse(file)
+    refuse_not_finite(given.items(), file)
+    with torch.no_grad():
+        for name, tensor in given.items():
+            expected[name].copy_(tensor)
+
+
+def refuse_not_finite(tensors: Iterable[tuple[str, Tensor]], file: object) -> None:
+    """Raise InputError, with the names, where a tensor holds an infinity or what is no number."""
+    wrong = [name for name, tensor in tensors if not is_finite(tensor)]
+    if wrong:
+        names = ", ".join(wrong[:MOST_NAMES])
+        names += f" and {len(wrong) - MOST_NAMES} more" if len(wrong) > MOST_NAMES else ""
+        problem = f"weights that are not finite: {names}"
+        raise InputError(problem, file=str(file), fix="copy or download them again")
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether every value is a finite number. Least and greatest are, or are not, as all are."""
+    if not tensor.numel() or not tensor.is_floating_point():
+        return True
+    return bool(torch.isfinite(torch.stack(torch.aminmax(tensor.detach()))).all())
+
+
+def weight_fingerprint(model: nn.Module) -> str:
+    """sha256 over the sorted names, dtypes, shapes and bytes of all weights, tied ones once.
+
+    Streams tensor by tensor; equal for equal weights on any device.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(untied_state(model.state_dict()).items()):
+        digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        digest.update(raw.numpy().data)
+    return digest.hexdigest()
+
+
+SAMPLE = 512
+"""Rows that stand for the whole embedding."""
+NEAR = 0.1
+"""Of the others' median distance to their mean: a closer row is the mean."""
+
+
+def untrained_rows(folder: Path, vocabulary: int, ids: Sequence[int]) -> set[int]:
+    """Those of the ids whose row is untrained in a matrix of so many rows: the embedding, or the
+    output head."""
+    found: set[int] = set()
+    for file in weight_files(folder):
+        with safe_open(file, framework="pt") as weights:
+            for name in list(weights.keys()):
+                part = weights.get_slice(name)
+                if len(part.get_shape()) == 2 and part.get_shape()[0] == vocabulary:
+                    step = max(1, vocabulary // SAMPLE)
+                    sample_SD = rows_of(part, range(0, vocabulary, step))
+                    found |= untrained(sample_SD, rows_of(part, ids), ids)
+    return found
+
+
+def rows_of(part: object, ids: Sequence[int]) -> Tensor:
+    """Rows (R, D) of a matrix in a file."""
+    return torch.cat([part[i : i + 1] for i in ids]).float()  # type: ignore[index]
+
+
+def untrained(sample_SD: Tensor, rows_RD: Tensor, ids: Sequence[int]) -> set[int]:
+    """The ids of rows that are 0, the mean of the sample, or equal to another row of them."""
+    mean_D = sample_SD.mean(dim=0)
+    usual = (sample_SD - mean_D).norm(dim=1).median()
+    near_R = (rows_RD - mean_D).norm(dim=1) < NEAR * usual
+    same_R = (torch.cdist(rows_RD, rows_RD) == 0).sum(dim=1) > 1
+    empty_R = ~rows_RD.any(dim=1)
+    return {i for i, bad in zip(ids, (near_R | same_R | empty_R).tolist(), strict=True) if bad}

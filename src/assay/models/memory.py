@@ -14,8 +14,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from assay.models import matmul
-from assay.models.optimizer import OptimizerName
 from assay.models.plain_forward import BATCH_TOKENS, LOGITS_BYTES
+from assay.models.precision import OptimizerName
 from assay.models.scoring import CACHED_ROWS, CHUNK_BYTES, KEPT_BYTES
 from assay.models.supported import field_of, why_plain
 

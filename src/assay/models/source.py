@@ -4,6 +4,7 @@ Parses the word in an experiment file, resolves it to a local folder, and reads 
 where its files state one. Runs are resolved by a function that the caller passes in.
 """
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Literal, get_args
 
 from assay.data.files import expanded
 from assay.data.hub_names import with_scheme
-from assay.errors import InputError, nearest
+from assay.errors import InputError, RunFailure, nearest
 from assay.models.folder import CONFIG, check_model_folder
 
 Kind = Literal["hf", "path", "pypi", "run", "openai"]
@@ -155,3 +156,43 @@ def _of_wheel(name: str) -> str:
 
     header = read_header(wheel_directory(name) / MODEL_WHEELS[name].gguf)
     return str(header.values.get("general.license", ""))
+
+
+TOKEN = "HF_TOKEN"
+
+
+def check_push(repository: str) -> None:
+    """Raise InputError, before any work, for what cannot be uploaded."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repository)
+    except HFValidationError as error:
+        why = str(error).splitlines()[0]
+        raise InputError(why, field="--push", fix="write OWNER/NAME") from error
+    if not os.environ.get(TOKEN):
+        fix = f"export {TOKEN}=... with a token of the hub that may write"
+        raise InputError(f"{TOKEN} is not set", field="--push", fix=fix)
+
+
+def push(folder: Path, repository: str) -> str:
+    """Make a new private repository of the hub and upload the folder; returns its address. One that
+    exists is never written to. Raises RunFailure."""
+    from httpx import HTTPError
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    api = HfApi(token=os.environ.get(TOKEN))
+    try:
+        made = api.create_repo(repository, private=True, exist_ok=False)
+        api.upload_folder(
+            repo_id=made.repo_id, folder_path=folder, commit_message="Exported by Assay"
+        )
+    except (HfHubHTTPError, HTTPError, OSError, RuntimeError) as error:
+        why = " ".join(str(error).split())
+        raise RunFailure(
+            f"{folder} is whole and was not pushed to {repository}: {why} "
+            f"(push it yourself: hf upload {repository} {folder})"
+        ) from error
+    return str(made)

@@ -22,10 +22,9 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from assay.errors import MOST_NAMES, InputError
 from assay.models.folder import ADAPTER, CONFIG, check_whole, weight_files
-from assay.models.load import MASTER_BYTES, load_strictly, refuse_oversized
+from assay.models.load import MASTER_BYTES, load_strictly, refuse_not_finite, refuse_oversized
 from assay.models.lora import merged
 from assay.models.plain_forward import causal_of, logits_from
-from assay.models.state_dicts import refuse_not_finite
 from assay.models.supported import old_names_of_peft, quiet_transformers, read_config, reason
 from assay.models.weight_files import ADAPTER_CONFIG, read_adapter_config
 

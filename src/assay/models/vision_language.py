@@ -39,10 +39,11 @@ from assay.models.load import (
     keep_freed_memory,
     load_strictly,
     refuse_missing_ids,
+    refuse_not_finite,
+    weight_fingerprint,
 )
 from assay.models.memory import available_memory
 from assay.models.precision import Precision
-from assay.models.state_dicts import refuse_not_finite, weight_fingerprint
 from assay.models.supported import (
     AGAIN,
     quiet_transformers,

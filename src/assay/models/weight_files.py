@@ -35,8 +35,7 @@ from assay.models.folder import (
     check_whole,
     weight_files,
 )
-from assay.models.load import load_strictly
-from assay.models.state_dicts import copy_strictly, untied_state
+from assay.models.load import copy_strictly, load_strictly, untied_state
 
 TESTED = "Transformers 4.57.6 and 5.23.0"
 """Read a written folder as one model: `tests/models/test_transformers_4.py`."""

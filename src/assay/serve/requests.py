@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeGuard, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -38,75 +38,70 @@ COMPLETION_TOKENS = 16
 Count = Annotated[int, Field(ge=1)]
 Stop = Annotated[str, Field(min_length=1, max_length=1000)]
 
-REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "audio": ((), "answers are text"),
-    "modalities": ((["text"],), "answers are text"),
-    "functions": (([],), "give them as 'tools'"),
-    "function_call": (("auto",), "give 'tools'"),
-    "web_search_options": ((), "nothing is searched"),
-    "moderation": ((), "nothing is moderated"),
-    "logit_bias": (({},), "scores are not changed"),
-    "presence_penalty": ((0,), "scores are not changed"),
-    "frequency_penalty": ((0,), "scores are not changed"),
-    "repetition_penalty": ((1,), "scores are not changed"),
-    "length_penalty": ((1,), "scores are not changed"),
-    "min_p": ((0,), "cut the distribution with 'top_p' or 'top_k'"),
-    "min_tokens": ((0,), "an answer ends where the model ends it"),
-    "ignore_eos": ((False,), "an answer ends where the model ends it"),
-    "bad_words": (([],), "no token is forbidden"),
-    "allowed_token_ids": (([],), "no token is forbidden"),
-    "top_logprobs": ((0,), "log-probabilities are not sent"),
-    "prompt_logprobs": ((), "prompts are not scored"),
-    "echo": ((False,), "the prompt is not repeated"),
-    "suffix": (("",), "nothing is filled in"),
-    "best_of": ((1,), "use 'n' and choose"),
-    "use_beam_search": ((False,), "answers are sampled"),
-    "tool_choice": (("auto", "none"), "no call is forced"),
-    "parallel_tool_calls": ((True,), "no answer is forced into a form"),
-    "response_format": (({"type": "text"},), "no answer is forced into a form"),
-    "guided_json": ((), "no answer is forced into a form"),
-    "guided_regex": ((), "no answer is forced into a form"),
-    "guided_choice": ((), "no answer is forced into a form"),
-    "guided_grammar": ((), "no answer is forced into a form"),
-    "structured_outputs": ((), "no answer is forced into a form"),
-    "grammar": (("",), "no answer is forced into a form"),
-    "logprobs": ((False,), "log-probabilities are not sent"),
-    "chat_template": ((), "the server's '--rendering' says how chats become text"),
-    "chat_template_kwargs": (({},), "the server's '--rendering' says how chats become text"),
-    "enable_thinking": ((), "the server's '--rendering' says how chats become text"),
-    "add_generation_prompt": ((True,), "an answer is always a new message"),
-    "continue_final_message": ((False,), "an answer is always a new message"),
-    "truncate_prompt_tokens": ((), "prompts are not cut"),
-    "include_stop_str_in_output": ((False,), "stop texts are no part of an answer"),
+FORM = ("no answer is forced into a form",)
+CHATS = ("the server's '--rendering' says how chats become text",)
+SCORES = ("scores are not changed",)
+REFUSED: Mapping[str, tuple[Any, ...]] = {
+    "audio": ("answers are text",),
+    "modalities": ("answers are text", ["text"]),
+    "functions": ("give them as 'tools'", []),
+    "function_call": ("give 'tools'", "auto"),
+    "web_search_options": ("nothing is searched",),
+    "moderation": ("nothing is moderated",),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), (*SCORES, 0)),
+    **dict.fromkeys(("repetition_penalty", "length_penalty"), (*SCORES, 1)),
+    "logit_bias": (*SCORES, {}),
+    "min_p": ("cut the distribution with 'top_p' or 'top_k'", 0),
+    "min_tokens": ("an answer ends where the model ends it", 0),
+    "ignore_eos": ("an answer ends where the model ends it", False),
+    **{name: ("no token is forbidden", []) for name in ("bad_words", "allowed_token_ids")},
+    "logprobs": ("log-probabilities are not sent", False),
+    "top_logprobs": ("log-probabilities are not sent", 0),
+    "prompt_logprobs": ("prompts are not scored",),
+    "echo": ("the prompt is not repeated", False),
+    "suffix": ("nothing is filled in", ""),
+    "best_of": ("use 'n' and choose", 1),
+    "use_beam_search": ("answers are sampled", False),
+    "tool_choice": ("no call is forced", "auto", "none"),
+    "parallel_tool_calls": (*FORM, True),
+    "response_format": (*FORM, {"type": "text"}),
+    "grammar": (*FORM, ""),
+    "structured_outputs": FORM,
+    **{f"guided_{kind}": FORM for kind in ("json", "regex", "choice", "grammar")},
+    **dict.fromkeys(("chat_template", "enable_thinking"), CHATS),
+    "chat_template_kwargs": (*CHATS, {}),
+    "add_generation_prompt": ("an answer is always a new message", True),
+    "continue_final_message": ("an answer is always a new message", False),
+    "truncate_prompt_tokens": ("prompts are not cut",),
+    "include_stop_str_in_output": ("stop texts are no part of an answer", False),
 }
-"""Parameters of OpenAI, vLLM and llama.cpp that would change the answer and are not done here, with
-the values that change nothing, besides null, and what to do instead."""
+"""Parameters of OpenAI, vLLM and llama.cpp that would change the answer and are not done here: what
+to do instead, and the values that change nothing, besides null."""
+KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+"""OpenAI's kinds of errors by HTTP status; others are errors of the request, or the server's."""
 
 
 class Refusal(RunFailure):
     """A request that is answered with an error in OpenAI's shape."""
 
-    def __init__(self, status: int, problem: str, *, code: str, parameter: str | None = None):
-        """`status` is HTTP's; `code` one of OpenAI's words for what is wrong."""
+    def __init__(
+        self,
+        problem: str,
+        parameter: str | None = None,
+        *,
+        code: str = "invalid_value",
+        status: int = 400,
+    ):
+        """`code` is one of OpenAI's words for what is wrong; `status` is HTTP's."""
         super().__init__(problem)
         self.status, self.code, self.parameter = status, code, parameter
 
-
-KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
-"""OpenAI's kinds of errors by HTTP status; others are errors of the request, or the server's."""
-
-
-def error_body(refusal: Refusal) -> dict[str, Any]:
-    """An error as OpenAI writes it."""
-    server = "server_error" if refusal.status >= 500 else "invalid_request_error"
-    return {
-        "error": {
-            "message": str(refusal),
-            "type": KINDS.get(refusal.status, server),
-            "param": refusal.parameter,
-            "code": refusal.code,
-        }
-    }
+    def body(self) -> dict[str, Any]:
+        """The error as OpenAI writes it."""
+        server = "server_error" if self.status >= 500 else "invalid_request_error"
+        kind = KINDS.get(self.status, server)
+        known = {"message": str(self), "type": kind, "param": self.parameter, "code": self.code}
+        return {"error": known}
 
 
 class StreamOptions(BaseModel):
@@ -177,53 +172,43 @@ def read_request(kind: type[Body], body: bytes) -> tuple[Body, tuple[str, ...]]:
         # A lone surrogate passes the JSON parser and breaks the tokenizer later.
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"the body is not JSON: {error}", code="invalid_json") from error
+        raise Refusal(f"the body is not JSON: {error}", code="invalid_json") from error
     if not isinstance(value, dict):
-        raise Refusal(400, "the body is no JSON object", code="invalid_json")
-    for name, given in value.items():
-        neutral, instead = REFUSED.get(name, ((given,), ""))
+        raise Refusal("the body is no JSON object", code="invalid_json")
+    for name in filter(REFUSED.__contains__, value):
+        wanted, (instead, *neutral) = value[name], REFUSED[name]
         # For Python 0 is False; of log-probabilities 0 asks for those of the drawn tokens.
-        alike = (
-            given == each and isinstance(given, bool) is isinstance(each, bool) for each in neutral
-        )
-        if given is not None and not any(alike):
+        alike = (w == wanted and isinstance(w, bool) is isinstance(wanted, bool) for w in neutral)
+        if wanted is not None and not any(alike):
             problem = f"{name}: not done here ({instead})"
-            raise Refusal(400, problem, code="unsupported_parameter", parameter=name)
+            raise Refusal(problem, name, code="unsupported_parameter")
     try:
         return kind.model_validate(value), unknown(kind, value)
     except ValidationError as error:
-        raise _refused(error) from error
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(map(str, first["loc"]))
+        code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
+        name = path.partition(".")[0] or None
+        raise Refusal(f"{path}: {first['msg']}", name, code=code) from error
 
 
 def unknown(kind: type[Asking], value: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of parameters that have no effect, those of `stream_options` too."""
-    own = {*kind.model_fields, *REFUSED}
-    options, tools = value.get("stream_options"), value.get("tools")
-    inner = [] if not isinstance(options, dict) else [*options]
-    strict = isinstance(tools, list) and any(map(is_strict, tools))
+    """The names of parameters that have no effect, those of `stream_options` too, and of calls that
+    are to be held to a tool's schema."""
+    own, options = {*kind.model_fields, *REFUSED}, value.get("stream_options") or {}
+    tools = value.get("tools") if "tools" in own else None
+    functions = [tool.get("function") for tool in tools or () if is_dict(tool)]
+    strict = any(is_dict(function) and function.get("strict") for function in functions)
     return (
         *(name for name in value if name not in own),
-        *(f"stream_options.{name}" for name in inner if name not in StreamOptions.model_fields),
+        *(f"stream_options.{name}" for name in options if name not in StreamOptions.model_fields),
         *(["tools.strict"] if strict else []),
     )
 
 
-def is_strict(tool: Any) -> bool:
-    """Whether calls of a tool are to be held to its schema, which is not done here."""
-    function = tool.get("function") if isinstance(tool, dict) else None
-    return isinstance(function, dict) and bool(function.get("strict"))
-
-
-def _refused(error: ValidationError) -> Refusal:
-    """The first thing that is wrong."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    path = [str(part) for part in first["loc"]]
-    name = path[0] if path else None
-    if first["type"] == "missing":
-        problem = f"missing parameter {'.'.join(path)!r}"
-        return Refusal(400, problem, code="missing_required_parameter", parameter=name)
-    problem = f"{name}: {first['msg']}"
-    return Refusal(400, problem, code="invalid_value", parameter=name)
+def is_dict(value: Any) -> TypeGuard[dict[str, Any]]:
+    """Whether a value is a JSON object."""
+    return isinstance(value, dict)
 
 
 @dataclass(frozen=True)
@@ -255,9 +240,9 @@ def ask_chat(served: Served, request: ChatRequest) -> Asked:
     except DataError as error:
         name = (error.field or "messages").partition("[")[0]
         problem = f"{error.field}: {error.problem}" + (f" ({error.fix})" if error.fix else "")
-        raise Refusal(400, problem, code="invalid_value", parameter=name) from error
+        raise Refusal(problem, name) from error
     except RenderingError as error:
-        raise Refusal(400, str(error), code="invalid_value", parameter="messages") from error
+        raise Refusal(str(error), "messages") from error
     limit = request.max_completion_tokens or request.max_tokens
     return ready(served, request, [context], limit, None, served.calls if shown else None)
 
@@ -267,9 +252,9 @@ def with_arguments(messages: list[Any]) -> list[Any]:
     a data set that lacks them is refused, a client is not."""
     filled = copy.deepcopy(messages)
     for message in filled:
-        for call in (message.get("tool_calls") or ()) if isinstance(message, dict) else ():
-            function = call.get("function") if isinstance(call, dict) else None
-            if isinstance(function, dict) and function.get("arguments") is None:
+        for call in (message.get("tool_calls") or ()) if is_dict(message) else ():
+            function = call.get("function") if is_dict(call) else None
+            if is_dict(function) and function.get("arguments") is None:
                 function["arguments"] = {}
     return filled
 
@@ -298,8 +283,7 @@ def prompt_tokens(served: Served, prompt: str | Sequence[int]) -> tuple[int, ...
         return (bos, *bare) if added and chat[0] == bos else bare
     size = len(served.tokenizer)
     if not all(0 <= token < size for token in prompt):
-        problem = f"prompt: token ids are 0 to {size - 1}"
-        raise Refusal(400, problem, code="invalid_value", parameter="prompt")
+        raise Refusal(f"prompt: token ids are 0 to {size - 1}", "prompt")
     return tuple(prompt)
 
 
@@ -310,7 +294,7 @@ def refuse_endless(served: Served, texts: Sequence[str], parameter: str) -> None
     """
     if sum(map(len, texts)) > served.longest_token * served.context_tokens:
         problem = f"the model's context holds {served.context_tokens} tokens, and there are more"
-        raise Refusal(400, problem, code="context_length_exceeded", parameter=parameter)
+        raise Refusal(problem, parameter, code="context_length_exceeded")
 
 
 def ready(
@@ -324,8 +308,7 @@ def ready(
     """Jobs for every prompt and choice. Raises Refusal where the context is too small."""
     count = request.n or 1
     if not contexts or len(contexts) * count > MOST_CHOICES:
-        problem = f"prompt: between 1 and {MOST_CHOICES} completions in one request"
-        raise Refusal(400, problem, code="invalid_value", parameter="prompt")
+        raise Refusal(f"prompt: 1 to {MOST_CHOICES} completions in one request", "prompt")
     stop_tokens = frozenset(request.stop_token_ids or ())
     ends = served.end_tokens | stop_tokens
     speech = Speech(served.tokenizer, ends, request.stops, request.skip_special_tokens)
@@ -352,11 +335,11 @@ def room(served: Served, context: Sequence[int], limit: int | None, default: int
     left = served.context_tokens - len(context)
     wanted = limit or (left if default is None else min(default, left))
     if not context:
-        raise Refusal(400, "the prompt is empty", code="invalid_value", parameter="prompt")
+        raise Refusal("the prompt is empty", "prompt")
     if left < 1 or wanted > left:
         problem = (
             f"the prompt has {len(context)} tokens and {max(wanted, 1)} are asked for, but the "
             f"model's context holds {served.context_tokens}"
         )
-        raise Refusal(400, problem, code="context_length_exceeded", parameter="messages")
+        raise Refusal(problem, "messages", code="context_length_exceeded")
     return wanted

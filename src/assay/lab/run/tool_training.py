@@ -41,7 +41,7 @@ from assay.runs.history import History
 from assay.runs.manifest_file import WENT_ON, read_manifest, write_manifest
 from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.run_names import checkpoint_steps
-from assay.sandbox.meter import Meter
+from assay.sandbox.call_watch import Meter
 from assay.trainers.outputs.output import Saved
 from assay.trainers.outputs.plain_folders import Output
 from assay.trainers.settings import updates_of_round
