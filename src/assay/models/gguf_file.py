@@ -204,7 +204,7 @@ def add_tokenizer(
         if id_ is not None:
             getattr(writer, f"add_{role}_token_id")(id_)
     # Where Transformers puts one before a plain text; llama.cpp takes a template's own away first.
-    writer.add_add_bos_token(begins_with_bos(tokenizer))
+    writer.add_add_bos_token(tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id])
     writer.add_add_eos_token(False)
     for name, template in chat_templates(tokenizer).items():
         writer.add_string(name, template)
@@ -240,11 +240,6 @@ def end_roles(generation: GenerationConfig, tokenizer: PreTrainedTokenizerBase) 
     return dict(
         zip(ENDS, sorted(ids, key=lambda i: (i != tokenizer.eos_token_id, i)), strict=False)
     )
-
-
-def begins_with_bos(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether a plain text is encoded behind the token that begins one."""
-    return tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id]
 
 
 def vocabulary(tokenizer: Any, size: int) -> tuple[list[str], list[int]]:

@@ -140,22 +140,18 @@ _LICENCE = re.compile(r"^license:\s*[\"']?([A-Za-z0-9._-]+)", re.MULTILINE)
 def known_licence(source: ModelSource, folder: Path) -> str:
     """The identifier in the model's card, or in the GGUF file of its wheel; empty if unknown."""
     if source.kind == "pypi":
-        return _of_wheel(source.name)
+        # Importing the converter imports Transformers, which other sources can do without.
+        from assay.data.wheels import wheel_directory
+        from assay.models.gguf_file import MODEL_WHEELS
+        from assay.models.gguf_header import read_header
+
+        header = read_header(wheel_directory(source.name) / MODEL_WHEELS[source.name].gguf)
+        return str(header.values.get("general.license", ""))
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     front = _FRONT.match(text.replace("\r\n", "\n"))
     found = _LICENCE.search(front[1]) if front else None
     return found[1] if found else ""
-
-
-def _of_wheel(name: str) -> str:
-    # Importing the converter imports Transformers, which other sources can do without.
-    from assay.data.wheels import wheel_directory
-    from assay.models.gguf_file import MODEL_WHEELS
-    from assay.models.gguf_header import read_header
-
-    header = read_header(wheel_directory(name) / MODEL_WHEELS[name].gguf)
-    return str(header.values.get("general.license", ""))
 
 
 TOKEN = "HF_TOKEN"

@@ -136,7 +136,10 @@ def read_config(directory: Path) -> PreTrainedConfig:
             config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
     except Exception as error:
         raise InputError(f"not a known model config: {reason(error)}", file=file) from error
-    refuse_encoder(config, file)
+    if config.is_encoder_decoder:
+        family = shown(config.model_type)
+        problem = f"{family} writes from what an encoder read, and prompts here have none"
+        raise InputError(problem, file=file, fix="use a decoder-only model")
     if config.get_text_config(decoder=True) is not config:
         config = text_config(config, file)
     refuse_architecture(config, file)
@@ -179,14 +182,6 @@ def refuse_family(stated: Mapping[str, Any], file: Path) -> None:
             field="quantization_config",
             fix="use the model as it was before it was quantised",
         )
-
-
-def refuse_encoder(config: PreTrainedConfig, file: Path) -> None:
-    """Raise InputError for models that write from what an encoder read."""
-    if config.is_encoder_decoder:
-        family = shown(config.model_type)
-        problem = f"{family} writes from what an encoder read, and prompts here have none"
-        raise InputError(problem, file=file, fix="use a decoder-only model")
 
 
 def text_config(config: PreTrainedConfig, file: Path) -> PreTrainedConfig:

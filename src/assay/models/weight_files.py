@@ -58,15 +58,6 @@ APART = ("rope_theta", "partial_rotary_factor")
 """What Transformers 4 has beside its `rope_scaling`."""
 
 
-def save_config(config: PreTrainedConfig, directory: Path) -> None:
-    """Write config.json with the names of Transformers 4 and 5."""
-    config.save_pretrained(directory)
-    file = directory / CONFIG
-    written = json.loads(file.read_text(encoding="utf-8"))
-    whole = both_spellings(config, written)
-    file.write_text(json.dumps(whole, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
 def both_spellings(config: PreTrainedConfig, written: Mapping[str, Any]) -> dict[str, Any]:
     """What Transformers 5 wrote of a config, with Transformers 4's names beside its own."""
     named = {old: written[new] for old, new in config.attribute_map.items() if new in written}
@@ -156,7 +147,10 @@ def own_adapter(folder: Path) -> Adapter:
         return Adapter(tensors, config)
     rank = config["r"] - below
     alpha = config["lora_alpha"] * divisor(config, rank) / divisor(config, config["r"])
-    own = {name: _own_rows(name, tensor, rank) for name, tensor in tensors.items()}
+    own = {
+        name: (tensor[:, -rank:].contiguous() if name.endswith(UP) else tensor[-rank:].contiguous())
+        for name, tensor in tensors.items()
+    }
     # A is drawn at random and never all 0, where a stage has an adapter.
     left_alone = {n.removesuffix(DOWN) for n, t in own.items() if n.endswith(DOWN) and not t.any()}
     kept = {n: t for n, t in own.items() if n.removesuffix(DOWN).removesuffix(UP) not in left_alone}
@@ -217,10 +211,6 @@ def _stacked_layer(layer: str, chain: Sequence[Adapter]) -> dict[str, Tensor]:
     }
 
 
-def _own_rows(name: str, tensor: Tensor, rank: int) -> Tensor:
-    return tensor[:, -rank:].contiguous() if name.endswith(UP) else tensor[-rank:].contiguous()
-
-
 METADATA = {"format": "pt"}
 
 
@@ -243,7 +233,11 @@ def save_weights(
         save_file(in_file_names(model), directory / WEIGHTS, metadata=METADATA)
         # As Transformers' own save does: a model built from a config does not name itself yet.
         model.config.architectures = [type(model).__name__]
-        save_config(model.config, directory)
+        model.config.save_pretrained(directory)
+        file = directory / CONFIG
+        written = json.loads(file.read_text(encoding="utf-8"))
+        whole = both_spellings(model.config, written)
+        file.write_text(json.dumps(whole, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         model.generation_config.save_pretrained(directory)  # type: ignore[union-attr]
     if tokenizer is not None:
         write_tokenizer(tokenizer, directory)

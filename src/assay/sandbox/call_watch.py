@@ -161,7 +161,9 @@ def end_all() -> None:
     # No such process: the call was the last and is reaped.
     with contextlib.suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)
-    reap()
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
 
 
 def end_descendants(process: int) -> None:
@@ -178,13 +180,6 @@ def end_descendants(process: int) -> None:
             os.waitpid(-1, 0)
         except ChildProcessError:
             return
-
-
-def reap() -> None:
-    """Waits for every child, those that lost their parent too."""
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.waitpid(-1, 0)
 
 
 METER_SECONDS = 1.0
