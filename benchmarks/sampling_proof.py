@@ -23,7 +23,7 @@ from torch import nn
 
 from assay.engines import vllm_engine
 from assay.engines.handover import Columns, Held, State, drawn_moments, logps_of, picked, rounded
-from assay.engines.register import Engine, ProvenSampler
+from assay.engines.register import ProvenSampler
 from assay.engines.vllm_engine import Opening, close_all, opened
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
@@ -120,17 +120,17 @@ class OwnEngine:
         return [logps[-1:] for logps in self.score(contexts, actions)]
 
 
-Start = Callable[[str], Callable[[], Engine]]
+Start = Callable[[str], Callable[[], Any]]
 """Gives what opens an engine with a fault."""
 
 
-def own(model: nn.Module, fault: str) -> Callable[[], Engine]:
+def own(model: nn.Module, fault: str) -> Callable[[], Any]:
     """Assay's."""
     engine = OwnEngine(model, fault)
     return lambda: engine
 
 
-def vllm(folder: Path, fault: str) -> Callable[[], Engine]:
+def vllm(folder: Path, fault: str) -> Callable[[], Any]:
     """vLLM, in a process that has the fault."""
     file = Path(os.environ.setdefault("FAULT", tempfile.mkstemp()[1]))
     file.write_text(fault, encoding="utf-8")

@@ -99,55 +99,46 @@ def least_weights(config: Any) -> int:
     """
     if why_plain(config):
         return counted_weights(config)
-    size = (
-        config.head_dim
-        if getattr(config, "head_dim", None)
-        else (config.hidden_size // config.num_attention_heads)
-    )
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     heads = 2 * (config.num_attention_heads + config.num_key_value_heads)
     layer = config.hidden_size * (heads * size + 3 * config.intermediate_size)
     return config.num_hidden_layers * layer + config.vocab_size * config.hidden_size
 
 
-def counted_weights(config: PreTrainedConfig) -> int:
+def counted_weights(config: PreTrainedConfig, classes: Any = AutoModelForCausalLM) -> int:
     """Weights of the model that Transformers makes of a config, tied ones once."""
     try:
         with quiet_transformers(), torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
+            model = classes.from_config(config)
     except Exception as error:
         problem = f"Transformers makes no model of it: {reason(error)}"
         raise InputError(problem, fix="restore the model's own config") from error
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def refuse_oversized(directory: Path, config: Any, bytes_each: int) -> None:
+def refuse_oversized(
+    directory: Path, config: Any, bytes_each: int, classes: Any = AutoModelForCausalLM
+) -> None:
     """Raise InputError where the config asks for far more than there is: layers, weights, or
-    main memory for weights of `bytes_each` bytes.
+    main memory for weights of `bytes_each` bytes. `classes` as `load_strictly` has it.
     """
     file, there = directory / CONFIG, held(directory)
-    if config.num_hidden_layers > there.tensors:
-        raise InputError(
-            f"{shown(config.num_hidden_layers)} layers, and the weight files hold "
-            f"{there.tensors} tensors",
-            file=file,
-            field="num_hidden_layers",
-            fix="use the config that belongs to these weights",
-        )
-    least = least_weights(config)
-    if least > OFF * there.values:
-        raise InputError(
-            f"asks for at least {least:,} weights, and its files hold {there.values:,}",
-            file=file,
-            fix="use the config that belongs to these weights",
-        )
-    free = available_memory("cpu")
-    if least * bytes_each > free:
-        needed = least * bytes_each
-        raise InputError(
-            f"the weights need {needed / 2**30:.1f} GiB of memory and {free / 2**30:.1f} are free",
-            file=directory,
-            fix="use a smaller model, or a machine with more memory",
-        )
+    fix = "use the config that belongs to these weights"
+    layers = config.get_text_config().num_hidden_layers
+    if layers > there.tensors:
+        problem = f"{shown(layers)} layers, and the weight files hold {there.tensors} tensors"
+        raise InputError(problem, file=file, field="num_hidden_layers", fix=fix)
+    counted = classes is not AutoModelForCausalLM
+    least = counted_weights(config, classes) if counted else least_weights(config)
+    if least > OFF * there.values or (counted and OFF * least < there.values):
+        words = "" if counted else "at least "
+        problem = f"asks for {words}{least:,} weights, and its files hold {there.values:,}"
+        raise InputError(problem, file=file, fix=fix)
+    needed, free = least * bytes_each / 2**30, available_memory("cpu") / 2**30
+    if needed > free:
+        problem = f"the weights need {needed:.1f} GiB of memory and {free:.1f} are free"
+        fix = "use a smaller model, or a machine with more memory"
+        raise InputError(problem, file=directory, fix=fix)
 
 
 GENERATION = "generation_config.json"
@@ -240,16 +231,13 @@ def load_strictly(
     if composite and (directory / GENERATION).is_file():
         model.generation_config = GenerationConfig.from_pretrained(directory)
     report: dict[str, Any] = loaded[1]
-    Mismatch(
-        missing=tuple(sorted(report["missing_keys"])),
-        unexpected=tuple(sorted(report["unexpected_keys"])),
-        misshapen=tuple(
-            sorted(
-                (name, tuple(have), tuple(want)) for name, have, want in report["mismatched_keys"]
-            )
-        ),
-        untied=_broken_ties(model),
-    ).refuse(directory)
+    wrong = ((name, tuple(have), tuple(want)) for name, have, want in report["mismatched_keys"])
+    # Pairs that the config ties and Transformers left apart, since the file's values differ.
+    ties = sorted(model.get_expanded_tied_weights_keys(all_submodels=True).items())
+    apart = (pair for pair in ties if len({id(model.get_parameter(name)) for name in pair}) > 1)
+    missing, unexpected = (sorted(report[f"{kind}_keys"]) for kind in ("missing", "unexpected"))
+    mismatch = Mismatch(tuple(missing), tuple(unexpected), tuple(sorted(wrong)), tuple(apart))
+    mismatch.refuse(directory)
     return model
 
 
@@ -259,16 +247,6 @@ def attention_of(config: PreTrainedConfig) -> str:
     return "eager" if known and not causal_class(config)._supports_sdpa else "sdpa"
 
 
-def _broken_ties(model: PreTrainedModel) -> tuple[tuple[str, str], ...]:
-    """Pairs that the config ties and Transformers left apart, since the file's values differ."""
-    declared = model.get_expanded_tied_weights_keys(all_submodels=True)
-    return tuple(
-        (target, source)
-        for target, source in sorted(declared.items())
-        if model.get_parameter(target) is not model.get_parameter(source)
-    )
-
-
 def refuse_missing_ids(
     directory: Path, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
 ) -> None:
@@ -276,11 +254,9 @@ def refuse_missing_ids(
     size = config.get_text_config().vocab_size
     highest = max(tokenizer.get_vocab().values())
     if highest >= size:
-        raise InputError(
-            f"tokenizer has ids up to {highest}, the embedding has {size} rows",
-            file=directory,
-            fix="use the tokenizer that belongs to these weights",
-        )
+        problem = f"tokenizer has ids up to {highest}, the embedding has {size} rows"
+        fix = "use the tokenizer that belongs to these weights"
+        raise InputError(problem, file=directory, fix=fix)
     file = directory / GENERATION
     if file.is_file():
         refuse_ids(read_object(file).get("eos_token_id"), size, file, "eos_token_id")
@@ -327,11 +303,8 @@ class Mismatch:
     untied: tuple[tuple[str, ...], ...] = ()
     """Names that are one weight in the model but carry different values in the file."""
 
-    def __bool__(self) -> bool:
-        return bool(self.missing or self.unexpected or self.misshapen or self.untied)
-
-    def describe(self) -> str:
-        """Every key, in one line."""
+    def refuse(self, file: object = None) -> None:
+        """Raise InputError, with every key, where there is one."""
         shapes = [f"{name} {list(have)} for {list(want)}" for name, have, want in self.misshapen]
         kinds = {
             "missing": self.missing,
@@ -339,18 +312,12 @@ class Mismatch:
             "wrong shape": shapes,
             "tied but different": [" = ".join(names) for names in self.untied],
         }
-        return "; ".join(
-            f"{len(keys)} {kind}: {', '.join(keys)}" for kind, keys in kinds.items() if keys
-        )
-
-    def refuse(self, file: object = None) -> None:
-        """Raise InputError, with every key, where there is one."""
-        if self:
-            raise InputError(
-                f"state dict does not fit the model: {self.describe()}",
-                file=None if file is None else str(file),
-                fix="nothing was loaded; use the checkpoint of exactly this model",
-            )
+        told = [f"{len(keys)} {kind}: {', '.join(keys)}" for kind, keys in kinds.items() if keys]
+        if told:
+            problem = f"state dict does not fit the model: {'; '.join(told)}"
+            fix = "nothing was loaded; use the checkpoint of exactly this model"
+            where = None if file is None else str(file)
+            raise InputError(problem, file=where, fix=fix)
 
 
 def tied_names(state: Mapping[str, Tensor]) -> list[tuple[str, ...]]:
