@@ -171,14 +171,10 @@ def test_the_models_own_dropout_is_off_and_the_adapters_is_on() -> None:
     model, _ = train_lora(tiny_family("opt"), LoraOptions(rank=2, dropout=0.5))
     model.train()
     policy = LanguagePolicy(model, FP32, ENDS)
-    on = [
-        name for name, part in model.named_modules() if part.training and not list(part.children())
-    ]
+    on = active(model)
     assert on and all("lora_dropout" in name for name in on)
     rolled_out(policy)
-    assert on == [
-        n for n, part in model.named_modules() if part.training and not list(part.children())
-    ]
+    assert on == active(model)
 
 
 def test_turns_that_extend_each_other_are_one_sequence() -> None:

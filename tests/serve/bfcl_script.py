@@ -49,17 +49,11 @@ SINGLE: Mapping[str, Callable[[Sequence[ToolCall]], str]] = {
     "right, after reasoning": lambda calls: f"<think>\nEasy.\n</think>\n\n{call_text(calls)}",
     "an argument left out": _fewer_arguments,
     "another function": lambda calls: call_text([ToolCall("nothing", c.arguments) for c in calls]),
-    "right, before words": lambda calls: f"{call_text(calls)}\nDone.",
-    "words alone": lambda calls: PLAIN,
     "called twice": lambda calls: call_text([*calls, *calls]),
     "broken JSON": lambda calls: call_text(calls).replace('"name"', '"name'),
-    "right again": call_text,
     "no line breaks in the tags": _bare,
     "a broken call beside a right one": lambda calls: (
         f"<tool_call>\nnothing\n</tool_call>\n{call_text(calls)}"
-    ),
-    "called in the reasoning as well": lambda calls: (
-        f"<think>\n{call_text(calls)}\n</think>\n\n{call_text(calls)}"
     ),
 }
 Turns = Sequence[Sequence[ToolCall]]
@@ -94,18 +88,13 @@ SEVERAL: Mapping[str, Callable[[Turns], Steps]] = {
     "truth, a call a step": _stepwise,
     "truth, a turn at once": lambda turns: [[call_text(turn)] if turn else [] for turn in turns],
     "last call left out": _last_left_out,
-    "truth, after reasoning": lambda turns: [
-        [f"<think>\nEasy.\n</think>\n\n{step}" for step in turn] for turn in _stepwise(turns)
-    ],
     "another value at first": _changed_first,
     "every call twice": lambda turns: [[s for s in t for _ in (1, 2)] for t in _stepwise(turns)],
-    "nothing but words": lambda turns: [],
     "first turn passed over": lambda turns: [[], *_stepwise(turns)[1:]],
     "an unknown function first": lambda turns: [
         [call_text([ToolCall("nothing", {})]), *turn] for turn in _stepwise(turns)
     ],
     "a step that never ends": _endless,
-    "no line breaks, every turn": lambda turns: [[_bare([c]) for c in turn] for turn in turns],
 }
 
 

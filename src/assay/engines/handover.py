@@ -23,10 +23,12 @@ from zlib import crc32
 import numpy as np
 import torch
 from peft import PeftModel
+from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 from transformers.core_model_loading import revert_weight_conversion
 
-from assay.models.lora import adapter_free, low_rank
+from assay.models.inference import merged_weight
+from assay.models.lora import adapter_free
 from assay.models.plain_forward import causal_of, padded_moments, score_padded
 from assay.models.scoring import Moments, evaluating, score_actions, score_moments
 from assay.models.supported import why_plain
@@ -321,13 +323,8 @@ def whole_weights(module: nn.Module, dtype: torch.dtype) -> State:
         plain = {name: tensor for name, tensor in state.items() if ".lora_" not in name}
         state = {name.replace(".base_layer.", "."): tensor for name, tensor in plain.items()}
         for name, part in causal.named_modules():
-            if hasattr(part, "lora_A") and part.active_adapters:
-                own = low_rank(part)
-                weight = state[f"{name}.weight"] + own.scaling * (own.up_OR @ own.down_RD)
-                lengths_O = own.lengths_O
-                state[f"{name}.weight"] = (
-                    weight if lengths_O is None else weight * lengths_O[:, None]
-                )
+            if isinstance(part, LoraLayer) and part.active_adapters:
+                state[f"{name}.weight"] = merged_weight(part)[0]
     state = {name: tensor.detach().to(dtype).contiguous() for name, tensor in state.items()}
     ties = causal.get_expanded_tied_weights_keys(all_submodels=True)
     return state | {tied: state[name].clone() for tied, name in ties.items() if name in state}

@@ -471,44 +471,21 @@ def seen(model: nn.Module, see: See) -> Iterator[None]:
     Only projections are hooked, because both paths call them; the input of one is the output of
     the norm, attention or gated activation before it.
     """
+
+    def watch(module: nn.Module, inputs: Any, output: Any, *, name: str, source: str) -> None:
+        for place, values in ((source, inputs[0]), (name, output)):
+            see(place, values.reshape(-1, values.shape[-1]))
+
     hooks = []
     for name, module in projections(model):
-        hooks.append(module.register_forward_pre_hook(reading_hook(source_of(name), see)))
-        hooks.append(module.register_forward_hook(writing_hook(name, see)))
+        layer, part, own = name.rsplit(".", 2)
+        source = f"{layer}.{FED_BY[f'{part}.{own}']}"
+        hooks.append(module.register_forward_hook(partial(watch, name=name, source=source)))
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def reading_hook(name: str, see: See) -> Callable[[nn.Module, Any], None]:
-    """Calls `see` with a projection's input, under the name of the sublayer that computed it."""
-
-    def hook(module: nn.Module, inputs: Any) -> None:
-        see(name, rows(inputs[0]))
-
-    return hook
-
-
-def writing_hook(name: str, see: See) -> Callable[[nn.Module, Any, Any], None]:
-    """Calls `see` with a projection's output."""
-
-    def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-        see(name, rows(output))
-
-    return hook
-
-
-def rows(values: Tensor) -> Tensor:
-    """Tokens (T, D) of a packed row, or of a batch of one."""
-    return values.reshape(-1, values.shape[-1])
-
-
-def source_of(projection: str) -> str:
-    """Full name of the sublayer that a projection reads from."""
-    layer, part, name = projection.rsplit(".", 2)
-    return f"{layer}.{FED_BY[f'{part}.{name}']}"
 
 
 def projections(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

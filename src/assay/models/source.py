@@ -145,7 +145,7 @@ def known_licence(source: ModelSource, folder: Path) -> str:
         from assay.models.gguf_file import MODEL_WHEELS
         from assay.models.gguf_header import read_header
 
-        header = read_header(wheel_directory(source.name) / MODEL_WHEELS[source.name].gguf)
+        header = read_header(wheel_directory(source.name) / MODEL_WHEELS[source.name])
         return str(header.values.get("general.license", ""))
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""

@@ -1,7 +1,7 @@
 """Parses requests in OpenAI's format, refuses what this server does not do, and makes jobs of them.
 
-An unsupported parameter that would change the answer is refused by name; an unknown one is ignored
-and listed. Runs no model.
+An unsupported parameter that would change the answer is refused by name; an unknown one is ignored.
+Runs no model.
 """
 
 import copy
@@ -162,11 +162,9 @@ class CompletionRequest(Asking):
 Body = TypeVar("Body", bound=Asking)
 
 
-def read_request(kind: type[Body], body: bytes) -> tuple[Body, tuple[str, ...]]:
-    """The request in a body, and the names of what in it is not known and has no effect.
-
-    Raises Refusal (400) that names the parameter.
-    """
+def read_request(kind: type[Body], body: bytes) -> Body:
+    """The request in a body; what is not known in it has no effect. Raises Refusal (400) that names
+    the parameter."""
     try:
         value = load_json(body.decode("utf-8"))
         # A lone surrogate passes the JSON parser and breaks the tokenizer later.
@@ -183,27 +181,13 @@ def read_request(kind: type[Body], body: bytes) -> tuple[Body, tuple[str, ...]]:
             problem = f"{name}: not done here ({instead})"
             raise Refusal(problem, name, code="unsupported_parameter")
     try:
-        return kind.model_validate(value), unknown(kind, value)
+        return kind.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(map(str, first["loc"]))
         code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
         name = path.partition(".")[0] or None
         raise Refusal(f"{path}: {first['msg']}", name, code=code) from error
-
-
-def unknown(kind: type[Asking], value: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of parameters that have no effect, those of `stream_options` too, and of calls that
-    are to be held to a tool's schema."""
-    own, options = {*kind.model_fields, *REFUSED}, value.get("stream_options") or {}
-    tools = value.get("tools") if "tools" in own else None
-    functions = [tool.get("function") for tool in tools or () if is_dict(tool)]
-    strict = any(is_dict(function) and function.get("strict") for function in functions)
-    return (
-        *(name for name in value if name not in own),
-        *(f"stream_options.{name}" for name in options if name not in StreamOptions.model_fields),
-        *(["tools.strict"] if strict else []),
-    )
 
 
 def is_dict(value: Any) -> TypeGuard[dict[str, Any]]:

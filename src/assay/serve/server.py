@@ -8,11 +8,10 @@ are cancelled. An interrupt ends open requests, and the sockets are closed befor
 
 import asyncio
 import json
-import re
 import secrets
 import sys
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -55,12 +54,6 @@ MOST_OPEN = 1024
 """Completions that may wait or be sampled at once."""
 LOOK_SECONDS = 0.5
 """Seconds between checks that the client is still connected."""
-
-IGNORED = "x-assay-ignored"
-"""The header that names parameters without effect."""
-MOST_NAMED = 20
-"""Parameters that the header names, of at most so many characters each."""
-MOST_NAME = 40
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -140,26 +133,24 @@ class Endpoint:
         """
         self.check_token(request)
         body = await read_body(request)
-        asked, ignored = await asyncio.to_thread(self.read, kind, make, body)
+        asked = await asyncio.to_thread(self.read, kind, make, body)
         if self.batcher.open_jobs + len(asked.choices) > MOST_OPEN:
             problem = "too many requests wait already"
             raise Refusal(problem, code="rate_limit_exceeded", status=429)
-        envelope, headers = Envelope(kind is ChatRequest, self.served.name), noted(ignored)
+        envelope = Envelope(kind is ChatRequest, self.served.name)
         if asked.request.stream:
             events = self.events(asked, envelope)
-            return StreamingResponse(events, headers=headers, media_type="text/event-stream")
+            return StreamingResponse(events, media_type="text/event-stream")
         answers = await self.whole(asked, request)
-        return JSONResponse(envelope.whole(answers, self.count(asked)), headers=headers)
+        return JSONResponse(envelope.whole(answers, self.count(asked)))
 
-    def read(
-        self, kind: Any, make: Callable[..., Asked], body: bytes
-    ) -> tuple[Asked, tuple[str, ...]]:
-        """A request made ready, and its parameters without effect. Raises Refusal."""
-        asking, ignored = read_request(kind, body)
+    def read(self, kind: Any, make: Callable[..., Asked], body: bytes) -> Asked:
+        """A request made ready. Raises Refusal."""
+        asking = read_request(kind, body)
         if asking.model != self.served.name:
             problem = f"there is no model {asking.model!r} here, only {self.served.name!r}"
             raise Refusal(problem, "model", code="model_not_found", status=404)
-        return make(self.served, asking), ignored
+        return make(self.served, asking)
 
     async def whole(self, asked: Asked, request: Request) -> list[Answered]:
         """The finished completions. Raises what sampling raised, Refusal if the client left."""
@@ -254,15 +245,6 @@ def leave(asked: Asked) -> None:
     """Cancel the jobs that are not finished."""
     for choice in asked.choices:
         choice.job.cancelled = True
-
-
-def noted(ignored: Sequence[str]) -> dict[str, str]:
-    """The headers of an answer: parameters without effect by name, as far as a header can carry."""
-    if not ignored:
-        return {}
-    names = [re.sub(r"[^\w.-]", "?", name[:MOST_NAME], flags=re.ASCII) for name in ignored]
-    more = [f"and {len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-    return {IGNORED: ", ".join([*names[:MOST_NAMED], *more])}
 
 
 async def read_body(request: Request) -> bytes:
