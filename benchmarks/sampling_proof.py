@@ -22,11 +22,12 @@ import torch
 from torch import nn
 
 from assay.engines import vllm_engine
-from assay.engines.handover import Columns, Held, State, drawn_moments, logps_of, picked, rounded
+from assay.engines.handover import Columns, Held, picked
 from assay.engines.register import ProvenSampler
 from assay.engines.vllm_engine import Opening, close_all, opened
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
+from assay.models.weight_files import State, drawn_moments, logps_of, rounded
 from assay.rl.policy import SampleKey, Sampling
 from assay.rl.sampling_proof import NotAsTold, SamplingProof, drawn_sums
 from assay.rollout.engines.cpu.sampler import LocalSampler

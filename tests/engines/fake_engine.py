@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from assay.engines.handover import Columns, Held, State, logps_of
+from assay.engines.handover import Columns, Held
+from assay.models.weight_files import State, logps_of
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.sampler import LocalSampler
 

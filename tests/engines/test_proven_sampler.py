@@ -10,11 +10,12 @@ from torch import nn
 
 from assay.data.episode import Turn
 from assay.engines import register
-from assay.engines.handover import Held, State, chosen_columns, kept, whole_weights
+from assay.engines.handover import Held, chosen_columns, kept
 from assay.engines.register import ProvenSampler
 from assay.errors import RunFailure
 from assay.models.adapt import train_lora
 from assay.models.lora import LoraOptions
+from assay.models.weight_files import State, whole_weights
 from assay.rl.policy import SampleKey, Sampling
 from assay.rl.sampling_proof import NotAsTold
 from assay.rollout.engines.cpu.sampler import LocalSampler

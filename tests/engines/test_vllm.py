@@ -22,7 +22,7 @@ from torch import nn
 
 from assay.engines import vllm_engine
 from assay.engines.environments import environment_for, installed
-from assay.engines.handover import Columns, State, by_file_names, logps_of, picked, whole_weights
+from assay.engines.handover import Columns, picked
 from assay.engines.register import ProvenSampler
 from assay.engines.vllm_engine import Opening, VllmEngine, close_all, opened
 from assay.errors import InputError, RunFailure
@@ -31,6 +31,7 @@ from assay.models.load import LoadedModel, load_model
 from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision
 from assay.models.source import parse_source, resolve
+from assay.models.weight_files import State, by_file_names, logps_of, whole_weights
 from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.rl.sampling_proof import NOT_ASKED, NotAsTold
 

@@ -9,33 +9,19 @@ c, by which the engine's moved. Regressed on d, c has slope 1 where the whole up
 Weights that are read back tell it at once, bit for bit: some columns of every matrix, whole
 vectors. Those are read first in which the update is to be seen, so that a weight that stayed behind
 cannot pass for one that did not change.
-
-Rounded to bf16, weights lose a part of a small update: of what is smaller than half a step of bf16,
-most. So what an engine should answer is computed with the rounded weights, in fp32.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from zlib import crc32
 
 import numpy as np
 import torch
-from peft import PeftModel
-from peft.tuners.lora import LoraLayer
-from torch import Tensor, nn
-from transformers.core_model_loading import revert_weight_conversion
+from torch import Tensor
 
-from assay.models.inference import merged_weight
-from assay.models.lora import adapter_free
-from assay.models.plain_forward import causal_of, padded_moments, score_padded
-from assay.models.scoring import Moments, evaluating, score_actions, score_moments
-from assay.models.supported import why_plain
-from assay.models.weight_files import renamed_in_files, whole_state
+from assay.models.weight_files import State
 from assay.rl.sampling_proof import NotAsTold
 
-State = dict[str, Tensor]
 ERRORS = 4.0
 """Standard errors that a slope must lie below 1, beyond the margin, to be a failure."""
 KNOWN = 0.2
@@ -312,86 +298,3 @@ def listed(names: list[str]) -> str:
     """The first names, and how many follow."""
     more = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def whole_weights(module: nn.Module, dtype: torch.dtype) -> State:
-    """The weights by the plain model's names, tied ones under each of theirs, an adapter added in
-    fp32; `module` stays as it is."""
-    causal = causal_of(module)
-    state = whole_state(causal)
-    if isinstance(module, PeftModel):
-        plain = {name: tensor for name, tensor in state.items() if ".lora_" not in name}
-        state = {name.replace(".base_layer.", "."): tensor for name, tensor in plain.items()}
-        for name, part in causal.named_modules():
-            if isinstance(part, LoraLayer) and part.active_adapters:
-                state[f"{name}.weight"] = merged_weight(part)[0]
-    state = {name: tensor.detach().to(dtype).contiguous() for name, tensor in state.items()}
-    ties = causal.get_expanded_tied_weights_keys(all_submodels=True)
-    return state | {tied: state[name].clone() for tied, name in ties.items() if name in state}
-
-
-def by_file_names(module: nn.Module, state: State) -> State:
-    """The same under the names of the family's files."""
-    causal = causal_of(module)
-    return revert_weight_conversion(causal, state) if renamed_in_files(causal) else state
-
-
-@contextmanager
-def rounded(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
-    """Inside, the weights are as after rounding to `dtype`; then bit for bit what they were.
-
-    Holds a copy of them meanwhile. Nothing is done where the weights are of that type.
-    """
-    parameters = [p for p in module.parameters() if p.dtype != dtype]
-    kept = [parameter.detach().clone() for parameter in parameters]
-    try:
-        with torch.no_grad():
-            for parameter in parameters:
-                parameter.copy_(parameter.to(dtype))
-        yield
-    finally:
-        with torch.no_grad():
-            for parameter, tensor in zip(parameters, kept, strict=True):
-                parameter.copy_(tensor)
-
-
-@contextmanager
-def bare(module: nn.Module) -> Iterator[bool]:
-    """Inside, the module answers without its adapter; gives whether it has one."""
-    if isinstance(module, PeftModel):
-        with adapter_free(module):
-            yield True
-    else:
-        yield False
-
-
-def logps_of(
-    module: nn.Module,
-    contexts: list[list[int]],
-    actions: list[list[int]],
-    temperature: float = 1.0,
-) -> Tensor:
-    """Log-probs (S, float64, on the CPU) of actions after their contexts, in the type of the
-    weights, without gradient and dropout."""
-    score: Any = score_padded if why_plain(causal_of(module).config) else score_actions
-    with torch.no_grad(), evaluating(module):
-        logps_S, _ = score(module, *laid_out(contexts, actions), temperature=temperature)
-    return logps_S.double().cpu()
-
-
-def drawn_moments(
-    module: nn.Module, contexts: list[list[int]], actions: list[list[int]], temperature: float
-) -> Moments:
-    """The same with entropies and variances (`scoring.score_moments`)."""
-    score: Any = padded_moments if why_plain(causal_of(module).config) else score_moments
-    with evaluating(module):
-        found = score(module, *laid_out(contexts, actions), temperature)
-    return tuple(each_S.double().cpu() for each_S in found)
-
-
-def laid_out(
-    contexts: list[list[int]], actions: list[list[int]]
-) -> tuple[list[tuple[int, ...]], Tensor, Tensor]:
-    """Contexts, actions (S) and offsets (N + 1)."""
-    actions_S = torch.tensor([token for tail in actions for token in tail])
-    return [*map(tuple, contexts)], actions_S, torch.tensor([0, *map(len, actions)]).cumsum(0)

@@ -30,19 +30,12 @@ from assay.engines.handover import (
     ROUGH,
     STALE_CACHE,
     Reading,
-    State,
-    bare,
-    by_file_names,
     chosen_columns,
     compare,
-    drawn_moments,
     judge,
     judge_first,
     judge_sampled,
     kept,
-    logps_of,
-    rounded,
-    whole_weights,
 )
 from assay.engines.vllm_engine import Opening, VllmEngine, opened
 from assay.errors import RunFailure
@@ -50,6 +43,15 @@ from assay.experiment.engine_table import patience_seconds
 from assay.experiment.experiment import Experiment
 from assay.experiment.training_settings import LoraAdapt
 from assay.models.precision import Precision
+from assay.models.weight_files import (
+    State,
+    bare,
+    by_file_names,
+    drawn_moments,
+    logps_of,
+    rounded,
+    whole_weights,
+)
 from assay.rl.policy import SampleKey, Sampling
 from assay.rl.sampling_proof import NotAsTold, SamplingProof, Sums, drawn_sums, wrong_end
 from assay.rollout.engines.register import Sampler, sampler_here

@@ -26,10 +26,11 @@ from safetensors.torch import load_file, save_file
 from torch.multiprocessing.reductions import reduce_tensor  # type: ignore[attr-defined]
 
 from assay.engines.environments import need_vllm, python_of
-from assay.engines.handover import Columns, Held, State
+from assay.engines.handover import Columns, Held
 from assay.engines.process_tree import LAST_WORDS, how_ended, last_words_in, surroundings
 from assay.errors import RunFailure
 from assay.models.folder import WEIGHTS
+from assay.models.weight_files import State
 
 SCRIPT = Path(__file__).with_name("vllm_worker.py")
 MEMORY = Path("/dev/shm")

@@ -156,9 +156,7 @@ def _adamw_8bit(
     try:
         from bitsandbytes.optim import AdamW8bit  # type: ignore[import-not-found]
     except ImportError as error:
-        raise InputError(
-            "adamw8bit needs bitsandbytes",
-            field="optimizer.name",
-            fix="pip install bitsandbytes, or use adamw",
-        ) from error
+        problem = "adamw8bit needs bitsandbytes"
+        fix = "pip install bitsandbytes, or use adamw"
+        raise InputError(problem, field="optimizer.name", fix=fix) from error
     return AdamW8bit(groups, lr=lr, betas=betas)

@@ -51,9 +51,8 @@ def parse_source(text: str) -> ModelSource:
         known = ", ".join(EXAMPLES.values())
         raise InputError(f"{text!r} is not a model source", field="model", fix=f"e.g. {known}")
     if kind not in get_args(Kind):
-        raise InputError(
-            f"unknown kind of model source {kind!r}", field="model", fix=nearest(kind, EXAMPLES)
-        )
+        problem = f"unknown kind of model source {kind!r}"
+        raise InputError(problem, field="model", fix=nearest(kind, EXAMPLES))
     return ModelSource(kind, name.strip())  # type: ignore[arg-type]
 
 
@@ -187,8 +186,7 @@ def push(folder: Path, repository: str) -> str:
         )
     except (HfHubHTTPError, HTTPError, OSError, RuntimeError) as error:
         why = " ".join(str(error).split())
-        raise RunFailure(
-            f"{folder} is whole and was not pushed to {repository}: {why} "
-            f"(push it yourself: hf upload {repository} {folder})"
-        ) from error
+        problem = f"{folder} is whole and was not pushed to {repository}: {why} "
+        problem += f"(push it yourself: hf upload {repository} {folder})"
+        raise RunFailure(problem) from error
     return str(made)

@@ -9,7 +9,8 @@ there, so that one rank and scale hold for every layer. Optimizer and random sta
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isclose, sqrt
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 from peft import PeftModel, get_peft_model_state_dict
+from peft.tuners.lora import LoraLayer
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -35,7 +37,12 @@ from assay.models.folder import (
     check_whole,
     weight_files,
 )
+from assay.models.inference import merged_weight
 from assay.models.load import copy_strictly, load_strictly, untied_state
+from assay.models.lora import adapter_free
+from assay.models.plain_forward import causal_of, padded_moments, score_padded
+from assay.models.scoring import Moments, evaluating, score_actions, score_moments
+from assay.models.supported import why_plain
 
 TESTED = "Transformers 4.57.6 and 5.23.0"
 """Read a written folder as one model: `tests/models/test_transformers_4.py`."""
@@ -315,11 +322,8 @@ def _read_adapter(model: PeftModel, directory: Path) -> dict[str, Tensor]:
     config = model.peft_config["default"].to_dict()
     for key in ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora"):
         if not _equal(stored.config.get(key), config.get(key)):
-            raise InputError(
-                f"adapter has {stored.config.get(key)}, the model's has {config.get(key)}",
-                file=directory / ADAPTER_CONFIG,
-                field=key,
-            )
+            problem = f"adapter has {stored.config.get(key)}, the model's has {config.get(key)}"
+            raise InputError(problem, file=directory / ADAPTER_CONFIG, field=key)
     return stored.tensors
 
 
@@ -349,3 +353,91 @@ def _read_json(file: Path) -> dict[str, Any]:
         return json.loads(file.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise InputError(f"is not JSON: {error}", file=file, line=error.lineno) from error
+
+
+State = dict[str, Tensor]
+"""Whole weights as another engine takes them over."""
+
+
+def whole_weights(module: nn.Module, dtype: torch.dtype) -> State:
+    """The weights by the plain model's names, tied ones under each of theirs, an adapter added in
+    fp32; `module` stays as it is."""
+    causal = causal_of(module)
+    state = whole_state(causal)
+    if isinstance(module, PeftModel):
+        plain = {name: tensor for name, tensor in state.items() if ".lora_" not in name}
+        state = {name.replace(".base_layer.", "."): tensor for name, tensor in plain.items()}
+        for name, part in causal.named_modules():
+            if isinstance(part, LoraLayer) and part.active_adapters:
+                state[f"{name}.weight"] = merged_weight(part)[0]
+    state = {name: tensor.detach().to(dtype).contiguous() for name, tensor in state.items()}
+    ties = causal.get_expanded_tied_weights_keys(all_submodels=True)
+    return state | {tied: state[name].clone() for tied, name in ties.items() if name in state}
+
+
+def by_file_names(module: nn.Module, state: State) -> State:
+    """The same under the names of the family's files."""
+    causal = causal_of(module)
+    return revert_weight_conversion(causal, state) if renamed_in_files(causal) else state
+
+
+@contextmanager
+def rounded(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """Inside, the weights are as after rounding to `dtype`; then bit for bit what they were. Of a
+    small update, rounded weights lose a part: what an engine should answer is computed with them.
+
+    Holds a copy of them meanwhile. Nothing is done where the weights are of that type.
+    """
+    parameters = [p for p in module.parameters() if p.dtype != dtype]
+    kept = [parameter.detach().clone() for parameter in parameters]
+    try:
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter.copy_(parameter.to(dtype))
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, tensor in zip(parameters, kept, strict=True):
+                parameter.copy_(tensor)
+
+
+@contextmanager
+def bare(module: nn.Module) -> Iterator[bool]:
+    """Inside, the module answers without its adapter; gives whether it has one."""
+    if isinstance(module, PeftModel):
+        with adapter_free(module):
+            yield True
+    else:
+        yield False
+
+
+def logps_of(
+    module: nn.Module,
+    contexts: list[list[int]],
+    actions: list[list[int]],
+    temperature: float = 1.0,
+) -> Tensor:
+    """Log-probs (S, float64, on the CPU) of actions after their contexts, in the type of the
+    weights, without gradient and dropout."""
+    score: Any = score_padded if why_plain(causal_of(module).config) else score_actions
+    with torch.no_grad(), evaluating(module):
+        logps_S, _ = score(module, *laid_out(contexts, actions), temperature=temperature)
+    return logps_S.double().cpu()
+
+
+def drawn_moments(
+    module: nn.Module, contexts: list[list[int]], actions: list[list[int]], temperature: float
+) -> Moments:
+    """The same with entropies and variances (`scoring.score_moments`)."""
+    score: Any = padded_moments if why_plain(causal_of(module).config) else score_moments
+    with evaluating(module):
+        found = score(module, *laid_out(contexts, actions), temperature)
+    return tuple(each_S.double().cpu() for each_S in found)
+
+
+def laid_out(
+    contexts: list[list[int]], actions: list[list[int]]
+) -> tuple[list[tuple[int, ...]], Tensor, Tensor]:
+    """Contexts, actions (S) and offsets (N + 1)."""
+    actions_S = torch.tensor([token for tail in actions for token in tail])
+    return [*map(tuple, contexts)], actions_S, torch.tensor([0, *map(len, actions)]).cumsum(0)
