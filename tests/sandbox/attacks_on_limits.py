@@ -35,16 +35,6 @@ RESOURCES = {
         "answer started",
     ),
     "memory at once": attack("bytearray(64 << 30)", "memory"),
-    "memory of many processes": attack(
-        """
-        for _ in range(4):
-            if os.fork() == 0:
-                kept = bytearray(b"x") * (150 << 20)
-                time.sleep(1000)
-        time.sleep(1000)
-        """,
-        "memory",
-    ),
     "memory that processes share": attack(
         """
         import mmap
@@ -90,39 +80,12 @@ RESOURCES = {
         "memory",
     ),
     "number of a billion digits": hangs("9 ** 9 ** 9", "memory"),
-    "loop in a thread behind a call": hangs(
-        """
-        def loop():
-            while True: pass
-        threading.Thread(target=loop).start()
-        while True:
-            await asyncio.sleep(0.01)
-        """
-    ),
     "signals ignored": hangs(
         """
         for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_IGN)
         signal.alarm(1)
         while True: pass
-        """
-    ),
-    "handlers that raise for ever": hangs(
-        """
-        asleep = set()
-        def handler(*_):
-            # Once for each sleep: outside the try below it would end the program.
-            if asleep:
-                asleep.clear()
-                raise ValueError
-        signal.signal(signal.SIGALRM, handler)
-        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-        while True:
-            try:
-                asleep.add(1)
-                time.sleep(1)
-            except ValueError:
-                pass
         """
     ),
     "stops itself": hangs("os.kill(os.getpid(), signal.SIGSTOP)"),

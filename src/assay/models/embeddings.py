@@ -28,6 +28,8 @@ from transformers import AutoConfig
 
 from assay.data.files import cache_root, sha256_file
 from assay.data.loaded import check_file
+from assay.data.message_parts import image_bytes
+from assay.data.pictures import pillow, unreadable
 from assay.data.row import ImagePart
 from assay.data.wheels import WHEELS, wheel_directory
 from assay.errors import InputError, look_up
@@ -103,8 +105,6 @@ LONGEST = 256
 KEPT_AT_ONCE = 256
 """Vectors written to the cache at once."""
 
-Image = Path | ImagePart
-"""An image file, or the image of a message."""
 Vector = np.ndarray
 """One float32 vector (D)."""
 
@@ -115,7 +115,7 @@ class Opened:
 
     text: Callable[[str], Tensor]
     """The vector (D) of a text, of any length."""
-    image: Callable[[Image], Tensor] = lambda image: torch.zeros(0)
+    image: Callable[[ImagePart], Tensor] = lambda image: torch.zeros(0)
     """The vector (D) of an image; nothing where the encoder reads none."""
 
 
@@ -139,7 +139,7 @@ def embed_texts(texts: Sequence[str], encoder: str = "minilm") -> Tensor:
     return _embedded(encoder, keys, texts, lambda text: opened(encoder).text(text), chosen.width)
 
 
-def embed_images(files: Sequence[Image], encoder: str = "clip") -> Tensor:
+def embed_images(parts: Sequence[ImagePart], encoder: str = "clip") -> Tensor:
     """Unit vectors (N, D) of images.
 
     Raises InputError for an encoder of texts, and what `embed_texts` does.
@@ -147,8 +147,8 @@ def embed_images(files: Sequence[Image], encoder: str = "clip") -> Tensor:
     chosen = encoder_named(encoder)
     if not chosen.images:
         raise InputError(f"{encoder} reads no images", field="features", fix="clip reads them")
-    keys = [f"image {image_sha256(file)}" for file in files]
-    return _embedded(encoder, keys, files, lambda file: opened(encoder).image(file), chosen.width)
+    keys = [f"image {part.sha256}" for part in parts]
+    return _embedded(encoder, keys, parts, lambda part: opened(encoder).image(part), chosen.width)
 
 
 def combined(images_ND: Tensor, texts_ND: Tensor) -> Tensor:
@@ -168,32 +168,6 @@ def encoder_named(name: str) -> TextEncoder:
     if name.startswith(PATH):
         return folder_encoder(Path(name.removeprefix(PATH)))
     return look_up(ENCODERS, name, "encoder")
-
-
-def image_sha256(image: Image) -> str:
-    """The sha256 of an image's content. Raises InputError."""
-    return image.sha256 if isinstance(image, ImagePart) else _sha256(content(image))
-
-
-def content(image: Image) -> bytes:
-    """The bytes of an image. Raises InputError for a file that cannot be read."""
-    if isinstance(image, ImagePart) and image.data is not None:
-        return image.data
-    file = image.file if isinstance(image, ImagePart) else image
-    if file is None:
-        raise unreadable(image, "was not found")
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise unreadable(image, f"cannot be read: {error.strerror}") from error
-
-
-def unreadable(image: Image, problem: str) -> InputError:
-    """The error about an image, at its place in a data file where it has one."""
-    if not isinstance(image, ImagePart):
-        return InputError(problem, file=image)
-    file, line, field = image.origin
-    return InputError(f"image {image.path} {problem}", file=file, line=line, field=field)
 
 
 def _sha256(data: bytes) -> str:
@@ -287,16 +261,16 @@ def clip_folder() -> Path:
     return resolve(parse_source(CLIP_SOURCE))
 
 
-def _picture(image: Image) -> Any:
-    from PIL import Image as Pictures
-
+def _picture(part: ImagePart) -> Any:
+    if part.data is None and part.file is None:
+        file, line, field = part.origin
+        problem = f"image {part.path} was not found"
+        raise InputError(problem, file=file, line=line, field=field)
+    data = image_bytes(part)
     try:
-        return Pictures.open(BytesIO(content(image))).convert("RGB")
+        return pillow().open(BytesIO(data)).convert("RGB")
     except OSError as error:  # Pillow's own error for what is no image is one
-        raise unreadable(image, "is no image that can be read") from error
-
-
-# Any other encoder
+        raise unreadable(part, error) from error
 
 
 PATH = "path:"
@@ -351,7 +325,7 @@ def two_towers(model: Any, processor: Any) -> Opened:
         with torch.no_grad():
             return _features(model.get_text_features(**given))
 
-    def image(one: Image) -> Tensor:
+    def image(one: ImagePart) -> Tensor:
         given = processor(images=[_picture(one)], return_tensors="pt")
         with torch.no_grad():
             return _features(model.get_image_features(**given))

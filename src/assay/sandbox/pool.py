@@ -404,6 +404,7 @@ class Worker(Closing):
             "hidden": hidden,
             "shown": shown,
             "user": self._isolation.call_user(),
+            # Its process id, where it can be seen.
             "lab": 0 if private else os.getpid(),
         }
 

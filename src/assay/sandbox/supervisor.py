@@ -24,8 +24,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -71,18 +70,6 @@ SPARE = 1 << 16
 NEWLINE = 10
 
 
-@dataclass(frozen=True, slots=True)
-class LabEnd:
-    """The supervisor's ends of its pipes to the lab."""
-
-    hear: int
-    tell: int
-    mark: bytes
-    """What stands before every line, and what no call knows."""
-    is_gone: Callable[[], bool]
-    """Whether the lab is known to be gone, also where another process holds its ends open."""
-
-
 class OwnClock:
     """A call's own seconds: all of them while none of its questions is open, CPU time else.
 
@@ -115,24 +102,15 @@ class OwnClock:
 class Relay:
     """One call's conversation with the lab."""
 
-    def __init__(
-        self,
-        process: int,
-        call: Sequence[int],
-        lab: LabEnd,
-        limits: Limits,
-        calls: CallLimits | None,
-        own: int,
-        space: bytearray,
-    ):
-        """`call` is where the call is heard, and told if it may ask; `own` as `over_limits` has it;
-        `space` holds zeros, as many as the longest line."""
-        self.process, self.limits, self.calls, self.own = process, limits, calls, own
+    def __init__(self, served: "Supervisor", process: int, call: Sequence[int], mark: bytes):
+        """`call` is where the call is heard, and told if it may ask; `mark` stands before every
+        line to the lab, and no call knows it."""
+        self.served, self.process, self.mark = served, process, mark
+        self.limits, self.calls = served.limits, served.calls
         self.hear_call, *self.tell_call = call
         for descriptor in self.tell_call:
             os.set_blocking(descriptor, False)
-        self.lab = lab
-        self.space, self.filled = space, 0
+        self.space, self.filled = served.space, 0
         self.clock = OwnClock()
         self.asked = self.open = 0
         self.pending: deque[tuple[bytearray, int]] = deque()
@@ -156,17 +134,17 @@ class Relay:
                 return last
             if time.monotonic() >= look:
                 look = time.monotonic() + WATCH_SECONDS
-                if over := over_limits(self.limits, self.own):
+                if over := over_limits(self.limits, self.served.own):
                     return over
 
     def end(self, last: bytes | memoryview) -> None:
         """Tells the lab how the call ended, then waits for the end of the conversation."""
-        write_all(self.lab.tell, b"%s%.6f " % (self.lab.mark, self.clock.seconds))
-        write_all(self.lab.tell, last)
+        write_all(self.served.replies, b"%s%.6f " % (self.mark, self.clock.seconds))
+        write_all(self.served.replies, last)
         while not self.stopped:
-            if wait_readable([self.lab.hear], 1.0):
+            if wait_readable([self.served.requests], 1.0):
                 self._hear_lab()
-            elif self.lab.is_gone():
+            elif self.served.lab_is_gone():
                 raise EOFError
 
     def close(self) -> None:
@@ -180,12 +158,12 @@ class Relay:
     def _turn(self, seconds: float) -> bytes | memoryview:
         """Carries what there is; the last line where it is over, else b""."""
         writable = self.tell_call if self.pending else []
-        ready = wait_ready([self.hear_call, self.lab.hear], writable, seconds)
-        if self.lab.hear in ready:
+        ready = wait_ready([self.hear_call, self.served.requests], writable, seconds)
+        if self.served.requests in ready:
             self._hear_lab()
         if self.stopped:
             return failure("crash", "stopped by the lab")
-        if self.lab.is_gone():
+        if self.served.lab_is_gone():
             raise EOFError
         if writable and writable[0] in ready:
             self._tell_call(writable[0])
@@ -198,14 +176,14 @@ class Relay:
 
     def _hear_lab(self) -> None:
         """Takes one frame."""
-        head = read_exactly(self.lab.hear, FRAME.size)
+        head = read_exactly(self.served.requests, FRAME.size)
         if not head:
             raise EOFError
         (length,) = FRAME.unpack(head)
         if length == 0:
             self.stopped = True
             return
-        reply = read_exactly(self.lab.hear, length)
+        reply = read_exactly(self.served.requests, length)
         if not reply:
             raise EOFError
         self.open -= 1
@@ -265,8 +243,8 @@ class Relay:
             return failure("calls", f"more than {self.calls.together} calls open at once")
         self.asked += 1
         self.open += 1
-        write_all(self.lab.tell, self.lab.mark)
-        write_all(self.lab.tell, line)
+        write_all(self.served.replies, self.mark)
+        write_all(self.served.replies, line)
         return b""
 
 
@@ -274,20 +252,13 @@ class Supervisor:
     """Serves calls of one function until the lab goes away."""
 
     def __init__(
-        self,
-        requests: int,
-        replies: int,
-        lab: int,
-        scratch: str,
-        limits: Limits,
-        privacy: Privacy | None,
-        calls: CallLimits | None,
+        self, requests: int, replies: int, setup: Mapping[str, Any], privacy: Privacy | None
     ):
-        """`lab` is the process id of the lab where it can be seen, otherwise 0; `privacy` is None
-        without namespaces; `calls` is None where calls ask nothing."""
-        self.requests, self.replies, self.lab = requests, replies, lab
-        self.scratch, self.limits, self.privacy = scratch, limits, privacy
-        self.calls = calls
+        """`setup` is what `pool.Worker` says; `privacy` is None without namespaces."""
+        self.requests, self.replies, self.privacy = requests, replies, privacy
+        self.lab, self.scratch = setup["lab"], setup["scratch"]
+        self.limits = Limits(**setup["limits"])
+        self.calls = CallLimits(**setup["calls"]) if setup["calls"] else None
 
     def serve(self, function: Callable[..., Any]) -> NoReturn:
         """Answers one request after another; never returns."""
@@ -303,7 +274,7 @@ class Supervisor:
         while True:
             if wait_readable([self.requests], 1.0):
                 self._answer(function)
-            elif self._lab_is_gone():
+            elif self.lab_is_gone():
                 self._leave()
 
     def _answer(self, function: Callable[..., Any]) -> None:
@@ -328,8 +299,7 @@ class Supervisor:
         wipe(arguments)
         for descriptor in inner:
             os.close(descriptor)
-        lab = LabEnd(self.requests, self.replies, signed(nonce, b""), self._lab_is_gone)
-        relay = Relay(process, outer, lab, self.limits, self.calls, self.own, self.space)
+        relay = Relay(self, process, outer, signed(nonce, b""))
         try:
             last = relay.watch(deadline, longest)
             self._end_call(process)
@@ -343,8 +313,9 @@ class Supervisor:
         finally:
             relay.close()
 
-    def _lab_is_gone(self) -> bool:
-        # A process that the lab forked may hold the pipe open after the lab's death.
+    def lab_is_gone(self) -> bool:
+        """Whether the lab is known to be gone, also where a process that it forked holds the pipe
+        open."""
         return self.lab != 0 and os.getppid() != self.lab
 
     def _leave(self) -> NoReturn:
@@ -383,7 +354,4 @@ def main() -> NoReturn:
     except Exception as error:
         write_all(replies, encode_line({"ready": False, "why": f"{type(error).__name__}: {error}"}))
         os._exit(1)
-    limits = Limits(**setup["limits"])
-    calls = CallLimits(**setup["calls"]) if setup["calls"] else None
-    lab, scratch = setup["lab"], setup["scratch"]
-    Supervisor(requests, replies, lab, scratch, limits, privacy, calls).serve(function)
+    Supervisor(requests, replies, setup, privacy).serve(function)
