@@ -71,7 +71,7 @@ def test_trained_weights_are_written_back_and_nothing_else_changes(
     write(folder, model, out)
     theirs = AutoModelForImageTextToText.from_pretrained(out, dtype=torch.float32).eval()
     torch.testing.assert_close(scores(theirs), scores(model), atol=1e-5, rtol=0)
-    text = set(text_weights(folder, read_config(folder)).names.values())
+    text = {name for name, _ in text_weights(folder, read_config(folder)).values()}
     before, after = weights_of(folder), weights_of(out)
     assert {f: list(t) for f, t in before.items()} == {f: list(t) for f, t in after.items()}
     changed = {n for f, held in before.items() for n, t in held.items() if not t.equal(after[f][n])}
@@ -103,7 +103,8 @@ def test_a_checkpoint_of_training_is_a_plain_text_model(
 def test_the_names_of_older_files_are_kept(
     family: str, prefix: str, folder: Path, tmp_path: Path
 ) -> None:
-    names = text_weights(folder, read_config(folder)).names
+    found = text_weights(folder, read_config(folder))
+    names = {own: name for own, (name, _) in found.items()}
     held = {n: t for file in weights_of(folder).values() for n, t in file.items()}
     for file in (*folder.glob("*.safetensors"), folder / "model.safetensors.index.json"):
         file.unlink(missing_ok=True)
@@ -124,7 +125,7 @@ def test_a_wanted_format_is_that_of_the_text_alone(
     family: str, folder: Path, tmp_path: Path
 ) -> None:
     write(folder, load_model(folder, FP32).model, tmp_path / "out", torch.float32)
-    text = set(text_weights(folder, read_config(folder)).names.values())
+    text = {name for name, _ in text_weights(folder, read_config(folder)).values()}
     total = 0
     for file in weights_of(tmp_path / "out").values():
         total += sum(t.nbytes for t in file.values())

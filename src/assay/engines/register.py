@@ -148,8 +148,8 @@ class ProvenSampler:
             turns.append(turn)
             turn_finished()
         self._earlier = [*prompts[0], *turns[0].actions][:PROBE_CONTEXT]
-        if self._probe is None and (probe := chosen(turns, within=PROBE_CONTEXT)):
-            self._probe = probe[0], probe[1]
+        if self._probe is None and (probe := chosen(turns)):
+            self._probe = probe
             self._prove(engine)
         self._watch(turns, seeds, sampling)
         return turns
@@ -255,29 +255,23 @@ def settings_of(sampling: Sampling) -> dict[str, Any]:
     return settings | ({"stop": list(sampling.stop.strings)} if sampling.stop else {})
 
 
-def chosen(
-    turns: Sequence[Turn], most: int = PROBES, within: int | None = None
-) -> tuple[list[list[int]], list[list[int]], list[float]] | None:
-    """Contexts, their last tokens `within` a limit, actions and log-probs of turns of different
-    contexts, at least one; None where none has two actions."""
+def chosen(turns: Sequence[Turn]) -> Sequences | None:
+    """The last tokens of contexts, and actions, of turns of different contexts, at least one; None
+    where none has two actions."""
     contexts: list[list[int]] = []
     actions: list[list[int]] = []
-    logps: list[float] = []
-    seen, spent = set[tuple[int, ...]](), 0
+    spent = 0
     for turn in turns:
-        context, tail = tokens_of(turn.context), turn.actions[:PROBE_ACTIONS]
-        context = context if within is None else context[-within:]
-        spent += len(context) + len(tail)
-        if context in seen or len(tail) < 2 or (contexts and spent > PROBE_TOKENS):
-            spent -= len(context) + len(tail)
+        context, tail = [*tokens_of(turn.context)[-PROBE_CONTEXT:]], [*turn.actions[:PROBE_ACTIONS]]
+        size = len(context) + len(tail)
+        if context in contexts or len(tail) < 2 or (contexts and spent + size > PROBE_TOKENS):
             continue
-        seen.add(context)
-        contexts.append(list(context))
-        actions.append(list(tail))
-        logps += (turn.behaviour_logps or ())[:PROBE_ACTIONS]
-        if len(contexts) == most:
+        contexts.append(context)
+        actions.append(tail)
+        spent += size
+        if len(contexts) == PROBES:
             break
-    return (contexts, actions, logps) if contexts else None
+    return (contexts, actions) if contexts else None
 
 
 def reading(

@@ -100,6 +100,14 @@ class InFp32(TorchFunctionMode):
         super().__init__()
         self.lines = lines
 
+    def begin(self, *_: Any) -> None:
+        """Before the module's forward."""
+        self.__enter__()
+
+    def end(self, *_: Any) -> None:
+        """After it."""
+        self.__exit__(None, None, None)
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Compute in the type of the operands, or as without it."""
         if func.__name__ in PRODUCTS and line_of(asked_by(sys._getframe(1))) in self.lines:
@@ -153,18 +161,9 @@ def keep_fp32_products(causal: Any) -> None:
     """
     for module, lines in fp32_products(causal).items():
         mode = InFp32(frozenset(lines))
-        module.register_forward_pre_hook(partial(begin, mode))
-        module.register_forward_hook(partial(end, mode), always_call=True)
-
-
-def begin(mode: InFp32, *_: Any) -> None:
-    """Before a module's forward."""
-    mode.__enter__()
-
-
-def end(mode: InFp32, *_: Any) -> None:
-    """After it, and where it failed."""
-    mode.__exit__(None, None, None)
+        module.register_forward_pre_hook(mode.begin)
+        # Also where it failed.
+        module.register_forward_hook(mode.end, always_call=True)
 
 
 BATCH_TOKENS = 2048
@@ -408,20 +407,13 @@ def score_plainly(
     logps, entropies = [], []
     for context, (first, stop) in zip(contexts, pairwise(offsets_N1.tolist()), strict=True):
         actions_C = actions_S[first:stop].to(next(model.parameters()).device)
-        table_CV = log_probs_after(model, context, actions_C, temperature)
+        ids_T = torch.cat([actions_C.new_tensor(context), actions_C])
+        logits_1KV = logits_from(causal_of(model), ids_T[None], None, len(context) - 1)
+        table_CV = (widened(logits_1KV[0, :-1]) / temperature).log_softmax(dim=-1)
         logps.append(table_CV.gather(1, actions_C[:, None])[:, 0])
         if entropy:
             entropies.append(-(table_CV.exp() * table_CV).sum(dim=-1))
     return torch.cat(logps), torch.cat(entropies) if entropy else None
-
-
-def log_probs_after(
-    model: nn.Module, context: tuple[int, ...], actions_C: Tensor, temperature: float
-) -> Tensor:
-    """Log-probs (C, V) of every word at each of the C positions where an action was taken."""
-    ids_T = torch.cat([actions_C.new_tensor(context), actions_C])
-    logits_1KV = logits_from(causal_of(model), ids_T[None], None, len(context) - 1)
-    return (widened(logits_1KV[0, :-1]) / temperature).log_softmax(dim=-1)
 
 
 NOTICEABLE = 1e-3

@@ -7,7 +7,7 @@ CPU is faster in it, and in fp32 otherwise. Loss, softmax and optimizer stay fp3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, Protocol, cast
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -78,12 +78,6 @@ def bf16_hardware(device: str) -> str:
     return next((flag for flag in BF16_FLAGS if capabilities.get(flag)), "")
 
 
-class FillsMemory(Protocol):
-    """`torch.utils.deterministic`."""
-
-    fill_uninitialized_memory: bool
-
-
 @contextmanager
 def repeatable_sums(module: nn.Module) -> Iterator[None]:
     """Inside, a GPU adds in one order, so that a resumed run ends in the same bits.
@@ -98,7 +92,7 @@ def repeatable_sums(module: nn.Module) -> Iterator[None]:
         yield
         return
     # PyTorch sets this module's class at run time, which no type checker sees.
-    settings = cast(FillsMemory, deterministic)
+    settings: Any = deterministic
     before = torch.get_deterministic_debug_mode(), settings.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=True)
     # What is filled would be overwritten.
@@ -145,18 +139,12 @@ def make_optimizer(
     """
     groups = decay_groups(parameters, weight_decay)
     if name == "adamw8bit":
-        return _adamw_8bit(groups, lr, betas)
+        try:
+            from bitsandbytes.optim import AdamW8bit  # type: ignore[import-not-found]
+        except ImportError as error:
+            problem = "adamw8bit needs bitsandbytes"
+            fix = "pip install bitsandbytes, or use adamw"
+            raise InputError(problem, field="optimizer.name", fix=fix) from error
+        return AdamW8bit(groups, lr=lr, betas=betas)
     # One pass over the weights instead of a dozen.
     return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
-
-
-def _adamw_8bit(
-    groups: list[dict[str, object]], lr: float, betas: tuple[float, float]
-) -> torch.optim.Optimizer:
-    try:
-        from bitsandbytes.optim import AdamW8bit  # type: ignore[import-not-found]
-    except ImportError as error:
-        problem = "adamw8bit needs bitsandbytes"
-        fix = "pip install bitsandbytes, or use adamw"
-        raise InputError(problem, field="optimizer.name", fix=fix) from error
-    return AdamW8bit(groups, lr=lr, betas=betas)

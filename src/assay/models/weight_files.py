@@ -148,7 +148,9 @@ def own_adapter(folder: Path) -> Adapter:
         if not (folder / name).is_file():
             raise InputError("is missing", file=folder / name, fix="not an adapter?")
     check_whole(folder / ADAPTER)
-    config, below = read_adapter_config(folder), rank_below(folder / ADAPTER)
+    config = read_adapter_config(folder)
+    with safe_open(folder / ADAPTER, framework="pt") as weights:
+        below = int((weights.metadata() or {}).get(RANK_BELOW, 0))
     tensors = load_file(folder / ADAPTER)
     if not below:
         return Adapter(tensors, config)
@@ -167,12 +169,6 @@ def own_adapter(folder: Path) -> Adapter:
 def read_adapter_config(folder: Path) -> dict[str, Any]:
     """peft's config of the folder's adapter. Raises InputError."""
     return _read_json(folder / ADAPTER_CONFIG)
-
-
-def rank_below(file: Path) -> int:
-    """Rows of an adapter's file that were trained by adapters below; 0 for most."""
-    with safe_open(file, framework="pt") as weights:
-        return int((weights.metadata() or {}).get(RANK_BELOW, 0))
 
 
 def stand_on(folder: Path, base: Path, below: Sequence[Path]) -> None:

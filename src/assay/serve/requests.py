@@ -38,45 +38,27 @@ COMPLETION_TOKENS = 16
 Count = Annotated[int, Field(ge=1)]
 Stop = Annotated[str, Field(min_length=1, max_length=1000)]
 
-FORM = ("no answer is forced into a form",)
-CHATS = ("the server's '--rendering' says how chats become text",)
-SCORES = ("scores are not changed",)
+NEVER = ("audio", "web_search_options", "moderation", "prompt_logprobs", "structured_outputs")
+NEVER += ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "chat_template")
+NEVER += ("enable_thinking", "truncate_prompt_tokens")
+ZERO = ("presence_penalty", "frequency_penalty", "min_p", "min_tokens", "top_logprobs")
+OFF = ("logprobs", "ignore_eos", "echo", "use_beam_search", "continue_final_message")
 REFUSED: Mapping[str, tuple[Any, ...]] = {
-    "audio": ("answers are text",),
-    "modalities": ("answers are text", ["text"]),
-    "functions": ("give them as 'tools'", []),
-    "function_call": ("give 'tools'", "auto"),
-    "web_search_options": ("nothing is searched",),
-    "moderation": ("nothing is moderated",),
-    **dict.fromkeys(("presence_penalty", "frequency_penalty"), (*SCORES, 0)),
-    **dict.fromkeys(("repetition_penalty", "length_penalty"), (*SCORES, 1)),
-    "logit_bias": (*SCORES, {}),
-    "min_p": ("cut the distribution with 'top_p' or 'top_k'", 0),
-    "min_tokens": ("an answer ends where the model ends it", 0),
-    "ignore_eos": ("an answer ends where the model ends it", False),
-    **{name: ("no token is forbidden", []) for name in ("bad_words", "allowed_token_ids")},
-    "logprobs": ("log-probabilities are not sent", False),
-    "top_logprobs": ("log-probabilities are not sent", 0),
-    "prompt_logprobs": ("prompts are not scored",),
-    "echo": ("the prompt is not repeated", False),
-    "suffix": ("nothing is filled in", ""),
-    "best_of": ("use 'n' and choose", 1),
-    "use_beam_search": ("answers are sampled", False),
-    "tool_choice": ("no call is forced", "auto", "none"),
-    "parallel_tool_calls": (*FORM, True),
-    "response_format": (*FORM, {"type": "text"}),
-    "grammar": (*FORM, ""),
-    "structured_outputs": FORM,
-    **{f"guided_{kind}": FORM for kind in ("json", "regex", "choice", "grammar")},
-    **dict.fromkeys(("chat_template", "enable_thinking"), CHATS),
-    "chat_template_kwargs": (*CHATS, {}),
-    "add_generation_prompt": ("an answer is always a new message", True),
-    "continue_final_message": ("an answer is always a new message", False),
-    "truncate_prompt_tokens": ("prompts are not cut",),
-    "include_stop_str_in_output": ("stop texts are no part of an answer", False),
+    **dict.fromkeys(NEVER, ()),
+    **dict.fromkeys(ZERO, (0,)),
+    **dict.fromkeys((*OFF, "include_stop_str_in_output"), (False,)),
+    **dict.fromkeys(("repetition_penalty", "length_penalty", "best_of"), (1,)),
+    **dict.fromkeys(("parallel_tool_calls", "add_generation_prompt"), (True,)),
+    **dict.fromkeys(("functions", "bad_words", "allowed_token_ids"), ([],)),
+    **dict.fromkeys(("logit_bias", "chat_template_kwargs"), ({},)),
+    **dict.fromkeys(("suffix", "grammar"), ("",)),
+    "modalities": (["text"],),
+    "function_call": ("auto",),
+    "tool_choice": ("auto", "none"),
+    "response_format": ({"type": "text"},),
 }
-"""Parameters of OpenAI, vLLM and llama.cpp that would change the answer and are not done here: what
-to do instead, and the values that change nothing, besides null."""
+"""Parameters of OpenAI, vLLM and llama.cpp that would change the answer and are not done here, with
+the values that change nothing, besides null."""
 KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 """OpenAI's kinds of errors by HTTP status; others are errors of the request, or the server's."""
 
@@ -174,11 +156,11 @@ def read_request(kind: type[Body], body: bytes) -> Body:
     if not isinstance(value, dict):
         raise Refusal("the body is no JSON object", code="invalid_json")
     for name in filter(REFUSED.__contains__, value):
-        wanted, (instead, *neutral) = value[name], REFUSED[name]
         # For Python 0 is False; of log-probabilities 0 asks for those of the drawn tokens.
-        alike = (w == wanted and isinstance(w, bool) is isinstance(wanted, bool) for w in neutral)
+        wanted, typed = value[name], isinstance(value[name], bool)
+        alike = (w == wanted and isinstance(w, bool) is typed for w in REFUSED[name])
         if wanted is not None and not any(alike):
-            problem = f"{name}: not done here ({instead})"
+            problem = f"{name}: not done here; servers of an exported checkpoint do it"
             raise Refusal(problem, name, code="unsupported_parameter")
     try:
         return kind.model_validate(value)
