@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
-from assay.engines.process_tree import how_ended, last_words_in
+from assay.engines.environments import how_ended, last_words_in
 from assay.errors import InputError, RunFailure
 from assay.sandbox.call_process import PR_SET_PDEATHSIG, process_control
 from assay.train.ranks import Team, silent

@@ -25,9 +25,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.multiprocessing.reductions import reduce_tensor  # type: ignore[attr-defined]
 
-from assay.engines.environments import need_vllm, python_of
+from assay.engines.environments import (
+    LAST_WORDS,
+    how_ended,
+    last_words_in,
+    need_vllm,
+    python_of,
+    surroundings,
+)
 from assay.engines.handover import Columns, Held
-from assay.engines.process_tree import LAST_WORDS, how_ended, last_words_in, surroundings
 from assay.errors import RunFailure
 from assay.models.folder import WEIGHTS
 from assay.models.weight_files import State

@@ -35,15 +35,21 @@ from assay.serve.connections import (
     token_for_clients,
     until_stopped,
 )
-from assay.serve.replies import Answered, Choice, Envelope, Json, answered, certain, usage
 from assay.serve.requests import (
+    Answered,
     Asked,
     ChatRequest,
+    Choice,
     CompletionRequest,
+    Envelope,
+    Json,
     Refusal,
+    answered,
     ask_chat,
     ask_completion,
+    certain,
     read_request,
+    usage,
 )
 
 MOST_BYTES = 8 << 20

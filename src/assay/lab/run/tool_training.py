@@ -21,12 +21,12 @@ from pathlib import Path
 import torch
 
 from assay.data.files import new_folder
-from assay.engines.environments import python_of
-from assay.engines.process_tree import (
+from assay.engines.environments import (
     LAST_WORDS,
     Running,
     end_marked,
     how_ended,
+    python_of,
     running,
     surroundings,
 )
