@@ -1,6 +1,5 @@
 """Functions that misbehave on purpose; the tests call them by name in a worker."""
 
-import contextlib
 import ctypes
 import os
 import resource
@@ -255,23 +254,6 @@ def fork_until_refused() -> int:
         except OSError:
             return children
         children += 1
-
-
-def hinder_supervisor() -> list[str]:
-    """What of the supervisor's limits, rank and processors this call could change."""
-    attempts = {
-        "CPU": lambda: resource.prlimit(1, resource.RLIMIT_CPU, (1, 1)),
-        "files": lambda: resource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3)),
-        "rank": lambda: os.setpriority(os.PRIO_PROCESS, 1, 19),
-        "scheduler": lambda: os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0)),
-        "processors": lambda: os.sched_setaffinity(1, {0}),
-    }
-    done = []
-    for name, attempt in attempts.items():
-        with contextlib.suppress(PermissionError):
-            attempt()
-            done.append(name)
-    return done
 
 
 def limit_itself() -> int:

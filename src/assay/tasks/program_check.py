@@ -14,7 +14,7 @@ from assay.tasks.no_verdict import Failed, nothing_earned
 from assay.tasks.reward_signatures import as_value
 from assay.tasks.running import WorkerReward
 
-PROGRAM = "assay.sandbox.program:run_program"
+PROGRAM = "assay.sandbox.tested_code:run_program"
 
 
 def no_input(row: Row) -> str:
@@ -61,8 +61,8 @@ def program_check(
 
 
 def is_reply(value: Any) -> bool:
-    """Whether a value is a reply of `sandbox.program`; a program can answer in place of its caller,
-    and only texts are taken from it."""
+    """Whether a value is a reply of `run_program`; a program can answer in place of its caller, and
+    only texts are taken from it."""
     return (
         isinstance(value, dict)
         and value.keys() == {"output", "error"}

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from assay.data.hashing import canonical_json, sha256_text
-from assay.engines.ray_pool import Needs, Pool, as_they_come, connect, look_at_nodes
+from assay.engines.ray_pool import Needs, RayPool, as_they_come, connect, look_at_nodes
 from assay.errors import RunFailure
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import Answered, Request
@@ -39,7 +39,7 @@ def is_spread(session: Session) -> bool:
     return engine is not None and engine.evaluate != OWN
 
 
-def pool_of(session: Session) -> Pool:
+def pool_of(session: Session) -> RayPool:
     """The cluster of a session. Raises InputError where it cannot answer in the session's lab."""
     engine = session.experiment.engine
     assert engine is not None

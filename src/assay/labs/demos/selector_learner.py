@@ -32,7 +32,7 @@ from assay.labs.demos.selector_encoder import Features, SelectorEncoder
 from assay.labs.demos.selector_policy import RandomPolicy, SelectorPolicy
 from assay.models.adapt import Adaptation, freeze_matching, measure
 from assay.models.folder import MODULE
-from assay.models.state_dicts import weight_fingerprint
+from assay.models.load import weight_fingerprint
 from assay.models.weight_files import load_module
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import (

@@ -53,7 +53,7 @@ BANNED = (
 
 
 CodeRunner = Callable[[str, str, float], Outcome]
-"""Runs (program, function, seconds) in the sandbox, see `sandbox.program.call_function`."""
+"""Runs (program, function, seconds) in the sandbox, see `sandbox.tested_code.call_function`."""
 
 
 @dataclass(frozen=True)
