@@ -104,7 +104,7 @@ def test_a_row_without_gold_has_no_target() -> None:
 
 def test_the_benchmark_names_the_checker_with_its_version(shared: Path) -> None:
     benchmark = gsm8k(shared)
-    assert benchmark.checker == "math rules 7 over math-verify 0.9.0"
+    assert benchmark.checker == "math rules 8 over math-verify 0.9.0"
     assert benchmark.score is MATH.rewards["accuracy"]
 
 
