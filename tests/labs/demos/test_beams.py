@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from assay.data.row import Message
 from assay.errors import InputError
 from assay.labs.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
-from assay.labs.demos.frozen import gold_probabilities, probabilities, target_probabilities
-from assay.labs.demos.selection_data import beam_candidates, beam_search, searched
+from assay.labs.demos.generate import beam_candidates, beam_search, searched
+from assay.labs.demos.outcomes import gold_probabilities, probabilities, target_probabilities
 from tests.labs.demos.scripted import scripted
 
 

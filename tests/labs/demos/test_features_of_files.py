@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from assay.errors import InputError
 from assay.lab.run.runner import start
-from assay.labs.demos.selector_encoder import Features
+from assay.labs.demos.selector_learner import Features
 from assay.models.embeddings import read_precomputed
 from tests.cli.conftest import assert_one_line, call
 from tests.lab.selector_task import HEAD, SHOWN, make_colours_lab, row_of, use_words

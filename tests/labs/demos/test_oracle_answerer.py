@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from assay.labs.demos import oracle_search
 from assay.labs.demos import task as demos_task
 from assay.runs.manifest_file import read_manifest
 from assay.runs.records import read_columns
@@ -83,7 +82,7 @@ def test_an_interrupted_record_goes_on_after_its_last_chunk(lab, run, tmp_path, 
     oracle = demos_task.ORACLES["selector:oracle"]
     monkeypatch.setitem(demos_task.ORACLES, "selector:oracle", replace(oracle, chunk=5))
     file = make_helped_lab(tmp_path)
-    real, calls = oracle_search.search, []
+    real, calls = demos_task.search, []
 
     def stops(*given):
         calls.append(len(given[1]))
@@ -91,7 +90,7 @@ def test_an_interrupted_record_goes_on_after_its_last_chunk(lab, run, tmp_path, 
             raise KeyboardInterrupt
         return real(*given)
 
-    monkeypatch.setattr(oracle_search, "search", stops)
+    monkeypatch.setattr(demos_task, "search", stops)
     assert call("run", file, "--lab", tmp_path).exit_code == 130
     assert call("resume", "helped", "--lab", tmp_path).exit_code == 0
     assert calls == [5, 5, 5, 5, 5, 4], "two chunks were recorded, the third is asked again"

@@ -10,7 +10,7 @@ import pytest
 
 from assay.data.row import Message
 from assay.errors import RunFailure
-from assay.labs.demos.frozen import once, outcome_file, shown
+from assay.labs.demos.outcomes import once, outcome_file, shown
 from assay.rl.policy import Sampling
 from assay.tasks.helper_model import HelperAnswer, HelperModel, Usage
 

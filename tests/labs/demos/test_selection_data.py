@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from assay.data.row import Message, Row
 from assay.labs.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
-from assay.labs.demos.selection_data import Proposal, distinct, drawn, retrieved
+from assay.labs.demos.generate import Proposal, distinct, drawn, retrieved
 from assay.labs.demos.selection_file import METHODS
 
 

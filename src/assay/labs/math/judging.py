@@ -9,8 +9,9 @@ r"""Whether an answer is the gold answer: both are read as one kind of value; wo
   statement  for all or some numbers: of the same set, the same is claimed
   list       as many parts as the gold answer has, each equal to one of them, or to that of its name
   brackets   tuples, vectors and matrices: of one kind, with equal parts in order
-  equation   names and their values; functions, whatever their argument is called; a chain whose sides that are numbers are equal, by its last;
-             two equations whose differences are proportional
+  equation   names and their values; functions, whatever their argument is called; a chain whose
+             sides that are numbers are equal, by its last; two equations whose differences are
+             proportional
   unit       quantities of one dimension are equal in one unit; an omitted unit is the other's
   percent    42 % is 42 where the gold is in percent, or above 1, and 0.42
   number     exact values are equal; a decimal is within 1e-6 of the gold, relatively, and within
