@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from assay.labs.math.answers import final_answer, worked_out
+from assay.labs.math.sentences import final_answer, worked_out
 from assay.runs.records import read_columns
 from tests.experiments.files import shipped
 

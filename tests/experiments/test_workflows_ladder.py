@@ -9,7 +9,7 @@ from assay.experiment.reward_tables import RewardPart
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import SweepFile, files_in_order
-from assay.labs.workflows.fixed_workflows import WORKFLOW, table_of
+from assay.labs.workflows.run_program import WORKFLOW, table_of
 from tests.experiments.files import shipped
 
 READERS = shipped("workflows/problems.py").READERS

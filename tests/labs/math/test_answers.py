@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.episode import Completion
-from assay.labs.math.answers import (
+from assay.labs.math.rewards import answer_of
+from assay.labs.math.sentences import (
     LONGEST_FACT,
     canonical,
     delimited,
     final_answer,
     last_boxed,
     number,
+    stated_answer,
     worked_out,
 )
-from assay.labs.math.rewards import answer_of
-from assay.labs.math.sentences import stated_answer
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from assay.data.formats.formats import read_rows
 from assay.data.hub_rows import HubSet
 from assay.data.loaded import Record
 from assay.errors import InputError
-from assay.labs.math import benchmarks
-from assay.labs.math.benchmarks import PUBLISHED
+from assay.labs.math import task
 from assay.labs.math.rewards import (
     RULES,
     accuracy,
@@ -20,6 +19,7 @@ from assay.labs.math.rewards import (
     gold_answer,
     olympiad_accuracy,
 )
+from assay.labs.math.task import PUBLISHED
 from assay.tasks import task as tasks
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import BenchmarkOptions
@@ -130,7 +130,7 @@ def test_the_usual_data_set_of_the_hub_needs_no_split(monkeypatch: pytest.Monkey
         asked.append(wanted)
         return [Record(f"hf:{wanted.name}", 1, {"question": "1?", "answer": "#### 1"})]
 
-    monkeypatch.setattr(benchmarks, "hub_records", records)
+    monkeypatch.setattr(task, "hub_records", records)
     (item,) = made("math/gsm8k", hf="openai/gsm8k").items
     made("math/gsm8k", hf="openai/gsm8k", split="train", revision="abc")
     own = made("math/gsm8k", hf="me/own", split="test")

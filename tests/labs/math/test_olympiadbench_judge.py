@@ -8,8 +8,8 @@ import pytest
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
-from assay.labs.math.answers import final_answer
 from assay.labs.math.rewards import olympiad_accuracy
+from assay.labs.math.sentences import final_answer
 from tests.labs.math.many import in_one_call, judged, row
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from assay.data.episode import Completion, Reward
-from assay.labs.math.answers import LONGEST_FACT
 from assay.labs.math.rewards import REWARD_MAXIMUM, REWARDS, accuracy, reasoning_accuracy
+from assay.labs.math.sentences import LONGEST_FACT
 from assay.tasks.running import RewardRunner, WorkerReward
 from tests.labs.math.many import row
 

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from assay.data.row import Message, Row
 from assay.errors import InputError
-from assay.labs.workflows.execution import Execution, OperatorCall
-from assay.labs.workflows.rewards import (
+from assay.labs.workflows.execution import (
     FAILED,
+    Execution,
+    OperatorCall,
     Terms,
     accuracy,
     net,

@@ -4,7 +4,7 @@ import pytest
 
 from assay.data.row import Message, Row
 from assay.errors import InputError
-from assay.labs.workflows.fixed_workflows import FIXED_SOURCES, routed, table_of
+from assay.labs.workflows.run_program import FIXED_SOURCES, routed, table_of
 from assay.labs.workflows.task import FixedArms
 
 

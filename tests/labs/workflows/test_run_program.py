@@ -11,11 +11,9 @@ from assay.data.row import Message, Row
 from assay.lab.setup.metering import MeteredModel
 from assay.lab.setup.scripted_helper import ScriptedHelper, ScriptRule
 from assay.labs.workflows import run_program
-from assay.labs.workflows.execution import facts_of
-from assay.labs.workflows.fixed_workflows import FIXED, FIXED_CODE
+from assay.labs.workflows.execution import Terms, facts_of, solved
 from assay.labs.workflows.programs.validate import validate
-from assay.labs.workflows.rewards import Terms, solved
-from assay.labs.workflows.run_program import RunSettings, run_all, visit_of
+from assay.labs.workflows.run_program import FIXED, FIXED_CODE, RunSettings, run_all, visit_of
 from assay.labs.workflows.task import TASK, fenced, human_eval
 from assay.rl.policy import Sampling
 from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget

@@ -33,9 +33,14 @@ import sympy
 from sympy import Rational
 
 from assay.labs.math import regions, sentences, special_forms, units, written
-from assay.labs.math.answers import delimited, number
-from assay.labs.math.expressions import constant_gap, expression, identical, proportional
-from assay.labs.math.verify import both_orders
+from assay.labs.math.expressions import (
+    both_orders,
+    constant_gap,
+    expression,
+    identical,
+    proportional,
+)
+from assay.labs.math.sentences import delimited, number
 
 LONGEST_LIST = 40
 VECTORS = {"()": ("()", "⟨⟩", "column"), "⟨⟩": ("⟨⟩", "()", "column")}

@@ -24,8 +24,7 @@ from typing import Any
 import sympy
 
 from assay.labs.math import units, written
-from assay.labs.math.answers import delimited
-from assay.labs.math.expressions import expression, identical, proportional
+from assay.labs.math.expressions import expression, identical, is_read, proportional
 from assay.labs.math.judging import (
     LONGEST_LIST,
     Ruling,
@@ -35,7 +34,7 @@ from assay.labs.math.judging import (
     signed,
     verdict,
 )
-from assay.labs.math.verify import is_read
+from assay.labs.math.sentences import delimited
 
 TOLERANCE = 1e-8
 """Absolute, where a row has no `error`."""
