@@ -74,9 +74,7 @@ def test_code_workflows_pass_the_hidden_tests(name: str) -> None:
 CASES = {
     "wrong": ('return "7"', "wrong", ""),
     "no program": (None, "invalid program", "no_program"),
-    "refused": ("return await self.answer_generat(input=problem)", "invalid program", "not_inst"),
     "raised": ('return {}["x"]', "invalid program", "raised KeyError"),
-    "no answer": ("answer = None\nreturn answer", "invalid program", "no_answer"),
     "operator": (
         'r = await self.answer_generate(input=problem)\nreturn r["answer"]',
         "operator error",
@@ -170,8 +168,6 @@ def test_programs_of_a_group_get_the_same_draws_and_those_of_other_steps_do_not(
     ("row", "completion", "visit"),
     [
         ("a", "3/a#0", "3"),
-        ("item/x", "item/x#2", "2"),
-        ("7/x", "7/x#2", "2"),
         ("7/x", "3/7/x#2", "3"),
     ],
 )
@@ -181,9 +177,7 @@ def test_a_step_and_a_repeat_are_visits_whatever_a_row_is_called(row, completion
 
 FORGED = {
     "null": "import os\ndef solve():\n    os.write(3, b'{\"value\": null}\\n')",
-    "no keys": "import os\ndef solve():\n    os.write(3, b'{\"value\": {}}\\n')",
     "half a pair in an error": 'def solve():\n    raise ValueError("\\ud800")',
-    "half a pair in output": 'def solve():\n    return "\\ud800"',
 }
 
 

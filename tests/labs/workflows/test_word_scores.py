@@ -24,12 +24,7 @@ TEXTS = st.lists(WORDS, max_size=5).map(" ".join)
         ("The Eiffel Tower.", "eiffel tower", 1.0),
         ("Eiffel", "Eiffel Tower", 2 / 3),
         ("tower eiffel", "Eiffel Tower", 1.0),
-        ("b b", "b", 2 / 3),
-        ("yes", "yes", 1.0),
         ("yes it is", "yes", 0.0),
-        ("noanswer", "the answer", 0.0),
-        ("", "x", 0.0),
-        ("the", "a", 0.0),
         ("88 of them", "88", 0.5),
         ("688", "68.8", 1.0),
     ],
@@ -38,31 +33,17 @@ def test_f1_is_hotpotqas(answer: str, truth: str, score: float) -> None:
     assert hotpotqa(answer, truth).f1 == pytest.approx(score)
 
 
-def test_only_equal_texts_are_exact_matches() -> None:
-    assert hotpotqa("An Eiffel tower", "Eiffel Tower").exact
-    assert not hotpotqa("tower eiffel", "Eiffel Tower").exact
-    assert drop("25.0", "25").exact and not drop("elton john", "John Elton").exact
-    assert normalised("The  U.S.A.!") == "usa"
-
-
 @pytest.mark.parametrize(
     ("answer", "truth", "score"),
     [
         ("25", "25.0", 1.0),
-        ("yard", "the yard", 1.0),
         ("John Elton", "Elton John", 1.0),
         ("78-year-old", "78 year old", 1.0),
         ("688", "68.8", 0.0),
-        ("5", ".5", 0.0),
-        ("0.5", ".5", 1.0),
         ("$1,400!", "1400", 1.0),
         ("25 to 44", "under 25", 0.4),
-        ("to 44", "25 to 44", 0.8),
         ("under the age", "under the age of 18", 0.0),
-        ("2 3", "2", 2 / 3),
         ("b b", "b", 1.0),
-        ("yes it is", "yes", 0.5),
-        ("", "20", 0.0),
     ],
 )
 def test_f1_is_drops(answer: str, truth: str, score: float) -> None:

@@ -9,7 +9,6 @@ KeyError. `MOST_CHARACTERS` of a text are read.
 
 import ast
 import re
-import symtable
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
@@ -252,53 +251,35 @@ def needed(body: Sequence[ast.stmt], function: str) -> str:
     through others; all that set a name where `function` is "". Raises one of UNREADABLE."""
     imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
     others = [node for node in body if node not in imports]
-    bound = [binds(node) for node in others]
-    wanted = {name for names in bound for name in names if function in ("", name)}
-    touched = [names | changed(node) for node, names in zip(others, bound, strict=True)]
-    read = [reads(node) for node in others]
-    before = -1
+    sets = [names_set(node) for node in others]
+    reads = [{n.id for n in ast.walk(node) if isinstance(n, ast.Name)} for node in others]
+    wanted, before = {function} if function else set[str]().union(*sets), -1
     while before != len(wanted):
         before = len(wanted)
-        for names, more in zip(touched, read, strict=True):
-            wanted |= more if names & wanted else set()
-    kept = [node for node, names in zip(others, touched, strict=True) if names & wanted]
+        for own, more in zip(sets, reads, strict=True):
+            wanted |= own | more if own & wanted else set()
+    kept = [node for node, own in zip(others, sets, strict=True) if own & wanted]
     return "\n".join(ast.unparse(node) for node in (*imports, *kept))
 
 
-def binds(node: ast.stmt) -> set[str]:
-    """The module's names that a statement binds."""
-    table = symtable.symtable(ast.unparse(node), "answer.py", "exec")
-    return {
-        each.get_name() for each in table.get_symbols() if each.is_assigned() or each.is_imported()
-    }
-
-
-def changed(node: ast.stmt) -> set[str]:
-    """The names whose values a statement changes where it stands, as `seen.add(1)` does."""
+def names_set(node: ast.stmt) -> set[str]:
+    """The names that a statement binds, or whose values it changes where it stands, as
+    `seen.add(1)` does."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return set()
-    return {name for each in ast.walk(node) for name in changes(each)}
-
-
-def changes(node: ast.AST) -> set[str]:
-    """The name whose value a node changes: by an item, an attribute, or a method called alone."""
-    match node:
-        case ast.Subscript(ctx=ast.Store() | ast.Del()) | ast.Attribute(ctx=ast.Store()):
-            target: ast.expr = node
-        case ast.Expr(value=ast.Call(func=ast.Attribute() as target)):
-            pass
-        case _:
-            return set()
-    while isinstance(target, ast.Attribute | ast.Subscript):
-        target = target.value
-    return {target.id} if isinstance(target, ast.Name) else set()
-
-
-def reads(node: ast.stmt) -> set[str]:
-    """The module's names that a statement reads or binds, those of its functions too."""
-    tables = [symtable.symtable(ast.unparse(node), "answer.py", "exec")]
-    found = set(tables[0].get_identifiers())
-    for table in tables:
-        tables += table.get_children()
-        found |= {each.get_name() for each in table.get_symbols() if each.is_global()}
+        return {node.name}
+    found = set[str]()
+    for each in ast.walk(node):
+        match each:
+            case ast.alias(name=name, asname=other):
+                found.add(other or name.partition(".")[0])
+            case (
+                ast.Name(ctx=ast.Store())
+                | ast.Subscript(ctx=ast.Store() | ast.Del())
+                | ast.Attribute(ctx=ast.Store())
+                | ast.Expr(value=ast.Call(func=ast.Attribute()))
+            ):
+                target = each.value.func if isinstance(each, ast.Expr) else each  # pyright: ignore[reportAttributeAccessIssue]
+                while isinstance(target, ast.Attribute | ast.Subscript):
+                    target = target.value
+                found |= {target.id} if isinstance(target, ast.Name) else set()
     return found

@@ -30,8 +30,6 @@ UNSURE = {
     "a branch that may not be taken": f"if problem:\n    {CUSTOM}else:\n    r2 = 1\n"
     'return problem or r["output"]',
     "try": f'try:\n    return r["output"]\nexcept Exception:\n    {CUSTOM}    return "x"',
-    "behind a return": f'{CUSTOM}return "x"\nreturn r["answer"]',
-    "behind a try": f'{CUSTOM}try:\n    return "x"\nfinally:\n    pass\nreturn r["answer"]',
     "comprehension's variable": f'{CUSTOM}return str([r["answer"] for r in json.loads(problem)])',
     "inner function": f'{CUSTOM}\ndef r():\n    return "x"\nreturn r.answer or "x"',
     "key that is no text": f"{CUSTOM}return r[problem]",

@@ -10,7 +10,7 @@ import builtins
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 
 from assay.errors import nearest
 from assay.labs.workflows.programs.operators import OPERATORS, Operator
@@ -91,9 +91,6 @@ USAGE_KEYS = frozenset(
     | {"history"}
 )
 DICT_METHODS = frozenset(dir(dict))
-LEAVING = (ast.Return, ast.Raise, ast.Break, ast.Continue)
-BODIES = (ast.Try, ast.With, ast.AsyncWith)
-"""Statements whose body is run, or fails."""
 INIT = "def __init__(self, name, llm_config, dataset):"
 CALL = "async def __call__(self, problem):"
 CODE_CALL = "async def __call__(self, problem, entry_point):"
@@ -259,11 +256,8 @@ def _dunder(node: ast.AST, name: str) -> Finding:
 
 def _is_note(node: ast.AST, program: Program) -> bool:
     """Tell whether an expression stands in an annotation, which Python need not evaluate."""
-    while isinstance(node, ast.expr):
-        if is_annotation(node, program):
-            return True
-        node = program.parents[node]
-    return False
+    around = takewhile(lambda each: isinstance(each, ast.expr), above(node, program))
+    return any(is_annotation(each, program) for each in (node, *around))
 
 
 def _defined(name: str) -> str:
@@ -441,9 +435,10 @@ def check_results(program: Program, operators: Mapping[str, Operator]) -> Iterat
         place = program.place(node)
         if place not in held:
             return frozenset()
-        around = [id(block) for block, _ in blocks_of(node, program)]
+        around = {node, *above(node, program)}
         values = [each for each in program.assigned[place] if each is not None]
-        inside = all(id(next(blocks_of(each, program))[0]) in around for each in values)
+        statements = [next(n for n in above(v, program) if isinstance(n, ast.stmt)) for v in values]
+        inside = all(program.parents[each] in around for each in statements)
         return held[place] if inside else frozenset()
 
     asked_for = {  # a key that is looked for first is read where it is there
@@ -452,7 +447,7 @@ def check_results(program: Program, operators: Mapping[str, Operator]) -> Iterat
         if isinstance(node, ast.Compare) and isinstance(node.left, ast.Constant)
     }
     for node in program.nodes:
-        if (finding := _result(node, program, results_in, keys)) and is_reached(node, program):
+        if finding := _result(node, program, results_in, keys):
             key = getattr(getattr(node, "slice", None), "value", None)
             if key is None or key not in asked_for:
                 yield finding
@@ -496,21 +491,11 @@ def _result(
     return None
 
 
-def blocks_of(node: ast.AST, program: Program) -> Iterator[tuple[list[ast.AST], int]]:
-    """The blocks of statements around a node, innermost first, and where in each it stands."""
+def above(node: ast.AST, program: Program) -> Iterator[ast.AST]:
+    """The nodes around a node, innermost first."""
     while (parent := program.parents.get(node)) is not None:
-        for name in ("body", "orelse", "finalbody"):
-            block = getattr(parent, name, None)
-            if isinstance(block, list) and node in block:
-                yield block, block.index(node)
+        yield parent
         node = parent
-
-
-def is_reached(node: ast.AST, program: Program) -> bool:
-    """Tell whether no statement that leaves a block stands before it in one of its blocks."""
-    before = [each for block, place in blocks_of(node, program) for each in block[:place]]
-    ends = [each.body[-1] if isinstance(each, BODIES) else each for each in before]
-    return not any(isinstance(each, LEAVING) for each in ends)
 
 
 def result_of(node: ast.AST | None, program: Program) -> str:
