@@ -11,8 +11,6 @@ from assay.labs.workflows.programs.program import program_of
 from assay.labs.workflows.programs.validate import validate
 from assay.labs.workflows.task import policy_prompt, prefix
 
-WORD = re.compile(r"\w+|[^\w\s]")
-
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_operator_stands_there_with_its_parameters_and_keys(name: str) -> None:
