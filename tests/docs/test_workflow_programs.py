@@ -9,14 +9,9 @@ from assay.labs.workflows.programs.program import GIVEN
 from assay.labs.workflows.programs.validate import ALLOWED, validate
 from tests.docs.pages import DOCS, blocks
 from tests.docs.test_tables import between
-from tests.docs.workflow_tables import operators
 
 PAGE = "workflow-programs.md"
 TEXT = (DOCS / PAGE).read_text(encoding="utf-8")
-
-
-def test_the_table_of_operators_is_made_of_the_data() -> None:
-    assert between(PAGE, "<!-- operators -->") == operators()
 
 
 def test_the_program_on_the_page_is_valid() -> None:

@@ -27,7 +27,6 @@ from assay.data.formats.problem_rows import PROBLEM_TYPE, TOPIC
 from assay.data.row import Row
 from assay.errors import InputError
 from assay.labs.workflows.programs.program import Shape, shape_of
-from assay.labs.workflows.programs.validate import Finding
 from assay.tasks.fact_reading import FactReading
 from assay.tasks.reward_metrics import GroupMetric
 
@@ -86,7 +85,6 @@ class Execution:
     """A sentence about it."""
     program: str = ""
     """The source that ran, as it stands in the completion; "" where none was found."""
-    findings: tuple[Finding, ...] = ()
     calls: tuple[OperatorCall, ...] = ()
     seconds: float = 0.0
     """Wall time of the program, its waiting for operators included."""

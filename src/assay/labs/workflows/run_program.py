@@ -290,7 +290,7 @@ def run_text(text: str, setup: ExecutorSetup, settings: RunSettings) -> Executio
     findings = validate(source, operators=offered(setup.row), code_problem=is_code)
     if findings:
         why, code = f"line {findings[0].line}: {findings[0].problem}", findings[0].code
-        return Execution("invalid program", error=code, why=why, program=source, findings=findings)
+        return Execution("invalid program", error=code, why=why, program=source)
     return run_source(source, setup, settings)
 
 
