@@ -4,7 +4,7 @@ import re
 
 from benchmarks.results import load_results
 
-from assay.labs.workflows.operator_answers import READERS
+from assay.labs.workflows.executor import READERS
 from assay.labs.workflows.programs.program import GIVEN
 from assay.labs.workflows.programs.validate import ALLOWED, validate
 from tests.docs.pages import DOCS, blocks

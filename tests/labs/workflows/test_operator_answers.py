@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.labs.workflows.operator_answers import read_answer
+from assay.labs.workflows.executor import read_answer
 from assay.labs.workflows.programs.operators import OPERATORS, OperatorFailed
 
 
