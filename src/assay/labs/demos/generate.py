@@ -8,7 +8,6 @@ Sequence data (Lever-LM): the beams of a search by InfoScore. RL data (Lever-Plu
 several origins, every set of demonstrations once.
 """
 
-import hashlib
 import itertools
 import json
 import re
@@ -38,11 +37,12 @@ from assay.lab.setup.session import Session
 from assay.labs.demos.demonstrations import FROZEN, POOL, SHOTS, set_of
 from assay.labs.demos.modules import Choice, choice_of
 from assay.labs.demos.outcomes import judge, target_probabilities
+from assay.labs.demos.pools import query_generator
 from assay.labs.demos.selection_file import (
     BY_SCORE,
     METHODS,
+    NOT_ASKED,
     Candidate,
-    Method,
     file_text,
     query_entry,
     read_selection_file,
@@ -69,23 +69,9 @@ Probability = Callable[[Sequence[Picks]], Sequence[float]]
 """P of the right answer after each of several picks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A selection before the frozen model was asked."""
-
-    picks: Picks
-    """Numbers of demonstrations; the first stands next to the query, see `conversation`."""
-    method: Method
-    rank: int | None = None
-    """Place in its beam search, from 0."""
-    score: float | None = None
-    """What the search ranked by: of a beam by InfoScore their sum, above 0 where they help."""
-    temperature: float | None = None
-
-
 def beam_search(
     pool: Sequence[int], shots: int, width: int, probability: Probability
-) -> list[Proposal]:
+) -> list[Candidate]:
     """The best selections of `shots` of `pool`, the most helpful first; at most `width`.
 
     InfoScore of a candidate c after the picks S (Lever-LM): P(y | S, c, x) - P(y | S, x), with P
@@ -110,7 +96,9 @@ def beam_search(
         beams = [(picks, likely - alone) for picks, likely in found]
         beams.sort(key=lambda beam: (-beam[1], [places[pick] for pick in beam[0]]))
         kept = beams[:width]
-    return [Proposal(picks, "beam", rank, score) for rank, (picks, score) in enumerate(kept)]
+    return [
+        Candidate(picks, "beam", NOT_ASKED, rank, score) for rank, (picks, score) in enumerate(kept)
+    ]
 
 
 def searched(pool_size: int, shots: int, width: int) -> int:
@@ -135,29 +123,29 @@ def beam_candidates(frozen: HelperModel, row: Row, width: int) -> list[Candidate
 def judged(
     frozen: HelperModel,
     row: Row,
-    proposals: Sequence[Proposal],
+    proposals: Sequence[Candidate],
     logps: Sequence[float] | None,
 ) -> list[Candidate]:
     """Proposals with what the frozen model makes of them; `logps` are the selector's."""
     outcomes = judge(frozen, [(row, each.picks) for each in proposals])
     likely: Sequence[float | None] = logps or [None] * len(proposals)
     return [
-        Candidate(each.picks, each.method, outcome, each.rank, each.score, logp, each.temperature)
+        replace(each, outcome=outcome, logp=logp)
         for each, outcome, logp in zip(proposals, outcomes, likely, strict=True)
     ]
 
 
-def distinct(proposals: Sequence[Proposal]) -> list[Proposal]:
+def distinct(proposals: Sequence[Candidate]) -> list[Candidate]:
     """Each set of demonstrations once, whatever its order: by beam, retrieval, sample and random in
     this order, and of one method the first."""
     ranked = sorted(proposals, key=lambda each: METHODS.index(each.method))
-    kept: dict[frozenset[int], Proposal] = {}
+    kept: dict[frozenset[int], Candidate] = {}
     for each in ranked:
         kept.setdefault(frozenset(each.picks), each)
     return [*kept.values()]
 
 
-def retrieved(row: Row, similarity: Mapping[int, float], count: int) -> list[Proposal]:
+def retrieved(row: Row, similarity: Mapping[int, float], count: int) -> list[Candidate]:
     """The `count` sets of the pool with the largest sum of similarities to the query, each with its
     most similar demonstration first; of equal ones the first in the pool."""
     shots = row.extra[SHOTS]
@@ -165,16 +153,17 @@ def retrieved(row: Row, similarity: Mapping[int, float], count: int) -> list[Pro
     # A set among the `count` best leaves out fewer than `count` that are more similar.
     sets = itertools.combinations(nearest[: shots + count - 1], shots)
     best = sorted(sets, key=lambda picks: -sum(similarity[number] for number in picks))
-    return [Proposal(picks, "retrieval", rank) for rank, picks in enumerate(best[:count])]
+    return [
+        Candidate(picks, "retrieval", NOT_ASKED, rank) for rank, picks in enumerate(best[:count])
+    ]
 
 
-def drawn(row: Row, count: int, seed: int) -> list[Proposal]:
+def drawn(row: Row, count: int, seed: int) -> list[Candidate]:
     """`count` selections drawn from the pool, by the seed and the row alone."""
-    digest = hashlib.sha256(f"{seed}/{row.id}".encode()).digest()
-    generator = np.random.default_rng(int.from_bytes(digest[:16], "big"))
+    generator = query_generator(seed, row.id)
     pool, shots = np.array(row.extra[POOL], dtype=int), row.extra[SHOTS]
     picks = [generator.choice(pool, shots, replace=False).tolist() for _ in range(count)]
-    return [Proposal(tuple(each), "random") for each in picks]
+    return [Candidate(tuple(each), "random") for each in picks]
 
 
 SHARDS = "shard-*.jsonl"
@@ -182,17 +171,8 @@ REWARDS = {"beam": BY_SCORE, "mixed": "hard_plus_soft"}
 """What the reward of a stored selection is, by kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """Every `count`th query, from the one at `index`."""
-
-    index: int = 0
-    count: int = 1
-
-    @property
-    def file(self) -> str:
-        """The name of its journal."""
-        return f"shard-{self.index + 1}-of-{self.count}.jsonl"
+Shard = tuple[int, int]
+"""Every `count`th query, from the one at `index`."""
 
 
 def parse_shard(text: str) -> Shard:
@@ -201,7 +181,7 @@ def parse_shard(text: str) -> Shard:
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
         fix = "write 1/4 for the first of four"
         raise InputError(f"{text!r} is no shard", field="--shard", fix=fix)
-    return Shard(int(found[1]) - 1, int(found[2]))
+    return int(found[1]) - 1, int(found[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +216,7 @@ def generate(session: Session, name: str, shard: Shard) -> Generated:
     rows = queries(session, spec)
     folder = generated_folder(session.experiment, name, session.run.root)
     made_of = note_sources(session, spec, rows, folder)
-    journal = folder / shard.file
+    journal = folder / f"shard-{shard[0] + 1}-of-{shard[1]}.jsonl"
     journal.touch()
     with locked(journal):
         made = make_lines(session, spec, rows, journal, shard)
@@ -299,7 +279,7 @@ def make_lines(
 ) -> int:
     """Journal the selections of the shard's queries that no journal has; returns how many."""
     stored = stored_lines(journal.parent)
-    own = [n for n in range(len(rows)) if n % shard.count == shard.index]
+    own = [n for n in range(len(rows)) if n % shard[1] == shard[0]]
     waiting = [n for n in own if rows[n].id not in stored]
     if not waiting:
         return 0
@@ -365,7 +345,7 @@ def generate_missing(session: Session) -> None:
     """Make what a run reads and nobody made. Raises as `generate` does."""
     for name in missing(session):
         session.observer.note(f"the selections {name!r} are not made yet")
-        generate(session, name, Shard())
+        generate(session, name, (0, 1))
 
 
 @dataclass(frozen=True)
@@ -403,7 +383,7 @@ def trained_selector(source: str, root: Path, observer: Observer, seed: int) -> 
     return TrainedSelector(policy, session.learner.encoder(RenderingSettings()), session.task)
 
 
-def proposals_of(selector: TrainedSelector, row: Row, spec: SelectionsSpec) -> list[Proposal]:
+def proposals_of(selector: TrainedSelector, row: Row, spec: SelectionsSpec) -> list[Candidate]:
     """The selections of a query that a `mixed` table asks for, each set once."""
     choice = selector.choice(row)
     # A selector picks from the query outwards; the search puts each new pick next to the query.
@@ -423,14 +403,14 @@ def proposals_of(selector: TrainedSelector, row: Row, spec: SelectionsSpec) -> l
     )
 
 
-def sampled(selector: TrainedSelector, choice: Choice, spec: SelectionsSpec) -> list[Proposal]:
+def sampled(selector: TrainedSelector, choice: Choice, spec: SelectionsSpec) -> list[Candidate]:
     """What the selector draws, `samples` at each temperature."""
     found = []
     for place, temperature in enumerate(spec.temperatures):
         numbers = range(place * spec.samples, (place + 1) * spec.samples)
         keys = [SampleKey(spec.seed, choice.query, number) for number in numbers]
         turns = selector.policy.sample([choice] * len(keys), keys, Sampling(temperature))
-        found += [Proposal(turn.actions, "sample", temperature=temperature) for turn in turns]
+        found += [Candidate(turn.actions, "sample", temperature=temperature) for turn in turns]
     return found
 
 

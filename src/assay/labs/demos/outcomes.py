@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from assay.data.files import cache_root
@@ -225,23 +224,17 @@ def relevance(prediction: str, answers: Sequence[str]) -> float:
 
 def token_f1(prediction: str, answers: Sequence[str]) -> float:
     """The harmonic mean of precision and recall of words, over the best answer; 0 to 1."""
-    said = _plain(prediction)
-    return max((_token_f1(said, _plain(answer)) for answer in answers), default=0.0)
+    one = Counter(_plain(prediction).split())
+    others = [Counter(_plain(answer).split()) for answer in answers]
+    shared = [((one & other).total(), one.total() + other.total()) for other in others]
+    return max((2 * same / both for same, both in shared if same), default=0.0)
 
 
 def edit_similarity(prediction: str, answers: Sequence[str]) -> float:
     """difflib's ratio of characters, over the best answer; 0 for an empty prediction."""
     said = _plain(prediction)
-    if not said:
-        return 0.0
     ratios = (difflib.SequenceMatcher(None, said, _plain(answer)).ratio() for answer in answers)
-    return max(ratios, default=0.0)
-
-
-def _token_f1(said: str, answer: str) -> float:
-    one, other = said.split(), answer.split()
-    shared = sum((Counter(one) & Counter(other)).values())
-    return 2 * shared / (len(one) + len(other)) if shared else 0.0
+    return max(ratios, default=0.0) if said else 0.0
 
 
 def outcome_of(generation: str, answers: Sequence[str], metric: Metric) -> SelectionOutcome:
@@ -254,6 +247,7 @@ def outcome_of(generation: str, answers: Sequence[str], metric: Metric) -> Selec
 
 WAIT_SECONDS = 60.0
 """For another process that is writing."""
+FOUND = "SELECT outcome FROM outcomes WHERE request = ?"
 TABLE = "CREATE TABLE IF NOT EXISTS outcomes (request TEXT PRIMARY KEY, outcome TEXT NOT NULL)"
 
 Compute = Callable[[Sequence[int]], Sequence[Any]]
@@ -269,51 +263,32 @@ def once(frozen: HelperModel, requests: Sequence[Any], compute: Compute) -> list
     Raises RunFailure, and what `compute` raises.
     """
     keys = [sha256_text(canonical_json(request)) for request in requests]
-    file = outcome_file(frozen) if frozen.identity else None
-    known = remembered(file, keys) if file is not None else {}
+    known: dict[str, Any] = {}
+    if frozen.identity:
+        with outcomes_of(frozen) as store:
+            for key in keys:
+                row = store.execute(FOUND, (key,)).fetchone()
+                known |= {key: json.loads(row[0])} if row is not None else {}
     first: dict[str, int] = {}
     for place, key in enumerate(keys):
         if key not in known:
             first.setdefault(key, place)
     frozen.usage.remember(len(keys) - len(first))
     found = dict(zip(first, compute([*first.values()]) if first else [], strict=True))
-    if file is not None:
-        remember(file, {key: value for key, value in found.items() if value is not None})
+    if frozen.identity and found:
+        lines = [(key, json.dumps(value)) for key, value in found.items() if value is not None]
+        with outcomes_of(frozen) as store, store:
+            store.executemany("INSERT OR IGNORE INTO outcomes VALUES (?, ?)", lines)
     every = {**known, **found}
     return [every[key] for key in keys]
 
 
-def outcome_file(frozen: HelperModel) -> Path:
-    """Where the outcomes of a model lie."""
-    return cache_root() / "outcomes" / f"{sha256_text(frozen.identity)[:24]}.sqlite"
-
-
-def remembered(file: Path, keys: Sequence[str]) -> dict[str, Any]:
-    """The outcomes that a file has, by their request's key. Raises RunFailure."""
-    if not file.exists():
-        return {}
-    found: dict[str, Any] = {}
-    with _opened(file) as store:
-        for key in keys:
-            row = store.execute("SELECT outcome FROM outcomes WHERE request = ?", (key,)).fetchone()
-            if row is not None:
-                found[key] = json.loads(row[0])
-    return found
-
-
-def remember(file: Path, outcomes: Mapping[str, Any]) -> None:
-    """Add outcomes; of two processes that found the same, the first one's stays. Raises
-    RunFailure."""
-    if not outcomes:
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with _opened(file) as store, store:
-        rows = [(key, json.dumps(value)) for key, value in outcomes.items()]
-        store.executemany("INSERT OR IGNORE INTO outcomes VALUES (?, ?)", rows)
-
-
 @contextmanager
-def _opened(file: Path) -> Iterator[sqlite3.Connection]:
+def outcomes_of(frozen: HelperModel) -> Iterator[sqlite3.Connection]:
+    """The remembered outcomes of a model; of two processes that found the same, the first one's
+    stays. Raises RunFailure."""
+    file = cache_root() / "outcomes" / f"{sha256_text(frozen.identity)[:24]}.sqlite"
+    file.parent.mkdir(parents=True, exist_ok=True)
     try:
         with closing(sqlite3.connect(file, timeout=WAIT_SECONDS)) as store:
             store.execute(TABLE)
