@@ -21,7 +21,7 @@ from assay.runs.status import stored_status
 from tests.engines.test_vllm_runs import DEMO, verdicts
 from tests.forked import assay
 from tests.lab.run.test_kill import everything, steps_done
-from tests.lab.selector import make_picks_lab
+from tests.lab.selector_task import make_colours_lab, use_words
 from tests.tiny_labs import make_lab
 
 pytestmark = pytest.mark.slow
@@ -242,12 +242,15 @@ def torchrun(folder: Path, ranks: int, nproc: int = 2) -> "subprocess.CompletedP
     )
 
 
-def test_ranks_train_a_selector_of_a_users_file_too(tmp_path: Path) -> None:
-    """Every method, with the user's classes among what goes between ranks."""
+def test_ranks_train_a_selector_of_a_users_file_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_words(monkeypatch, tmp_path)
     found = []
     for ranks in (1, 2):
-        (tmp_path / str(ranks)).mkdir()
-        file = make_picks_lab(tmp_path / str(ranks))
+        file = make_colours_lab(tmp_path / str(ranks))
+        with (file.parent / "colours_task.py").open("a") as code:
+            code.write('embeddings.ENCODERS["minilm"] = WORDS\n')  # in the other ranks too
         found += runner.start(file, (f"engine.ranks={ranks}",), root=file.parent)
     one, two = (
         [json.loads(line) for line in run.metrics.read_text().splitlines()] for run in found
