@@ -18,7 +18,6 @@ from assay.lab.run import runner
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.status import stored_status
-from tests.engines.test_vllm_runs import DEMO, verdicts
 from tests.forked import assay
 from tests.lab.run.test_kill import everything, steps_done
 from tests.lab.selector_task import make_colours_lab, use_words
@@ -260,13 +259,3 @@ def test_ranks_train_a_selector_of_a_users_file_too(
     ]
     for ours, theirs in zip(two, one, strict=True):
         assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-3, abs=1e-6)
-
-
-@pytest.mark.timeout(3600)
-def test_the_quick_demo_has_the_same_verdicts_with_two_ranks(tmp_path: Path) -> None:
-    """Twice six minutes on a quiet core."""
-    found = []
-    for ranks in (1, 2):
-        (run,) = runner.start(DEMO, (f"engine.ranks={ranks}",), root=tmp_path / str(ranks))
-        found.append(verdicts(run))
-    assert found[0] == found[1]
