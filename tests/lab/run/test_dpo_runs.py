@@ -177,12 +177,3 @@ def test_a_check_counts_the_pairs_and_the_reference_and_measures_the_longest(run
     assert any(
         "scores do not differ give no pair" in f["what"] for f in answer(checked)["findings"]
     )
-
-
-def test_held_out_groups_are_measured_as_those_of_other_methods(tmp_path):
-    held = 'format = "messages"\nsplit = { dev = 2, by = "conversation" }'
-    text = DPO.replace('format = "messages"', held)
-    make_dpo_lab(tmp_path, text + 'validation = "groups.dev"\nvalidation_every = 1\n')
-    (found,) = start(tmp_path / "tiny.toml", root=tmp_path)
-    losses = [line["validation_loss"] for line in lines(found)]
-    assert len(losses) > 1 and len({*losses}) == len(losses)
