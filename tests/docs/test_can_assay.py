@@ -17,7 +17,7 @@ from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.lab.check.all_checks import check_experiment
-from assay.lab.monitor.sinks.sink_register import SINKS
+from assay.lab.monitor.sinks import SINKS
 from assay.models.gguf_file import ARCHITECTURES
 from assay.models.source import parse_source, resolve
 from assay.rl.presets import PRESETS

@@ -6,7 +6,7 @@ import torch
 
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.sampler import LEAST_PROMPTS, LocalSampler
-from assay.rollout.engines.plain.plain_sampler import PlainSampler
+from assay.rollout.engines.plain_sampler import PlainSampler
 from assay.rollout.episodes import telling, turn_finished
 from tests.tiny import tiny_model
 

@@ -6,7 +6,7 @@ import torch
 from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.rollout.engines.endpoint.client import _settings
-from assay.rollout.engines.plain.plain_sampler import PlainSampler
+from assay.rollout.engines.plain_sampler import PlainSampler
 from assay.rollout.token_choice import draw, filtered
 from tests.tiny import tiny_model
 

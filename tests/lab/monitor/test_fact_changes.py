@@ -10,7 +10,7 @@ from assay.lab.monitor.progress import Progress, progress
 from assay.labs.workflows.execution import FAMILIES, OTHER, family_of
 from assay.labs.workflows.programs.validate import CODES
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.fact_reading import plain_facts
+from assay.tasks.reward_metrics import plain_facts
 from tests.lab.monitor.program_runs import Made, Of, add_calls, call, program_run
 from tests.lab.watched import watched_run
 

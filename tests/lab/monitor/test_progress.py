@@ -21,10 +21,12 @@ from assay.lab.monitor.milestones import (
     milestone_states,
     scored,
 )
-from assay.lab.monitor.progress import MetricRow, Progress, progress
-from assay.lab.monitor.report_journal import (
+from assay.lab.monitor.progress import (
+    MetricRow,
+    Progress,
     note_asked,
     note_report,
+    progress,
     read_reports,
     why_due,
 )

@@ -10,7 +10,7 @@ from assay.errors import Finding
 from assay.lab.check.gold_trials import gold_answers
 from assay.lab.check.subject import Number, Subject
 from assay.lab.monitor.observer import Silent
-from assay.lab.replay.judge_again import replay
+from assay.lab.replay import replay
 from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
 from assay.runs.manifest_file import read_manifest

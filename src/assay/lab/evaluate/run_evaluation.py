@@ -24,11 +24,12 @@ from assay.judge.identity import MANY_FALLBACKS, MOST_FALLBACKS, is_fallback
 from assay.judge.verdict import FEW_UNSCORED
 from assay.lab.evaluate.answerer import BASE, Answered, Answerer, Request, Unlearned
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer, endpoint_holder
-from assay.lab.evaluate.local_answerer import LocalAnswerer, local_holder
-from assay.lab.evaluate.spread_answerer import (
+from assay.lab.evaluate.local_answerer import (
     FIELD,
+    LocalAnswerer,
     SpreadLocalAnswerer,
     is_spread,
+    local_holder,
 )
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation, make_evaluation

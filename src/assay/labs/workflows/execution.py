@@ -13,8 +13,7 @@ from assay.data.episode import Reward
 from assay.data.formats.problem_rows import PROBLEM_TYPE, TOPIC
 from assay.labs.workflows.programs.program import Shape, shape_of
 from assay.labs.workflows.programs.validate import Finding
-from assay.tasks.fact_reading import FactReading
-from assay.tasks.reward_metrics import GroupMetric
+from assay.tasks.reward_metrics import FactReading, GroupMetric
 
 Outcome = Literal[
     "solved",

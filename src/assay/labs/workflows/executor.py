@@ -31,7 +31,7 @@ from assay.labs.workflows.programs.operators import (
 from assay.rl.policy import SampleKey
 from assay.sandbox.limits import Outcome
 from assay.tasks.helper_model import Caller, HelperAnswer, HelperFailed, HelperModel
-from assay.tasks.program_check import is_reply
+from assay.tasks.running import is_reply
 
 ATTEMPTS = 3
 """Programs that Programmer writes at most (AFlow)."""

@@ -18,7 +18,7 @@ from assay.models.supported import why_plain
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.rollout.engines.endpoint.client import Endpoint, endpoint_of
-from assay.rollout.engines.plain.plain_sampler import PlainSampler
+from assay.rollout.engines.plain_sampler import PlainSampler
 
 
 class Sampler(Protocol):

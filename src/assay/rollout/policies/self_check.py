@@ -25,7 +25,7 @@ from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy, Scores
 from assay.rollout.engines.cpu.sampler import LocalSampler
-from assay.rollout.engines.plain.plain_sampler import PlainSampler
+from assay.rollout.engines.plain_sampler import PlainSampler
 from assay.rollout.policies.language import LanguagePolicy
 
 LOGP = 1e-4

@@ -11,9 +11,9 @@ import pytest
 from assay.errors import InputError
 from assay.experiment.problems import made
 from assay.experiment.tables import LogSpec
-from assay.lab.monitor.sinks import sender as sender_module
-from assay.lab.monitor.sinks.sender import add_sinks
-from assay.lab.monitor.sinks.sink_register import SINKS, SinkKind, check_log
+from assay.lab.monitor import sender as sender_module
+from assay.lab.monitor.sender import add_sinks
+from assay.lab.monitor.sinks import SINKS, SinkKind, check_log
 from assay.pages.facts import gather
 from assay.pages.run_page.story import warnings
 from assay.pages.words import words

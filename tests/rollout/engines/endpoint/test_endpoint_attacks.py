@@ -22,7 +22,7 @@ from assay.rollout.engines.endpoint.client import (
     asked_seconds,
     endpoint_of,
 )
-from assay.rollout.engines.endpoint.key_redaction import SHOWN, redact
+from assay.rollout.engines.endpoint.openai_text import SHOWN, redact
 from tests.rollout.engines.endpoint.raw_server import (
     Raw,
     Script,

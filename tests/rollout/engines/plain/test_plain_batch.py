@@ -9,7 +9,7 @@ from assay.errors import RunFailure
 from assay.lab.evaluate.opened_model import opened
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.batcher import Batcher, Job
-from assay.rollout.engines.plain.plain_sampler import PlainSampler
+from assay.rollout.engines.plain_sampler import PlainSampler
 from tests.models.folders import tiny_tokenizer
 
 ENDS = frozenset(range(3))

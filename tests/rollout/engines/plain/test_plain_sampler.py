@@ -7,8 +7,8 @@ from benchmarks.families import tiny_family
 from assay.data.episode import Turn
 from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.plain import plain_sampler
-from assay.rollout.engines.plain.plain_sampler import Decoding, PlainSampler, Way, batched, way_of
+from assay.rollout.engines import plain_sampler
+from assay.rollout.engines.plain_sampler import Decoding, PlainSampler, Way, batched, way_of
 from tests.few import few
 from tests.tiny import generated
 
