@@ -114,15 +114,6 @@ def decoding(causal: Any, way: Way, contexts: Sequence[Sequence[int]]) -> Decodi
     )
 
 
-def way_of(causal: Any) -> Way:
-    """Try a model in its own type, without autocast; its forward is known to work."""
-    long, short = probe_tokens(causal, 9).tolist(), probe_tokens(causal, 5).tolist()
-    with torch.no_grad():
-        cached = works(causal, Way(True, False), [short, long[-5:]])
-        padded = works(causal, Way(cached, True), [short, long])
-    return Way(cached, padded)
-
-
 def works(causal: Any, way: Way, contexts: Sequence[list[int]]) -> bool:
     """Whether a way gives what each whole sequence gives; it does not where the forward fails."""
     try:
@@ -217,7 +208,12 @@ class PlainSampler:
         """How the model is decoded."""
         if self._way is None:
             with evaluating(self.module):
-                self._way = way_of(causal_of(self.module))
+                causal = causal_of(self.module)
+                long, short = probe_tokens(causal, 9).tolist(), probe_tokens(causal, 5).tolist()
+                with torch.no_grad():
+                    cached = works(causal, Way(True, False), [short, long[-5:]])
+                    padded = works(causal, Way(cached, True), [short, long])
+                self._way = Way(cached, padded)
         return self._way
 
     def sample(

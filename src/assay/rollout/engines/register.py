@@ -69,11 +69,6 @@ TOKEN_ENGINES: dict[str, TokenEngine] = {"cpu": LocalSampler, "plain": PlainSamp
 TEXT_ENGINES: dict[str, TextEngine] = {"endpoint": endpoint_of}
 
 
-def engine_of(module: nn.Module) -> str:
-    """The token engine of a model: `cpu` where the packed path computes it, else `plain`."""
-    return "plain" if why_plain(causal_of(module).config) else "cpu"
-
-
 def sampler_here(
     module: nn.Module,
     end_tokens: frozenset[int],
@@ -81,4 +76,6 @@ def sampler_here(
     processes: int = 1,
 ) -> Sampler:
     """The sampler of a model by its token engine; see `TokenEngine`."""
-    return TOKEN_ENGINES[engine_of(module)](module, end_tokens, compute, processes)
+    return TOKEN_ENGINES[("plain" if why_plain(causal_of(module).config) else "cpu")](
+        module, end_tokens, compute, processes
+    )

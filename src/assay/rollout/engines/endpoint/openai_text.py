@@ -324,15 +324,12 @@ def told_of(place: Any) -> dict[int, tuple[float, str | None]]:
     for word, said in place.items():
         known = said if isinstance(said, dict) else {}
         logp, text = known.get("logprob"), known.get("decoded_token")
-        if not (isinstance(logp, int | float) and LOWEST <= logp <= ROUNDED) or not is_id(word):
+        if not (isinstance(logp, int | float) and LOWEST <= logp <= ROUNDED) or not (
+            word.isascii() and word.isdigit() and len(word) < 10
+        ):
             raise ValueError(f"word {word!r} of the prompt has no log-probability")
         found[int(word)] = min(float(logp), 0.0), text if isinstance(text, str) else None
     return found
-
-
-def is_id(word: str) -> bool:
-    """Whether a key is a token's id."""
-    return word.isascii() and word.isdigit() and len(word) < 10
 
 
 def read_words(text: str) -> LikelyWords:
