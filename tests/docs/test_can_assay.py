@@ -17,11 +17,11 @@ from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.lab.check.all_checks import check_experiment
+from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer
 from assay.lab.monitor.sinks import SINKS
 from assay.models.gguf_file import ARCHITECTURES
 from assay.models.source import parse_source, resolve
 from assay.rl.presets import PRESETS
-from assay.rollout.engines.register import TEXT_ENGINES
 from tests.docs.pages import BLOCK, DOCS, blocks
 from tests.models.folders import save_tiny_model
 
@@ -82,7 +82,7 @@ CHECKED: dict[str, Callable[[Path], bool]] = {
     "generate with vLLM while training": lambda _: (
         "vllm" in get_args(EngineSpec.model_fields["sample"].annotation)
     ),
-    "measure a model behind vLLM or another server": lambda _: "endpoint" in TEXT_ENGINES,
+    "measure a model behind vLLM or another server": lambda _: EndpointAnswerer.in_process is False,
     "write GGUF": lambda _: {"llama", "qwen2", "qwen3"} == set(ARCHITECTURES),
     "log to W&B, trackio, MLflow, TensorBoard": lambda _: (
         {"wandb", "trackio", "mlflow", "tensorboard"} <= set(SINKS)

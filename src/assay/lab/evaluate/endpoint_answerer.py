@@ -24,7 +24,7 @@ from assay.errors import InputError, RunFailure, within
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.evaluate.answerer import BASE, Answered, Request, Unlearned, holder, plain_name
+from assay.lab.evaluate.answerer import BASE, Answered, Answerer, Request, holder, plain_name
 from assay.lab.setup.evaluation import Evaluation, make_evaluation
 from assay.lab.setup.manifest import about_run
 from assay.rl.policy import SampleKey
@@ -34,9 +34,9 @@ from assay.rollout.engines.endpoint.client import (
     Said,
     Unanswered,
     check_rendering,
+    endpoint_of,
 )
 from assay.rollout.engines.endpoint.traffic import Traffic
-from assay.rollout.engines.register import TEXT_ENGINES
 from assay.rollout.episodes import turn_finished
 from assay.rollout.token_choice import key_state
 from assay.runs.cost_ledger import CostLedger, Entry, KnownAnswer, LedgerCall, Place
@@ -58,20 +58,15 @@ NOTED = ("benchmark", "role", "items_hash", "repeats", "sampling", "rendering", 
 Send = Callable[[Sequence[Message], Tools], Said]
 
 
-@dataclass(frozen=True)
-class EndpointAnswerer(Unlearned):
+@dataclass
+class EndpointAnswerer(Answerer):
     """See `Answerer`. There is one checkpoint, "base"; what weights answer is not known."""
-
-    @property
-    def chunk(self) -> int:
-        """See `Answerer`."""
-        return 64
 
     @cached_property
     def endpoint(self) -> Endpoint:
         """The endpoint of the model. Raises InputError."""
         experiment = self.session.experiment
-        return TEXT_ENGINES["endpoint"](experiment.model, experiment.endpoint)
+        return endpoint_of(experiment.model, experiment.endpoint)
 
     def check(self) -> None:
         """Raise InputError where nothing answers, or not with this key."""
@@ -195,7 +190,7 @@ def endpoint_holder(root: Path, source: str, skill: str) -> Experiment:
 
     Raises InputError.
     """
-    url = TEXT_ENGINES["endpoint"](source, None).url
+    url = endpoint_of(source, None).url
     return holder(endpoint_run_name(skill, source, url), source, skill, url)
 
 

@@ -24,7 +24,7 @@ from assay.experiment.checkpoint_reference import CheckpointReference, parse_che
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.evaluate.answerer import BASE, Answered, Request, holder, plain_name
+from assay.lab.evaluate.answerer import BASE, Answered, Answerer, Request, holder, plain_name
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation
 from assay.lab.setup.learner import Encoder, refuse_longer
@@ -43,18 +43,13 @@ CHUNK = 256
 Known = Mapping[tuple[Context, SampleKey], Turn]
 
 
-@dataclass(frozen=True)
-class LocalAnswerer:
+@dataclass
+class LocalAnswerer(Answerer):
     """See `Answerer`. Checkpoints are read from disk unless a policy is given, which is asked."""
 
-    session: Session
     policy: Samples | None = None
+    chunk: int = field(default=CHUNK, kw_only=True)
     in_process: ClassVar[bool] = True
-
-    @property
-    def chunk(self) -> int:
-        """See `Answerer`."""
-        return CHUNK
 
     def check(self) -> None:
         """See `Learner.check`."""
@@ -288,7 +283,7 @@ def fingerprint(session: Session, evaluation: Evaluation) -> str:
     return sha256_text(canonical_json(found))
 
 
-@dataclass(frozen=True)
+@dataclass
 class SpreadLocalAnswerer(LocalAnswerer):
     """See `Answerer`: every process reads the checkpoint once, and answers whole chunks."""
 
