@@ -29,7 +29,7 @@ from assay.models.memory import (
 from assay.models.supported import FAMILIES, SLOWER, read_config, why_plain
 from assay.rollout.engines.cpu.engine import prompt_slots
 from assay.rollout.engines.cpu.kv_cache import most_bytes
-from assay.rollout.engines.plain.plain_sampler import CACHE_BYTES, ROWS
+from assay.rollout.engines.plain_sampler import CACHE_BYTES, ROWS
 from assay.train.checkpoint import HEADROOM
 
 GIB = 2**30
