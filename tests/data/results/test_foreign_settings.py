@@ -2,7 +2,7 @@
 
 import pytest
 
-from assay.data.results.foreign_settings import (
+from assay.data.results.foreign_result import (
     arguments,
     comparable,
     model_arguments,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from assay.data.loaded import DataError
-from assay.data.results import plain_table
+from assay.data.results.column_mapping import read_table
 from assay.data.results.foreign_result import Result
 from assay.data.results.readers import read_results
 
@@ -88,7 +88,7 @@ def test_every_column_of_numbers_is_a_metric_and_text_is_none(tmp_path: Path):
         ("s.csv", "item,run,scores\na,r,x\n", ("s.csv:2", "score: missing", "'scores'")),
         ("s.csv", "item,run,score\na,r\n", ("s.csv:2", "3 columns")),
         ("s.csv", "item,run,score\na,r,1,2\n", ("s.csv:2", "3 columns")),
-        ("s.csv", 'item,run,score\na,r,"1\n', ("s.csv:", "no CSV")),
+        ("s.csv", 'item,run,score\na,r,"1\n', ("s.csv:", "malformed CSV")),
         ("s.csv", "item,run,score\n", ("s.csv", "no rows")),
         ("s.csv", "item,run,score\na,r,1\na,r,0\n", ("s.csv:3", "line 2", "'repeat'")),
         ("s.jsonl", '{"item": "a", "score": 1}\n{"item": "b", "sc', ("s.jsonl:2", "malformed")),
@@ -107,9 +107,9 @@ def test_a_bad_row_is_named_by_file_and_line(
 def test_a_column_names_the_source_of_each_item(tmp_path):
     file = tmp_path / "scores.csv"
     file.write_text("item,run,score,cluster,scene\na,x,1,s,1\nb,x,0,s,2\na,y,1,s,1\nb,y,1,s,2\n")
-    for result in plain_table.read(file):
+    for result in read_table(file):
         assert result.clusters == {"a": "s", "b": "s"} and result.metric in ("score", "scene")
-    by_scene = plain_table.read(file, "scene")
+    by_scene = read_table(file, "scene")
     assert {r.metric for r in by_scene} == {"score"}, "what names clusters is no score"
     assert by_scene[0].clusters == {"a": "1.0", "b": "2.0"}
 
@@ -128,4 +128,4 @@ def test_an_item_without_one_source_is_refused(tmp_path, rows, cluster, problem)
     repeats = "".join(f"{row},{n}\n" for n, row in enumerate(rows.splitlines()))
     file.write_text("item,score,cluster,repeat\n" + repeats)
     with pytest.raises(DataError, match=problem):
-        plain_table.read(file, cluster)
+        read_table(file, cluster)
