@@ -8,7 +8,6 @@ import pytest
 from assay.data.formats.formats import read_rows
 from assay.data.renderings.rendering import RENDERINGS, Renderer
 from assay.data.row import Message, Row
-from assay.lab.check.rendering_mismatch import COMPARED
 from tests.data.bfcl_handler import chat_template
 from tests.data.chat import CHATML, SPECIAL, build
 from tests.docs.pages import DOCS, blocks
@@ -75,7 +74,3 @@ def test_the_text_of_the_page_is_what_the_rendering_writes(name: str, row: Row) 
         row = Row("animals", ANIMALS)
     text = made.tokenizer.decode(list(made.prompt(row.messages, row.tools)))
     assert all(part in text for part in shown_text(name).split("...<|im_end|>"))
-
-
-def test_the_figures_of_the_page_are_the_codes() -> None:
-    assert f"{COMPARED} rows" in PAGE
