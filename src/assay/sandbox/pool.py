@@ -31,7 +31,6 @@ Of programs besides
   this program; it cannot answer for another, nor say for the supervisor how it ended.
 - One thread reads and writes the pipes of a worker; what hosts do late reaches no other program.
 - A program's deadline counts its own time: while it waits for an answer, its CPU time alone.
-- Nothing that one program sent or was sent is in the memory of the next.
 - What `host` does is not limited here: `run` returns when the last question has ended.
 
 What is not covered
