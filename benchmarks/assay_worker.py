@@ -41,7 +41,7 @@ from assay.rl.objectives import Grpo as GrpoObjective  # noqa: E402
 from assay.rl.objectives import Objective  # noqa: E402
 from assay.rl.packed import Packed  # noqa: E402
 from assay.rl.policy import Sampling  # noqa: E402
-from assay.rollout.engines.plain.plain_sampler import PlainSampler  # noqa: E402
+from assay.rollout.engines.plain_sampler import PlainSampler  # noqa: E402
 from assay.rollout.engines.register import Sampler  # noqa: E402
 from assay.rollout.policies.language import LanguagePolicy  # noqa: E402
 from assay.train.checkpoint import Batch, Journalled, Place  # noqa: E402

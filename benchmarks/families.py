@@ -30,7 +30,7 @@ from assay.models.precision import choose_precision
 from assay.models.supported import why_plain
 from assay.rl.packed import pack
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.plain.plain_sampler import PlainSampler
+from assay.rollout.engines.plain_sampler import PlainSampler
 from assay.rollout.policies.language import LanguagePolicy
 
 VOCABULARY = 259

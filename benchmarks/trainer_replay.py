@@ -39,8 +39,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.train.likelihood import NLL, likelihood_batch
 from assay.train.pair_choice import choose
 from assay.train.update import UpdateResult, update
-from assay.trainers.outputs.output import Answer
-from assay.trainers.outputs.transformers_output import SwiftOutput, TrlOutput
+from assay.trainers.outputs.output import Answer, SwiftOutput, TrlOutput
 from assay.trainers.outputs.verl_output import VerlOutput
 from benchmarks.driver import ROOT
 from benchmarks.worker import Record

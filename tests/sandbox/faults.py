@@ -301,8 +301,9 @@ def killed_first_time(folder: str, times: int) -> str:
     return "never"
 
 
-def fork_and_stop_supervisor(children: int) -> None:
+def fork_and_stop_supervisor(children: int, pid_file: str) -> None:
     """A supervisor that answers no more, over children that come and go all the time."""
+    Path(pid_file).write_text(str(os.getpid()))
     os.kill(os.getppid(), 19)
     for _ in range(children):
         if os.fork() == 0:

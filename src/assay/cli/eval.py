@@ -64,7 +64,7 @@ def engines(
     if deed is not None and name is None:
         raise InputError("which one?", field="NAME", fix="such as: assay engines add vllm")
     if deed is Deed.KEYS and name is not None:
-        from assay.trainers.reference import lines
+        from assay.trainers.register import lines
 
         known = lines(name, key)
         table = Table("Assay", Column(name, overflow="fold"), "how", "what differs")

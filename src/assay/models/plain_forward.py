@@ -3,7 +3,7 @@
 Sequences are padded to batches, each prompt as often as it has completions; nothing is packed, so
 it is slower than `scoring`, which takes few families. Before a model is used, `refuse_unfaithful`
 shows that it reads no later token and answers in a batch as it does alone. Sampling is in
-`rollout.engines.plain`.
+`rollout.engines.plain_sampler`.
 
 R rows of a batch, T tokens of its longest row, S actions, V vocabulary.
 """

@@ -441,8 +441,14 @@ def _kill_tree(process: subprocess.Popen[bytes]) -> None:
         descendants = psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:
         descendants = []
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    groups = {process.pid}
+    for descendant in descendants:
+        with contextlib.suppress(ProcessLookupError):
+            groups.add(os.getpgid(descendant.pid))
+    # By groups, because a call that forks all the time has children that no list holds.
+    for group in groups - {os.getpgrp()}:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
     for descendant in descendants:
         # Killed ones vanish with their namespace while the list is walked.
         with contextlib.suppress(psutil.NoSuchProcess):
