@@ -261,12 +261,17 @@ def clip_folder() -> Path:
     return resolve(parse_source(CLIP_SOURCE))
 
 
-def _picture(part: ImagePart) -> Any:
+def content(part: ImagePart) -> bytes:
+    """The bytes of an image. Raises InputError for one that cannot be read."""
     if part.data is None and part.file is None:
         file, line, field = part.origin
         problem = f"image {part.path} was not found"
         raise InputError(problem, file=file, line=line, field=field)
-    data = image_bytes(part)
+    return image_bytes(part)
+
+
+def _picture(part: ImagePart) -> Any:
+    data = content(part)
     try:
         return pillow().open(BytesIO(data)).convert("RGB")
     except OSError as error:  # Pillow's own error for what is no image is one
