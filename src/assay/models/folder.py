@@ -1,5 +1,5 @@
-"""Checks that a model's folder is complete before anything is loaded from it, and compares weights of
-two: whether they are the same, how many differ, by how much.
+"""Checks that a model's folder is complete before anything is loaded from it, and compares the
+weights of two: whether they are the same, how many differ, by how much.
 
 Reads names, the shard index, file headers and, without torch, values; models are read by `load`.
 """
