@@ -261,17 +261,12 @@ def clip_folder() -> Path:
     return resolve(parse_source(CLIP_SOURCE))
 
 
-def content(part: ImagePart) -> bytes:
-    """The bytes of an image. Raises InputError for one that cannot be read."""
+def _picture(part: ImagePart) -> Any:
     if part.data is None and part.file is None:
         file, line, field = part.origin
         problem = f"image {part.path} was not found"
         raise InputError(problem, file=file, line=line, field=field)
-    return image_bytes(part)
-
-
-def _picture(part: ImagePart) -> Any:
-    data = content(part)
+    data = image_bytes(part)
     try:
         return pillow().open(BytesIO(data)).convert("RGB")
     except OSError as error:  # Pillow's own error for what is no image is one
