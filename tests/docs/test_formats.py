@@ -79,18 +79,6 @@ def test_four_formats_say_the_same_conversation(tmp_path: Path, format: str) -> 
     assert row.tools[0]["name"] == "get_weather"
 
 
-def test_a_csv_file_is_read_as_the_page_says(tmp_path: Path) -> None:
-    (text,) = blocks(PAGE, "csv")
-    (tmp_path / "questions.txt").write_text(text)
-    (tmp_path / "questions.csv").write_text(text.replace(";", ",").replace(", roughly", ""))
-    encoder = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
-    for block in blocks(PAGE, "toml")[:2]:
-        table = tomllib.loads(block)["data"]["train"]
-        made = prepare("train", DataSpec(**table), task("tools"), encoder, tmp_path)
-        assert [row.gold for row in made.train] == ["2"]
-        assert made.train[0].messages[0].content.startswith("What is 1 + 1")
-
-
 def test_the_pages_mixture_has_its_shares(tmp_path: Path) -> None:
     rows = [
         {"id": str(n), "prompt": f"{n}?", "answer": "!", "level": n % 7, "kind": "sum"}

@@ -1,6 +1,5 @@
 """Pools: seeded, each query's own, never with the query in it, and as similar as was asked for."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +10,6 @@ from assay.labs.demos.pools import (
     POOL_OPTIONS,
     SAMPLERS,
     SIMILARITIES,
-    most_similar,
     pools_of,
     quotas_of,
     with_pools,
@@ -56,13 +54,6 @@ def test_a_pool_has_its_size_no_number_twice_and_never_the_query(sampler, size, 
         assert set(pool) <= set(range(20)) - {found.numbers.get(query.id)}
 
 
-def test_random_pools_are_uniform():
-    """Each of 10 demonstrations is in 4 of 10 pools; 4 standard deviations of a binomial."""
-    pools = chosen(shown(10), queries(3000), pool=4)
-    counts = np.bincount([n for pool in pools for n in pool], minlength=10)
-    assert np.abs(counts - 1200).max() < 4 * (3000 * 0.4 * 0.6) ** 0.5
-
-
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_who_asks_the_same_is_no_candidate(known_features, sampler):
     """In another case and spacing too; about another image it is another question."""
@@ -80,20 +71,6 @@ def test_similar_pools_are_the_nearest_by_brute_force(known_features):
     for query, pool in zip(wanted, pools, strict=True):
         cosines = [float(v @ features_of([query.asked], [])[0]) for v in vectors_ND]
         assert list(pool) == sorted(range(50), key=lambda n: -cosines[n])[:9]
-
-
-@given(
-    scores=st.lists(st.integers(-3, 3), min_size=2, max_size=12),
-    count=st.integers(1, 12),
-    data=st.data(),
-)
-def test_equally_similar_ones_come_in_the_order_of_their_numbers(scores, count, data):
-    excluded = data.draw(st.sets(st.integers(0, len(scores) - 1), max_size=len(scores) - 1))
-    count = min(count, len(scores) - len(excluded))
-    vectors_ND = np.array(scores, np.float32)[:, None]
-    (found,) = most_similar(np.ones((1, 1), np.float32), vectors_ND, count, [excluded])
-    allowed = [n for n in range(len(scores)) if n not in excluded]
-    assert list(found) == sorted(allowed, key=lambda n: (-scores[n], n))[:count]
 
 
 @given(
