@@ -11,21 +11,15 @@ from assay.labs.demos.pools import (
     SAMPLERS,
     SIMILARITIES,
     pools_of,
-    quotas_of,
     with_pools,
 )
 from tests.labs.demos.made_sets import asked, features_of, known_features, queries, shown
 
 __all__ = ["known_features"]
-MIXES = {"random": 3, "text_similarity": 1}
 
 
 def chosen(found: DemonstrationSet, wanted, **options) -> list[tuple[int, ...]]:
     return pools_of(found, wanted, {**POOL_OPTIONS, **options})
-
-
-def options_of(sampler: str) -> dict[str, object]:
-    return {"sampler": sampler, "mix": MIXES if sampler == "mix" else {}}
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -44,10 +38,8 @@ def test_a_pool_has_its_size_no_number_twice_and_never_the_query(sampler, size, 
     with pytest.MonkeyPatch.context() as patched:
         for name in ("text_similarity", "image_similarity"):
             patched.setitem(SIMILARITIES, name, features_of)
-        pools = chosen(found, wanted, pool=size, pool_seed=seed, **options_of(sampler))
-        alone = [
-            chosen(found, [q], pool=size, pool_seed=seed, **options_of(sampler)) for q in wanted
-        ]
+        pools = chosen(found, wanted, pool=size, pool_seed=seed, sampler=sampler)
+        alone = [chosen(found, [q], pool=size, pool_seed=seed, sampler=sampler) for q in wanted]
     assert pools == [pool for (pool,) in alone], "a pool depends on no other query"
     for query, pool in zip(wanted, pools, strict=True):
         assert len(pool) == len(set(pool)) == size
@@ -60,7 +52,7 @@ def test_who_asks_the_same_is_no_candidate(known_features, sampler):
     twin = Demonstration("twin", asked("Wants  0"), "a")
     pictured = Demonstration("pictured", asked("wants 0", "an-image"), "a")
     found = shown(3, twin, pictured)
-    (pool,) = chosen(found, queries(1), pool=4, **options_of(sampler))
+    (pool,) = chosen(found, queries(1), pool=4, sampler=sampler)
     assert set(pool) == {0, 1, 2, 4}
 
 
@@ -73,39 +65,13 @@ def test_similar_pools_are_the_nearest_by_brute_force(known_features):
         assert list(pool) == sorted(range(50), key=lambda n: -cosines[n])[:9]
 
 
-@given(
-    mix=st.fixed_dictionaries({"random": st.integers(1, 5), "text_similarity": st.integers(1, 5)}),
-    size=st.integers(1, 16),
-)
-def test_a_mix_holds_the_nearest_in_their_share_and_drawn_ones_beside_them(mix, size):
-    found, wanted = shown(40), queries(3)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(SIMILARITIES, "text_similarity", features_of)
-        pools = chosen(found, wanted, pool=size, sampler="mix", mix=mix)
-        nearest = chosen(found, wanted, pool=size, sampler="text_similarity")
-    drawn = chosen(found, wanted, pool=size)
-    near, far = quotas_of(size, [mix["text_similarity"], mix["random"]])
-    for pool, similar, random in zip(pools, nearest, drawn, strict=True):
-        assert pool[:near] == similar[:near]
-        others = [n for n in random if n not in pool[:near]][:far]
-        assert list(pool[near:]) == others
-
-
-@given(st.integers(0, 64), st.lists(st.integers(1, 9), min_size=1, max_size=4))
-def test_quotas_add_up_and_are_within_one_of_their_share(size, shares):
-    quotas = quotas_of(size, shares)
-    assert sum(quotas) == size
-    exact = [size * share / sum(shares) for share in shares]
-    assert all(abs(quota - share) < 1 for quota, share in zip(quotas, exact, strict=True))
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"pool": 20}, "pool of 20 of the 19 demonstrations"),
         ({"shots": 17}, "17 shots of a pool of 16"),
         ({"sampler": "first"}, "unknown sampler of pools 'first'"),
-        ({"sampler": "mix", "mix": {"random": 0}}, "a share of 0"),
+        ({"mix": {"random": 3}}, "pools are no longer mixed (take the pools of one sampler)"),
     ],
 )
 def test_options_that_make_no_pool_are_refused_in_one_line(options, words):
