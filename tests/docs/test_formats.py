@@ -86,7 +86,7 @@ def test_the_pages_mixture_has_its_shares(tmp_path: Path) -> None:
     ]
     for name in ("easy", "hard"):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "x.toml").write_text('name = "x"\ntask = "math"\n' + blocks(PAGE, "toml")[3])
+    (tmp_path / "x.toml").write_text('name = "x"\ntask = "math"\n' + blocks(PAGE, "toml")[2])
     experiment = read_experiment(tmp_path / "x.toml")
     encoder = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
     made = prepare_set(experiment, "mix", task("math"), lambda _: encoder, tmp_path)
@@ -96,9 +96,9 @@ def test_the_pages_mixture_has_its_shares(tmp_path: Path) -> None:
 
 
 def test_the_pages_tables_of_runs_and_the_hub_are_read() -> None:
-    tables = tomllib.loads(blocks(PAGE, "toml")[4])["data"]
+    tables = tomllib.loads(blocks(PAGE, "toml")[3])["data"]
     assert [DataSpec.model_validate(table).origin for table in tables.values()] == [
-        *("run:verl7", "run:verl7", "hf:openai/gsm8k"),
+        "hf:openai/gsm8k",
     ]
 
 
@@ -119,7 +119,7 @@ def test_the_pages_commands_do_what_it_says(
 
 def test_the_pages_table_takes_turns_of_whole_conversations(tmp_path: Path) -> None:
     write(tmp_path, "hardgen", copies=6)
-    table = tomllib.loads(blocks(PAGE, "toml")[2])["data"]["train"]
+    table = tomllib.loads(blocks(PAGE, "toml")[1])["data"]["train"]
     encoder = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
     made = prepare("train", DataSpec(**table), task("tools"), encoder, tmp_path)
     assert made.total == 12 and len(made.train) + len(made.dev) == 4

@@ -16,9 +16,7 @@ from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
 from assay.labs.math.task import TASK
 from assay.rl.policy import Sampling
 from assay.tasks.running import RewardRunner
-from tests.docs import reward_scale
 from tests.docs.pages import DOCS, as_module, blocks
-from tests.docs.test_tables import between
 
 REPORT = "../tests/docs/report_001.md"
 PAGES = ("rewards.md", REPORT)
@@ -107,9 +105,3 @@ def test_the_reports_words_and_its_code_pay_what_the_page_says() -> None:
     for place, table in ((1, words), (2, parts)):
         values = [reward.value for reward in judged({"reward": table}, said)]
         assert values == [float(row[place]) for row in rows]
-
-
-def test_the_table_of_scales_is_what_its_command_prints() -> None:
-    assert (
-        between("rewards.md", "<!-- python -m tests.docs.reward_scale -->") == reward_scale.table()
-    )

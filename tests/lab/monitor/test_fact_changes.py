@@ -9,7 +9,7 @@ from assay.lab.monitor.fact_changes import FactChanges, FactRow, failure_type
 from assay.lab.monitor.progress import Progress, progress
 from assay.labs.workflows.execution import CODES, FAMILIES, OTHER, family_of
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.fact_reading import plain_facts
+from assay.tasks.reward_metrics import plain_facts
 from tests.lab.monitor.program_runs import Made, Of, add_calls, call, program_run
 from tests.lab.watched import watched_run
 

@@ -25,7 +25,7 @@ from assay.data.row import ImagePart, Message, Row
 from assay.errors import InputError
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import CheckpointReference
-from assay.experiment.selector_table import SCHEME, UNTRAINED, SelectorSpec
+from assay.experiment.selection_tables import SCHEME, UNTRAINED, SelectorSpec
 from assay.experiment.stage_tables import DpoStage, GrpoStage, StageSpec, kept_reference
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
 from assay.lab.setup.learner import LearnerInput, StagePolicy
@@ -61,7 +61,7 @@ from assay.models.embeddings import (
     read_precomputed,
 )
 from assay.models.folder import MODULE
-from assay.models.state_dicts import weight_fingerprint
+from assay.models.load import weight_fingerprint
 from assay.models.weight_files import load_module
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checked_directory, experiment_of, resolve_checkpoint, stage_start
@@ -245,7 +245,7 @@ class SelectorLearner:
 
     @property
     def kind(self) -> str:
-        """Which selector, of `selector_table.KINDS`."""
+        """Which selector, of `selection_tables.KINDS`."""
         if self.given.source.startswith(SCHEME) or self.given.weights is None:
             return self.given.source.removeprefix(SCHEME)
         return self.stored["kind"]

@@ -27,8 +27,7 @@ from assay.data.formats.problem_rows import PROBLEM_TYPE, TOPIC
 from assay.data.row import Row
 from assay.errors import InputError
 from assay.labs.workflows.programs.program import Shape, shape_of
-from assay.tasks.fact_reading import FactReading
-from assay.tasks.reward_metrics import GroupMetric
+from assay.tasks.reward_metrics import FactReading, GroupMetric
 
 Outcome = Literal[
     "solved",

@@ -34,7 +34,7 @@ from assay.labs.workflows.programs.operators import (
 from assay.rl.policy import SampleKey
 from assay.sandbox.limits import Outcome
 from assay.tasks.helper_model import Caller, HelperAnswer, HelperFailed, HelperModel
-from assay.tasks.program_check import is_reply
+from assay.tasks.running import is_reply
 
 MOST_CHARACTERS = 100_000
 FENCE = "```"
@@ -327,7 +327,7 @@ BANNED = (
 
 
 CodeRunner = Callable[[str, str, float], Outcome]
-"""Runs (program, function, seconds) in the sandbox, see `sandbox.program.call_function`."""
+"""Runs (program, function, seconds) in the sandbox, see `sandbox.tested_code.call_function`."""
 
 
 @dataclass(frozen=True)

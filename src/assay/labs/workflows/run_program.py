@@ -28,8 +28,7 @@ from assay.labs.workflows.programs.validate import validate
 from assay.sandbox.isolation import Mode, chosen_isolation
 from assay.sandbox.limits import CallLimits, Limits
 from assay.sandbox.limits import Outcome as Returned
-from assay.sandbox.pool import WorkerPool
-from assay.sandbox.program_pool import ProgramPool
+from assay.sandbox.pool import ProgramPool, WorkerPool
 from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, OverBudget
 from assay.tasks.judge_reward import Pair
 
@@ -174,7 +173,7 @@ INSIDE = "assay.labs.workflows.inside:run_workflow"
 TEST_SECONDS = 20.0
 NOBODY = Caller()
 TESTED = "assay.sandbox.tested_code:run_tests"
-CALLED = "assay.sandbox.program:call_function"
+CALLED = "assay.sandbox.tested_code:call_function"
 AT_ONCE = 24
 """Programs that run at once, most of them waiting for the executor model."""
 CODE_WORKERS = 2
