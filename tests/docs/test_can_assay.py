@@ -13,9 +13,9 @@ import pytest
 
 import assay
 from assay.errors import InputError
-from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
+from assay.experiment.tables import EngineSpec
 from assay.lab.check.all_checks import check_experiment
 from assay.lab.monitor.sinks.sink_register import SINKS
 from assay.models.gguf_file import ARCHITECTURES

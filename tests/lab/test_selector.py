@@ -17,7 +17,7 @@ from assay.data.episode import Episode
 from assay.data.row import Message
 from assay.errors import Finding, InputError
 from assay.experiment.read_file import read_experiment
-from assay.lab.check import memory_and_disk
+from assay.lab.check import work
 from assay.lab.check.subject import Number, Subject
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
@@ -166,11 +166,10 @@ def test_another_feature_is_another_run(lab, tmp_path):
     assert_one_line(again, "is now", "--new")
 
 
-def test_it_is_checked_probed_reported_compared_and_measured_again(lab, run):
-    checked = call("check", lab / "picks.toml", "--lab", lab, "--probe", 4, "--json")
+def test_it_is_checked_reported_compared_and_measured_again(lab, run):
+    checked = call("check", lab / "picks.toml", "--lab", lab, "--json")
     assert checked.exit_code == 0, checked.output
     numbers = answer(checked)["result"]["numbers"]
-    assert numbers["stage.rl.probe"]["prompts"] == 4
     assert numbers["model"]["weights"] == 9, "the learner's own check is asked"
     measured = call("eval", "picks@rl.step-2", "--benchmark", "picks/test", "--lab", lab)
     assert measured.exit_code == 0, measured.output
@@ -260,9 +259,9 @@ def test_the_memory_of_its_frozen_model_is_checked(tmp_path, monkeypatch, free, 
     save_tiny_model(tmp_path / "model")
     data = file.read_text().partition("[stage.imitate]")[0].replace("model =", "model.policy =")
     file.write_text(data + HELPED.replace("scripted:frozen.jsonl", "path:model"))
-    monkeypatch.setattr(memory_and_disk, "available_memory", lambda device: free)
+    monkeypatch.setattr(work, "available_memory", lambda device: free)
     session = Session(read_experiment(file), RunDirectory(tmp_path, "picks", "none"), 7, Silent())
-    number, *findings = memory_and_disk.helper_memory(Subject(session))
+    number, *findings = work.helper_memory(Subject(session))
     assert isinstance(number, Number) and number.place == "model.frozen" and number.value > 0
     assert [f.severity for f in findings if isinstance(f, Finding)] == [severity] * bool(severity)
 

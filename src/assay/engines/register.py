@@ -1,7 +1,7 @@
 """Registers who samples completions, by the names that `[engine] sample` has.
 
 `own` are the engines of `rollout`. To add an engine, write its factory and enter it in `SAMPLERS`,
-and its name in `experiment.engine_table`.
+and its name in `experiment.tables`.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from torch import nn
 from assay.engines.environments import ENVIRONMENTS, TORCH, need_vllm
 from assay.engines.proven_sampler import ProvenSampler
 from assay.engines.vllm_engine import Opening, opened
-from assay.experiment.engine_table import patience_seconds
 from assay.experiment.experiment import Experiment
+from assay.experiment.tables import patience_seconds
 from assay.experiment.training_settings import LoraAdapt
 from assay.models.precision import Precision
 from assay.rollout.engines.register import Sampler, sampler_here

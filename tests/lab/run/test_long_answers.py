@@ -9,7 +9,7 @@ from pytest import MonkeyPatch
 
 from assay.cli.main import app
 from assay.experiment.checkpoint_reference import CheckpointReference
-from assay.lab.check import memory_and_disk
+from assay.lab.check import work
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup import language_learner
@@ -151,7 +151,7 @@ def test_the_check_says_what_the_longest_row_needs(lab: Path, monkeypatch: Monke
     assert plain["longest_row_tokens"] == plain["largest_micro_batch_tokens"] == WHOLE
     assert plain["activations_recomputed"] == 0 and plain["rows_ending_with_end_token"] == 1
     free = 0.97 * 1.25 * plain["memory_mb"] * 2**20
-    monkeypatch.setattr(memory_and_disk, "available_memory", lambda device: free)
+    monkeypatch.setattr(work, "available_memory", lambda device: free)
     found = answer(call("check", file, *options))
     numbers = found["result"]["numbers"]["stage.sft"]
     assert numbers["activations_recomputed"] == 1 and numbers["memory_mb"] < plain["memory_mb"]
@@ -167,7 +167,7 @@ def test_the_check_says_what_the_longest_row_needs(lab: Path, monkeypatch: Monke
 def short_of_memory(free: float, *words: str) -> None:
     """`assay WORDS` on a machine with so much memory."""
     with MonkeyPatch.context() as patch:
-        for module in (language_learner, memory_and_disk):
+        for module in (language_learner, work):
             patch.setattr(module, "available_memory", lambda device: free)
         app(list(words))
 
