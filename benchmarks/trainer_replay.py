@@ -31,8 +31,7 @@ from assay.lab.setup.stage_methods import StageInput, build_grpo
 from assay.lab.setup.validate import read_whole
 from assay.models.adapt import train_all
 from assay.models.load import load_model
-from assay.models.optimizer import make_optimizer
-from assay.models.precision import choose_precision
+from assay.models.precision import choose_precision, make_optimizer
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed, pack
 from assay.rollout.policies.language import LanguagePolicy

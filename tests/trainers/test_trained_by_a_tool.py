@@ -17,7 +17,7 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
-from assay.engines.process_tree import MARK, Running
+from assay.engines.environments import MARK, Running
 from assay.engines.proof import Proof
 from assay.errors import RunFailure
 from assay.experiment.tables import patience_seconds

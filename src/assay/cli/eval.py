@@ -201,8 +201,8 @@ def export(
         )
     refuse_given("a checkpoint", {"--stage": stage, "--allow": allow, "--set": overrides})
     from assay.lab.run.merged_export import export as make
-    from assay.models.hub import check_push
-    from assay.models.hub import push as upload
+    from assay.models.source import check_push
+    from assay.models.source import push as upload
     from assay.pages.live_display import progress as shown_progress
     from assay.pages.run_page.card import model_card
     from assay.pages.words import words

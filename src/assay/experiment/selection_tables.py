@@ -27,7 +27,7 @@ FILE = "path:"
 RUN = "run:"
 
 Unhealthy = Literal["few_queries_with_a_positive", "few_groups_with_signal"]
-"""What `allow` may accept, see `judge.group_health`."""
+"""What `allow` may accept, see `labs.demos.stored`."""
 
 
 class SelectionsSpec(Table):

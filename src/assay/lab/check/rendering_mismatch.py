@@ -27,7 +27,7 @@ from assay.lab.check.subject import Gold, Number, Seen, Subject, on_rows, readin
 from assay.lab.setup.language_learner import LanguageEncoder, LanguageLearner, language_model
 from assay.lab.setup.prepare import find_part
 from assay.lab.setup.session import Session
-from assay.models.embedding_rows import untrained_rows
+from assay.models.load import untrained_rows
 from assay.tasks.task import Task
 
 Value = TypeVar("Value")
