@@ -84,11 +84,12 @@ def test_a_bad_value_is_named_with_its_place(tmp_path, old, new, expected):
     assert message(write_spec(tmp_path, (old, new))) == expected
 
 
-def test_a_stage_and_the_gate_are_the_name_of_its_choice(tmp_path):
-    plain = read_experiment(write_spec(tmp_path))
-    for table in ('{ stage = "sft", by = "gate" }', '{ stage = "sft" }'):
-        again = read_experiment(write_spec(tmp_path, ('"sft.best"', table)))
-        assert again == plain, "so that fingerprints stay what they were"
+def test_a_start_by_a_table_is_told_its_name(tmp_path):
+    table = ('"sft.best"', '{ stage = "sft", by = "gate" }')
+    assert message(write_spec(tmp_path, table)) == (
+        "e.toml:21: stage.rl.start: a stage and a rule are one name "
+        '(write "STAGE.best", "STAGE.dev_score" or "STAGE.reward_trend")'
+    )
 
 
 def test_items_that_choose_checkpoints_cannot_report(tmp_path):
