@@ -2,7 +2,7 @@
 engine of somebody else's, and proves each hand-over of weights to it.
 
 `own` are the engines of `rollout`. To add an engine, write its factory and enter it in `SAMPLERS`,
-and its name in `experiment.engine_table`.
+and its name in `experiment.tables`.
 
 The engine takes over the trained weights before the first sample that follows an update, so that
 several updates of a step cost one hand-over. Then weights are read back from it, and
@@ -28,8 +28,8 @@ from assay.engines import handover
 from assay.engines.environments import ENVIRONMENTS, TORCH, need_vllm
 from assay.engines.vllm_engine import Opening, VllmEngine, opened
 from assay.errors import RunFailure
-from assay.experiment.engine_table import patience_seconds
 from assay.experiment.experiment import Experiment
+from assay.experiment.tables import patience_seconds
 from assay.experiment.training_settings import LoraAdapt
 from assay.models.precision import Precision
 from assay.models.weight_files import (
