@@ -14,7 +14,7 @@ from assay.rl.policy import Sampling
 from assay.tasks.reward_table import weighted
 from assay.tasks.running import RewardRunner
 from assay.train.checkpoint import TrainState
-from assay.train.grpo import Grpo, GrpoSettings
+from assay.train.grpo import Grpo
 from assay.train.loop import LoopSettings, train
 from assay.train.sampled_groups import Prompts, SingleTurn
 from tests.docs.pages import as_module, blocks
@@ -96,7 +96,7 @@ def test_the_estimator_keeps_the_side_of_the_mean(sign: str) -> None:
 def test_the_estimator_trains_a_policy_through_grpo(sign: str) -> None:
     source = SingleTurn(toys.contexts(), Sampling(1.0, 1), 0, toys.score, toys.decode)
     prompts = Prompts(toys.rows(), source, prompts=4, group=8, seed=0)
-    method = Grpo(prompts, GrpoSettings(advantage=sign), GrpoObjective(), toys.decode)
+    method = Grpo(prompts, toys.settings(advantage=sign), GrpoObjective(), toys.decode)
     policy, recorder = toys.CandidatePolicy(), toys.MemoryRecorder()
     before = toys.accuracy(policy)
     optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.1, weight_decay=0.0)

@@ -43,6 +43,14 @@ class AdaptiveKl(Table):
                 raise refused(low, f"is more than {high!r}", f"lower it, or raise {high}")
         return self
 
+    def next(self, coef: float, kl: float) -> float:
+        """The coefficient after a step whose KL term was `kl`, without its coefficient."""
+        if kl > self.above:
+            coef *= self.factor
+        elif kl < self.below:
+            coef /= self.factor
+        return min(max(coef, self.least), self.most)
+
 
 class Kl(Table):
     """Penalty for moving away from a reference."""

@@ -9,11 +9,10 @@ from assay.errors import InputError
 from assay.experiment.stage_tables import GrpoStage, RceStage, steps_of
 from assay.lab.setup.language_learner import LanguageEncoder
 from assay.lab.setup.stage_methods import (
-    grpo_schedules,
-    schedule_of,
+    schedules_of,
 )
 from assay.lab.setup.validate import read_whole
-from assay.train.update import Schedule, constant
+from assay.train.update import Schedule
 from tests.data.chat import tokenizer
 from tests.experiment.spec_texts import write_spec
 
@@ -105,15 +104,14 @@ def test_schedules_run_over_the_stage_unless_they_say_otherwise(tmp_path):
         "sampling.temperature={start=1.0,end=0.6,shape='cosine',steps=10}",
         "kl.coef={start=0.01,end=0.0}",
     )
-    assert grpo_schedules(made, 15) == {
+    assert schedules_of(made, 15) == {
         "temperature": Schedule(1.0, 0.6, 10, "cosine"),
         "kl_coef": Schedule(0.01, 0.0, 15),
     }
     in_reward = stage(
         tmp_path, "kl={coef={start=0.01},where='reward',estimator='k1'}", "advantage=rloo"
     )
-    assert grpo_schedules(in_reward, 15) == {"kl_reward_coef": Schedule(0.01, 0.01, 15)}
-    assert schedule_of(0.5, 7) == constant(0.5)
+    assert schedules_of(in_reward, 15) == {"kl_reward_coef": Schedule(0.01, 0.01, 15)}
 
 
 def test_a_schedule_past_the_steps_that_epochs_come_to_is_refused_when_they_are_known():

@@ -8,8 +8,8 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.data.row import Message, Row
+from assay.lab.setup.endpoint_helper import ScriptedHelper, ScriptRule
 from assay.lab.setup.metering import MeteredModel
-from assay.lab.setup.scripted_helper import ScriptedHelper, ScriptRule
 from assay.labs.workflows import run_program
 from assay.labs.workflows.execution import facts_of
 from assay.labs.workflows.fixed_workflows import FIXED, FIXED_CODE

@@ -5,11 +5,11 @@ from assay.experiment.stage_tables import GrpoStage, StageSpec
 from assay.experiment.training_settings import LoraAdapt
 from assay.judge.power import minimum_detectable_difference
 from assay.lab.check.subject import Seen, Subject
-from assay.lab.setup.stage_methods import most
 from assay.lab.setup.tool_stage import translations
 from assay.rl.losses import LOSSES
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
+from assay.train.grpo import most
 
 COLD = 0.3
 """Below this temperature the completions of a group are nearly the same."""

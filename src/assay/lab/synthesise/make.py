@@ -24,9 +24,8 @@ from assay.experiment.price_table import units
 from assay.experiment.synthesise_table import MADE_BY, SYNTHESISE, SynthesiseSpec
 from assay.lab.check.subject import target_messages
 from assay.lab.monitor.run_costs import cost_line
-from assay.lab.setup.made_folder import note_made_of
 from assay.lab.setup.metering import MeteredModel
-from assay.lab.setup.prepare import DataSet, find_part, prepare_set, tested_items
+from assay.lab.setup.prepare import DataSet, find_part, note_made_of, prepare_set, tested_items
 from assay.lab.setup.session import Session
 from assay.lab.synthesise.answers import Refused, reader_of, rows_in
 from assay.lab.synthesise.made_set import REFUSED, ROWS, MadeSet, made_folder, note_settings
