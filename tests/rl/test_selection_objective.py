@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from assay.data.episode import Episode, Reward, Turn
-from assay.experiment.grpo_settings import AdaptiveKl
+from assay.experiment.training_settings import AdaptiveKl
 from assay.rl.advantages import ADVANTAGES, normalised_rewards
 from assay.rl.aggregation import token_weights
 from assay.rl.kl import SEQUENCE_KL

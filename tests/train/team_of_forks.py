@@ -13,11 +13,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from assay.experiment.grpo_settings import Pairs
+from assay.experiment.training_settings import Pairs
 from assay.models.adapt import save_activations
 from assay.models.lora import LoraOptions, add_lora
-from assay.models.optimizer import make_optimizer
-from assay.models.precision import Precision, choose_precision
+from assay.models.precision import Precision, choose_precision, make_optimizer
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.objectives import Nll, Objective
 from assay.rl.packed import Packed

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from assay.data.episode import Episode, Reward, Turn
-from assay.experiment.grpo_settings import Pairs
+from assay.experiment.training_settings import Pairs
 from assay.rl.preference import Preference
 from assay.train.checkpoint import Place, TrainState
 from assay.train.likelihood import Dpo

@@ -5,8 +5,8 @@ import torch
 
 from assay.data.episode import Completion, Episode, Reward, Turn
 from assay.errors import RunFailure
-from assay.experiment.grpo_settings import Overlong
 from assay.experiment.stage_tables import GrpoStage
+from assay.experiment.training_settings import Overlong
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling
 from assay.train.checkpoint import Journalled, TrainState

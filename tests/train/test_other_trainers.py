@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.experiment.grpo_settings import Kl
+from assay.experiment.training_settings import Kl
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import Packed
 from assay.rl.policy import Scores

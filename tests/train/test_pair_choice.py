@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.episode import Episode, Reward, Turn
-from assay.experiment.grpo_settings import Pairs
+from assay.experiment.training_settings import Pairs
 from assay.train.pair_choice import (
     choose_pairs,
     chosen_places,

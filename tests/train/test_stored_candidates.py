@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from assay.data.episode import Episode, Reward, Turn
-from assay.experiment.grpo_settings import AdaptiveKl, Kl
+from assay.experiment.training_settings import AdaptiveKl, Kl
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.presets import PRESETS
 from assay.train.checkpoint import Batch, Place, TrainState

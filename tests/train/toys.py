@@ -11,8 +11,8 @@ import torch
 
 from assay.data.episode import Completion, Reward, Turn
 from assay.data.row import Message, Row
-from assay.experiment.grpo_settings import AdvantageOptions, Dynamic, Updates
 from assay.experiment.stage_tables import GrpoStage
+from assay.experiment.training_settings import AdvantageOptions, Dynamic, Updates
 from assay.models.weight_files import load_module, save_module
 from assay.rl import advantages as rl
 from assay.rl.packed import Packed

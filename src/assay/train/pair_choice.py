@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from assay.data.episode import Episode, Reward
-from assay.experiment.grpo_settings import Pairs
+from assay.experiment.training_settings import Pairs
 from assay.rl.advantages import EQUAL
 from assay.rl.policy import SampleKey
 from assay.rl.signal import groups_with_signal

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from assay.errors import InputError
 from assay.lab.monitor.guards import GuardFired
 from assay.lab.monitor.observer import Silent
-from assay.lab.monitor.report_journal import read_reports
+from assay.lab.monitor.progress import read_reports
 from assay.lab.monitor.stage_health import explained
 from assay.lab.run.runner import launch_or_resume, resume, start
 from assay.pages.run_page.page import Reporting

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from assay.experiment.grpo_settings import AdaptiveKl
+from assay.experiment.training_settings import AdaptiveKl
 from assay.lab.run.runner import start
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.cli.conftest import assert_one_line, call

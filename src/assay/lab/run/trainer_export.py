@@ -36,8 +36,16 @@ from assay.data.json_files import write_jsonl
 from assay.data.row import Row
 from assay.data.row_json import row_values
 from assay.data.row_order import visits
-from assay.engines.environments import installed, python_of
-from assay.engines.process_tree import Running, end_marked, running
+from assay.engines.environments import (
+    LAST_WORDS,
+    Running,
+    end_marked,
+    how_ended,
+    installed,
+    python_of,
+    running,
+    surroundings,
+)
 from assay.engines.proof import Proof, prove
 from assay.errors import InputError, RunFailure, look_up, nearest
 from assay.experiment.checkpoint_reference import CheckpointReference
@@ -67,13 +75,12 @@ from assay.runs.manifest_file import WENT_ON, read_manifest, write_manifest
 from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_steps
-from assay.sandbox.meter import Meter
+from assay.sandbox.call_watch import Meter
 from assay.tasks.user_code import source_files
 from assay.trainers.outputs.output import Saved
 from assay.trainers.outputs.plain_folders import Output
 from assay.trainers.register import MODEL, README, TRAINERS, Trainer, filled, folder_texts
-from assay.trainers.settings import Settings, updates_of_round
-from assay.trainers.translation import Difference, Translated
+from assay.trainers.settings import Difference, Settings, Translated, updates_of_round
 
 MORE = "trains what the model's template writes behind the end of an answer as well"
 END_OF_ANSWERS = "(end of answers)"
@@ -343,7 +350,6 @@ READING = 0.05
 """The share of the time that is spent on reading a log, which is read whole."""
 LAST_BYTES = 1 << 16
 LAST_LINES = 12
-LAST_WORDS = 400
 ERROR = re.compile(r"[\w.]*(Error|Exception): ")
 """How the line begins that ends a traceback; tools print hints behind it."""
 
@@ -503,9 +509,7 @@ class ToolTraining:
 
     def environment(self) -> Mapping[str, str]:
         """The tool's: offline, on this machine alone, with as many threads as this process."""
-        foreign = ("PYTHONPATH", "VIRTUAL_ENV", "RAY_ADDRESS", "WORLD_SIZE", "LOCAL_RANK")
-        kept = {k: v for k, v in os.environ.items() if k not in foreign}
-        return kept | {
+        return surroundings("RAY_ADDRESS", "WORLD_SIZE", "LOCAL_RANK") | {
             "PYTHON": str(python_of(self.made.tool)),
             "ASSAY_PYTHON": sys.executable,
             "PYTHONUNBUFFERED": "1",
@@ -573,8 +577,7 @@ class ToolTraining:
             how += " (it was killed, as the system does where memory runs out)"
         elif code:
             last = next(filter(ERROR.match, reversed(lines)), lines[-1] if lines else "no word")
-            number = f"signal {-code}" if code < 0 else f"exit code {code}"
-            how += f" ({number}): {last[:LAST_WORDS]}"
+            how += f" ({how_ended(code)}): {last[:LAST_WORDS]}"
         return f"{self.made.trainer.title} {how}; its log is {self.folder / LOG}"
 
 

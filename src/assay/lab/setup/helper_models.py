@@ -37,10 +37,10 @@ from assay.lab.setup.metering import HelperBudgets, Meter, MeteredModel
 from assay.models.load import check_loadable
 from assay.models.memory import model_shape
 from assay.models.precision import Precision
-from assay.models.shared_prefill import CACHE_BYTES as PREFILL_BYTES
-from assay.models.shared_prefill import ROWS as PREFILL_ROWS
 from assay.models.source import EXAMPLES
 from assay.models.supported import read_config, why_plain
+from assay.models.vision_language import CACHE_BYTES as PREFILL_BYTES
+from assay.models.vision_language import ROWS as PREFILL_ROWS
 from assay.models.vision_language import (
     check_vision_language,
     is_vision_language,
@@ -387,9 +387,8 @@ def refuse_unpriced(
 
 def budgets_of(name: str, spec: HelperSpec) -> HelperBudgets:
     """The budgets of a model, nothing of which is spent."""
-    amounts = {s: getattr(spec.budget, s, None) for s in SCOPES}
-    limits: dict[BudgetScope, int] = {s: nano(a) for s, a in amounts.items() if a is not None}
-    return HelperBudgets(name, limits)
+    amounts = [(scope, getattr(spec.budget, scope, None)) for scope in SCOPES]
+    return HelperBudgets(name, {scope: nano(a) for scope, a in amounts if a is not None})
 
 
 def endpoint_for(name: str, spec: HelperSpec) -> Endpoint:
