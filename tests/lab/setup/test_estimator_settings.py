@@ -42,11 +42,6 @@ def refusal(root: Path, *settings: str) -> str:
             "stage.rl.advantage_options.gamma",
             "'grpo' does not read it (remove it; it is read by reinforce_pp)",
         ),
-        (
-            ["algorithm=gspo", "clip.dual=3.0"],
-            "stage.rl.clip.dual",
-            "'gspo' does not read it (remove it; it is read by ppo_clip)",
-        ),
         (["group=1"], "stage.rl.group", "'grpo' compares the completions of a group"),
         (
             ["advantage=gdpo", "reward=strict_binary"],
@@ -63,7 +58,6 @@ def refusal(root: Path, *settings: str) -> str:
             "stage.rl.drop_without_signal",
             "would be left out",
         ),
-        (["importance={how='off',low=0.5}"], "stage.rl.importance.low", "nothing is corrected"),
         (
             ["sampling.temperature={start=1.0,end=0.0}"],
             "stage.rl.sampling.temperature.end",
@@ -74,17 +68,7 @@ def refusal(root: Path, *settings: str) -> str:
             "stage.rl.kl.coef.steps",
             "16 is past the stage's last step, 15 (leave it out to end at the last step)",
         ),
-        (
-            ["kl.coef={start=0.1,steps=3}"],
-            "stage.rl.kl.coef.steps",
-            "there is no end to go to (write end)",
-        ),
         (["sampling.min_p=0.1"], "stage.rl.sampling.min_p", "grpo samples from the full softmax"),
-        (
-            ["kl.coef=true"],
-            "stage.rl.kl.coef",
-            "expected a number or a table, got true",
-        ),
         (
             ["optimizer={lr=1e-6,schedule='cosine',min_lr=1e-5}"],
             "stage.rl.optimizer.min_lr",

@@ -7,15 +7,14 @@ answers.
 
 import asyncio
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ValidationError, model_validator
 
 from assay.data.files import sha256_file
 from assay.data.json_files import read_jsonl
@@ -189,8 +188,6 @@ class ScriptRule(Table):
     """The reason of a failure, in place of an answer."""
     share: Share = 1.0
     """The share of the requests that fail."""
-    seconds: Annotated[float, Field(ge=0, le=600)] = 0.0
-    """How long an answer takes."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -245,32 +242,31 @@ class ScriptedHelper:
         return sha256_file(self.file)
 
     def ask(self, batch: Sequence[Question]) -> list[HelperAnswer]:
-        """See `Model`; a batch takes as long as its slowest answer."""
+        """See `Model`."""
         for question in batch:
             question.call.attempt()
-        told = [
-            self._answer(_written(each.messages), each.sampling, key_state(each.key))
+        return [
+            each.call.ended(
+                self._answer(_written(each.messages), each.sampling, key_state(each.key))
+            )
             for each in batch
         ]
-        time.sleep(max((seconds for _, seconds in told), default=0.0))
-        return [each.call.ended(answer) for each, (answer, _) in zip(batch, told, strict=True)]
 
-    def _answer(self, text: str, sampling: Sampling, state: int) -> tuple[HelperAnswer, float]:
-        """The answer to one request, and its seconds."""
+    def _answer(self, text: str, sampling: Sampling, state: int) -> HelperAnswer:
         read = len(text.split())
         for rule in self.rules:
             if not re.search(rule.prompt, text):
                 continue
             if rule.fails(state):
-                return HelperAnswer("", failure=rule.failure or ""), rule.seconds
+                return HelperAnswer("", failure=rule.failure or "")
             if rule.answer is not None:
                 whole = _chosen(rule.answer, sampling, state)
                 words = re.findall(r"\s*\S+", whole)
                 if len(words) <= sampling.max_tokens:
-                    return HelperAnswer(whole, "stop", read, len(words)), rule.seconds
+                    return HelperAnswer(whole, "stop", read, len(words))
                 cut = "".join(words[: sampling.max_tokens])
-                return HelperAnswer(cut, "length", read, sampling.max_tokens), rule.seconds
-        return HelperAnswer("", failure=f"no rule of {self.file.name} answers {text!r}"), 0.0
+                return HelperAnswer(cut, "length", read, sampling.max_tokens)
+        return HelperAnswer("", failure=f"no rule of {self.file.name} answers {text!r}")
 
     def score(self, batch: Sequence[Score]) -> Scores:
         """See `Model`; an end of the turn is as likely as a word, or in the rule's list."""

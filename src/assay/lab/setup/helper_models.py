@@ -387,8 +387,9 @@ def refuse_unpriced(
 
 def budgets_of(name: str, spec: HelperSpec) -> HelperBudgets:
     """The budgets of a model, nothing of which is spent."""
-    amounts = [(scope, getattr(spec.budget, scope, None)) for scope in SCOPES]
-    return HelperBudgets(name, {scope: nano(a) for scope, a in amounts if a is not None})
+    amounts = [getattr(spec.budget, scope, None) for scope in SCOPES]
+    limits = zip(SCOPES, amounts, strict=True)
+    return HelperBudgets(name, {scope: nano(a) for scope, a in limits if a is not None})
 
 
 def endpoint_for(name: str, spec: HelperSpec) -> Endpoint:
