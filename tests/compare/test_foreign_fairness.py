@@ -80,21 +80,6 @@ def test_an_argument_that_is_not_the_models_name_is_a_confound_of_its_part(
     assert verdict(allowed) != "not comparable"
 
 
-def test_which_model_it_is_is_under_test_and_declared_by_nobody(tmp_path: Path):
-    files = lm_eval(tmp_path, "base"), lm_eval(tmp_path, "tuned", peft="p", revision="v2")
-    table = compared(*files)
-    assert verdict(table) != "not comparable"
-    assert set(kinds(table).values()) == {"tested"}
-
-
-def test_one_model_in_two_engines_is_a_confound(tmp_path: Path):
-    files = (
-        lm_eval(tmp_path, "base", lambda log: log["config"].update(model="hf")),
-        lm_eval(tmp_path, "tuned", lambda log: log["config"].update(model="vllm")),
-    )
-    assert kinds(compared(*files))["engine.name"] == "confound"
-
-
 def test_another_device_is_a_warning_in_the_table_and_another_gpu_of_its_kind_is_nothing(tmp_path):
     cuda, cpu = lm_eval(tmp_path, "base"), lm_eval(tmp_path, "tuned", device="cpu")
     table = compared(cuda, cpu)
@@ -159,26 +144,6 @@ def test_models_with_templates_of_their_own_are_compared_and_one_without_is_not(
     path = "evaluation.sums.rendering.chat_template_sha"
     assert both[path] == "tested" and both["evaluation.sums.prompts_sha256"] == "follows"
     assert kinds(compared(plain, first))[path] == "confound"
-
-
-def test_ways_of_writing_prompts_that_left_them_as_they_were_are_notes(tmp_path: Path):
-    spoken = lm_eval(tmp_path, "tuned", lambda log: log.update(system_instruction_sha="s"))
-    found = kinds(compared(lm_eval(tmp_path, "base"), spoken))
-    assert found["evaluation.sums.rendering.system_instruction_sha"] == "note"
-
-
-def test_other_words_of_a_prompt_do_not_follow_from_another_model(tmp_path: Path):
-    other = lm_eval(tmp_path, "tuned", line=lambda row: row.update(prompt_hash="x"))
-    found = kinds(compared(lm_eval(tmp_path, "base"), other))
-    assert found["evaluation.sums.prompts_sha256"] == "confound"
-
-
-def test_documents_that_lay_elsewhere_are_the_same_documents(tmp_path: Path):
-    def moved(log: dict[str, Any]) -> None:
-        log["configs"]["sums"]["dataset_kwargs"] = {"data_files": {"test": "/mnt/rows.jsonl"}}
-
-    table = compared(lm_eval(tmp_path, "base"), lm_eval(tmp_path, "tuned", moved))
-    assert "note" in kinds(table).values() and verdict(table) != "not comparable"
 
 
 def test_documents_in_another_order_are_paired_by_what_they_ask(tmp_path: Path):
@@ -302,19 +267,6 @@ def test_a_quantised_model_is_never_compared_in_silence_with_one_that_is_not(
     assert verdict(table) == "not comparable"
     confounds = {path for path, kind in kinds(table).items() if kind == "confound"}
     assert {path.partition(".")[0] for path in confounds} == {"model_args"}
-
-
-def test_two_models_quantised_alike_are_compared(tmp_path: Path):
-    files = (
-        lm_eval(tmp_path, "base", pretrained="org/base", gguf_file="base-Q4_K_M.gguf"),
-        lm_eval(tmp_path, "tuned", pretrained="/out/tuned", gguf_file="tuned.Q4_K_M.gguf"),
-    )
-    assert verdict(compared(*files)) != "not comparable"
-
-
-def test_a_quantised_model_of_inspect_ai_is_a_confound(tmp_path: Path):
-    files = inspect(tmp_path, "hf/org/base"), inspect(tmp_path, "hf/org/tuned-bnb-4bit")
-    assert kinds(compared(*files, metric="match"))["model_args.quantisation"] == "confound"
 
 
 def codes(table: Table) -> dict[str, str]:

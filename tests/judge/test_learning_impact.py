@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import InputError
-from assay.judge.learning_impact import fill_gaps, learning_impact
+from assay.judge.trends import fill_gaps, learning_impact
 
 SHARES = st.integers(0, 8).map(lambda right: right / 8)
 
@@ -44,25 +44,6 @@ def test_the_formula_is_that_of_the_paper(curves: dict[str, list[float]]):
     assert list(found.scores) == list(curves)
     np.testing.assert_allclose(list(found.scores.values()), wanted, atol=1e-9)
     np.testing.assert_allclose(found.mean, mean_K)
-
-
-@given(complete())
-def test_the_mean_curve_scores_one_a_perfect_one_zero_and_none_more_than_one(
-    curves: dict[str, list[float]],
-):
-    mean = learning_impact(curves).mean
-    # One more prompt with the mean curve changes no mean.
-    assert learning_impact({**curves, "mean": mean}).scores["mean"] == pytest.approx(1)
-    found = learning_impact({**curves, "right": [1.0] * len(mean)})
-    assert found.scores["right"] == pytest.approx(0)
-    assert max(found.scores.values()) <= 1
-    farthest = sum(max(r, 1 - r) ** 2 for r in found.mean) / sum((1 - r) ** 2 for r in found.mean)
-    assert min(found.scores.values()) >= 1 - farthest - 1e-9
-
-
-def test_where_nearly_all_is_wrong_a_prompt_never_answered_right_scores_high():
-    curves: dict[str, list[int]] = {f"never{i}": [0, 0] for i in range(9)} | {"some": [1, 1]}
-    assert learning_impact(curves).scores["never0"] == pytest.approx(1 - 0.01 / 0.81)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """What is known of the judge behind the scores of a comparison: its agreement with the labels that
-the runs hold (`runs.judge_file`), as Cohen's kappa.
+the runs hold (`runs.judgement_journal`), as Cohen's kappa.
 
 Weighted by the square of the distance, so that on a scale 4 for 5 is less wrong than 1 for 5.
 Intervals are over the sources of the items, of which one may have several answers.
@@ -18,7 +18,7 @@ from assay.errors import Finding, finding
 from assay.judge.cluster_robust import FEW_CLUSTERS
 from assay.judge.intervals import Estimate, Interval, bootstrap_figures, grouped
 from assay.judge.scores import Array
-from assay.runs.judge_file import Judged, JudgedLabels, read_judged
+from assay.runs.judgement_journal import Judged, JudgedLabels, read_judged
 
 RUBRIC = "rubric"
 """The option of a record that holds the rubric of its judge."""

@@ -131,7 +131,7 @@ class _Arms:
 def compare_arms(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Comparison:
     """The runs of one arm against those of its control, all scored on the same items.
 
-    Student's t with the standard error of `seed_variance.crossed_error`: items and seeds are both
+    Student's t with the standard error of `crossed_error`: items and seeds are both
     samples, and each source of variance counts once.
 
     Raises InputError when an arm has one run only or no item has a score in all, ItemsDifferError

@@ -59,36 +59,18 @@ class GroupHealth:
     all_candidates: int
     """Used or not."""
 
-    @property
-    def positive_query_share(self) -> float:
-        """Of the queries, those with a positive candidate."""
-        return self.positive_queries / max(self.queries, 1)
-
-    @property
-    def positive_candidate_share(self) -> float:
-        """Of the candidates, the positive ones."""
-        return self.positive_candidates / max(self.candidates, 1)
-
-    @property
-    def zero_range_share(self) -> float:
-        """Of the groups, those of equal rewards."""
-        return self.zero_range_groups / max(self.queries, 1)
-
-    @property
-    def fallback_share(self) -> float:
-        """Of all candidates, those that the benchmark's metric did not score."""
-        return self.fallback_candidates / max(self.all_candidates, 1)
-
     def numbers(self) -> dict[str, float]:
         """The measurements by their name and unit."""
+        queries, used = max(self.queries, 1), max(self.candidates, 1)
         return {
             "queries": self.queries,
             "candidates": self.candidates,
-            "queries with a positive candidate, share": self.positive_query_share,
-            "positive candidates, share": self.positive_candidate_share,
-            "groups of equal rewards, share": self.zero_range_share,
+            "queries with a positive candidate, share": self.positive_queries / queries,
+            "positive candidates, share": self.positive_candidates / used,
+            "groups of equal rewards, share": self.zero_range_groups / queries,
             "distinct rewards": self.distinct_rewards,
-            "scored by a fallback, share of candidates": self.fallback_share,
+            "scored by a fallback, share of candidates": self.fallback_candidates
+            / max(self.all_candidates, 1),
         }
 
 
@@ -113,37 +95,31 @@ def group_findings(
 ) -> Iterator[Finding]:
     """What is wrong with the groups of a table: errors below the shares that are refused, warnings
     where there is little, and where an error is allowed by its name. FAULTS allows all."""
-    positive = f"{health.positive_queries} of {health.queries} queries"
-    candidates = f"{health.positive_candidate_share:.1%} of {health.candidates} candidates"
-    yield from _finding(
-        health.positive_query_share,
-        FEWEST_POSITIVE,
-        f"{place}: {positive} have a positive candidate",
-        f"{health.positive_query_share:.1%} of the queries, {candidates} are positive",
-        NO_POSITIVES,
-        allow,
+    queries, with_signal = max(health.queries, 1), health.queries - health.zero_range_groups
+    positive = health.positive_candidates / max(health.candidates, 1)
+    found = (
+        (
+            health.positive_queries / queries,
+            FEWEST_POSITIVE,
+            NO_POSITIVES,
+            f"{health.positive_queries} of {health.queries} queries have a positive candidate",
+            f"{health.positive_queries / queries:.1%} of the queries, {positive:.1%} of "
+            f"{health.candidates} candidates are positive",
+        ),
+        (
+            with_signal / queries,
+            LEAST_SIGNAL,
+            NO_SIGNAL,
+            f"{with_signal} of {health.queries} groups have rewards that differ",
+            f"{health.zero_range_groups / queries:.1%} of the groups contribute exactly 0 to a "
+            f"policy gradient; {health.distinct_rewards} distinct rewards",
+        ),
     )
-    with_signal = health.queries - health.zero_range_groups
-    yield from _finding(
-        with_signal / max(health.queries, 1),
-        LEAST_SIGNAL,
-        f"{place}: {with_signal} of {health.queries} groups have rewards that differ",
-        f"{health.zero_range_share:.1%} of the groups contribute exactly 0 to a policy gradient; "
-        f"{health.distinct_rewards} distinct rewards",
-        NO_SIGNAL,
-        allow,
-    )
-
-
-def _finding(
-    share: float, least: float, what: str, evidence: str, name: str, allow: Collection[str]
-) -> Iterator[Finding]:
-    if share >= LITTLE:
-        return
     fix = "make selections with a better selector, a larger pool or more candidates"
-    if share >= least:
-        yield Finding("warning", what, evidence, fix)
-    elif name in allow:
-        yield Finding("warning", what, evidence, f"{fix}; {name} is allowed here")
-    else:
-        yield Finding("error", what, evidence, f'{fix}, or write allow = ["{name}"]')
+    for share, least, name, what, evidence in found:
+        refused = share < least and name not in allow
+        way = f'{fix}, or write allow = ["{name}"]' if refused else fix
+        if share < least and not refused:
+            way = f"{fix}; {name} is allowed here"
+        if share < LITTLE:
+            yield Finding("error" if refused else "warning", f"{place}: {what}", evidence, way)

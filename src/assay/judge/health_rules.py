@@ -15,25 +15,7 @@ LONG = 2 * WINDOW
 IDLE = 5
 """Steps after which a part of an algorithm that did nothing is told; fewer where a stage ends."""
 
-Kind = Literal[
-    "high",
-    "low",
-    "grown",
-    "shrunk",
-    "rising",
-    "falling",
-    "flat",
-    "zero",
-    "broken",
-    "budget",
-    "dev",
-    "idle",
-    "never",
-    "first",
-    "turned",
-    "peak",
-    "start",
-]
+Kind = str
 """`high`, `low`: the mean of the recent steps against a threshold. `grown`, `shrunk`: that mean as
 a multiple of the mean of the first steps. `rising`, `falling`: a slope whose 99 % interval leaves
 0 and that comes to the threshold over the steps looked at. `flat`: a slope that cannot come to the

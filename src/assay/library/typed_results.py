@@ -10,9 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.compare.benchmarks_table import BenchmarksTable
 from assay.compare.judged_table import ScoreRow, score_rows
-from assay.compare.table import Line, Table
+from assay.compare.table import BenchmarksTable, Line, Table
 from assay.errors import Finding
 from assay.experiment.experiment import Experiment
 from assay.judge.intervals import Interval

@@ -156,6 +156,7 @@ CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, text TEXT NOT NULL, en
  prompt_tokens INTEGER, completion_tokens INTEGER) WITHOUT ROWID;
 """
 INSERT = f"INSERT INTO calls ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
+SELECT = f"SELECT {', '.join(COLUMNS)} FROM calls ORDER BY id"
 ANSWER = "SELECT text, ended, prompt_tokens, completion_tokens FROM answers WHERE key = ?"
 REMEMBER = "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?)"
 UPDATE = f"UPDATE calls SET {', '.join(f'{name} = ?' for name in COLUMNS)} WHERE id = ?"
@@ -395,14 +396,7 @@ def _state(store: sqlite3.Connection) -> LedgerState:
 
 
 def _calls(store: sqlite3.Connection) -> list[LedgerCall]:
-    # A ledger that is older than a column and only read has it not; the column is the last.
-    known = [name for name in COLUMNS if name in _columns(store)] or COLUMNS
-    rows = store.execute(f"SELECT {', '.join(known)} FROM calls ORDER BY id")
-    return [LedgerCall(*row) for row in rows]
-
-
-def _columns(store: sqlite3.Connection) -> set[str]:
-    return {row[1] for row in store.execute("PRAGMA table_info(calls)")}
+    return [LedgerCall(*row) for row in store.execute(SELECT)]
 
 
 def _opened(file: str, changes: bool = True) -> sqlite3.Connection:
@@ -414,8 +408,6 @@ def _opened(file: str, changes: bool = True) -> sqlite3.Connection:
     store.execute("PRAGMA journal_mode = WAL")
     store.execute("PRAGMA synchronous = NORMAL")
     store.executescript(SCHEMA)
-    if "opening" not in _columns(store):
-        store.execute("ALTER TABLE calls ADD COLUMN opening INTEGER NOT NULL DEFAULT 0")
     return store
 
 

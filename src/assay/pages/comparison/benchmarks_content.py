@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.compare.benchmarks_table import BenchmarkRow, BenchmarksTable, benchmarks_table
+from assay.compare.table import BenchmarkRow, BenchmarksTable, benchmarks_table
 from assay.compare.table import Line as Scored
 from assay.errors import Finding
 from assay.pages.comparison.comparison_page import (
