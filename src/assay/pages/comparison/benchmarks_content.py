@@ -1,7 +1,7 @@
 """Several benchmarks in one table: the section of a run's page, and the page of a comparison.
 
 A cell has score, interval, ratio and verdict; the last column is the harmonic mean of the ratios.
-Figures come from `compare.benchmarks_table`; nothing is computed here.
+Figures come from `compare.table`; nothing is computed here.
 """
 
 from collections.abc import Mapping
