@@ -2,14 +2,13 @@
 be true. Each rule is shown to stay silent where nothing is wrong.
 """
 
-from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from assay.judge.identity import (
-    Twins,
     contradictory_answers,
     fallback_contradiction,
     impossible_share,
@@ -18,7 +17,8 @@ from assay.judge.identity import (
 )
 from tests.english import english
 
-TWINS = Twins("a", "b", 50, 50, 50, same_weights=False, changed_share=0.5015, greedy=True)
+COUNTS = {"items": 50, "answers": 50, "distinct": 50}
+TWINS: dict[str, Any] = {"same_weights": False, "changed_share": 0.5015, "greedy": True}
 KL_LOG = [
     {"step": 1, "loss": 0.01162, "ppo_loss": 0.00034, "kl": 0.09400, "beta": 0.12},
     {"step": 2, "loss": 0.01059, "ppo_loss": 0.00083, "kl": 0.08131, "beta": 0.12},
@@ -30,14 +30,14 @@ KL_LOG = [
     ("changes", "severity", "word"),
     [
         ({"same_weights": True, "changed_share": 0.0}, "error", "same weights"),
-        ({"distinct": 2}, "error", "next to no choice"),
+        ({"counts": {**COUNTS, "distinct": 2}}, "error", "next to no choice"),
         ({"greedy": False}, "error", "although sampled"),
         ({}, "warning", "answer the same"),
         ({"same_weights": None, "changed_share": None}, "warning", "answer the same"),
     ],
 )
 def test_the_cause_of_identical_answers_is_named_as_far_as_it_is_known(changes, severity, word):
-    found = english(same_answers(replace(TWINS, **changes)))
+    found = english(same_answers("a", "b", **{"counts": COUNTS, **TWINS, **changes}))
     assert found.severity == severity and word in found.what
     assert "50 answers to 50 items" in found.evidence
 

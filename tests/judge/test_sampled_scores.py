@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.judge.sampled_scores import (
+from assay.judge.arms import (
     Sampled,
     counts_up_to,
     grouped_answers,

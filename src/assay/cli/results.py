@@ -84,8 +84,7 @@ def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[
 
 def run_identity(run: RunDirectory) -> dict[str, Any]:
     """The name, folder and status of a run."""
-    from assay.runs.sink_states import read_sink_states
-    from assay.runs.status import read_status
+    from assay.runs.status import read_sink_states, read_status
 
     status = read_status(run.path)
     return {

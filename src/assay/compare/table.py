@@ -12,10 +12,10 @@ from typing import Literal
 from assay.compare.judge_trust import JudgedBy
 from assay.compare.selection_pairs import PickedTable
 from assay.errors import Finding, InputError, nearest
+from assay.judge.arms import SampledScores
 from assay.judge.averages import Harmonic, harmonic_of
 from assay.judge.confounds import Confound, PartState, by_part
 from assay.judge.intervals import Interval
-from assay.judge.sampled_scores import SampledScores
 from assay.judge.scores import ItemScores, ItemsDifferError, on_shared_items
 from assay.judge.verdict import Comparison, explain, with_looks
 from assay.runs.records import EvaluationRecord
@@ -262,10 +262,10 @@ def benchmarks_table(
     lines = {name: tuple(lines.get(name) for lines in by_name) for name in names}
     control = next((name for name in names if None not in lines[name]), next(iter(names)))
     baselines: list[Line | float | None] = list(given.values()) or list(lines[control])
-    rows = [
-        BenchmarkRow(name, found, _ratios(found, baselines), *_harmonic(found, baselines))
-        for name, found in lines.items()
-    ]
+    rows = []
+    for name, found in lines.items():
+        ratios = tuple(_ratio(line, base) for line, base in zip(found, baselines, strict=True))
+        rows.append(BenchmarkRow(name, found, ratios, *_harmonic(found, baselines)))
     return BenchmarksTable(tuple(tables), given, tuple(rows), control)
 
 
@@ -290,14 +290,8 @@ def _by_evaluation(tables: Sequence[Table], figures: Mapping[str, float]) -> dic
     return {name: float(figure) for name, figure in found.items() if figure is not None}
 
 
-def _ratios(
-    lines: Sequence[Line | None], baselines: Sequence[Line | float | None]
-) -> tuple[float | None, ...]:
-    """Score over baseline by benchmark, on the items that both were asked."""
-    return tuple(_ratio(line, base) for line, base in zip(lines, baselines, strict=True))
-
-
 def _ratio(line: Line | None, base: Line | float | None) -> float | None:
+    """Score over baseline, on the items that both were asked."""
     if line is None or base is None or line.scores is None:
         return None
     if not isinstance(base, Line):

@@ -330,16 +330,21 @@ def lost_costs(place: Path, folder: Path) -> str:
     return lost or _unreadable(place / LEDGER)
 
 
+def _held_by(ledger: Path) -> LedgerState | str:
+    """What a ledger holds, or why it cannot be read."""
+    try:
+        with closing(_opened(str(ledger), changes=False)) as store:
+            return _state(store)
+    except sqlite3.Error as error:
+        return f"cannot be read ({error})"
+
+
 def _unreadable(ledger: Path) -> str:
     """Why a ledger cannot be read; "" where it can, or where nothing was written yet."""
     if not ledger.exists() or (ledger.is_file() and not ledger.stat().st_size):
         return ""
-    try:
-        with closing(_opened(str(ledger), changes=False)) as store:
-            _state(store)
-    except sqlite3.Error as error:
-        return f"cannot be read ({error})"
-    return ""
+    found = _held_by(ledger)
+    return found if isinstance(found, str) else ""
 
 
 def _lack(ledger: Path, file: Path, when: str) -> str:
@@ -349,11 +354,9 @@ def _lack(ledger: Path, file: Path, when: str) -> str:
         return ""
     if not ledger.exists():
         return f"is missing; it held {before.calls} calls {when}"
-    try:
-        with closing(_opened(str(ledger), changes=False)) as store:
-            now = _state(store)
-    except sqlite3.Error as error:
-        return f"cannot be read ({error}); it held {before.calls} calls {when}"
+    now = _held_by(ledger)
+    if isinstance(now, str):
+        return f"{now}; it held {before.calls} calls {when}"
     if now.calls < before.calls or now.ended < before.ended:
         counts = f"{now.calls} calls, {now.ended} of them ended"
         lost = (
