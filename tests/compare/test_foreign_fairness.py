@@ -195,7 +195,6 @@ def evaluated(**values: Any) -> Change:
     ("change", "path", "kind"),
     [
         (evaluated(model_args={"load_in_4bit": True}), "model_args.load_in_4bit", "confound"),
-        (evaluated(model_args={"max_length": 9}), "model_args.max_length", "confound"),
         (evaluated(model_args={"device": "cpu"}), "machine.device", "warning"),
         (evaluated(model_args={"revision": "v2"}), "base_weights.revision", "tested"),
         (
@@ -203,27 +202,9 @@ def evaluated(**values: Any) -> Change:
             "evaluation.sums.sampling.temperature",
             "confound",
         ),
-        (evaluated(model_generate_config={"seed": 3}), "random_seeds.seed", "note"),
-        (
-            lambda log: log["plan"]["config"].update(max_connections=3),
-            "machine.max_connections",
-            "note",
-        ),
         (evaluated(model_roles={"grader": "g"}), "evaluation.sums.model_roles.grader", "confound"),
-        (
-            evaluated(scorers=[{"name": "match", "options": {"location": "any"}}]),
-            "evaluation.sums.scorer.location",
-            "confound",
-        ),
         (evaluated(model_base_url="http://there"), "machine.base_url", "note"),
-        (evaluated(dataset={"location": "/mnt/q"}), "dataset.location", "note"),
         (evaluated(dataset={"shuffled": True}), "dataset.shuffled", "note"),
-        (lambda log: log["eval"]["config"].update(limit=99), "dataset.limit", "note"),
-        (
-            lambda log: log["eval"]["config"].update(message_limit=9),
-            "evaluation.sums.message_limit",
-            "confound",
-        ),
     ],
 )
 def test_every_setting_of_inspect_ai_counts_as_what_it_is(
@@ -241,21 +222,13 @@ def test_a_model_is_one_in_two_engines_and_providers_are_part_of_a_models_name(t
     assert kinds(remote) == {"base_weights.model": "tested"}
 
 
-def named(folder: Path, place: str, name: str, **arguments: Any) -> str:
-    """The produced log in a folder of its own, as if the model NAME had been run."""
-    return lm_eval(folder, place, lambda log: log.update(model_name=name), **arguments)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
         {"pretrained": "org/tuned", "gguf_file": "tuned.gguf"},
         {"pretrained": "org/tuned-AWQ"},
-        {"model": "tuned-Q4_K_M", "pretrained": None},
         {"pretrained": "org/tuned", "revision": "gptq-4bit-32g"},
         {"pretrained": "org/tuned", "quantization": "fp8"},
-        {"pretrained": "org/tuned", "kv_cache_dtype": "fp8"},
-        {"pretrained": "org/tuned", "bnb_4bit_quant_type": "nf4"},
     ],
     ids=lambda given: ",".join(map(str, given.values())),
 )

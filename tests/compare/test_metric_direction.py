@@ -77,15 +77,6 @@ def test_a_higher_error_rate_is_worse_and_its_items_are_lost(tmp_path: Path):
     assert not comparison.non_inferiority.shown
 
 
-def test_an_improvement_is_non_inferior_whichever_way_the_metric_goes(tmp_path: Path):
-    up = judged(table(tmp_path, "accuracy", ReadOptions(), non_inferior=1.0))
-    down = judged(table(tmp_path, "gain", read_options(higher_is_better=False), non_inferior=1.0))
-    assert (up.verdict, down.verdict) == ("better", "worse")
-    assert up.non_inferiority is not None and down.non_inferiority is not None
-    assert (up.non_inferiority.shown, down.non_inferiority.shown) == (True, False)
-    assert down.non_inferiority.bound == pytest.approx(-up.interval_at(0.9).high)
-
-
 def test_a_metric_that_nobody_explains_gets_no_verdict_until_the_user_does(tmp_path: Path):
     with pytest.raises(InputError, match=r"'turns' may be better high or low.*--lower-is"):
         table(tmp_path, "turns", ReadOptions())

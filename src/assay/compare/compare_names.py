@@ -273,7 +273,16 @@ def control_first(root: Path, names: Sequence[str], control: str | None = None) 
     the first. Raises InputError, and RunNotFound with the nearest names.
     """
     named = {name: file_control(root, name) for name in names}
-    control = control or _named_by_the_others(named) or names[0]
+    wanted = {each for each in named.values() if each is not None}
+    if control is None and len(wanted) == 1:
+        (only,) = wanted
+        # The spelling of the names is kept.
+        given = [name for name in named if parse_run_name(name).name == only]
+        if len(given) == 1:
+            control = given[0]
+        elif not given and len(named) == 1:
+            control = only
+    control = control or names[0]
     arranged = [control, *(name for name in names if name != control)]
     if len(arranged) < 2:
         fix = "name two, or a control in its experiment file"
@@ -284,18 +293,6 @@ def control_first(root: Path, names: Sequence[str], control: str | None = None) 
 def file_control(root: Path, name: str) -> str | None:
     """The control that the run's experiment file names."""
     return read_experiment(find_run(root, parse_run_name(name)).spec).control
-
-
-def _named_by_the_others(named: dict[str, str | None]) -> str | None:
-    """The control that every file with a control names; the given spelling is kept."""
-    wanted = {control for control in named.values() if control is not None}
-    if len(wanted) != 1:
-        return None
-    (control,) = wanted
-    given = [name for name in named if parse_run_name(name).name == control]
-    if len(given) == 1:
-        return given[0]
-    return control if not given and len(named) == 1 else None
 
 
 def seeds_of(root: Path, reference: RunReference) -> list[RunDirectory]:

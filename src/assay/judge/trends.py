@@ -305,8 +305,6 @@ class LearningImpact:
     scores: Mapping[str, float]
     """By prompt, at most 1: 1 for the mean curve itself, 0 for right answers only."""
     mean: Curve
-    incomplete: tuple[str, ...]
-    """Prompts without a score: an epoch is missing after gaps were filled."""
 
 
 def fill_gaps(curve: Gapped) -> tuple[float | None, ...]:
@@ -340,4 +338,4 @@ def learning_impact(curves: Mapping[str, Gapped]) -> LearningImpact:
         prompt: 1 - sum((r - rbar) ** 2 for r, rbar in zip(curve, mean, strict=True)) / scale
         for prompt, curve in whole.items()
     }
-    return LearningImpact(scores, mean, tuple(p for p in curves if p not in whole))
+    return LearningImpact(scores, mean)

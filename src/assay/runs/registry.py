@@ -103,7 +103,8 @@ def rebuild_index(root: Path) -> None:
     no command deleted are noted as gone."""
     with _open(root) as index:
         known = [RunDirectory(root, *row) for row in index.execute("SELECT name, id FROM runs")]
-        note_gone(run for run in known if not run.path.exists())
+        gone = [run for run in known if not run.path.exists()]
+        _append(root, [{"run": str(run)} for run in gone])
         _fill(index, root)
 
 
@@ -240,14 +241,8 @@ def reading_once() -> Iterator[None]:
 def read_ledger(root: Path) -> Ledger:
     """All trials of a lab. Raises DamagedFile for a file of deleted trials that cannot be read."""
     known = _known.get()
-    if known is None:
-        return _read_ledger(root)
-    if root not in known:
-        known[root] = _read_ledger(root)
-    return known[root]
-
-
-def _read_ledger(root: Path) -> Ledger:
+    if known is not None and root in known:
+        return known[root]
     found: list[Trial] = []
     unknown: list[str] = []
     for run in all_runs(root):
@@ -264,7 +259,10 @@ def _read_ledger(root: Path) -> Ledger:
             unknown.append(each)
         else:  # a deletion that a kill ended is noted twice
             deleted[each.run, each.evaluation] = each
-    return Ledger(tuple(found), tuple(deleted.values()), tuple(dict.fromkeys(unknown)))
+    ledger = Ledger(tuple(found), tuple(deleted.values()), tuple(dict.fromkeys(unknown)))
+    if known is not None:
+        known[root] = ledger
+    return ledger
 
 
 def trials_of(run: RunDirectory) -> Iterator[Trial]:
@@ -302,12 +300,6 @@ def note_deleted(run: RunDirectory) -> None:
     except DamagedFile:
         lines = [{"run": str(run)}]
     _append(run.root, lines)
-
-
-def note_gone(runs: Iterable[RunDirectory]) -> None:
-    """Note runs whose folder is gone, and with it what they had looked at."""
-    for run in runs:
-        _append(run.root, [{"run": str(run)}])
 
 
 def _append(root: Path, lines: Iterable[Mapping[str, Any]]) -> None:

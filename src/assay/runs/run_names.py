@@ -102,10 +102,18 @@ def find_run(root: Path, reference: RunReference) -> RunDirectory:
         fix = nearest(reference.name, names) if names else f"no runs in {root}"
         raise RunNotFound(f"no run named {reference.name!r}", fix=fix)
     if reference.id is not None:
-        return _by_id(runs, reference.id)
-    if reference.seed is not None:
-        return _by_seed(runs, reference.seed)
-    return runs[-1]
+        found = [r for r in runs if reference.id in (r.id, r.id.rpartition("-")[2])][:1]
+        what, fix = f"run {reference.id!r}", nearest(reference.id, [run.id for run in runs])
+    elif reference.seed is not None:
+        seeds = {run: seed_or_damage(run) for run in runs}
+        found = [run for run in runs if seeds[run] == reference.seed][-1:]
+        known = ", ".join(map(str, sorted(set(seeds.values()), key=str)))
+        what, fix = f"run with seed {reference.seed}", f"it has seeds {known}"
+    else:
+        return runs[-1]
+    if not found:
+        raise RunNotFound(f"{runs[0].name!r} has no {what}", fix=fix)
+    return found[0]
 
 
 def checkpoint_steps(run: RunDirectory, stage: str) -> list[int]:
@@ -231,29 +239,12 @@ def _steps(stage: str, steps: list[int], wanted: int) -> str:
     return f"did you mean '{stage}.step-{near}'? it has {len(steps)}, {ends}"
 
 
-def _by_id(runs: list[RunDirectory], id_: str) -> RunDirectory:
-    for run in runs:
-        if id_ in (run.id, run.id.rpartition("-")[2]):
-            return run
-    fix = nearest(id_, [run.id for run in runs])
-    raise RunNotFound(f"{runs[0].name!r} has no run {id_!r}", fix=fix)
-
-
 def seed_or_damage(run: RunDirectory) -> int | str:
     """A run's seed, or the error of its status file, which equals no seed."""
     try:
         return stored_status(run.path).seed
     except DamagedFile as error:
         return str(error)
-
-
-def _by_seed(runs: list[RunDirectory], seed: int) -> RunDirectory:
-    seeds = {run: seed_or_damage(run) for run in runs}
-    found = [run for run in runs if seeds[run] == seed]
-    if not found:
-        fix = "it has seeds " + ", ".join(map(str, sorted(set(seeds.values()), key=str)))
-        raise RunNotFound(f"{runs[0].name!r} has no run with seed {seed}", fix=fix)
-    return found[-1]
 
 
 def experiment_of(run: RunDirectory) -> Experiment:
