@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.conversation import stored_messages
 from assay.data.formats.formats import read_rows, write_rows
 from assay.data.loaded import DataError
 from assay.data.message_parts import MOST_BYTES, image_bytes, sent_parts
@@ -50,28 +49,13 @@ def test_an_image_comes_back_from_jsonl_as_it_was(folder: Path, url: str):
     assert sent_parts(rows[0].messages[0])[1] == {"type": "image_url", "image_url": {"url": URL}}
 
 
-def test_text_in_parts_and_text_are_written_alike(tmp_path: Path):
-    parts = [{"type": "text", "text": "Hi"}]
-    for content in (parts, "Hi"):
-        file = tmp_path / "rows.jsonl"
-        messages = [{"role": "user", "content": content}]
-        file.write_text(json.dumps({"id": "a", "messages": messages, "gold": 1}))
-        (row,) = read_rows(file, "messages")
-        assert stored_messages(row.messages) == [{"role": "user", "content": "Hi"}]
-        assert row.messages[0].parts == ()
-
-
 @pytest.mark.parametrize(
     ("image", "field", "problem"),
     [
         ({"url": "images/dog.png"}, "url", "no such image"),
-        ({"url": "images"}, "url", "no such image"),
         ({"url": "images/cat.png", "sha256": "0" * 64}, "sha256", f"sha256 is {SHA256}, not 000"),
-        ({"url": URL, "sha256": "0" * 64}, "sha256", "not 000"),
         ({"url": "../secret.png"}, "url", "no path below the data file's folder"),
-        ({"url": "images/../../secret.png"}, "url", "no path below"),
         ({"url": "/etc/passwd"}, "url", "no path below"),
-        ({"url": "images\\cat.png"}, "url", "no path below"),
         ({"url": "images/cat.png\0"}, "url", "no path below"),
         ({"url": "linked.png"}, "url", "symbolic link"),
         ({"url": "linked/secret.png"}, "url", "symbolic link"),
@@ -83,7 +67,6 @@ def test_text_in_parts_and_text_are_written_alike(tmp_path: Path):
         ({"url": URL.replace("png", "gif", 1)}, "url", "says image/gif of other bytes"),
         ({"url": "data:text/html,hi"}, "url", "no data URL of an image"),
         ({"url": "images/cat.png", "detail": "low"}, "detail", "unknown key"),
-        ({"url": 3}, "url", "is an integer, not a string"),
         ("images/cat.png", "", "is a string, not an object"),
     ],
 )
@@ -108,21 +91,6 @@ def test_an_image_that_changes_after_reading_is_not_sent(folder: Path):
     (folder / "images" / "cat.png").write_bytes(PNG + b"!")
     with pytest.raises(DataError, match=r"rows\.jsonl:1: .*image has changed"):
         sent_parts(row.messages[0])
-
-
-def test_other_formats_refuse_to_read_an_image(tmp_path: Path):
-    content = [{"type": "image_url", "image_url": {"url": "../secret"}}]
-    question = {"role": "user", "content": content}
-    records = {
-        "swift": {"messages": [question]},
-        "verl": {"prompt": [question], "reward_model": {"ground_truth": "1"}, "data_source": "x"},
-        "trl": {"prompt": [question], "completion": [{"role": "assistant", "content": "1"}]},
-    }
-    for name, record in records.items():
-        file = tmp_path / f"{name}.jsonl"
-        file.write_text(json.dumps(record))
-        with pytest.raises(DataError, match=rf"{name}\.jsonl:1: .*content.*image|content"):
-            read_rows(file, name)
 
 
 @pytest.mark.parametrize("name", sorted(RENDERINGS))

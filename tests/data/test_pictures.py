@@ -5,7 +5,7 @@ import io
 import pytest
 
 from assay.data.loaded import DataError
-from assay.data.pictures import picture_of
+from assay.data.message_parts import picture_of
 from assay.data.row import ImagePart
 from assay.errors import InputError
 from tests.models.vision_folders import image_of, real_image

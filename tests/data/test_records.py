@@ -1,6 +1,8 @@
 """JSON lines and parquet: what is wrong is named with file and line, what is right comes back."""
 
+import csv
 import gzip
+import json
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assay.data.csv_files import CsvOptions, read_csv
 from assay.data.formats.formats import read_records
 from assay.data.json_files import read_jsonl, write_jsonl
 from assay.data.loaded import DataError, sound
@@ -52,11 +55,6 @@ def test_a_bad_line_is_named(tmp_path: Path, content: bytes, message: str) -> No
     with pytest.raises(DataError, match=message) as caught:
         list(read_jsonl(tmp_path / "a.jsonl"))
     assert caught.value.exit_code == 2 and "\n" not in str(caught.value)
-
-
-def test_a_byte_order_mark_and_whole_surrogate_pairs_are_read(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(b'\xef\xbb\xbf{"a": "\\ud83d\\ude00"}\n')
-    assert [r.value for r in read_jsonl(tmp_path / "a.jsonl")] == [{"a": "\U0001f600"}]
 
 
 def test_missing_files_and_files_of_another_kind_are_named(tmp_path: Path) -> None:
@@ -144,3 +142,94 @@ def test_what_is_wrong_in_a_packed_file_is_named_with_its_line(tmp_path: Path, e
         with pytest.raises(DataError, match=rf"a.jsonl{ending}:\d+: is cut or damaged: ") as found:
             list(sound(read_records(file)))
         assert "\n" not in str(found.value)
+
+
+LEAVES = (
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=("Cs",)))
+)
+OBJECTS = st.lists(st.dictionaries(st.text("ab[]{},\n", max_size=3), LEAVES | st.lists(LEAVES)))
+
+
+@given(OBJECTS, st.sampled_from([None, 0, 2]), st.booleans())
+def test_an_array_holds_what_its_lines_would(tmp_path_factory, objects, indent, ascii_only):
+    file = tmp_path_factory.mktemp("array") / "rows.json"
+    text = json.dumps(objects, indent=indent, ensure_ascii=ascii_only)
+    file.write_text(f"\n {text}\n", encoding="utf-8", newline="\n")
+    records = list(sound(read_records(file)))
+    assert [record.value for record in records] == objects
+    if indent is None:
+        assert {record.line for record in records} <= {2}
+    else:
+        # Each object of an indented array begins behind the lines of the one before it.
+        sizes = [len(json.dumps(o, indent=indent).splitlines()) for o in objects]
+        assert [r.line for r in records] == [3 + sum(sizes[:n]) for n in range(len(sizes))]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "problem"),
+    [
+        ('[{"a": 1},\n {"b": 2},\n]', 3, "Expecting value"),
+        ('[{"a": 1}\n {"b": 2}]', 2, "expected a comma or the array's end"),
+        ('[{"a": 1}]\n{"b": 2}', 1, "text behind the array"),
+        ('[{"a": 1},\n 5]', 2, "is an integer, not an object"),
+        ('[{"a": 1},\n {"b": "\\ud800"}]', 2, "half of a surrogate pair"),
+        ("[" * 100_000, 1, "nested too deeply"),
+    ],
+)
+def test_what_is_wrong_in_an_array_is_said_with_its_line(tmp_path: Path, text, line, problem):
+    file = tmp_path / "rows.json"
+    file.write_text(text)
+    with pytest.raises(DataError, match=problem) as caught:
+        list(sound(read_records(file)))
+    assert str(caught.value).startswith(f"{file}:{line}:")
+
+
+# Characters that CSV, its reader and lines of text treat in their own way.
+CELLS = st.text(st.sampled_from("a,;\"'\n\r \té漢"), max_size=6)
+
+
+@given(rows=st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=5))
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_what_pythons_own_writer_wrote_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, delimiter: str, rows: list[tuple[str, str]]
+) -> None:
+    file = tmp_path_factory.mktemp("csv") / "a.csv"
+    with file.open("w", encoding="utf-8", newline="") as out:
+        csv.writer(out, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([("x", "y"), *rows])
+    found = [record.value for record in sound(read_csv(file, CsvOptions(delimiter=delimiter)))]
+    wanted = [{k: v for k, v in zip("xy", row, strict=True) if v} for row in rows]
+    assert found == wanted
+
+
+def test_endings_quotes_headers_and_encodings(tmp_path: Path) -> None:
+    tabs = tmp_path / "a.tsv"
+    tabs.write_bytes(b"\xef\xbb\xbfx\ty\n1\t2\n")
+    assert [record.value for record in sound(read_csv(tabs))] == [{"x": "1", "y": "2"}]
+    old = tmp_path / "a.txt"
+    old.write_bytes("caf\xe9;'a;b'\n".encode("latin-1"))
+    options = CsvOptions(";", "'", ("x", "y"), "latin-1")
+    assert [record.value for record in sound(read_csv(old, options))] == [{"x": "café", "y": "a;b"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"x,y\n1,2\n1,2,3\n", r"a\.csv:3: has 3 fields, and there are 2 columns"),
+        (b'x,y\n1,2\n"1,2\n3,4\n', r"a\.csv:3: malformed CSV: unexpected end of data"),
+        (b"x,y\n1,2\n1,\xff\n", r"a\.csv:3: byte 3 is not UTF-8"),
+        (b"x,x\n1,2\n", r"a\.csv:1: header: two columns are called 'x'"),
+        (b"x,\n1,2\n", r"a\.csv:1: header: a column has no name"),
+    ],
+)
+def test_what_is_wrong_is_named_by_line(tmp_path: Path, text: bytes, message: str) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(text)
+    with pytest.raises(DataError, match=message):
+        list(sound(read_csv(file)))
+
+
+def test_a_field_may_be_longer_than_pythons_own_limit(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("x\n" + "a" * 200_000 + "\n")
+    (record,) = sound(read_csv(file))
+    assert len(record.value["x"]) == 200_000

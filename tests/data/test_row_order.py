@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from assay.data.row_order import (
+from assay.data.splits import (
     Fixed,
     Mixture,
     Part,
@@ -99,14 +99,6 @@ def test_every_epoch_has_the_exact_shares_and_goes_round_in_each_set() -> None:
         seen.update(place for _, place in found)
     assert all(seen[place] == 3 for place in range(10))
     assert all(seen[place] == 10 for place in range(10, 17))
-
-
-def test_sets_of_one_size_are_shuffled_apart() -> None:
-    order = mixture({"a": 30, "b": 30}, {"a": 30, "b": 30})
-    slots = [[part.order.visit(1, k)[1] for k in range(30)] for part in order.parts]
-    assert slots[0] == slots[1]
-    found = [place for _, place in sorted((order._slot(1, 0, s), s) for s in range(60))]
-    assert [p for p in found if p < 30] != [p - 30 for p in found if p >= 30]
 
 
 @pytest.mark.parametrize(

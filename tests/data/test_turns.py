@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.data.formats.chat_rows import LOSS
 from assay.data.formats.formats import (
     NO_CALL,
     NO_TURN,
@@ -15,12 +16,9 @@ from assay.data.formats.formats import (
     write_rows,
 )
 from assay.data.formats.plain_text import PlainText
-from assay.data.formats.swift import LOSS
 from assay.data.loaded import gather, spread
-from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row, ToolCall
 from assay.data.row_checks import NO_TOOLS, TEXT_AND_CALLS, UNDECLARED
-from tests.data.chat import tokenizer
 
 TOOLS = ({"name": "f"},)
 CALLS = Message("assistant", "", (ToolCall("f", {}),))
@@ -38,20 +36,6 @@ def test_each_turn_is_a_row_of_what_came_before_it() -> None:
     assert {first.conversation, second.conversation} == {"talk"}
     # The gold answer judges the whole conversation.
     assert (first.gold, second.gold) == (None, "all of it")
-
-
-def test_every_message_is_trained_on_once_however_it_is_rendered() -> None:
-    renderer = Renderer(tokenizer("chatml"), "hermes")
-    whole = renderer.turns(TALK.messages, TALK.tools, "all")
-    rows = [row for row in expanded(TALK, "each_turn") if isinstance(row, Row)]
-    for loss in ("all", "last"):
-        turns = [t for row in rows for t in renderer.turns(row.messages, row.tools, loss)]
-        trained = [t for turn in turns for t in _trained(turn)]
-        assert trained == [token for turn in whole for token in _trained(turn)]
-
-
-def _trained(turn) -> list[int]:
-    return [token for token, mask in zip(turn.actions, turn.loss_mask, strict=True) if mask]
 
 
 def test_a_prompt_with_a_gold_answer_is_a_turn() -> None:

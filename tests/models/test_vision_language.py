@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from assay.data.pictures import images_in, picture_of
+from assay.data.message_parts import images_in, picture_of
 from assay.data.row import Message
 from assay.errors import InputError, RunFailure
 from assay.models.precision import choose_precision

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from assay.data.episode import Episode, Reward, Turn
-from assay.data.row_order import Fixed
+from assay.data.splits import Fixed
 from assay.rl.preference import Preference
 from assay.train.checkpoint import Place, TrainState
 from assay.train.likelihood import Dpo

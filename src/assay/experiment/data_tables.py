@@ -16,7 +16,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from assay.data.csv_files import Encoding
-from assay.data.row_fields import field_problem
+from assay.data.row_checks import field_problem
 from assay.data.splits import DEV_FIX, dev_problem
 from assay.experiment.base_table import Count, Few, Many, Source, Table, raise_all, refused
 

@@ -10,8 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.data.files import sha256_file
-from assay.data.kept import kept
+from assay.data.files import kept, sha256_file
 from assay.errors import FEW_NAMES, InputError, nearest
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,

@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.data.files import append_line
-from assay.data.kept import kept
+from assay.data.files import append_line, kept
 from assay.judge.verdict import Looks
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.run_files import DamagedFile, as_entry, read_json, whole_lines

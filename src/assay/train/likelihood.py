@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from assay.data.episode import Episode
-from assay.data.row_order import RowOrder, visits
+from assay.data.splits import RowOrder, visits
 from assay.models.lora import begin_masks
 from assay.models.scoring import evaluating
 from assay.rl.advantages import normalised_rewards

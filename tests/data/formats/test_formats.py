@@ -11,14 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assay.data.formats.chat_rows import (
+    CALL_IDS,
+    EARLIER,
+    EMPTY,
+    HEADING,
+    MERGED,
+    NO_TOOLS,
+    OPENING,
+    REASONING,
+)
 from assay.data.formats.convert_rows import recognise
 from assay.data.formats.formats import FORMATS, iter_items, read_rows, record_reader, write_rows
 from assay.data.formats.plain_text import PlainText
-from assay.data.formats.swift import CALL_IDS, EMPTY, HEADING, MERGED, OPENING, REASONING
-from assay.data.formats.trl_rows import EARLIER, NO_TOOLS
 from assay.data.loaded import DataError, gather
 from assay.data.row import Message, Row, ToolCall
-from assay.data.row_checks import SAME, conflicts
+from assay.data.row_checks import SAME
 from assay.errors import InputError
 
 WEATHER = {"name": "get_weather", "parameters": {"type": "dict", "properties": {}}}
@@ -121,36 +129,13 @@ def plain(message: Message) -> Message:
     return Message(message.role, thought + message.content, calls)
 
 
-def test_messages_take_arguments_and_tools_as_text_or_objects(tmp_path: Path) -> None:
-    plain_call = {"name": "f", "arguments": {"a": 1}}
-    told = {"role": "assistant", "content": None, "tool_calls": [OPENAI_CALL, plain_call]}
-    result = {"role": "tool", "content": "ok", "tool_call_id": "c1"}
-    row = read_one(tmp_path, {"messages": [ASK, told, result], "tools": json.dumps([WEATHER])})
-    assert row.tools == (WEATHER,)
-    assert row.messages[1].tool_calls == (ToolCall("f", {"a": 1}, "c1"), ToolCall("f", {"a": 1}))
-    assert row.prompt == row.messages
-
-
-def test_typed_parts_become_text_reasoning_and_calls(tmp_path: Path) -> None:
-    parts = [
-        {"type": "reasoning", "value": "hm"},
-        {"type": "text", "text": "so"},
-        {"type": "tool_call", "value": '{"name": "f", "arguments": {}}'},
-    ]
-    messages = [ASK, {"role": "assistant", "content": parts}]
-    row = read_one(tmp_path, {"messages": messages})
-    assert row.messages[1] == Message("assistant", "so", (ToolCall("f", {}),), "", "hm")
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [
         ({"text": "x"}, r"messages: missing \(the fields here are: text\)"),
         ({"messages": []}, "messages: holds no messages"),
-        ({"messages": "hi"}, "messages: is a string, not an array"),
         ({"messages": [{"role": "system", "content": "x"}]}, "messages: holds no user message"),
         ({"messages": [{"role": "usr", "content": ""}]}, "unknown role 'usr' .did you mean 'user'"),
-        ({"messages": [{"content": ""}]}, r"messages\[0\].role: is null, not a string"),
         ({"messages": [{"role": "user"}]}, r"messages\[0\].content: missing"),
         (
             {"messages": [{"role": "user", "content": 1}]},
@@ -161,15 +146,12 @@ def test_typed_parts_become_text_reasoning_and_calls(tmp_path: Path) -> None:
             {"messages": [ASK, {"role": "system", "content": ""}]},
             "a system message after the first",
         ),
-        ({"messages": [ASK, {"role": "tool", "content": ""}]}, "a tool result without a call"),
         (
             {"messages": [ASK, {"role": "user", "content": [{"type": "image", "image": "x"}]}]},
             r"messages\[1\].content\[0\].type: unknown part 'image'",
         ),
         ({"messages": [ASK | {"tool_calls": [OPENAI_CALL]}]}, "a user message cannot call tools"),
-        ({"messages": [ASK], "tools": "[{"}, "tools: is not JSON"),
         ({"messages": [ASK], "id": 1.5}, "id: is a number, not a string or an integer"),
-        ({"messages": [ASK], "conversation": 1}, "conversation: is an integer, not a string"),
     ],
 )
 def test_bad_rows_are_named(tmp_path: Path, value: dict[str, Any], message: str) -> None:
@@ -177,36 +159,6 @@ def test_bad_rows_are_named(tmp_path: Path, value: dict[str, Any], message: str)
     with pytest.raises(DataError, match=f"a.jsonl:2: .*{message}") as caught:
         read_rows(path, "messages")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        ({"name": "f", "arguments": "{"}, "function.arguments: is not JSON"),
-        ({"name": "f", "arguments": "[1]"}, "function.arguments: is an array, not an object"),
-        ({"name": "f"}, "function.arguments: is null, not an object"),
-        ({"arguments": {}}, "function.name: is null, not a string"),
-        ({"name": "", "arguments": {}}, "function.name: is empty"),
-    ],
-)
-def test_bad_calls_are_named(tmp_path: Path, function: dict[str, Any], message: str) -> None:
-    told = {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
-    with pytest.raises(DataError, match=r"a.jsonl:1: messages\[1\].tool_calls\[0\]." + message):
-        read_one(tmp_path, {"messages": [ASK, told]})
-
-
-def test_rows_without_ids_have_the_hash_of_their_content(tmp_path: Path) -> None:
-    first = read_one(tmp_path, {"messages": [ASK], "x": 1})
-    assert len(first.id) == 16
-    assert first.id == read_one(tmp_path, {"x": 1, "messages": [ASK]}).id
-    assert first.id != read_one(tmp_path, {"messages": [ASK], "x": 2}).id
-    assert read_one(tmp_path, {"messages": [ASK], "id": 7}).id == "7"
-
-
-def test_two_rows_with_one_id_are_an_error_that_names_both(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "a.jsonl", {"messages": [ASK]}, {"messages": [ASK]})
-    with pytest.raises(DataError, match=r"a.jsonl:2: id: .* is also the id of .*a.jsonl:1 "):
-        read_rows(path, "messages")
 
 
 def test_rows_that_say_the_same_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -229,18 +181,6 @@ def test_rows_that_say_the_same_are_left_out_and_counted(tmp_path: Path) -> None
         read_rows(path, "messages")
 
 
-def test_rows_that_ask_the_same_and_answer_differently_are_named(tmp_path: Path) -> None:
-    rows = [
-        Row("a", (Message("user", "x"), Message("assistant", "1"))),
-        Row("b", (Message("user", "x"), Message("assistant", "2"))),
-        Row("c", (Message("user", "x"), Message("assistant", "1"))),
-        Row("d", (Message("user", "x"), Message("assistant", "2")), tools=(WEATHER,)),
-        Row("e", (Message("user", "y"), Message("assistant", "2")), gold=1),
-        Row("f", (Message("user", "y"), Message("assistant", "3")), gold=1),
-    ]
-    assert conflicts(rows) == [("b", "a")]
-
-
 PAIR = {"prompt": "Weather?", "chosen": "Sunny.", "rejected": "No."}
 
 
@@ -248,8 +188,6 @@ PAIR = {"prompt": "Weather?", "chosen": "Sunny.", "rejected": "No."}
     ("value", "words"),
     [
         (PAIR, "chosen, rejected: pairs of a chosen and a rejected answer, for DPO"),
-        ({"chosen": [ASK, {"role": "assistant", "content": "a"}], "rejected": [ASK]}, "for DPO"),
-        ({**PAIR, "messages": [ASK]}, "for DPO"),
         ({"messages": [ASK], "rejected_response": "No."}, "rejected_response: pairs of"),
         ({"prompt": "x", "completion": "y", "label": False}, "completion, label: .* for KTO"),
         ({"prompt": "x", "completions": ["y"], "labels": [True]}, "process reward model"),
@@ -262,15 +200,6 @@ def test_preference_data_is_refused_by_name_with_what_to_do(
     path = write_lines(tmp_path / "a.jsonl", value)
     with pytest.raises(DataError, match=rf"a.jsonl:1: .*{words}.*for sft give the good"):
         recognise(path) if format is None else list(iter_items(path, format))
-
-
-def test_swift_merges_text_and_calls_into_one_turn(tmp_path: Path) -> None:
-    call = {"role": "tool_call", "content": '{"name": "f", "arguments": {"a": 1}}'}
-    messages = [ASK, {"role": "assistant", "content": "Let me see."}, call, call]
-    messages += [{"role": "tool_response", "content": "ok"}, {"role": "tool", "content": "too"}]
-    row = read_one(tmp_path, {"messages": messages, "tools": json.dumps([WEATHER])}, "swift")
-    expected = Message("assistant", "Let me see.", (ToolCall("f", {"a": 1}),) * 2)
-    assert row.messages[1:] == (expected, Message("tool", "ok"), Message("tool", "too"))
 
 
 def test_verl_rows_of_others_are_read_as_they_are(tmp_path: Path) -> None:
@@ -292,21 +221,6 @@ def test_verl_rows_of_others_are_read_as_they_are(tmp_path: Path) -> None:
     assert written["extra_info"]["split"] == "train" and written["extra_info"]["index"] == 3
     for key in ("data_source", "prompt", "ability", "reward_model"):
         assert written[key] == value[key]
-
-
-def test_verl_rows_with_tools_are_the_text_of_a_rendering_or_refused(tmp_path: Path) -> None:
-    talk = (Message("user", "Weather?"), Message("assistant", "", (ToolCall("f", {"a": 1}),)))
-    messages = (*talk, Message("tool", "ok"), Message("assistant", "Fine."))
-    row = Row("r", messages, (WEATHER,), origin="b.jsonl:7")
-    write_rows(tmp_path / "a.jsonl", [row], "verl", text=PlainText("qwen3"))
-    value = json.loads((tmp_path / "a.jsonl").read_text())
-    system, asked = value["prompt"]
-    assert [set(message) for message in value["prompt"]] == [{"role", "content"}] * 2
-    assert system["content"].startswith("# Tools\n\nYou may call one or more functions")
-    assert asked["content"].endswith("<tool_response>\nok\n</tool_response>")
-    assert value["reward_model"] == {"style": "rule", "ground_truth": "Fine."}
-    with pytest.raises(DataError, match=r"b.jsonl:7: row r: verl gives .* \(name what .* --for"):
-        write_rows(tmp_path / "b.jsonl", [row], "verl")
 
 
 @pytest.mark.parametrize("column", ["prompt", "reward_model.ground_truth"])
@@ -348,32 +262,3 @@ def test_an_extra_field_named_like_a_column_is_refused_on_writing(tmp_path: Path
     with pytest.raises(DataError, match="prompt: row r has an extra field of this name"):
         write_rows(tmp_path / "b.jsonl", [row], "trl")
     assert not (tmp_path / "b.jsonl").exists()
-
-
-@pytest.mark.parametrize(
-    "file", ["glaive_toolcall_en", "glaive_toolcall_zh", "reason_tool_use_demo"]
-)
-def test_real_tool_rows_are_read_and_come_back(shared: Path, tmp_path: Path, file: str) -> None:
-    source = shared / "data" / "tool" / f"{file}.jsonl"
-    real = read_rows(source, "messages")
-    lines = [json.loads(line) for line in source.read_text().splitlines()]
-    assert [len(row.messages) for row in real] == [len(line["messages"]) for line in lines]
-    assert all(row.messages[-1].role == "assistant" for row in real)
-    if file == "reason_tool_use_demo":
-        assert sum(len(m.tool_calls) for row in real for m in row.messages) == 32
-        assert all(m.reasoning for row in real for m in row.messages if m.role == "assistant")
-    for format in ("messages", "trl", "verl"):
-        text = PlainText("qwen3") if format == "verl" else None
-        lost = write_rows(tmp_path / format, real, format, text=text)
-        assert set(lost) <= ({EARLIER, NO_TOOLS} if format == "trl" else set())
-        assert placeless(read_rows(tmp_path / format, format)) == placeless(real)
-
-
-def test_real_trajectories_without_tool_documents_are_read(shared: Path, tmp_path: Path) -> None:
-    lines = (shared / "data" / "tool" / "taubench_gpt4o_airline.jsonl").read_text().splitlines()
-    values = [json.loads(line) for line in lines]
-    path = write_lines(
-        tmp_path / "a.jsonl", *({"id": n, "messages": v["traj"]} for n, v in enumerate(values))
-    )
-    real = read_rows(path, "messages")
-    assert sum(len(m.tool_calls) for row in real for m in row.messages) == 577

@@ -8,10 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assay.data.formats.convert_rows import recognise
 from assay.data.formats.formats import Layout, iter_items, read_rows
 from assay.data.loaded import DataError, gather
-from assay.data.row import Message, Row
+from assay.data.row import Row
 
 
 def lines(folder: Path, *values: dict[str, Any]) -> Path:
@@ -23,21 +22,6 @@ def lines(folder: Path, *values: dict[str, Any]) -> Path:
 def only(file: Path, format: str, **columns: str) -> Row:
     (row,) = gather(iter_items(file, format, Layout(columns=columns))).rows
     return row
-
-
-def test_prompt_and_answer_become_messages_and_gold(tmp_path: Path) -> None:
-    file = lines(tmp_path, {"prompt": "1 + 1?", "answer": "2", "level": 3})
-    row = only(file, "prompt_answer")
-    assert row.messages == (Message("user", "1 + 1?"), Message("assistant", "2"))
-    assert row.gold == "2" and row.extra == {"level": 3}
-
-
-def test_a_completion_is_what_is_learned_and_the_answer_what_is_compared(tmp_path: Path) -> None:
-    said = [{"role": "user", "content": "1 + 1?"}]
-    value = {"system": "Add.", "prompt": said, "answer": 2, "completion": "It is 2."}
-    row = only(lines(tmp_path, value), "prompt_answer")
-    assert [message.role for message in row.messages] == ["system", "user", "assistant"]
-    assert row.messages[-1].content == "It is 2." and row.gold == 2
 
 
 def test_alpaca_rows_put_the_input_below_the_instruction(tmp_path: Path) -> None:
@@ -81,21 +65,29 @@ def test_an_unknown_column_is_named_with_the_nearest(tmp_path: Path) -> None:
         only(file, "prompt_answer", prompt="question")
 
 
-def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
-    file = lines(tmp_path, {"prompt": "hidden", "question": "1 + 1?", "answer": "2"})
-    with pytest.raises(DataError, match=r"columns\.prompt: the file has a column 'prompt' of its"):
-        only(file, "prompt_answer", prompt="question")
+def test_a_text_file_holds_a_document_between_blank_lines(tmp_path):
+    file = tmp_path / "a.md"
+    file.write_text("One line\nand another.\n\n\n  \nSecond.\n")
+    rows = read_rows(file, "documents")
+    assert [row.messages[0].content for row in rows] == ["One line\nand another.", "Second."]
+    assert [row.origin.rpartition(":")[2] for row in rows] == ["1", "6"]
+    assert len({row.id for row in rows}) == 2
 
 
-def test_plain_rows_are_recognised(tmp_path: Path) -> None:
-    assert recognise(lines(tmp_path, {"prompt": "?", "answer": "!"})) == "prompt_answer"
-    assert recognise(lines(tmp_path, {"prompt": "?", "completion": "!", "answer": "!"})) == "trl"
-    assert recognise(lines(tmp_path, {"instruction": "?", "output": "!"})) == "alpaca"
-    (tmp_path / "a.csv").write_text("prompt,answer\n?,!\n")
-    assert recognise(tmp_path / "a.csv") == "prompt_answer"
+def test_a_tool_is_described_without_the_rows_id(tmp_path):
+    file = tmp_path / "tools.jsonl"
+    tool = {"name": "get", "description": "Gets.", "parameters": {"type": "object"}}
+    other = {**tool, "name": "put"}
+    lines = [{"id": "one", **tool}, {"id": "two", "tools": [tool, other]}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    one, two = read_rows(file, "tool_schemas")
+    assert (one.id, one.tools, one.extra) == ("one", (tool,), {})
+    assert two.tools == (tool, other) and two.messages[0].content == "get: Gets.\nput: Gets."
 
 
-def test_the_format_csv_reads_a_file_of_any_ending(tmp_path: Path) -> None:
-    (tmp_path / "rows.txt").write_text("prompt,answer\n?,!\n")
-    (row,) = read_rows(tmp_path / "rows.txt", "csv")
-    assert row.gold == "!"
+@pytest.mark.parametrize("value", [{"tools": []}, {"name": 3}, {"text": 4}])
+def test_what_is_no_seed_is_refused(tmp_path, value):
+    file = tmp_path / "x.jsonl"
+    file.write_text(json.dumps(value))
+    with pytest.raises(DataError):
+        read_rows(file, "documents" if "text" in value else "tool_schemas")

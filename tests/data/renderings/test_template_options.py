@@ -1,23 +1,24 @@
 """Options reach the chat template as Transformers passes them, and leave with a checkpoint."""
 
+import copy
 import re
 from typing import Any
 
 import pytest
 
 from assay.data.episode import tokens_of
-from assay.data.renderings.exported_template import chat_template
-from assay.data.renderings.rendering import Renderer
+from assay.data.renderings.rendering import Renderer, chat_template
 from assay.data.renderings.template import (
     DATE,
     RenderingError,
+    check_template,
     template_messages,
     undressed,
     with_options,
 )
 from assay.data.row import Message
 from tests.data.bfcl_handler import trl_template, trl_templates
-from tests.data.chat import SPECIAL, build
+from tests.data.chat import SPECIAL, build, tokenizer
 from tests.few import few
 
 ASKED = Message("user", "How warm is it?")
@@ -131,16 +132,6 @@ def test_a_template_that_cuts_reasoning_trains_it_as_trl_does(
     assert decode([*tokens_of(turn.context), *turn.actions]) == told(trained, INLINE, False)
 
 
-def test_an_answer_without_reasoning_closes_the_thought_that_its_prompt_opened() -> None:
-    renderer = Renderer(made(trl_template("deepseek_r1_distill"), R1), "template")
-    first, second = renderer.turns((*PLAIN, *THOUGHT))
-    decode = renderer.tokenizer.decode
-    assert decode(list(first.actions)) == "\n</think>\n\nIt is 4.<｜end▁of▁sentence｜>"
-    assert decode(list(second.actions)) == "I look.\n</think>\n\nIt is 4.<｜end▁of▁sentence｜>"
-    # What later prompts forget stays forgotten.
-    assert tokens_of(second.context) == renderer.prompt((*PLAIN, ASKED))
-
-
 def test_special_tokens_that_are_kept_are_trained_whole_and_no_others() -> None:
     special = [*SPECIAL["chatml"], "<t>", "</t>"]
     plain = (
@@ -166,3 +157,39 @@ def test_special_tokens_that_are_kept_are_trained_whole_and_no_others() -> None:
     tokenizer.eos_token = "<|im_end|>"
     with pytest.raises(RenderingError, match="ends answers"):
         Renderer(tokenizer, "template", ("<|im_end|>",))
+
+
+PARTS = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% for part in m['content'] %}"
+    "{% if part['type'] == 'text' %}{{ part['text'] }}{% else %}<image>{% endif %}{% endfor %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+TALK = (Message("system", "s"), Message("user", "a {{ b }}"), Message("assistant", "c"))
+
+
+def with_parts() -> Any:
+    made = copy.copy(tokenizer("chatml"))  # other tests share it
+    made.chat_template = PARTS
+    return made
+
+
+def test_a_text_is_written_as_by_the_template_that_reads_strings() -> None:
+    check_template(with_parts())
+    parts, strings = Renderer(with_parts(), "template"), Renderer(tokenizer("chatml"), "template")
+    assert "a {{ b }}" in with_parts().decode(parts.prompt(TALK[:2], ()))
+    assert parts.prompt(TALK[:2], ()) == strings.prompt(TALK[:2], ())
+    assert parts.conversation(TALK, ()).tokens == strings.conversation(TALK, ()).tokens
+
+
+def test_the_exported_hermes_template_writes_what_was_trained() -> None:
+    made = with_parts()
+    renderer = Renderer(made, "hermes")
+    exported = chat_template(renderer)
+    assert undressed(exported) == PARTS
+    talk = [{"role": m.role, "content": m.content} for m in TALK[:2]]
+    text = made.apply_chat_template(
+        talk, chat_template=exported, tokenize=False, add_generation_prompt=True
+    )
+    assert made.encode(text, add_special_tokens=False) == list(renderer.prompt(TALK[:2], ()))
+    shown = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "x"}]}]
+    assert "<image>x" in made.apply_chat_template(shown, chat_template=exported, tokenize=False)

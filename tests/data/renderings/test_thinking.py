@@ -1,10 +1,14 @@
 """What each rendering does with reasoning, under the three kinds of Qwen3-style templates."""
 
+from dataclasses import replace
+
 import pytest
 
 from assay.data.episode import tokens_of
+from assay.data.loaded import gather
+from assay.data.renderings.hermes import LEFT_OUT, without_reasoning
 from assay.data.renderings.rendering import Renderer
-from assay.data.row import Message
+from assay.data.row import Message, Row, ToolCall
 from assay.lab.check.rendering_mismatch import ThinkHandling, think_handling
 from tests.data.bfcl_handler import chat_template
 from tests.data.chat import CHATML, SPECIAL, build
@@ -26,11 +30,9 @@ def renderer(template: str, name: str) -> Renderer:
     [
         (HYBRID, "template", ThinkHandling(False, True, True, True, False)),
         (THINKING, "template", ThinkHandling(True, True, True, True, False)),
-        (HYBRID, "qwen3", ThinkHandling(False, True, True, True, False)),
         (THINKING, "qwen3_fc", ThinkHandling(False, True, False, True, False)),
         (HYBRID, "hermes", ThinkHandling(False, True, True, True, False)),
         (CHATML, "hermes", ThinkHandling(False, True, False, True, True)),
-        (CHATML, "template", ThinkHandling(False, None, False, None, None)),
     ],
 )
 def test_the_handling_of_reasoning_is_measured(template, name, expected) -> None:
@@ -47,26 +49,19 @@ def test_a_prefilled_tag_is_prompt_and_only_what_follows_is_trained() -> None:
     assert decode(list(silent.actions)) == "\n</think>\n\nSunny.<|im_end|>"
 
 
-@pytest.mark.parametrize(
-    ("name", "actions"),
-    [
-        ("qwen3", "<think>\n\n</think>\n\nSunny.<|im_end|>"),
-        ("template", "<think>\n\n</think>\n\nSunny.<|im_end|>"),
-        ("qwen3_fc", "Sunny.<|im_end|>"),
-    ],
-)
-def test_an_answer_without_thought_has_an_empty_block_where_the_template_has(
-    name: str, actions: str
-) -> None:
-    made = renderer(HYBRID, name)
-    (turn,) = made.turns((QUESTION, Message("assistant", "Sunny.")))
-    assert made.tokenizer.decode(list(turn.actions)) == actions
+ASKED = Message("user", "<think>\nmine\n</think>\n\nWhy?")
+CALLED = Message("assistant", "", (ToolCall("f", {"a": 1}),), reasoning="So f.")
+WRITTEN = Message("assistant", "<think>\nSo.\n</think>\n\nBecause.")
 
 
-@pytest.mark.parametrize("name", ["qwen3", "qwen3_fc", "template"])
-def test_thought_in_the_text_of_an_answer_is_thought(name: str) -> None:
-    inline = Message("assistant", "<think>\nLook outside.\n</think>\n\nSunny.")
-    made = renderer(HYBRID, name)
-    assert made.turns((QUESTION, inline)) == made.turns((QUESTION, THOUGHT))
-    later = (QUESTION, inline, Message("user", "And now?"))
-    assert "Look outside" not in made.tokenizer.decode(list(made.prompt(later)))
+def test_both_ways_of_writing_reasoning_are_left_out_and_nothing_else():
+    row = Row("r", (ASKED, CALLED, Message("tool", "1"), WRITTEN), gold="1", conversation="c")
+    found = gather(without_reasoning([row]))
+    plain = (
+        ASKED,
+        replace(CALLED, reasoning=""),
+        row.messages[2],
+        Message("assistant", "Because."),
+    )
+    assert found.rows == (replace(row, messages=plain),)
+    assert found.remarks == {LEFT_OUT: ("r",)}

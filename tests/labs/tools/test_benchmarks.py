@@ -6,11 +6,14 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.data.renderings import hermes
+from assay.data.row import ToolCall
 from assay.data.tools import function_names
 from assay.errors import InputError
+from assay.labs.tools.parsing import call_text
+from assay.labs.tools.rewards import RELEVANCE, relevance
 from assay.labs.tools.single_turn import CATEGORIES, entries
 from assay.labs.tools.task import TASK
-from assay.tasks.task import BenchmarkOptions, benchmark, reward, task
+from assay.tasks.task import BenchmarkOptions, benchmark
 
 
 def made(name: str = "bfcl/simple_python", **options):
@@ -44,15 +47,6 @@ def test_gold_answers_score_400_of_400_and_negative_controls_nothing():
     assert total(built, shuffled) <= 3
 
 
-def test_items_are_all_entries_even_those_that_no_answer_can_pass():
-    built = made("bfcl/live_simple")
-    assert [item.id for item in built.items] == [row.id for row in entries("live_simple")]
-    impossible = [item for item in built.items if "no_target" in item.extra]
-    assert len(impossible) == 2
-    with pytest.raises(InputError, match="row live_simple_106-63-0 has no target: simple_f"):
-        TASK.target(impossible[0])
-
-
 @pytest.mark.parametrize("name", [f"bfcl/{category}" for category in CATEGORIES])
 def test_every_benchmark_knows_its_checker_and_its_gold(name):
     built = made(name)
@@ -84,31 +78,11 @@ def test_examples_stand_before_the_question_with_their_tools_behind_the_items():
     assert total(shown, [gold(item) for item in shown.items]) == 400
 
 
-def test_examples_never_show_a_function_of_the_test_nor_one_twice():
-    built = made(examples=20)
-    names = {name for item in made().items for name in function_names(item.tools)}
-    rows = {row.id: row for row in entries("live_simple")}
-    examples = [rows[id] for id in built.items[0].extra["examples"]]
-    shown = [name for row in examples for name in function_names(row.tools)]
-    assert len(shown) == len(set(shown)) == 20
-    assert names.isdisjoint(shown)
-    assert all(row.messages[0].role == "user" for row in examples)
-
-
-def test_examples_follow_the_items_own_system_message():
-    item = next(
-        i for i in made("bfcl/live_multiple", examples=1).items if i.messages[0].role == "system"
-    )
-    assert [m.role for m in item.messages[:4]] == ["system", "user", "assistant", "user"]
-
-
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
         ({"parse": "strict"}, InputError, "unknown benchmark option 'parse'.*'parser'"),
         ({"parser": "strickt"}, InputError, "unknown parser 'strickt'.*'strict'"),
-        ({"examples": "3"}, InputError, "options.examples: must be int, not '3'"),
-        ({"examples": True}, InputError, "options.examples: must be int, not True"),
         ({"examples": -1}, InputError, "options.examples: must not be negative, is -1"),
         ({"examples": 900}, InputError, "live_simple has .* usable examples, not 900"),
         ({"examples": 1, "examples_from": "simple"}, InputError, "unknown BFCL category"),
@@ -119,13 +93,43 @@ def test_wrong_options_are_refused_in_one_line(options, error, words):
         made(**options)
 
 
-def test_names_are_looked_up_with_or_without_the_task():
-    assert task("tools") is TASK
-    assert reward(TASK, "tools.ast") is reward(TASK, "ast") is TASK.rewards["ast"]
-    for look_up, words in (
-        (lambda: task("tool"), "unknown task 'tool'.*'tools'"),
-        (lambda: reward(TASK, "tools.strict"), "unknown reward 'strict' .*'strict_binary'"),
-        (lambda: made("bfcl/simple_pyton"), "unknown benchmark .*'bfcl/simple_python'"),
+SIZES = {"irrelevance": 240, "live_irrelevance": 884, "live_relevance": 16}
+CALL = call_text([ToolCall("anything", {})])
+BARE = '{"name": "anything", "arguments": {}}'
+
+
+@pytest.mark.parametrize("category", RELEVANCE)
+def test_every_entry_is_an_item_and_one_answer_is_right_for_all(category):
+    made = benchmark(TASK, f"bfcl/{category}", BenchmarkOptions())
+    assert len(made.items) == SIZES[category] == len({item.id for item in made.items})
+    called, silent = (
+        sum(made.score(item, Completion(text)).value or 0 for item in made.items)
+        for text in (CALL, "There is no function for this.")
+    )
+    whole = SIZES[category]
+    assert (called, silent) == ((whole, 0) if category == "live_relevance" else (0, whole))
+    assert made.checker == "bfcl-eval==2026.3.23 relevance rule, parser bfcl"
+    assert made.items[0].tools and made.items[0].gold is None
+
+
+BROKEN = ["<tool_call>", "<tool_call>\n{}\n</tool_call>", "<tool_call>\n[]\n</tool_call>"]
+
+
+@pytest.mark.parametrize("text", ["", "no", BARE, f"<think>{CALL}</think>no", *BROKEN])
+def test_a_broken_call_is_none_to_bfcl_and_earns_nothing_as_a_reward(text):
+    made = benchmark(TASK, "bfcl/irrelevance", BenchmarkOptions())
+    item, wanting = made.items[0], entries("live_relevance")[0]
+    assert made.score(item, Completion(text)).value == 1
+    assert relevance(item, Completion(text)).value == (text not in BROKEN)
+    assert relevance(wanting, Completion(text)).value == 0
+
+
+def test_errors_have_upstreams_names_and_right_answers_none():
+    for category, text, error in (
+        ("irrelevance", CALL, "irrelevance_error:decoder_success"),
+        ("live_relevance", "no", "relevance_error:decoder_failed"),
+        ("live_relevance", CALL, ""),
+        ("irrelevance", "no", ""),
     ):
-        with pytest.raises(InputError, match=words):
-            look_up()
+        made = benchmark(TASK, f"bfcl/{category}", BenchmarkOptions())
+        assert made.classify(made.items[0], Completion(text)) == error

@@ -1,15 +1,17 @@
 """BFCL categories as rows: every entry, the right target, and every row without one counted."""
 
-from collections.abc import Sequence
+import subprocess
+import sys
 
 import pytest
 
-from assay.data.leakage import EXACT, FUNCTION, NORMALISED, separate
-from assay.data.loaded import Loaded
-from assay.data.tools import function_names
-from assay.errors import InputError
-from assay.labs.tools.multi_turn import HINT
-from assay.labs.tools.rewards import RELEVANCE
+from assay.data.episode import Completion
+from assay.data.row import Row
+from assay.data.wheels import wheel_directory
+from assay.labs.tools import rewards
+from assay.labs.tools.multi_turn import HINT, MULTI_TURN
+from assay.labs.tools.parsing import call_text
+from assay.labs.tools.rewards import RELEVANCE, ast, ast_check
 from assay.labs.tools.single_turn import CATEGORIES, entries, read_bfcl
 from tests.labs.tools.upstream import loaded
 
@@ -59,74 +61,69 @@ def test_rows_are_what_upstreams_loader_gives_and_name_their_line(category):
     assert len({row.id for row in rows}) == len(rows)
 
 
-def call(category: str, index: int) -> tuple[str, dict]:
-    found = entries(category)[index].messages[-1].tool_calls[0]
-    return found.name, dict(found.arguments)
+@pytest.mark.parametrize("category", MULTI_TURN)
+def test_rows_are_what_upstreams_loader_gives(category):
+    upstream, truths = loaded(*MULTI_TURN)[category]
+    rows = entries(category)
+    assert len(rows) == len(upstream) == 200
+    for row, entry, truth in zip(rows, upstream, truths, strict=True):
+        entry = dict(entry)
+        assert list(row.tools) == entry.pop("function")
+        assert row.extra == {"category": category, "entry": entry}
+        assert row.id == entry["id"]
+        assert [{"role": m.role, "content": m.content} for m in row.messages] == entry["question"][
+            0
+        ]
+        assert row.gold == truth
+        assert len(row.gold) == len(entry["question"])
 
 
-def test_target_is_the_first_possible_answer_without_optional_arguments():
-    assert call("simple_python", 0) == (
-        "calculate_triangle_area",
-        {"base": 10, "height": 5, "unit": "units"},
+def test_a_fault_inside_the_checker_is_raised_and_not_scored():
+    row = entries("simple_python")[0]
+    broken = Row(row.id, row.messages, ({"name": "f"},), row.gold, extra=row.extra)
+    with pytest.raises(KeyError):
+        ast(broken, Completion(call_text(row.messages[-1].tool_calls)))
+
+
+TRACES = """
+import os, sys
+path, environment = list(sys.path), dict(os.environ)
+from assay.labs.tools.single_turn import entries
+assert len(entries("live_parallel")) == 16
+assert sys.path == path and dict(os.environ) == environment
+print([name for name in sys.modules if name.startswith("bfcl")])
+"""
+
+
+def test_loading_leaves_no_module_path_variable_or_file(tmp_path):
+    wheel_directory("bfcl-eval")
+    done = subprocess.run(
+        [sys.executable, "-c", TRACES], capture_output=True, text=True, cwd=tmp_path, check=True
     )
-    assert call("multiple", 0) == (
-        "triangle_properties.get",
-        {"side1": 5, "side2": 4, "side3": 3},
+    assert done.stdout.strip() == "[]"
+    assert list(tmp_path.iterdir()) == []
+    wheel = wheel_directory("bfcl-eval")
+    assert sorted(path.name for path in wheel.iterdir() if path.suffix != ".dist-info") == [
+        "bfcl_eval"
+    ]
+
+
+def test_an_installed_bfcl_eval_stays_what_it_was(monkeypatch):
+
+    installed = object()
+    monkeypatch.setitem(sys.modules, "bfcl_eval", installed)
+    rewards._checker.cache_clear()
+    assert (
+        ast_check(entries("multiple")[0], ()).error_type == "multiple_function_checker:wrong_count"
     )
+    assert sys.modules["bfcl_eval"] is installed
 
 
-def test_required_argument_whose_first_answer_is_empty_gets_the_next():
-    row = entries("simple_python")[200]
-    assert row.gold[0]["calculate_emissions"]["fuel_efficiency"] == ["", 25.0]
-    assert call("simple_python", 200)[1]["fuel_efficiency"] == 25.0
-
-
-def test_options_inside_dicts_and_lists_of_dicts_are_resolved():
-    row = entries("live_parallel_multiple")[0]
-    assert row.messages[-1].tool_calls[1].arguments["new_preferences"] == {
-        "size": "large",
-        "temperature": "hot",
-        "milk_type": "almond",
-    }
-
-
-def test_optional_argument_that_the_function_does_not_declare_is_left_out():
-    row = entries("parallel_multiple")[26]
-    assert row.gold[1]["bank.calculate_balance"]["type"] == ["credit", ""]
-    assert "type" not in row.messages[-1].tool_calls[1].arguments
-
-
-def test_live_rows_of_one_function_doc_stay_together():
-    rows = {row.id: row for row in entries("live_simple")}
-    assert rows["live_simple_4-3-0"].conversation == rows["live_simple_5-3-1"].conversation
-    assert rows["live_simple_0-0-0"].conversation != rows["live_simple_1-1-0"].conversation
-    assert {row.conversation for row in entries("simple_python")} == {""}
-    groups = {row.conversation for row in rows.values()}
-    assert len(groups) == 138
-
-
-def test_unknown_category_offers_the_nearest():
-    with pytest.raises(InputError, match=r"unknown BFCL category 'live_simpel'.*'live_simple'"):
-        entries("live_simpel")
-
-
-def training_rows(category: str, against: Sequence[str]) -> Loaded:
-    """The rows of `category` that share nothing with any entry of the categories `against`."""
-    return separate(read_bfcl(category).rows, [row for name in against for row in entries(name)])
-
-
-def test_live_simple_shares_two_function_names_with_simple_python_and_no_question():
-    loaded = training_rows("live_simple", ["simple_python"])
-    counts = {reason: len(ids) for reason, ids in loaded.dropped.items()}
-    assert counts == {FUNCTION: 20}
-    assert len(loaded.rows) == 258 - 2 - 20
-    rows = {row.id: row for row in entries("live_simple")}
-    names = [function_names(rows[id].tools)[0] for id in loaded.dropped[FUNCTION]]
-    assert (names.count("get_current_weather"), names.count("send_email")) == (19, 1)
-
-
-def test_multiple_repeats_101_questions_of_simple_python():
-    loaded = training_rows("multiple", ["simple_python"])
-    counts = {reason: len(ids) for reason, ids in loaded.dropped.items()}
-    assert counts == {EXACT: 100, NORMALISED: 1, FUNCTION: 14}
-    assert loaded.dropped[NORMALISED] == ("multiple_138",)
+def test_upstreams_checker_evaluates_nothing():
+    folder = wheel_directory("bfcl-eval") / "bfcl_eval"
+    files = [*(folder / "eval_checker/ast_eval").rglob("*.py"), *folder.glob("constants/enums.py")]
+    assert len(files) >= 4
+    for file in [*files, folder / "constants/type_mappings.py"]:
+        source = file.read_text()
+        for word in ("eval(", "exec(", "__import__", "subprocess", "importlib", "pickle", "open("):
+            assert word not in source, (file, word)

@@ -72,6 +72,16 @@ def gold_text(row: Row) -> str:
     return row.gold if isinstance(row.gold, str) else canonical_json(row.gold)
 
 
+CALLS = "function_call"
+ROLES = {
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "bot"), "assistant"),
+    **dict.fromkeys(("tool", "function", "function_response", "tool_response"), "tool"),
+    **dict.fromkeys(("observation", "observations"), "tool"),
+    **dict.fromkeys(("tool_call", CALLS), CALLS),
+}
+"""Roles of ShareGPT, LLaMA-Factory, ms-swift and OpenAI -> those of messages, or CALLS."""
 OPTIONS = "chat_template_kwargs"
 """The column of what a row gives the chat template, in TRL's name."""
 ROW_FIELDS = ("id", "conversation", "gold", OPTIONS)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from assay.data.episode import Episode, Reward
-from assay.data.row_order import visits
+from assay.data.splits import visits
 from assay.errors import Finding
 from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.reward_tables import Reward as RewardSpec

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from assay.data.episode import row_values
 from assay.data.formats.formats import Layout, all_rows, items_of
 from assay.data.json_files import load_next
 from assay.data.leakage import question
 from assay.data.loaded import Record
 from assay.data.row import Row
 from assay.data.row_checks import undeclared_calls
-from assay.data.row_json import row_values
 from assay.data.splits import conversation_of
 from assay.errors import InputError
 from assay.experiment.synthesise_table import SynthesiseSpec

@@ -12,13 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from assay.data.episode import row_values
 from assay.data.files import atomic_write_text
 from assay.data.formats.formats import write_rows
 from assay.data.hashing import normalise_text, sha256_text
 from assay.data.json_files import write_jsonl
 from assay.data.leakage import question, separate
 from assay.data.row import Row
-from assay.data.row_json import row_values
 from assay.errors import Finding, InputError, within
 from assay.experiment.price_table import units
 from assay.experiment.synthesise_table import MADE_BY, SYNTHESISE, SynthesiseSpec

@@ -19,7 +19,7 @@ from assay.data.hashing import canonical_json, sha256_text
 from assay.data.leakage import question
 from assay.data.loaded import Record
 from assay.data.row import Message, Row
-from assay.data.row_fields import field_value
+from assay.data.row_checks import field_value
 from assay.errors import AssayError, InputError, nearest
 from assay.experiment.synthesise_table import FILE, SynthesiseSpec
 from assay.lab.setup.metering import MeteredModel, contents

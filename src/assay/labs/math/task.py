@@ -1,6 +1,6 @@
 r"""The math skill: answer a question step by step and put the final answer in `\boxed{}`.
 
-Rows are read in `data.formats.math_rows`, judged in `rewards`; `benchmarks` has the tests.
+Rows are read in `data.formats.problem_rows`, judged in `rewards`; `benchmarks` has the tests.
 """
 
 import re
