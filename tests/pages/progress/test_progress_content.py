@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.judge.intervals import Estimate
-from assay.lab.monitor.progress import MetricRow, progress
-from assay.lab.monitor.report_journal import note_report
+from assay.lab.monitor.progress import MetricRow, note_report, progress
 from assay.pages.markdown import page_markdown
 from assay.pages.progress.progress_content import (
     forecasts,

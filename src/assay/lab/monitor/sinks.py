@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from assay.compare.score_rows import ScoreRow
+from assay.compare.judged_table import ScoreRow
 from assay.data.toml_text import KeyPath
 from assay.errors import InputError, nearest
 from assay.experiment.tables import LogSpec
@@ -24,6 +24,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.runs.status import RunState
 
 _UNUSUAL = re.compile(r"[^\w\-. :/]")
+"""Characters that not every program takes in a name."""
 
 
 @dataclass(frozen=True)
@@ -107,18 +108,6 @@ def verdicts(rows: Sequence[ScoreRow]) -> dict[str, str]:
     return {f"{r.evaluation}/{r.checkpoint}/verdict": r.verdict for r in rows if r.verdict}
 
 
-def score_table(rows: Sequence[ScoreRow]) -> str:
-    """The rows as a table in Markdown."""
-    lines = ["| evaluation | checkpoint | score | 95% interval | items | verdict |"]
-    lines.append("|---|---|---:|---|---:|---|")
-    lines += [
-        f"| {r.evaluation} | {r.checkpoint} | {r.score:.4g} | {r.low:.4g} to {r.high:.4g} "
-        f"| {r.items} | {r.verdict or 'control'} |"
-        for r in rows
-    ]
-    return "\n".join(lines)
-
-
 def flattened(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Nested tables as one, with dots between the keys."""
     flat: dict[str, Any] = {}
@@ -128,11 +117,6 @@ def flattened(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
         else:
             flat[f"{before}{key}"] = value
     return flat
-
-
-def usual(name: str) -> str:
-    """A metric's name with '_' for characters that not every program takes."""
-    return _UNUSUAL.sub("_", name)
 
 
 class Trackio(Sink):
@@ -186,7 +170,14 @@ class TensorBoard(Sink):
         """See `Sink.scores`."""
         for name, value in score_values(rows).items():
             self.client.add_scalar(name, value, step)
-        self.client.add_text("verdicts", score_table(rows), step)
+        lines = ["| evaluation | checkpoint | score | 95% interval | items | verdict |"]
+        lines.append("|---|---|---:|---|---:|---|")
+        lines += [
+            f"| {r.evaluation} | {r.checkpoint} | {r.score:.4g} | {r.low:.4g} to {r.high:.4g} "
+            f"| {r.items} | {r.verdict or 'control'} |"
+            for r in rows
+        ]
+        self.client.add_text("verdicts", "\n".join(lines), step)
 
     def pages(self, files: Sequence[Path]) -> None:
         """The Markdown page, as text."""
@@ -227,14 +218,16 @@ class MLflow(Sink):
         from mlflow.entities import Metric  # type: ignore[import-not-found]
 
         now = int(time.time() * 1000)
-        found = [Metric(usual(name), value, now, step) for name, value in values.items()]
+        found = [
+            Metric(_UNUSUAL.sub("_", name), value, now, step) for name, value in values.items()
+        ]
         self.client.log_batch(self.remote, metrics=found)
 
     def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
         """Scores are metrics, verdicts are tags."""
         self.metrics(step, score_values(rows))
         for name, verdict in verdicts(rows).items():
-            self.client.set_tag(self.remote, usual(name), verdict)
+            self.client.set_tag(self.remote, _UNUSUAL.sub("_", name), verdict)
 
     def pages(self, files: Sequence[Path]) -> None:
         """Artifacts of the run."""
@@ -259,22 +252,20 @@ def open_mlflow(given: Opening) -> MLflow:
     client = MlflowClient(tracking_uri=uri)
     if given.remote:
         client.update_run(given.remote, status="RUNNING")
-        return MLflow(client, given.remote, last_step(client, given.remote))
+        metrics = client.get_run(given.remote).data.metrics
+        # Every step of a stage has its seconds.
+        times = [name for name in metrics if name.endswith("/seconds")]
+        points = [p for name in times for p in client.get_metric_history(given.remote, name)]
+        return MLflow(client, given.remote, max((p.step for p in points), default=0))
     known = client.get_experiment_by_name(given.project)
     place = (folder / "artifacts").as_uri() if uri.startswith("sqlite:") else None
     experiment = known.experiment_id if known else client.create_experiment(given.project, place)
     made = client.create_run(experiment, run_name=given.name, tags={"assay.run": str(given.run)})
     found = flattened(given.config).items()
-    params = [Param(usual(key), str(value)[:LONGEST]) for key, value in found]
+    params = [Param(_UNUSUAL.sub("_", key), str(value)[:LONGEST]) for key, value in found]
     for start in range(0, len(params), MOST):
         client.log_batch(made.info.run_id, params=params[start : start + MOST])
     return MLflow(client, made.info.run_id)
-
-
-def last_step(client: Any, run: str) -> int:
-    """The last step of a run; every step of a stage has its seconds."""
-    names = [n for n in client.get_run(run).data.metrics if n.endswith("/seconds")]
-    return max((m.step for n in names for m in client.get_metric_history(run, n)), default=0)
 
 
 class WeightsAndBiases(Sink):
@@ -359,13 +350,13 @@ def refusals(log: LogSpec) -> Iterator[Refusal]:
             yield (key,), problem, nearest(key, known)
 
 
-def installed(package: str) -> bool:
-    """Whether a package can be imported; a folder of its name, as `wandb` leaves one, is none."""
-    found = find_spec(package)
-    return found is not None and found.origin is not None
-
-
 def check_log(log: LogSpec) -> None:
     """Raise InputError for the first refusal."""
     for path, problem, fix in refusals(log):
         raise InputError(problem, field=".".join(("log", *map(str, path))), fix=fix)
+
+
+def installed(package: str) -> bool:
+    """Whether a package can be imported; a folder of its name, as `wandb` leaves one, is none."""
+    found = find_spec(package)
+    return found is not None and found.origin is not None

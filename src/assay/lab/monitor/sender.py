@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from assay.compare.score_rows import reported_rows
+from assay.compare.judged_table import reported_rows
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import LogSpec
 from assay.judge.intervals import score_interval
 from assay.lab.monitor.observer import Observer, Several, Silent
-from assay.lab.monitor.sinks.sink_register import SINKS, Opening, Sink, check_log
-from assay.rollout.engines.endpoint.key_redaction import redact
+from assay.lab.monitor.sinks import SINKS, Opening, Sink, check_log
+from assay.rollout.engines.endpoint.openai_text import redact
 from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
@@ -89,6 +89,13 @@ class Sender:
         elif not self.behind:
             self.states.change(self.name, problem="")
 
+    def catch_up(self, lines: Sequence[Mapping[str, Any]], sink: Sink) -> None:
+        """Send the recorded steps that the sink lacks."""
+        for step, line in enumerate(lines, 1):
+            if step > self.states.of(self.name).step:
+                sink.metrics(step, step_values(line["stage"], line))
+                self.states.change(self.name, step=step)
+
     def _work(self) -> None:
         while True:
             parcel = self.waiting.get()
@@ -126,17 +133,13 @@ class Sender:
         return sink
 
     def _failed(self, why: str) -> None:
-        text = without_keys(why)
+        """Keep an error in one line, without the keys of the environment and users in addresses."""
+        for name, value in os.environ.items():
+            if _SECRET.search(name):
+                why = redact(why, value, answer=True)
+        text = " ".join(_USER.sub("", why).split())[:1000]
         self.problem = self.problem or text
         self.states.change(self.name, problem=text)
-
-
-def without_keys(text: str) -> str:
-    """One line of an error, without the keys of the environment and users in addresses."""
-    for name, value in os.environ.items():
-        if _SECRET.search(name):
-            text = redact(text, value, answer=True)
-    return " ".join(_USER.sub("", text).split())[:1000]
 
 
 class Sinks(Silent):
@@ -151,7 +154,7 @@ class Sinks(Silent):
         """Send what a sink lacks of the steps that were recorded before."""
         lines = read_metrics(run.metrics)
         for sender in self.senders:
-            sender.put(Parcel(partial(_catch_up, sender=sender, lines=lines)))
+            sender.put(Parcel(partial(sender.catch_up, lines)))
 
     def stage(self, name: str, method: str, step: int, steps: int) -> None:
         """See `Observer.stage`."""
@@ -168,17 +171,31 @@ class Sinks(Silent):
     def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
         """Send a score on dev items; those of reports are sent at the end, with verdicts."""
         if done == total:
-            given = {"run": self.run, "name": name, "checkpoint": checkpoint, "step": self.now}
-            self._put(Parcel(partial(_dev_score, **given)))
+            self._put(Parcel(partial(self._dev_score, name, checkpoint, self.now)))
         self._tell()
 
     def close(self) -> None:
         """Send scores, verdicts and pages, and wait for the sinks."""
-        results = Parcel(partial(_results, run=self.run, step=self.now))
-        end = Parcel(partial(_end, run=self.run), last=True)
+        end = Parcel(lambda sink: sink.close(stored_status(self.run.path).status), last=True)
         for sender in self.senders:
-            sender.close([results, end])
+            sender.close([Parcel(self._results), end])
         self._tell()
+
+    def _dev_score(self, name: str, checkpoint: str, step: int, sink: Sink) -> None:
+        """Send the score of a selecting evaluation; nothing of a reporting one."""
+        for record in evaluation_records(self.run):
+            if record.name == name and record.role == "select":
+                scores = read_scores(self.run, record, checkpoint)
+                limits = score_interval(scores)
+                values = {"score": scores.mean, "low": limits.low, "high": limits.high}
+                sink.metrics(step, {f"{name}/{key}": value for key, value in values.items()})
+
+    def _results(self, sink: Sink) -> None:
+        """Send scores and verdicts of the reports, and the pages."""
+        if rows := list(reported_rows(self.run)):
+            sink.scores(self.now, rows)
+        if files := self.run.pages:
+            sink.pages(files)
 
     def _put(self, parcel: Parcel) -> None:
         for sender in self.senders:
@@ -206,36 +223,6 @@ def step_values(stage: str, line: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _catch_up(sink: Sink, *, sender: Sender, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Send the recorded steps that the sink lacks."""
-    for step, line in enumerate(lines, 1):
-        if step > sender.states.of(sender.name).step:
-            sink.metrics(step, step_values(line["stage"], line))
-            sender.states.change(sender.name, step=step)
-
-
-def _dev_score(sink: Sink, *, run: RunDirectory, name: str, checkpoint: str, step: int) -> None:
-    """Send the score of a selecting evaluation; nothing of a reporting one."""
-    for record in evaluation_records(run):
-        if record.name == name and record.role == "select":
-            scores = read_scores(run, record, checkpoint)
-            limits = score_interval(scores)
-            values = {"score": scores.mean, "low": limits.low, "high": limits.high}
-            sink.metrics(step, {f"{name}/{key}": value for key, value in values.items()})
-
-
-def _results(sink: Sink, *, run: RunDirectory, step: int) -> None:
-    """Send scores and verdicts of the reports, and the pages."""
-    if rows := list(reported_rows(run)):
-        sink.scores(step, rows)
-    if files := run.pages:
-        sink.pages(files)
-
-
-def _end(sink: Sink, *, run: RunDirectory) -> None:
-    sink.close(stored_status(run.path).status)
-
-
 @contextmanager
 def sending(experiment: Experiment, run: RunDirectory, observer: Observer) -> Iterator[Observer]:
     """The observer with the run's sinks behind it, which are closed at the end.
@@ -248,8 +235,16 @@ def sending(experiment: Experiment, run: RunDirectory, observer: Observer) -> It
         yield observer
         return
     check_log(log)
-    given = (log, states, experiment, run)
-    senders = [Sender(n, states, partial(_opened, n, *given)) for n in dict.fromkeys(log.to)]
+    prints = {key: value for key, value in read_manifest(run).items() if key != "packages"}
+    plain = experiment.model_dump(mode="json", exclude_none=True)
+    config = {"experiment": plain, "fingerprints": prints}
+
+    def opened(name: str) -> Sink:
+        state, seed = states.of(name), stored_status(run.path).seed
+        about = state.remote, state.attempt, state.step, config
+        return SINKS[name].open(Opening(run, seed, log, *about))
+
+    senders = [Sender(name, states, partial(opened, name)) for name in dict.fromkeys(log.to)]
     sinks = Sinks(run, senders, observer)
     for sender in senders:
         sender.thread.start()
@@ -282,16 +277,3 @@ def add_sinks(
         check_log(wanted)
     if table is not None:
         states.keep_log(table.model_dump(mode="json", exclude_none=True))
-
-
-def _opened(
-    name: str, log: LogSpec, states: SinkStates, experiment: Experiment, run: RunDirectory
-) -> Sink:
-    """A sink with the resolved experiment and the manifest without the installed packages."""
-    state, seed = states.of(name), stored_status(run.path).seed
-    prints = {key: value for key, value in read_manifest(run).items() if key != "packages"}
-    plain = experiment.model_dump(mode="json", exclude_none=True)
-    config = {"experiment": plain, "fingerprints": prints}
-    return SINKS[name].open(
-        Opening(run, seed, log, state.remote, state.attempt, state.step, config)
-    )

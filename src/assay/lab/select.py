@@ -6,10 +6,9 @@ where its numbers come from. Formulas are in `judge`, the file in `lab.setup.run
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from assay.data.row import Row
 from assay.errors import InputError, nearest
@@ -72,7 +71,12 @@ def measured_rows(root: Path, run: str, table: Recorded, part: str | None) -> Me
 
 def one_set(experiment: Experiment, data: str, part: str | None) -> tuple[str, str]:
     """The set whose rows are to be selected, and what stands before their ids in `data`."""
-    sets = leaves(experiment, data)
+    waiting, sets = [(data, "")], dict[str, str]()
+    for name, prefix in waiting:
+        mix = experiment.data[name].mix
+        waiting += [(inner, f"{prefix}{inner}/") for inner in mix or ()]
+        if mix is None:
+            sets[name] = prefix
     if part is None and len(sets) > 1:
         fix = f"say which with --data: {', '.join(sets)}"
         raise InputError(f"data.{data} is a mixture, and a selection is of one set", fix=fix)
@@ -81,17 +85,6 @@ def one_set(experiment: Experiment, data: str, part: str | None) -> tuple[str, s
         fix = nearest(wanted, sets)
         raise InputError(f"data.{data} holds no rows of {wanted!r}", field="--data", fix=fix)
     return wanted, sets[wanted]
-
-
-def leaves(experiment: Experiment, data: str, prefix: str = "") -> dict[str, str]:
-    """The sets that are no mixtures in a set, each with what stands before its rows' ids."""
-    mix = experiment.data[data].mix
-    if mix is None:
-        return {data: prefix}
-    found = {}
-    for part in mix:
-        found |= leaves(experiment, part, f"{prefix}{part}/")
-    return found
 
 
 def epochs_of(measured: Measured) -> tuple[list[int], int]:
@@ -153,17 +146,6 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Scored:
-    """All rows of a stage or an evaluation as a rule scored them."""
-
-    rule: Mapping[str, Any]
-    rows: Sequence[ScoredRow]
-    """By the ids that the answers have, and no hash of what they say yet."""
-    recorded: Mapping[str, Any] = field(default_factory=dict)
-    """More on which answers were used."""
-
-
-@dataclass(frozen=True)
 class Selected:
     """A selection that was written, and what to know about it."""
 
@@ -184,8 +166,7 @@ def select_rows(root: Path, request: Request) -> Selected:
     recorded = Recorded(stage=request.stage)
     free_selection_file(root, request.to)
     measured = measured_rows(root, request.run, recorded, request.data)
-    scored = by_learning_impact(measured, root, request)
-    selection = made_selection(measured, scored, recorded)
+    selection = by_learning_impact(measured, root, request, recorded)
     if not selection.kept:
         reasons = ", ".join(f"{why}: {n}" for why, n in selection.counts["dropped"].items())
         raise InputError("no row is left", field=f"--by {request.by}", fix=reasons)
@@ -194,13 +175,16 @@ def select_rows(root: Path, request: Request) -> Selected:
     return Selected(file, selection, warnings)
 
 
-def by_learning_impact(measured: Measured, root: Path, request: Request) -> Scored:
-    """LIMR: rows whose learning curve is close enough to the mean curve of all rows."""
+def by_learning_impact(
+    measured: Measured, root: Path, request: Request, table: Recorded
+) -> RowSelection:
+    """LIMR: rows whose learning curve is close enough to the mean curve of all rows, of those that
+    may be selected."""
     threshold = THRESHOLD if request.threshold is None else request.threshold
     passes = request.passes
     if passes is None:
         passes = full_reward_of(measured, root, request.stage)
-    answers = measured.found.answers
+    (run, files), answers = (measured.found.run, measured.found.files), measured.found.answers
     epochs, whole = epochs_of(measured)
     found = curves(answers, epochs, whole, passes - NEAR * max(1.0, abs(passes)))
     impact = learning_impact(found)
@@ -209,13 +193,34 @@ def by_learning_impact(measured: Measured, root: Path, request: Request) -> Scor
     low = f"score below {threshold:g}"
     rows = []
     for id_, curve in found.items():
-        score = impact.scores.get(id_)
-        why = INCOMPLETE if score is None else "" if score >= threshold else low
-        rows.append(ScoredRow(id_, "", score, judged[id_], curve, why))
-    last = max(answer.step or 0 for answer in inside)
-    recorded = {"steps": [1, last], "epochs": whole, "mean_curve": impact.mean}
-    rule = {"by": "limr", "threshold": threshold, "passes": passes}
-    return Scored(rule, rows, recorded)
+        row, score = measured.rows.get(id_), impact.scores.get(id_)
+        if row is None and id_.startswith(measured.prefix):
+            raise InputError(f"{run}: its data holds no row {id_!r} any more")
+        if row is not None:  # else of another set of a mixture
+            why = INCOMPLETE if score is None else "" if score >= threshold else low
+            rows.append(ScoredRow(row.id, row_sha256(row), score, judged[id_], curve, why))
+    dropped = Counter(row.dropped for row in rows if row.dropped)
+    return RowSelection(
+        rule={"by": "limr", "threshold": threshold, "passes": passes},
+        run=str(run),
+        recorded={
+            **table.model_dump(mode="json", exclude_none=True),
+            "steps": [1, max(answer.step or 0 for answer in inside)],
+            "epochs": whole,
+            "mean_curve": impact.mean,
+            "files": len(files),
+            "file_sha256": files_sha256(run, files),
+        },
+        data={"name": measured.data, "source": measured.source, "rows_sha256": rows_sha256(rows)},
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        counts={
+            "in_data": measured.train_rows,
+            "scored": len(rows),
+            "kept": sum(not row.dropped for row in rows),
+            "dropped": dict(sorted(dropped.items())),
+        },
+        rows=tuple(rows),
+    )
 
 
 def full_reward_of(measured: Measured, root: Path, stage: str) -> float:
@@ -229,39 +234,6 @@ def full_reward_of(measured: Measured, root: Path, stage: str) -> float:
         problem = f"the reward of stage {stage!r} has no full value"
         raise InputError(problem, field="--passes", fix="write the smallest reward that is right")
     return full
-
-
-def made_selection(measured: Measured, scored: Scored, table: Recorded) -> RowSelection:
-    """The selection of the rows that may be selected, with its provenance."""
-    rows = []
-    for score in scored.rows:
-        row = measured.rows.get(score.id)
-        if row is None and score.id.startswith(measured.prefix):
-            raise InputError(f"{measured.found.run}: its data holds no row {score.id!r} any more")
-        if row is not None:  # else of another set of a mixture
-            rows.append(replace(score, id=row.id, sha256=row_sha256(row)))
-    run, files = measured.found.run, measured.found.files
-    dropped = Counter(row.dropped for row in rows if row.dropped)
-    counts = {
-        "in_data": measured.train_rows,
-        "scored": len(rows),
-        "kept": sum(not row.dropped for row in rows),
-        "dropped": dict(sorted(dropped.items())),
-    }
-    return RowSelection(
-        rule=scored.rule,
-        run=str(run),
-        recorded={
-            **table.model_dump(mode="json", exclude_none=True),
-            **scored.recorded,
-            "files": len(files),
-            "file_sha256": files_sha256(run, files),
-        },
-        data={"name": measured.data, "source": measured.source, "rows_sha256": rows_sha256(rows)},
-        made=datetime.now(UTC).isoformat(timespec="seconds"),
-        counts=counts,
-        rows=tuple(rows),
-    )
 
 
 def warnings_of(measured: Measured, selection: RowSelection) -> list[str]:

@@ -23,9 +23,9 @@ from assay.models.matmul import moved
 from assay.models.plain_forward import alike, causal_of, logits_from, probe_tokens, score_padded
 from assay.models.scoring import distinct, evaluating
 from assay.rl.policy import SampleKey, Sampling, Stop
-from assay.rollout.engines.cpu.engine import Watch
-from assay.rollout.episodes import turn_finished
-from assay.rollout.token_choice import draw_with_moments, key_states, uniforms
+from assay.rollout.engines.cpu.engine import Group, Job, Watch, job_of, take
+from assay.rollout.engines.cpu.kv_cache import Drawing, nothing_drawn
+from assay.rollout.token_choice import draw_with_moments, uniforms
 
 CACHES = ("past_key_values", "cache_params")
 """Names under which models take and return a cache that rows can be chosen from."""
@@ -114,15 +114,6 @@ def decoding(causal: Any, way: Way, contexts: Sequence[Sequence[int]]) -> Decodi
     )
 
 
-def way_of(causal: Any) -> Way:
-    """Try a model in its own type, without autocast; its forward is known to work."""
-    long, short = probe_tokens(causal, 9).tolist(), probe_tokens(causal, 5).tolist()
-    with torch.no_grad():
-        cached = works(causal, Way(True, False), [short, long[-5:]])
-        padded = works(causal, Way(cached, True), [short, long])
-    return Way(cached, padded)
-
-
 def works(causal: Any, way: Way, contexts: Sequence[list[int]]) -> bool:
     """Whether a way gives what each whole sequence gives; it does not where the forward fails."""
     try:
@@ -164,19 +155,6 @@ MOST_GAP, MEAN_GAP = 1e-3, 0.3
 """Between a log-prob that was recorded and that of the whole sequence: the largest in fp32, where
 tiny models of 100 families show up to 5e-6, and the mean in bf16, whose rounding is below 0.1."""
 
-Group = tuple[tuple[int, ...], list[int]]
-"""A context and the caller's turns that continue it."""
-
-
-@dataclass(frozen=True)
-class Draws:
-    """What decides the draws of one call, by turn."""
-
-    states_N: np.ndarray
-    drawn_N: np.ndarray
-    sampling: Sampling
-    watch: Watch | None
-
 
 class PlainSampler:
     """See `rollout.engines.register.Sampler`."""
@@ -186,12 +164,8 @@ class PlainSampler:
         module: nn.Module,
         end_tokens: frozenset[int],
         compute: torch.dtype | None = None,
-        processes: int = 1,
     ):
-        """`compute` is the type that products run in, under autocast where it is not the module's.
-
-        All is sampled in this process.
-        """
+        """Products run in `compute`, under autocast where it is not the module's type."""
         self.module = module
         self.end_tokens = end_tokens
         self.compute = compute or next(module.parameters()).dtype
@@ -217,7 +191,12 @@ class PlainSampler:
         """How the model is decoded."""
         if self._way is None:
             with evaluating(self.module):
-                self._way = way_of(causal_of(self.module))
+                causal = causal_of(self.module)
+                long, short = probe_tokens(causal, 9).tolist(), probe_tokens(causal, 5).tolist()
+                with torch.no_grad():
+                    cached = works(causal, Way(True, False), [short, long[-5:]])
+                    padded = works(causal, Way(cached, True), [short, long])
+                self._way = Way(cached, padded)
         return self._way
 
     def sample(
@@ -232,12 +211,12 @@ class PlainSampler:
         """One turn per context, in order; it ends with an end token or a stop string ("stop"), at
         `max_tokens` or where `watch` ends it ("length"). `drawn` as `cpu.engine.sample_turns`."""
         way = self.way
-        draws = Draws(key_states(keys), np.array(drawn or [0] * len(keys)), sampling, watch)
+        job = job_of(keys, drawn, sampling, self.end_tokens, policy_version, watch)
         prompts = [tokens_of(context) for context in contexts]
         turns: dict[int, Turn] = {}
         with evaluating(self.module), torch.no_grad(), computing_in(self.module, self.compute):
             for groups in batched(prompts, way.padded, self._rows(prompts, sampling)):
-                self._answer(groups, draws, policy_version, turns)
+                self._answer(groups, job, turns)
             if self._unproven and turns:
                 turn = max(turns.values(), key=length_of)
                 self._unproven = not proven(self.module, self.compute, turn, sampling)
@@ -273,54 +252,33 @@ class PlainSampler:
         longest = max(map(len, contexts), default=0) + sampling.max_tokens
         return max(1, min(ROWS, CACHE_BYTES // (token * longest)))
 
-    def _answer(
-        self,
-        groups: Sequence[Group],
-        draws: "Draws",
-        policy_version: int,
-        turns: dict[int, Turn],
-    ) -> None:
+    def _answer(self, groups: Sequence[Group], job: Job, turns: dict[int, Turn]) -> None:
         """Sample all completions of some groups."""
-        sampling = draws.sampling
-        causal = causal_of(self.module)
-        rows = decoding(causal, self.way, [context for context, _ in groups])
+        rows = decoding(causal_of(self.module), self.way, [context for context, _ in groups])
         self.prefilled_tokens += sum(len(context) for context, _ in groups)
         logits_RV = rows.logits()
         device = logits_RV.device
         owner = [number for number, (_, members) in enumerate(groups) for _ in members]
-        turn_R = np.array([n for _, members in groups for n in members])
-        drawn = {n: ([], [], [], []) for n in turn_R.tolist()}
+        contexts = {n: context for context, members in groups for n in members}
+        drawing = Drawing(**nothing_drawn(len(owner), job.sampling.max_tokens))
+        drawing.turn_B = np.array([*contexts])
+        drawing.states_B = job.states_N[drawing.turn_B]
         live = torch.tensor(owner, device=device)
         rows.select(live)
         logits_RV = logits_RV[live]
-        for place in range(sampling.max_tokens):
-            at_R = draws.drawn_N[turn_R] + place
-            token_R, *told = drawn_tokens(logits_RV, draws.states_N[turn_R], at_R, sampling)
-            figures = (token_R.tolist(), *(each_R.tolist() for each_R in told))
-            for n, *each in zip(turn_R.tolist(), *figures, strict=True):
-                for held, value in zip(drawn[n], each, strict=True):
-                    held.append(value)
-            over_R = np.zeros(len(turn_R), bool)
-            if draws.watch is not None:
-                over_R = draws.watch(turn_R, token_R.cpu().numpy())
-            open_R = [
-                row
-                for row, n in enumerate(turn_R.tolist())
-                if not over_R[row] and not stopped(drawn[n][0], self.end_tokens, sampling.stop)
-            ]
-            if not open_R or place + 1 == sampling.max_tokens:
-                break
-            rows.feed(token_R)
-            if len(open_R) < len(turn_R):
-                kept = torch.tensor(open_R, device=device)
-                rows.select(kept)
-                turn_R = turn_R[open_R]
+        while True:
+            every_R = np.arange(len(drawing.turn_B))
+            for _, n, turn in take(job, drawing, lambda _, n: contexts[n], every_R, logits_RV):
+                turns[n] = turn
+            alive_A = drawing.alive_A
+            if not len(alive_A):
+                return
+            if len(alive_A) < len(every_R):
+                rows.select(torch.from_numpy(alive_A).to(device))
+                drawing.keep_rows(alive_A, drawing.turn_B[alive_A])
+            last_R = drawing.tokens_BC[np.arange(len(alive_A)), drawing.drawn_B - 1]
+            rows.feed(torch.from_numpy(last_R).to(device))
             logits_RV = rows.logits()
-        for context, members in groups:
-            for n in members:
-                ended = stopped(drawn[n][0], self.end_tokens, sampling.stop)
-                turns[n] = finished(context, *drawn[n], ended, policy_version)
-                turn_finished()
 
 
 def proven(module: nn.Module, compute: torch.dtype, turn: Turn, sampling: Sampling) -> bool:
@@ -365,28 +323,6 @@ def drawn_tokens(
 def stopped(actions: Sequence[int], ends: frozenset[int], stop: Stop | None) -> bool:
     """Whether a completion ends with its last action: an end token, or a stop string."""
     return actions[-1] in ends or (stop is not None and stop.ends(actions))
-
-
-def finished(
-    context: tuple[int, ...],
-    actions: list[int],
-    logps: list[float],
-    entropies: list[float],
-    variances: list[float],
-    ended: bool,
-    policy_version: int,
-) -> Turn:
-    """A completion as a turn."""
-    return Turn(
-        context=context,
-        actions=tuple(actions),
-        loss_mask=(True,) * len(actions),
-        behaviour_logps=tuple(logps),
-        ended="stop" if ended else "length",
-        policy_version=policy_version,
-        entropies=tuple(entropies),
-        variances=tuple(variances),
-    )
 
 
 def batched(contexts: Sequence[tuple[int, ...]], padded: bool, most: int) -> Iterator[list[Group]]:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
@@ -17,20 +18,22 @@ import torch
 from assay.data.episode import Completion, Context, Episode, Reward, Turn
 from assay.data.row import Row
 from assay.errors import Finding, InputError, nearest
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import parse_override, place
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import (
-    DistillStage,
     GrpoStage,
     RceStage,
     RftStage,
     StageSpec,
     steps_of,
 )
+from assay.experiment.tables import EvaluateSpec
 from assay.judge.confounds import Confound, differences
 from assay.lab.monitor.observer import Observer
+from assay.lab.setup.evaluation import encoded_evaluation
 from assay.lab.setup.learner import first_context
 from assay.lab.setup.manifest import check_base, code_fingerprint, data_table, stage_table
 from assay.lab.setup.prepare import find_order, find_part, prepare_set
@@ -44,7 +47,7 @@ from assay.rl.packed import group_numbers
 from assay.rl.policy import Policy
 from assay.rl.signal import SignalStats, signal_stats
 from assay.runs.checkpoints import check_checkpoint, step_name, steps_in
-from assay.runs.history import History, Sample, samples_in
+from assay.runs.history import History, Sample, read_description, samples_in
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
@@ -55,7 +58,7 @@ from assay.tasks.user_code import forget_changed_files
 from assay.train.checkpoint import Batch, Journal, Method, Place
 from assay.train.grpo import Grpo
 from assay.train.likelihood import Rce, Rft
-from assay.train.pair_choice import OVERLONG, groups_that_teach, rewards_of
+from assay.train.pair_choice import OVERLONG, rewards_of
 from assay.train.sampled_groups import StoredPrompts, value_of
 
 SHOWN = 3
@@ -147,26 +150,19 @@ def choose_stage(run: RunDirectory, experiment: Experiment, name: str | None) ->
     """The stage to replay: the only one that samples and is rewarded, or the named one. Raises
     InputError for another, and where none is named of several."""
     able = [n for n, s in experiment.stage.items() if isinstance(s, SampledStage) and not s.stored]
-    fix = "take " + " or ".join(able) if able else "read completions with assay report"
-    if name is None and len(able) == 1:
-        return able[0]
-    if name is None and able:
-        fix = "add --stage " + " or --stage ".join(able)
-        raise InputError(f"{run} has {len(able)} stages that sample", field="--stage", fix=fix)
-    if name is not None and name not in experiment.stage:
-        fix = nearest(name, experiment.stage)
-        raise InputError(f"{run} has no stage {name!r}", field="--stage", fix=fix)
-    if name in able:
-        return cast(str, name)
-    taught = [n for n, s in experiment.stage.items() if isinstance(s, DistillStage)]
-    if name in taught or (name is None and taught):
-        problem = f"stage {name or taught[0]!r} (distill) learns from its teacher, not from rewards"
-    elif name is None:
-        problem = f"{run} has no stage that samples completions"
+    if name is None:
+        if len(able) == 1:
+            return able[0]
+        problem = f"{run} has {len(able)} stages that sample and are rewarded"
+        fix = "add --stage " + " or --stage ".join(able) if able else "assay report shows samples"
+    elif name in able:
+        return name
+    elif name not in experiment.stage:
+        problem, fix = f"{run} has no stage {name!r}", nearest(name, experiment.stage)
     else:
-        method = experiment.stage[name].method
-        problem = f"stage {name!r} ({method}) samples nothing that could be judged again"
-    raise InputError(problem, field="--stage" if name else None, fix=fix)
+        problem = f"stage {name!r} samples nothing that a reward could judge again"
+        fix = "take " + " or ".join(able) if able else "read completions with assay report"
+    raise InputError(problem, field="--stage", fix=fix)
 
 
 def completion_of(sample: Sample) -> Completion:
@@ -201,8 +197,6 @@ class Side:
     """Trained tokens in the update's first pass."""
     drawn: int
     """Samples up to the batch with which sampling would have ended."""
-    short: bool
-    """Whether these settings would have sampled more batches than are stored."""
 
 
 def score(stored: StoredStep, stage: SampledStage) -> list[Reward]:
@@ -230,11 +224,7 @@ def judge_side(stored: StoredStep, stage: SampledStage, rewards: Sequence[Reward
     batch = method.collect(cast(Policy, policy), place_, cast(Journal, None))
     found = [episode for group in groups for episode in group]
     judged = [[e for e in g if value_of(e) is not None] for g in groups]
-    passes, short = stage.updates.epochs if isinstance(stage, GrpoStage) else 1, False
-    if isinstance(stage, GrpoStage) and stage.dynamic is not None:
-        # Dynamic sampling would have gone on behind the last stored group.
-        left = stage.dynamic.max_batches * stage.prompts > len(judged)
-        short = left and len(groups_that_teach(judged)) < stage.prompts
+    passes = stage.updates.epochs if isinstance(stage, GrpoStage) else 1
     packed = batch.updates[: len(batch.updates) // passes]
     return Side(
         rewards=tuple(e.reward or Reward(None) for e in found),
@@ -243,7 +233,6 @@ def judge_side(stored: StoredStep, stage: SampledStage, rewards: Sequence[Reward
         prompts=len({id(context) for update in packed for context in update.contexts}),
         tokens=sum(int(update.mask_S.sum()) for update in packed),
         drawn=min(batch.consumed * stage.group, len(rewards)),
-        short=short,
     )
 
 
@@ -418,10 +407,6 @@ def findings(proof: Proof, stage: SampledStage, other: Side) -> Iterator[Finding
     if other.drawn != size:
         evidence = f"{other.drawn} of {size} completions would have been sampled"
         yield Finding("note", "sampling would have ended earlier", evidence)
-    if other.short:
-        what = "with these settings more completions would have been sampled than are stored"
-        evidence = f"{other.signal.signal_groups} groups carry signal"
-        yield Finding("warning", what, evidence, "read the update as that of the stored ones alone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -559,3 +544,42 @@ def whole_path(text: str, name: str, stage: StageSpec) -> str:
         fix = "set " + ", ".join(key for key in JUDGING if key in own)
         raise InputError(problem, file=place(text), field=".".join(path), fix=fix)
     return text if path[0] == "stage" else f"stage.{name}.{text.strip()}"
+
+
+def prompt_of(session: Session, line: dict[str, Any]) -> str:
+    """The prompt that a line of `find_samples` answers, rendered again, control tokens included.
+    Raises InputError where the data holds the row no longer."""
+    file = session.run.path / line["file"]
+    if file.is_relative_to(session.run.evaluations):
+        rendering, context = _evaluation_prompt(session, file, line["item_id"])
+    else:
+        rendering, context = _training_prompt(session, file.parent.name, line["row_id"])
+    return session.learner.encoder(rendering).text(context)
+
+
+def _evaluation_prompt(
+    session: Session, file: Path, item_id: str
+) -> tuple[RenderingSettings, Context]:
+    stored = read_description(file.parent / "evaluation.json")
+    if stored.name in session.experiment.evaluate:
+        evaluation = session.evaluations[stored.name]
+    else:
+        about = {"benchmark": stored.benchmark, "role": stored.role, "options": stored.options}
+        spec = EvaluateSpec.model_validate({**about, "checkpoints": ("base",)})
+        given = (stored.name, spec, session.task, {}, session.learner, session.seed)
+        evaluation = encoded_evaluation(*given, root=session.run.root)
+    ids = [item.id for item in evaluation.items]
+    if item_id not in ids:
+        raise InputError(f"{evaluation.spec.benchmark} has no item {item_id!r} any more")
+    return evaluation.spec, evaluation.contexts[ids.index(item_id)]
+
+
+def _training_prompt(
+    session: Session, stage_name: str, row_id: str
+) -> tuple[RenderingSettings, Context]:
+    stage = session.experiment.stage[stage_name]
+    for row in find_part(session.sets, stage.data):
+        if row.id == row_id:
+            encoder, task = session.learner.encoder(stage), session.task
+            return stage, first_context(encoder, task, row, partial(dialogue_of, task))
+    raise InputError(f"{stage.data} has no row {row_id!r} any more")
