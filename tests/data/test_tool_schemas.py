@@ -81,15 +81,8 @@ def test_what_has_one_meaning_is_mended_and_said(given: dict, wanted: dict, rema
         ([tool(), tool(name=3)], r"tools\[1\].name: is an integer, not a string"),
         ([tool(name="")], r"tools\[0\].name: is empty"),
         ([tool(), tool()], r"tools\[1\].name: 'f' is also the name of tools\[0\]"),
-        ([tool(parameters=[])], r"tools\[0\].parameters: is an array, not an object"),
         ([tool(parameters={"type": "array"})], r"parameters.type: is 'array' \(the parameters"),
         ([tool(parameters=CITY | {"properties": []})], r"parameters.properties: is an array"),
-        ([tool(parameters={"city": "string"})], r"parameters.city: is a string, not an object"),
-        ([tool(parameters=CITY | {"required": [1]})], r"required: is an integer, not a string"),
-        (
-            [tool(parameters={"type": "object", "properties": {"a": {"type": 1}}})],
-            r"properties.a.type: is an integer, not a string or an array",
-        ),
         (
             [tool(parameters={"type": "object", "properties": {"a": {"items": {"items": 1}}}})],
             r"properties.a.items.items: is an integer, not an object",

@@ -219,17 +219,14 @@ def test_the_trials_of_a_task_stay_on_one_side(shared: Path, tmp_path: Path) -> 
 IMAGE = b"\x89PNG\r\n\x1a\n" + bytes(20)
 
 
-def shown(folder: Path, count: int = 1) -> Path:
-    """Rows that show an image of the folder."""
+def shown(folder: Path) -> Path:
+    """A row that shows an image of the folder."""
     (folder / "images").mkdir(parents=True)
     (folder / "images" / "cat.png").write_bytes(IMAGE)
     content = [{"type": "image_url", "image_url": {"url": "images/cat.png"}}]
     said = {"role": "assistant", "content": "A cat."}
-    rows = [
-        {"id": str(n), "messages": [{"role": "user", "content": content}, said], "n": n}
-        for n in range(count)
-    ]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    row = {"id": "0", "messages": [{"role": "user", "content": content}, said]}
+    (folder / "rows.jsonl").write_text(json.dumps(row))
     return folder / "rows.jsonl"
 
 

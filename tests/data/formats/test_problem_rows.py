@@ -39,7 +39,6 @@ BAD = [
     ({**GOOD["code"], "tests": ["assert " + "-" * 20000 + "1"]}, r"tests\[0\]", "is no Python"),
     ({k: v for k, v in GOOD["code"].items() if k != "tests"}, "tests", "no tests"),
     ({**GOOD["code"], "tests": ["assert True"]}, r"tests\[0\]", "asserts nothing"),
-    ({**GOOD["math"], "ground_truth": "so " * 99}, "ground_truth", "no checkable answer"),
 ]
 
 
@@ -163,7 +162,6 @@ def test_a_union_reads_each_row_by_its_columns_and_tells_equal_ids_apart(tmp_pat
     [
         ("math", {"solution": "So it is 2."}, r"answer: missing, and no solution holds \\boxed"),
         ("math", {"answer": True}, "answer: is true or false, not a string or"),
-        ("olympiadbench", {**OLYMPIAD, "final_answer": []}, "final_answer: is empty"),
         ("olympiadbench", {**OLYMPIAD, "final_answer": [2]}, r"final_answer\[0\]: is an integer"),
         ("olympiadbench", {**OLYMPIAD, "image_1": "a"}, "image_1: the question has images"),
         ("math_union", {"source": "x", "problem": None}, "problem: missing"),

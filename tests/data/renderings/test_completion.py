@@ -1,4 +1,5 @@
-"""`completion` is bare text without roles: questions and answers, one after the other."""
+"""`completion` is bare text without roles: questions and answers, one after the other; and
+every trained answer ends with a trained end token."""
 
 import copy
 from pathlib import Path
@@ -13,6 +14,7 @@ from assay.data.renderings.template import RenderingError, apply_template
 from assay.data.row import Message, ToolCall
 from assay.engines.environments import ask, folder_of
 from tests.data.chat import SPECIAL, build, metaspace, tokenizer
+from tests.models.folders import tiny_tokenizer
 
 SHOTS = (
     Message("system", "Name the animal."),
@@ -130,3 +132,81 @@ def test_trl_trains_the_same_tokens(tmp_path: Path) -> None:
     (turn,) = Renderer(made, "completion").turns(TALK)
     assert [*tokens_of(turn.context), *turn.actions] == theirs["input_ids"]
     assert [-100] * len(tokens_of(turn.context)) + [*turn.actions] == theirs["labels"]
+
+
+ASKED, AGAIN = Message("user", "How are you?"), Message("user", "And you?")
+TWO_ANSWERS = (
+    ASKED,
+    Message("assistant", "I am fine."),
+    AGAIN,
+    Message("assistant", "Fine, thank you."),
+)
+RENDERERS = [
+    ("chatml", "hermes"),
+    ("chatml", "template"),
+    ("chatml", "template_bare"),
+    ("llama", "hermes"),
+    ("llama", "template"),
+    ("qwen3", "template"),
+    ("qwen3", "qwen3"),
+    ("qwen3", "qwen3_fc"),
+]
+PLAIN = (
+    "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\n\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+)
+"""A template without any special token."""
+
+
+def unending(template: str = PLAIN) -> Any:
+    """A tokenizer whose template ends no answer, with an end-of-sequence token."""
+    made = build(SPECIAL["chatml"], template, ["<think>"])
+    made.eos_token = "<|im_end|>"
+    return made
+
+
+@pytest.mark.parametrize("loss", ["all", "last"])
+@pytest.mark.parametrize(("style", "name"), RENDERERS)
+def test_where_the_template_ends_answers_nothing_is_added(style: str, name: str, loss: Any) -> None:
+    made = Renderer(tokenizer(style), name)
+    turns = made.turns(TWO_ANSWERS, (), loss)
+    assert not made.adds_end
+    for turn in turns:
+        assert turn.actions[-1] == made.end_token and turn.loss_mask[-1]
+    # The end stands where the template wrote it, once.
+    whole = made.conversation(TWO_ANSWERS).tokens
+    assert whole.count(made.end_token) == made.tokenizer.decode(list(whole)).count(
+        made.tokenizer.decode([made.end_token])
+    )
+    last = turns[-1]
+    assert tokens_of(last.context) + last.actions == whole[: whole_end(made)]
+
+
+def whole_end(made: Renderer) -> int:
+    return made.conversation(TWO_ANSWERS).message_spans[-1][2]
+
+
+def test_where_the_template_ends_none_the_end_of_sequence_is_trained() -> None:
+    made = Renderer(unending(), "template")
+    end = made.tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert made.adds_end and made.end_token == end
+    decode = made.tokenizer.decode
+    first, second = made.turns(TWO_ANSWERS)
+    assert decode(list(first.actions)) == "I am fine.<|im_end|>"
+    assert decode(list(second.actions)) == "Fine, thank you.<|im_end|>"
+    for turn in (first, second):
+        assert turn.actions[-1] == end and all(turn.loss_mask)
+    (last,) = made.turns(TWO_ANSWERS, loss="last")
+    assert last == second
+
+
+def test_without_any_end_and_without_a_template_a_tokenizer_is_refused() -> None:
+    none = build(SPECIAL["chatml"], PLAIN, [])
+    with pytest.raises(RenderingError, match=r"no end-of-sequence token.*never learn to stop"):
+        Renderer(none, "template").turns(TWO_ANSWERS)
+    plain = tiny_tokenizer()
+    plain.chat_template = None
+    # With ChatML's tokens its layout is assumed, ends included; else there is nothing to render by.
+    assert Renderer(plain, "template").turns(TWO_ANSWERS)[0].actions[-1] == 258
+    with pytest.raises(RenderingError, match="no chat template"):
+        Renderer(build(["<s>"], None, []), "template").turns(TWO_ANSWERS)

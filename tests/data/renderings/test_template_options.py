@@ -1,12 +1,16 @@
-"""Options reach the chat template as Transformers passes them, and leave with a checkpoint."""
+"""Options reach the chat template as Transformers passes them, and leave with a checkpoint;
+what each rendering does with reasoning."""
 
 import copy
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from assay.data.episode import tokens_of
+from assay.data.loaded import gather
+from assay.data.renderings.hermes import LEFT_OUT, without_reasoning
 from assay.data.renderings.rendering import Renderer, chat_template
 from assay.data.renderings.template import (
     DATE,
@@ -16,9 +20,11 @@ from assay.data.renderings.template import (
     undressed,
     with_options,
 )
-from assay.data.row import Message
+from assay.data.row import Message, Row, ToolCall
+from assay.lab.check.rendering_mismatch import ThinkHandling, think_handling
 from tests.data.bfcl_handler import trl_template, trl_templates
-from tests.data.chat import SPECIAL, build, tokenizer
+from tests.data.chat import CHATML, SPECIAL, build, tokenizer
+from tests.data.formats.test_plain_text import HYBRID, THINKING
 from tests.few import few
 
 ASKED = Message("user", "How warm is it?")
@@ -193,3 +199,53 @@ def test_the_exported_hermes_template_writes_what_was_trained() -> None:
     assert made.encode(text, add_special_tokens=False) == list(renderer.prompt(TALK[:2], ()))
     shown = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "x"}]}]
     assert "<image>x" in made.apply_chat_template(shown, chat_template=exported, tokenize=False)
+
+
+QUESTION = Message("user", "Weather?")
+SUNNY = Message("assistant", "Sunny.", reasoning="Look outside.")
+
+
+def renderer(template: str, name: str) -> Renderer:
+    return Renderer(build(SPECIAL["qwen3"], template, [*WORDS, "<tool_call>"]), name)
+
+
+@pytest.mark.parametrize(
+    ("template", "name", "expected"),
+    [
+        (HYBRID, "template", ThinkHandling(False, True, True, True, False)),
+        (THINKING, "template", ThinkHandling(True, True, True, True, False)),
+        (THINKING, "qwen3_fc", ThinkHandling(False, True, False, True, False)),
+        (HYBRID, "hermes", ThinkHandling(False, True, True, True, False)),
+        (CHATML, "hermes", ThinkHandling(False, True, False, True, True)),
+    ],
+)
+def test_the_handling_of_reasoning_is_measured(template, name, expected) -> None:
+    assert think_handling(renderer(template, name)) == expected
+
+
+def test_a_prefilled_tag_is_prompt_and_only_what_follows_is_trained() -> None:
+    made = renderer(THINKING, "template")
+    (turn,) = made.turns((QUESTION, SUNNY))
+    decode = made.tokenizer.decode
+    assert decode(tokens_of(turn.context)).endswith("<|im_start|>assistant\n<think>\n")
+    assert decode(list(turn.actions)) == "Look outside.\n</think>\n\nSunny.<|im_end|>"
+    (silent,) = made.turns((QUESTION, Message("assistant", "Sunny.")))
+    assert decode(list(silent.actions)) == "\n</think>\n\nSunny.<|im_end|>"
+
+
+QUOTED = Message("user", "<think>\nmine\n</think>\n\nWhy?")
+CALLED = Message("assistant", "", (ToolCall("f", {"a": 1}),), reasoning="So f.")
+WRITTEN = Message("assistant", "<think>\nSo.\n</think>\n\nBecause.")
+
+
+def test_both_ways_of_writing_reasoning_are_left_out_and_nothing_else():
+    row = Row("r", (QUOTED, CALLED, Message("tool", "1"), WRITTEN), gold="1", conversation="c")
+    found = gather(without_reasoning([row]))
+    plain = (
+        QUOTED,
+        replace(CALLED, reasoning=""),
+        row.messages[2],
+        Message("assistant", "Because."),
+    )
+    assert found.rows == (replace(row, messages=plain),)
+    assert found.remarks == {LEFT_OUT: ("r",)}

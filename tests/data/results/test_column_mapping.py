@@ -95,7 +95,6 @@ def test_only_the_rows_that_were_asked_for_are_answers(tmp_path: Path):
     [
         (Columns("id", "rewrd"), "rewrd: missing .did you mean 'reward'"),
         (Columns("idd", "reward"), "r.jsonl:1: idd: missing .did you mean 'id'"),
-        (Columns("id", "info.rewrd"), "did you mean 'info.reward'"),
         (Columns("id", "text"), "text: is a string, not a number"),
         (Columns("id", "text=wods"), "no row has text=wods .did you mean 'words'"),
         (Columns("id", "reward", repeat="text"), "text: is no number of a pass"),
@@ -228,11 +227,8 @@ def test_json_lines_and_parquet_say_the_same_as_csv(tmp_path: Path):
     [
         ("s.csv", "item,run,score\na,r,good\n", ("s.csv:2", "score", "a string", "not a number")),
         ("s.csv", "item,run,score\na,r,85\n", ("s.csv:2", "85 lies outside 0 to 1", "percentage")),
-        ("s.csv", "item,run,score\na,r,inf\n", ("s.csv:2", "finite")),
         ("s.csv", "itme,run,score\na,r,1\n", ("s.csv:2", "item: missing", "itme")),
         ("s.csv", "item,run,scores\na,r,x\n", ("s.csv:2", "score: missing", "'scores'")),
-        ("s.csv", "item,run,score\na,r\n", ("s.csv:2", "3 columns")),
-        ("s.csv", 'item,run,score\na,r,"1\n', ("s.csv:", "malformed CSV")),
         ("s.csv", "item,run,score\na,r,1\na,r,0\n", ("s.csv:3", "line 2", "'repeat'")),
         ("s.jsonl", '{"item": "a", "score": 1}\n{"item": "b", "sc', ("s.jsonl:2", "malformed")),
         ("s.jsonl", '{"item": ["a"], "score": 1}\n', ("s.jsonl:1", "item", "an array")),
@@ -314,23 +310,3 @@ def test_the_last_output_of_a_session_is_its_answer():
     assert len(dumped(file)) == 2 * len(last) == 48
     assert [a.output for a in result.answers] == [row["output"] for row in last]
     assert [a.score for a in result.answers] == [row["score"] for row in last]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ('"score": 1.0', '"score": "1.0"', ("score", "a string, not a number")),
-        ('"score": 1.0', '"points": 1.0', ("score", "missing", "'score'")),
-        ('"score": 1.0', '"score": NaN', ("malformed JSON", "NaN")),
-        ('"input": "user', '"inptu": "user', ("input", "missing")),
-    ],
-)
-def test_a_bad_line_is_named(tmp_path: Path, old: str, new: str, words: tuple[str, ...]):
-    texts = (DUMPS / "ray_trainer" / "10.jsonl").read_text().splitlines()
-    number = next(n for n, text in enumerate(texts) if n and old in text)
-    texts[number] = texts[number].replace(old, new)
-    (tmp_path / "10.jsonl").write_text("\n".join(texts) + "\n")
-    with pytest.raises(DataError) as refusal:
-        read_results(tmp_path / "10.jsonl")
-    wanted = (f"10.jsonl:{number + 1}", *(word for word in words if word != "'score'"))
-    assert all(word in str(refusal.value) for word in wanted), refusal.value

@@ -109,33 +109,6 @@ def test_a_log_of_2024_has_one_score_without_a_name(tmp_path: Path):
     )
 
 
-def damaged(folder: Path, change) -> Path:
-    file = copied("inspect_ai", folder) / "small.eval"
-    file.write_bytes(change(file.read_bytes()))
-    return file
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda raw: raw[: len(raw) // 2], "damaged zip"),
-        (lambda raw: raw[:90] + bytes(8) + raw[98:], "damaged zip"),
-    ],
-)
-def test_a_damaged_zip_is_named(tmp_path: Path, change, words: str):
-    with pytest.raises(DataError, match=rf"small\.eval: is a {words}"):
-        read_results(damaged(tmp_path, change))
-
-
-def test_a_cut_off_json_log_is_named_with_its_line(tmp_path: Path):
-    file = copied("inspect_ai", tmp_path) / "large.json"
-    text = file.read_text()[:20_000]
-    file.write_text(text)
-    for format_ in (None, "inspect-ai"):
-        with pytest.raises(DataError, match=rf"large\.json:{text.count(chr(10)) + 1}: malformed"):
-            read_results(file, format_)
-
-
 def test_a_packed_member_with_other_bytes_is_a_damaged_zip(tmp_path: Path):
     file = copied("inspect_ai", tmp_path / "logs") / "small.eval"
     with zipfile.ZipFile(file) as archive:

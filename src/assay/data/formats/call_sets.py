@@ -42,8 +42,15 @@ from assay.data.conversation import (
     remark_unread,
 )
 from assay.data.formats.chat_rows import ground_truth, source_id
-from assay.data.formats.kept import BESIDE, CALLS, ROLES, build_row, system_beside, tools_beside
-from assay.data.hashing import content_id
+from assay.data.formats.kept import (
+    BESIDE,
+    CALLS,
+    ROLES,
+    build_row,
+    row_id,
+    system_beside,
+    tools_beside,
+)
 from assay.data.json_files import load_next, load_values
 from assay.data.loaded import DataError, Item, LeftOut, Record, Remark
 from assay.data.python_calls import parse_calls, parse_literal, parse_loose_calls
@@ -309,8 +316,7 @@ def hardgen_items(record: Record) -> Iterator[Item]:
     if described in (None, ""):
         raise record.error("0.tools", "missing", "turn 0 holds the tools as JSON text")
     tools = parse_tools(record, described, "0.tools")
-    source = record.maybe("id", str, int)
-    id_ = str(content_id(record.value) if source is None else source)
+    id_ = row_id(record)
     turns = [k for k in (*record.value, *record.unread) if k.isascii() and k.isdigit()]
     try:
         said = tuple(_hardgen_messages(record, sorted(turns, key=int)))

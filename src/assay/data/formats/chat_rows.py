@@ -60,6 +60,7 @@ from assay.data.formats.kept import (
     gold_text,
     kept_row,
     kept_text,
+    said_in,
     shared_columns,
 )
 from assay.data.formats.plain_text import BEYOND, PlainText, plain_messages
@@ -197,15 +198,9 @@ def trl_row(record: Record) -> Row:
                 raise record.error(field, f"differs from what {KEPT} keeps", f"remove {KEPT}")
         return row
 
-    def side(field: str, value: Any, role: Any) -> tuple[Message, ...]:
-        if isinstance(value, str):
-            return (Message(role, value),)
-        return tuple(parse_message(record, m, f"{field}[{i}]") for i, m in enumerate(value))
-
-    messages = side("prompt", record.need("prompt", str, list), "user")
-    completion = record.maybe("completion", str, list)
-    if completion is not None:
-        messages = untrained(messages) + side("completion", completion, "assistant")
+    messages = said_in(record, "prompt", "user")
+    if record.value.get("completion") is not None:
+        messages = untrained(messages) + said_in(record, "completion", "assistant")
     ordered = check_order(record, messages, "prompt + completion")
     return build_row(record, ordered, parse_tools(record, record.value.get("tools")), *TEXT, KEPT)
 

@@ -44,6 +44,7 @@ from assay.data.formats.kept import (
     ROLES,
     build_row,
     chat_row,
+    said_in,
     system_beside,
     tools_beside,
 )
@@ -64,12 +65,7 @@ def prompt_answer_row(record: Record) -> Row:
 
     `prompt` is text or a list of messages. Raises DataError.
     """
-    prompt = record.need("prompt", str, list)
-    if isinstance(prompt, str):
-        asked: tuple[Message, ...] = (Message("user", prompt),)
-    else:
-        parsed = (parse_message(record, said, f"prompt[{i}]") for i, said in enumerate(prompt))
-        asked = untrained(tuple(parsed))
+    asked = untrained(said_in(record, "prompt", "user"))
     answer = record.need("answer", str, int, float, bool, list, dict)
     said = record.maybe("completion", str)
     if said is None:

@@ -35,8 +35,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from assay.data.formats.kept import build_row
-from assay.data.hashing import content_id
+from assay.data.formats.kept import build_row, row_id
 from assay.data.loaded import Record
 from assay.data.row import Message, Row
 
@@ -55,9 +54,8 @@ def gsm8k_row(record: Record) -> Row:
     """
     question = record.need("question", str)
     answer = record.need("answer", str)
-    source = record.maybe("id", str, int)
     return Row(
-        id=str(content_id(record.value) if source is None else source),
+        id=row_id(record),
         messages=(Message("user", question), Message("assistant", answer)),
         gold=answer,
         origin=record.origin,
@@ -125,19 +123,20 @@ MATH_ROWS: Mapping[str, Callable[[Record], Row]] = {
 """The formats of one kind of row each."""
 
 
+COLUMNS = (
+    ("olympiadbench", {"final_answer", "question"}),
+    ("math", {"problem"}),
+    ("math_cot", {"prompt"}),
+    ("limr", {"context", "answer"}),
+    ("gsm8k", {"question", "answer"}),
+)
+"""The columns by which a row of several benchmarks is known, the first that fits."""
+
+
 def math_format(value: Mapping[str, Any]) -> str | None:
     """The format among MATH_ROWS whose columns an object has; None for none."""
-    if {"final_answer", "question"} <= set(value):
-        return "olympiadbench"
-    if "problem" in value:
-        return "math"
-    if "prompt" in value:
-        return "math_cot"
-    if {"context", "answer"} <= set(value):
-        return "limr"
-    if {"question", "answer"} <= set(value):
-        return "gsm8k" if MARK in str(value["answer"]) else "math"
-    return None
+    format = next((name for name, columns in COLUMNS if columns <= set(value)), None)
+    return "math" if format == "gsm8k" and MARK not in str(value["answer"]) else format
 
 
 def union_row(record: Record) -> Row:
@@ -273,9 +272,8 @@ def problem_row(record: Record, fields: Mapping[str, Any], truth: str) -> Row:
     if kind == "math" and len(truth) > LONGEST_ANSWER and not any(m in truth for m in MARKS):
         fix = r"mark it: \boxed{...}, or #### in front"
         raise record.error("ground_truth", "no checkable answer: nothing marks the final one", fix)
-    own = record.maybe("id", str, int)
     return Row(
-        id=str(content_id(record.value) if own is None else own),
+        id=row_id(record),
         messages=(Message("user", fields[PROBLEM]),),
         gold=truth or None,
         origin=record.origin,
