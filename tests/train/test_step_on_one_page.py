@@ -8,7 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row
-from assay.data.row_order import Fixed
+from assay.data.splits import Fixed
 from assay.models.precision import choose_precision
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rollout.policies.language import LanguagePolicy

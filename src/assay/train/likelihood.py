@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from assay.data.episode import Episode, Turn, tokens_of
-from assay.data.row_order import RowOrder, visits
+from assay.data.splits import RowOrder, visits
 from assay.models.divergence import Teacher
 from assay.models.lora import begin_masks
 from assay.models.scoring import evaluating

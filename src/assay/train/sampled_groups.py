@@ -12,7 +12,7 @@ from typing import Protocol
 
 from assay.data.episode import Completion, Context, Ended, Episode, Reward, Turn
 from assay.data.row import Row
-from assay.data.row_order import RowOrder, visits
+from assay.data.splits import RowOrder, visits
 from assay.errors import RunFailure
 from assay.models.lora import begin_masks
 from assay.rl.policy import Policy, SampleKey, Sampling

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from assay.data.renderings.rendering import Renderer
-from assay.data.row_order import visits
+from assay.data.splits import visits
 from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment

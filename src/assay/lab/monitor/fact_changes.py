@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.data.kept import kept
+from assay.data.files import kept
 from assay.experiment.experiment import Experiment
 from assay.experiment.price_table import units
 from assay.judge.binomial import (

@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 
 from assay.data.files import remove_leftovers
-from assay.data.row_order import Mixture
+from assay.data.splits import Mixture
 from assay.engines.ranks import check_ranks
 from assay.engines.ray_pool import leave
 from assay.errors import AssayError, InputError, within

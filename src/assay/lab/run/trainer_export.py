@@ -28,14 +28,14 @@ from typing import Any
 
 import torch
 
+from assay.data.episode import row_values
 from assay.data.files import CHECKSUMS, atomic_write_text, new_folder
+from assay.data.formats.chat_rows import EARLIER, UNLIKE
 from assay.data.formats.formats import write_rows
 from assay.data.formats.plain_text import BEYOND
-from assay.data.formats.trl_rows import EARLIER, UNLIKE
 from assay.data.json_files import write_jsonl
 from assay.data.row import Row
-from assay.data.row_json import row_values
-from assay.data.row_order import visits
+from assay.data.splits import visits
 from assay.engines.environments import (
     LAST_WORDS,
     Running,

@@ -14,13 +14,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from assay.data.episode import Episode, tokens_of
-from assay.data.hub_names import with_scheme
+from assay.data.episode import Episode, row_of, tokens_of
+from assay.data.files import with_scheme
 from assay.data.json_files import read_jsonl
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Row
-from assay.data.row_json import row_of
-from assay.data.row_order import visits
+from assay.data.splits import visits
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment

@@ -146,7 +146,7 @@ def make_evaluation(
         several = any(task.dialogue(item) is not None for item in items)
         dialogue = partial(dialogue_of, task) if several else None
     if spec.take is not None:
-        items = take(items, spec.take.rows, spec.take.how).rows
+        items = take(items, spec.take.rows, spec.take.how)
     for kind, count in spec.fewer.items():
         if count > len(items):
             problem, fix = f"asks for {count} of {len(items)} items", f"at most {len(items)}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from assay.data.episode import Context, Turn
-from assay.data.formats.preference_rows import candidate_message
+from assay.data.formats.plain_rows import candidate_message
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Message, Row
 from assay.errors import InputError

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from assay.data.episode import tokens_of
-from assay.data.pictures import images_in, picture_of, unreadable
+from assay.data.message_parts import images_in, picture_of, unreadable
 from assay.data.renderings.image_prompts import ImageRenderer
 from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import RenderingError

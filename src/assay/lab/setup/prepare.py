@@ -18,17 +18,20 @@ from assay.data.leakage import separate
 from assay.data.loaded import Item, Loaded, gather, spread
 from assay.data.renderings.hermes import without_end, without_reasoning
 from assay.data.row import Row
-from assay.data.row_checks import without_duplicates
-from assay.data.row_fields import Condition, sorted_places, where
-from assay.data.row_order import Fixed, Mixture, Part, RowOrder, Shuffled, epoch_shares
+from assay.data.row_checks import Condition, sorted_places, where, without_duplicates
 from assay.data.splits import (
+    Fixed,
     Lengths,
+    Mixture,
+    Part,
+    RowOrder,
+    Shuffled,
     conversation_of,
-    drop_long,
-    drop_short,
+    epoch_shares,
     length_statistics,
     split_by_conversation,
     take,
+    within_tokens,
 )
 from assay.errors import InputError, within
 from assay.experiment.base_table import RenderingSettings
@@ -80,20 +83,16 @@ def by_length(
     kept, dropped = tuple(rows), {}
     if spec.max_prompt_tokens is not None:
         lengths = [encoder.size(encoder.prompt(row, question(task, row))) for row in kept]
-        kept, out = drop_long(kept, lengths, spec.max_prompt_tokens)
-        dropped[TOO_LONG] = tuple(d.row_id for d in out)
+        kept, dropped[TOO_LONG] = within_tokens(kept, lengths, most=spec.max_prompt_tokens)
     shift = None
     if spec.min_tokens is not None or spec.max_tokens is not None:
         tokens = {row.id: conversation_tokens(encoder, task, row) for row in kept}
         before = kept
-        limits: tuple[tuple[str, int | None, Callable], ...] = (
-            (LONGER, spec.max_tokens, drop_long),
-            (SHORTER, spec.min_tokens, drop_short),
-        )
-        for reason, limit, drop in limits:
-            if limit is not None:
-                kept, out = drop(kept, [tokens[row.id] for row in kept], limit)
-                dropped[reason] = tuple(d.row_id for d in out)
+        for reason, limits in (
+            (LONGER, (None, spec.max_tokens)),
+            (SHORTER, (spec.min_tokens, None)),
+        ):
+            kept, dropped[reason] = within_tokens(kept, [tokens[row.id] for row in kept], *limits)
         shift = Shift(*(length_statistics([tokens[r.id] for r in side]) for side in (before, kept)))
     return kept, {reason: ids for reason, ids in dropped.items() if ids}, shift
 
@@ -272,7 +271,7 @@ def prepare(
         reasons = ", ".join(f"{reason}: {len(ids)}" for reason, ids in dropped.items())
         raise InputError("no row is left", field=f"data.{name}", fix=reasons)
     if spec.take is not None and spec.take.rows is not None:
-        rows = take(rows, spec.take.rows, spec.take.how).rows
+        rows = take(rows, spec.take.rows, spec.take.how)
     train, dev, test = held_out(rows, spec.split) if spec.split else (rows, (), ())
     chosen = None
     if spec.take is not None and spec.take.selection is not None:
@@ -295,14 +294,12 @@ def held_out(
     """The training, dev and test parts; shares are of all conversations. Raises InputError."""
     train, dev, test = tuple(rows), (), ()
     if spec.dev is not None:
-        split = split_by_conversation(rows, spec.dev)
-        train, dev = split.train, split.dev
+        train, dev = split_by_conversation(rows, spec.dev)
     if spec.test is not None:
         size = spec.test
         if isinstance(size, float):
             size *= len({*map(conversation_of, rows)}) / len({*map(conversation_of, train)})
-        split = split_by_conversation(train, size, side="test")
-        train, test = split.train, split.dev
+        train, test = split_by_conversation(train, size, side="test")
     return train, dev, test
 
 

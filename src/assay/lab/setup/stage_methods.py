@@ -11,7 +11,7 @@ from typing import Any
 from assay.data.episode import Context, Episode, Reward
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Row
-from assay.data.row_order import Fixed, RowOrder, packs_of
+from assay.data.splits import Fixed, RowOrder, packs_of
 from assay.errors import InputError
 from assay.experiment.stage_tables import (
     DistillStage,

@@ -18,14 +18,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from assay.data.episode import Completion, Reward
+from assay.data.episode import Completion, Reward, row_values
 from assay.data.files import atomic_write_text
 from assay.data.formats.formats import expanded, write_rows
 from assay.data.hashing import normalise_text, sha256_text
 from assay.data.json_files import write_jsonl
 from assay.data.leakage import question, separate
 from assay.data.row import Row
-from assay.data.row_json import row_values
 from assay.data.tools import function_of
 from assay.errors import Finding, InputError, within
 from assay.experiment.price_table import units

@@ -88,7 +88,7 @@ def regex(pattern: str = "") -> WorkerReward:
             return Reward(None, why="the row has no column pattern with a text")
         return {"pattern": sought, "text": said(completion)}
 
-    return WorkerReward("assay.labs.chat.search:search", ask, _read_regex, maker=regex)
+    return WorkerReward("assay.data.json_schema:search", ask, _read_regex, maker=regex)
 
 
 def _read_regex(row: Row, completion: Completion, found: bool | str) -> Reward:
