@@ -24,8 +24,8 @@ from transformers import (
 
 from assay.data.episode import Episode, tokens_of
 from assay.errors import InputError, RunFailure
-from assay.models.first_difference import score_plainly
 from assay.models.load import load_model
+from assay.models.plain_forward import score_plainly
 from assay.models.precision import choose_precision
 from assay.models.supported import why_plain
 from assay.rl.packed import pack

@@ -79,33 +79,6 @@ def test_four_formats_say_the_same_conversation(tmp_path: Path, format: str) -> 
     assert row.tools[0]["name"] == "get_weather"
 
 
-def test_rl_rows_become_conversations_with_tools(tmp_path: Path) -> None:
-    (verl,) = read_rows(write(tmp_path, "verl"), "verl")
-    assert verl.messages == (ASKED, CALLS)
-    (loop,) = read_rows(write(tmp_path, "looptool"), "looptool")
-    hello = (Message("user", "Hello."), Message("assistant", "How can I help?", loss=False))
-    assert loop.messages == (Message("system", "The current time is noon."), *hello, ASKED, CALLS)
-    assert verl.tools == loop.tools and verl.tools[0]["name"] == "get_weather"
-
-
-def test_published_sets_of_calls_are_read(tmp_path: Path) -> None:
-    (xlam,) = read_rows(write(tmp_path, "xlam"), "xlam")
-    (ace,) = read_rows(write(tmp_path, "toolace"), "toolace")
-    (glaive,) = read_rows(write(tmp_path, "glaive"), "glaive")
-    assert xlam.messages == (ASKED, CALLS)
-    assert ace.messages[:2] == (Message("system", "Be brief."), ASKED)
-    assert glaive.messages[:3] == (Message("system", "You are a helpful assistant."), ASKED, CALLS)
-    for row in (ace, glaive):
-        assert row.messages[2].tool_calls[0].arguments == {"city": "Oslo"}
-        assert row.messages[-1] == Message("assistant", "It is 4 degrees.")
-
-
-def test_plain_questions_are_read(tmp_path: Path) -> None:
-    for format in ORDER[ORDER.index("trl") : ORDER.index("preference")]:
-        (row,) = read_rows(write(tmp_path, format), format)
-        assert [message.role for message in row.messages] == ["user", "assistant"]
-
-
 def test_a_csv_file_is_read_as_the_page_says(tmp_path: Path) -> None:
     (text,) = blocks(PAGE, "csv")
     (tmp_path / "questions.txt").write_text(text)

@@ -4,20 +4,14 @@ import re
 
 from benchmarks.results import load_results
 
-from assay.labs.workflows.operator_answers import READERS
-from assay.labs.workflows.programs.program import GIVEN, MOST_CHARACTERS, MOST_DEPTH
+from assay.labs.workflows.executor import READERS
+from assay.labs.workflows.programs.program import GIVEN
 from assay.labs.workflows.programs.validate import ALLOWED, validate
 from tests.docs.pages import DOCS, blocks
 from tests.docs.test_tables import between
-from tests.docs.workflow_tables import operators
-from tests.experiments.files import shipped
 
 PAGE = "workflow-programs.md"
 TEXT = (DOCS / PAGE).read_text(encoding="utf-8")
-
-
-def test_the_table_of_operators_is_made_of_the_data() -> None:
-    assert between(PAGE, "<!-- operators -->") == operators()
 
 
 def test_the_program_on_the_page_is_valid() -> None:
@@ -39,12 +33,6 @@ def test_imports_and_given_names_are_those_of_the_validator() -> None:
 def test_every_operator_stands_in_the_table_of_answers() -> None:
     table = between(PAGE, "| operator | what is read", "AFlow hands on")
     assert all(name in table for name in READERS)
-
-
-def test_figures_on_the_page_are_the_code_s() -> None:
-    assert f"{MOST_CHARACTERS:,}".replace(",", " ") + f" characters and {MOST_DEPTH}" in TEXT
-    strategies = shipped("workflows/warm_up.py").STRATEGIES
-    assert f"{sum(map(len, strategies.values()))} strategies" in TEXT
 
 
 def test_measured_rates_are_those_of_the_result_file() -> None:

@@ -32,7 +32,7 @@ from assay.experiment.stage_tables import GrpoStage, StageSpec, start_of
 from assay.lab.check.all_checks import LEARNER_CHECKS
 from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.setup.learner import LEARNERS, LearnerInput, StagePolicy
-from assay.models.state_dicts import weight_fingerprint
+from assay.models.load import weight_fingerprint
 from assay.models.weight_files import load_module, save_module
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Sampling, Scores

@@ -5,8 +5,8 @@ import torch
 
 from assay.data.episode import Episode, Turn
 from assay.models.adapt import train_lora
-from assay.models.first_difference import score_plainly
 from assay.models.lora import KeyedDropout, LoraOptions
+from assay.models.plain_forward import score_plainly
 from assay.models.precision import choose_precision
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import Scores

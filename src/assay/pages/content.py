@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from assay.compare.selection_pairs import PickedTable, SelectionPair
+from assay.compare.selection_pairs import PickedTable, SelectionPair, SelectionUse
 from assay.compare.table import Line as Scored
 from assay.compare.table import Pairing
 from assay.compare.table import Table as Compared
 from assay.judge.intervals import Interval
-from assay.judge.selection_agreement import SelectionUse
 from assay.judge.verdict import Comparison, as_scored
 from assay.pages.charts import interval_bar, outcome_bars
 from assay.pages.page import (
@@ -56,15 +55,14 @@ def picked_sentences(table: Compared, labels: Mapping[str, str], words: Words) -
 
 
 def _pair(pair: SelectionPair, labels: Mapping[str, str], words: Words) -> str:
-    found = pair.agreement
     said = words(
-        "picked.identical" if found.identical else "picked.pair",
+        "picked.identical" if pair.same_order == pair.queries else "picked.pair",
         control=labels[pair.control],
         other=labels[pair.other],
-        queries=found.queries,
-        order=found.same_order,
-        set=found.same_set,
-        jaccard=f"{found.jaccard:.3f}",
+        queries=pair.queries,
+        order=pair.same_order,
+        set=pair.same_set,
+        jaccard=f"{pair.jaccard:.3f}",
     )
     if pair.changed is None or pair.moved is None:
         return said

@@ -343,7 +343,7 @@ def scorer(place: str) -> Callable[..., dict[str, Any]]:
     return score
 
 
-PROGRAM = "assay.sandbox.program:run_program"
+PROGRAM = "assay.sandbox.tested_code:run_program"
 
 
 def no_input(row: Row) -> str:
@@ -390,7 +390,7 @@ def program_check(
 
 
 def is_reply(value: Any) -> bool:
-    """Whether a value is a reply of `sandbox.program`; a program can answer in place of its caller,
+    """Whether a value is a reply of `run_program`; a program can answer in place of its caller,
     and only texts are taken from it."""
     return (
         isinstance(value, dict)

@@ -28,7 +28,7 @@ from assay.labs.demos.demonstrations import (
     conversation,
     query_row,
 )
-from assay.labs.demos.frozen import Selection
+from assay.labs.demos.outcomes import Selection
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling

@@ -17,7 +17,7 @@ import torch
 from assay.data.episode import Completion, Context, Turn
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Row
-from assay.engines.ray_pool import Needs, Pool, as_they_come, connect, look_at_nodes
+from assay.engines.ray_pool import Needs, RayPool, as_they_come, connect, look_at_nodes
 from assay.errors import RunFailure
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
@@ -48,7 +48,7 @@ class LocalAnswerer(Answerer):
     """See `Answerer`. Checkpoints are read from disk unless a policy is given, which is asked."""
 
     policy: Samples | None = None
-    chunk: int = field(default=CHUNK, kw_only=True)
+    chunk: int = field(default_factory=lambda: CHUNK, kw_only=True)
     in_process: ClassVar[bool] = True
 
     def check(self) -> None:
@@ -226,7 +226,7 @@ def is_spread(session: Session) -> bool:
     return engine is not None and engine.evaluate != OWN
 
 
-def pool_of(session: Session) -> Pool:
+def pool_of(session: Session) -> RayPool:
     """The cluster of a session. Raises InputError where it cannot answer in the session's lab."""
     engine = session.experiment.engine
     assert engine is not None

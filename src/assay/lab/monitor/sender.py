@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from assay.compare.score_rows import reported_rows
+from assay.compare.judged_table import reported_rows
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import LogSpec
 from assay.judge.intervals import score_interval

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from assay.data.episode import tokens_of
 from assay.errors import RunFailure
-from assay.models.first_difference import first_difference, score_plainly
+from assay.models.plain_forward import first_difference, score_plainly
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy, Scores

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assay.compare.score_rows import ScoreRow
+from assay.compare.judged_table import ScoreRow
 from assay.experiment.experiment import Experiment
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.monitor.observer import Observer, Silent

@@ -1,6 +1,6 @@
 """Counts what is wrong with the wrong answers of a record of `asdiv:test_expressions`.
 
-python -m tests.docs.wrong_steps FILE.parquet [...]
+python experiments/math/wrong_steps.py FILE.parquet [...]
 """
 
 import re
@@ -8,12 +8,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from assay.labs.math.answers import final_answer, worked_out
+from asdiv import read_asdiv
+
+from assay.labs.math.sentences import final_answer, worked_out
 from assay.runs.records import read_columns
-from tests.experiments.files import shipped
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
-ROWS = shipped("math/asdiv.py").read_asdiv("test_expressions").rows
+ROWS = read_asdiv("test_expressions").rows
 GOLD = {row.id: row.gold or "" for row in ROWS}
 
 
