@@ -16,9 +16,7 @@ from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
 from assay.labs.math.task import TASK
 from assay.rl.policy import Sampling
 from assay.tasks.running import RewardRunner
-from tests.docs import reward_scale
 from tests.docs.pages import DOCS, as_module, blocks
-from tests.docs.test_tables import between
 
 REPORT = "../tests/docs/report_001.md"
 PAGES = ("rewards.md", REPORT)
@@ -122,9 +120,3 @@ def test_the_quality_stage_pays_bonuses_to_wrong_answers_and_none_to_cut_ones() 
     bonus = 8.9974
     values = [reward.value for reward in judged(table, said)]
     assert values == pytest.approx([105 + bonus, 5 + bonus, 105, 100, -10], abs=1e-4)
-
-
-def test_the_table_of_scales_is_what_its_command_prints() -> None:
-    assert (
-        between("rewards.md", "<!-- python -m tests.docs.reward_scale -->") == reward_scale.table()
-    )

@@ -269,6 +269,23 @@ def test_check_says_how_much_is_trained_and_warns_of_dropout_in_ratios(lab):
     assert "likelihoods are computed with dropout" in " ".join(reported.output.split())
 
 
+@pytest.mark.parametrize("command", [("serve",), ("export", "out")])
+def test_what_needs_a_tokenizer_is_refused_in_one_line(lab, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    verb, *rest = command
+    result = call(verb, "colours@rl.last", *rest, "--lab", lab)
+    assert_one_line(result, "needs a language model", "selector")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_replay_of_its_own_settings_finds_no_difference(lab):
+    words = ("replay", "colours", "--stage", "rl", "--step", 2, "--lab", lab)
+    result = call(*words, "--json")
+    assert result.exit_code == 0, result.output
+    assert not answer(result)["result"]["proof"]["rewards"]
+    assert not answer(result)["result"]["proof"]["advantages"]
+
+
 def test_demonstrations_without_words_are_found_before_a_run(tmp_path):
     file = make_colours_lab(tmp_path, of("lever", "vocabulary = 59"), SFT)
     result = call("check", file, "--lab", tmp_path)

@@ -29,13 +29,9 @@ Of programs besides
 - The lab believes nothing it says: lengths and numbers are limited by the supervisor, and every
   line is checked here before anything is made of it. Abuse is the failure "protocol" or "calls" of
   this program; it cannot answer for another, nor say for the supervisor how it ended.
-- One thread reads and writes the pipes of a worker; the host runs in others, which only leave what
-  they have in a queue: nothing they do late can reach another program.
-- A program's deadline counts its own time: while the lab has a question of its to answer, only the
-  CPU time it takes meanwhile. A second limit counts all.
-- Nothing that one program sent or was sent is in the memory of the next.
-- What `host` does in its threads is not limited here: `run` returns when the last one has ended, so
-  that no question goes on unseen.
+- One thread reads and writes the pipes of a worker; what hosts do late reaches no other program.
+- A program's deadline counts its own time: while it waits for an answer, its CPU time alone.
+- What `host` does is not limited here: `run` returns when the last question has ended.
 
 What is not covered
 - With isolation "limits-only" this is no security sandbox: the code can use the network and the
@@ -437,11 +433,9 @@ class Worker(Closing):
 
 def _kill_tree(process: subprocess.Popen[bytes]) -> None:
     """SIGKILLs a worker that no longer answers, with its descendants, and reaps it."""
-    try:
+    descendants, groups = [], {process.pid}
+    with contextlib.suppress(psutil.NoSuchProcess):
         descendants = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        descendants = []
-    groups = {process.pid}
     for descendant in descendants:
         with contextlib.suppress(ProcessLookupError):
             groups.add(os.getpgid(descendant.pid))

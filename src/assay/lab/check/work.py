@@ -150,8 +150,8 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
         prompt=sum(prompts) / len(prompts),
         prompt_most=max(prompts),
         answer=sum(answers) / len(answers),
-        answer_most=stage.sampling.max_tokens if samples(stage) else max(answers),
         checkpoints=checkpoint_count(subject, stage),
+        answer_most=stage.sampling.max_tokens if samples(stage) else max(answers),
         largest=largest,
     )
 

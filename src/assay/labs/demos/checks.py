@@ -52,7 +52,9 @@ def candidate_pools(subject: Subject) -> Seen:
 def places_of(subject: Subject) -> dict[str, Sequence[Row]]:
     """The rows of each data set and evaluation."""
     session = subject.session
-    places = {f"data.{name}": made.rows for name, made in session.sets.items()}
+    places: dict[str, Sequence[Row]] = {
+        f"data.{name}": made.rows for name, made in session.sets.items()
+    }
     return places | {f"evaluate.{name}": made.items for name, made in session.evaluations.items()}
 
 
