@@ -41,7 +41,6 @@ FLOORS = (
 finds them through `tasks.task`, which imports one by name."""
 ROOMS = {
     "lab": (
-        "sweep.matrix",
         "sweep",
         "replay",
         "select",
@@ -61,14 +60,6 @@ ROOMS = {
         "tools",
         "math",
         "demos",
-    ),
-    "pages": (
-        "run_page",
-        "comparison",
-        "progress",
-        "matrix",
-        "command_tables",
-        "",
     ),
     "rollout": ("policies", "engines", "engines.plain", "engines.cpu", "engines.endpoint", ""),
     "judge": ("audit", ""),
@@ -372,7 +363,7 @@ def test_imports_point_downwards_between_the_rooms_of_a_package() -> None:
 
 def test_an_import_from_a_room_above_or_beside_is_seen() -> None:
     assert wrong_rooms("assay.lab.setup.session", {"assay.lab.run.runner": 3})
-    assert wrong_rooms("assay.lab.sweep.read_sweep", {"assay.lab.sweep.matrix.model": 3})
+    assert wrong_rooms("assay.lab.monitor.progress", {"assay.lab.sweep.model": 3})
     assert wrong_rooms("assay.labs.demos.task", {"assay.labs.workflows.task": 3})
     assert wrong_rooms("assay.labs.tools.task", {"assay.labs.math.task": 3})
     below = {"assay.lab.setup.session": 3, "assay.lab.run.runner": 4, "assay.train.loop": 5}
@@ -441,7 +432,7 @@ for name in {light!r}:
         "import assay.train.loop as loop",
         "def f():\n    from assay.cli.main import app",
         "from ..lab import session",
-        "import_module('assay.pages.run_page.page')",
+        "import_module('assay.pages.run_page')",
     ],
 )
 def test_an_import_from_above_is_seen_wherever_it_hides(text: str) -> None:

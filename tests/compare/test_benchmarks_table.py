@@ -9,8 +9,8 @@ import assay
 from assay.compare.benchmarks_table import benchmarks_table
 from assay.compare.judged_table import compare_checkpoints
 from assay.judge.averages import harmonic_of
-from assay.pages.run_page.page import write_report
-from assay.pages.run_page.terminal import final_blocks
+from assay.pages.run_page import write_report
+from assay.pages.run_terminal import final_blocks
 from assay.runs.records import RecordWriter
 from assay.runs.run_names import find_run, parse_run_name
 from tests.cli.conftest import answer, assert_one_line, call

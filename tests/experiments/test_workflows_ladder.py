@@ -8,20 +8,17 @@ from assay.experiment.read_file import read_experiment
 from assay.experiment.reward_tables import RewardPart
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.sweep.planned_runs import plan
-from assay.lab.sweep.read_sweep import SweepFile, files_in_order
+from assay.lab.sweep.read_sweep import read_sweep
 from assay.labs.workflows.fixed_workflows import WORKFLOW, table_of
 from tests.experiments.files import shipped
 
 READERS = shipped("workflows/problems.py").READERS
 FILE = Path(__file__).parents[2] / "experiments" / "workflows" / "ladder.toml"
-*BEFORE, LADDER = files_in_order(FILE)
-assert isinstance(LADDER, SweepFile)
+LADDER = read_sweep(FILE)
 ARMS = {run.name.removeprefix("workflows-ladder."): run.experiment for run in plan(LADDER)}
 
 
 def test_the_models_come_before_the_arms_that_start_from_them():
-    stems = [each.stem for each in BEFORE if isinstance(each, Path)]
-    assert stems == ["executor", "warm-up", "samples"]
     trained = {arm.model for arm in ARMS.values() if not arm.model.startswith(WORKFLOW)}
     assert trained == {"run:workflows-warm-up@warm.last"}
 
@@ -80,4 +77,4 @@ def test_no_problem_of_the_test_teaches_anyone():
 
 def plan_of(stem: str):
     """The experiment of a file that the ladder stands on."""
-    return read_experiment(next(f for f in BEFORE if isinstance(f, Path) and f.stem == stem))
+    return read_experiment(FILE.parent / "ladder" / f"{stem}.toml")

@@ -5,7 +5,7 @@ import pytest
 
 from assay.compare.judge_trust import HeldJudge, JudgedBy, held
 from assay.judge.label_agreement import Judged
-from assay.pages.judge_content import judge_line
+from assay.pages.content import judge_line
 from assay.pages.markdown import page_markdown
 from assay.pages.page import Page
 from assay.pages.words import worded, words

@@ -10,7 +10,7 @@ from assay.data.row import Row
 from assay.lab.monitor.run_costs import run_costs
 from assay.lab.run.runner import resume, start
 from assay.labs.math.rewards import REWARDS
-from assay.pages.command_tables.cost_tables import sentences
+from assay.pages.command_tables import sentences
 from assay.pages.words import words
 from assay.runs.cost_ledger import read_calls
 from assay.runs.metrics import read_metrics

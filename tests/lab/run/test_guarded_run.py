@@ -15,7 +15,7 @@ from assay.lab.monitor.report_journal import read_reports
 from assay.lab.monitor.stage_health import explained
 from assay.lab.run.runner import launch_or_resume, resume, start
 from assay.pages.facts import gather
-from assay.pages.run_page.page import Reporting, write_report
+from assay.pages.run_page import Reporting, write_report
 from assay.runs.checkpoints import read_selection
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, runs_of

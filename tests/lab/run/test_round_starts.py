@@ -18,9 +18,9 @@ from assay.lab.evaluate.checkpoint_selection import by_reward_trend
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start
 from assay.lab.setup.session import Session
-from assay.pages.run_page.lineage import lineage
-from assay.pages.run_page.page import write_report
-from assay.pages.run_page.terminal import final_blocks
+from assay.pages.lineage import lineage
+from assay.pages.run_page import write_report
+from assay.pages.run_terminal import final_blocks
 from assay.runs.checkpoints import (
     DevLook,
     Selection,

@@ -15,7 +15,7 @@ from assay.lab.monitor.sinks import sender as sender_module
 from assay.lab.monitor.sinks.sender import add_sinks
 from assay.lab.monitor.sinks.sink_register import SINKS, SinkKind, check_log
 from assay.pages.facts import gather
-from assay.pages.run_page.story import warnings
+from assay.pages.story import warnings
 from assay.pages.words import words
 from assay.runs.notes import read_notes
 from assay.runs.sink_states import start_sinks_over
