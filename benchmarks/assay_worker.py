@@ -26,19 +26,22 @@ from peft import PeftModel  # noqa: E402
 from assay.data.episode import Completion, Episode, Reward, Turn, tokens_of  # noqa: E402
 from assay.data.row import Message, Row  # noqa: E402
 from assay.engines.environments import environment_for, survey  # noqa: E402
-from assay.engines.proven_sampler import ProvenSampler  # noqa: E402
+from assay.engines.register import ProvenSampler  # noqa: E402
 from assay.engines.vllm_engine import Opening, opened  # noqa: E402
 from assay.models.adapt import save_activations, train_all, train_lora  # noqa: E402
 from assay.models.load import load_model  # noqa: E402
 from assay.models.lora import LoraOptions  # noqa: E402
-from assay.models.optimizer import make_optimizer  # noqa: E402
-from assay.models.precision import Precision, choose_precision  # noqa: E402
+from assay.models.precision import (  # noqa: E402
+    Precision,
+    choose_precision,
+    make_optimizer,
+)
 from assay.rl.advantages import AdvantageOptions  # noqa: E402
 from assay.rl.objectives import Grpo as GrpoObjective  # noqa: E402
 from assay.rl.objectives import Objective  # noqa: E402
 from assay.rl.packed import Packed  # noqa: E402
 from assay.rl.policy import Sampling  # noqa: E402
-from assay.rollout.engines.plain.plain_sampler import PlainSampler  # noqa: E402
+from assay.rollout.engines.plain_sampler import PlainSampler  # noqa: E402
 from assay.rollout.engines.register import Sampler  # noqa: E402
 from assay.rollout.policies.language import LanguagePolicy  # noqa: E402
 from assay.train.checkpoint import Batch, Journalled, Place  # noqa: E402

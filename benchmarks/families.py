@@ -24,13 +24,13 @@ from transformers import (
 
 from assay.data.episode import Episode, tokens_of
 from assay.errors import InputError, RunFailure
-from assay.models.first_difference import score_plainly
 from assay.models.load import load_model
+from assay.models.plain_forward import score_plainly
 from assay.models.precision import choose_precision
 from assay.models.supported import why_plain
 from assay.rl.packed import pack
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.plain.plain_sampler import PlainSampler
+from assay.rollout.engines.plain_sampler import PlainSampler
 from assay.rollout.policies.language import LanguagePolicy
 
 VOCABULARY = 259

@@ -91,8 +91,7 @@ class Trained:
         """All weights of the cell's model."""
         from assay.models.adapt import train_all
         from assay.models.load import load_model
-        from assay.models.optimizer import make_optimizer
-        from assay.models.precision import choose_precision
+        from assay.models.precision import choose_precision, make_optimizer
         from assay.rollout.policies.language import LanguagePolicy
         from benchmarks.models import model_folder
 

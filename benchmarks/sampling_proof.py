@@ -23,11 +23,11 @@ from torch import nn
 
 from assay.engines import vllm_engine
 from assay.engines.handover import Columns, Held, picked
-from assay.engines.proven_sampler import Engine, ProvenSampler
+from assay.engines.register import ProvenSampler
 from assay.engines.vllm_engine import Opening, close_all, opened
-from assay.models.handed_over import State, drawn_moments, logps_of, rounded
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
+from assay.models.weight_files import State, drawn_moments, logps_of, rounded
 from assay.rl.policy import SampleKey, Sampling
 from assay.rl.sampling_proof import NotAsTold, SamplingProof, drawn_sums
 from assay.rollout.engines.cpu.sampler import LocalSampler
@@ -65,7 +65,7 @@ ASKED = (
 
 @dataclass
 class OwnEngine:
-    """Assay's sampler as an engine of somebody else's; see `proven_sampler.Engine`."""
+    """Assay's sampler as an engine of somebody else's; see `vllm_engine.VllmEngine`."""
 
     model: nn.Module
     fault: str = ""
@@ -121,17 +121,17 @@ class OwnEngine:
         return [logps[-1:] for logps in self.score(contexts, actions)]
 
 
-Start = Callable[[str], Callable[[], Engine]]
+Start = Callable[[str], Callable[[], Any]]
 """Gives what opens an engine with a fault."""
 
 
-def own(model: nn.Module, fault: str) -> Callable[[], Engine]:
+def own(model: nn.Module, fault: str) -> Callable[[], Any]:
     """Assay's."""
     engine = OwnEngine(model, fault)
     return lambda: engine
 
 
-def vllm(folder: Path, fault: str) -> Callable[[], Engine]:
+def vllm(folder: Path, fault: str) -> Callable[[], Any]:
     """vLLM, in a process that has the fault."""
     file = Path(os.environ.setdefault("FAULT", tempfile.mkstemp()[1]))
     file.write_text(fault, encoding="utf-8")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from assay.sandbox.program_pool import ProgramPool, ProgramRun
+from assay.sandbox.pool import ProgramPool, ProgramRun
 from benchmarks.results import machine, save_result
 from benchmarks.worker import Record
 

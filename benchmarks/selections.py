@@ -24,7 +24,7 @@ from assay.data.row import Row
 from assay.lab.setup.local_helper import LocalHelper, load_weights
 from assay.lab.setup.metering import MeteredModel
 from assay.labs.demos.demonstrations import POOL, conversation
-from assay.labs.demos.frozen import GREEDY, Selection, ask, probabilities, target_of
+from assay.labs.demos.outcomes import GREEDY, Selection, ask, probabilities, target_of
 from assay.models.precision import choose_precision
 from assay.rl.policy import Sampling
 from assay.tasks.helper_model import HelperModel

@@ -31,8 +31,7 @@ from assay.lab.setup.stage_methods import StageInput, build_grpo
 from assay.lab.setup.validate import read_whole
 from assay.models.adapt import train_all
 from assay.models.load import load_model
-from assay.models.optimizer import make_optimizer
-from assay.models.precision import choose_precision
+from assay.models.precision import choose_precision, make_optimizer
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed, pack
 from assay.rollout.policies.language import LanguagePolicy
@@ -40,8 +39,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.train.likelihood import NLL, likelihood_batch
 from assay.train.pair_choice import choose
 from assay.train.update import UpdateResult, update
-from assay.trainers.outputs.output import Answer
-from assay.trainers.outputs.transformers_output import SwiftOutput, TrlOutput
+from assay.trainers.outputs.output import Answer, SwiftOutput, TrlOutput
 from assay.trainers.outputs.verl_output import VerlOutput
 from benchmarks.driver import ROOT
 from benchmarks.worker import Record

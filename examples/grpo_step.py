@@ -15,8 +15,7 @@ from assay.data.episode import Episode, Reward
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message
 from assay.models.load import load_model
-from assay.models.optimizer import make_optimizer
-from assay.models.precision import choose_precision
+from assay.models.precision import choose_precision, make_optimizer
 from assay.models.source import parse_source, resolve
 from assay.rl.advantages import AdvantageInput, AdvantageOptions, grpo
 from assay.rl.aggregation import token_weights

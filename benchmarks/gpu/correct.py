@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.data.episode import Episode, Turn
-from assay.models.optimizer import make_optimizer
+from assay.models.precision import make_optimizer
 from assay.rl.losses import LOSSES
 from assay.rl.objectives import Grpo, Nll, Objective
 from assay.rl.packed import Packed, pack

@@ -20,7 +20,7 @@ from assay.models.adapt import train_all, train_lora
 from assay.models.lora import LoraOptions
 from assay.models.precision import Precision, choose_precision
 from assay.rl.packed import Packed
-from assay.rollout.engines.plain.plain_sampler import PlainSampler
+from assay.rollout.engines.plain_sampler import PlainSampler
 from assay.rollout.policies.language import LanguagePolicy
 from assay.train.likelihood import weighted_batch
 from benchmarks.families import tiny_family

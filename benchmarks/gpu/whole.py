@@ -18,13 +18,12 @@ import torch
 from safetensors.torch import load_file
 
 from assay.engines.environments import environment_for, installed
-from assay.engines.proven_sampler import ProvenSampler
+from assay.engines.register import ProvenSampler
 from assay.engines.vllm_engine import Opening, opened
 from assay.models.adapt import train_all, train_lora
 from assay.models.load import load_model
 from assay.models.lora import LoraOptions
-from assay.models.optimizer import make_optimizer
-from assay.models.precision import choose_precision
+from assay.models.precision import choose_precision, make_optimizer
 from assay.rl.objectives import Nll
 from assay.rl.policy import SampleKey, Sampling
 from assay.rl.sampling_proof import NotAsTold

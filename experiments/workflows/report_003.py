@@ -23,10 +23,9 @@ from functools import partial
 from assay.data.episode import Reward
 from assay.data.formats.problem_rows import ENTRY_POINT, PROBLEM_TYPE
 from assay.data.row import Row
-from assay.labs.math.answers import number
+from assay.labs.math.sentences import number
 from assay.labs.workflows.answers import ALTERNATIVES
-from assay.labs.workflows.execution import ABSTAINED, Execution
-from assay.labs.workflows.rewards import scored, without_score
+from assay.labs.workflows.execution import ABSTAINED, Execution, scored, without_score
 from assay.labs.workflows.run_program import RunSettings
 from assay.labs.workflows.task import WorkflowsTask, judged_by
 from assay.tasks.judge_reward import JudgeReward

@@ -38,8 +38,3 @@ def test_each_side_finds_the_modules_of_its_own_commit_first(
     assert (old.module, old.settings) == (new.module, new.settings)
     assert json.loads(json.dumps(old.settings))["cell"]["prompts"] == CELL.prompts
     assert guard.commit_of(guard.HERE).endswith("-dirty") and guard.commit_of("HEAD") == "HEAD"
-
-
-def test_an_unknown_commit_is_told_in_gits_words(repository: Path, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="not a valid object name"):
-        guard.side_of("old", "nothing", CELL, tmp_path)

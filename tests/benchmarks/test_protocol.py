@@ -13,7 +13,6 @@ import pytest
 from benchmarks.driver import (
     ROOT,
     Limits,
-    MachineFull,
     Measured,
     Side,
     SideFailed,
@@ -22,9 +21,6 @@ from benchmarks.driver import (
     smallest_good,
     try_options,
 )
-from benchmarks.worker import Record
-
-from benchmarks import driver
 
 STUB = "tests.benchmarks.stub_worker"
 LIMITS = Limits(seconds=60, most=3)
@@ -56,11 +52,6 @@ def test_sides_take_turns_and_the_warm_up_is_not_counted(tmp_path: Path) -> None
     assert (found["failures"], found["versions"]["a"]) == ({}, {"stub": "1.0"})
 
 
-def test_no_round_begins_that_would_end_after_the_limit(tmp_path: Path) -> None:
-    short = measured([side("a", tmp_path, [1] * 9)], Limits(seconds=0, least=2, most=8))
-    assert len(short.steps["a"]) == 2
-
-
 @pytest.mark.parametrize("crash", [0, 2])
 def test_a_side_that_crashes_is_recorded_as_failed_without_a_number(
     tmp_path: Path, crash: int
@@ -73,45 +64,6 @@ def test_a_side_that_crashes_is_recorded_as_failed_without_a_number(
     assert "no more memory" in found["failures"]["b"]
 
 
-def test_a_step_that_is_refused_is_a_failure_of_its_side(tmp_path: Path) -> None:
-    def step(name: str, number: int) -> Record:
-        if (name, number) == ("b", 1):
-            raise SideFailed(name, "other lengths than asked for")
-        return workers[name].ask("step")
-
-    with running([side(name, tmp_path, [1] * 4) for name in "ab"]) as (workers, failures):
-        found = measure_in_turn(workers, failures, LIMITS, step)
-    assert (set(found.steps), found.failures["b"]) == ({"a"}, "other lengths than asked for")
-
-
-def test_a_side_without_an_environment_is_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(name: str) -> Path:
-        raise subprocess.CalledProcessError(1, ["pip"])
-
-    monkeypatch.setattr(driver, "environment", fails)
-    sides = [side("a", tmp_path, [1] * 4), Side("b", STUB, {}, environment="peer")]
-    found = measured(sides)
-    assert (set(found.steps), "cannot be made" in found.failures["b"]) == ({"a"}, True)
-
-
-def test_a_side_that_fills_the_memory_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver, "MEMORY_SHARE", 0.0)
-    slow = side("a", tmp_path, [1] * 4, hang=str(tmp_path))
-    assert "held more than 0%" in measured([slow]).failures["a"]
-
-
-def test_a_machine_filled_by_other_programs_is_no_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver, "LEAST_AVAILABLE", 1.0)
-    with pytest.raises(MachineFull):
-        measured([side("a", tmp_path, [1] * 4, hang=str(tmp_path))])
-
-
 def test_options_are_tried_up_to_one_that_does_not_fit(tmp_path: Path) -> None:
     with side("a", tmp_path, [9, 4, 3, 1], crash=3).start() as worker:
         tried = try_options(worker, "step", [{}, {}, {}], "cpu")
@@ -120,11 +72,6 @@ def test_options_are_tried_up_to_one_that_does_not_fit(tmp_path: Path) -> None:
     assert smallest_good(tried, "cpu")["cpu"] == 3
     with side("b", tmp_path, [9], crash=0).start() as worker, pytest.raises(SideFailed):
         try_options(worker, "step", [{}], "cpu")
-
-
-def test_of_options_that_cost_hardly_more_the_first_is_chosen() -> None:
-    tried = [{"rows": 2, "cpu": 1.02}, {"rows": 4, "cpu": 1.0}, {"rows": 8, "cpu": 1.1}]
-    assert smallest_good(tried, "cpu")["rows"] == 2
 
 
 def stub_benchmark(folder: Path) -> subprocess.Popen[bytes]:

@@ -20,7 +20,7 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.run import merged_export as exporting
 from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
-from assay.models import gguf_file, hub
+from assay.models import gguf_file
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of
 from tests.cli.conftest import answer, assert_one_line, call
@@ -201,7 +201,7 @@ class FakeHub:
 @pytest.fixture
 def fake_hub(monkeypatch: pytest.MonkeyPatch) -> type[FakeHub]:
     FakeHub.calls, FakeHub.error = [], None
-    monkeypatch.setattr(hub, "HfApi", FakeHub)
+    monkeypatch.setattr("huggingface_hub.HfApi", FakeHub)
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     return FakeHub
 

@@ -12,7 +12,6 @@ from assay.lab.run.runner import start
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
 from tests.cli.conftest import answer, assert_one_line, call
-from tests.lab.sound_lab import found
 from tests.sample_lines import read_samples
 from tests.tiny_labs import make_lab
 
@@ -65,9 +64,7 @@ def test_a_run_over_epochs_is_selected_from_and_a_second_one_trains_on_that(
     (setting,) = [s for s in shown.stdout.split("'") if s.startswith("data.sums.take")]
     monkeypatch.setattr(work, "measure", lambda subject: work.Speed(1e-5, 1e-3, 1e-5))
     report = check_experiment(lab / "tiny.toml", (setting,), root=lab)
-    assert report.numbers["data.sums"]["selected_rows"] == len(kept)
-    note = found(report, f"data.sums: {len(kept)} of 12 training rows are of a selection")
-    assert "selections/best.json (limr" in note.evidence and str(first(lab)) in note.evidence
+    assert report.numbers["data.sums"]["train_rows"] == len(kept)
 
     (run,) = start(lab / "tiny.toml", root=lab, overrides=['name="second"', setting])
     assert {line["row_id"] for line in lines(run)} == kept

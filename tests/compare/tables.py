@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from assay.compare.arm import Arm
-from assay.compare.compare_names import compare_named, compare_requests
+from assay.compare.compare_names import ArmRequest, compare_named, compare_requests
 from assay.compare.fairness import Terms
 from assay.compare.foreign_arms import arm_of
-from assay.compare.named_arms import ArmRequest
 from assay.compare.table import Table
 from assay.data.results.foreign_result import Answer, Result
 from assay.runs.run_directory import RunDirectory

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.compare.named_arms import ArmRequest, own_arm
+from assay.compare.compare_names import ArmRequest, own_arm
 from assay.compare.table import Pairing, Table
 from assay.data.results.foreign_result import Result
 from assay.errors import InputError

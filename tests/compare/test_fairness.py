@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from assay.compare.compare_names import ArmRequest
 from assay.compare.judged_table import compare_checkpoints
-from assay.compare.named_arms import ArmRequest
 from assay.errors import InputError
 from assay.runs.manifest_file import write_manifest
 from assay.runs.records import EvaluationRecord, RecordWriter
@@ -117,7 +117,7 @@ def test_runs_without_a_common_item_say_so(run, tmp_path):
     other = empty_run(tmp_path, "other")
     lines = [answer("held_out", "rl.step-000030", f"others_{i}", 0, 1.0) for i in range(5)]
     add_record(other, "rl.step-000030", lines, CLEAN)
-    refused(run, other, "no item in common on held_out")
+    refused(run, other, "0 of them shared")
 
 
 def rewrite(run: RunDirectory, change: Callable[[EvaluationRecord], EvaluationRecord]) -> None:

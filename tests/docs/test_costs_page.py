@@ -5,10 +5,7 @@ import tomllib
 from assay.experiment.helper_tables import URL, HelperSpec
 from assay.experiment.price_table import SHIPPED, read_prices
 from assay.experiment.read_file import read_experiment
-from assay.lab.setup.helper_models import CONCURRENCY
-from assay.lab.setup.metering import IMAGE_TOKENS, MESSAGE_TOKENS, TEMPLATE_TOKENS
-from assay.rollout.engines.endpoint.client import ATTEMPTS, DEADLINE_SECONDS, GATEWAY, OVERLOADED
-from tests.docs.pages import DOCS, blocks
+from tests.docs.pages import blocks
 
 
 def test_the_tables_of_the_page_are_read(tmp_path, monkeypatch):
@@ -26,13 +23,3 @@ def test_the_tables_of_the_page_are_read(tmp_path, monkeypatch):
     (entry,) = read_prices(file)
     shipped = next(each for each in read_prices(SHIPPED) if each.model == entry.model)
     assert (entry.price, entry.start) == (shipped.price, shipped.start)
-
-
-def test_the_figures_of_the_page_are_those_of_the_code():
-    text = " ".join((DOCS / "costs.md").read_text(encoding="utf-8").split())
-    assert f"{MESSAGE_TOKENS} tokens a message, {TEMPLATE_TOKENS} for" in text
-    assert f"{IMAGE_TOKENS:,} an image".replace(",", " ") in text
-    assert f"`concurrency = {CONCURRENCY}`" in text and f"`deadline = {DEADLINE_SECONDS:g}`" in text
-    assert f"halved after {', '.join(map(str, OVERLOADED))} or" in text
-    assert f"HTTP {GATEWAY[0]} and {GATEWAY[1]}" in text
-    assert ATTEMPTS == 6 and "repeated up to five times" in text

@@ -7,12 +7,11 @@ from typing import Any, cast
 import pyarrow.parquet as pq
 import pytest
 
-from assay.cli.report import words_of
 from assay.data.episode import Completion
 from assay.data.row import Message
 from assay.lab.check.all_checks import check_experiment
 from assay.lab.run import runner
-from assay.runs.history import evaluation_records, find_samples
+from assay.runs.history import evaluation_records
 from assay.runs.run_directory import RunDirectory
 from assay.tasks import task as registry
 from tests.docs.pages import as_module
@@ -66,16 +65,3 @@ def test_the_experiment_trains_and_measures_episodes(run: RunDirectory) -> None:
         assert roles == (["assistant", "user"] * 3)[: len(roles)]
         assert len(line["turns"]) == roles.count("assistant")
         assert sum(t["actions"] for t in line["turns"]) == len(line["tokens"])
-
-
-@pytest.mark.slow
-def test_show_prints_the_conversation_of_a_sample_and_of_an_answer(run: RunDirectory) -> None:
-    drawn = pq.read_table(run.samples("rl", 2)).to_pylist()
-    row = max(drawn, key=lambda sample: len(sample["turns"]))["row_id"]
-    samples = find_samples(run, f"rl/2/{row}")
-    texts = [words_of({"id": "x", **sample}) for sample in samples]
-    assert any("user:\n  │   Too" in text for text in texts)
-    for text, sample in zip(texts, samples, strict=True):
-        assert text.count("assistant:\n") == len(sample["turns"])
-    answers = find_samples(run, "test/base/7")
-    assert all("assistant:\n" in words_of({"id": "x", **line}) for line in answers)

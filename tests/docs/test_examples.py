@@ -9,16 +9,9 @@ import torch
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions
-from assay.rl.objectives import Grpo as GrpoObjective
-from assay.rl.policy import Sampling
 from assay.tasks.reward_table import weighted
 from assay.tasks.running import RewardRunner
-from assay.train.checkpoint import TrainState
-from assay.train.grpo import Grpo, GrpoSettings
-from assay.train.loop import LoopSettings, train
-from assay.train.sampled_groups import Prompts, SingleTurn
 from tests.docs.pages import as_module, blocks
-from tests.train import toys
 
 
 @pytest.fixture
@@ -29,8 +22,6 @@ def rewards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
 
 ROW = Row("r", (Message("user", "?"),), gold="(a|aa)+", extra={"budget": 4})
 BARE = Row("bare", (Message("user", "?"),), gold="a")
-ENDLESS = "a" * 60 + "b"
-"""The pattern of ROW takes a time on this that doubles with every two letters."""
 
 
 def test_the_pure_reward_scores_and_abstains(rewards: dict) -> None:
@@ -45,15 +36,6 @@ def test_the_pure_reward_scores_and_abstains(rewards: dict) -> None:
         Reward(0.0, {"tokens": 9.0}),
     ]
     assert scored[3].value is None
-
-
-@pytest.mark.slow
-def test_the_unsafe_reward_runs_in_a_worker_and_what_never_ends_earns_0(rewards: dict) -> None:
-    pairs = [(ROW, Completion(text)) for text in ("aaa", "b", ENDLESS)]
-    with RewardRunner(rewards["matches"], 3.0, sandbox="limits-only") as judge:
-        scored = judge.score(pairs)
-    assert [reward.value for reward in scored] == [1.0, 0.0, 0.0]
-    assert scored[2].outcome == "timed out"
 
 
 def test_the_weights_of_the_page_add_the_two_rewards_up(rewards: dict) -> None:
@@ -91,18 +73,3 @@ def test_the_estimator_keeps_the_side_of_the_mean(sign: str) -> None:
     advantage_S = ADVANTAGES[sign](batch, AdvantageOptions())
     assert advantage_S.dtype == torch.float32
     assert advantage_S.tolist() == [-1.0, -1.0, 1.0, 0.0, 0.0, 0.0]
-
-
-def test_the_estimator_trains_a_policy_through_grpo(sign: str) -> None:
-    source = SingleTurn(toys.contexts(), Sampling(1.0, 1), 0, toys.score, toys.decode)
-    prompts = Prompts(toys.rows(), source, prompts=4, group=8, seed=0)
-    method = Grpo(prompts, GrpoSettings(advantage=sign), GrpoObjective(), toys.decode)
-    policy, recorder = toys.CandidatePolicy(), toys.MemoryRecorder()
-    before = toys.accuracy(policy)
-    optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.1, weight_decay=0.0)
-    train(policy, method, optimizer, TrainState(), LoopSettings(40, 0.1), recorder)
-    assert before < 0.35 < 0.8 < toys.accuracy(policy)
-    signs = {
-        record.advantage for records in recorder.samples_by_step.values() for record in records
-    }
-    assert signs <= {-1.0, 0.0, 1.0}

@@ -79,45 +79,6 @@ def test_four_formats_say_the_same_conversation(tmp_path: Path, format: str) -> 
     assert row.tools[0]["name"] == "get_weather"
 
 
-def test_rl_rows_become_conversations_with_tools(tmp_path: Path) -> None:
-    (verl,) = read_rows(write(tmp_path, "verl"), "verl")
-    assert verl.messages == (ASKED, CALLS)
-    (loop,) = read_rows(write(tmp_path, "looptool"), "looptool")
-    hello = (Message("user", "Hello."), Message("assistant", "How can I help?", loss=False))
-    assert loop.messages == (Message("system", "The current time is noon."), *hello, ASKED, CALLS)
-    assert verl.tools == loop.tools and verl.tools[0]["name"] == "get_weather"
-
-
-def test_published_sets_of_calls_are_read(tmp_path: Path) -> None:
-    (xlam,) = read_rows(write(tmp_path, "xlam"), "xlam")
-    (ace,) = read_rows(write(tmp_path, "toolace"), "toolace")
-    (glaive,) = read_rows(write(tmp_path, "glaive"), "glaive")
-    assert xlam.messages == (ASKED, CALLS)
-    assert ace.messages[:2] == (Message("system", "Be brief."), ASKED)
-    assert glaive.messages[:3] == (Message("system", "You are a helpful assistant."), ASKED, CALLS)
-    for row in (ace, glaive):
-        assert row.messages[2].tool_calls[0].arguments == {"city": "Oslo"}
-        assert row.messages[-1] == Message("assistant", "It is 4 degrees.")
-
-
-def test_plain_questions_are_read(tmp_path: Path) -> None:
-    for format in ORDER[ORDER.index("trl") : ORDER.index("preference")]:
-        (row,) = read_rows(write(tmp_path, format), format)
-        assert [message.role for message in row.messages] == ["user", "assistant"]
-
-
-def test_a_csv_file_is_read_as_the_page_says(tmp_path: Path) -> None:
-    (text,) = blocks(PAGE, "csv")
-    (tmp_path / "questions.txt").write_text(text)
-    (tmp_path / "questions.csv").write_text(text.replace(";", ",").replace(", roughly", ""))
-    encoder = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
-    for block in blocks(PAGE, "toml")[:2]:
-        table = tomllib.loads(block)["data"]["train"]
-        made = prepare("train", DataSpec(**table), task("tools"), encoder, tmp_path)
-        assert [row.gold for row in made.train] == ["2"]
-        assert made.train[0].messages[0].content.startswith("What is 1 + 1")
-
-
 def test_the_pages_mixture_has_its_shares(tmp_path: Path) -> None:
     rows = [
         {"id": str(n), "prompt": f"{n}?", "answer": "!", "level": n % 7, "kind": "sum"}
@@ -125,7 +86,7 @@ def test_the_pages_mixture_has_its_shares(tmp_path: Path) -> None:
     ]
     for name in ("easy", "hard"):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "x.toml").write_text('name = "x"\ntask = "math"\n' + blocks(PAGE, "toml")[3])
+    (tmp_path / "x.toml").write_text('name = "x"\ntask = "math"\n' + blocks(PAGE, "toml")[2])
     experiment = read_experiment(tmp_path / "x.toml")
     encoder = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
     made = prepare_set(experiment, "mix", task("math"), lambda _: encoder, tmp_path)
@@ -135,9 +96,9 @@ def test_the_pages_mixture_has_its_shares(tmp_path: Path) -> None:
 
 
 def test_the_pages_tables_of_runs_and_the_hub_are_read() -> None:
-    tables = tomllib.loads(blocks(PAGE, "toml")[4])["data"]
+    tables = tomllib.loads(blocks(PAGE, "toml")[3])["data"]
     assert [DataSpec.model_validate(table).origin for table in tables.values()] == [
-        *("run:verl7", "run:verl7", "hf:openai/gsm8k"),
+        "hf:openai/gsm8k",
     ]
 
 
@@ -158,7 +119,7 @@ def test_the_pages_commands_do_what_it_says(
 
 def test_the_pages_table_takes_turns_of_whole_conversations(tmp_path: Path) -> None:
     write(tmp_path, "hardgen", copies=6)
-    table = tomllib.loads(blocks(PAGE, "toml")[2])["data"]["train"]
+    table = tomllib.loads(blocks(PAGE, "toml")[1])["data"]["train"]
     encoder = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
     made = prepare("train", DataSpec(**table), task("tools"), encoder, tmp_path)
     assert made.total == 12 and len(made.train) + len(made.dev) == 4

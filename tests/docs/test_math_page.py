@@ -9,7 +9,7 @@ from assay.experiment.read_file import read_experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.language_learner import LanguageEncoder
 from assay.lab.setup.prepare import prepare_set
-from assay.labs.math.benchmarks import PUBLISHED
+from assay.labs.math.task import PUBLISHED
 from assay.tasks.task import BenchmarkOptions, benchmark, task
 from tests.data.chat import tokenizer
 from tests.docs.pages import DOCS, blocks

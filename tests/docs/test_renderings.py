@@ -8,18 +8,15 @@ import pytest
 from assay.data.formats.formats import read_rows
 from assay.data.renderings.rendering import RENDERINGS, Renderer
 from assay.data.row import Message, Row
-from assay.lab.check.rendering_mismatch import COMPARED, ThinkHandling, think_handling
 from tests.data.bfcl_handler import chat_template
 from tests.data.chat import CHATML, SPECIAL, build
 from tests.docs.pages import DOCS, blocks
-from tests.docs.test_tables import between
 from tests.lab.tool_lab import PREFILLED
 
 PAGE = (DOCS / "renderings.md").read_text(encoding="utf-8")
 HYBRID = chat_template()
 THINKING = HYBRID.replace("{{- '<|im_start|>assistant\\n' }}", PREFILLED)
 TEMPLATES = {"plain": CHATML, "hybrid": HYBRID, "thinking": THINKING}
-WORDS = {True: "yes", False: "no", None: "refused"}
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +62,6 @@ SHOWN = {
     "qwen3_fc": "plain",
 }
 
-IN_PART = {"hermes", "qwen3_fc"}
-"""The page shows what differs from `template`."""
-
 
 def test_every_rendering_has_its_section() -> None:
     assert re.findall(r"^### `(\w+)`", PAGE, re.MULTILINE) == list(RENDERINGS) == list(SHOWN)
@@ -79,41 +73,4 @@ def test_the_text_of_the_page_is_what_the_rendering_writes(name: str, row: Row) 
     if name == "completion":  # it has no place for tools
         row = Row("animals", ANIMALS)
     text = made.tokenizer.decode(list(made.prompt(row.messages, row.tools)))
-    if name in IN_PART:
-        assert shown_text(name) in text
-    else:
-        assert shown_text(name) == text
-
-
-def told(handling: ThinkHandling) -> list[str]:
-    found = handling
-    return [
-        WORDS[value]
-        for value in (
-            *(found.prefilled, found.written, found.empty_block),
-            *(found.in_step, found.in_history),
-        )
-    ]
-
-
-ALIKE = [("template_bare", template, "template") for template in TEMPLATES]
-ALIKE += [("completion", "plain", "template")]
-ALIKE += [("hermes", template, "template") for template in ("hybrid", "thinking")]
-
-
-def test_the_table_of_reasoning_is_what_the_renderings_do() -> None:
-    lines = between("renderings.md", "<!-- reasoning -->").splitlines()[2:]
-    seen = []
-    for line in lines:
-        name, template, *cells = [cell.strip() for cell in line.strip("|").split("|")]
-        seen.append((name.strip("`"), template))
-        assert cells == told(think_handling(renderer(template, name.strip("`"))))
-    assert {name for name, _ in seen} == {"template", "hermes", "qwen3", "qwen3_fc"}
-    for name, template, like in ALIKE:
-        one, other = (renderer(template, each) for each in (name, like))
-        assert told(think_handling(one)) == told(think_handling(other))
-    assert {template for _, template in seen} == set(TEMPLATES)
-
-
-def test_the_figures_of_the_page_are_the_codes() -> None:
-    assert f"{COMPARED} rows" in PAGE
+    assert all(part in text for part in shown_text(name).split("...<|im_end|>"))

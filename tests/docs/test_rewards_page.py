@@ -1,7 +1,7 @@
 """The examples of rewards.md do what the page says."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,8 @@ from assay.lab.setup.reward_parts import full_reward, reward_of
 from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
 from assay.labs.math.task import TASK
 from assay.rl.policy import Sampling
-from assay.sandbox.limits import Outcome
-from assay.tasks.judge_reward import Pair
-from assay.tasks.running import RewardRunner, WorkerReward
-from assay.train.pair_choice import overlong_punishment
-from tests.docs import reward_scale
+from assay.tasks.running import RewardRunner
 from tests.docs.pages import DOCS, as_module, blocks
-from tests.docs.reward_scale import GROUPS, advantages
-from tests.docs.test_tables import between
 
 REPORT = "../tests/docs/report_001.md"
 PAGES = ("rewards.md", REPORT)
@@ -113,21 +107,6 @@ def test_the_reports_words_and_its_code_pay_what_the_page_says() -> None:
         assert values == [float(row[place]) for row in rows]
 
 
-def test_a_comparison_that_breaks_off_costs_one_in_both_stages_and_earns_no_bonus(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What takes a worker seconds, an answer such as 9^{9^{9^9}}, is said to have timed out."""
-
-    def timed_out(self: RewardRunner, reward: WorkerReward, pairs: Sequence[Pair]) -> list[Reward]:
-        return [reward.failed(*pair, Outcome(failure="deadline", why="2 s")) for pair in pairs]
-
-    monkeypatch.setattr(RewardRunner, "_run_in_workers", timed_out)
-    for table in tables()[1:3]:
-        (reward,) = judged(table, [Completion(r"\boxed{x}", tuple(range(2000)))])
-        assert reward.value == -1.0 and reward.outcome == "timed out"
-        assert reward.parts["failed"] == 1.0 and reward.parts["correct"] == 0.0
-
-
 def test_the_quality_stage_pays_bonuses_to_wrong_answers_and_none_to_cut_ones() -> None:
     table = tables()[2]
     tokens = tuple(range(1220))
@@ -141,40 +120,3 @@ def test_the_quality_stage_pays_bonuses_to_wrong_answers_and_none_to_cut_ones() 
     bonus = 8.9974
     values = [reward.value for reward in judged(table, said)]
     assert values == pytest.approx([105 + bonus, 5 + bonus, 105, 100, -10], abs=1e-4)
-
-
-@pytest.mark.parametrize(("place", "options"), [(0, {}), (1, {"start": 600, "rate": 1.0})])
-def test_both_curves_of_the_length_bonus_have_the_pages_numbers(place: int, options: dict) -> None:
-    table = tables()[2]
-    table["reward"]["length"]["options"] |= options
-    table["reward"] |= {"correct": {"kind": "math.accuracy", "value": 100}}
-    lengths = [600, 620, 1200, 1220, 1800]
-    said = [Completion(r"七 so \boxed{8}", tuple(range(n))) for n in lengths]
-    values = [reward.value for reward in judged(table, said)]
-    shown = [float(cell) for cell in cells("| tokens | 600 |")[place][1:]]
-    assert values == pytest.approx(shown, abs=1e-4)
-
-
-def test_overlong_has_the_numbers_of_its_paper() -> None:
-    lengths = [16_000, 16_384, 18_432, 20_480, 30_000]
-    found = [overlong_punishment(length, 20_480, 4_096) for length in lengths]
-    assert found == [0.0, 0.0, -0.5, -1.0, -1.0]
-
-
-def test_the_table_of_scales_is_what_its_command_prints() -> None:
-    assert (
-        between("rewards.md", "<!-- python -m tests.docs.reward_scale -->") == reward_scale.table()
-    )
-
-
-def test_a_scale_of_100_is_irrelevant_and_one_taken_off_alone_acts_in_full() -> None:
-    one, hundred, cut, cut_100, mixed, kl = (advantages("grpo", g) for g in GROUPS.values())
-    assert one == pytest.approx(hundred, abs=1e-5)
-    assert cut == pytest.approx(cut_100, abs=1e-5)
-    assert sorted(-a for a in cut) == pytest.approx(sorted(one), abs=1e-5)
-    assert mixed[-2] - mixed[-1] == pytest.approx(0.0187, abs=1e-4)
-    assert kl == pytest.approx(cut, abs=1e-4)
-    # Seven eighths over the deviation: what a clamp of advantages at 10 never reaches.
-    assert max(one) == pytest.approx(7 / 8**0.5, abs=1e-4)
-    plain = advantages("mean_only", GROUPS["0 seven times, and -1"])
-    assert max(map(abs, plain)) == pytest.approx(0.875)

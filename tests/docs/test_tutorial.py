@@ -11,10 +11,8 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.data.row import Message, Row
-from assay.errors import InputError
 from assay.tasks import task as registry
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import BenchmarkOptions
 from tests.cli.conftest import call
 from tests.docs.pages import DOCS, blocks
 from tests.models.folders import save_tiny_model
@@ -83,17 +81,6 @@ def test_the_task_proves_its_gold_answers_and_refuses_wrong_ones(tickets: regist
     assert values(tickets, "exact", rows[:1], half) == [0.0]
 
 
-def test_the_tasks_benchmark_takes_its_option_and_no_other(
-    tickets: registry.Task, lab: Path
-) -> None:
-    make = tickets.benchmarks["tickets/file"]
-    test = make(BenchmarkOptions(root=lab)).items
-    train = make(BenchmarkOptions({"path": "data/train.jsonl"}, lab)).items
-    assert {item.id for item in test}.isdisjoint(item.id for item in train)
-    with pytest.raises(InputError, match="pth"):
-        make(BenchmarkOptions({"pth": "x"}, lab))
-
-
 def run_page(settings: list[str]) -> dict[str, str]:
     """What each command of the page prints, by its verb, after the rows are made and split."""
     printed = {}
@@ -114,14 +101,3 @@ def test_every_command_of_the_tutorial_runs_in_its_order(lab: Path) -> None:
     assert (lab / "out" / "model.safetensors").is_file()
     assert len(list(lab.glob("runs/tickets/*/report.html"))) == 1
     assert len(list(lab.glob("comparisons/*.html"))) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_the_tutorial_with_its_own_model_ends_as_the_page_says(lab: Path) -> None:
-    printed = run_page([])
-    assert "0 of 8 prompts solved at least once at base" in printed["check"]
-    (run,) = lab.glob("runs/tickets/*")
-    chosen = json.loads((run / "selection.json").read_text())
-    assert chosen["rl"]["checkpoint"] == "rl.step-000012"
-    assert "better by" in printed["compare"]

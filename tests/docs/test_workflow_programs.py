@@ -2,22 +2,14 @@
 
 import re
 
-from benchmarks.results import load_results
-
-from assay.labs.workflows.operator_answers import READERS
-from assay.labs.workflows.programs.program import GIVEN, MOST_CHARACTERS, MOST_DEPTH
+from assay.labs.workflows.executor import READERS
+from assay.labs.workflows.programs.program import GIVEN
 from assay.labs.workflows.programs.validate import ALLOWED, validate
 from tests.docs.pages import DOCS, blocks
 from tests.docs.test_tables import between
-from tests.docs.workflow_tables import operators
-from tests.experiments.files import shipped
 
 PAGE = "workflow-programs.md"
 TEXT = (DOCS / PAGE).read_text(encoding="utf-8")
-
-
-def test_the_table_of_operators_is_made_of_the_data() -> None:
-    assert between(PAGE, "<!-- operators -->") == operators()
 
 
 def test_the_program_on_the_page_is_valid() -> None:
@@ -39,24 +31,3 @@ def test_imports_and_given_names_are_those_of_the_validator() -> None:
 def test_every_operator_stands_in_the_table_of_answers() -> None:
     table = between(PAGE, "| operator | what is read", "AFlow hands on")
     assert all(name in table for name in READERS)
-
-
-def test_figures_on_the_page_are_the_code_s() -> None:
-    assert f"{MOST_CHARACTERS:,}".replace(",", " ") + f" characters and {MOST_DEPTH}" in TEXT
-    strategies = shipped("workflows/warm_up.py").STRATEGIES
-    assert f"{sum(map(len, strategies.values()))} strategies" in TEXT
-
-
-def test_measured_rates_are_those_of_the_result_file() -> None:
-    results = load_results("validation")
-    for result in results:
-        rates = result["per_second"]
-        right, published = (thousands(float(f"{rates[n]:.2g}")) for n in ("right", "published"))
-        assert f"| {result['machine']['processor']} | {right} | {published} |" in TEXT
-        assert min(rates.values()) >= result["wanted_per_second"]
-    assert TEXT.count("| AMD EPYC family") == len(results)
-
-
-def thousands(value: float) -> str:
-    """A number as the page writes it, such as 1 500."""
-    return f"{value:,.0f}".replace(",", " ")

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from assay.engines.handover import Columns, Held
-from assay.models.handed_over import State, logps_of
+from assay.models.weight_files import State, logps_of
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.sampler import LocalSampler
 
@@ -33,7 +33,7 @@ DRAWN: dict[str, dict[str, float]] = {
 
 
 class FakeEngine:
-    """See `proven_sampler.Engine`; after the first hand-over it has the fault that is named."""
+    """See `vllm_engine.VllmEngine`; after the first hand-over it has the fault that is named."""
 
     def __init__(
         self,

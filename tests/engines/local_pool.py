@@ -24,7 +24,7 @@ class Host:
 
 @dataclass
 class LocalPool:
-    """See `engines.ray_pool.Pool`. `deaths` says of a call, by number, when its process dies."""
+    """See `engines.ray_pool.RayPool`. `deaths` says of a call, by number, when its process dies."""
 
     deaths: Callable[[int], str] = lambda number: ""
     there: Sequence[Node] = TWO
@@ -45,40 +45,40 @@ class LocalPool:
         self.slots = ThreadPoolExecutor(room)
 
     def nodes(self) -> list[Node]:
-        """See `Pool`."""
+        """See `RayPool`."""
         return [*self.there]
 
     def submit(self, needs: Needs, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """See `Pool`."""
+        """See `RayPool`."""
         return self.slots.submit(self._work, Host(), self._sent(function, arguments))
 
     def host(self, needs: Needs) -> Host:
-        """See `Pool`."""
+        """See `RayPool`."""
         if self.idle:
             return self.idle.pop()
         self.hosts.append(Host())
         return self.hosts[-1]
 
     def call(self, host: Host, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """See `Pool`."""
+        """See `RayPool`."""
         return host.thread.submit(self._work, host, self._sent(function, arguments))
 
     def rest(self, needs: Needs, host: Host) -> None:
-        """See `Pool`."""
+        """See `RayPool`."""
         self.idle.append(host)
 
     def drop(self, host: Host) -> None:
-        """See `Pool`."""
+        """See `RayPool`."""
         host.dead = True
         self.dropped.append(host)
 
     def ready(self, tickets: Sequence[Future[Any]], seconds: float) -> list[Future[Any]]:
-        """See `Pool`; the last one first, as no order is promised."""
+        """See `RayPool`; the last one first, as no order is promised."""
         done = wait(tickets, seconds, FIRST_COMPLETED).done
         return [ticket for ticket in reversed(tickets) if ticket in done]
 
     def take(self, ticket: Future[Any]) -> Any:
-        """See `Pool`."""
+        """See `RayPool`."""
         return pickle.loads(ticket.result())
 
     def on_node(self, node: Node, function: Callable[..., Any], *arguments: Any) -> Future[Any]:

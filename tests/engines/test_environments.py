@@ -11,8 +11,7 @@ import psutil
 import pytest
 
 from assay.engines import environments
-from assay.engines.environments import ENVIRONMENTS, Environment, ask, folder_of, python_of
-from assay.engines.process_tree import ending
+from assay.engines.environments import ENVIRONMENTS, Environment, ask, ending, folder_of, python_of
 from assay.errors import RunFailure, UnknownName
 
 ECHO = """import json, sys

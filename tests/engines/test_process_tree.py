@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from assay.engines.process_tree import running
-from assay.sandbox.meter import Meter
+from assay.engines.environments import running
+from assay.sandbox.call_watch import Meter
 
 TOOL = """
 import os, subprocess, sys, time
@@ -31,8 +31,8 @@ STARTER = """
 import os, sys
 from pathlib import Path
 from assay.data.files import atomic_write_text
-from assay.engines.process_tree import running
-from assay.sandbox.meter import Meter
+from assay.engines.environments import running
+from assay.sandbox.call_watch import Meter
 folder = Path(sys.argv[1])
 with running(sys.argv[2:], folder, folder / "log", os.environ, str(folder), Meter()) as tool:
     atomic_write_text(folder / "between", str(tool.process.pid))

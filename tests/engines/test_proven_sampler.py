@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from assay.data.episode import Turn
-from assay.engines import proven_sampler
+from assay.engines import register
 from assay.engines.handover import Held, chosen_columns, kept
-from assay.engines.proven_sampler import ProvenSampler
+from assay.engines.register import ProvenSampler
 from assay.errors import RunFailure
 from assay.models.adapt import train_lora
-from assay.models.handed_over import State, whole_weights
 from assay.models.lora import LoraOptions
+from assay.models.weight_files import State, whole_weights
 from assay.rl.policy import SampleKey, Sampling
 from assay.rl.sampling_proof import NotAsTold
 from assay.rollout.engines.cpu.sampler import LocalSampler
@@ -212,7 +212,7 @@ def test_which_turns_are_scored_does_not_depend_on_what_was_drawn() -> None:
     short, long = tuple(range(5, 9)), tuple(range(5, 30))
     drawn = [(long, 4), (short, 200), (short, 1), (short, 90), (short, 3)]
     turns = [Turn(c, (5,) * n, (True,) * n, (-1.0,) * n, "length") for c, n in drawn]
-    chosen = proven_sampler.scored_turns(turns)
+    chosen = register.scored_turns(turns)
     assert [(turn.context, len(turn.actions)) for turn in chosen] == [
         (short, n) for n in (200, 1, 90)
     ]
@@ -242,7 +242,7 @@ def test_a_dropped_adapter_is_seen_when_it_is_new_and_when_a_run_resumes(monkeyp
                     parameter.copy_(kept[name])
         return state
 
-    monkeypatch.setattr(proven_sampler, "whole_weights", without)
+    monkeypatch.setattr(register, "whole_weights", without)
     module, sampler, engine = stage(lora=True)
     turns_of(sampler)
     update(module, sampler, 0.1)

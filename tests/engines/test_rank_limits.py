@@ -6,13 +6,16 @@ import pytest
 
 from assay.engines.ranks import check_ranks, threads_of
 from assay.errors import InputError
-from assay.experiment.engine_table import EngineSpec, check_engine
+from assay.experiment.engine_table import EngineSpec
+from assay.experiment.experiment import Experiment, engines
 
+PLAIN = {"name": "e", "task": "math", "model": "path:model"}
 CORES = len(os.sched_getaffinity(0))
 
 
-def refusals(model: str = "path:model", **engine) -> list[str]:
-    return [each.message() for each in check_engine(EngineSpec(**engine), model, {}, {})]
+def refusals(**engine) -> list[str]:
+    table = Experiment.model_construct(**PLAIN, engine=EngineSpec(**engine))
+    return [each.message() for each in engines(table)]
 
 
 def test_more_ranks_than_cores_are_refused_naming_both(monkeypatch) -> None:

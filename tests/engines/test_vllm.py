@@ -3,7 +3,6 @@
 Run where `assay engines add vllm` has installed it. SmolLM2 in bf16, where the machine has it.
 """
 
-import copy
 import os
 import signal
 import subprocess
@@ -23,15 +22,13 @@ from torch import nn
 from assay.engines import vllm_engine
 from assay.engines.environments import environment_for, installed
 from assay.engines.handover import Columns, picked
-from assay.engines.proven_sampler import ProvenSampler
+from assay.engines.register import ProvenSampler
 from assay.engines.vllm_engine import Opening, VllmEngine, close_all, opened
 from assay.errors import InputError, RunFailure
-from assay.models.adapt import train_lora
-from assay.models.handed_over import State, by_file_names, logps_of, whole_weights
 from assay.models.load import LoadedModel, load_model
-from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision
 from assay.models.source import parse_source, resolve
+from assay.models.weight_files import State, logps_of
 from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.rl.sampling_proof import NOT_ASKED, NotAsTold
 
@@ -110,23 +107,6 @@ def test_turns_have_seeds_ends_and_log_probs_of_the_trainers(smollm) -> None:
     assert sum(warm.behaviour_logps or ()) > halves.sum()
 
 
-@pytest.mark.parametrize(
-    ("dtype", "size"), [("bfloat16", 1e-5), ("bfloat16", 2e-2), ("float32", 1e-3)]
-)
-def test_an_update_arrives(smollm, same_weights, dtype, size) -> None:
-    loaded, opening = smollm[0], replace(smollm[1], dtype=dtype)
-    sampler, asked = sampler_of(loaded, opening), contexts(loaded)
-    sampler.sample(asked, KEYS, SAMPLING)
-    update(loaded.model, sampler, size)
-    sampler.sample(asked, KEYS, SAMPLING)
-    found = sampler.measured
-    print(dtype, size, {name: float(f"{value:.3g}") for name, value in found.items()})
-    error = found["engine/proof_error"]
-    assert found["engine/read"] == 1 and found["engine/read_moved"] > (0.7 if size < 1e-4 else 0.99)
-    assert error > 0.2 if size < 1e-4 else abs(found["engine/proof"] - 1) < 0.01 + 4 * error
-    assert found["engine/gap"] < (1e-3 if dtype == "float32" else 0.1)
-
-
 BEHIND = {"keeps": ".", "a layer": ".layers.15.", "a tensor": "17.mlp.down_proj.", "head": "lm_h"}
 
 
@@ -185,23 +165,6 @@ def test_each_fault_is_seen_at_its_first_step(
     print(fault, size, failure.value)
     if fault == "stale cache":
         close_all()
-
-
-def test_a_dropped_adapter_is_seen_at_its_first_step(smollm, monkeypatch) -> None:
-    loaded, opening = smollm[0], replace(smollm[1], dtype="float32")
-    module, _ = train_lora(copy.deepcopy(loaded.model), LoraOptions(rank=4))
-    sampler = ProvenSampler(partial(opened, opening), module, loaded.end_tokens)
-    sampler.sample(contexts(loaded), KEYS, SAMPLING)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            if parameter.requires_grad:
-                parameter.add_(1e-4 * torch.randn_like(parameter))
-    whole, base = VllmEngine.load, by_file_names(module, whole_weights(loaded.model, torch.float32))
-    monkeypatch.setattr(VllmEngine, "load", lambda self, state: whole(self, base))
-    sampler.refresh(module)
-    with pytest.raises(NotAsTold, match=r"_proj\.weight and 20. more kept their old") as seen:
-        sampler.sample(contexts(loaded), KEYS, SAMPLING)
-    print(seen.value)
 
 
 def read_from(state: State, columns: Columns) -> State:

@@ -17,9 +17,8 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from assay.compare.judged_table import compare_checkpoints
 from assay.engines.environments import environment_for, installed
-from assay.engines.proven_sampler import ProvenSampler
+from assay.engines.register import ProvenSampler
 from assay.engines.vllm_engine import MEMORY, PREFIX, Opening, close_all, opened
 from assay.lab.run import runner
 from assay.lab.setup import session
@@ -39,7 +38,6 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(installed(environment_for("vllm")) is None, reason="assay engines add vllm"),
 ]
-DEMO = Path(__file__).parents[2] / "experiments" / "tools" / "demo-quick.toml"
 SHORT = ("engine.sample=vllm", "stage.sft.steps=16", "stage.rl.steps=3")
 PROOF = ("engine/gap", "engine/read", "engine/proof", "engine/proof_cache", "engine/gap_sampled")
 
@@ -224,24 +222,3 @@ def test_dialogues_of_several_turns_are_played_on_vllm(tmp_path, monkeypatch) ->
     found = lines(run, "rl")
     print({name: found[-1].get(name) for name in PROOF})
     assert all(line["engine/read"] == 1 for line in found) and runs_of(tmp_path, "lengths") == [run]
-
-
-@pytest.mark.timeout(3600)
-def test_the_quick_demo_has_the_same_verdicts_on_either_engine(tmp_path) -> None:
-    """Twice six minutes on a quiet core."""
-    found = []
-    for engine in ("vllm", "own"):
-        (run,) = runner.start(DEMO, (f"engine.sample={engine}",), root=tmp_path / engine)
-        close_all()
-        found.append(verdicts(run))
-        print(engine, found[-1])
-    assert found[0] == found[1]
-
-
-def verdicts(run: RunDirectory) -> dict[str, tuple[str, ...]]:
-    """Of the checkpoints on 36 items of BFCL, against base and against the stage before."""
-    pairings = {
-        line.name: (line.to_control, line.to_previous)
-        for line in compare_checkpoints(run, "bfcl").lines
-    }
-    return {n: tuple(p.comparison.verdict for p in ps if p) for n, ps in pairings.items()}

@@ -16,11 +16,8 @@ def sft(**length: int) -> SftStage:
     [
         (None, {7}),
         (3, {3, 6, 7}),
-        (7, {7}),
-        (9, {7}),
         (EveryEpochs(epochs=1), {3, 5, 7}),
         (EveryEpochs(epochs=2), {5, 7}),
-        (EveryEpochs(epochs=5), {7}),
     ],
 )
 def test_the_steps_of_a_stage_of_7_with_4_of_10_rows(

@@ -75,25 +75,12 @@ def test_an_override_reaches_a_helper(tmp_path):
             'model.policy = "path:x" in place of model = ...)',
         ),
         (
-            HEAD + '[model.judge]\nsource = "openai:g"\nendpiont = "http://x"\n',
-            "e.toml:5: model.judge.endpiont: unknown key (did you mean 'endpoint'",
-        ),
-        (HEAD + "[model.judge]\nprice = {}\n", "e.toml:3: model.judge.source: missing (add it: "),
-        (
-            HEAD + 'model.policy = 3\n[model.judge]\nsource = "openai:g"\n',
-            "e.toml:3: model.policy: expected a string, got the integer 3",
-        ),
-        (
             HEAD + 'model.judge = "openai:gpt"\n',
             "e.toml:3: model.judge: expected a table, got the string 'openai:gpt'",
         ),
         (
             HEAD + '[model.judge]\nsource = "path:x"\nconcurrency = 4\n',
             "e.toml:5: model.judge.concurrency: only an openai: model has this (remove it)",
-        ),
-        (
-            HEAD + '[model.judge]\nsource = "gpt"\n',
-            "e.toml:4: model.judge.source: 'gpt' is not a model source (write for example",
         ),
         (
             HEAD + '[helpers.judge]\nsource = "openai:g"\n',
@@ -175,13 +162,10 @@ def test_what_was_chosen_stays_when_the_written_experiment_is_read_elsewhere(tmp
     ("line", "words"),
     [
         ('with_endpoint = "gpt"', "model.executor.with_endpoint"),
-        ('with_endpoint = "openai:"', "model.executor.with_endpoint"),
-        ("with_endpoint = 5", "model.executor.with_endpoint"),
         (
             'with_endpoint = "openai:gpt"\nendpoint = "http://127.0.0.1:1/v1"',
             "model.executor.endpoint: with_endpoint asks at OPENAI_BASE_URL",
         ),
-        ('with_endpoint = "openai:gpt"\nconcurrency = 0', "model.executor.concurrency"),
     ],
 )
 @pytest.mark.parametrize("url", ["", "http://127.0.0.1:8000/v1"])

@@ -50,34 +50,16 @@ def test_a_value_cannot_smuggle_in_a_second_key(tmp_path):
             "stage.rl.step=20",
             "--set stage.rl.step=20: stage.rl.step: unknown key (did you mean 'steps'?)",
         ),
-        ("nam=x", "--set nam=x: nam: unknown key (did you mean 'name'?)"),
         (
             "stage.r.steps=1",
             "--set stage.r.steps=1: no stage named 'r' (did you mean 'rl'? known: rl, sft)",
-        ),
-        ("data.x.take=1", "--set data.x.take=1: no data named 'x' (known: train)"),
-        (
-            "evaluate.bfl.repeats=2",
-            "--set evaluate.bfl.repeats=2: no evaluate named 'bfl' "
-            "(did you mean 'bfcl'? known: bfcl, dev)",
         ),
         (
             "stage.rl.steps=abc",
             "--set stage.rl.steps=abc: stage.rl.steps: 'abc' is not a TOML value",
         ),
-        ("stage.rl.steps=0", "--set stage.rl.steps=0: stage.rl.steps: must be at least 1, not 0"),
         ("seeds.a=1", "--set seeds.a=1: seeds: is not a table"),
         ("steps", "--set steps: no '=' (write PATH=VALUE)"),
-        (
-            "a b=1",
-            "--set a b=1: 'a b' is not a path (write at most 64 names with dots between them)",
-        ),
-        (
-            ".".join(["a"] * 3000) + "=1",
-            f"--set {'a.' * 60}...: '{'a.' * 59}a... is not a path "
-            "(write at most 64 names with dots between them)",
-        ),
-        ("=1", "--set =1: '' is not a path (write at most 64 names with dots between them)"),
     ],
 )
 def test_a_bad_override_is_named(tmp_path, override, expected):

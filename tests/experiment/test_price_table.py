@@ -85,13 +85,9 @@ def test_the_shipped_table_has_the_published_prices_with_their_dates():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "prices.toml: the table has no prices (write [[price]] tables)"),
         ("[[prise]]\nmodel = 'm'\n", "prices.toml: prise: unknown key (write [[price]] tables)"),
         (TABLE.replace("prompt = 5.0", "prompt = -1.0"), "price.1.prompt: must be at least 0"),
-        (TABLE.replace("from = 2024-01-01\n", ""), "price.1.from: "),
         (TABLE.replace("2024-01-01", "2024-05-13"), "'m' has two prices from 2024-05-13"),
-        (TABLE.replace("from = 2024-01-01", "start = 2024-01-01"), "price.1.from: missing"),
-        (TABLE + "currency = 'EUR'\n", "price.1.currency: unknown key"),
     ],
 )
 def test_a_wrong_table_is_named_by_file_and_field(tmp_path, text, expected):

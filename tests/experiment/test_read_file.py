@@ -38,12 +38,6 @@ def message(file: Path, *overrides: str) -> str:
         ),
         ("group = 4", "group = 0", "e.toml:24: stage.rl.group: must be at least 1, not 0"),
         (
-            "dev = 0.05",
-            "dev = 1.0",
-            "e.toml:11: data.train.split.dev: 1.0 may mean one row or all of them "
-            "(a share such as 0.1, or a number of rows such as 60)",
-        ),
-        (
             'method = "grpo"',
             'method = "grop"',
             "e.toml:19: stage.rl.method: unknown value 'grop' "
@@ -51,33 +45,14 @@ def message(file: Path, *overrides: str) -> str:
         ),
         ('method = "sft"\n', "", "e.toml:13: stage.sft.method: missing (add it)"),
         (
-            'role = "report"\n',
-            "",
-            "e.toml:38: evaluate.bfcl.role: missing "
-            "(add it: `select` may choose checkpoints (`STAGE.best`); `report` never does)",
-        ),
-        (
-            'task = "tools"\n',
-            "",
-            "e.toml: task: missing (add it: `tools`, `math`, `chat`, `demos`, `workflows`, "
-            "an installed package's, or `path:FILE.py`)",
-        ),
-        (
             "reward = { strict_binary = 1.0, fine_grained = 0.5 }",
             "reward = 3",
             "e.toml:26: stage.rl.reward: expected a string or a table, got the integer 3",
         ),
-        ("[0.9, 0.95]", "[0.9]", "e.toml:30: stage.rl.optimizer.betas: has too few elements"),
         (
             "seeds = [42, 43]",
             "seeds = [42,\n  'x']",
             "e.toml:5: seeds.1: expected an integer, got the string 'x'",
-        ),
-        (
-            "group = 4",
-            'group = 4\ndrop_without_signal = "yes"',
-            "e.toml:25: stage.rl.drop_without_signal: "
-            "expected true or false or 'auto', got the string 'yes'",
         ),
         (
             'name = "verl8"',
@@ -96,28 +71,10 @@ def message(file: Path, *overrides: str) -> str:
             "e.toml:13: stage.sft.steps: neither of 'steps' and 'epochs' given (write one of them)",
         ),
         (
-            "coef = 0.001",
-            'coef = 0.0, estimator = "k1"',
-            "e.toml:28: stage.rl.kl.estimator: k1 as a loss has zero gradient in expectation "
-            "(use 'k2' or 'k3', or where = \"reward\")",
-        ),
-        (
-            "group = 4",
-            "group = 4\ndrop_without_signal = true",
-            "e.toml:25: stage.rl.drop_without_signal: "
-            'groups without signal still carry KL or entropy gradient (use "auto")',
-        ),
-        (
             "max_tokens = 1024",
             "top_p = 0.9",
             "e.toml:25: stage.rl.sampling.top_p: grpo samples from the full softmax, else its "
             "ratios are biased (remove it, or set as_reported = true to repeat a report)",
-        ),
-        (
-            'source = "path:hardgen.jsonl"',
-            'source = "hardgen.jsonl"',
-            "e.toml:8: data.train.source: 'hardgen.jsonl' is not a source "
-            "(write path:FILE or a source of the task, such as bfcl:live_simple)",
         ),
         (
             'format = "messages"\n',
@@ -131,34 +88,10 @@ def message(file: Path, *overrides: str) -> str:
             "e.toml:21: stage.rl.start: no earlier stage 'rl' (known: base, sft)",
         ),
         (
-            'start = "sft.best"',
-            'start = { stage = "sft", by = "best_dev" }',
-            "e.toml:21: stage.rl.start.by: unknown rule 'best_dev' "
-            "(known: dev_score, gate, reward_trend)",
-        ),
-        (
-            'start = "sft.best"',
-            'start = { stage = "sft", by = "reward_trend" }',
-            "e.toml:21: stage.rl.start: 'sft' records no rewards that could rise "
-            "(take sft.best or sft.last)",
-        ),
-        (
-            'start = "sft.best"',
-            'start = "run:other"',
-            "e.toml:21: stage.rl.start: 'run:other' names no checkpoint "
-            "(write run:other@STAGE.best)",
-        ),
-        (
             "epochs = 1",
             'epochs = 1\nstart = "rl.last"',
             "e.toml:17: stage.sft.start: no earlier stage 'rl': it comes later in the file "
             "(known: base)",
-        ),
-        (
-            '["sft.all"]',
-            '["sft.all", "rl.dev_score"]',
-            "e.toml:36: evaluate.dev.checkpoints: 'rl.dev_score' is what this evaluation selects "
-            "(report it)",
         ),
         (
             '"rl.last"]',
@@ -248,17 +181,6 @@ def test_rules_of_one_table_are_told_together(tmp_path):
         "data.train.format",
         "data.train.min_tokens",
     ]
-
-
-def test_the_first_problem_of_the_file_is_told_and_the_others_counted(tmp_path):
-    file = write_spec(tmp_path, ("group = 4", "group = 0"), ("rows = 1000", "rows = 0"))
-    assert message(file) == (
-        "e.toml:10: data.train.take.rows: must be at least 1, not 0 (1 more problem)"
-    )
-    file = write_spec(
-        tmp_path, ("group = 4", "group = 0"), ("rows = 1000", "rows = 0"), ("= 15", "= 0")
-    )
-    assert "(2 more problems)" in message(file)
 
 
 def test_a_sweep_is_told_from_an_experiment_and_how_to_run_it(tmp_path):
@@ -359,12 +281,8 @@ below = 0.01
         ("above = 0.5", "above = 0.5\nbelow = 0.1", "guard.cut.above: both of 'above' and 'below'"),
         ("above = 0.5", "", "guard.cut.above: neither of 'above' and 'below'"),
         ("above = 0.5", 'above = 0.5\nstage = "r"', "guard.cut.stage: no stage 'r'"),
-        ("above = 0.5", 'above = "much"', "guard.cut.above: expected a number"),
-        ('metric = "truncated_share"\nabove', "metrik = 1\nabove", "guard.cut.metrik: unknown key"),
         ('stage = "rl"\nstep', 'stage = "rll"\nstep', "milestone.form.stage: no stage 'rll'"),
         ("step = 10", "step = 16", "milestone.form.step: step 16 never comes: 'rl' has 15 steps"),
-        ("step = 10", "step = 0", "milestone.form.step: must be at least 1"),
-        ("below = 0.01", "", "milestone.form.above: neither of 'above' and 'below'"),
     ],
 )
 def test_guards_and_milestones_that_make_no_sense_are_refused_with_their_line(
@@ -379,21 +297,13 @@ def test_guards_and_milestones_that_make_no_sense_are_refused_with_their_line(
     assert re.match(r".*e\.toml:\d+: ", str(refused.value))
 
 
-def test_budgets_are_numbers_above_zero(tmp_path):
-    file = write_spec(tmp_path, ('name = "verl8"', 'name = "verl8"\nbudget = { seconds = 0 }'))
-    with pytest.raises(InputError, match=r"e\.toml:2: budget\.seconds: "):
-        read_experiment(file)
-
-
 @pytest.mark.parametrize(
     ("value", "words"),
     [
         ("1", "1 may mean one row or all of them"),
         ("60.0", "60.0 is no share, and a number of rows is an integer"),
         ("0", "must be more than 0, not 0"),
-        ("-0.1", "must be more than 0, not -0.1"),
         ('"0.1"', "expected a number or an integer"),
-        ("true", "expected a number or an integer"),
     ],
 )
 def test_a_dev_part_that_is_neither_share_nor_rows_is_one_clear_line(tmp_path, value, words):

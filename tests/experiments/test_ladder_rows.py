@@ -156,17 +156,3 @@ def test_what_a_lab_once_brought_is_named_with_its_file() -> None:
             read_source(own, scheme, "train", BenchmarkOptions())
     with pytest.raises(InputError, match=r"path:experiments/demos/verbs\.py"):
         benchmark(DEMOS, "demos/verbs", BenchmarkOptions({"pool": 8}))
-
-
-def test_the_cost_curve_chooses_on_training_problems_and_is_shown_on_the_test() -> None:
-    curve = shipped("workflows/cost_curve.py")
-    kinds = ("sums/1", "sums/2")
-    cheap = curve.Measured(kinds, curve.np.array([1.0, 0.0]), curve.np.array([1.0, 1.0]))
-    dear = curve.Measured(kinds, curve.np.array([1.0, 1.0]), curve.np.array([4.0, 4.0]))
-    arms = {"cheap": cheap, "dear": dear}
-    points = {(p.name, p.price): p for p in curve.curve(arms, arms, {}, (0.0, 0.1, 0.2))}
-    assert points["best fixed", 0.0].table == {"*": "dear"}
-    assert points["best fixed", 0.2].table == {"*": "cheap"}
-    routed = points["router by topic and level", 0.1]
-    assert routed.table == {"sums/1": "cheap", "sums/2": "dear"}
-    assert (routed.solved, routed.cost, routed.net) == pytest.approx((1.0, 2.5, 0.75))

@@ -1,9 +1,6 @@
 """The shipped tables make what docs/synthesise.md says, by script and by a failing endpoint."""
 
 import json
-import re
-import zlib
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,12 +8,9 @@ import pytest
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.session import generate_tables
 from assay.lab.synthesise.made_set import MadeSet
-from assay.rollout.engines.endpoint import client
-from tests.rollout.engines.endpoint.fault_server import FaultServer, drawn, fault_server
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "experiments" / "synthesise"
-FAULTS = ("answer", "answer", "429", "later", "500", "truncated")
 
 
 def make(root: Path, name: str, *overrides: str) -> MadeSet:
@@ -59,33 +53,3 @@ def test_answers_about_documents_stand_in_them(tmp_path):
     for row in found.rows:
         assert str(row.gold).lower() in row.messages[0].content.lower()
     assert "Anne Lindboe" not in made_rows(found).values()
-
-
-def scripted(name: str):
-    """The answers of a teacher's script, drawn by what is asked."""
-    lines = (FOLDER / f"{name}-teacher.jsonl").read_text().splitlines()
-    rules = [json.loads(line) for line in lines]
-
-    def says(text: str) -> str:
-        asked = f"user: {text}"
-        rule = next(rule for rule in rules if re.search(rule["prompt"], asked))
-        return rule["answer"][zlib.crc32(text.encode()) % len(rule["answer"])]
-
-    return says
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["tools", "sums", "documents"])
-def test_an_endpoint_that_fails_at_random_is_paid_for_each_answer_once(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(client, "FIRST_PAUSE", 0.001)
-    with fault_server(FaultServer(drawn(FAULTS, 1), says=scripted(name))) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        first = len(make(tmp_path, name).rows)
-        found = make(tmp_path, name)
-    assert found.teacher == "openai:gpt-4o-mini" and len(found.rows) >= first > 2
-    lost = server.done["truncated"]
-    total = found.total
-    assert lost and total is not None and total.uncertain > 0
-    assert server.charged == total.calls - total.failed + lost
-    paid = Counter(row.extra["synthesis"]["cost"] > 0 for row in found.rows)
-    assert paid == {True: len(found.rows)}

@@ -9,18 +9,12 @@ from assay.experiment.reward_tables import RewardPart
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import read_sweep
-from assay.labs.workflows.fixed_workflows import WORKFLOW, table_of
 from tests.experiments.files import shipped
 
 READERS = shipped("workflows/problems.py").READERS
 FILE = Path(__file__).parents[2] / "experiments" / "workflows" / "ladder.toml"
 LADDER = read_sweep(FILE)
 ARMS = {run.name.removeprefix("workflows-ladder."): run.experiment for run in plan(LADDER)}
-
-
-def test_the_models_come_before_the_arms_that_start_from_them():
-    trained = {arm.model for arm in ARMS.values() if not arm.model.startswith(WORKFLOW)}
-    assert trained == {"run:workflows-warm-up@warm.last"}
 
 
 def test_every_arm_answers_the_same_problems_with_the_same_executor():
@@ -42,27 +36,12 @@ def test_what_is_rewarded_is_what_the_test_counts():
     assert samples.helpers == ARMS["rce"].helpers
 
 
-def test_routers_are_chosen_with_the_executor_of_the_test_on_other_problems():
-    training = read_experiment(FILE.parent / "ladder" / "training-problems.toml")
-    assert training.helpers == ARMS["sft"].helpers
-    sources = training.evaluate["train"].options["sources"]
-    assert [each.replace(":rl", ":test") for each in sources] == ARMS["sft"].evaluate[
-        "test"
-    ].options["sources"]
-
-
 def test_policies_are_offered_in_the_test_what_they_learned_with():
     options = [*(each.options for each in ARMS["grpo"].data.values() if each.options)]
     for stem in ("warm-up", "samples"):
         options += [each.options for each in plan_of(stem).data.values() if each.options]
     wanted = ARMS["sft"].evaluate["test"].options["operators"]
     assert options and all(each["operators"] == wanted for each in options)
-
-
-def test_fixed_arms_are_workflows_and_routers_that_there_are():
-    fixed = [arm.model.partition(":")[2] for arm in ARMS.values() if arm.model.startswith(WORKFLOW)]
-    assert len(fixed) >= 4 and all(table_of(each) for each in fixed)
-    assert sum("=" in each for each in fixed) == 2
 
 
 def test_no_problem_of_the_test_teaches_anyone():

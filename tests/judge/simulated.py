@@ -1,12 +1,15 @@
 """Simulated runs for the tests of the judge."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
+from assay.judge.families import adjust_family
+from assay.judge.paired import compare
 from assay.judge.scores import Array, ItemScores
+from assay.judge.verdict import Comparison
 
 PAIRS = 2000
 
@@ -31,15 +34,9 @@ def discordant_pairs(
     return counts[:, 0].astype(float), counts[:, 1].astype(float)
 
 
-def repeated_rates(
-    rng: np.random.Generator, clusters: int, answers: int, mean: float, runs: int
-) -> Array:
-    """`runs` x clusters x PAIRS shares of right answers; a cluster's runs have one difficulty.
-
-    Difficulties spread as Beta(2 mean, 2 - 2 mean), uniform at a mean of one half.
-    """
-    chance = rng.beta(2 * mean, 2 - 2 * mean, size=(clusters, PAIRS))
-    return rng.binomial(answers, chance, size=(runs, clusters, PAIRS)) / answers
+def judge_family(control: ItemScores, others: Mapping[str, ItemScores]) -> dict[str, Comparison]:
+    """Every other run against `control`, by name."""
+    return adjust_family({name: compare(control, each) for name, each in others.items()})
 
 
 @contextmanager

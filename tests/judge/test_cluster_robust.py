@@ -15,7 +15,7 @@ from assay.judge.cluster_robust import (
     p_value,
     score_limits,
 )
-from assay.judge.intervals import bootstrap_limits, score_interval, wilson
+from assay.judge.intervals import score_interval, wilson
 from assay.judge.scores import Array, ItemScores
 from tests.judge.simulated import PAIRS, item_ids
 
@@ -133,16 +133,6 @@ def test_a_constant_gain_in_a_few_clusters_is_no_proof_and_in_many_it_is():
     few, many = (item_mean(np.full(n, 0.2), None, TWO_SIDED) for n in (6, 60))
     assert difference_limits(few)[0] < 0 and p_value(few) > 0.05
     assert difference_limits(many)[0] > 0 and p_value(many) < 0.05
-
-
-def test_many_clusters_give_what_the_bootstrap_gives():
-    rng = np.random.default_rng(5)
-    sizes = rng.integers(1, 8, 1500).astype(float)
-    totals = sizes * rng.beta(2, 2, 1500)
-    expected = bootstrap_limits(totals, sizes, ONE_SIDED)
-    means = cluster_means(totals, sizes, ONE_SIDED)
-    for limits in (score_limits(means), difference_limits(means)):
-        assert np.ravel(limits) == pytest.approx(np.ravel(expected), abs=1e-3)
 
 
 def unequal(rng: np.random.Generator, count: int) -> Array:

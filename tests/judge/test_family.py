@@ -11,7 +11,7 @@ from statsmodels.stats.proportion import confint_proportions_2indep, proportions
 from assay.errors import InputError
 from assay.judge.averages import harmonic_ratio
 from assay.judge.binomial import compare_counts, newcombe, score_test
-from assay.judge.families import adjust_family, holm, judge_family
+from assay.judge.families import adjust_family, holm
 from assay.judge.intervals import tango
 from assay.judge.selection import (
     adjust_for_looks,
@@ -20,7 +20,7 @@ from assay.judge.selection import (
 )
 from assay.judge.significance import mid_p_mcnemar
 from assay.judge.verdict import not_comparable
-from tests.judge.simulated import PAIRS, single_pass
+from tests.judge.simulated import PAIRS, judge_family, single_pass
 
 
 @settings(max_examples=10, deadline=None)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
-from assay.judge.intervals import bootstrap_limits, score_interval, tango, tango_limits, wilson
+from assay.judge.intervals import score_interval, tango, tango_limits, wilson
 from assay.judge.scores import ItemScores
-from tests.judge.simulated import PAIRS, discordant_pairs, item_ids, repeated_rates, single_pass
+from tests.judge.simulated import PAIRS, discordant_pairs, item_ids, single_pass
 
 CHANCES = np.arange(0.05, 0.951, 0.05)
 
@@ -98,24 +98,7 @@ def test_wilson_covers_in_95_percent_of_simulated_runs():
     assert min(covered) >= 0.90
 
 
-MANY = pytest.param(100, 1, 3, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize(("clusters", "size", "repeats"), [(25, 4, 1), MANY])
-@pytest.mark.slow
-def test_bootstrap_covers_in_95_percent_of_simulated_runs(clusters, size, repeats):
-    rng = np.random.default_rng(3)
-    covered = []
-    for chance in np.arange(0.05, 0.951, 0.15):
-        (rates,) = repeated_rates(rng, clusters, size * repeats, chance, runs=1)
-        sizes = np.full(clusters, float(size))
-        low, high = bootstrap_limits(rates * size, sizes, (0.0, 1.0))
-        covered.append(np.mean((low <= chance) & (chance <= high)))
-    assert 0.93 <= np.mean(covered) <= 0.97
-    assert min(covered) >= 0.90
-
-
-def test_bootstrap_that_ignores_clusters_would_be_too_narrow():
+def test_an_interval_that_ignores_clusters_would_be_too_narrow():
     rng = np.random.default_rng(4)
     means, items = rng.random(20), 10
     scores = (rng.random((20, items)) < means[:, None]).astype(float).reshape(-1, 1)
@@ -127,29 +110,15 @@ def test_bootstrap_that_ignores_clusters_would_be_too_narrow():
     )
 
 
-def test_bootstrap_agrees_with_scipy_where_both_apply():
-    values = np.random.default_rng(5).random(400)
-    low, high = bootstrap_limits(values, np.ones(400), (0.0, 1.0))
-    other = stats.bootstrap((values,), np.mean, method="percentile", rng=1).confidence_interval
-    assert (low, high) == pytest.approx((other.low, other.high), abs=0.002)
-
-
 @pytest.mark.parametrize("value", [0.0, 1.0])
-def test_bootstrap_of_equal_items_is_as_wide_as_wilsons(value):
+def test_equal_items_have_the_width_of_wilsons(value):
     repeated = ItemScores(item_ids(50), np.full((50, 3), value))
     interval, expected = score_interval(repeated), wilson(50 * value, 50)
     assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
 
 
-def test_bootstrap_of_few_clusters_is_widened_to_cover():
-    rng = np.random.default_rng(8)
-    values = rng.beta(2, 2, size=(8, PAIRS))
-    low, high = bootstrap_limits(values, np.ones(8), (0.0, 1.0))
-    assert 0.93 <= np.mean((low <= 0.5) & (high >= 0.5)) <= 0.97
-
-
 @pytest.mark.parametrize("different", [1, 4, 7])
-def test_a_bootstrap_of_few_exceptions_reaches_as_far_as_none_would(different):
+def test_an_interval_of_few_exceptions_reaches_as_far_as_none_would(different):
     values = np.zeros(100)
     values[:different] = 0.2
     interval = score_interval(single_pass(values))
@@ -159,7 +128,7 @@ def test_a_bootstrap_of_few_exceptions_reaches_as_far_as_none_would(different):
     assert score_interval(single_pass(values)).high < unseen
 
 
-def test_bootstrap_of_one_cluster_says_nothing():
+def test_one_cluster_says_nothing():
     scores = ItemScores(item_ids(3), np.array([[1.0], [0.0], [1.0]]), ("a", "a", "a"))
     interval = score_interval(scores)
     assert (interval.low, interval.high) == (0.0, 1.0)

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from assay.judge.arms import compare_arms
 from assay.judge.averages import compare_harmonic
-from assay.judge.families import judge_family
 from assay.judge.paired import compare, score_range, with_missing_at
 from assay.judge.scores import ItemScores
 from assay.judge.selection import choose, promote
 from tests.few import few
-from tests.judge.simulated import item_ids, single_pass, without_plans
+from tests.judge.simulated import item_ids, judge_family, single_pass, without_plans
 
 RUNS = 80
 

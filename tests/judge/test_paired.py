@@ -6,13 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import InputError
-from assay.judge.families import judge_family
 from assay.judge.intervals import tango
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores, ItemsDifferError
 from assay.judge.significance import mid_p_mcnemar
 from tests.english import explain
-from tests.judge.simulated import PAIRS, item_ids, single_pass, without_plans
+from tests.judge.simulated import PAIRS, item_ids, judge_family, single_pass, without_plans
 
 FIGURES = ("p_value", "minimum_detectable_difference", "items_needed", "unchanged", "items")
 

@@ -1,8 +1,8 @@
 """Counts by sign and by verdict are kept apart, and cells that share items are not many results."""
 
-from assay.judge.families import judge_family, separate_groups, tally
+from assay.judge.families import separate_groups, tally
 from assay.judge.verdict import not_comparable
-from tests.judge.simulated import single_pass
+from tests.judge.simulated import judge_family, single_pass
 
 A, B, C = frozenset("abc"), frozenset("cd"), frozenset("xy")
 

@@ -17,7 +17,6 @@ from assay.errors import InputError
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import BASE
 from assay.experiment.read_file import read_experiment
-from assay.lab.check.all_checks import Unsound
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.learner import question
@@ -175,7 +174,7 @@ def test_zero_shots_are_an_empty_selection_for_every_kind(tmp_path):
         file = make_colours_lab(tmp_path / kind, of(kind), evaluation)
         try:
             (run,) = start(file, root=tmp_path / kind)
-        except Unsound:  # a selection of nothing helps nobody, so that gold answers earn 0
+        except InputError:  # a selection of nothing helps nobody, so that gold answers earn 0
             (run,) = start(file, root=tmp_path / kind, despite="zero-shot")
         assert picks_of(run, "base") == [[]] * 20
 
@@ -268,6 +267,23 @@ def test_check_says_how_much_is_trained_and_warns_of_dropout_in_ratios(lab):
     settings = ("--set", "as_reported=true", "--set", "stage.rl.dropout=true")
     reported = call("check", lab / "colours.toml", "--lab", lab, *settings)
     assert "likelihoods are computed with dropout" in " ".join(reported.output.split())
+
+
+@pytest.mark.parametrize("command", [("serve",), ("export", "out")])
+def test_what_needs_a_tokenizer_is_refused_in_one_line(lab, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    verb, *rest = command
+    result = call(verb, "colours@rl.last", *rest, "--lab", lab)
+    assert_one_line(result, "needs a language model", "selector")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_replay_of_its_own_settings_finds_no_difference(lab):
+    words = ("replay", "colours", "--stage", "rl", "--step", 2, "--lab", lab)
+    result = call(*words, "--json")
+    assert result.exit_code == 0, result.output
+    assert not answer(result)["result"]["proof"]["rewards"]
+    assert not answer(result)["result"]["proof"]["advantages"]
 
 
 def test_demonstrations_without_words_are_found_before_a_run(tmp_path):

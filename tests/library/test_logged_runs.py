@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 
 import assay
 from assay.data.files import sha256_file
-from assay.lab.monitor.sinks import sender
-from assay.lab.monitor.sinks.sink_register import SINKS, SinkKind
+from assay.lab.monitor import sender
+from assay.lab.monitor.sinks import SINKS, SinkKind
 from assay.runs.verify_files import verify_run
 from tests.lab.monitor.sinks.logged_run import Kept
 from tests.tiny_labs import make_lab

@@ -22,7 +22,6 @@ from tokenizers import (
 )
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
-import assay.engines as engines
 from assay.engines.environments import ask
 from assay.models.gguf_file import PRE_TOKENIZERS, WHOLE_WORDS, check_gguf, write_gguf
 from assay.models.weight_files import save_weights
@@ -148,12 +147,12 @@ print(json.dumps([read(folder) for folder in request["folders"]]))
 
 def by_llama_cpp(file: Path, request: dict[str, Any], ids: Sequence[int]) -> dict[str, Any]:
     """The running llama.cpp's answer to a request, and which of `ids` end its answers."""
-    script = Path(engines.__file__).with_name("loaded_by_llamacpp.py")
+    script = Path(__file__).with_name("loaded_by_llamacpp.py")
     return ask("llamacpp", script, {**request, "file": str(file), "ids": ids})
 
 
 def by_transformers(folders: Sequence[Path], request: dict[str, Any]) -> list[dict[str, Any]]:
-    """The same request as `engines.loaded_by_llamacpp` answers, from each folder."""
+    """The same request as `loaded_by_llamacpp` answers, from each folder."""
     sent = json.dumps({**request, "folders": [*map(str, folders)]})
     done = subprocess.run(
         [sys.executable, "-c", READER], input=sent, capture_output=True, text=True, check=True

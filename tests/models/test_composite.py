@@ -71,7 +71,7 @@ def test_trained_weights_are_written_back_and_nothing_else_changes(
     write(folder, model, out)
     theirs = AutoModelForImageTextToText.from_pretrained(out, dtype=torch.float32).eval()
     torch.testing.assert_close(scores(theirs), scores(model), atol=1e-5, rtol=0)
-    text = set(text_weights(folder, read_config(folder)).names.values())
+    text = {name for name, _ in text_weights(folder, read_config(folder)).values()}
     before, after = weights_of(folder), weights_of(out)
     assert {f: list(t) for f, t in before.items()} == {f: list(t) for f, t in after.items()}
     changed = {n for f, held in before.items() for n, t in held.items() if not t.equal(after[f][n])}
@@ -98,24 +98,13 @@ def test_a_checkpoint_of_training_is_a_plain_text_model(
     torch.testing.assert_close(scores(model), expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("family", ["qwen3_5", "gemma3", "llama4"])
-def test_the_class_of_causal_models_reads_what_was_written_back(
-    family: str, folder: Path, tmp_path: Path
-) -> None:
-    model = load_model(folder, FP32).model
-    with torch.no_grad():
-        model.get_input_embeddings().weight.mul_(2)  # type: ignore[operator]
-    write(folder, model, tmp_path / "out")
-    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32).eval()
-    torch.testing.assert_close(scores(theirs), scores(model), atol=1e-5, rtol=0)
-
-
 @pytest.mark.parametrize("family", ["gemma3"])
 @pytest.mark.parametrize("prefix", ["language_model.", "model.text_model.", ""])
 def test_the_names_of_older_files_are_kept(
     family: str, prefix: str, folder: Path, tmp_path: Path
 ) -> None:
-    names = text_weights(folder, read_config(folder)).names
+    found = text_weights(folder, read_config(folder))
+    names = {own: name for own, (name, _) in found.items()}
     held = {n: t for file in weights_of(folder).values() for n, t in file.items()}
     for file in (*folder.glob("*.safetensors"), folder / "model.safetensors.index.json"):
         file.unlink(missing_ok=True)
@@ -136,7 +125,7 @@ def test_a_wanted_format_is_that_of_the_text_alone(
     family: str, folder: Path, tmp_path: Path
 ) -> None:
     write(folder, load_model(folder, FP32).model, tmp_path / "out", torch.float32)
-    text = set(text_weights(folder, read_config(folder)).names.values())
+    text = {name for name, _ in text_weights(folder, read_config(folder)).values()}
     total = 0
     for file in weights_of(tmp_path / "out").values():
         total += sum(t.nbytes for t in file.values())
@@ -153,17 +142,6 @@ def test_weights_under_other_names_are_refused(family: str, folder: Path, tmp_pa
     del state["model.norm.weight"]
     with pytest.raises(InputError, match="other names in its files: model"):
         write_back(folder, model.config, [state], tmp_path, None)
-
-
-@pytest.mark.parametrize("family", ["qwen3_vl"])
-def test_a_missing_weight_of_the_text_is_named(family: str, folder: Path) -> None:
-    lost = "model.language_model.norm.weight"
-    for file in folder.glob("*.safetensors"):
-        tensors = load_file(file)
-        tensors.pop(lost, None)
-        save_file(tensors, file, metadata={"format": "pt"})
-    with pytest.raises(InputError, match=r"1 missing: model\.norm\.weight"):
-        load_model(folder, FP32)
 
 
 @pytest.mark.parametrize(

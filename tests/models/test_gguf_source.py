@@ -3,8 +3,6 @@
 import random
 import re
 import struct
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -152,15 +150,11 @@ TEXT_A, ARRAY, FLOATS, TEXTS = (struct.pack("<I", kind) for kind in (8, 9, 6, 8)
     ("content", "words"),
     [
         (claim(1, b"a", ARRAY, FLOATS, 1 << 40), r": a: .* claims 1,099,511,627,776 times 4 bytes"),
-        (claim(1, b"a", ARRAY, TEXTS, 1 << 40), ": a: .*0 are left"),
         (claim(1, b"a", ARRAY, ARRAY, 1), ": a: .*no value is of kind 9"),
         (claim(1, b"a", ARRAY, FLOATS, 1 << 21, bytes(1 << 23)), "2,097,152 elements"),
         (claim(1, b"a", TEXT_A, 1 << 63), ": a: .*claims 9,223,372,036,854,775,808 times 1"),
-        (claim(9999, b"a" * 9999, ARRAY, ARRAY, 1), "no value is of kind 9"),
         (claim(20, b"general.architecture", ARRAY, TEXTS, 1, 5, b"llama"), r"\['llama'\], and"),
-        (claim(1 << 62, b"a"), "claims 4,611,686"),
         (claim(pairs=1 << 60), "claims 1 times 8 bytes, and 0 are left"),
-        (claim(pairs=0, tensors=1 << 60), "tensors: .*0 are left"),
         (claim(1, b"t", b"\xff" * 4, pairs=0, tensors=1), ": t: .*claims 4,294,967,295 times 8"),
     ],
 )
@@ -228,45 +222,6 @@ def test_a_changed_header_is_read_or_refused_in_one_line(tmp_path: Path) -> None
             refused += 1
             assert "\n" not in str(error)
     assert 100 < refused < 200
-
-
-@pytest.mark.slow
-def test_a_changed_file_is_a_model_or_one_line_within_a_second_and_2_gb(tmp_path: Path) -> None:
-    written(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", FUZZ, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    read, refused = map(int, done.stdout.split()[-2:])
-    assert read > 5 and refused > 50
-
-
-FUZZ = """
-import resource, sys, time
-from pathlib import Path
-import gguf
-from assay.errors import InputError
-from assay.models.gguf_file import gguf_directory
-from tests.models.test_gguf_source import changes
-root = Path(sys.argv[1])
-file = root / "alone" / "x.gguf"
-size, whole = int(gguf.GGUFReader(file).data_offset), file.read_bytes()
-gguf_directory(file)
-memory = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (memory + (2 << 30),) * 2)
-counts = [0, 0]
-for data in changes(whole, size, 120):
-    file.write_bytes(data)
-    began = time.process_time()
-    try:
-        gguf_directory(file)
-        counts[0] += 1
-    except InputError as error:
-        counts[1] += 1
-        assert "\\n" not in str(error)
-    assert time.process_time() - began < 1
-print(*counts)
-"""
 
 
 def test_any_other_file_is_no_model(tmp_path: Path) -> None:

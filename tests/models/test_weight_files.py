@@ -1,6 +1,5 @@
 """Checkpoint files give back every bit, and belong to one architecture and one adapter."""
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +13,9 @@ from transformers import AutoModelForCausalLM
 
 from assay.errors import InputError
 from assay.models.adapt import train_lora
-from assay.models.load import load_model
+from assay.models.load import load_model, weight_fingerprint
 from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision
-from assay.models.state_dicts import weight_fingerprint
 from assay.models.weight_files import load_weights, save_weights
 from tests.models.folders import tiny_model, tiny_tokenizer
 
@@ -77,27 +75,10 @@ def test_an_adapter_checkpoint_holds_the_adapter_alone_and_gives_it_back(tmp_pat
     assert weight_fingerprint(other) == weight_fingerprint(model)
 
 
-def test_peft_itself_reads_the_adapter(tmp_path: Path) -> None:
-    model = lora_model(std=0.3)
-    save_weights(model, tmp_path)
-    theirs = PeftModel.from_pretrained(tiny_model(), str(tmp_path))
-    assert weight_fingerprint(theirs) == weight_fingerprint(model)
-
-
 def test_another_architecture_is_refused_with_both_names(tmp_path: Path) -> None:
     save_weights(tiny_model("qwen3"), tmp_path)
     with pytest.raises(InputError, match="Qwen3ForCausalLM, the model is LlamaForCausalLM"):
         load_weights(tiny_model("llama"), tmp_path)
-
-
-def test_another_size_lists_every_key(tmp_path: Path) -> None:
-    model = tiny_model()
-    save_weights(tiny_model(hidden_size=48), tmp_path)
-    before = weight_fingerprint(model)
-    with pytest.raises(InputError) as caught:
-        load_weights(model, tmp_path)
-    assert f"{2 * 9 + 2} wrong shape: " in str(caught.value)
-    assert weight_fingerprint(model) == before
 
 
 @pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json"])
@@ -171,9 +152,3 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{\n oops")
     with pytest.raises(InputError, match=r"config.json:2: is not JSON"):
         load_weights(tiny_model(), tmp_path)
-
-
-def test_the_stored_architecture_is_what_is_compared(tmp_path: Path) -> None:
-    save_weights(tiny_model(), tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    assert config["architectures"] == ["LlamaForCausalLM"]

@@ -3,14 +3,13 @@
 import pytest
 
 from assay.judge.audit.rules import audit
-from assay.judge.families import judge_family
 from assay.judge.intervals import LEVEL
 from assay.judge.verdict import Comparison, explain
 from assay.pages.command_tables import audit_findings
 from assay.pages.content import beside
 from assay.pages.words import words
 from tests.judge.audit.faults import record
-from tests.judge.simulated import single_pass
+from tests.judge.simulated import judge_family, single_pass
 
 LANGUAGES = ("en", "zh")
 FAMILY = {"en": "corrected for 6 comparisons", "zh": "按 6 次比较"}

@@ -11,7 +11,6 @@ from assay.rl.advantages import (
     ADVANTAGES,
     AdvantageInput,
     AdvantageOptions,
-    returns_to_go,
 )
 from tests.rl.flat import GROUPS, REWARDS, batch_of
 
@@ -78,11 +77,6 @@ def test_equal_rewards_with_rounding_noise_get_exactly_zero(name):
     assert (advantage(name, float32) == 0).all()
 
 
-@pytest.mark.parametrize("name", CENTRED)
-def test_small_but_meant_differences_are_not_silenced(name):
-    assert (advantage(name, batch_of([[0.5, 0.5001, 0.5]])) != 0).any()
-
-
 def test_whitening_moves_a_group_of_equal_rewards_unless_the_whole_batch_is_equal():
     mixed = batch_of([[1, 1], [0, 0]])
     assert (advantage("reinforce_pp", mixed) != 0).all()
@@ -117,25 +111,6 @@ def test_permuting_episodes_permutes_advantages(name, groups, data):
     torch.testing.assert_close(after, before[order], rtol=1e-4, atol=1e-5)
 
 
-@given(group=GROUPS, scale=st.floats(0.01, 1000), shift=st.floats(-10, 10))
-def test_grpo_does_not_depend_on_scale_and_offset_of_rewards(group, scale, shift):
-    options = AdvantageOptions(epsilon=0)
-    plain_S = advantage("grpo", batch_of([group]), options)
-    moved_S = advantage("grpo", batch_of([[scale * r + shift for r in group]]), options)
-    torch.testing.assert_close(moved_S, plain_S, rtol=1e-4, atol=1e-5)
-
-
-@given(groups=st.lists(GROUPS, min_size=1, max_size=3))
-def test_rloo_leaves_one_out(groups):
-    result = advantage("rloo", batch_of(groups, length=1)).tolist()
-    expected = []
-    for group in groups:
-        for i, reward in enumerate(group):
-            others = [r for j, r in enumerate(group) if j != i]
-            expected.append(reward - sum(others) / len(others))
-    assert result == pytest.approx(expected, abs=1e-5)
-
-
 @pytest.mark.parametrize("name", sorted(ADVANTAGES))
 @given(groups=st.lists(GROUPS, min_size=2, max_size=3))
 @settings(max_examples=20, deadline=None)
@@ -164,27 +139,6 @@ def test_token_rewards_count_towards_the_outcome_of_trained_tokens_only():
     )
     expected = torch.tensor([-0.25, -0.25, 0.25, 0])
     torch.testing.assert_close(advantage("mean_only", batch), expected)
-
-
-def test_returns_to_go_pass_over_untrained_tokens_and_add_token_rewards():
-    batch = replace(
-        batch_of([[1.0, 4.0]], length=4),
-        token_rewards_S=torch.tensor([0.5, 0, 0, 0, 0, 0, 0, 0]),
-        mask_S=torch.tensor([1, 0, 1, 1, 1, 1, 0, 0]).bool(),
-    )
-    expected = torch.tensor([0.75, 0, 0.5, 1, 2, 4, 0, 0], dtype=torch.float64)
-    torch.testing.assert_close(returns_to_go(batch, gamma=0.5), expected)
-
-
-@given(groups=st.lists(GROUPS, min_size=2, max_size=3), gamma=st.floats(0.5, 1))
-@settings(max_examples=20, deadline=None)
-def test_whitened_advantages_have_mean_0_and_variance_1_over_tokens(groups, gamma):
-    batch = batch_of([[0.0, 3.0], *groups])
-    # Of equal lengths; gdpo whitens over episodes, see `test_estimator_options`.
-    for name in WHITENED - {"gdpo"}:
-        result_S = advantage(name, batch, AdvantageOptions(gamma=gamma)).double()
-        assert result_S.mean().item() == pytest.approx(0, abs=1e-4)
-        assert result_S.var().item() == pytest.approx(1, abs=1e-3)
 
 
 @given(first=REWARDS, gap=st.integers(1, 20), rest=st.lists(REWARDS, max_size=4))

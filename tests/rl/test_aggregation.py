@@ -4,25 +4,11 @@ import pytest
 import torch
 
 from assay.errors import InputError, UnknownName
-from assay.rl.aggregation import AGGREGATIONS, Dropped, aggregate, constant_scale, token_weights
+from assay.rl.aggregation import AGGREGATIONS, Dropped, aggregate, token_weights
 
 MASK_S = torch.tensor([1, 1, 0, 1, 0, 0, 1]).bool()
 # Episodes 0 (2 trained tokens, interleaved with others), 1 (1), 2 (none), 4 (1).
 EPISODE_S = torch.tensor([0, 4, 0, 0, 2, 2, 1])
-
-
-@pytest.mark.parametrize(
-    ("mode", "expected"),
-    [
-        ("token_mean", [1 / 4, 1 / 4, 0, 1 / 4, 0, 0, 1 / 4]),
-        ("seq_mean_token_mean", [1 / 6, 1 / 3, 0, 1 / 6, 0, 0, 1 / 3]),
-        ("seq_mean_token_sum", [1 / 3, 1 / 3, 0, 1 / 3, 0, 0, 1 / 3]),
-        ("seq_mean_token_sum_norm", [1 / 30, 1 / 30, 0, 1 / 30, 0, 0, 1 / 30]),
-    ],
-)
-def test_weights_by_hand(mode, expected):
-    weight_S = token_weights(mode, MASK_S, EPISODE_S, scale=constant_scale(3, 10))
-    torch.testing.assert_close(weight_S, torch.tensor(expected))
 
 
 @pytest.mark.parametrize(

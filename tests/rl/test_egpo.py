@@ -7,7 +7,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.errors import InputError
 from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions
 from tests.rl.flat import GROUPS, batch_of
 
@@ -93,27 +92,3 @@ def test_entropy_is_read_without_gradient():
     assert batch.entropy_S is not None
     batch.entropy_S.requires_grad_()
     assert not ADVANTAGES["egpo"](batch, EXACT).requires_grad
-
-
-@pytest.mark.parametrize("missing", ["entropy_S", "cot_mask_S"])
-def test_missing_measurements_stop_with_a_typed_error(missing):
-    with pytest.raises(InputError):
-        ADVANTAGES["egpo"](replace(worked(), **{missing: None}), EXACT)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_entropy_rounded_below_zero_and_untrained_thought_earn_nothing(form):
-    batch = worked()
-    assert batch.entropy_S is not None
-    plain_S = ADVANTAGES["grpo"](batch, EXACT)
-    below = replace(batch, entropy_S=batch.entropy_S * 0 - 1e-3)
-    assert torch.equal(ADVANTAGES[form](below, EXACT), plain_S)
-    untrained = replace(batch, mask_S=torch.arange(8) % 2 == 1)
-    expected_S = torch.where(untrained.mask_S, plain_S, 0.0)
-    assert torch.equal(ADVANTAGES[form](untrained, EXACT), expected_S)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_share_capped_looks_at_episodes_with_an_advantage_only(form):
-    batch = with_entropy(batch_of([[1, 0], [1, 1]]), [0.0, 9.0, 9.0, 9.0])
-    assert ADVANTAGES[form].diagnose(batch, EXACT)["share_capped"] == 0.5

@@ -20,25 +20,6 @@ def weights(importance: Importance, mask_S=ALL_S) -> list[float]:
     return importance_weights(importance, log_ratios(importance, GAP_S, mask_S, EPISODE_S)).tolist()
 
 
-@pytest.mark.parametrize(
-    ("importance", "expected"),
-    [
-        (Importance(), [0.25, 0.5, 1.0, 2.0, 2.0]),
-        (Importance(high=3.0), [0.25, 0.5, 1.0, 2.0, 3.0]),
-        (Importance(low=0.4), [0.4, 0.5, 1.0, 2.0, 2.0]),
-        (Importance(how="mask"), [0.25, 0.5, 1.0, 2.0, 0.0]),
-        (Importance(how="mask", low=0.4, high=5.0), [0.0, 0.5, 1.0, 2.0, 4.0]),
-        # Of the episodes: 0.25 * 0.5 * 1 = 0.125 and 2 * 4 = 8.
-        (Importance("sequence"), [0.125] * 3 + [2.0] * 2),
-        (Importance("sequence", low=0.5, high=10.0), [0.5] * 3 + [8.0] * 2),
-        (Importance("sequence", "mask"), [0.125] * 3 + [0.0] * 2),
-        (Importance("sequence", "mask", low=0.5, high=10.0), [0.0] * 3 + [8.0] * 2),
-    ],
-)
-def test_weights_of_each_mode(importance, expected):
-    assert weights(importance) == pytest.approx(expected, rel=1e-6)
-
-
 def test_a_sequence_is_the_product_over_its_trained_tokens():
     mask_S = torch.tensor([True, False, True, True, True])
     assert weights(Importance("sequence", high=100.0), mask_S)[0] == pytest.approx(0.25)

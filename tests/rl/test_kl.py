@@ -7,14 +7,6 @@ from assay.errors import InputError, UnknownName
 from assay.rl.kl import CORRECTED, KL_ESTIMATORS, kl_estimate, kl_loss, kl_rewards
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("k1", 0.2), ("k2", 0.02), ("k3", 0.0187308), ("abs", 0.2)]
-)
-def test_worked_numbers(name, value):
-    estimate = kl_estimate(name, torch.tensor([-1.0]), torch.tensor([-1.2]))
-    assert estimate.item() == pytest.approx(value, abs=1e-6)
-
-
 def vocabulary():
     """Parameters and two distributions over V = 6 tokens, with the policy's gradient."""
     generator = torch.Generator().manual_seed(0)
@@ -75,13 +67,6 @@ def test_an_unknown_estimator_is_refused_with_the_nearest_name():
         kl_estimate("low_var", torch.zeros(1), torch.zeros(1))
     with pytest.raises(UnknownName):
         kl_loss("k4", torch.zeros(1), torch.zeros(1), torch.zeros(1))
-
-
-def test_k3_is_held_within_its_bounds():
-    logps_S = torch.tensor([-1e4, 0.0], requires_grad=True)
-    estimate_S = kl_estimate("k3", logps_S, torch.tensor([0.0, -1e4]))
-    assert estimate_S.tolist() == [10.0, 10.0]
-    assert torch.autograd.grad(estimate_S.sum(), logps_S)[0].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("name", sorted(KL_ESTIMATORS))

@@ -157,47 +157,6 @@ def test_likelihood_methods_split_exactly_too(order):
         assert split_sums == pytest.approx(sums)
 
 
-def test_nll_is_the_cross_entropy_of_trained_tokens():
-    policy, packed = Table(2), batch()
-    packed = packed.with_tokens(weight_S=sft_weights(packed.mask_S, packed.episode_S))
-    logps_S = policy.score(packed).logps_S[packed.mask_S]
-    output = Nll()(policy.score(packed), packed)
-    torch.testing.assert_close(output.loss, -logps_S.mean())
-    means = means_of(output.sums)
-    assert means["nll"] == pytest.approx(-logps_S.mean().item(), rel=1e-5)
-    assert means["tokens"] == len(logps_S)
-
-
-@pytest.mark.parametrize("loss", sorted(LOSSES))
-@pytest.mark.parametrize("reward", [0.0, 1.0, 0.1])
-def test_equal_rewards_give_exactly_zero_gradient(loss, reward):
-    packed = batch(rewards=[reward] * 6)
-    gradient, _ = Table(0).gradient(Grpo(loss), [packed])
-    assert (gradient == 0).all()
-    with_kl, _ = Table(0).gradient(Grpo(loss, kl_coef=0.1), [packed])
-    assert (with_kl != 0).any()
-
-
-@pytest.mark.parametrize("loss", sorted(LOSSES))
-def test_on_policy_gradient_is_the_policy_gradient(loss):
-    policy = Table(4)
-    packed = batch()
-    gradient, sums = policy.gradient(Grpo(loss, importance=Importance(how="off")), [packed])
-    surrogate = -(packed.weight_S * packed.advantage_S * policy.score(packed).logps_S).sum()
-    expected = torch.autograd.grad(surrogate, policy.logits_KV)[0]
-    torch.testing.assert_close(gradient, expected)
-    assert sums["clip_low_share"] == sums["clip_high_share"] == sums["policy_kl"] == 0
-
-
-def test_old_log_probs_equal_to_the_present_ones_change_nothing():
-    policy, packed = Table(4), batch()
-    stated = packed.with_tokens(old_S=policy.score(packed).logps_S.detach())
-    plain, sums = policy.gradient(Grpo(), [packed])
-    same, same_sums = policy.gradient(Grpo(several_updates=True), [stated])
-    torch.testing.assert_close(same, plain)
-    assert same_sums == pytest.approx(sums)
-
-
 def test_rollout_correction_weighs_the_policy_loss_and_not_the_kl():
     policy, packed = Table(5), batch()
     logps_S = policy.score(packed).logps_S
@@ -254,35 +213,6 @@ def test_metrics_are_means_over_trained_tokens():
     assert means["clip_high_share"] > 0 and means["clip_low_share"] > 0
     log_ratio_S = scores.logps_S - packed.old_S
     assert means["policy_kl"] == pytest.approx(-log_ratio_S[mask_S].mean().item(), rel=1e-5)
-
-
-def test_corrected_kl_has_its_gradient_through_the_ratio_too():
-    policy, packed = Table(5), batch(rewards=[0.0] * 6)
-    old_S = Table(6).score(packed).logps_S.detach()
-    packed = packed.with_tokens(old_S=old_S)
-    assert packed.reference_S is not None
-    objective = Grpo(kl_coef=0.3, kl_estimator="k3_corrected", several_updates=True)
-    gradient, _ = policy.gradient(objective, [packed])
-    logps_S = policy.score(packed).logps_S
-    kl_S = (logps_S - old_S).exp() * k3(logps_S, packed.reference_S)
-    loss = (0.3 * packed.weight_S * kl_S).sum()
-    torch.testing.assert_close(gradient, torch.autograd.grad(loss, policy.logits_KV)[0])
-
-
-def test_the_entropy_bonus_raises_entropy():
-    policy, packed = Table(7), batch(rewards=[0.0] * 6)
-    gradient, _ = policy.gradient(Grpo(entropy_coef=0.5), [packed])
-    scores = policy.score(packed, entropy=True)
-    assert scores.entropy_S is not None
-    bonus = -(0.5 * packed.weight_S * scores.entropy_S).sum()
-    torch.testing.assert_close(gradient, torch.autograd.grad(bonus, policy.logits_KV)[0])
-
-
-def test_the_gradient_of_a_multi_turn_episode_reaches_every_turn():
-    packed = batch(seed=3)
-    assert len(packed.episode_N) > len(REWARDS)
-    _, sums = Table(0).gradient(Grpo(), [packed])
-    assert sums["tokens"] == packed.mask_S.sum().item()
 
 
 def test_needs_and_atoms_follow_from_the_terms():

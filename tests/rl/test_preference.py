@@ -16,7 +16,6 @@ from assay.rl.policy import Scores
 from assay.rl.preference import Preference, preference_factors
 from assay.train.likelihood import pair_batch
 from assay.train.pair_choice import Pair
-from assay.train.update import atoms
 
 UNIT = st.integers(0, 100).map(lambda hundredths: hundredths / 100)
 
@@ -123,49 +122,12 @@ def test_score_weights_of_1_and_0_make_score_dpo_plain(seed: int) -> None:
     assert one[0] == other[0] and torch.equal(one[1], other[1])
 
 
-@given(st.integers(0, 99), st.floats(0.01, 3))
-@settings(max_examples=20, deadline=None)
-def test_the_other_way_round_the_margin_has_the_other_sign(seed: int, beta: float) -> None:
-    logps_S, packed = batch([pair(n) for n in range(2)], seed=seed)
-    swapped = packed.with_tokens(preference_S=-packed.preference_S)  # type: ignore[operator]
-    one, other = (Preference(beta)(Scores(logps_S), each).sums for each in (packed, swapped))
-    torch.testing.assert_close(one["reward_margin"], -other["reward_margin"])
-    assert one["reward_accuracy"] + other["reward_accuracy"] == pytest.approx(2)
-    assert one["chosen_logp"] == other["rejected_logp"]
-
-
 @given(UNIT, UNIT)
 def test_neither_side_of_a_scored_pair_is_silent(one: float, other: float) -> None:
     better, worse = max(one, other), min(one, other)
     if better > worse:
         chosen, rejected = preference_factors("score", better, worse)
         assert chosen > 0 > rejected
-
-
-@given(st.integers(0, 99), st.lists(st.integers(1, 2), min_size=2, max_size=4))
-@settings(max_examples=20, deadline=None)
-def test_micro_batches_of_whole_pairs_add_up_to_the_batch(seed: int, sizes: list[int]) -> None:
-    pairs = [pair(n, (0.9, 0.4), masked=n % 2 == 0) for n in range(sum(sizes))]
-    logps_S, packed = batch(pairs, "score", seed)
-    objective = Preference(0.4, 0.1)
-    loss, gradient_S = found(objective, logps_S, packed)
-    owned = atoms(packed, objective.atom)
-    assert owned == [[2 * n, 2 * n + 1] for n in range(len(pairs))]
-    total, added_S, first = 0.0, torch.zeros_like(gradient_S), 0
-    sums: dict[str, float] = {}
-    for size in sizes:
-        turns = [turn for atom in owned[first : first + size] for turn in atom]
-        start, stop = packed.offsets_N1[turns[0]], packed.offsets_N1[turns[-1] + 1]
-        result = objective(Scores(logps_S[start:stop]), packed.take(turns))
-        added_S += torch.autograd.grad(result.loss, logps_S)[0]
-        total += float(result.loss.detach())
-        for name, value in result.sums.items():
-            sums[name] = sums.get(name, 0.0) + float(value)
-        first += size
-    assert total == pytest.approx(loss, rel=1e-12)
-    torch.testing.assert_close(added_S, gradient_S, rtol=1e-12, atol=0)
-    whole = objective(Scores(logps_S), packed).sums
-    assert sums == pytest.approx({name: float(value) for name, value in whole.items()})
 
 
 def test_the_kl_of_a_pair_is_the_mean_over_its_chosen_tokens() -> None:

@@ -6,15 +6,11 @@ import torch
 
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.sampler import LEAST_PROMPTS, LocalSampler
-from assay.rollout.engines.plain.plain_sampler import PlainSampler
-from assay.rollout.episodes import telling, turn_finished
+from assay.rollout.engines.plain_sampler import PlainSampler
+from assay.rollout.episodes import telling
 from tests.tiny import tiny_model
 
 SAMPLING = Sampling(temperature=1.0, max_tokens=4)
-
-
-def test_outside_nobody_is_told():
-    turn_finished()
 
 
 def test_both_engines_tell_of_every_turn():

@@ -6,7 +6,7 @@ import torch
 from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.rollout.engines.endpoint.client import _settings
-from assay.rollout.engines.plain.plain_sampler import PlainSampler
+from assay.rollout.engines.plain_sampler import PlainSampler
 from assay.rollout.token_choice import draw, filtered
 from tests.tiny import tiny_model
 
@@ -27,11 +27,7 @@ def test_a_completion_ends_with_the_first_token_that_completes_a_stop_string():
     assert not ends([0, 3]) and not ends([3, 0, 4, 5]) and not ends([3, 4])
     assert ends([0, 3, 4, 5]) and ends([6, 7])
     assert stop("zz", "<").ends([2]) and not stop("zz", "<").ends([0])
-
-
-def test_a_string_is_found_behind_any_number_of_tokens():
-    assert stop("stop>").ends([0] * 500 + [3, 4, 5])
-    assert not stop("stop>").ends([0] * 500 + [3, 4])
+    assert ends([0] * 500 + [3, 4, 5]) and not ends([0] * 500 + [3, 4])
 
 
 def test_the_judged_text_ends_before_the_first_stop_string():
@@ -61,25 +57,6 @@ def test_engines_end_a_turn_at_its_stop_string_and_keep_its_tokens(engine):
                 stop("st", "<").ends(cut.actions[:n]) for n in range(1, len(cut.actions))
             )
     assert ended
-
-
-def test_a_stop_string_without_text_is_a_mistake_of_the_caller():
-    sampler, sampling = LocalSampler(tiny_model(), frozenset()), Sampling(1.0, 3, stop=Stop(("x",)))
-    with pytest.raises(AssertionError, match="text"):
-        sampler.sample([(5,)], [SampleKey(0, "a", 0)], sampling)
-
-
-def test_equal_strings_are_equal_settings_whatever_reads_them():
-    assert Sampling(stop=Stop(("x",))) == Sampling(stop=stop("x")) != Sampling(stop=stop("y"))
-
-
-def test_min_p_keeps_what_is_likely_enough_beside_the_likeliest():
-    logits_BV = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
-    # 0.15 is 0.3 of 0.5.
-    for share, count in ((0.31, 2), (0.29, 3)):
-        kept = filtered(logits_BV, Sampling(min_p=share)).isfinite()
-        assert kept.tolist() == [[n < count for n in range(4)]]
-    assert torch.equal(filtered(logits_BV, Sampling()), logits_BV)
 
 
 def test_min_p_is_transformers_warper_at_the_temperature():

@@ -14,8 +14,9 @@ from assay.data.episode import Completion, Reward
 from assay.data.files import find_damage, write_checksums
 from assay.data.row import Message, Row
 from assay.errors import InputError
-from assay.lab.evaluate.endpoint_answerer import Place, ReplyJournal, Unanswered
+from assay.lab.evaluate.endpoint_answerer import answer_name
 from assay.runs.checkpoints import STATE, check_checkpoint, read_selection, write_selections
+from assay.runs.cost_ledger import CostLedger
 from assay.runs.history import History, find_record, find_samples, read_answers
 from assay.runs.judge_file import JudgedLabels, read_judged, write_judged
 from assay.runs.judgement_journal import JudgementJournal
@@ -133,12 +134,13 @@ def test_journals_of_another_stage_or_checkpoint_are_refused(tmp_path: Path) -> 
     folders = [run.evaluations / "test-00000000" / f"{n}.parts" for n in ("base", "rl.step-000002")]
     for folder in folders:
         folder.mkdir(parents=True)
-    place = Place("a", 0, 0, "request")
-    ReplyJournal(folders[0]).add(place, Unanswered("deadline", ""))
-    assert ReplyJournal(folders[0]).known(place) is not None
-    (journal,) = folders[0].iterdir()
-    shutil.copy(journal, folders[1])
-    refused(lambda: ReplyJournal(folders[1]), "base.parts")
+    names = set()
+    for folder in folders:
+        ledger = CostLedger()
+        ledger.move_to(folder)
+        names.add(answer_name(ledger, "a", 0, 0, ["request"]))
+        ledger.close()
+    assert len(names) == 2, "an answer to one checkpoint is none to another"
 
 
 def test_checkpoints_of_another_step_stage_seed_or_experiment_are_named(tmp_path: Path) -> None:

@@ -109,24 +109,13 @@ ISOLATION = {
         """,
         "answer []",
     ),
-    "system calls": attack(
-        """
-        libc = ctypes.CDLL(None, use_errno=True)
-        tries = {"ptrace": (16, 1, 0, 0), "unshare": (0x10000000,), "setns": (0, 0),
-            "mount": (None, b"/", None, 32 | 4096, None), "chroot": (b".",), "setuid": (0,),
-            "klogctl": (3, bytes(9), 9), "umount2": (b"/tmp", 2), "sethostname": (b"x", 1),
-            "swapoff": (b"/",), "reboot": (0,)}
-        if os.getuid() == 0: del tries["setuid"]
-        done = [name for name, given in tries.items() if getattr(libc, name)(*given) != -1]
-        return str(done)
-        """,
-        "answer []",
-    ),
     "hinders the supervisor": attack(
         """
         done = []
         for attempt in (lambda: resource.prlimit(1, resource.RLIMIT_CPU, (1, 1)),
                 lambda: os.setpriority(os.PRIO_PROCESS, 1, 19),
+                lambda: resource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3)),
+                lambda: os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0)),
                 lambda: os.sched_setaffinity(1, {0})):
             try:
                 attempt()
@@ -142,31 +131,5 @@ ISOLATION = {
         return str(done)
         """,
         "answer []",
-    ),
-    "chain of subclasses": attack(
-        """
-        import subprocess
-        found = [c for c in ().__class__.__base__.__subclasses__() if c.__name__ == "Popen"]
-        try:
-            return found[0](["/bin/sh", "-c", "cat /etc/passwd"], stdout=-1).communicate()[0]
-        except FileNotFoundError:
-            return "no shell"
-        """,
-        "answer no shell",
-    ),
-    "import hooks": attack(
-        """
-        class Hook:
-            def find_spec(self, *_):
-                raise ImportError("hooked")
-        sys.meta_path[:] = [Hook()]
-        sys.modules.clear()
-        return "hooked"
-        """,
-        "answer hooked",
-        "error raised KeyError",
-        "error raised ImportError",
-        "exception",
-        "crash",
     ),
 }

@@ -27,9 +27,6 @@ PIPE = {
         "answer []",
     ),
     "floods of calls": attack("for n in range(10_000): call(n)", "calls"),
-    "too many calls, properly": attack(
-        "for n in range(100): await self.custom(problem, str(n))", "calls"
-    ),
     "too many calls at once": attack(
         """
         for n in range(5): call(n, name='"slow"')
@@ -73,21 +70,6 @@ PIPE = {
         "answer forged",
         "error raised PermissionError",
     ),
-    "answers through the collector": attack(
-        """
-        def meddle():
-            while True:
-                for each in gc.get_objects():
-                    if type(each).__name__ == "Asker":
-                        for future in list(each._open.values()):
-                            future.set_result({"result": {"response": "forged"}})
-                            return
-        threading.Thread(target=meddle).start()
-        return (await self.custom(problem, ""))["response"]
-        """,
-        "answer forged",
-        "answer Custom",
-    ),
     "answers twice": attack(
         """
         say('={"value": {"answer": "first"}}\\n={"value": {"answer": "second"}}\\n')
@@ -106,15 +88,6 @@ PIPE = {
         """
         json.dumps = lambda *_, **__: '!{"failure": "deadline"}\\n={"value": 1}'
         return "x"
-        """,
-        "protocol",
-    ),
-    "changes how calls are written": attack(
-        """
-        for each in gc.get_objects():
-            if type(each).__name__ == "Asker":
-                type(each)._send = lambda self: say("!" * 100)
-        await self.custom(problem, "")
         """,
         "protocol",
     ),

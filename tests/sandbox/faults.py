@@ -1,6 +1,5 @@
 """Functions that misbehave on purpose; the tests call them by name in a worker."""
 
-import contextlib
 import ctypes
 import os
 import resource
@@ -257,23 +256,6 @@ def fork_until_refused() -> int:
         children += 1
 
 
-def hinder_supervisor() -> list[str]:
-    """What of the supervisor's limits, rank and processors this call could change."""
-    attempts = {
-        "CPU": lambda: resource.prlimit(1, resource.RLIMIT_CPU, (1, 1)),
-        "files": lambda: resource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3)),
-        "rank": lambda: os.setpriority(os.PRIO_PROCESS, 1, 19),
-        "scheduler": lambda: os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0)),
-        "processors": lambda: os.sched_setaffinity(1, {0}),
-    }
-    done = []
-    for name, attempt in attempts.items():
-        with contextlib.suppress(PermissionError):
-            attempt()
-            done.append(name)
-    return done
-
-
 def limit_itself() -> int:
     """Its limit of open files, after it has lowered that and its rank."""
     os.nice(1)
@@ -319,8 +301,9 @@ def killed_first_time(folder: str, times: int) -> str:
     return "never"
 
 
-def fork_and_stop_supervisor(children: int) -> None:
+def fork_and_stop_supervisor(children: int, pid_file: str) -> None:
     """A supervisor that answers no more, over children that come and go all the time."""
+    Path(pid_file).write_text(str(os.getpid()))
     os.kill(os.getppid(), 19)
     for _ in range(children):
         if os.fork() == 0:

@@ -13,8 +13,7 @@ from pathlib import Path
 import psutil
 
 from assay.sandbox.isolation import Mode
-from assay.sandbox.pool import Worker
-from assay.sandbox.program_pool import ProgramPool
+from assay.sandbox.pool import ProgramPool, Worker
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 

@@ -18,7 +18,7 @@ import pytest
 from assay.sandbox import isolation
 from assay.sandbox.isolation import candidates
 from assay.sandbox.limits import CallLimits, Limits
-from assay.sandbox.program_pool import ProgramPool, ProgramRun
+from assay.sandbox.pool import ProgramPool, ProgramRun
 from tests.sandbox.attacks_on_isolation import ISOLATION
 from tests.sandbox.attacks_on_limits import ENDINGS, RESOURCES
 from tests.sandbox.attacks_on_pipes import PIPE

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import RunFailure
-from assay.sandbox import isolation, pool
+from assay.sandbox import isolation
 from assay.sandbox.isolation import Isolation, candidates, isolation_for
 from assay.sandbox.limits import Limits, Outcome
 from assay.sandbox.pool import Worker
@@ -101,29 +101,6 @@ def test_neither_the_users_files_nor_the_golds_can_be_read(tool: str, tmp_path: 
     assert "def read_file" in inside("read_file", path=str(root / "tests/sandbox/faults.py")).value
 
 
-def test_a_reply_without_the_nonce_is_a_crash_and_the_worker_is_replaced(
-    tool: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Worker("tests.sandbox.faults:echo", isolation="namespaces") as served:
-        assert served.call({"value": 1}, 30.0).value == 1
-        real = pool.signed
-        monkeypatch.setattr(pool, "signed", lambda nonce, line: real(bytes(16), line))
-        assert served.call({"value": 2}, 30.0).why == "the reply is not the supervisor's"
-        monkeypatch.setattr(pool, "signed", real)
-        assert served.call({"value": 3}, 30.0).value == 3
-
-
-def test_the_nonce_is_nowhere_in_the_calls_memory(
-    tool: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nonce = bytes.fromhex("1f8b5ac3d94e70b26b13e7529ac4d108")
-    monkeypatch.setattr(pool.os, "urandom", lambda size: nonce)
-    first, last = list(nonce[:8]), list(nonce[8:])
-    assert inside("find_in_memory", first=first, last=last) == Outcome(value=0)
-    first, last = list(b"\x7fassay-p"), list(b"robe-\x7f\x01\x02")
-    assert inside("find_planted", first=first, last=last).value >= 1, "the search finds it"
-
-
 def test_dangerous_system_calls_are_refused(tool: str) -> None:
     import pyseccomp  # which looks for its library
 
@@ -151,10 +128,7 @@ def test_the_kernel_refuses_more_processes_than_the_limit(tool: str) -> None:
     assert 7 <= inside("fork_until_refused", Limits(processes=8)).value <= 10
 
 
-def test_the_supervisor_keeps_its_limits_and_its_rank_and_a_call_may_lower_its_own(
-    tool: str,
-) -> None:
-    assert inside("hinder_supervisor").value == []
+def test_a_call_may_lower_its_own_limits_and_rank(tool: str) -> None:
     assert inside("limit_itself").value == 20
 
 
@@ -167,11 +141,6 @@ def test_without_namespaces_a_worker_is_refused_unless_the_user_chose_limits_onl
         Worker("tests.sandbox.faults:echo", isolation="namespaces")
     isolation.isolation_available.cache_clear()
     assert isolation_for("limits-only") == Isolation("")
-
-
-def test_a_tool_that_fails_is_not_available_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = Isolation("unshare --user", ("sh", "-c", "echo refused >&2; exit 3"))
-    assert isolation._try(broken) == "refused"
 
 
 def test_limits_only_needs_no_libseccomp() -> None:

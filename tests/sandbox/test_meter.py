@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from assay.sandbox.meter import descendants, tree_cpu_seconds
+from assay.sandbox.call_watch import descendants, tree_cpu_seconds
 
 BUSY = "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done"
 

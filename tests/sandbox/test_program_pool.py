@@ -14,11 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
-from assay.errors import RunFailure
-from assay.sandbox import isolation, pipes, program_pool
+from assay.sandbox import isolation, pipes
+from assay.sandbox import pool as pools
 from assay.sandbox.isolation import Mode
 from assay.sandbox.limits import CallLimits, Limits, Outcome
-from assay.sandbox.program_pool import ProgramPool, ProgramRun
+from assay.sandbox.pool import ProgramPool, ProgramRun
 from tests.sandbox.hostile_programs import workflow
 from tests.sandbox.test_hostile_programs import ATTACKS, HONEST, OPERATORS, ending
 from tests.sandbox.test_worker import eventually
@@ -247,7 +247,7 @@ def test_a_supervisor_that_is_silent_is_killed_with_all_it_started(
     pool: ProgramPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert works(pool)
-    monkeypatch.setattr(program_pool, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(pools, "GRACE_SECONDS", 0.2)
     stopped = supervisor(pool)
     stopped.send_signal(signal.SIGSTOP)
     found = run(pool, "chain", deadline=0.2, names=[])
@@ -262,7 +262,7 @@ def test_a_reply_without_the_nonce_is_believed_by_nobody(
 ) -> None:
     assert works(pool)
     real = pipes.signed
-    monkeypatch.setattr(program_pool, "signed", lambda nonce, line: real(bytes(16), line))
+    monkeypatch.setattr(pools, "signed", lambda nonce, line: real(bytes(16), line))
     found = run(pool, "chain", names=[]).outcome
     assert found == Outcome(failure="crash", why="the reply is not the supervisor's")
     monkeypatch.undo()
@@ -273,7 +273,7 @@ def test_an_interrupted_run_leaves_nothing_for_the_next(
     pool: ProgramPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert works(pool)
-    answer, real = threading.Event(), program_pool.wait_ready
+    answer, real = threading.Event(), pools.wait_ready
 
     def interrupted(*arguments: Any) -> list[int]:
         ready = real(*arguments)
@@ -288,7 +288,7 @@ def test_an_interrupted_run_leaves_nothing_for_the_next(
         answer.wait(30)
         return {"late": True}
 
-    monkeypatch.setattr(program_pool, "wait_ready", interrupted)
+    monkeypatch.setattr(pools, "wait_ready", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(pool, "chain", host, names=["a"])
     monkeypatch.undo()
@@ -315,24 +315,11 @@ def test_the_nonce_is_nowhere_in_a_programs_memory(
     pool: ProgramPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nonce = bytes.fromhex("1f8b5ac3d94e70b26b13e7529ac4d108")
-    monkeypatch.setattr(program_pool.os, "urandom", lambda size: nonce)
+    monkeypatch.setattr(pools.os, "urandom", lambda size: nonce)
     for found in (nonce, nonce.hex().encode()):
         half = len(found) // 2
         halves = {"first": list(found[:half]), "last": list(found[half:])}
         assert value(pool, "counted", **halves) == 0
-
-
-def test_without_namespaces_a_pool_is_refused_in_one_line_that_says_what_helps(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    nothing = isolation.Isolation("", why="unshare: unshare is not installed")
-    monkeypatch.setattr(isolation, "isolation_available", lambda: nothing)
-    with pytest.raises(RunFailure) as found:
-        ProgramPool(SERVE, 1)
-    said = str(found.value)
-    assert "install util-linux and libseccomp2" in said and 'sandbox = "limits-only"' in said
-    assert "\n" not in said
-    ProgramPool(SERVE, 1, isolation="limits-only").close()
 
 
 def test_a_closed_pool_runs_nothing(pool: ProgramPool) -> None:
@@ -422,9 +409,3 @@ def own_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("own_temporary")
 def test_programs_in_a_row_leak_no_process_file_or_descriptor() -> None:
     assert leaks(60) == {}
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("own_temporary")
-def test_a_thousand_programs_in_a_row_leak_nothing() -> None:
-    assert leaks(1000) == {}

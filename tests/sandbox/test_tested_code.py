@@ -141,12 +141,6 @@ def test_code_cannot_replace_the_functions_of_a_test(pool: WorkerPool) -> None:
     assert passed(pool, agreed + "\ndef encode(s): return s", [HELPED], "decode") == 0
 
 
-def test_humanevals_helpers_are_the_tests_own(pool: WorkerPool) -> None:
-    (row,) = [r for r in human_eval("test").rows if r.extra[ENTRY_POINT] == "find_zero"]
-    agreeing = "def poly(xs, x): return 0\ndef find_zero(xs): return 0"
-    assert passed(pool, agreeing, list(row.extra[TESTS]), "find_zero") == 0
-
-
 def counts(pool: WorkerPool, answer: str, test: str) -> tuple[int, int, int]:
     asked = {"answer": answer, "tests": [test], "entry_point": "double"}
     (done,) = pool.map([asked], 20.0)
@@ -360,13 +354,6 @@ def {name}(*args):
     return 'nothing'
 """.replace("type(value)(['x'])", "('x' if isinstance(value, str) else type(value)(['x']))")
     )
-
-
-@pytest.mark.slow
-def test_a_solution_of_humaneval_passes_its_tests_and_a_broken_one_fails(pool: WorkerPool) -> None:
-    for row in human_eval("test").rows[:2]:
-        assert judged(pool, row, row.extra[SOLUTION]), row.id
-        assert not judged(pool, row, broken(row)), row.id
 
 
 @pytest.mark.slow

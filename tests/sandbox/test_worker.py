@@ -266,12 +266,24 @@ def test_a_worker_that_dies_while_it_starts_is_no_failure_of_the_run(tmp_path: P
         assert worker.call({}, 20.0) == died
 
 
-def test_forking_children_leave_the_lab_an_outcome_when_the_worker_is_killed(
-    monkeypatch: pytest.MonkeyPatch,
+def lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_forking_children_end_with_the_worker_and_leave_the_lab_an_outcome(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("assay.sandbox.pool.GRACE_SECONDS", 0.5)
     why = "the worker gave no answer and was killed"
+    groups: list[int] = []
     with Worker("tests.sandbox.faults:fork_and_stop_supervisor") as worker:
         for _ in range(2):
-            outcome = worker.call({"children": 25}, 1.0)
+            pid_file = tmp_path / "pid"
+            outcome = worker.call({"children": 25, "pid_file": str(pid_file)}, 1.0)
             assert outcome == Outcome(failure="deadline", why=why)
+            groups.append(int(pid_file.read_text()))
+    assert eventually(lambda: not any(map(lives, groups)))

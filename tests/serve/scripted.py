@@ -15,7 +15,7 @@ from assay.lab.evaluate.opened_model import Served
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.batcher import Batcher
 from assay.rollout.engines.cpu.engine import Watch
-from assay.serve.app import Endpoint
+from assay.serve.server import Endpoint
 from tests.models.folders import tiny_tokenizer
 
 TOKEN, MODEL, CONTEXT = "secret", "tiny", 2000

@@ -2,26 +2,34 @@
 
 A scripted model answers: for some entries what BFCL's ground truth says, for others something wrong
 in one of several ways. BFCL's `generate` asks it through the server, BFCL's `evaluate` judges what
-came back; then the same script answers inside Assay and Assay's checkers judge. Verdicts are
-compared entry by entry, first prompts token by token. bfcl-eval needs another numpy and runs in an
-environment of its own: `python -m benchmarks.environments bfcl`.
+came back; then Assay's checkers judge the same answers. Verdicts are compared entry by entry,
+prompts token by token. Dialogues are held to BFCL's own loops in `tests/labs/tools`. bfcl-eval
+needs another numpy and runs in an environment of its own: `python -m benchmarks.environments bfcl`.
 """
 
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from benchmarks.environments import environment, is_made
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from assay.data.episode import Completion
 from assay.data.renderings.rendering import Renderer
+from assay.data.row import Row, ToolCall
 from assay.lab.evaluate.opened_model import Served
+from assay.labs.tools.parsing import call_text
+from assay.labs.tools.single_turn import target_calls
 from assay.models.gguf_file import converted_directory
+from assay.rl.policy import SampleKey
 from assay.serve.server import running
-from tests.serve.bfcl_script import Script, ScriptedDecoder, scripts_of
+from assay.tasks.running import RewardRunner
+from assay.tasks.task import Benchmark, BenchmarkOptions, benchmark, task
+from tests.serve.scripted import ScriptedSampler
 
 MODEL, REGISTERED = "Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B-FC"
 """The name that BFCL's handler asks for, and the one that its register knows the handler by."""
@@ -29,12 +37,114 @@ CONTEXT, TOKEN, THREADS = 1 << 17, "agreement", 4
 CASES = [
     (["simple_python", "multiple"], 30),
     (["irrelevance", "live_irrelevance", "live_relevance"], 18),
-    (["multi_turn_base"], 22),
-    (["multi_turn_miss_func"], 22),
-    (["multi_turn_miss_param"], 22),
-    (["multi_turn_long_context"], 22),
 ]
 """Categories, and the entries asked of each."""
+PLAIN = "I cannot help with that."
+
+
+def _other_value(calls: Sequence[ToolCall]) -> str:
+    first, *rest = calls
+    name = next(iter(first.arguments), "none")
+    changed = ToolCall(first.name, {**first.arguments, name: "something else"})
+    return call_text([changed, *rest])
+
+
+def _fewer_arguments(calls: Sequence[ToolCall]) -> str:
+    first, *rest = calls
+    return call_text([ToolCall(first.name, dict(list(first.arguments.items())[1:])), *rest])
+
+
+def _bare(calls: Sequence[ToolCall]) -> str:
+    return call_text(calls).replace("<tool_call>\n", "<tool_call>").replace("\n</tool", "</tool")
+
+
+SINGLE: Mapping[str, Callable[[Sequence[ToolCall]], str]] = {
+    "right": call_text,
+    "right, after words": lambda calls: f"Let me see.\n{call_text(calls)}",
+    "another value": _other_value,
+    "right, after reasoning": lambda calls: f"<think>\nEasy.\n</think>\n\n{call_text(calls)}",
+    "an argument left out": _fewer_arguments,
+    "another function": lambda calls: call_text([ToolCall("nothing", c.arguments) for c in calls]),
+    "called twice": lambda calls: call_text([*calls, *calls]),
+    "broken JSON": lambda calls: call_text(calls).replace('"name"', '"name'),
+    "no line breaks in the tags": _bare,
+    "a broken call beside a right one": lambda calls: (
+        f"<tool_call>\nnothing\n</tool_call>\n{call_text(calls)}"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Script:
+    """The model's answer to one entry."""
+
+    made: Benchmark
+    row: Row
+    variant: str
+    answer: str
+
+    @property
+    def entry(self) -> str:
+        """BFCL's id of the entry."""
+        return self.row.id
+
+    @property
+    def category(self) -> str:
+        """BFCL's name of the category."""
+        return self.row.extra["category"]
+
+    @property
+    def question(self) -> str:
+        """What the entry asks, which names it."""
+        return question_of(self.row)
+
+    def judged_here(self) -> bool:
+        """Assay's verdict, by the benchmark's own score."""
+        with RewardRunner(self.made.score, workers=1) as runner:
+            (reward,) = runner.score([(self.row, Completion(self.answer))])
+        assert reward.value is not None, f"{self.entry}: unscored: {reward.why}"
+        return reward.value == self.made.max_score
+
+
+def question_of(row: Row) -> str:
+    return "\x1f".join(m.content.strip() for m in row.prompt if m.role == "user")
+
+
+def scripts_of(category: str, count: int) -> list[Script]:
+    """Scripts for the first entries of a category whose question names them, one variant each."""
+    made = benchmark(task("tools"), f"bfcl/{category}", BenchmarkOptions())
+    asked = [question_of(item) for item in made.items]
+    items = [i for i, text in zip(made.items, asked, strict=True) if asked.count(text) == 1]
+    scripts = []
+    for index, row in enumerate([i for i in items if "no_target" not in i.extra][:count]):
+        variant = list(SINGLE)[index % len(SINGLE)]
+        # Of a relevance category any call of a documented function.
+        names = [doc["name"] for doc in row.tools] or ["nothing"]
+        calls = target_calls(row) if row.gold else (ToolCall(names[0], {}),)
+        scripts.append(Script(made, row, variant, SINGLE[variant](calls)))
+    return scripts
+
+
+class ScriptedDecoder(ScriptedSampler):
+    """Answers prompts in ChatML from scripts."""
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, end_token: int, scripts: Sequence[Script]
+    ):
+        super().__init__(frozenset({end_token}))
+        self.tokenizer, self.end_token, self.scripts = tokenizer, end_token, scripts
+        self.asked: dict[str, tuple[int, ...]] = {}
+        """Entry -> the prompt that came for it."""
+
+    def script(self, context: tuple[int, ...], key: SampleKey, begins: bool) -> list[int]:
+        """The tokens of the answer to one prompt."""
+        text = str(self.tokenizer.decode(list(context), skip_special_tokens=False))
+        messages = [m.partition("\n") for m in text.split("<|im_start|>")[1:]]
+        asked = [body.replace("<|im_end|>", "").strip() for role, _, body in messages]
+        users = [body for (role, _, _), body in zip(messages, asked, strict=True) if role == "user"]
+        (script,) = [s for s in self.scripts if s.question == "\x1f".join(users)]
+        self.asked[script.entry] = context
+        return [*self.tokenizer.encode(script.answer, add_special_tokens=False), self.end_token]
 
 
 @pytest.mark.slow

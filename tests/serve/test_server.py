@@ -19,9 +19,8 @@ from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.sampler import LocalSampler
-from assay.serve.app import Counts
 from assay.serve.connections import HOST, bound, token_for_clients, until_stopped
-from assay.serve.server import Address, greeting
+from assay.serve.server import Address, Counts, greeting
 from tests.cli.conftest import assert_one_line, call
 from tests.models.folders import save_tiny_model
 from tests.serve.scripted import Says, served

@@ -209,14 +209,6 @@ def test_what_differs_in_anything_is_judged_again(tmp_path: Path, change: dict) 
     assert len(journalled(file, [(row, other)], judge)[1]) == 1
 
 
-def test_a_torn_line_is_judged_again_and_harms_no_other(tmp_path: Path) -> None:
-    file, pairs = tmp_path / "j.jsonl", completions("a", "b")
-    journalled(file, pairs)
-    file.write_bytes(file.read_bytes()[:-3])
-    assert journalled(file, pairs)[1] == ["1/r#1"]
-    assert journalled(file, pairs)[1] == []
-
-
 def test_parts_of_one_reward_have_journals_of_their_own_and_pure_ones_none(tmp_path: Path) -> None:
     def pure(row: Row, completion: Completion) -> Reward:
         return Reward(1.0)

@@ -9,8 +9,7 @@ from assay.data.row import Message, Row
 from assay.runs.judgement_journal import JudgementJournal
 from assay.sandbox.isolation import isolation_available
 from assay.sandbox.limits import Limits, Outcome
-from assay.tasks.program_check import program_check
-from assay.tasks.running import RewardRunner
+from assay.tasks.running import RewardRunner, program_check
 
 ROW = Row("sum", (Message("user", "Print the sum."),), gold="7", extra={"input": "3 4"})
 

@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerFast
 
 from assay.data.episode import Turn, tokens_of
 from assay.data.renderings.rendering import Renderer
-from assay.data.row import Message, Row
-from assay.tasks.rendered_dialogue import OneAnswer, RenderedDialogue
+from assay.data.row import Message
+from assay.tasks.rendered_dialogue import RenderedDialogue
 from assay.tasks.task import Asked
 from tests.models.folders import CHAT, tiny_tokenizer
 
@@ -170,14 +170,3 @@ def test_the_completion_has_all_that_was_said_and_how_it_ended():
     assert completion.tokens == first.actions + second.actions
     assert [m.role for m in completion.messages] == ["assistant", "user"] * 2
     assert completion.ended == "context"
-
-
-def test_a_single_question_is_a_dialogue_of_one_turn():
-    made = tokenizer()
-    row = Row("r", (Message("user", "What?"),))
-    renderer = Renderer(made, "template")
-    place = RenderedDialogue(OneAnswer(row.prompt, row.tools), renderer, made.decode)
-    assert place.context() == renderer.prompt(row.prompt)
-    say(place, made, made.encode("that"), None)
-    assert place.context() is None
-    assert place.completion("length").messages == ()

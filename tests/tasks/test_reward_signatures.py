@@ -116,12 +116,10 @@ def test_unsafe_and_lowest_are_the_functions_own() -> None:
     "wrong",
     [
         lambda: 1,
-        lambda completion: 1,
         lambda completion, row: 1,
         lambda row, completion, more: 1,
         lambda prompt, completion, row, more: 1,
         lambda prompts, completions, row: 1,
-        lambda *arguments: 1,
         "text",
         Reward,
     ],

@@ -77,17 +77,12 @@ def test_the_score_is_the_weighted_mean_of_grades_on_their_scales():
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        ("I give it a 4.", "it is not one JSON object alone"),
-        (f"{FOUR} I hope that helps", "it is not one JSON object alone"),
         (f"{FOUR}\n{FOUR}", "it is not one JSON object alone"),
         ("[4]", "it is no JSON object"),
         ('{"kind": 6}', "kind is no whole number from 1 to 5"),
-        ('{"kind": 4.5}', "kind is no whole number from 1 to 5"),
         ('{"kind": true}', "kind is no whole number from 1 to 5"),
-        ('{"kind": "4"}', "kind is no whole number from 1 to 5"),
         ('{"kind": NaN}', "it is not one JSON object alone"),
         ('{"kind": 4, "kind ": 5}', "its keys are not those that were asked for"),
-        ("{}", "its keys are not those that were asked for"),
     ],
 )
 def test_what_is_no_verdict_is_an_abstention_with_its_reason(said, problem):
@@ -168,12 +163,6 @@ def test_a_judge_that_goes_by_form_is_not_fooled_and_would_be_without_the_frame(
     assert judged(ONE, Judge(by_form), text).value == 0
     monkeypatch.setattr("assay.tasks.rubric.escaped", lambda text: text)
     assert judged(ONE, Judge(by_form), text).value == 1
-
-
-def test_gaps_are_filled_once_so_that_no_text_fills_another():
-    rubric = replace(ONE, prompt="Q {question} A {answer} F {format}")
-    asked = question(rubric, ROW, {"answer": "{format} {question}"})
-    assert asked.count("Say something kind.") == 1 and asked.count("one JSON object") == 1
 
 
 def prefers(rule: Callable[[str, str], str]) -> Judge:
@@ -257,7 +246,3 @@ def test_options_of_a_reward_table_change_model_attempts_and_orders_alone():
     assert made.settings["both_orders"] is True
     with pytest.raises(InputError, match="has no option 'about'"):
         with_options("rubric:q.toml", rubric_reward(PAIRS), {"about": "x"})
-
-
-def test_what_asks_twice_says_so_to_the_forecast_of_costs():
-    assert rubric_reward(PAIRS).questions == 2 and rubric_reward(ONE).questions == 1

@@ -49,14 +49,7 @@ def test_a_pure_reward_runs_here_and_its_exception_is_an_abstention() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        *(Reward(float("nan")), Reward(10**400), Reward("one")),  # type: ignore[arg-type]
-        *(Reward(1.0, {"part": float("nan")}), Reward(1.0, facts={"fact": float("inf")})),
-        Reward(1.0, facts={"fact": ["a list"]}),  # type: ignore[dict-item]
-    ],
-)
+@pytest.mark.parametrize("odd", [Reward(10**400), Reward(1.0, facts={"fact": float("inf")})])
 def test_a_reward_that_no_record_holds_costs_one_answer(odd: Reward) -> None:
     rewards = score(lambda row, c: odd if c.text == "odd" else Reward(1.0), "odd", "fine")
     assert [each.value for each in rewards] == [0.0, 1.0]

@@ -50,10 +50,6 @@ def test_repetition_lies_between_the_penalty_and_zero(ids: list[int], size: int)
     assert repetition_penalty(size)(ROW, Completion("", tuple(distinct))).value == 0.0
 
 
-def test_repetition_without_tokens_is_an_abstention() -> None:
-    assert repetition_penalty()(ROW, Completion("a text")).value is None
-
-
 def test_cosine_agrees_with_trl(shared: Path) -> None:
     rows = trl_rows(shared, "cosine_scaled_reward")
     assert len(rows) == 6

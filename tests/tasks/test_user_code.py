@@ -64,9 +64,7 @@ def test_the_name_of_a_file_shadows_no_module(folder: Path) -> None:
         ("x = 1\nx.y\n", "t.py:2: raises AttributeError: 'int' object has no attribute 'y'"),
         ("def f(:\n", "t.py:1: SyntaxError: invalid syntax"),
         ("import sys\n\nsys.exit(3)\n", "t.py:3: raises SystemExit: 3"),
-        ("class Odd(BaseException): ...\nraise Odd\n", "t.py:2: raises Odd"),
         ("from beside import thing\n", "beside.py:2: raises ZeroDivisionError: division by zero"),
-        ("import absent_package\n", "t.py:1: raises ModuleNotFoundError: No module named"),
         ("x = 1\n", "t.py: defines no task (write TASK = ... for the one that is meant (docs/"),
         (TASK + "class More(BaseTask): ...\n", "t.py: defines 2 tasks: Sums, More (write TASK ="),
         ("TASK = 3\n", "t.py: the task lacks name, rewards, benchmarks, reward_maximum, sources, "),
@@ -94,14 +92,6 @@ def test_a_file_that_brings_no_task_is_refused_in_one_line(
 
 def test_a_file_that_is_not_there_says_from_where_it_counts(folder: Path) -> None:
     assert refusal("path:t.py", folder) == f"t.py: no such file (it counts from {folder})"
-
-
-def test_what_a_file_prints_at_import_stays_out_of_standard_output(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(folder, "t.py", "print('hello')\n" + TASK)
-    task("path:t.py", folder)
-    assert capsys.readouterr() == ("", "hello\n")
 
 
 def test_the_fingerprint_is_the_source_of_the_file_and_of_what_it_imports_beside_it(
@@ -271,7 +261,6 @@ def test_an_installed_package_brings_a_task_by_an_entry_point(site: Path, folder
     [
         ("math = m:X", "math", "one 1.2 brings a task 'math', which is built in (uninstall it"),
         ("x = absent_m:X", "x", "task 'x' of one 1.2 cannot be imported: ModuleNotFoundError: "),
-        ("x = json:dumps", "x", "one 1.2: the task lacks name, rewards"),
         ("x = json", "x", "one 1.2: defines no task (write TASK"),
     ],
 )

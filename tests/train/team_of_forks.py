@@ -15,8 +15,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from assay.models.adapt import save_activations
 from assay.models.lora import LoraOptions, add_lora
-from assay.models.optimizer import make_optimizer
-from assay.models.precision import Precision, choose_precision
+from assay.models.precision import Precision, choose_precision, make_optimizer
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.objectives import Nll, Objective
 from assay.rl.packed import Packed

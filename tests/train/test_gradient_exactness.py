@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.models.first_difference import score_plainly
+from assay.models.plain_forward import score_plainly
 from assay.models.precision import choose_precision
 from assay.rl.losses import LOSSES
 from assay.rl.objectives import Grpo as GrpoObjective

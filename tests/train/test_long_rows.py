@@ -22,8 +22,7 @@ from assay.rl.packed import Packed
 from assay.rollout.policies.language import LanguagePolicy
 from assay.train.likelihood import NLL, likelihood_batch
 from assay.train.update import accumulate, largest_micro_batch, micro_batches
-from tests.few import few
-from tests.tiny import FAMILIES, VOCABULARY, tiny_model
+from tests.tiny import VOCABULARY, tiny_model
 
 FP32 = choose_precision("fp32", "cpu")
 LENGTHS = [(3, 9), (40, 60), (1, 1), (17, 2), (2, 33), (90, 70)]
@@ -57,31 +56,6 @@ def alone(episodes: Sequence[Episode], family: str) -> tuple[float, dict[str, Te
         loss.backward()
         total += float(loss.detach())
     return total, {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
-
-
-@pytest.mark.parametrize("budget", [1, 64, 200, 10**6])
-@few("family", sorted(FAMILIES))
-def test_packed_rows_have_the_loss_and_gradient_of_rows_alone(family: str, budget: int) -> None:
-    policy = LanguagePolicy(tiny_model(family), FP32, frozenset({1}))
-    loss = accumulate(policy, likelihood_batch(rows()), NLL, budget).loss
-    expected, theirs = alone(rows(), family)
-    assert loss == pytest.approx(expected, abs=1e-6 * max(1.0, expected))
-    ours = gradients(policy)
-    assert ours.keys() == theirs.keys()
-    whole = torch.stack([g.norm() for g in theirs.values()]).norm()
-    for name, gradient in ours.items():
-        assert (gradient - theirs[name]).abs().max() <= 1e-6 * whole, name
-
-
-def test_what_stands_in_another_row_changes_nothing() -> None:
-    policy = LanguagePolicy(tiny_model(), FP32, frozenset({1}))
-    pair = rows()[:2]
-    other = [pair[0], row(99, *LENGTHS[1])]
-    with torch.no_grad():
-        scores = [policy.score(likelihood_batch(e)).logps_S for e in (pair, other)]
-    first = LENGTHS[0][1]
-    assert torch.equal(scores[0][:first], scores[1][:first])
-    assert not torch.equal(scores[0][first:], scores[1][first:])
 
 
 class Priced:
@@ -124,21 +98,6 @@ def test_no_micro_batch_is_larger_than_the_largest(
         for micro in cut(packed, budget):
             assert tokens_in(micro) <= bound.tokens
             assert len(micro.actions_S) <= bound.scored or alike
-
-
-def test_one_long_row_among_short_ones_is_what_counts() -> None:
-    short = [((1,) * 10, 20)] * 50
-    mean = largest_micro_batch(short, len, together=4, budget=2048)  # type: ignore[arg-type]
-    assert (mean.tokens, mean.scored, mean.longest) == (120, 80, 30)
-    long = largest_micro_batch([*short, ((1,) * 100, 7000)], len, together=4, budget=2048)  # type: ignore[arg-type]
-    assert (long.tokens, long.longest) == (7100, 7100)
-    assert 7000 <= long.scored <= 7100
-
-
-def test_completions_of_a_group_count_together() -> None:
-    found = largest_micro_batch([((1,) * 100, 50)], len, together=1, budget=180, group=8)  # type: ignore[arg-type]
-    assert found.tokens == 200, "up to as many tokens as the prompt has"
-    assert found.longest == 150
 
 
 class Largest(TorchDispatchMode):

@@ -13,12 +13,11 @@ import torch
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedModel
 
 from assay.data.episode import Episode, Turn
-from assay.models import handed_over, scoring
+from assay.models import scoring, weight_files
 from assay.models.adapt import save_activations, train_all, train_lora
 from assay.models.inference import inference_model
 from assay.models.lora import LoraOptions
-from assay.models.optimizer import make_optimizer
-from assay.models.precision import choose_precision
+from assay.models.precision import choose_precision, make_optimizer
 from assay.models.prefix_tree import answer_logps
 from assay.rl.objectives import Grpo, Nll
 from assay.rl.packed import Packed, pack
@@ -164,12 +163,12 @@ def test_weights_are_handed_over_and_scored_from_a_gpu(case: str) -> None:
     contexts = [[40, 41], [60]]
     with pretended_cuda():
         module = policy_of(case, "cuda").module
-        state = handed_over.whole_weights(module, torch.bfloat16)
+        state = weight_files.whole_weights(module, torch.bfloat16)
         assert {device_of(tensor) for tensor in state.values()} == {CUDA}
-        with handed_over.rounded(module, torch.bfloat16):
-            found = handed_over.logps_of(module, contexts, actions).numpy()
-    with handed_over.rounded(here := policy_of(case, "cpu").module, torch.bfloat16):
-        expected = handed_over.logps_of(here, contexts, actions).numpy()
+        with weight_files.rounded(module, torch.bfloat16):
+            found = weight_files.logps_of(module, contexts, actions).numpy()
+    with weight_files.rounded(here := policy_of(case, "cpu").module, torch.bfloat16):
+        expected = weight_files.logps_of(here, contexts, actions).numpy()
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 

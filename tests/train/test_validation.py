@@ -5,8 +5,8 @@ import torch
 
 from assay.data.episode import Episode, Turn
 from assay.models.adapt import train_lora
-from assay.models.first_difference import score_plainly
 from assay.models.lora import KeyedDropout, LoraOptions
+from assay.models.plain_forward import score_plainly
 from assay.models.precision import choose_precision
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import Scores
@@ -47,27 +47,6 @@ def test_it_is_the_mean_over_trained_tokens_of_the_plain_model_without_dropout()
     assert found == pytest.approx(-float(logps_S[packed.mask_S].mean().detach()), rel=1e-5)
 
 
-def test_it_is_what_nll_is_of_a_step_over_the_same_rows() -> None:
-    policy, recorder = toys.CandidatePolicy(), toys.MemoryRecorder()
-    rows = tuple(
-        Episode(f"q{i}", f"q{i}", (Turn(toys.query(i), (toys.right(i),), (True,)),))
-        for i in range(10)
-    )
-    look = Validation(rows, frozenset({1, 2, 3}), 100).look
-    optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.1)
-    train(policy, Sft(rows, 10, 0), optimizer, TrainState(), LoopSettings(3, 0.1), recorder, look)
-    nll, seen = ([line[name] for line in recorder.lines] for name in ("nll", "validation_loss"))
-    # A step's nll is of the weights before it, the validation loss of those after.
-    assert seen[:-1] == pytest.approx(nll[1:]) and seen[-1] < nll[-1]
-
-
-def test_it_is_measured_after_the_steps_where_it_is_due() -> None:
-    policy = toys.CandidatePolicy()
-    stored = Episode("q", "q", (Turn(toys.query(1), (2,), (True,)),))
-    made = Validation((stored,), frozenset({3, 6, 7}), 40)
-    assert {step for step in range(1, 8) if made.look(policy, step)} == {3, 6, 7}
-
-
 def test_it_leaves_no_trace_in_weights_gradients_random_numbers_or_modes() -> None:
     policy = dropping_policy()
     policy.module.get_submodule("base_model.model.lm_head").eval()
@@ -99,9 +78,3 @@ def test_each_micro_batch_of_a_step_drops_numbers_of_its_own(
     settings = LoopSettings(2, 0.1, micro_tokens=1)
     train(policy, Sft(HELD_OUT, 3, 5), optimizer, TrainState(), settings, recorder)
     assert seen == [(5, step, micro) for step in range(2) for micro in range(3)]
-
-
-def test_micro_batches_of_any_size_give_the_same() -> None:
-    policy = dropping_policy()
-    whole, parts = (validation(micro_tokens=n).loss(policy) for n in (10_000, 1))
-    assert whole == pytest.approx(parts, rel=1e-5)

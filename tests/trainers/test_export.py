@@ -187,9 +187,6 @@ def test_an_answer_has_its_text_without_the_end_and_says_how_it_ended(
     ("options", "words"),
     [
         (("--set", "stage.rl.algorithm=egpo"), ("stage.rl.advantage", "--allow advantage")),
-        (("--allow", "kl.coef"), ("--allow", "needs no permission")),
-        (("--stage", "rll"), ("--stage", "rl")),
-        (("--gguf",), ("--gguf", "--to")),
         (("--set", 'stage.rl.start="sft.last"'), ("stage.rl.start", "run:tiny/ID@sft.last")),
     ],
 )

@@ -27,7 +27,7 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.setup.learner import gold_turns
 from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
-from assay.models.optimizer import make_optimizer
+from assay.models.precision import make_optimizer
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.trainers.register import TRAINERS

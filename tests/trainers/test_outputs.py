@@ -12,8 +12,7 @@ import torch
 
 from assay.engines.environments import installed
 from assay.errors import InputError
-from assay.trainers.outputs.output import Saved, Step
-from assay.trainers.outputs.transformers_output import SwiftOutput, TrlOutput
+from assay.trainers.outputs.output import Saved, Step, SwiftOutput, TrlOutput
 from assay.trainers.outputs.verl_output import VerlOutput, lone_actor, merged
 
 RECORDED = Path(__file__).parent / "recorded"

@@ -130,24 +130,15 @@ ROLL = "actor_rollout_ref.rollout"
         ("trl", "sft", "neftune_noise_alpha", 5.0),
         ("trl", "sft", "label_smoothing_factor", 0.1),
         ("trl", "sft", "loss_type", "dft"),
-        ("trl", "sft", "accelerator_config.split_batches", True),
-        ("trl", "sft", "model_init_kwargs.dtype", "bfloat16"),
-        ("trl", "sft", "eos_token", "<|endoftext|>"),
         ("trl", "sft", "deepspeed.zero_optimization.stage", 3),
-        ("trl", "sft", "lr_scheduler_kwargs.num_cycles", 2),
         ("trl", "sft", "a_key_of_another_version", 0.5),
         ("trl", "grpo", "repetition_penalty", 1.3),
         ("trl", "grpo", "generation_kwargs.no_repeat_ngram_size", 2),
         ("trl", "grpo", "off_policy_mask_threshold", 0.5),
         ("trl", "grpo", "sync_ref_model", True),
-        ("trl", "grpo", "chat_template_kwargs.enable_thinking", False),
         ("swift", "sft", "enable_dft_loss", True),
-        ("swift", "sft", "use_galore", True),
-        ("swift", "sft", "freeze_parameters_ratio", 0.5),
         ("verl", "grpo", "algorithm.rollout_correction.rollout_rs", "token"),
-        ("verl", "grpo", "trainer.critic_warmup", 3),
         ("verl", "grpo", f"{ROLL}.engine_kwargs.vllm.repetition_penalty", 1.3),
-        ("verl", "grpo", f"{ROLL}.response_length", 5),
     ],
 )
 def test_a_setting_without_counterpart_is_listed_with_its_value(
@@ -188,12 +179,8 @@ def test_what_a_model_does_in_training_alone_is_listed() -> None:
     ("changed", "is_one"),
     [
         ({}, True),
-        ({"optim_args": "eps=1"}, True),
         ({"assistant_only_loss": True}, True),
         ({"loss_type": "dft"}, False),
-        ({"label_smoothing_factor": 0.1}, False),
-        ({"neftune_noise_alpha": 5}, False),
-        ({"router_aux_loss_coef": 0.1}, False),
         ({"model_init_kwargs": {"attention_dropout": 0.1}}, False),
         ({"a_key_of_another_version": 1}, False),
     ],
@@ -238,12 +225,6 @@ def test_a_training_that_was_told_epochs_has_the_steps_of_its_log(tool: str) -> 
     assert made.stage.steps == 7 and "steps" not in made.unknown
     told = {each.key: each.what for each in made.differences}
     assert not {"max_steps", "trainer.total_training_steps"} & told.keys(), told
-
-
-def test_nothing_is_said_of_a_configuration_that_is_not_there() -> None:
-    made = back("trl", "sft", {}, 7)
-    assert made.stage.steps == 7 and "optimizer.name" in made.unknown
-    assert not any("where an export has" in each.what for each in made.differences)
 
 
 def test_settings_that_contradict_each_other_are_one_line() -> None:
@@ -304,8 +285,6 @@ def test_another_kind_of_training_is_refused(tmp_path: Path) -> None:
     "text",
     [
         "a: &a {x: 1, y: 2}\n" + "".join(f"{k}: &{k} {{x: *{j}, y: *{j}}}\n" for j, k in LETTERS),
-        "a: &a [x, y]\n" + "".join(f"{k}: &{k} [{f'*{j}, ' * 9}]\n" for j, k in LETTERS),
-        "a: &a [*a]",
         "a: " + "[" * 2000,
     ],
 )

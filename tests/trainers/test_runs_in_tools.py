@@ -20,8 +20,7 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
-from assay.engines.environments import installed
-from assay.engines.process_tree import MARK
+from assay.engines.environments import MARK, installed
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, runs_of
@@ -138,10 +137,10 @@ def test_killed_twice_a_run_ends_as_an_unbroken_one(lab: Path, tool: str, tmp_pa
     while of_tool(live.run):
         time.sleep(0.05)
     live = Live(lab, "resume", "tiny")
-    live.until(lambda: bool(of_module(live.process.pid, "assay.engines.process_tree")))
+    live.until(lambda: bool(of_module(live.process.pid, "assay.engines.environments")))
     began = len(trained(lab))  # with what the tool had done unseen
     live.until(lambda: len(trained(lab)) >= began + 2)
-    (between,) = of_module(live.process.pid, "assay.engines.process_tree")
+    (between,) = of_module(live.process.pid, "assay.engines.environments")
     between.children()[0].kill()
     assert live.process.wait() == 1
     assert "it was killed" in live.log.read_text() and not of_tool(live.run)

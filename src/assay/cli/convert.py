@@ -36,7 +36,7 @@ def select(
     threshold: Annotated[float | None, typer.Option(help="Lowest score kept; 0.6.")] = None,
 ) -> Outcome:
     """Choose rows by the answers that a run recorded."""
-    from assay.lab.select.select_rows import Request, select_rows
+    from assay.lab.select import Request, select_rows
 
     done = select_rows(root, Request(by, run, to, stage, data, passes, threshold))
     file = done.file.relative_to(root).as_posix()

@@ -64,7 +64,7 @@ def engines(
     if deed is not None and name is None:
         raise InputError("which one?", field="NAME", fix="such as: assay engines add vllm")
     if deed is Deed.KEYS and name is not None:
-        from assay.trainers.reference import lines
+        from assay.trainers.register import lines
 
         known = lines(name, key)
         table = Table("Assay", Column(name, overflow="fold"), "how", "what differs")
@@ -201,8 +201,8 @@ def export(
         )
     refuse_given("a checkpoint", {"--stage": stage, "--allow": allow, "--set": overrides})
     from assay.lab.run.merged_export import export as make
-    from assay.models.hub import check_push
-    from assay.models.hub import push as upload
+    from assay.models.source import check_push
+    from assay.models.source import push as upload
     from assay.pages.card import model_card
     from assay.pages.live_display import progress as shown_progress
     from assay.pages.words import words

@@ -16,7 +16,7 @@ from assay.cli.output import Outcome, taken
 from assay.cli.run import RunName
 
 if TYPE_CHECKING:  # a replay loads torch, which help must do without
-    from assay.lab.replay.judge_again import Replay, Side
+    from assay.lab.replay import Replay, Side
 
 SHOWN = 20
 """Changed samples that the terminal lists; `--json` has all."""
@@ -40,7 +40,7 @@ def replay(
 
     Nothing is sampled or trained.
     """
-    from assay.lab.replay.judge_again import replay as judge_again
+    from assay.lab.replay import replay as judge_again
     from assay.pages.live_display import progress
     from assay.runs.run_names import find_run, parse_run_name
 

@@ -33,7 +33,7 @@ def samples(root: Path, id_: str, prompt: bool) -> Outcome:
 def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The lines with the prompt that each answers."""
     from assay.lab.monitor.observer import Silent
-    from assay.lab.replay.prompt import prompt_of
+    from assay.lab.replay import prompt_of
     from assay.lab.setup.session import Session
     from assay.runs.run_names import experiment_of
     from assay.runs.status import stored_status
@@ -136,7 +136,7 @@ def report(
         return file_results(run, read_options(format, metric, cluster, **columns), lang)
     if ":" in run:
         return samples(root, run, prompt)
-    from assay.lab.monitor.report_journal import note_asked
+    from assay.lab.monitor.progress import note_asked
     from assay.library.actions import open_run
     from assay.pages.run_page import Span, write_report
     from assay.pages.words import words

@@ -1,15 +1,16 @@
 """Compares runs that the user names: runs of the lab, runs in files of other tools, or both.
 
-Finds and loads the arms; `judged_table` compares them.
+Finds and loads the arms: the control, checkpoints, training seeds. How several seeds are pooled is
+in `judge.arms`; `judged_table` compares the arms.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from assay.compare.arm import Arm
+from assay.compare.arm import Arm, Provenance, load_arm, with_seeds
 from assay.compare.benchmarks_table import BenchmarksTable, benchmarks_table
 from assay.compare.fairness import DECLARED, Terms, check_finished
 from assay.compare.foreign_arms import (
@@ -20,26 +21,28 @@ from assay.compare.foreign_arms import (
     on_items_of,
     read_arms,
 )
-from assay.compare.judged_table import compare_arms, make_table
-from assay.compare.named_arms import (
-    ArmRequest,
-    arm_named,
-    check_apart,
-    control_first,
-    damaged_seeds,
-    file_control,
-    own_arm,
-    pool_seeds,
-)
+from assay.compare.judged_table import check_distinct, compare_arms, make_table
 from assay.compare.table import Table, judged_again, with_trials
 from assay.data.loaded import DataError
 from assay.errors import Finding, InputError, finding, nearest
+from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
+from assay.experiment.read_file import read_experiment
 from assay.judge.verdict import asked_non_inferior, with_margin
-from assay.runs.history import evaluation_records
+from assay.runs.checkpoints import Selection, read_selection
+from assay.runs.history import evaluation_records, find_record, measured_checkpoints
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
-from assay.runs.run_names import experiment_of
+from assay.runs.run_names import (
+    RunReference,
+    experiment_of,
+    find_run,
+    parse_run_name,
+    read_run_name,
+    resolve_checkpoint,
+)
+from assay.runs.same_experiment import apart, begun, made_so, newest_by_seed
+from assay.runs.status import read_status, stored_status
 
 Value = TypeVar("Value")
 
@@ -61,19 +64,40 @@ class CompareOptions:
     """The margin of non-inferiority in points; None: not tested."""
 
 
+@dataclass(frozen=True, slots=True)
+class ArmRequest:
+    """The run and checkpoint to load an arm from."""
+
+    run: RunDirectory
+    checkpoint: str | None = None
+    """As records name it; None means the last one measured."""
+    seeds: tuple["ArmRequest", ...] = ()
+    """The same training with other seeds."""
+    kept: Selection | None = None
+    """The choice by which the checkpoint is what a stage started from; None where it is not."""
+
+
 def compare_names(root: Path, names: Sequence[str], options: CompareOptions) -> Table:
     """The table of runs by NAME[@CHECKPOINT] and of files by FILE[@RUN].
 
     Raises InputError for a name that leads nowhere, and what `compare_arms` raises.
     """
-    terms = Terms(allow=options.allow)
+    terms, of_files = Terms(allow=options.allow), options.files
     if any(is_file(name) for name in names):
-        read = partial(_read, root, options)
+
+        def read(name: str) -> list[Arm]:
+            if is_file(name):
+                return read_arms(name, of_files)
+            return [own_arm(arm_named(root, name), options.on)]
+
         table = compare_named(names, read, options.control, terms)
-    elif field := _of_files_alone(options.files):
-        fix = "the records of the lab say it themselves"
-        raise InputError("is for files of other tools", field=field, fix=fix)
     else:
+        given = {"--cluster": of_files.cluster, "--item": of_files.columns}
+        given |= {"--higher-is-better": of_files.higher_is_better}
+        for field, value in given.items():
+            if value is not None:
+                fix = "the records of the lab say it themselves"
+                raise InputError("is for files of other tools", field=field, fix=fix)
         names = control_first(root, names, options.control)
         damaged = damaged_seeds(root, names)
         table = compare_requests([arm_named(root, name) for name in names], options.on, terms)
@@ -85,13 +109,6 @@ def compare_names(root: Path, names: Sequence[str], options: CompareOptions) -> 
         change = partial(asked_non_inferior, margin=options.non_inferior / 100)
         table = judged_again(table, change)
     return table
-
-
-def _of_files_alone(options: ReadOptions) -> str:
-    """The option that a comparison of the lab's own runs cannot have; empty where there is none."""
-    given = {"--cluster": options.cluster, "--item": options.columns}
-    given |= {"--higher-is-better": options.higher_is_better}
-    return next((name for name, value in given.items() if value is not None), "")
 
 
 def compare_on_several(
@@ -112,24 +129,12 @@ def compare_on_several(
     asked = list(dict.fromkeys(on or figures))
     alone = len(names) == 1 and options.control is None and not file_control(root, names[0])
     if alone and figures:
-        tables = [_alone(root, names[0], each) for each in asked]
+        request = arm_named(root, names[0])
+        pooled = [pool_seeds([own_arm(request, each)], [request])[0] for each in asked]
+        tables = [make_table(arms, {}) for arms in pooled]
     else:
         tables = [compare_names(root, names, replace(options, on=each)) for each in asked]
     return benchmarks_table(tables, figures)
-
-
-def _alone(root: Path, name: str, on: str) -> Table:
-    """A run without a control, with all its seeds."""
-    request = arm_named(root, name)
-    arms, _ = pool_seeds([own_arm(request, on)], [request])
-    return make_table(arms, {})
-
-
-def _read(root: Path, options: CompareOptions, name: str) -> list[Arm]:
-    """The arms of a file, or of a run of the lab."""
-    if is_file(name):
-        return read_arms(name, options.files)
-    return [own_arm(arm_named(root, name), options.on)]
 
 
 def compare_runs(
@@ -150,13 +155,44 @@ def compare_requests(
     remain; the next takes the place of a damaged control. Raises InputError where there is no
     record, DamagedFile where one arm is left, and what `compare_arms` raises.
     """
+    damaged: dict[ArmRequest, InputError] = {}
+
+    def attempt(
+        some: Sequence[ArmRequest], read: Callable[[ArmRequest], Value]
+    ) -> list[tuple[ArmRequest, Value]]:
+        found = []
+        for each in some:
+            try:
+                found.append((each, read(each)))
+            except DamagedFile as error:
+                damaged[each] = error
+        return found
+
     for request in requests:
         check_finished(request.run)
-    loaded = _load(requests, on)
-    check_apart(loaded.arms, loaded.requests)
-    arms, notes = pool_seeds(loaded.arms, loaded.requests)
-    table = compare_arms(arms, terms, [*loaded.findings, *notes])
-    return replace(table, left_out=tuple(loaded.left_out))
+    known = attempt(requests, lambda each: evaluation_records(each.run))
+    findings: list[Finding] = []
+    if on is None and known:
+        on, *others = shared_evaluations(requests[0].run, [records for _, records in known])
+        if others:
+            findings.append(finding("first_shared", "note", on=on, others=", ".join(others)))
+    read = attempt([each for each, _ in known], lambda each: own_arm(each, on))
+    if damaged and len(read) < 2:
+        raise next(iter(damaged.values()))
+    loaded, asked = [arm for _, arm in read], [each for each, _ in read]
+    check_apart(loaded, asked)
+    arms, notes = pool_seeds(loaded, asked)
+    left_out = [
+        finding(
+            "control_left_out" if each is requests[0] else "left_out",
+            "error",
+            run=each.run,
+            why=f"{error.file}: {error.problem}",
+            fix=error.fix or "",
+        )
+        for each, error in damaged.items()
+    ]
+    return replace(compare_arms(arms, terms, [*findings, *notes]), left_out=tuple(left_out))
 
 
 def compare_named(
@@ -205,61 +241,14 @@ def _control_first(arms: Sequence[Arm], control: str | None) -> list[Arm]:
     return [*found, *(arm for arm in arms if arm is not found[0])]
 
 
-@dataclass(frozen=True)
-class _Loaded:
-    """The arms that could be read, with what each was loaded from."""
-
-    arms: list[Arm]
-    requests: list[ArmRequest]
-    left_out: list[Finding]
-    """One for each arm that could not be read."""
-    findings: list[Finding] = field(default_factory=list)
-    """Other evaluations that they could be compared on, if the user named none."""
-
-
-def _load(requests: Sequence[ArmRequest], on: str | None) -> _Loaded:
-    """The arms that can be read; raises where one is left."""
-    known, damaged = _attempt(requests, lambda each: evaluation_records(each.run))
-    findings: list[Finding] = []
-    if on is None and known:
-        on, *others = _shared_evaluations(requests[0].run, [records for _, records in known])
-        findings = [_also_on(on, others)] if others else []
-    arms, more = _attempt([each for each, _ in known], lambda each: own_arm(each, on))
-    damaged |= more
-    if damaged and len(arms) < 2:
-        raise next(iter(damaged.values()))
-    left_out = [_left_out(each, error, each is requests[0]) for each, error in damaged.items()]
-    return _Loaded([arm for _, arm in arms], [each for each, _ in arms], left_out, findings)
-
-
-def _attempt(
-    requests: Sequence[ArmRequest], read: Callable[[ArmRequest], Value]
-) -> tuple[list[tuple[ArmRequest, Value]], dict[ArmRequest, InputError]]:
-    """The arms that could be read, and those whose files are damaged."""
-    found, damaged = [], {}
-    for request in requests:
-        try:
-            found.append((request, read(request)))
-        except DamagedFile as error:
-            damaged[request] = error
-    return found, damaged
-
-
-def _left_out(request: ArmRequest, error: InputError, was_control: bool) -> Finding:
-    code = "control_left_out" if was_control else "left_out"
-    why = f"{error.file}: {error.problem}"
-    return finding(code, "error", run=request.run, why=why, fix=error.fix or "")
-
-
-def _shared_evaluations(
+def shared_evaluations(
     first: RunDirectory, known: Sequence[Sequence[EvaluationRecord]]
 ) -> list[str]:
     """The reporting evaluations of the first run that every run has a record of, in its order."""
     names = [{record.name for record in records} for records in known]
-    reporting = experiment_of(first).evaluate.items()
     shared = [
         name
-        for name, spec in reporting
+        for name, spec in experiment_of(first).evaluate.items()
         if spec.role == "report" and all(name in each for each in names)
     ]
     if not shared:
@@ -267,5 +256,178 @@ def _shared_evaluations(
     return shared
 
 
-def _also_on(on: str, others: Sequence[str]) -> Finding:
-    return finding("first_shared", "note", on=on, others=", ".join(others))
+def control_first(root: Path, names: Sequence[str], control: str | None = None) -> list[str]:
+    """The names of runs with the control first; one run alone is joined by its file's control.
+
+    The control is the one asked for, else the one that the other runs' experiment files name, else
+    the first. Raises InputError, and RunNotFound with the nearest names.
+    """
+    named = {name: file_control(root, name) for name in names}
+    control = control or _named_by_the_others(named) or names[0]
+    arranged = [control, *(name for name in names if name != control)]
+    if len(arranged) < 2:
+        fix = "name two, or a control in its experiment file"
+        raise InputError(f"{names[0]!r} alone is compared with nothing", fix=fix)
+    return arranged
+
+
+def file_control(root: Path, name: str) -> str | None:
+    """The control that the run's experiment file names."""
+    return read_experiment(find_run(root, parse_run_name(name)).spec).control
+
+
+def _named_by_the_others(named: dict[str, str | None]) -> str | None:
+    """The control that every file with a control names; the given spelling is kept."""
+    wanted = {control for control in named.values() if control is not None}
+    if len(wanted) != 1:
+        return None
+    (control,) = wanted
+    given = [name for name in named if parse_run_name(name).name == control]
+    if len(given) == 1:
+        return given[0]
+    return control if not given and len(named) == 1 else None
+
+
+def seeds_of(root: Path, reference: RunReference) -> list[RunDirectory]:
+    """The run that a name means and, for a name without id and seed, the newest finished run of
+    every other seed that was made from the same settings.
+
+    Other seeds that are damaged are left out; `damaged_seeds` names them.
+    """
+    run = find_run(root, reference)
+    if reference.id is not None or reference.seed is not None:
+        return [run]
+    experiment = experiment_of(run)
+    sound, _ = apart(begun(root, run.name))
+    done = [r for r in sound if read_status(r.path).status == "finished"]
+    others = [r for r in newest_by_seed(done) if _seed(r) != _seed(run)]
+    return [run, *(r for r in others if made_so(r, experiment))]
+
+
+def arm_named(root: Path, text: str) -> ArmRequest:
+    """A run and the checkpoint of it that a name means, with the other seeds of a bare name.
+
+    Raises InputError, RunNotFound.
+    """
+    reference = read_run_name(root, text)
+    wanted = reference.checkpoint
+    first, *further = (
+        ArmRequest(run)
+        if wanted is None
+        else ArmRequest(
+            run, checkpoint_name(resolve_checkpoint(run, wanted)), kept=kept_start(run, wanted)
+        )
+        for run in seeds_of(root, reference)
+    )
+    return replace(first, seeds=tuple(further))
+
+
+def kept_start(run: RunDirectory, wanted: CheckpointReference) -> Selection | None:
+    """The choice of a stage's best checkpoint, where that is what the stage started from."""
+    if wanted.stage is None or wanted.rule is None:
+        return None
+    chosen = read_selection(run.path, wanted.stage, wanted.rule)
+    return None if chosen is None or chosen.promoted else chosen
+
+
+def check_apart(arms: Sequence[Arm], requests: Sequence[ArmRequest]) -> None:
+    """Refuse two names of one checkpoint, and say so where a gate kept a start."""
+    names = [arm.name for arm in arms]
+    for arm, request in zip(arms, requests, strict=True):
+        if request.kept is not None and names.count(arm.name) > 1:
+            looks = request.kept.looks
+            raise InputError(
+                f"{arm.name} is named twice: it is the start of a stage, and its best checkpoint "
+                f"as well, because the {request.kept.rule} kept the start: none of {looks} later "
+                "checkpoints was shown to be better on the dev items",
+                fix="compare with the stage's .last, which is what training made",
+            )
+    check_distinct(names, "checkpoint")
+
+
+def damaged_seeds(root: Path, names: Sequence[str]) -> list[Finding]:
+    """A warning of each run that `seeds_of` leaves out because it cannot be read."""
+    references = [read_run_name(root, name) for name in names]
+    bare = [r for r in references if r.id is None and r.seed is None]
+    damaged = [each for r in bare for each in apart(begun(root, r.name))[1]]
+    found = [finding("left_out", "warning", run=each.run, why=each.why, fix="") for each in damaged]
+    return list(dict.fromkeys(found))
+
+
+def own_arm(request: ArmRequest, on: str | None = None) -> Arm:
+    """The arm of one run of the lab, without its further seeds, on the evaluation or benchmark
+    `on`, else on the first reporting evaluation.
+
+    Raises InputError for an unfinished run, DamagedFile.
+    """
+    run = request.run
+    check_finished(run)
+    reporting = (n for n, spec in experiment_of(run).evaluate.items() if spec.role == "report")
+    name = on or next(reporting, None)
+    if name is None:
+        raise InputError(f"{run} has no reporting evaluation", fix="name one with --on")
+    record = find_record(run, name)
+    origin = Provenance(run, request.checkpoint or last_measured(run, record), record)
+    _ = origin.manifest  # a damaged one is refused here, where others can still be compared
+    return load_arm(origin)
+
+
+def last_measured(run: RunDirectory, record: EvaluationRecord) -> str:
+    """The last checkpoint with a finished record. Raises InputError where there is none."""
+    names = measured_checkpoints(run, record)
+    if not names:
+        raise InputError(f"{run} has no finished record of {record.name}")
+    return names[-1]
+
+
+def pool_seeds(
+    arms: Sequence[Arm], requests: Sequence[ArmRequest]
+) -> tuple[list[Arm], list[Finding]]:
+    """The arms with the scores of all their training seeds, and notes; without further seeds unless
+    every arm has some that were measured on the same items.
+    """
+    further = [
+        [seed for seed in request.seeds if _same_items(seed, arm)]
+        for arm, request in zip(arms, requests, strict=True)
+    ]
+    if not all(further):
+        several = [arm.name for arm, seeds in zip(arms, further, strict=True) if seeds]
+        note = finding("one_seed", "note", names=", ".join(several))
+        return list(arms), [note] if several else []
+    pooled = []
+    for arm, seeds in zip(arms, further, strict=True):
+        assert arm.provenance is not None
+        record = arm.provenance.record
+        pooled.append(_pooled([arm, *(own_arm(seed, record.name) for seed in seeds)]))
+    return pooled, []
+
+
+def _same_items(seed: ArmRequest, arm: Arm) -> bool:
+    """Whether a further seed was measured on the same items as the arm."""
+    assert arm.provenance is not None
+    wanted = arm.provenance.record
+    records = [r for r in evaluation_records(seed.run) if r.name == wanted.name]
+    return any(
+        r.items_hash == wanted.items_hash
+        and (
+            measured_checkpoints(seed.run, r)
+            if seed.checkpoint is None
+            else r.finished(seed.run, seed.checkpoint)
+        )
+        for r in records
+    )
+
+
+def _pooled(arms: Sequence[Arm]) -> Arm:
+    """One arm of several seeds, the highest first in every arm: of the first ones the manifests
+    are compared, and the order in which runs were made is no difference between arms."""
+    seeds = {_seed(arm.provenance.run): arm for arm in arms if arm.provenance is not None}
+    first, *further = (seeds[number] for number in sorted(seeds, reverse=True))
+    assert first.provenance is not None
+    numbers = "+".join(map(str, sorted(seeds)))
+    name = f"{first.provenance.run.name}#{numbers}@{first.provenance.checkpoint}"
+    return with_seeds(first, further, name)
+
+
+def _seed(run: RunDirectory) -> int:
+    return stored_status(run.path).seed

@@ -114,11 +114,13 @@ def check_complete(result: Result) -> None:
 
 
 def check_fair(arms: Sequence[Arm]) -> list[Finding]:
-    """Raise InputError for what is always refused; returns warnings of what could not be checked.
+    """Raise InputError for what is always refused; returns what could not be checked, and what
+    people should know of the arms.
 
     The first arm is the control. Seeds of an arm are given as arms of their own.
     """
     own = [arm for arm in arms if arm.provenance is not None]
+    foreign = len(own) < len(arms)
     for other in arms[1:]:
         if arms[0].result is not None or other.result is not None:
             _check_same_task(arms[0], other)
@@ -127,69 +129,42 @@ def check_fair(arms: Sequence[Arm]) -> list[Finding]:
         _check_checker(own[0], other)
     check_one_metric({arm.name: arm for arm in own})
     untested = dict.fromkeys(run for arm in own for run in _check_untrained(arm))
-    findings = [*_marked(own), *_other_renderings(own)]
-    if untested:
-        names = ", ".join(untested)
-        findings.append(finding("training_on_tests_unknown", "note", names=names))
-    return [*findings, *_unknown(arms), *_left_out(arms)]
-
-
-def _marked(own: Sequence[Arm]) -> list[Finding]:
-    """A finding for each run that was made although its checks ended with errors, and one that
-    names the runs whose model chose by the items' own answers."""
     manifests = {str(_origin(arm).run): _origin(arm).manifest for arm in own}
     found = [
         finding("despite", "warning", run=run, reason=reason)
         for run, manifest in manifests.items()
         if (reason := overridden(manifest))
     ]
-    bounds = [run for run, manifest in manifests.items() if saw_answers(manifest)]
-    return found + ([finding("saw_answers", "warning", names=", ".join(bounds))] if bounds else [])
-
-
-def _other_renderings(own: Sequence[Arm]) -> list[Finding]:
-    """A finding that names the checkpoints whose experiment allows another rendering in the
-    evaluation than in training.
-    """
-    marked = []
-    for arm in own:
-        origin = _origin(arm)
-        stage = experiment_of(origin.run).stage.get(origin.checkpoint.partition(".")[0])
-        if stage is not None and origin.record.name in (stage.other_rendering_than or ()):
-            marked.append(arm.name)
-    if not marked:
-        return []
-    return [finding("other_rendering", "warning", names=", ".join(marked))]
-
-
-def _unknown(arms: Sequence[Arm]) -> list[Finding]:
-    """Checks that are impossible, because another tool measured some arms."""
-    if all(arm.result is None for arm in arms):
-        return []
-    first = arms[0].format
-    kinds = {
-        "settings_unknown": [a for a in arms if not (_settings_known(a) and a.format == first)],
-        "checker_unknown": [a for a in arms if not a.checker],
+    named = {
+        "saw_answers": [run for run, manifest in manifests.items() if saw_answers(manifest)],
+        "other_rendering": [arm.name for arm in own if _rendered_otherwise(_origin(arm))],
+        "training_on_tests_unknown": untested,
+        "settings_unknown": [
+            arm.name
+            for arm in arms
+            if foreign
+            and (arm.format != arms[0].format or (arm.result and not arm.result.configured))
+        ],
+        "checker_unknown": [arm.name for arm in arms if foreign and not arm.checker],
+        "no_scores_in_file": [
+            f"{arm.name}: {', '.join(arm.result.left_out)}"
+            for arm in arms
+            if arm.result is not None and arm.result.left_out
+        ],
     }
-    return [
-        finding(code, "warning", names=", ".join(arm.name for arm in found))
-        for code, found in kinds.items()
-        if found
+    notes = ("training_on_tests_unknown", "no_scores_in_file")
+    return found + [
+        finding(code, "note" if code in notes else "warning", names=", ".join(names))
+        for code, names in named.items()
+        if names
     ]
 
 
-def _settings_known(arm: Arm) -> bool:
-    return arm.result is None or arm.result.configured
-
-
-def _left_out(arms: Sequence[Arm]) -> list[Finding]:
-    """Evaluations that a file names and has no scores of."""
-    missing = [
-        f"{arm.name}: {', '.join(arm.result.left_out)}"
-        for arm in arms
-        if arm.result is not None and arm.result.left_out
-    ]
-    return [finding("no_scores_in_file", "note", names="; ".join(missing))] if missing else []
+def _rendered_otherwise(origin: Provenance) -> bool:
+    """Whether the experiment of a checkpoint allows another rendering in the evaluation than in
+    training."""
+    stage = experiment_of(origin.run).stage.get(origin.checkpoint.partition(".")[0])
+    return stage is not None and origin.record.name in (stage.other_rendering_than or ())
 
 
 def _check_same_task(control: Arm, other: Arm) -> None:
@@ -234,9 +209,6 @@ def _check_items_listed(
 def _check_items(first: Arm, other: Arm) -> None:
     """Raise InputError for other items of two runs, by their ids and by what they say."""
     one, two = _origin(first), _origin(other)
-    if not set(one.record.items) & set(two.record.items):
-        problem = f"{one.run} and {two.run} have no item in common on {one.record.name}"
-        raise InputError(problem, fix="evaluate both on the same items")
     _check_items_listed(str(one.run), one.record.items, str(two.run), two.record.items)
     # Options such as worked examples are written into the items and are a difference of their own.
     same_options = one.record.options == two.record.options
@@ -280,16 +252,18 @@ def check_one_metric(arms: Mapping[str, Arm]) -> None:
 
 
 def _check_untrained(arm: Arm) -> list[str]:
-    """Refuse a checkpoint that was trained on items; the runs without a record."""
+    """Refuse a checkpoint whose run, or a run that its model descends from, was trained on items;
+    returns the runs without a record of it."""
     origin = _origin(arm)
-    trained = [] if origin.checkpoint == BASE else [(origin.run, origin.record)]
-    untested = []
-    for run, record in [*trained, *_ancestors(origin)]:
-        if record is None or record.shared is None:
-            untested.append(str(run))
-        else:
-            _check_not_trained_on(arm.name, run, record)
-    return untested
+    check_own_training(arm)
+    trained = {origin.run: origin.record.shared} if origin.checkpoint != BASE else {}
+    for run in dict.fromkeys(_run_of(origin.run, name) for name in _lineage(origin.run)):
+        records = evaluation_records(run) if run.spec.exists() else []
+        same = [r for r in records if r.items_hash == origin.record.items_hash]
+        trained[run] = same[0].shared if same else None
+        if same:
+            _check_not_trained_on(arm.name, run, same[0])
+    return [str(run) for run, shared in trained.items() if shared is None]
 
 
 def check_own_training(arm: Arm) -> None:
@@ -309,31 +283,14 @@ def _check_not_trained_on(name: str, run: RunDirectory, record: EvaluationRecord
             raise InputError(problem, fix="train without them; no comparison can correct this")
 
 
-def _ancestors(origin: Provenance) -> list[tuple[RunDirectory, EvaluationRecord | None]]:
-    """The runs whose checkpoints the arm's model descends from, with their record of the items."""
-    found: list[tuple[RunDirectory, EvaluationRecord | None]] = []
-    for run in dict.fromkeys(_run_of(origin.run, name) for name in _lineage(origin.run)):
-        records = evaluation_records(run) if run.spec.exists() else []
-        same = [r for r in records if r.items_hash == origin.record.items_hash]
-        found.append((run, same[0] if same else None))
-    return found
-
-
-def _trained_between(one: Provenance, two: Provenance) -> tuple[str, ...]:
-    """The parts of a manifest that the training between two checkpoints explains; none where
-    neither run started from the other's checkpoint.
-    """
-    descends = _descends(one.run, two) or _descends(two.run, one)
-    return (*TRAINING, "base_weights", "seed") if descends else ()
-
-
 def _descends(run: RunDirectory, other: Provenance) -> bool:
     """Whether the training of a run started from another's checkpoint, directly or through runs
     between them."""
     if other.checkpoint == BASE:
         weights = other.manifest.get("base_weights", {}).get("sha256")
-        lineage = (_run_of(run, name) for name in _lineage(run))
-        return weights is not None and weights in (_weights(each) for each in (run, *lineage))
+        lineage = (run, *(_run_of(run, name) for name in _lineage(run)))
+        known = (read_manifest(each).get("base_weights", {}).get("sha256") for each in lineage)
+        return weights is not None and weights in known
     stage, _, step = other.checkpoint.partition(".step-")
     folder = other.run.checkpoint(stage, int(step)).relative_to(other.run.root)
     return folder.as_posix() in _lineage(run)
@@ -355,10 +312,6 @@ def _run_of(run: RunDirectory, checkpoint: str) -> RunDirectory:
     return RunDirectory(run.root, name, id_)
 
 
-def _weights(run: RunDirectory) -> str | None:
-    return read_manifest(run).get("base_weights", {}).get("sha256")
-
-
 def find_differences(control: Arm, other: Arm, terms: Terms) -> list[Confound]:
     """Everything in which two arms differ, as far as it bears on the compared scores.
 
@@ -371,63 +324,62 @@ def find_differences(control: Arm, other: Arm, terms: Terms) -> list[Confound]:
     if one is not None and two is not None:
         return _run_differences(one, two, terms)
     left, right = _carried(control, other)
-    notes = ["evaluation.repeats", *_without_effect(left, right)]
     # Apart from the rest, because other words of a prompt do not follow from another model.
     ours, theirs = ({part: side.pop(part, {}) for part in MODEL} for side in (left, right))
     named = differences(ours, theirs, tested=MODEL)
-    templates = _templates(left, right) if named else []
-    return [*named, *differences(left, right, (), terms.allow, notes, templates)]
+    notes, templates = _of_prompts(left, right)
+    notes.append("evaluation.repeats")
+    return [*named, *differences(left, right, (), terms.allow, notes, templates if named else ())]
 
 
-def _templates(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[str]:
-    """The paths of chat templates, where both sides use one: each model has its own."""
-    sides = [side["evaluation"] for side in (left, right)]
-    used = [
-        {task for task, found in side.items() if task != "repeats" and _template(found)}
-        for side in sides
-    ]
-    return [f"evaluation.{task}.rendering.{TEMPLATE}" for task in used[0] & used[1]]
-
-
-def _template(found: Mapping[str, Any]) -> str | None:
-    return (found.get("rendering") or {}).get(TEMPLATE)
-
-
-def _without_effect(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[str]:
+def _of_prompts(left: Mapping[str, Any], right: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Settings of two logs that changed no item: how prompts are written where their words are the
-    same, seeds where there are no worked examples either, a type that both were loaded in."""
-    ours, theirs = left["evaluation"], right["evaluation"]
-    tasks = [task for task in ours | theirs if task != "repeats"]
-    same = {t for t in tasks if _prompts(ours, t, "") == _prompts(theirs, t, ABSENT)}
-    shown = {t for t in tasks for side in (ours, theirs) if side.get(t, {}).get("examples")}
-    types = [side.get("machine", {}).get("dtype", each) for side, each in ((left, 0), (right, 1))]
-    return [
-        *(f"evaluation.{task}.rendering" for task in same),
-        *([] if shown - same else ["random_seeds"]),
-        *(["model_args.dtype"] if types[0] == types[1] else []),
-    ]
-
-
-def _prompts(evaluations: Mapping[str, Any], task: str, unknown: str) -> str:
-    return evaluations.get(task, {}).get(PROMPTS, unknown)
+    same, seeds where there are no worked examples either, a type that both were loaded in. Then the
+    paths of chat templates where both sides use one: each model has its own."""
+    sides = left["evaluation"], right["evaluation"]
+    notes, templates, seeds = list[str](), list[str](), True
+    for task in dict.fromkeys([*sides[0], *sides[1]]):
+        if task == "repeats":
+            continue
+        one, two = (side.get(task, {}) for side in sides)
+        same = one.get(PROMPTS, "") == two.get(PROMPTS, ABSENT)
+        if same:
+            notes.append(f"evaluation.{task}.rendering")
+        elif one.get("examples") or two.get("examples"):
+            seeds = False
+        if all((each.get("rendering") or {}).get(TEMPLATE) for each in (one, two)):
+            templates.append(f"evaluation.{task}.rendering.{TEMPLATE}")
+    types = [side.get("machine", {}).get("dtype") for side in (left, right)]
+    notes += ["random_seeds"] * seeds
+    notes += ["model_args.dtype"] * (types[0] is not None and types[0] == types[1])
+    return notes, templates
 
 
 def _run_differences(one: Provenance, two: Provenance, terms: Terms) -> list[Confound]:
-    in_matrix = terms.axes is not None
+    axes = terms.axes or ()
     vary = _declared(one, two) if terms.vary is None else terms.vary
-    tested: tuple[str, ...] = ()
+    tested: list[str] = []
     untrained = [origin.checkpoint == BASE for origin in (one, two)]
     # In a matrix the evaluation may itself be an axis, so that it stands without a name.
-    name = "" if in_matrix else one.record.name
+    name = "" if terms.axes is not None else one.record.name
     left, right = (_described(origin, name, all(untrained)) for origin in (one, two))
-    between = _trained_between(one, two)
+    between = _descends(one.run, two) or _descends(two.run, one)
     if any(untrained) or between:
-        tested = (*TRAINING, *_choosing(left, right, name), *between)
+        # So do the evaluations that choose checkpoints: they belong to the training.
+        others = [n for n in (left | right)["evaluation"] if n != name] if name else []
+        tested = [*TRAINING, *(f"evaluation.{n}" for n in others)]
+        tested += ["base_weights", "seed"] * between
     # More repeats estimate the same mean, only more precisely.
     repeats = f"evaluation.{name}.repeats".replace("..", ".")
-    declared = (*(terms.axes or ()), *vary)
-    found = differences(left, right, declared, terms.allow, [repeats], tested)
-    return _without_consequences(found, terms.axes or ())
+    found = differences(left, right, (*axes, *vary), terms.allow, [repeats], tested)
+    follow = [pattern for key in axes for pattern in consequences_of(key)]
+    return [
+        replace(each, kind="follows")
+        if each.kind == "confound"
+        and any(fnmatchcase(each.path, p) or fnmatchcase(each.path, f"{p}.*") for p in follow)
+        else each
+        for each in found
+    ]
 
 
 def _declared(one: Provenance, two: Provenance) -> tuple[str, ...]:
@@ -461,24 +413,6 @@ def _measured_with(origin: Provenance) -> dict[str, Any]:
     return {**fields, **{key: known[key] for key in FROM_MANIFEST if key in known}}
 
 
-def _choosing(left: dict[str, Any], right: dict[str, Any], name: str) -> list[str]:
-    """The evaluations that choose checkpoints, which belong to the training."""
-    if not name:
-        return []
-    return [f"evaluation.{n}" for n in (left | right)["evaluation"] if n != name]
-
-
-def _without_consequences(found: Sequence[Confound], axes: Sequence[str]) -> list[Confound]:
-    """The differences, those that follow from an axis of a matrix being no confounds."""
-    patterns = [pattern for key in axes for pattern in consequences_of(key)]
-    return [
-        replace(each, kind="follows")
-        if each.kind == "confound" and any(_under(each.path, p) for p in patterns)
-        else each
-        for each in found
-    ]
-
-
 def consequences_of(key: str) -> list[str]:
     """Patterns of the manifest paths that a key of the experiment changes besides itself."""
     parts = key.split(".")
@@ -496,10 +430,6 @@ def consequences_of(key: str) -> list[str]:
         # The record's own table has no name in the middle; prompts with examples are other items.
         return [".".join(["evaluation", *parts[2:]]), *prompts]
     return prompts if parts[0] == "evaluation" else []
-
-
-def _under(path: str, pattern: str) -> bool:
-    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")
 
 
 def _carried(control: Arm, other: Arm) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -7,9 +7,8 @@ figures and verdicts in `judge`; nothing is printed.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from assay.compare.arm import (
     Arm,
@@ -34,7 +33,6 @@ from assay.compare.fairness import (
 from assay.compare.judge_trust import judged_by
 from assay.compare.selection_pairs import picked, weights
 from assay.compare.table import Flips, Line, Pairing, Table, TaskFigure, TaskLine
-from assay.data.results.foreign_result import Result
 from assay.errors import Finding, InputError, finding, worst_first
 from assay.judge.arms import arm_interval
 from assay.judge.arms import compare_arms as compare_methods
@@ -46,12 +44,9 @@ from assay.judge.intervals import Interval, score_interval
 from assay.judge.paired import compare, score_range
 from assay.judge.sample_size import noise_of
 from assay.judge.sampled_scores import Sampled, SampledScores, sampled_scores
-from assay.judge.scores import ItemScores, on_one_scale
+from assay.judge.scores import ItemScores, on_one_scale, restricted
 from assay.judge.verdict import FEW_UNSCORED, Comparison, not_comparable, with_lower_better
-from assay.runs.history import (
-    find_record,
-    measured_checkpoints,
-)
+from assay.runs.history import evaluation_records, find_record, measured_checkpoints
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 
@@ -71,45 +66,31 @@ NEUTRAL += " info metrics traces value values result results number length norma
 TURNING = "neg negative minus inverse not no non without one log reduction improvement gain drop"
 TURNING += " change delta diff difference ratio relative excess"
 """Words after which a known one may mean its opposite."""
-WORDS: dict[str, tuple[str, bool]] = dict.fromkeys(LOWER.split(), ("lower", True))
-WORDS |= dict.fromkeys(LOWER_ALONE.split(), ("lower", False))
-WORDS |= dict.fromkeys(HIGHER.split(), ("higher", True))
-WORDS |= dict.fromkeys(HIGHER_ALONE.split(), ("higher", False))
-"""The direction that a word of a metric's name gives, and whether beside words that are not known
-as well: `format_reward` is a reward, `toxicity_score` and `error_detected` may be anything."""
+WORDS: dict[str, tuple[bool, bool]] = dict.fromkeys(LOWER.split(), (False, True))
+WORDS |= dict.fromkeys(HIGHER.split(), (True, True))
+WORDS |= dict.fromkeys(LOWER_ALONE.split(), (False, False))
+WORDS |= dict.fromkeys(HIGHER_ALONE.split(), (True, False))
+"""Whether higher is better by a word of a metric's name, and whether beside unknown words as well:
+`format_reward` is a reward, `toxicity_score` and `error_detected` may be anything."""
 
 
 def known_direction(metric: str) -> bool | None:
-    """Whether higher is better by the words of a metric's name; None where they leave it open."""
-    condition = metric.rpartition("=")
-    words = [_known(word) for word in _words(condition[2] if condition[1] else metric)]
-    said = {WORDS[word][0] for word in words if word in WORDS}
-    strong = any(WORDS[word][1] for word in words if word in WORDS)
-    others = [word for word in words if word not in WORDS and not word.isdigit()]
-    if len(said) != 1 or any(word in TURNING.split() for word in others):
-        return None
-    if not strong and any(word not in NEUTRAL.split() for word in others):
-        return None
-    return said == {"higher"}
+    """Whether higher is better by the words of a metric's name; None where they leave it open.
 
-
-def _words(name: str) -> list[str]:
-    """`WordErrorRate`, `word_error_rate` and `word error-rate` alike."""
-    parts = [part for part in re.split(r"[\W_]+", name) if part]
+    `WordErrorRate`, `word_error_rate` and `word error-rate` are alike, as are `pass1` and `pass`.
+    """
+    parts = [part for part in re.split(r"[\W_]+", metric.rpartition("=")[2] or metric) if part]
     capitals = re.compile(r"(?<=[a-z])(?=[A-Z])")
-    words = ([part] if part.lower() in WORDS else capitals.split(part) for part in parts)
-    return [word.lower() for found in words for word in found]
-
-
-def _known(word: str) -> str:
-    """`pass1` as `pass`, but `f1` as it is."""
-    return word if word in WORDS else word.rstrip("0123456789") or word
-
-
-def direction_of(result: Result) -> bool | None:
-    """Whether higher is better by the file, else by the metric's name."""
-    said = result.higher_is_better
-    return known_direction(result.metric) if said is None else said
+    split = ([part] if part.lower() in WORDS else capitals.split(part) for part in parts)
+    words = [word.lower() for found in split for word in found]
+    words = [word if word in WORDS else word.rstrip("0123456789") or word for word in words]
+    known = [WORDS[word] for word in words if word in WORDS]
+    others = [word for word in words if word not in WORDS and not word.isdigit()]
+    if len({way for way, _ in known}) != 1 or any(word in TURNING.split() for word in others):
+        return None
+    if not any(strong for _, strong in known) and any(w not in NEUTRAL.split() for w in others):
+        return None
+    return known[0][0]
 
 
 def lower_is_better(arms: Iterable[Arm]) -> bool:
@@ -123,7 +104,7 @@ def lower_is_better(arms: Iterable[Arm]) -> bool:
     said = {result.higher_is_better for result in foreign} - {None}
     if len(foreign) < len(arms):
         said.add(True)
-    said = said or {direction_of(result) for result in foreign} - {None}
+    said = said or {known_direction(result.metric) for result in foreign} - {None}
     fix = "say it with --higher-is-better or --lower-is-better"
     if len(said) == 1:
         return said == {False}
@@ -136,30 +117,28 @@ def identity_findings(arms: Sequence[Arm]) -> list[Finding]:
     """Findings of the identity rules for the arms of one table, worst first."""
     control = arms[0].provenance
     greedy = control is None or control.record.sampling.get("temperature") == 0
-    alike = [pair for pair in identical(arms) if not scored_apart(*pair)]
-    found = [same_answers(_twins(one, other, greedy)) for one, other in alike]
+    found = []
+    for one, other in identical(arms):
+        if scored_apart(one, other):
+            continue
+        same, share = None, None
+        if one.provenance is not None and other.provenance is not None:
+            same, share = weights(one.provenance, other.provenance)
+        twins = Twins(
+            control=one.name,
+            other=other.name,
+            items=len(one.scores.item_ids),
+            answers=len(one.outputs),
+            distinct=len(set(one.outputs.values())),
+            same_weights=same,
+            changed_share=share,
+            greedy=greedy,
+        )
+        found.append(same_answers(twins))
     for arm in arms:
         found += contradictory_answers(arm.name, arm.answers)
     return worst_first(found)
 
-
-def _twins(one: Arm, other: Arm, greedy: bool) -> Twins:
-    same, share = None, None
-    if one.provenance is not None and other.provenance is not None:
-        same, share = weights(one.provenance, other.provenance)
-    return Twins(
-        control=one.name,
-        other=other.name,
-        items=len(one.scores.item_ids),
-        answers=len(one.outputs),
-        distinct=len(set(one.outputs.values())),
-        same_weights=same,
-        changed_share=share,
-        greedy=greedy,
-    )
-
-
-Value = TypeVar("Value")
 
 UNKNOWN = "?"
 MIXED = Confound("evaluation.metric", "official", "fallback", "confound")
@@ -180,8 +159,10 @@ def compare_checkpoints(
         others = [name for name in measured_checkpoints(run, record) if name != control]
     arms = [load_arm(Provenance(run, name, record), name) for name in (control, *others)]
     pairs = [(control, name) for name in others]
-    previous = {name: _stage_before(name, others) for name in others}
-    pairs += [(before, name) for name, before in previous.items() if before is not None]
+    for place, name in enumerate(others):
+        stage = name.partition(".")[0]
+        before = [each for each in others[:place] if each.partition(".")[0] != stage]
+        pairs += [(each, name) for each in before[-1:]]
     judged = judge_pairs(pairs, arms, {} if one_metric(arms) else dict.fromkeys(others, (MIXED,)))
     table = make_table(arms, judged, findings=identity_findings(arms))
     return replace(table, picked=picked(arms))
@@ -238,26 +219,18 @@ def judge_pairs(
     """
     named = {arm.name: arm for arm in arms}
     keys = {f"{control} {other}": (control, other) for control, other in pairs}
-    raw = {
-        key: compared(named[control], named[other], (differing or {}).get(other, ()), lower)
-        for key, (control, other) in keys.items()
-    }
-    return {
-        keys[key]: _pairing(named[keys[key][0]], named[keys[key][1]], comparison)
-        for key, comparison in adjust_family(raw).items()
-    }
-
-
-def compared(
-    control: Arm, other: Arm, differing: Sequence[Confound] = (), lower: bool = False
-) -> Comparison:
-    """Two checkpoints, or two methods where both have several seeds; not comparable where one of
-    the differences is a confound.
-    """
-    comparison = _judged(control, other)
-    if lower:
-        comparison = with_lower_better(comparison)
-    return _unless_confounded(comparison, differing)
+    raw = {}
+    for key, (control, other) in keys.items():
+        found = _judged(named[control], named[other])
+        found = with_lower_better(found) if lower else found
+        raw[key] = _unless_confounded(found, (differing or {}).get(other, ()))
+    pairings = {}
+    for key, found in adjust_family(raw).items():
+        control, other = (named[name] for name in keys[key])
+        flips = _flips(control.scores, other.scores, -1 if found.lower_is_better else 1)
+        same = agreement(control, other)
+        pairings[keys[key]] = Pairing(control.name, other.name, found, flips, same)
+    return pairings
 
 
 def compared_sides(
@@ -269,7 +242,7 @@ def compared_sides(
     """Two sides of one arm each; with `ratios`, the baseline score of each benchmark, of one arm
     for each, by the harmonic mean of their ratios."""
     if not ratios:
-        return compared(control[0], other[0], differing)
+        return _unless_confounded(_judged(control[0], other[0]), differing)
     before, after = ([arm.scores for arm in side] for side in (control, other))
     return _unless_confounded(compare_harmonic(before, after, ratios), differing)
 
@@ -290,11 +263,6 @@ def _judged(control: Arm, other: Arm) -> Comparison:
     if not control.seeds and not other.seeds:
         return found
     return replace(found, method=f"{found.method}; seeds as repeats: these runs, not the method")
-
-
-def _pairing(control: Arm, other: Arm, comparison: Comparison) -> Pairing:
-    flips = _flips(control.scores, other.scores, -1 if comparison.lower_is_better else 1)
-    return Pairing(control.name, other.name, comparison, flips, agreement(control, other))
 
 
 def _flips(control: ItemScores, other: ItemScores, sign: int) -> Flips:
@@ -351,9 +319,12 @@ def make_table(
             )
         )
     judge = judged_by(arms)
-    doubts = () if judge is None else judge.findings
-    found = (*findings, *doubts, *_unscored(lines), *_fallbacks(arms))
-    return Table(record, tuple(lines), differing, found, judge=judge)
+    found = [*findings, *(() if judge is None else judge.findings)]
+    unscored = [(line.name, line.abstained, line.items * line.repeats) for line in lines]
+    found += _shares("unscored", unscored, FEW_UNSCORED)
+    fallbacks = [(arm.name, arm.fallbacks, len(arm.judged)) for arm in arms]
+    found += _shares("fallback_scores", fallbacks, MANY_FALLBACKS)
+    return Table(record, tuple(lines), differing, tuple(found), judge=judge)
 
 
 def truncated(arm: Arm) -> int | None:
@@ -369,16 +340,13 @@ def sampled(arm: Arm) -> SampledScores | None:
     greedy = origin is not None and origin.record.sampling.get("temperature") == 0
     if greedy or min(each.scores.repeats for each in arm.members) < 2:
         return None
-    return sampled_scores([Sampled(each.scores, _answers(each)) for each in arm.members])
-
-
-def _answers(arm: Arm) -> list[list[str]] | None:
-    """The final answers by item and repeat, as the scores are arranged."""
-    if not arm.finals:
-        return None
-    repeats = sorted({repeat for _, repeat in arm.finals})
-    items = arm.scores.item_ids
-    return [[arm.finals.get((item, repeat), "") for repeat in repeats] for item in items]
+    found = []
+    for each in arm.members:
+        repeats = sorted({repeat for _, repeat in each.finals})
+        items = each.scores.item_ids
+        answers = [[each.finals.get((item, n), "") for n in repeats] for item in items]
+        found.append(Sampled(each.scores, answers if each.finals else None))
+    return sampled_scores(found)
 
 
 def _record(control: Arm) -> EvaluationRecord:
@@ -407,44 +375,13 @@ def interval_of(arm: Arm) -> Interval:
     return score_interval(arm.scores)
 
 
-def _unscored(lines: Iterable[Line]) -> list[Finding]:
-    """A warning for each line with too many answers without a score."""
+def _shares(code: str, counts: Iterable[tuple[str, int, int]], most: float) -> list[Finding]:
+    """A warning for each name with more than a share of its answers counted."""
     return [
-        finding(
-            "unscored",
-            "warning",
-            name=line.name,
-            share=f"{line.abstained / answers:.1%}",
-            count=line.abstained,
-            total=answers,
-        )
-        for line in lines
-        if line.abstained > FEW_UNSCORED * (answers := line.items * line.repeats)
+        finding(code, "warning", name=name, share=f"{n / total:.1%}", count=n, total=total)
+        for name, n, total in counts
+        if n > most * total
     ]
-
-
-def _fallbacks(arms: Iterable[Arm]) -> list[Finding]:
-    """A warning for each arm with many answers that a fallback metric scored."""
-    counts = [(arm.name, arm.fallbacks, len(arm.judged)) for arm in arms]
-    return [
-        finding(
-            "fallback_scores",
-            "warning",
-            name=name,
-            share=f"{fallbacks / answers:.1%}",
-            count=fallbacks,
-            total=answers,
-        )
-        for name, fallbacks, answers in counts
-        if fallbacks > MANY_FALLBACKS * answers
-    ]
-
-
-def _stage_before(name: str, names: Sequence[str]) -> str | None:
-    """The last of the earlier `names` that belongs to another stage."""
-    stage = name.partition(".")[0]
-    earlier = names[: list(names).index(name)]
-    return next((n for n in reversed(earlier) if n.partition(".")[0] != stage), None)
 
 
 def task_lines(arms: Sequence[Arm]) -> tuple[TaskLine, ...]:
@@ -457,44 +394,83 @@ def task_lines(arms: Sequence[Arm]) -> tuple[TaskLine, ...]:
     parts = arms[0].result.parts if arms[0].result is not None else {}
     if not parts:
         return ()
-    control, scores = arms[0].name, {arm.name: arm.scores for arm in arms}
+    control = arms[0].name
     tables = {
-        task: {run: _of_task(each, parts, task) for run, each in scores.items()}
+        task: {arm.name: _of_task(arm.scores, parts, task) for arm in arms}
         for task in dict.fromkeys(parts.values())
     }
-    lines = [_task_line(task, table, control) for task, table in tables.items()]
-    return (*lines, _task_mean(list(tables.values()), control))
-
-
-def _of_task(scores: ItemScores, parts: Mapping[str, str], task: str) -> ItemScores:
-    kept = [i for i, item in enumerate(scores.item_ids) if parts[item] == task]
-    clusters = scores.clusters
-    return ItemScores(
-        tuple(scores.item_ids[i] for i in kept),
-        scores.scores[kept],
-        None if clusters is None else tuple(clusters[i] for i in kept),
-        scores.bounds,
-    )
-
-
-def _task_line(task: str, table: Mapping[str, ItemScores], control: str) -> TaskLine:
-    figures = []
-    for run, scores in table.items():
-        found = None if run == control else compare(table[control], scores)
-        change = (None, None) if found is None else (found.difference, found.interval)
-        figures.append(TaskFigure(run, scores.mean, score_interval(scores), *change))
-    return TaskLine(task, len(table[control].item_ids), tuple(figures))
-
-
-def _task_mean(tables: Iterable[Mapping[str, ItemScores]], control: str) -> TaskLine:
-    """The mean over tasks: errors of tasks are independent, so that only items vary."""
-    tables = list(tables)
-    figures = []
-    for run in tables[0]:
-        mean = average([table[run] for table in tables])
-        pairs = [(table[control], table[run]) for table in tables]
+    lines = []
+    for task, table in tables.items():
+        figures = []
+        for run, scores in table.items():
+            found = None if run == control else compare(table[control], scores)
+            change = (None, None) if found is None else (found.difference, found.interval)
+            figures.append(TaskFigure(run, scores.mean, score_interval(scores), *change))
+        lines.append(TaskLine(task, len(table[control].item_ids), tuple(figures)))
+    # Errors of tasks are independent, so that only items vary.
+    figures, every = [], tables.values()
+    for run in (arm.name for arm in arms):
+        mean = average([table[run] for table in every])
+        pairs = [(table[control], table[run]) for table in every]
         found = None if run == control else average_change(pairs)
         change = (None, None) if found is None else (found.mean, found.interval)
         figures.append(TaskFigure(run, mean.mean, mean.interval, *change))
-    items = sum(len(table[control].item_ids) for table in tables)
-    return TaskLine("", items, tuple(figures))
+    return (*lines, TaskLine("", sum(line.items for line in lines), tuple(figures)))
+
+
+def _of_task(scores: ItemScores, parts: Mapping[str, str], task: str) -> ItemScores:
+    kept = frozenset(item for item in scores.item_ids if parts[item] == task)
+    return restricted(scores, kept)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRow:
+    """One checkpoint on one evaluation. Differences are to the control of its table."""
+
+    evaluation: str
+    benchmark: str
+    checkpoint: str
+    score: float
+    low: float
+    """Lower limit of the score's 95 % interval."""
+    high: float
+    items: int
+    repeats: int
+    abstained: int
+    """Answers without a score, of items x repeats."""
+    control: str = ""
+    """"" for the control itself, as in all that follows."""
+    verdict: str = ""
+    difference: float | None = None
+    difference_low: float | None = None
+    difference_high: float | None = None
+    p_value: float | None = None
+    """Corrected for the family of the table."""
+
+
+def score_rows(table: Table) -> list[ScoreRow]:
+    """The lines of a table, in their order."""
+    rows = []
+    for line in table.lines:
+        score = (line.score, line.interval.low, line.interval.high)
+        size = (line.items, line.repeats, line.abstained)
+        names = (table.evaluation.name, table.evaluation.benchmark, line.name)
+        against: tuple[str | float, ...] = ()
+        if line.to_control is not None:
+            found = line.to_control.comparison
+            limits = (found.interval.low, found.interval.high)
+            verdict = (line.to_control.control, found.verdict)
+            against = (*verdict, found.difference, *limits, found.adjusted_p)
+        rows.append(ScoreRow(*names, *score, *size, *against))  # type: ignore[arg-type]
+    return rows
+
+
+def reported_rows(run: RunDirectory) -> Iterator[ScoreRow]:
+    """The rows of every reporting evaluation of a run that has a finished record.
+
+    Raises what reading the records raises.
+    """
+    for record in evaluation_records(run):
+        measured = measured_checkpoints(run, record)
+        if record.role == "report" and measured:
+            yield from score_rows(compare_checkpoints(run, record.key, measured[0], measured[1:]))

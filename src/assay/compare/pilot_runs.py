@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from assay.compare.named_arms import seeds_of
+from assay.compare.compare_names import last_measured, seeds_of, shared_evaluations
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.judge.sample_size import (
@@ -21,10 +21,10 @@ from assay.judge.sample_size import (
     variances_of,
 )
 from assay.judge.scores import ItemScores, on_one_scale, on_shared_items
-from assay.runs.history import evaluation_records, find_record, measured_checkpoints
+from assay.runs.history import evaluation_records, find_record
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import experiment_of, read_run_name, resolve_checkpoint
+from assay.runs.run_names import read_run_name, resolve_checkpoint
 
 MOST = 64
 """More repeats, seeds or arms than this are not planned for."""
@@ -77,7 +77,8 @@ def pilot(root: Path, names: Sequence[str], on: str | None = None) -> Pilot:
     if len(names) != 2:
         raise InputError(f"{len(names)} pilot runs", fix="name two, the control first")
     runs = [seeds_of(root, read_run_name(root, name)) for name in names]
-    evaluation = on or _shared([run for each in runs for run in each])
+    known = [evaluation_records(run) for each in runs for run in each]
+    evaluation = on or shared_evaluations(runs[0][0], known)[0]
     scores = [_scores(each, name, evaluation) for each, name in zip(runs, names, strict=True)]
     whole = on_shared_items(*on_one_scale(*scores[0], *scores[1]))
     control, other = whole[: len(scores[0])], whole[len(scores[0]) :]
@@ -113,25 +114,13 @@ def _upto(most: int) -> list[int]:
     return [*(n for n in doubling if n < most), most]
 
 
-def _shared(runs: Sequence[RunDirectory]) -> str:
-    """The first reporting evaluation that every run has a record of."""
-    known = [{record.name for record in evaluation_records(run)} for run in runs]
-    for name, spec in experiment_of(runs[0]).evaluate.items():
-        if spec.role == "report" and all(name in names for names in known):
-            return name
-    raise InputError("the runs share no reporting evaluation", fix="name one with --on")
-
-
 def _scores(runs: Sequence[RunDirectory], name: str, evaluation: str) -> list[ItemScores]:
     """The scores of an arm's checkpoint in each of its runs."""
     reference = read_run_name(runs[0].root, name).checkpoint
     found = []
     for run in runs:
         record = find_record(run, evaluation)
-        measured = measured_checkpoints(run, record)
-        if not measured:
-            raise InputError(f"{run} has no finished record of {record.name}")
-        wanted = measured[-1]
+        wanted = last_measured(run, record)
         if reference is not None:
             wanted = checkpoint_name(resolve_checkpoint(run, reference))
         found.append(read_scores(run, record, wanted))

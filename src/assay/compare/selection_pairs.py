@@ -1,25 +1,21 @@
 """How far the checkpoints of a comparison pick the same demonstrations, and what lies behind it.
 
 For records of selectors, whose answers are lists of picks. The first arm is paired with every
-other, and each with the one before it. Figures are those of `judge.selection_agreement`.
+other, and each with the one before it.
 """
 
+import json
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from assay.compare.arm import Arm, Key, Provenance
 from assay.data.files import Damage, recorded_checksums
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.judge.selection_agreement import (
-    Picks,
-    SelectionAgreement,
-    SelectionUse,
-    agree,
-    selections_in,
-    used,
-)
 from assay.models.same_weights import WeightDifference, compare_weights
 from assay.runs.checkpoints import check_checkpoint
 from assay.runs.manifest_file import read_manifest
@@ -27,6 +23,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import located
 
 BASE = "base"
+Picks = tuple[int, ...]
 Weights = tuple[bool | None, float | None]
 """Whether two checkpoints have the same weights, and the share that differs; None: not known."""
 
@@ -89,13 +86,10 @@ def weight_difference(one: Provenance, other: Provenance) -> WeightDifference | 
 
 def _folder(origin: Provenance) -> Path | None:
     """The folder of a trained checkpoint; None for the base and for one that was deleted."""
-    reference = parse_checkpoint(origin.checkpoint)
-    if reference is None or reference.stage is None or reference.step is None:
-        return None
-    run = origin.run
-    if reference.step == 0:  # the start of a stage, in another run
+    run, reference = origin.run, parse_checkpoint(origin.checkpoint)
+    if reference is not None and reference.step == 0:  # the start of a stage, in another run
         run, reference = located(run, reference)
-    if reference.stage is None or reference.step is None:
+    if reference is None or reference.stage is None or reference.step is None:
         return None
     folder = run.checkpoint(reference.stage, reference.step)
     return folder if folder.is_dir() else None
@@ -103,15 +97,36 @@ def _folder(origin: Provenance) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class SelectionPair:
-    """Two checkpoints, their picks and their weights."""
+    """How two checkpoints pick for the queries that both were asked, and their weights."""
 
     control: str
     other: str
-    agreement: SelectionAgreement
-    changed: float | None
+    queries: int
+    same_order: int
+    """Queries with the same demonstrations in the same order: the same prompt for the frozen model,
+    on which scores cannot differ."""
+    same_set: int
+    """Queries with the same demonstrations in any order."""
+    jaccard: float
+    """Mean over queries of the shared among all demonstrations of the two; 1 for two empty ones."""
+    changed: float | None = None
     """Share of the weights that differ; None where one of them is not there."""
-    moved: float | None
+    moved: float | None = None
     """Mean absolute difference of the weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionUse:
+    """Which demonstrations a checkpoint uses, and how evenly."""
+
+    queries: int
+    picks: int
+    distinct: int
+    """Different demonstrations among the picks."""
+    entropy: float
+    """Of the use of demonstrations, in bits: 0 where one is always picked."""
+    effective: float
+    """Demonstrations that, used equally often, would have this entropy; 0 without picks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,28 +142,58 @@ def picked(arms: Sequence[Arm]) -> PickedTable | None:
     """The picks of arms; None where the answers of one are no selections."""
     found: dict[str, Mapping[Key, Picks]] = {}
     for arm in arms:
-        selections = selections_in(arm.outputs) if arm.outputs else None
+        selections = selections_in(arm.outputs)
         if selections is None:
             return None
         found[arm.name] = selections
-    control, *others = arms
-    wanted = dict.fromkeys([*((control.name, each.name) for each in others), *_neighbours(arms)])
-    named = {arm.name: arm for arm in arms}
-    pairs = [
-        _pair(named[one], named[two], both)
-        for one, two in wanted
-        if (both := agree(found[one], found[two])) is not None
-    ]
+    wanted = dict.fromkeys([*((arms[0], each) for each in arms[1:]), *pairwise(arms)])
+    pairs = []
+    for one, two in wanted:
+        pair = agree(one.name, two.name, found[one.name], found[two.name])
+        if pair is not None:
+            if one.provenance is not None and two.provenance is not None:
+                weights = weight_difference(one.provenance, two.provenance)
+                if weights is not None:
+                    pair = replace(pair, changed=weights.share, moved=weights.mean)
+            pairs.append(pair)
     return PickedTable(tuple(pairs), {name: used(each) for name, each in found.items()})
 
 
-def _neighbours(arms: Sequence[Arm]) -> list[tuple[str, str]]:
-    return [(one.name, two.name) for one, two in pairwise(arms)]
+def selections_in(outputs: Mapping[Any, str]) -> dict[Any, Picks] | None:
+    """The picks of each answer; None where one is no list of different whole numbers, or all are
+    empty."""
+    found = {}
+    for key, text in outputs.items():
+        try:
+            picks: Any = json.loads(text)
+        except ValueError:
+            return None
+        whole = isinstance(picks, list) and all(type(pick) is int for pick in picks)
+        if not whole or len({*picks}) < len(picks):
+            return None
+        found[key] = tuple(picks)
+    return found if any(found.values()) else None
 
 
-def _pair(control: Arm, other: Arm, agreement: SelectionAgreement) -> SelectionPair:
-    weights = None
-    if control.provenance is not None and other.provenance is not None:
-        weights = weight_difference(control.provenance, other.provenance)
-    changed, moved = (None, None) if weights is None else (weights.share, weights.mean)
-    return SelectionPair(control.name, other.name, agreement, changed, moved)
+def agree(
+    control: str, other: str, one: Mapping[Any, Picks], two: Mapping[Any, Picks]
+) -> SelectionPair | None:
+    """How two checkpoints agree on the queries of both; None where they share none."""
+    pairs = [(picks, two[key]) for key, picks in one.items() if key in two]
+    if not pairs:
+        return None
+    sets = [({*mine}, {*theirs}) for mine, theirs in pairs]
+    jaccards = [len(a & b) / len(a | b) if a | b else 1.0 for a, b in sets]
+    order, alike = (sum(a == b for a, b in both) for both in (pairs, sets))
+    mean = math.fsum(jaccards) / len(pairs)
+    return SelectionPair(control, other, len(pairs), order, alike, mean)
+
+
+def used(selections: Mapping[Any, Picks]) -> SelectionUse:
+    """How many demonstrations a checkpoint uses, and how evenly."""
+    counts = Counter(pick for picks in selections.values() for pick in picks)
+    total = counts.total()
+    shares = [count / total for count in counts.values()]
+    entropy = -math.fsum(share * math.log2(share) for share in shares) + 0.0
+    effective = 2.0**entropy if total else 0.0
+    return SelectionUse(len(selections), total, len(counts), entropy, effective)

@@ -32,6 +32,8 @@ class CsvOptions:
     header: tuple[str, ...] | None = None
     """The names of the columns where the file's first line does not hold them."""
     encoding: Encoding = "utf-8"
+    any_header: bool = False
+    """Whether a column may have no name or that of another, of which the last then counts."""
 
 
 def is_csv(path: Path) -> bool:
@@ -57,7 +59,7 @@ def read_csv(path: Path, options: CsvOptions | None = None) -> Iterator[Found]:
     if header is None:
         _, header = next(rows, (1, ()))
     doubles = [name for name, count in Counter(header).items() if count > 1]
-    if not header or "" in header or doubles:
+    if not header or (not options.any_header and ("" in header or doubles)):
         nameless = not header or "" in header
         problem = "a column has no name"
         problem = problem if nameless else f"two columns are called {doubles[0]!r}"

@@ -2,24 +2,41 @@
 
 Their pins exclude each other's and Assay's (verl wants another Transformers, bfcl-eval another
 numpy), so that nothing of theirs is ever installed beside Assay.
+
+A program there is measured while it works, and ended with this process, with all that it starts.
+`python -m assay.engines.environments COMMAND...` stands between the two. It is a subreaper, so that
+every process the tool started is its descendant, even one in a session of its own or without a
+parent, as Ray's are. When its input ends, which also happens when this process is killed with
+SIGKILL, or when the tool itself ends, it kills all of them, and ends as the tool did.
 """
 
 import json
 import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import IO, Any, NoReturn
+
+import psutil
 
 from assay.data.files import cache_root, locked
 from assay.data.hashing import sha256_text
-from assay.engines.process_tree import ending
 from assay.errors import InputError, RunFailure, look_up
+from assay.sandbox.call_process import (
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_PDEATHSIG,
+    process_control,
+)
+from assay.sandbox.call_watch import Meter, end_descendants
 
 TORCH = "torch==2.13.0"
 """An open range pulls several GB of CUDA packages on a CPU machine."""
@@ -122,27 +139,24 @@ def misfit(name: str) -> str:
 
 
 def _found(name: str) -> Found:
-    folder = folder_of(name)
-    package = ENVIRONMENTS[name].package
-    wanted, _, pin = package.partition("==")
-    found = Found(name, package, "", folder)
-    if installed(name) is None:
-        others = sorted({*folder.parent.glob(f"{name}-????????")} - {folder})
-        earlier = f", but with other pins in {others[-1]}" if others else ""
-        return replace(found, problem=f"not installed{earlier}")
+    folder, environment = folder_of(name), ENVIRONMENTS[name]
     paths = [str(each) for each in folder.glob("lib/python*/site-packages")]
     # Some packages write their names with underscores.
     kept = {d.name.replace("_", "-"): d.version for d in distributions(path=paths)}
-    version = kept.get(wanted, "")
-    if not (folder / "bin" / "python").exists():
-        return replace(found, version=version, problem="the Python it was made with is gone")
-    if pin and version != pin:
-        return replace(found, version=version, problem=f"{version or 'nothing'} instead of {pin}")
-    torch = next((version for name, version in kept.items() if name == "torch"), "none")
-    needed = TORCH in ENVIRONMENTS[name].requirements
-    if needed and not torch.startswith(TORCH.partition("==")[2]):
-        return replace(found, version=version, problem=f"torch {torch} instead of {TORCH}")
-    return replace(found, version=version)
+    wanted, _, pin = environment.package.partition("==")
+    version, torch = kept.get(wanted, ""), kept.get("torch", "none")
+    problem = ""
+    if installed(name) is None:
+        version, problem = "", "not installed"
+        if others := sorted({*folder.parent.glob(f"{name}-????????")} - {folder}):
+            problem += f", but with other pins in {others[-1]}"
+    elif not (folder / "bin" / "python").exists():
+        problem = "the Python it was made with is gone"
+    elif pin and version != pin:
+        problem = f"{version or 'nothing'} instead of {pin}"
+    elif TORCH in environment.requirements and not torch.startswith(TORCH.partition("==")[2]):
+        problem = f"torch {torch} instead of {TORCH}"
+    return Found(name, environment.package, version, folder, problem)
 
 
 def add(name: str) -> Found:
@@ -166,7 +180,6 @@ def ask(name: str, script: Path, request: Mapping[str, Any], timeout: float = 60
     Only the last line of its output is read, since libraries print. No hub is asked for anything.
     Raises RunFailure with the script's last words where it fails, and where it takes too long.
     """
-    clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
     try:
         answer = subprocess.run(
@@ -175,13 +188,13 @@ def ask(name: str, script: Path, request: Mapping[str, Any], timeout: float = 60
             capture_output=True,
             text=True,
             timeout=timeout,
-            env=clean | offline,
+            env=surroundings() | offline,
             check=False,
         )
     except subprocess.TimeoutExpired as late:
         raise RunFailure(f"{script.name} took more than {late.timeout:g} seconds") from late
     if answer.returncode:
-        raise RunFailure(f"{script.name} failed in environment {name}: {_last(answer.stderr)}")
+        raise RunFailure(f"{script.name} failed in environment {name}: {last_words(answer.stderr)}")
     return json.loads(answer.stdout.splitlines()[-1])
 
 
@@ -205,9 +218,157 @@ def _command(command: Sequence[str], name: str) -> None:
             code = process.wait()
         words.seek(0)
         if code:
-            last = _last(words.read().decode("utf-8", "replace"))
+            last = last_words(words.read().decode("utf-8", "replace"))
             raise RunFailure(f"environment {name} cannot be installed: {last}")
 
 
-def _last(text: str) -> str:
-    return (text.strip().splitlines() or ["it says nothing"])[-1]
+LOOK_SECONDS = 0.1
+MARK = "ASSAY_TOOL_OF"
+"""The environment's name of what a tool works for."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A tool at work."""
+
+    process: "subprocess.Popen[bytes]"
+
+    def wait(self, seconds: float) -> int | None:
+        """After so long, its exit code, negative for a signal; None while it works."""
+        time.sleep(seconds)
+        # It stays to be waited for, so that what it took can still be read.
+        how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        if (end := os.waitid(os.P_PID, self.process.pid, how)) is None:
+            return None
+        return end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+
+
+@contextmanager
+def running(
+    command: Sequence[str],
+    folder: Path,
+    log: Path,
+    environment: Mapping[str, str],
+    mark: str,
+    meter: Meter,
+) -> Iterator[Running]:
+    """Start `command` in `folder`, its output appended to `log`. Nothing of it outlives the block,
+    and nothing of an earlier one with this `mark` lives beside it."""
+    end_marked(mark)
+    try:
+        with (
+            log.open("ab") as stream,
+            ending(command, stream, folder, {**environment, MARK: mark}) as process,
+            meter.watching(process.pid),
+        ):
+            yield Running(process)
+    finally:
+        end_marked(mark)
+
+
+@contextmanager
+def ending(
+    command: Sequence[str],
+    words: IO[bytes],
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> "Iterator[subprocess.Popen[bytes]]":
+    """`command` at work with all its output in `words`; nothing of it outlives the block, or this
+    process."""
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", __name__, *command],  # no module of the folder is meant
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=words,
+        stderr=words,
+        env=environment,
+    )
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait()
+
+
+LAST_WORDS = 400
+
+
+def how_ended(code: int) -> str:
+    """An exit code, negative for a signal, in words."""
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def last_words(text: str) -> str:
+    """The last line of what a program wrote."""
+    lines = text.strip().splitlines()
+    return lines[-1][-LAST_WORDS:] if lines else "it says nothing"
+
+
+def last_words_in(log: Path) -> str:
+    """The last line of a program's log."""
+    return last_words(log.read_text(encoding="utf-8", errors="replace"))
+
+
+def surroundings(*foreign: str) -> dict[str, str]:
+    """This process's environment as a program in an environment of its own gets it, without names
+    that are meant for Assay."""
+    names = ("PYTHONPATH", "VIRTUAL_ENV", *foreign)
+    return {name: value for name, value in os.environ.items() if name not in names}
+
+
+def end_marked(mark: str) -> None:
+    """Kill what is left of a tool whose process between was killed itself."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(MARK) == mark:
+                process.kill()
+
+
+def main(command: Sequence[str]) -> NoReturn:
+    """Run `command` until it ends or the input does, and leave nothing of it."""
+    handle(signal.SIG_IGN)  # they are for the process that started this one
+    process_control(PR_SET_CHILD_SUBREAPER, 1)
+    tool = os.fork()
+    if tool == 0:
+        begin(command)
+    code = watch(tool)
+    end_descendants(tool)
+    if code is not None and code < 0:
+        handle(signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
+def handle(how: signal.Handlers) -> None:
+    """What the signals do that ask a process to end."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, how)
+
+
+def begin(command: Sequence[str]) -> NoReturn:
+    """Become the tool, which ends with the process between even where that is killed."""
+    process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
+    handle(signal.SIG_DFL)
+    os.setsid()
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.execvp(command[0], list(command))
+
+
+def watch(tool: int) -> int | None:
+    """How the tool ended, negative for a signal; None where the input ended first. Waits for
+    processes that lost their parent meanwhile."""
+    while True:
+        ready, _, _ = select.select([0], [], [], LOOK_SECONDS)
+        if ready and not os.read(0, 1):
+            return None
+        while True:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+            if ended == tool:
+                return os.waitstatus_to_exitcode(status)
+            if ended == 0:
+                break
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

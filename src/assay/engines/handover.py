@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assay.models.handed_over import State
+from assay.models.weight_files import State
 from assay.rl.sampling_proof import NotAsTold
 
 ERRORS = 4.0

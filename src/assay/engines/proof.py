@@ -23,7 +23,7 @@ from assay.engines.environments import ENVIRONMENTS, ask
 from assay.errors import InputError
 
 SCRIPTS = ("verl", "swift", "trl")
-"""Formats whose tools can load them; `loaded_by_NAME.py` is read by the tool's own interpreter."""
+"""Formats whose tools can load them; `loaded_in_tools.py` is read by the tool's own interpreter."""
 CONFIG = {
     "model_type": "qwen3",
     "architectures": ["Qwen3ForCausalLM"],
@@ -74,8 +74,9 @@ def prove(file: Path, format: str, text: PlainText, rows: Sequence[Row] | None =
         text.tokenizer.save_pretrained(folder)
         config = CONFIG | {"vocab_size": len(text.tokenizer)}
         (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        request = {"file": str(file.resolve()), "model": folder, "template": template_of(text)}
-        script = Path(__file__).with_name(f"loaded_by_{format}.py")
+        request = {"format": format, "file": str(file.resolve()), "model": folder}
+        request["template"] = template_of(text)
+        script = Path(__file__).with_name("loaded_in_tools.py")
         made = ask(format, script, request, timeout=300 + len(rows))
     return _compared(ENVIRONMENTS[format].package, rows, made, text)
 

@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
+from assay.engines.environments import how_ended, last_words_in
 from assay.errors import InputError, RunFailure
 from assay.sandbox.call_process import PR_SET_PDEATHSIG, process_control
 from assay.train.ranks import Team, silent
@@ -33,7 +34,6 @@ PATIENCE = timedelta(days=30).total_seconds()
 """Other ranks wait while rank 0 judges and measures. It has the patience of the experiment."""
 HERE = "here/"
 """How the key begins by which a rank says that it has come."""
-LAST_WORDS = 400
 SECONDS_TO_END = 5.0
 
 
@@ -83,18 +83,13 @@ class Others:
         while time.monotonic() < deadline:
             for rank, process in enumerate(self.processes, 1):
                 if (code := process.poll()) is not None:
-                    how = f"signal {-code}" if code < 0 else f"exit code {code}"
-                    return f"rank {rank} ended ({how}): {self._last_words(rank)}"
+                    words = last_words_in(self.logs[rank - 1])
+                    return f"rank {rank} ended ({how_ended(code)}): {words}"
             time.sleep(0.05)
         for rank, process in enumerate(self.processes, 1):
             if psutil.Process(process.pid).status() == psutil.STATUS_STOPPED:
                 return f"rank {rank} is stopped, as SIGSTOP does"
         return ""
-
-    def _last_words(self, rank: int) -> str:
-        text = self.logs[rank - 1].read_text(encoding="utf-8", errors="replace")
-        lines = text.strip().splitlines()
-        return lines[-1][-LAST_WORDS:] if lines else "it says nothing"
 
     def wait_for(self, store: Store, patience: float) -> None:
         """Return when all have come. Raises RunFailure where one ends before or is late by so

@@ -15,13 +15,13 @@ import socket
 import tempfile
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from assay.data.files import lock, sha256_file
 from assay.errors import AssayError, InputError, RunFailure
@@ -75,42 +75,6 @@ class Node:
     gpus: float = 0.0
 
 
-class Pool(Protocol):
-    """Processes that do work elsewhere. Every function and argument is pickled."""
-
-    def nodes(self) -> list[Node]:
-        """The living nodes."""
-        ...
-
-    def submit(self, needs: Needs, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function once, in some process; returns the ticket of its result."""
-        ...
-
-    def host(self, needs: Needs) -> Any:
-        """A process that stays, for `call`; it begins when a node has room."""
-        ...
-
-    def call(self, host: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function in a process that stays; one at a time, in order. Returns a ticket."""
-        ...
-
-    def rest(self, needs: Needs, host: Any) -> None:
-        """Give back a process that has nothing to do, for the next `host`."""
-        ...
-
-    def drop(self, host: Any) -> None:
-        """End a process that stays, whatever it is at."""
-        ...
-
-    def ready(self, tickets: Sequence[Any], seconds: float) -> list[Any]:
-        """The tickets whose results are there, at least one unless `seconds` pass first."""
-        ...
-
-    def take(self, ticket: Any) -> Any:
-        """The result, once it is there. Raises Lost, and what the function raised."""
-        ...
-
-
 MOST_LOST = 5
 """Processes that one piece of work may lose: it may be what kills them."""
 AHEAD = 2
@@ -119,7 +83,7 @@ LOOK_AGAIN = 1.0
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
-def as_they_come(pool: Pool, needs: Needs, calls: Sequence[Call]) -> Generator[Any]:
+def as_they_come(pool: "RayPool", needs: Needs, calls: Sequence[Call]) -> Generator[Any]:
     """The results of calls in processes that stay, each as soon as it is there.
 
     What a process was at when it died is called again in another, so that calls must change nothing
@@ -178,7 +142,7 @@ def as_they_come(pool: Pool, needs: Needs, calls: Sequence[Call]) -> Generator[A
                 pool.rest(needs, host)
 
 
-def room_of(pool: Pool, needs: Needs, kind: type[AssayError]) -> int:
+def room_of(pool: "RayPool", needs: Needs, kind: type[AssayError]) -> int:
     """How many processes the cluster holds at once. Raises `kind` where that is none."""
     room = sum(needs.fit(node) for node in pool.nodes())
     if not room:
@@ -217,7 +181,7 @@ def host_and_port(address: str, name: str) -> tuple[str, int] | None:
 
 @dataclass(frozen=True)
 class RayPool:
-    """See `Pool`."""
+    """Processes that do work elsewhere. Every function and argument is pickled."""
 
     address: str
     name: str
@@ -239,7 +203,7 @@ class RayPool:
         return ray
 
     def nodes(self) -> list[Node]:
-        """See `Pool`."""
+        """The living nodes."""
         found = []
         for each in self.ray.nodes():
             if each["Alive"]:
@@ -249,43 +213,48 @@ class RayPool:
         return found
 
     def submit(self, needs: Needs, function: Callable[..., Any], *arguments: Any) -> Any:
-        """See `Pool`."""
+        """Call a function once, in some process; returns the ticket of its result."""
         task = self.ray.remote(_called).options(**_taken(needs), max_retries=0)
         return task.remote(function, *arguments)
 
     def host(self, needs: Needs) -> Any:
-        """See `Pool`."""
+        """A process that stays, for `call`; it begins when a node has room."""
         if resting := self.idle.get(needs):
             return resting.pop()
         return self.ray.remote(_Host).options(**_taken(needs), max_restarts=0).remote()
 
     def call(self, host: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-        """See `Pool`."""
+        """Call a function in a process that stays; one at a time, in order. Returns a ticket."""
         return host.call.remote(function, *arguments)
 
     def rest(self, needs: Needs, host: Any) -> None:
-        """See `Pool`."""
+        """Give back a process that has nothing to do, for the next `host`."""
         self.idle.setdefault(needs, []).append(host)
 
     def drop(self, host: Any) -> None:
-        """See `Pool`."""
+        """End a process that stays, whatever it is at."""
         self.ray.kill(host)
 
     def ready(self, tickets: Sequence[Any], seconds: float) -> list[Any]:
-        """See `Pool`."""
+        """The tickets whose results are there, at least one unless `seconds` pass first."""
         done, _ = self.ray.wait([*tickets], num_returns=1, timeout=seconds)
         if done and len(tickets) > 1:
             done, _ = self.ray.wait([*tickets], num_returns=len(tickets), timeout=0)
         return done
 
     def take(self, ticket: Any) -> Any:
-        """See `Pool`. Raises RunFailure for what is none of the function's errors."""
+        """The result, once it is there. Raises Lost, what the function raised, and RunFailure for
+        what is none of its errors."""
         errors = self.ray.exceptions
         try:
             return self.ray.get(ticket)
         except errors.RayTaskError as error:
             raise error.cause or RunFailure(_first_line(error)) from None
-        except GONE(errors) as error:
+        except (
+            *(errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError),
+            *(errors.RayActorError, errors.ObjectLostError, errors.LocalRayletDiedError),
+            errors.TaskUnschedulableError,
+        ) as error:
             raise Lost(_first_line(error).partition(". ")[0]) from None
         except errors.RayError as error:
             raise RunFailure(f"Ray at {self.address}: {_first_line(error)}") from error
@@ -304,15 +273,6 @@ class RayPool:
         self.ray.shutdown()
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def GONE(errors: Any) -> tuple[type[Exception], ...]:
-    """Ray's errors about a process or a node that died."""
-    return (
-        *(errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError),
-        *(errors.RayActorError, errors.ObjectLostError, errors.LocalRayletDiedError),
-        errors.TaskUnschedulableError,
-    )
 
 
 def _called(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -412,75 +372,50 @@ def _refusal(address: str, name: str, error: BaseException) -> InputError:
     return InputError(f"cannot join {address}: {text or type(error).__name__}", field=name, fix=fix)
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What a node sees."""
-
-    assay: str
-    token: str | None
-    """What the lab's token file holds there; None where it is not there."""
-    locks: bool
-    """Whether it notices that another process holds the file."""
-    files: tuple[str, ...]
-    """The sha256 of further files; "" of one that is not there."""
-
-
-def look(token: Path, files: Sequence[Path]) -> Look:
-    """What the node that calls this sees of a file that another holds, and of further ones."""
-    text = token.read_text(encoding="utf-8") if token.is_file() else None
-    held = True
-    if text is not None:
-        try:
-            os.close(lock(token, wait=False))
-            held = False
-        except BlockingIOError:
-            pass
-    return Look(version("assay-lab"), text, held, hashes(files))
+def look(root: Path, token: str, secret: str, assay: str, files: Mapping[Path, str]) -> str:
+    """Why the node that calls this cannot work in the lab, where another process holds the file
+    `token`; "" where it can. `files` are further ones with the sha256 that they have there."""
+    if (own := version("assay-lab")) != assay:
+        return f"has Assay {own}, and this is {assay}"
+    if not (root / token).is_file():
+        return f"does not see the lab folder {root}"
+    if (root / token).read_text(encoding="utf-8") != secret:
+        return f"has another folder at {root}"
+    try:
+        os.close(lock(root / token, wait=False))
+        return f"does not see locks on {root}: two processes could take one run"
+    except BlockingIOError:
+        other = [file for file, sha256 in files.items() if _sha256(file) != sha256]
+        return f"does not have the same {other[0]}" if other else ""
 
 
-def hashes(files: Sequence[Path]) -> tuple[str, ...]:
-    """The sha256 of files; "" of one that is not there."""
-    return tuple(sha256_file(file) if file.is_file() else "" for file in files)
+def _sha256(file: Path) -> str:
+    return sha256_file(file) if file.is_file() else ""
 
 
 def look_at_nodes(pool: RayPool, root: Path, files: Sequence[Path] = ()) -> None:
     """Raise InputError for the first node that cannot work in the lab at `root`: without Assay,
     without the folder, its locks, or the same further `files`."""
     root.mkdir(parents=True, exist_ok=True)
-    token, secret = root / f".ray-{secrets.token_hex(8)}", secrets.token_hex(16)
-    token.write_text(secret, encoding="utf-8")
-    handle = lock(token)
+    token, secret = f".ray-{secrets.token_hex(8)}", secrets.token_hex(16)
+    (root / token).write_text(secret, encoding="utf-8")
+    seen = root, token, secret, version("assay-lab"), {file: _sha256(file) for file in files}
+    handle = lock(root / token)
     try:
-        nodes = pool.nodes()
-        tickets = {pool.on_node(node, look, token, files): node for node in nodes}
+        tickets = {pool.on_node(node, look, *seen): node for node in pool.nodes()}
         for ticket, node in tickets.items():
             if not pool.ready([ticket], LOOK_SECONDS):
                 raise InputError(f"node {node.host} does not answer", field=pool.name)
-            problem = _problem(pool, ticket, root, secret, files)
+            try:
+                problem = pool.take(ticket)
+            except Exception as error:  # such as a node that cannot import Assay at all
+                problem = f"cannot work: {_first_line(error)}"
             if problem and node.id in {each.id for each in pool.nodes()}:  # else it has left
                 fix = "every node needs this Assay, the lab at the same path and its locks"
                 raise InputError(f"node {node.host} {problem}", field=pool.name, fix=fix)
     finally:
         os.close(handle)
-        token.unlink()
-
-
-def _problem(pool: RayPool, ticket: Any, root: Path, secret: str, files: Sequence[Path]) -> str:
-    try:
-        found = pool.take(ticket)
-    except Exception as error:  # such as a node that cannot import Assay at all
-        return f"cannot work: {_first_line(error)}"
-    if found.assay != version("assay-lab"):
-        return f"has Assay {found.assay}, and this is {version('assay-lab')}"
-    if found.token is None:
-        return f"does not see the lab folder {root}"
-    if found.token != secret:
-        return f"has another folder at {root}"
-    if not found.locks:
-        return f"does not see locks on {root}: two processes could take one run"
-    own = hashes(files)
-    other = [f for f, here, there in zip(files, own, found.files, strict=True) if here != there]
-    return f"does not have the same {other[0]}" if other else ""
+        (root / token).unlink()
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,26 +1,299 @@
-"""Registers who samples completions, by the names that `[engine] sample` has.
+"""Registers who samples completions, by the names that `[engine] sample` has; samples with an
+engine of somebody else's, and proves each hand-over of weights to it.
 
 `own` are the engines of `rollout`. To add an engine, write its factory and enter it in `SAMPLERS`,
 and its name in `experiment.engine_table`.
+
+The engine takes over the trained weights before the first sample that follows an update, so that
+several updates of a step cost one hand-over. Then weights are read back from it, and
+log-probs compared (`handover`): of a probe, which is drawn from the first turns, and of some of the
+turns that are sampled next. Those prove how they were drawn, too (`rl.sampling_proof`). An engine
+may serve several samplers in turn, such as a stage and its evaluations.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
+from assay.data.episode import Context, Turn, tokens_of
 from assay.engines.environments import ENVIRONMENTS, TORCH, need_vllm
-from assay.engines.proven_sampler import ProvenSampler
-from assay.engines.vllm_engine import Opening, opened
+from assay.engines.handover import (
+    FULL,
+    ROUGH,
+    STALE_CACHE,
+    Reading,
+    chosen_columns,
+    compare,
+    judge,
+    judge_first,
+    judge_sampled,
+    kept,
+)
+from assay.engines.vllm_engine import Opening, VllmEngine, opened
+from assay.errors import RunFailure
 from assay.experiment.engine_table import patience_seconds
 from assay.experiment.experiment import Experiment
 from assay.experiment.training_settings import LoraAdapt
 from assay.models.precision import Precision
+from assay.models.weight_files import (
+    State,
+    bare,
+    by_file_names,
+    drawn_moments,
+    logps_of,
+    rounded,
+    whole_weights,
+)
+from assay.rl.policy import SampleKey, Sampling
+from assay.rl.sampling_proof import NotAsTold, SamplingProof, Sums, drawn_sums, wrong_end
 from assay.rollout.engines.register import Sampler, sampler_here
+from assay.rollout.episodes import turn_finished
+from assay.rollout.token_choice import key_state
+from assay.train.metric_names import ENGINE
+
+PROBES, PROBE_TOKENS, PROBE_ACTIONS = 8, 768, 64
+"""Sequences of the probe at most, their tokens in all, and actions of each."""
+PROBE_CONTEXT = 256
+"""Tokens of a context that the probe keeps, the last ones: all scores of a prompt are computed."""
+POINTS = 4
+"""Actions of each sequence that are also scored by way of the prefix cache."""
+OWN, OWN_CONTEXT = 256, 2048
+"""Sampled tokens of each step that are scored as well, about, and tokens of their contexts at most:
+they are read whole."""
+SEED_BITS = (1 << 63) - 1
+
+Sequences = tuple[list[list[int]], list[list[int]]]
+"""Contexts and the actions that follow each."""
+
+
+class ProvenSampler:
+    """See `rollout.engines.register.Sampler`."""
+
+    def __init__(
+        self,
+        opened: Callable[[], Any],
+        module: nn.Module,
+        end_tokens: frozenset[int],
+        compute: torch.dtype | None = None,
+    ):
+        """`opened` gives a `VllmEngine`, which is started at the first sample, or what answers as
+        one does; `compute` is the type of
+        its weights: float32 where there is an adapter, whose small changes bf16 would lose."""
+        self.module = module
+        self.end_tokens = end_tokens
+        self.compute = compute or next(module.parameters()).dtype
+        self.numerics = ROUGH if self.compute == torch.bfloat16 else FULL
+        self.measured: dict[str, float] = {}
+        """Metrics of the last hand-over."""
+        self.proof = SamplingProof()
+        self._opened = opened
+        self._engine: VllmEngine | None = None
+        self._due = True
+        self._unseen = True
+        """No turn of these weights was scored yet."""
+        self._earlier: list[int] = []
+        """Tokens that a prefix cache of earlier weights would hold."""
+        self._probe: Sequences | None = None
+        self._first: Reading | None = None
+        self._before: Reading | None = None
+
+    def refresh(self, module: nn.Module) -> None:
+        """The weights changed: the next sample hands them over."""
+        self.module = module
+        self._due = True
+
+    def sleep(self) -> None:
+        """The engine gives its memory back, where it has any that the trainer needs."""
+        if self._engine is not None:
+            self._engine.sleep()
+
+    def conversations(self) -> AbstractContextManager[None]:
+        """The engine keeps prefixes by itself."""
+        return nullcontext()
+
+    def sample(
+        self,
+        contexts: Sequence[Context],
+        keys: Sequence[SampleKey],
+        sampling: Sampling,
+        policy_version: int = 0,
+    ) -> list[Turn]:
+        """One turn per context. Raises NotAsTold, and RunFailure where the engine ends."""
+        if not contexts:
+            return []
+        engine = self._engine = self._opened()
+        self._hand_over(engine)
+        prompts = [list(tokens_of(context)) for context in contexts]
+        seeds = [key_state(key) & SEED_BITS for key in keys]
+        ends = sorted(self.end_tokens)
+        sampled = engine.sample(prompts, seeds, ends, settings_of(sampling))
+        turns = []
+        for prompt, (tokens, logps, ended) in zip(prompts, sampled, strict=True):
+            if not ended and len(tokens) < sampling.max_tokens:
+                raise RunFailure(
+                    f"the engine cut a completion after {len(tokens)} of {sampling.max_tokens} "
+                    f"tokens, behind a prompt of {len(prompt)}: it holds no more at once"
+                )
+            mask = (True,) * len(tokens)
+            how = "stop" if ended else "length"
+            turn = Turn(tuple(prompt), tuple(tokens), mask, tuple(logps), how, policy_version)
+            turns.append(turn)
+            turn_finished()
+        self._earlier = [*prompts[0], *turns[0].actions][:PROBE_CONTEXT]
+        if self._probe is None and (probe := chosen(turns)):
+            self._probe = probe
+            self._prove(engine)
+        self._watch(turns, seeds, sampling)
+        return turns
+
+    def _hand_over(self, engine: VllmEngine) -> None:
+        if engine.owner is self and not self._due:
+            return
+        started = time.perf_counter()
+        engine.owner = None  # of nobody, should this fail in between
+        state = by_file_names(self.module, whole_weights(self.module, self.compute))
+        engine.load(state)
+        loaded = time.perf_counter()
+        found = self._read_back(engine, state)
+        engine.owner, updated, self._due, self._unseen = self, self._due, False, True
+        if updated:
+            seconds = {"engine/load_seconds": loaded - started}
+            self.measured = seconds | found | {"engine/read_seconds": time.perf_counter() - loaded}
+        if self._probe is not None:
+            self._prove(engine)
+
+    def _read_back(self, engine: VllmEngine, state: State) -> dict[str, float]:
+        """Metrics of the weights that the engine holds now. Raises NotAsTold."""
+        before, columns = engine.held, chosen_columns(state, engine.held)
+        engine.held = kept(state, before)
+        found = compare(state, before, columns, engine.read(columns))
+        if self._earlier and (cached := engine.reused(self._earlier)):
+            raise NotAsTold(f"{STALE_CACHE}: {cached} tokens of what was sampled before")
+        return found
+
+    def _prove(self, engine: VllmEngine) -> None:
+        started = time.perf_counter()
+        assert self._probe is not None
+        with rounded(self.module, self.compute):
+            now = reading(self.module, engine, *self._probe)
+        if self._first is None or self._before is None:
+            with bare(self.module) as without:
+                bare_S = logps_of(self.module, *self._probe).numpy() if without else None
+            found = judge_first(now, self.numerics, bare_S)
+            self._first = now
+        else:
+            found = judge(now, self._before, self._first, self.numerics)
+        self._before = now
+        self.measured |= {**found, "engine/proof_seconds": time.perf_counter() - started}
+
+    def _watch(self, turns: Sequence[Turn], seeds: Sequence[int], sampling: Sampling) -> None:
+        """Prove how turns were drawn, some of those that these weights sampled first by their
+        scores. Raises NotAsTold."""
+        if problem := wrong_end(turns, self.end_tokens, sampling.stop):
+            raise NotAsTold(problem)
+        sums = self._score_own(turns, sampling) if self._unseen and self._probe else {}
+        if not sampling.temperature:
+            return  # the likeliest tokens are not drawn
+        different = {(t.context, seed): t for t, seed in zip(turns, seeds, strict=True)}.values()
+        found = self.proof.add(
+            sums, [(t.context, t.actions, sum(t.behaviour_logps or ())) for t in different]
+        )
+        self.measured |= {ENGINE + name: value for name, value in found.items()}
+        if self.proof.broken:
+            raise NotAsTold(self.proof.broken)
+
+    def _score_own(self, turns: Sequence[Turn], sampling: Sampling) -> Sums:
+        """What the scores of some turns add to the proof. Raises NotAsTold."""
+        started = time.perf_counter()
+        own = scored_turns(turns)
+        if not own or (sampling.top_p, sampling.top_k, sampling.min_p) != (1.0, 0, 0.0):
+            return {}
+        assert self._before is not None and self._first is not None
+        self._unseen = False
+        warmth = sampling.temperature or 1.0  # the likeliest tokens are told at 1
+        contexts, actions = [[*tokens_of(t.context)] for t in own], [[*t.actions] for t in own]
+        with rounded(self.module, self.compute):
+            moments = drawn_moments(self.module, contexts, actions, warmth)
+        logps_S, entropies_S, variances_S = (each_S.numpy() for each_S in moments)
+        told_S = np.array([logp for turn in own for logp in turn.behaviour_logps or ()])
+        at_one = min(warmth, 1.0)  # differences of logits count the more the colder it is
+        logps = told_S * at_one, logps_S * at_one
+        found = judge_sampled(*logps, self._before, self._first, self.numerics)
+        self.measured |= found
+        self.measured["engine/proof_seconds"] += time.perf_counter() - started
+        if not sampling.temperature:
+            return {}
+        return drawn_sums(logps_S, entropies_S, variances_S, told_S)
+
+
+def scored_turns(turns: Sequence[Turn]) -> list[Turn]:
+    """The first tokens of turns, of the shortest contexts, until there are enough: which, must not
+    depend on what was drawn after."""
+    chosen, drawn, read = list[Turn](), 0, dict[Context, int]()
+    for turn in sorted(turns, key=lambda turn: len(tokens_of(turn.context))):
+        read[turn.context] = len(tokens_of(turn.context))
+        if drawn >= OWN or sum(read.values()) > OWN_CONTEXT:
+            break
+        logps = (turn.behaviour_logps or ())[:OWN]
+        chosen.append(replace(turn, actions=turn.actions[:OWN], behaviour_logps=logps))
+        drawn += len(logps)
+    return chosen
+
+
+def settings_of(sampling: Sampling) -> dict[str, Any]:
+    """Sampling settings by vLLM's names."""
+    names = ("temperature", "max_tokens", "top_p", "top_k", "min_p")
+    settings = {name: getattr(sampling, name) for name in names}
+    return settings | ({"stop": list(sampling.stop.strings)} if sampling.stop else {})
+
+
+def chosen(turns: Sequence[Turn]) -> Sequences | None:
+    """The last tokens of contexts, and actions, of turns of different contexts, at least one; None
+    where none has two actions."""
+    contexts: list[list[int]] = []
+    actions: list[list[int]] = []
+    spent = 0
+    for turn in turns:
+        context, tail = [*tokens_of(turn.context)[-PROBE_CONTEXT:]], [*turn.actions[:PROBE_ACTIONS]]
+        size = len(context) + len(tail)
+        if context in contexts or len(tail) < 2 or (contexts and spent + size > PROBE_TOKENS):
+            continue
+        contexts.append(context)
+        actions.append(tail)
+        spent += size
+        if len(contexts) == PROBES:
+            break
+    return (contexts, actions) if contexts else None
+
+
+def reading(
+    module: nn.Module, engine: VllmEngine, contexts: list[list[int]], actions: list[list[int]]
+) -> Reading:
+    """The probe scored by both. The cache is asked first: scoring anew might put right what it
+    holds."""
+    starts = np.cumsum([0, *map(len, actions)])
+    points = [
+        (row, place)
+        for row, tail in enumerate(actions)
+        for place in sorted({len(tail) * (n + 1) // POINTS - 1 for n in range(POINTS)} - {-1})
+    ]
+    heads = [actions[row][: place + 1] for row, place in points]
+    cached = engine.score_cached([contexts[row] for row, _ in points], heads)
+    scored = engine.score(contexts, actions)
+    return Reading(
+        trainer_S=logps_of(module, contexts, actions).numpy(),
+        engine_S=np.array([logp for row in scored for logp in row]),
+        cached_K=np.array([logp for (logp,) in cached]),
+        places_K=np.array([starts[row] + place for row, place in points]),
+    )
 
 
 @dataclass(frozen=True, slots=True)

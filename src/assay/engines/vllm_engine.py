@@ -25,18 +25,24 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.multiprocessing.reductions import reduce_tensor  # type: ignore[attr-defined]
 
-from assay.engines.environments import need_vllm, python_of
+from assay.engines.environments import (
+    LAST_WORDS,
+    how_ended,
+    last_words_in,
+    need_vllm,
+    python_of,
+    surroundings,
+)
 from assay.engines.handover import Columns, Held
 from assay.errors import RunFailure
 from assay.models.folder import WEIGHTS
-from assay.models.handed_over import State
+from assay.models.weight_files import State
 
 SCRIPT = Path(__file__).with_name("vllm_worker.py")
 MEMORY = Path("/dev/shm")
 PREFIX = "assay-engine-"
 CACHE_GIB = 2.0
 """Keys and values held on a CPU."""
-LAST_WORDS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,7 @@ class Opening:
 
 @dataclass
 class VllmEngine:
-    """See `proven_sampler.Engine`."""
+    """One model in vLLM's process, whose weights are replaced again and again."""
 
     opening: Opening
     process: "subprocess.Popen[str]"
@@ -61,11 +67,13 @@ class VllmEngine:
     folder: Path
     """In memory, for what is handed over."""
     owner: object = None
+    """The sampler whose weights it has."""
     held: Held = field(default_factory=Held)
+    """What it was handed over last."""
     asleep: bool = False
 
     def load(self, state: State) -> None:
-        """See `Engine`."""
+        """Take over weights by the names of files, and forget keys and values of earlier ones."""
         if self.opening.device != "cpu":
             # First the weights' memory alone, because the trainer's copy is held meanwhile.
             self._wake("weights")
@@ -95,7 +103,7 @@ class VllmEngine:
         torch.cuda.ipc_collect()
 
     def sleep(self) -> None:
-        """See `Engine`."""
+        """Give memory back where the trainer needs it; weights come before it is asked again."""
         if self.opening.device != "cpu" and not self.asleep:
             self.ask("sleep")
             self.owner, self.asleep = None, True
@@ -106,7 +114,7 @@ class VllmEngine:
             self.ask("wake", part=part)
 
     def read(self, columns: Columns) -> State:
-        """See `Engine`."""
+        """Columns of the weights that it computes with; none of those that it cannot give."""
         file = self.folder / "read.safetensors"
         try:
             self.ask("read", columns=columns, file=str(file))
@@ -115,7 +123,7 @@ class VllmEngine:
             file.unlink(missing_ok=True)
 
     def reused(self, prompt: list[int]) -> int:
-        """See `Engine`."""
+        """How many tokens of a prompt its prefix cache holds."""
         return self.ask("reused", prompt=prompt)
 
     def sample(
@@ -125,17 +133,17 @@ class VllmEngine:
         ends: list[int],
         settings: Mapping[str, Any],
     ) -> list[tuple[list[int], list[float], bool]]:
-        """See `Engine`."""
+        """Tokens, their log-probs, and whether an end or a stop string was met, of each prompt."""
         return self.ask("sample", prompts=prompts, seeds=seeds, ends=ends, settings=settings)
 
     def score(self, contexts: list[list[int]], actions: list[list[int]]) -> list[list[float]]:
-        """See `Engine`."""
+        """Log-probs of all actions at temperature 1."""
         return self.ask("score", contexts=contexts, actions=actions)
 
     def score_cached(
         self, contexts: list[list[int]], actions: list[list[int]]
     ) -> list[list[float]]:
-        """See `Engine`."""
+        """Of each last action, by way of the prefix cache."""
         return self.ask("score_cached", contexts=contexts, actions=actions)
 
     def ask(self, do: str, **request: Any) -> Any:
@@ -157,17 +165,12 @@ class VllmEngine:
             limit = f"{patience / 60:g} minutes (engine.patience)"
             raise RunFailure(f"vLLM's process was asked to {do} and said nothing for {limit}")
         if not line:
-            code = self.process.wait()
-            how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            raise RunFailure(f"vLLM's process ended ({how}): {self._last_words()}")
+            how, words = how_ended(self.process.wait()), last_words_in(self.log)
+            raise RunFailure(f"vLLM's process ended ({how}): {words}")
         reply = json.loads(line)
         if "error" in reply:
             raise RunFailure(f"vLLM failed to {do}: {reply['error'][-LAST_WORDS:]}")
         return reply["answer"]
-
-    def _last_words(self) -> str:
-        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return lines[-1][-LAST_WORDS:] if lines else "it says nothing"
 
     def close(self) -> None:
         """End the process and remove its folder."""
@@ -233,7 +236,7 @@ def _started(opening: Opening) -> VllmEngine:
 def _surroundings(device: str) -> dict[str, str]:
     # One process, so that nothing is left when it is killed. Threads wait without spinning: the
     # trainer's run on the same cores.
-    clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    clean = surroundings()
     if device != "cpu":  # handles of tensors are opened on the GPU that holds them
         place = torch.cuda.current_device()
         visible = clean.get("CUDA_VISIBLE_DEVICES", "")

@@ -3,10 +3,10 @@
 Attribute docstrings are the descriptions from which docs/experiment.md is generated.
 """
 
-from collections.abc import Iterable
-from typing import Annotated, Any, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model_validator
 from pydantic_core import PydanticCustomError
 
 from assay.data.hub_names import with_scheme
@@ -29,12 +29,32 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=1
 """Of a table; folders and files are named after it."""
 
 
+Refusals = Iterator[PydanticCustomError]
+
+
 class Table(BaseModel):
     """A table of the experiment file."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
+
+    def _conflicts(self) -> Refusals:
+        """What of its values does not go together."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        raise_all(self._conflicts())
+        return self
+
+
+def one_of(table: Table, one: str, other: str, fix: str = "write one of them") -> Refusals:
+    """Exactly one of two keys has to be there."""
+    there = [getattr(table, key) is not None for key in (one, other)]
+    if there[0] == there[1]:
+        found = "both" if there[0] else "neither"
+        yield refused(one, f"{found} of {one!r} and {other!r} given", fix)
 
 
 def refused(field: str, problem: str, fix: str = "") -> PydanticCustomError:

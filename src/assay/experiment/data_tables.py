@@ -3,22 +3,23 @@
 Only the accepted values are defined here; rows are read and chosen in `lab.setup.prepare`.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from assay.data.csv_files import Encoding
 from assay.data.row_fields import field_problem
 from assay.data.splits import DEV_FIX, dev_problem
-from assay.experiment.base_table import Count, Few, Many, Source, Table, raise_all, refused
+from assay.experiment.base_table import (
+    Count,
+    Few,
+    Many,
+    Refusals,
+    Source,
+    Table,
+    one_of,
+    refused,
+)
 
 
 class Take(Table):
@@ -40,14 +41,10 @@ class TakeRows(Table):
     selection: str | None = None
     """A file of `assay select`: the training part is its rows."""
 
-    @model_validator(mode="after")
-    def _a_number_or_a_selection(self) -> Self:
-        if (self.rows is None) == (self.selection is None):
-            found = "neither" if self.rows is None else "both"
-            raise refused("rows", f"{found} of 'rows' and 'selection' given", "write one")
+    def _conflicts(self) -> Refusals:
+        yield from one_of(self, "rows", "selection")
         if self.selection is not None and "how" in self.model_fields_set:
-            raise refused("how", "a selection has its rows by their ids", "remove it")
-        return self
+            yield refused("how", "a selection has its rows by their ids", "remove it")
 
     @model_serializer(mode="wrap")
     def _how_of_rows_only(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -67,14 +64,13 @@ class Split(Table):
     by: Literal["conversation"] = "conversation"
     """A conversation's rows stay together."""
 
-    @model_validator(mode="after")
-    def _dev_is_a_share_or_a_number_of_rows(self) -> Self:
+    def _conflicts(self) -> Refusals:
         sizes = {"dev": self.dev, "test": self.test}
         if sizes == {"dev": None, "test": None}:
-            raise refused("dev", "missing", "write split = { dev = 0.1 }, test = 0.1, or both")
-        wrong = {side: dev_problem(size) for side, size in sizes.items() if size is not None}
-        raise_all(refused(side, problem, DEV_FIX) for side, problem in wrong.items() if problem)
-        return self
+            yield refused("dev", "missing", "write split = { dev = 0.1 }, test = 0.1, or both")
+        for side, size in sizes.items():
+            if size is not None and (problem := dev_problem(size)):
+                yield refused(side, problem, DEV_FIX)
 
     @model_serializer(mode="wrap")
     def _parts_that_are_there(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -122,15 +118,12 @@ class Where(Table):
     exists: bool | None = None
     """The row has the field."""
 
-    @model_validator(mode="after")
-    def _compares_a_field(self) -> Self:
+    def _conflicts(self) -> Refusals:
         if problem := field_problem(self.field):
-            raise refused("field", problem, FIELD_FIX)
-        given = [name for name in Where.model_fields if getattr(self, name) is not None]
-        if given == ["field"]:
+            yield refused("field", problem, FIELD_FIX)
+        elif all(getattr(self, name) is None for name in Where.model_fields.keys() - {"field"}):
             fix = 'for example at_least = 0.2 or equals = "easy"'
-            raise refused("field", "nothing to compare it with", fix)
-        return self
+            yield refused("field", "nothing to compare it with", fix)
 
 
 class OrderBy(Table):
@@ -141,11 +134,9 @@ class OrderBy(Table):
     descending: bool = False
     """The largest first."""
 
-    @model_validator(mode="after")
-    def _by_a_field(self) -> Self:
+    def _conflicts(self) -> Refusals:
         if problem := field_problem(self.by):
-            raise refused("by", problem, FIELD_FIX)
-        return self
+            yield refused("by", problem, FIELD_FIX)
 
 
 class Recorded(Table):
@@ -160,18 +151,13 @@ class Recorded(Table):
     checkpoint: str | None = None
     """`base`, `STAGE.last`, `STAGE.best` or `STAGE.step-N`."""
 
-    @model_validator(mode="after")
-    def _names_one_record(self) -> Self:
-        if (self.stage is None) == (self.evaluation is None):
-            found = "neither" if self.stage is None else "both"
-            raise refused("stage", f"{found} of 'stage' and 'evaluation' given", "write one")
+    def _conflicts(self) -> Refusals:
+        yield from one_of(self, "stage", "evaluation")
         if (self.evaluation is None) != (self.checkpoint is None):
-            raise refused(
-                "checkpoint", "an evaluation has a record for each checkpoint", "name one"
-            )
+            problem = "an evaluation has a record for each checkpoint"
+            yield refused("checkpoint", problem, "name one")
         if self.steps is not None and self.stage is None:
-            raise refused("steps", "only a stage has steps", "remove it")
-        return self
+            yield refused("steps", "only a stage has steps", "remove it")
 
 
 class RunSamples(Recorded):
@@ -202,11 +188,10 @@ class Examples(Recorded):
     same: str | None = None
     """A field that an example shares with its row."""
 
-    @model_validator(mode="after")
-    def _like_a_field(self) -> Self:
+    def _conflicts(self) -> Refusals:
+        yield from super()._conflicts()
         if self.same is not None and (problem := field_problem(self.same)):
-            raise refused("same", problem, FIELD_FIX)
-        return self
+            yield refused("same", problem, FIELD_FIX)
 
 
 FIELD_FIX = "write id, conversation, gold, gold.NAME or extra.NAME"
@@ -287,10 +272,8 @@ class DataSpec(Table):
     def _shuffled_is_none(cls, value: str | OrderBy | None) -> str | OrderBy | None:
         return None if value == "shuffled" else value
 
-    @model_validator(mode="after")
-    def _source_is_complete(self) -> Self:
-        raise_all(self._of_a_mixture() if self.mix is not None else self._of_a_source())
-        return self
+    def _conflicts(self) -> Refusals:
+        return self._of_a_source() if self.mix is None else self._of_a_mixture()
 
     @property
     def origin(self) -> str:
@@ -299,7 +282,7 @@ class DataSpec(Table):
             return self.source or ""
         return "mix of " + ", ".join(f"{name} {weight:g}" for name, weight in self.mix.items())
 
-    def _of_a_mixture(self) -> Iterator[PydanticCustomError]:
+    def _of_a_mixture(self) -> Refusals:
         weights = self.mix or {}
         if len(weights) < 2:
             yield refused("mix", "a mixture has at least two data sets", "name another one")
@@ -316,7 +299,7 @@ class DataSpec(Table):
                 fix = "write it in the tables of the sets that are mixed"
                 yield refused(key, "a mixture takes the rows of its sets as they are", fix)
 
-    def _of_a_source(self) -> Iterator[PydanticCustomError]:
+    def _of_a_source(self) -> Refusals:
         kind, colon, rest = (self.source or "").partition(":")
         if self.epoch_rows is not None:
             yield refused("epoch_rows", "only a mixture has it", "use take, or steps of the stage")

@@ -3,11 +3,10 @@
 Names in registers and the existence of files are checked in `lab.setup.validate`.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, model_validator
-from pydantic_core import PydanticCustomError
 
 from assay.errors import nearest
 from assay.experiment.base_table import (
@@ -15,17 +14,23 @@ from assay.experiment.base_table import (
     Many,
     Name,
     Positive,
+    Refusals,
     Source,
     Table,
-    raise_all,
     refused,
 )
-from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.data_tables import DataSpec
-from assay.experiment.engine_table import EngineSpec, check_engine
+from assay.experiment.engine_table import EngineSpec
 from assay.experiment.helper_tables import HelperSpec, endpoints_chosen, models_apart
-from assay.experiment.selection_tables import SELECTIONS, SelectionsSpec
-from assay.experiment.selector_table import KINDS, SCHEME, UNTRAINED, SelectorSpec
+from assay.experiment.selection_tables import (
+    KINDS,
+    SCHEME,
+    SELECTIONS,
+    UNTRAINED,
+    SelectionsSpec,
+    SelectorSpec,
+)
 from assay.experiment.stage_tables import (
     OTHER_RUN,
     DistillStage,
@@ -35,19 +40,9 @@ from assay.experiment.stage_tables import (
     SftStage,
     StageSpec,
 )
-from assay.experiment.synthesise_table import SYNTHESISE, SynthesiseSpec, check_teachers
-from assay.experiment.tables import (
-    EvaluateSpec,
-    GuardSpec,
-    LogSpec,
-    MilestoneSpec,
-    NoteSpec,
-    check_verdicts,
-    check_watched,
-)
-from assay.experiment.training_settings import LoraAdapt
-
-Refusals = Iterator[PydanticCustomError]
+from assay.experiment.synthesise_table import SYNTHESISE, SynthesiseSpec
+from assay.experiment.tables import EvaluateSpec, GuardSpec, LogSpec, MilestoneSpec, NoteSpec
+from assay.experiment.training_settings import EveryEpochs, LoraAdapt, Schedule
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)]
 
@@ -130,92 +125,104 @@ class Experiment(Table):
             start = f"{name}.last"
         return {**values, "stage": resolved}
 
-    @model_validator(mode="after")
-    def _tables_fit_together(self) -> Self:
-        stages = {name: stage.steps for name, stage in self.stage.items()}
-        made = {name: checkpoints_made(stage) for name, stage in self.stage.items()}
-        raise_all(
-            [
-                *check_endpoint(self),
-                *check_selector(self),
-                *check_engine(self.engine, self.model, self.stage, self.evaluate),
-                *check_mixtures(self),
-                *check_selections(self),
-                *check_synthesis(self),
-                *check_stages(self),
-                *check_evaluations(self),
-                *check_watched(self.guard, self.milestone, stages),
-                *check_verdicts(self.milestone, self.evaluate, made),
-            ]
-        )
-        return self
+    def _conflicts(self) -> Refusals:
+        for rule in RULES:
+            yield from rule(self)
 
 
-def checkpoints_made(stage: StageSpec) -> tuple[int | None, int | None]:
-    """The steps of a stage, and after how many it makes a checkpoint; None where that is counted in
-    epochs, or for no steps in between."""
-    every = stage.checkpoint_every
-    if every is not None and not isinstance(every, int):
-        return None, None
-    return stage.steps, every
+def named(
+    field: str, name: str, known: Iterable[str], what: str, otherwise: str | None = None
+) -> Refusals:
+    """Refuses a name that is none of those known; `otherwise` is the fix where none is."""
+    if name not in (names := [*known]):
+        fix = nearest(name, names) if names or otherwise is None else otherwise
+        yield refused(field, f"{what} {name!r}", fix)
 
 
 WITHOUT_WEIGHTS = {"openai": "a model behind an endpoint", "workflow": "a fixed workflow"}
 """Kinds of model source that are measured only, in words."""
-
-
-def check_endpoint(experiment: Experiment) -> Refusals:
-    """What has no weights here, a model behind an endpoint or a fixed workflow, is measured on
-    benchmarks and never trained."""
-    kind = experiment.model.partition(":")[0]
-    if kind != "openai" and experiment.endpoint is not None:
-        yield refused("endpoint", "only an openai: model has an endpoint", "remove it")
-    if kind not in WITHOUT_WEIGHTS:
-        return
-    for name in experiment.stage:
-        problem = f"{WITHOUT_WEIGHTS[kind]} gives no log-probabilities and cannot be trained"
-        yield refused(f"stage.{name}", problem, "train hf:, path:, pypi: or run: models")
-    for name, evaluation in experiment.evaluate.items():
-        if evaluation.data is not None:
-            problem = f"{WITHOUT_WEIGHTS[kind]} is measured on benchmarks"
-            yield refused(f"evaluate.{name}.data", problem, "name a benchmark")
-
-
 ELSEWHERE = (".pt", ".pth", ".ckpt")
 """Endings of selectors' weights that other programs write."""
 
 
-def check_selector(experiment: Experiment) -> Refusals:
-    """A selector is of a kind that there is; one without weights is measured and not trained."""
-    kind = experiment.model.removeprefix(SCHEME)
-    if kind == experiment.model:
-        if experiment.model.startswith("path:") and experiment.model.endswith(ELSEWHERE):
-            fix = f'train one here: model = "{SCHEME}{KINDS[0]}"'
-            yield refused("model", "weights that another program trained are not read", fix)
-        elif experiment.selector is not None and not experiment.model.startswith(OTHER_RUN):
-            fix = f'write model = "{SCHEME}{KINDS[0]}", or remove it'
-            yield refused("selector", f"{experiment.model!r} is no selector", fix)
+def models(experiment: Experiment) -> Refusals:
+    """What has no weights here, a model behind an endpoint or a fixed workflow, is measured on
+    benchmarks and never trained. A selector is of a kind that there is."""
+    source, stages = experiment.model, experiment.stage
+    kind, _, rest = source.partition(":")
+    if kind != "openai" and experiment.endpoint is not None:
+        yield refused("endpoint", "only an openai: model has an endpoint", "remove it")
+    for name in stages if kind in WITHOUT_WEIGHTS else ():
+        problem = f"{WITHOUT_WEIGHTS[kind]} gives no log-probabilities and cannot be trained"
+        yield refused(f"stage.{name}", problem, "train hf:, path:, pypi: or run: models")
+    for name, evaluation in experiment.evaluate.items() if kind in WITHOUT_WEIGHTS else ():
+        if evaluation.data is not None:
+            problem = f"{WITHOUT_WEIGHTS[kind]} is measured on benchmarks"
+            yield refused(f"evaluate.{name}.data", problem, "name a benchmark")
+    if source.startswith(SCHEME):
+        yield from named("model", rest, KINDS, "unknown selector")
+        for name in stages if rest in UNTRAINED else ():
+            problem = f"the selector {rest!r} has no weights"
+            yield refused(f"stage.{name}", problem, "remove the stage, or train another selector")
+    elif kind == "path" and source.endswith(ELSEWHERE):
+        fix = f'train one here: model = "{SCHEME}{KINDS[0]}"'
+        yield refused("model", "weights that another program trained are not read", fix)
+    elif experiment.selector is not None and not source.startswith(OTHER_RUN):
+        fix = f'write model = "{SCHEME}{KINDS[0]}", or remove it'
+        yield refused("selector", f"{source!r} is no selector", fix)
+
+
+WITHOUT_TOKENS = ("openai:", "workflow:", "selector:")
+"""Models that no engine samples tokens of."""
+COLDEST, WARMEST = 0.01, 2.0
+"""vLLM raises temperatures between 0 and the first to it, and refuses those above the second."""
+
+
+def engines(experiment: Experiment) -> Refusals:
+    """What an engine cannot honour is named, and never left out."""
+    engine = experiment.engine or EngineSpec()
+    if engine.sharded and engine.ranks == 1:
+        yield refused("engine.sharded", "one process holds all weights", "set engine.ranks")
+    if engine.sample == "own":
         return
-    if kind not in KINDS:
-        yield refused("model", f"unknown selector {kind!r}", nearest(kind, KINDS))
-    for name in experiment.stage if kind in UNTRAINED else ():
-        problem = f"the selector {kind!r} has no weights"
-        yield refused(f"stage.{name}", problem, "remove the stage, or train another selector")
+    if engine.sharded:
+        problem = "what vLLM answers is proven with whole weights on rank 0"
+        yield refused("engine.sharded", problem, "leave it out, or engine.sample")
+    if experiment.model.startswith(WITHOUT_TOKENS):
+        problem = f"vLLM samples language models, and {experiment.model!r} is none with weights"
+        yield refused("engine.sample", f"{problem} here", "remove it")
+    for kind in ("stage", "evaluate"):
+        for name, table in getattr(experiment, kind).items():
+            if (sampling := getattr(table, "sampling", None)) is None:
+                continue
+            written, field = sampling.temperature, f"{kind}.{name}.sampling.temperature"
+            ends = (written.start, written.end) if isinstance(written, Schedule) else (written,)
+            for temperature in filter(None, ends):
+                if temperature < COLDEST:
+                    problem = f"vLLM would sample at {COLDEST} instead of {temperature:g}"
+                    fix = "write 0 for the likeliest tokens, or leave engine.sample out"
+                    yield refused(field, problem, fix)
+                elif temperature > WARMEST:
+                    problem = f"vLLM samples up to {WARMEST:g}, not at {temperature:g}"
+                    yield refused(field, problem, "leave engine.sample out")
 
 
-def check_mixtures(experiment: Experiment) -> Refusals:
-    """Mixtures are made of data sets that exist, and of none that is made of themselves."""
+def sources(experiment: Experiment) -> Refusals:
+    """Mixtures are made of data sets that exist, and of none that is made of themselves; data sets
+    take rows of tables that exist, and of no run of this experiment."""
     for name, spec in experiment.data.items():
         tables = [table for table in (spec.pass_rate, spec.examples) if table is not None]
-        named = [(spec.source or "").removeprefix("run:"), *(table.run for table in tables)]
-        if experiment.name in named:
+        scheme, _, taken = (spec.source or "").partition(":")
+        if experiment.name in ((taken if scheme == "run" else ""), *(t.run for t in tables)):
             problem = "a run of this experiment itself would be read"
             yield refused(f"data.{name}", problem, f"write {experiment.name}/ID, or rename this")
+        if scheme in (SELECTIONS, SYNTHESISE):
+            known, otherwise = getattr(experiment, scheme), f"add [{scheme}.{taken}]"
+            yield from named(f"data.{name}.source", taken, known, f"unknown {scheme}", otherwise)
         for part in spec.mix or ():
             if part not in experiment.data:
-                known = [other for other in experiment.data if other != name]
-                problem = f"unknown data {part!r}"
-                yield refused(f"data.{name}.mix.{part}", problem, nearest(part, known))
+                others = [other for other in experiment.data if other != name]
+                yield from named(f"data.{name}.mix.{part}", part, others, "unknown data")
             elif name in mixed(experiment, part):
                 problem = f"{name!r} would be a part of itself"
                 yield refused(f"data.{name}.mix.{part}", problem, "take it out")
@@ -225,11 +232,11 @@ TEST = ".test"
 """How the names of test parts end."""
 
 
-def check_selections(experiment: Experiment) -> Refusals:
+def selections(experiment: Experiment) -> Refusals:
     """Selections are of queries that exist; what makes them asks the helper model `frozen`."""
     for name, spec in experiment.selections.items():
         place = f"{SELECTIONS}.{name}"
-        yield from _check_data(experiment, f"{place}.data", spec.data)
+        yield from _data(experiment, f"{place}.data", spec.data)
         queries = experiment.data.get(spec.data.partition(".")[0])
         if queries is not None and (queries.source or "").startswith(f"{SELECTIONS}:"):
             problem = f"the rows of {spec.data!r} have selections"
@@ -237,30 +244,35 @@ def check_selections(experiment: Experiment) -> Refusals:
         if spec.kind is not None and "frozen" not in experiment.helpers:
             fix = "declare the model that reads the demonstrations as [model.frozen]"
             yield refused(f"{place}.kind", "there is no helper model 'frozen'", fix)
-    yield from _check_taken(experiment, SELECTIONS)
 
 
-def _check_taken(experiment: Experiment, kind: str) -> Refusals:
-    """Data sets take rows of tables that exist."""
-    tables = getattr(experiment, kind)
-    for name, data in experiment.data.items():
-        scheme, _, taken = (data.source or "").partition(":")
-        if scheme == kind and taken not in tables:
-            fix = nearest(taken, tables) if tables else f"add [{kind}.{taken}]"
-            yield refused(f"data.{name}.source", f"unknown {kind} {taken!r}", fix)
-
-
-def check_synthesis(experiment: Experiment) -> Refusals:
-    """Rows are made of seeds that exist and are not made of them, by declared helper models."""
+def synthesis(experiment: Experiment) -> Refusals:
+    """Rows are made of seeds that exist and are not made of them, by declared helper models that
+    draw what is sampled several times and whose answers, which cost, are kept."""
     for name, spec in experiment.synthesise.items():
-        place = f"{SYNTHESISE}.{name}"
-        yield from _check_data(experiment, f"{place}.data", spec.data)
+        place, teacher = f"{SYNTHESISE}.{name}", spec.teacher
+        yield from _data(experiment, f"{place}.data", spec.data)
         sets = mixed(experiment, spec.data.partition(".")[0])
         if any(experiment.data[each].source == f"{SYNTHESISE}:{name}" for each in sets):
             problem = "the rows would be made of themselves"
             yield refused(f"{place}.data", problem, "name the data set of the seeds")
-        yield from check_teachers(name, spec, experiment.helpers)
-    yield from _check_taken(experiment, SYNTHESISE)
+        yield from _helper(experiment, f"{place}.teacher", teacher)
+        if teacher not in experiment.helpers:
+            continue
+        helper = experiment.helpers[teacher]
+        if spec.samples > 1 and not helper.sampling.temperature:
+            problem = f"{teacher!r} answers all {spec.samples} times the same at temperature 0"
+            fix = f"write sampling = {{ temperature = 1.0 }} in [model.{teacher}]"
+            yield refused(f"{place}.samples", problem, fix)
+        if helper.cache is False:
+            problem = "what a made row cost is kept until it is used"
+            yield refused(f"model.{teacher}.cache", problem, "remove it")
+
+
+def _helper(experiment: Experiment, field: str, name: str) -> Refusals:
+    return named(
+        field, name, experiment.helpers, "no helper model", f"declare it as [model.{name}]"
+    )
 
 
 def mixed(experiment: Experiment, name: str) -> set[str]:
@@ -274,60 +286,74 @@ def mixed(experiment: Experiment, name: str) -> set[str]:
     return found
 
 
-def check_stages(experiment: Experiment) -> Refusals:
+AS_REPORTED = "remove it, or set as_reported = true to repeat a report"
+
+
+def stages(experiment: Experiment) -> Refusals:
     """Stages name data sets and earlier stages that exist; GRPO samples from the full softmax."""
     seen: list[str] = []
     for name, stage in experiment.stage.items():
+        place = f"stage.{name}"
         if name == "base":
-            yield refused("stage.base", "'base' is the name of the model before training")
-        yield from _check_data(experiment, f"stage.{name}.data", stage.data)
+            yield refused(place, "'base' is the name of the model before training")
+        yield from _data(experiment, f"{place}.data", stage.data)
         if stage.data.endswith(TEST):
-            yield refused(f"stage.{name}.data", "a test part is not trained on", "it reports")
+            yield refused(f"{place}.data", "a test part is not trained on", "it reports")
         if stage.validation is not None:
-            yield from _check_data(experiment, f"stage.{name}.validation", stage.validation)
+            yield from _data(experiment, f"{place}.validation", stage.validation)
             if stage.validation in mixed(experiment, stage.data):
                 problem = f"{stage.data!r} is mixed of these rows"
                 fix = f'validate on "{stage.data}.dev", or on other rows'
-                yield refused(f"stage.{name}.validation", problem, fix)
+                yield refused(f"{place}.validation", problem, fix)
         if stage.start.startswith(OTHER_RUN):
-            yield from _check_other_run(experiment, f"stage.{name}.start", stage.start)
+            yield from _other_run(experiment, f"{place}.start", stage.start)
         else:
-            yield from _check_checkpoint(experiment, f"stage.{name}.start", stage.start, seen)
+            yield from _checkpoint(experiment, f"{place}.start", stage.start, seen)
         if isinstance(stage, DpoStage) and len(mixed(experiment, stage.data)) > 1:
             problem = f"the pairs of a mixture stand in no shares, and {stage.data!r} is one"
-            yield refused(f"stage.{name}.data", problem, "name one of its sets")
+            yield refused(f"{place}.data", problem, "name one of its sets")
         if isinstance(stage, SftStage) and stage.pack_tokens is not None:
             data = experiment.data.get(stage.data.partition(".")[0])
             if data is not None and (data.mix or data.order not in (None, "shuffled")):
                 problem = f"packs are shuffled, and {stage.data!r} is a mixture or has an order"
-                yield refused(f"stage.{name}.pack_tokens", problem, "take one of the two out")
+                yield refused(f"{place}.pack_tokens", problem, "take one of the two out")
         if isinstance(stage, DistillStage):
-            yield from _check_teacher(experiment, f"stage.{name}", stage)
-        yield from _check_dora(experiment, name, stage)
+            yield from _teacher(experiment, place, stage)
+        # A DoRA adapter and another one below it, or above, are not one adapter over their model.
+        start = parse_checkpoint(stage.start)
+        below = experiment.stage.get(start.stage or "") if start else None
+        both = [each.adapt for each in (stage, below) if each is not None]
+        kinds = [adapt for adapt in both if isinstance(adapt, LoraAdapt)]
+        if len(kinds) == 2 and any(kind.dora for kind in kinds):
+            fix = "start from base, or leave dora out of both"
+            yield refused(f"{place}.adapt", "DoRA does not stack with another adapter", fix)
         for evaluation in stage.other_rendering_than or ():
-            if evaluation not in experiment.evaluate:
-                field = f"stage.{name}.other_rendering_than"
-                fix = nearest(evaluation, experiment.evaluate)
-                yield refused(field, f"no evaluation {evaluation!r}", fix)
+            field = f"{place}.other_rendering_than"
+            yield from named(field, evaluation, experiment.evaluate, "no evaluation")
         if isinstance(stage, GrpoStage) and not experiment.as_reported:
-            yield from _check_full_softmax(name, stage)
-            yield from _check_as_reported(name, stage)
+            for field, full in (("top_p", 1.0), ("top_k", 0), ("min_p", 0.0)):
+                if getattr(stage.sampling, field) not in (full, None):
+                    problem = "grpo samples from the full softmax, else its ratios are biased"
+                    yield refused(f"{place}.sampling.{field}", problem, AS_REPORTED)
+            if stage.rewards == "normalised":
+                problem = "the estimator standardises rewards itself; done twice, no scale is left"
+                yield refused(f"{place}.rewards", problem, AS_REPORTED)
+            if stage.dropout:
+                problem = "ratios would compare two masks of dropout, and not two policies"
+                yield refused(f"{place}.dropout", problem, AS_REPORTED)
         seen.append(name)
 
 
-def _check_teacher(experiment: Experiment, place: str, stage: DistillStage) -> Refusals:
+def _teacher(experiment: Experiment, place: str, stage: DistillStage) -> Refusals:
     """A teacher is declared and tells enough; its student is in one process."""
+    yield from _helper(experiment, f"{place}.teacher", stage.teacher)
     if stage.teacher not in experiment.helpers:
-        known = experiment.helpers
-        fix = nearest(stage.teacher, known) if known else f"declare it as [model.{stage.teacher}]"
-        yield refused(f"{place}.teacher", f"no helper model {stage.teacher!r}", fix)
         return
     kind = experiment.helpers[stage.teacher].source.partition(":")[0]
     if kind == "scripted":
         problem = "a scripted model has no distribution over words to learn from"
-        yield refused(
-            f"{place}.teacher", problem, "name a hf:, path:, pypi:, run: or openai: model"
-        )
+        fix = "name a hf:, path:, pypi:, run: or openai: model"
+        yield refused(f"{place}.teacher", problem, fix)
     if kind == "openai" and stage.loss_top_k is None:
         problem = "a teacher behind an endpoint tells its likeliest words alone"
         yield refused(f"{place}.loss_top_k", problem, "write how many, such as 20")
@@ -339,87 +365,67 @@ def _check_teacher(experiment: Experiment, place: str, stage: DistillStage) -> R
         yield refused("engine.ranks", problem, "train it with one rank")
 
 
-def _check_dora(experiment: Experiment, name: str, stage: StageSpec) -> Refusals:
-    """A DoRA adapter and another one below it, or above, are not one adapter over their model."""
-    start = parse_checkpoint(stage.start)
-    below = experiment.stage.get(start.stage or "") if start else None
-    if below is None:
-        return
-    kinds = [each.adapt for each in (stage, below) if isinstance(each.adapt, LoraAdapt)]
-    if len(kinds) == 2 and any(kind.dora for kind in kinds):
-        fix = "start from base, or leave dora out of both"
-        yield refused(f"stage.{name}.adapt", "DoRA does not stack with another adapter", fix)
-
-
-def check_evaluations(experiment: Experiment) -> Refusals:
+def evaluations(experiment: Experiment) -> Refusals:
     """Evaluations name what exists, and items that choose checkpoints never report."""
+    items = {name: e.benchmark or e.data or "" for name, e in experiment.evaluate.items()}
+    chosen_on = {items[name] for name, e in experiment.evaluate.items() if e.role == "select"}
     for name, evaluation in experiment.evaluate.items():
-        place = f"evaluate.{name}"
+        place, selects = f"evaluate.{name}", evaluation.role == "select"
         if evaluation.data is not None:
-            yield from _check_data(experiment, f"{place}.data", evaluation.data)
-            if evaluation.data.endswith(TEST) and evaluation.role == "select":
+            yield from _data(experiment, f"{place}.data", evaluation.data)
+            if evaluation.data.endswith(TEST) and selects:
                 fix = "select on the dev part, or report it"
                 yield refused(f"{place}.role", "a test part does not choose checkpoints", fix)
         for text in evaluation.checkpoints:
             field = f"{place}.checkpoints"
-            yield from _check_checkpoint(experiment, field, text, [*experiment.stage])
+            yield from _checkpoint(experiment, field, text, [*experiment.stage])
             reference = parse_checkpoint(text)
-            chosen = reference is not None and reference.rule is not None
-            if chosen and evaluation.role == "select":
+            if reference is not None and reference.rule is not None and selects:
                 yield refused(field, f"{text!r} is what this evaluation selects", "report it")
-    chosen_on = {_items(e) for e in experiment.evaluate.values() if e.role == "select"}
-    for name, evaluation in experiment.evaluate.items():
-        if evaluation.role == "report" and _items(evaluation) in chosen_on:
-            problem = f"the items of {_items(evaluation)!r} choose checkpoints and cannot report"
-            yield refused(f"evaluate.{name}.role", problem, "select on other items")
+        if items[name] in chosen_on and not selects:
+            problem = f"the items of {items[name]!r} choose checkpoints and cannot report"
+            yield refused(f"{place}.role", problem, "select on other items")
 
 
-def _items(evaluation: EvaluateSpec) -> str:
-    return evaluation.benchmark or evaluation.data or ""
+def _data(experiment: Experiment, field: str, name: str) -> Refusals:
+    known: list[str] = []
+    for each in experiment.data:
+        splits = [experiment.data[part].split for part in mixed(experiment, each)]
+        sides = (s for s in ("dev", "test") if any(x and getattr(x, s) is not None for x in splits))
+        known += [each, *(f"{each}.{side}" for side in sides)]
+    return named(field, name, known, "unknown data")
 
 
-def _data_parts(experiment: Experiment) -> Iterator[str]:
-    for name in experiment.data:
-        yield name
-        splits = [experiment.data[part].split for part in mixed(experiment, name)]
-        yield from (
-            f"{name}.{side}"
-            for side in ("dev", "test")
-            if any(split is not None and getattr(split, side) is not None for split in splits)
-        )
-
-
-def _check_data(experiment: Experiment, field: str, name: str) -> Refusals:
-    known = list(_data_parts(experiment))
-    if name not in known:
-        yield refused(field, f"unknown data {name!r}", nearest(name, known))
-
-
-def _check_checkpoint(experiment: Experiment, field: str, text: str, stages: list[str]) -> Refusals:
+def _checkpoint(experiment: Experiment, field: str, text: str, stages: list[str]) -> Refusals:
     """A reference is to a checkpoint of one of `stages`; `best` needs a selecting evaluation."""
     reference = parse_checkpoint(text)
     if reference is None:
         fix = "write base, STAGE.best, STAGE.last or STAGE.step-N"
         yield refused(field, f"{text!r} is not a checkpoint", fix)
-    elif reference.stage is None:
+    elif (name := reference.stage) is None:
         return
-    elif reference.stage not in stages:
-        fix = nearest(reference.stage, ["base", *stages])
-        later = reference.stage in experiment.stage and field != f"stage.{reference.stage}.start"
-        problem = f"no earlier stage {reference.stage!r}"
-        yield refused(field, problem + (": it comes later in the file" if later else ""), fix)
+    elif name not in stages:
+        later = name in experiment.stage and field != f"stage.{name}.start"
+        problem = f"no earlier stage {name!r}" + (": it comes later in the file" if later else "")
+        yield refused(field, problem, nearest(name, ["base", *stages]))
     elif reference.which == "all" and field.startswith("stage."):
         yield refused(field, f"{text!r} names several checkpoints", "name one")
     elif reference.rule == "reward_trend":
-        if not _rewarded(experiment.stage[reference.stage]):
-            problem = f"{reference.stage!r} records no rewards that could rise"
-            yield refused(field, problem, f"take {reference.stage}.best or {reference.stage}.last")
-    elif reference.rule is not None and not _selected(experiment, reference.stage):
-        fix = f'add an evaluation with role = "select" and checkpoints = ["{reference.stage}.all"]'
-        yield refused(field, f"no evaluation chooses the best of {reference.stage!r}", fix)
+        stage = experiment.stage[name]
+        if not isinstance(stage, SamplingStage) or stage.stored:
+            problem = f"{name!r} records no rewards that could rise"
+            yield refused(field, problem, f"take {name}.best or {name}.last")
+    elif reference.rule is not None and name not in (
+        each.stage
+        for evaluation in experiment.evaluate.values()
+        for each in map(parse_checkpoint, evaluation.checkpoints)
+        if evaluation.role == "select" and each is not None
+    ):
+        fix = f'add an evaluation with role = "select" and checkpoints = ["{name}.all"]'
+        yield refused(field, f"no evaluation chooses the best of {name!r}", fix)
 
 
-def _check_other_run(experiment: Experiment, field: str, text: str) -> Refusals:
+def _other_run(experiment: Experiment, field: str, text: str) -> Refusals:
     """A start in another run names that run and one of its checkpoints."""
     name, at, _ = text.removeprefix(OTHER_RUN).partition("@")
     if not at:
@@ -429,34 +435,64 @@ def _check_other_run(experiment: Experiment, field: str, text: str) -> Refusals:
         yield refused(field, problem, f"write {OTHER_RUN}{name}/ID@STAGE.best, or rename this")
 
 
-def _rewarded(stage: StageSpec) -> bool:
-    """Whether a stage samples completions and records their rewards."""
-    return isinstance(stage, SamplingStage) and not stage.stored
+def watched(experiment: Experiment) -> Refusals:
+    """Guards and milestones name stages and steps that there are, and what gives their verdicts."""
+    stages = experiment.stage
+    for name, guard in experiment.guard.items():
+        if guard.stage is not None:
+            yield from named(f"guard.{name}.stage", guard.stage, stages, "no stage")
+    for name, milestone in experiment.milestone.items():
+        place, step = f"milestone.{name}", milestone.step
+        yield from named(f"{place}.stage", milestone.stage, stages, "no stage")
+        if milestone.stage not in stages or step is None:
+            continue
+        steps = stages[milestone.stage].steps
+        if steps is not None and step > steps:
+            problem = f"step {step} never comes: {milestone.stage!r} has {steps} steps"
+            yield refused(f"{place}.step", problem, "write an earlier step")
+        if (evaluation := milestone.evaluation) is not None:
+            known = experiment.evaluate
+            yield from named(f"{place}.evaluation", evaluation, known, "no evaluation", "add it")
+            if evaluation in known:
+                yield from _verdict(experiment, place, milestone, step)
 
 
-def _selected(experiment: Experiment, stage: str) -> bool:
-    """Whether a selecting evaluation looks at any checkpoint of `stage`."""
-    return any(
-        reference is not None and reference.stage == stage
-        for evaluation in experiment.evaluate.values()
-        if evaluation.role == "select"
-        for reference in map(parse_checkpoint, evaluation.checkpoints)
-    )
+def _verdict(experiment: Experiment, place: str, milestone: MilestoneSpec, step: int) -> Refusals:
+    """A verdict is of two checkpoints that are made, and that its evaluation measures."""
+    stage, evaluation = experiment.stage[milestone.stage], milestone.evaluation
+    steps, every, is_last = stage.steps, stage.checkpoint_every, step == stage.steps
+    # A stage counted in epochs, or with checkpoints by epochs, has its steps counted at work.
+    if steps and not is_last and (every is None or (isinstance(every, int) and step % every)):
+        fix = f"write {steps}, the last" + (f", or a multiple of {every}" if every else "")
+        yield refused(f"{place}.step", f"no checkpoint is made at step {step}", fix)
+    own = CheckpointReference(milestone.stage, "step", step)
+    measured = {*map(parse_checkpoint, experiment.evaluate[evaluation or ""].checkpoints)}
+    same = {own, CheckpointReference(milestone.stage, "all")}
+    if is_last and not isinstance(every, EveryEpochs):
+        same |= {CheckpointReference(milestone.stage, "last")}
+    unmeasured = f"evaluation {evaluation!r} does not measure"
+    if not same & measured:
+        text = f"{milestone.stage}.step-{step}"
+        yield refused(f"{place}.step", f"{unmeasured} {text}", f'add "{text}" to its checkpoints')
+    against = parse_checkpoint(milestone.against)
+    if against is None or against.which == "all":
+        fix = "write base, STAGE.best, STAGE.last or STAGE.step-N"
+        yield refused(f"{place}.against", f"{milestone.against!r} is not a checkpoint", fix)
+    elif against == own:
+        yield refused(f"{place}.against", "it is the checkpoint itself", "name another")
+    elif not {against, CheckpointReference(against.stage, "all")} & measured:
+        fix = f'add "{milestone.against}" to its checkpoints'
+        yield refused(f"{place}.against", f"{unmeasured} {milestone.against}", fix)
 
 
-def _check_full_softmax(name: str, stage: GrpoStage) -> Refusals:
-    for field, full in (("top_p", 1.0), ("top_k", 0), ("min_p", 0.0)):
-        if getattr(stage.sampling, field) not in (full, None):
-            problem = "grpo samples from the full softmax, else its ratios are biased"
-            fix = "remove it, or set as_reported = true to repeat a report"
-            yield refused(f"stage.{name}.sampling.{field}", problem, fix)
-
-
-def _check_as_reported(name: str, stage: GrpoStage) -> Refusals:
-    fix = "remove it, or set as_reported = true to repeat a report"
-    if stage.rewards == "normalised":
-        problem = "the estimator standardises rewards itself; done twice, no scale is left"
-        yield refused(f"stage.{name}.rewards", problem, fix)
-    if stage.dropout:
-        problem = "ratios would compare two masks of dropout, and not two policies"
-        yield refused(f"stage.{name}.dropout", problem, fix)
+RULES: Sequence[Callable[[Experiment], Refusals]] = (
+    models,
+    engines,
+    sources,
+    selections,
+    synthesis,
+    stages,
+    evaluations,
+    watched,
+)
+"""What has to hold between the tables, in the order in which problems are told."""

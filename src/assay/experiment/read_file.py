@@ -80,7 +80,8 @@ def read_experiment(
         fix = "run it with 'assay fill', see it with 'assay matrix', or give the file of one of "
         fix += f"its experiments: {raw['base']}"
         raise InputError("is a sweep, not an experiment", file=file, fix=fix)
-    if is_record(raw):
+    record, own = Reported.model_fields.keys(), Experiment.model_fields.keys()
+    if bool(raw.keys() & (record - own)) and not raw.keys() & (own - record):
         raise _is_record(file)
     settings = [parse_override(override) for override in overrides]
     values = apply_overrides(raw, settings)
@@ -96,7 +97,10 @@ def read_experiment(
         others = problems_in(errors[:MOST_PROBLEMS], values)
         problems = [*unusable, *(other for other in others if other.path not in paths)]
         raise first_error(problems, file, text, settings, untold) from None
-    if problems := [*unusable, *_unknown_varies(experiment, values)]:
+    if problems := [
+        *unusable,
+        *[_unknown_vary(path) for path in experiment.vary if not _is_field(path, values)],
+    ]:
         raise first_error(problems, file, text, settings)
     return _with_record_beside(experiment, file)
 
@@ -104,12 +108,6 @@ def read_experiment(
 def _is_record(file: Path | None) -> InputError:
     problem = "is a record of reported results, not an experiment"
     return InputError(problem, file=file, fix=f"judge it with 'assay audit {file}'")
-
-
-def is_record(raw: Mapping[str, Any]) -> bool:
-    """Whether a file's tables are those of a record of reported results and of no experiment."""
-    record, own = Reported.model_fields.keys(), Experiment.model_fields.keys()
-    return bool(raw.keys() & (record - own)) and not raw.keys() & (own - record)
 
 
 def _with_record_beside(experiment: Experiment, file: Path | None) -> Experiment:
@@ -167,10 +165,6 @@ def _is_field(dotted: str, values: Mapping[str, Any]) -> bool:
         names = names if isinstance(names, Mapping) else {}
         values = {path[0]: names if path[1] in names else {}}
     return bool(annotations_at(path, values))
-
-
-def _unknown_varies(experiment: Experiment, values: Mapping[str, Any]) -> list[Problem]:
-    return [_unknown_vary(path) for path in experiment.vary if not _is_field(path, values)]
 
 
 def _unknown_vary(dotted: str) -> Problem:

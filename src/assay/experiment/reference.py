@@ -16,8 +16,7 @@ from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.helper_tables import HelperSpec
 from assay.experiment.rubric_file import RubricFile
-from assay.experiment.selection_tables import SelectionsSpec
-from assay.experiment.selector_table import SelectorSpec
+from assay.experiment.selection_tables import SelectionsSpec, SelectorSpec
 from assay.experiment.stage_tables import (
     CommonStage,
     DistillStage,

@@ -4,15 +4,23 @@ Kinds and their options are looked up in `lab.setup.validate`; `tasks.reward_tab
 parts and `tasks.running` scores them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, Field
 
 from assay.errors import nearest
-from assay.experiment.base_table import Few, Many, Positive, Table, Weight, raise_all, refused
+from assay.experiment.base_table import (
+    Few,
+    Many,
+    Positive,
+    Refusals,
+    Table,
+    Weight,
+    raise_all,
+    refused,
+)
 
 
 class Bounds(Table):
@@ -25,14 +33,12 @@ class Bounds(Table):
     outcome: Annotated[Many[str], Field(min_length=1)] | None = None
     """The outcome is one of these: `["no answer", "timed out"]`."""
 
-    @model_validator(mode="after")
-    def _asks_for_something(self) -> Self:
+    def _conflicts(self) -> Refusals:
         if self.above is None and self.below is None and self.outcome is None:
             fix = "write above, below, outcome or several of them"
-            raise refused("above", "a condition without a bound", fix)
+            yield refused("above", "a condition without a bound", fix)
         if self.above is not None and self.below is not None and self.above >= self.below:
-            raise refused("above", f"no value is above {self.above:g} and below {self.below:g}")
-        return self
+            yield refused("above", f"no value is above {self.above:g} and below {self.below:g}")
 
 
 class RewardPart(Table):
@@ -64,7 +70,7 @@ def check_conditions(parts: "str | dict[str, float | RewardPart]") -> Any:
     return parts
 
 
-def _conflicts(parts: Mapping[str, float | RewardPart]) -> Iterator[PydanticCustomError]:
+def _conflicts(parts: Mapping[str, float | RewardPart]) -> Refusals:
     if not any(
         p.weight and p.value != 0 if isinstance(p, RewardPart) else p for p in parts.values()
     ):

@@ -4,14 +4,23 @@ Problems are one line with file, line and the fix. `tasks.rubric` asks the judge
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
 
-from assay.experiment.base_table import Few, Many, Name, Positive, Share, Table, raise_all, refused
+from assay.experiment.base_table import (
+    Few,
+    Many,
+    Name,
+    Positive,
+    Refusals,
+    Share,
+    Table,
+    raise_all,
+    refused,
+)
 from assay.experiment.problems import problems_in
 from assay.experiment.read_file import first_error, parse_toml, read_text
 from assay.tasks.rubric import FIRST, GAPS, PREFERENCE, REASON, SECOND, Criterion, Rubric
@@ -30,13 +39,11 @@ class CriterionSpec(Table):
     weight: Positive = 1.0
     """In the score, the mean of all grades from 0 to 1."""
 
-    @model_validator(mode="after")
-    def _scale_rises(self) -> Self:
+    def _conflicts(self) -> Refusals:
         low, high = self.scale
         if not low < high <= low + 100:
             problem = f"{low} to {high} is no scale"
-            raise refused("scale", problem, "write the lower grade first, at most 100 below")
-        return self
+            yield refused("scale", problem, "write the lower grade first, at most 100 below")
 
 
 class AgainstSpec(Table):
@@ -88,12 +95,7 @@ class RubricFile(Table):
             raise_all(refused(k, "is gone", fix) for k in ("own", "canaries") if k in values)
         return values
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        raise_all(self._conflicts())
-        return self
-
-    def _conflicts(self) -> Iterator[PydanticCustomError]:
+    def _conflicts(self) -> Refusals:
         if not self.criteria:
             yield refused("criteria", "nothing is judged", "write [criteria.NAME] with about")
         for name in self.criteria:
@@ -105,10 +107,8 @@ class RubricFile(Table):
                 yield refused(name, "is for pairs", "write pairs = true, or remove it")
         if self.pairs and self.reference:
             yield refused("reference", "a pair has no third answer", "remove it")
-        if self.prompt:
-            yield from self._template_conflicts()
-
-    def _template_conflicts(self) -> Iterator[PydanticCustomError]:
+        if not self.prompt:
+            return
         gaps = set(re.findall(r"\{(\w+)\}", self.prompt))
         needed = {"format", *((FIRST, SECOND) if self.pairs else ("answer",))}
         for gap in sorted(needed - gaps):
@@ -123,19 +123,9 @@ class RubricFile(Table):
             name: Criterion(each.about, each.scale[0], each.scale[-1], each.weight)
             for name, each in self.criteria.items()
         }
-        return Rubric(
-            model=self.model,
-            about=self.about,
-            criteria=criteria,
-            pairs=self.pairs,
-            both_orders=self.both_orders,
-            reference=self.reference,
-            by_likelihood=self.by_likelihood,
-            attempts=self.attempts,
-            longest=self.longest,
-            prompt=self.prompt,
-            against=against,
-        )
+        own = {"criteria", "against", "labels", "least_kappa"}
+        same = {key: getattr(self, key) for key in RubricFile.model_fields.keys() - own}
+        return Rubric(criteria=criteria, against=against, **same)
 
 
 def read_rubric(file: Path) -> RubricFile:

@@ -1,16 +1,25 @@
-"""The `[selections.NAME]` tables: stored selections of demonstrations for queries.
+"""The `[selections.NAME]` tables, stored selections of demonstrations for queries, and the
+`[selector]` table: how a selector, `model = "selector:KIND"`, is made.
 
 Only the accepted values are defined here. `assay generate` makes the selections, and a data set
 reads them as `source = "selections:NAME"`.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
-from assay.experiment.base_table import Count, Few, Many, Table, Temperature, raise_all, refused
+from assay.experiment.base_table import (
+    Count,
+    Few,
+    Many,
+    Positive,
+    Refusals,
+    Table,
+    Temperature,
+    one_of,
+    refused,
+)
 
 SELECTIONS = "selections"
 """The kind of a data source that takes stored selections, and the name of the table."""
@@ -18,7 +27,7 @@ FILE = "path:"
 RUN = "run:"
 
 Unhealthy = Literal["few_queries_with_a_positive", "few_groups_with_signal"]
-"""What `allow` may accept, see `judge.group_health`."""
+"""What `allow` may accept, see `labs.demos.stored`."""
 
 
 class SelectionsSpec(Table):
@@ -52,21 +61,14 @@ class SelectionsSpec(Table):
     allow: Many[Unhealthy] = ()
     """Faults of the groups that are accepted."""
 
-    @model_validator(mode="after")
-    def _made_or_read(self) -> Self:
-        raise_all(self._conflicts())
-        return self
-
     @property
     def makes(self) -> dict[str, object]:
         """The settings that what is made depends on."""
         read_only = {"fallback", "require_positive", "allow"}
         return self.model_dump(mode="json", exclude_none=True, exclude=read_only)
 
-    def _conflicts(self) -> Iterator[PydanticCustomError]:
-        if (self.kind is None) == (self.file is None):
-            found = "neither" if self.kind is None else "both"
-            yield refused("kind", f"{found} of 'kind' and 'file' given", "write one of them")
+    def _conflicts(self) -> Refusals:
+        yield from one_of(self, "kind", "file")
         if self.file is not None and not self.file.removeprefix(FILE):
             yield refused("file", "names no file", 'write file = "path:rl_data.json"')
         elif self.file is not None and not self.file.startswith(FILE):
@@ -86,3 +88,30 @@ class SelectionsSpec(Table):
             if getattr(self, key) != type(self).model_fields[key].default:
                 what = "mixed" if key in own else "beam"
                 yield refused(key, f'only kind = "{what}" reads it', "remove it")
+
+
+SCHEME = "selector:"
+KINDS = ("pointer", "bi_encoder", "lever", "random", "similarity", "oracle", "reversed", "singles")
+"""The selectors that there are, by the name behind the scheme."""
+UNTRAINED = ("random", "similarity", "oracle", "reversed", "singles")
+"""Those without weights: nothing is trained. The oracle searches with the right answers."""
+
+
+class SelectorSpec(Table):
+    """A selector of demonstrations."""
+
+    features: Annotated[str, Field(pattern=r"^(minilm|clip|path:.+)$")] = "minilm"
+    """`minilm` (texts), `clip` (texts, images), `path:DIR` (an encoder), `path:FILE.npz` or
+    `.safetensors` (features by row id)."""
+    answers: bool = False
+    """A demonstration's features are the mean of question and answer."""
+    hidden: Few = 256
+    """Width of the pointer's layers."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Dropout of sft, rft and rce; omitted: 0.5, of a lever 0.1."""
+    temperature: Positive = 0.1
+    """Cosines are divided by it (pointer, bi_encoder)."""
+    gate: bool = False
+    """A pick changes what the pointer looks for next."""
+    vocabulary: Few = 2048
+    """Demonstrations that the Lever-LM has words for."""

@@ -1,16 +1,14 @@
 """The `[stage.NAME]` tables: one model per training method.
 
-Stages run in file order. Tables that all methods share are in `training_settings`, those of grpo
-alone in `grpo_settings`. Names of presets, estimators and rewards are checked in
-`lab.setup.validate`, because their registers are elsewhere.
+Stages run in file order. The tables inside them are in `training_settings`. Names of presets,
+estimators and rewards are checked in `lab.setup.validate`, because their registers are elsewhere.
 """
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from assay.errors import InputError, nearest
 from assay.experiment.base_table import (
@@ -19,37 +17,37 @@ from assay.experiment.base_table import (
     Many,
     Name,
     Positive,
+    Refusals,
     RenderingSettings,
     Share,
     Temperature,
     Weight,
+    one_of,
     raise_all,
     refused,
 )
 from assay.experiment.checkpoint_reference import RULES, CheckpointReference, parse_checkpoint
-from assay.experiment.grpo_settings import (
-    AdvantageOptions,
-    Clip,
-    Dynamic,
-    Importance,
-    Kl,
-    Overlong,
-    Pairs,
-    Range,
-    Updates,
-)
 from assay.experiment.reward_tables import Reward, RewardSettings
 from assay.experiment.training_settings import (
     LEARNING_RATES,
     LORA_LEARNING_RATE,
     Adapt,
+    AdvantageOptions,
+    Clip,
     Curriculum,
+    Dynamic,
     EveryEpochs,
     FullAdapt,
+    Importance,
+    Kl,
     LoraAdapt,
     Optimizer,
+    Overlong,
+    Pairs,
+    Range,
     Sampling,
     Schedule,
+    Updates,
     between,
     schedules_in,
 )
@@ -120,27 +118,12 @@ class CommonStage(RenderingSettings):
         rate = LORA_LEARNING_RATE if lora else LEARNING_RATES[values["method"]]
         return {**values, "optimizer": {"lr": rate, **optimizer}}
 
-    @model_validator(mode="after")
-    def _length_is_given_once(self) -> Self:
-        if (self.steps is None) == (self.epochs is None):
-            found = "neither" if self.steps is None else "both"
-            raise refused("steps", f"{found} of 'steps' and 'epochs' given", "write one of them")
+    def _conflicts(self) -> Refusals:
+        yield from one_of(self, "steps", "epochs")
         if self.steps is not None:
-            raise_all(refused(*late) for late in late_schedules(self, self.steps))
-        return self
-
-    @model_validator(mode="after")
-    def _allows_a_tool(self) -> Self:
+            yield from (refused(*late) for late in late_schedules(self, self.steps))
         if self.allow is not None and self.trainer is None:
-            raise refused("allow", "Assay trains the stage, with all its settings", "remove it")
-        return self
-
-    @model_validator(mode="after")
-    def _measures_other_rows(self) -> Self:
-        raise_all(self._idle_validation())
-        return self
-
-    def _idle_validation(self) -> Iterator[PydanticCustomError]:
+            yield refused("allow", "Assay trains the stage, with all its settings", "remove it")
         if self.validation is None and self.validation_every is not None:
             fix = f'name rows, for example validation = "{self.data.partition(".")[0]}.dev"'
             yield refused("validation_every", "there is no validation to measure", fix)
@@ -150,7 +133,7 @@ class CommonStage(RenderingSettings):
             yield refused("validation", problem, fix)
 
 
-def _start_problems(start: Mapping[str, Any]) -> Iterator[PydanticCustomError]:
+def _start_problems(start: Mapping[str, Any]) -> Refusals:
     """What is wrong with a start written as a table."""
     for key in start:
         if key not in ("stage", "by"):
@@ -208,23 +191,17 @@ class SamplingStage(CommonStage, RewardSettings):
         """Whether what it samples must be judged."""
         return not self.stored
 
-    @model_validator(mode="after")
-    def _sampled_needs_reward(self) -> Self:
+    def _conflicts(self) -> Refusals:
+        yield from super()._conflicts()
         if self.needs_reward and self.reward is None:
-            raise refused("reward", "sampled candidates need a reward")
-        raise_all(
-            refused(field, "candidates are sampled", 'candidates = "stored", or remove it')
-            for field in ("curriculum", "require_positive")
-            if not self.stored and getattr(self, field) is not None
-        )
-        return self
-
-    @model_validator(mode="after")
-    def _trains_the_model_that_sampled(self) -> Self:
+            yield refused("reward", "sampled candidates need a reward")
+        for field in ("curriculum", "require_positive"):
+            if not self.stored and getattr(self, field) is not None:
+                fix = 'candidates = "stored", or remove it'
+                yield refused(field, "candidates are sampled", fix)
         if isinstance(self.adapt, LoraAdapt) and self.adapt.dropout is not None:
             problem = "completions are sampled without dropout, their likelihoods would be with it"
-            raise refused("adapt.dropout", problem, "remove it; sft stages can have it")
-        return self
+            yield refused("adapt.dropout", problem, "remove it; sft stages can have it")
 
 
 class RftStage(SamplingStage):
@@ -317,28 +294,21 @@ class GrpoStage(SamplingStage):
         stored candidates are taken to."""
         return bool(self.kl.coef) or self.stored
 
-    @model_validator(mode="after")
-    def _terms_make_sense(self) -> Self:
-        raise_all([*self._conflicts(), *self._not_of_stored()])
-        return self
-
-    def _not_of_stored(self) -> Iterator[PydanticCustomError]:
-        """What only completions of the model itself can have."""
-        given = {
-            "dynamic": self.dynamic is not None,
-            "overlong": self.overlong is not None,
-            "mask_truncated": self.mask_truncated,
-            "importance": self.importance is not None,
-            "kl.where": self.kl.where == "reward",
-            "kl.reference": self.kl.reference == "base",
-        }
-        for field in (field for field, found in given.items() if found and self.stored):
-            problem = "stored candidates are no samples of the model in training"
-            if field == "kl.reference":
-                problem = "stored candidates are compared with the weights at the stage's start"
-            yield refused(field, problem, "remove it")
-
-    def _conflicts(self) -> Iterator[PydanticCustomError]:
+    def _conflicts(self) -> Refusals:
+        yield from super()._conflicts()
+        samples = "stored candidates are no samples of the model in training"
+        start = "stored candidates are compared with the weights at the stage's start"
+        only_sampled = (
+            ("dynamic", self.dynamic, samples),
+            ("overlong", self.overlong, samples),
+            ("mask_truncated", self.mask_truncated, samples),
+            ("importance", self.importance, samples),
+            ("kl.where", self.kl.where == "reward", samples),
+            ("kl.reference", self.kl.reference == "base", start),
+        )
+        for field, there, problem in only_sampled if self.stored else ():
+            if there:
+                yield refused(field, problem, "remove it")
         if self.kl.where == "loss" and self.kl.estimator == "k1":
             fix = "use 'k2' or 'k3', or where = \"reward\""
             yield refused("kl.estimator", "k1 as a loss has zero gradient in expectation", fix)
@@ -379,12 +349,11 @@ class DistillStage(SamplingStage):
         """What the student writes is judged by the teacher alone."""
         return False
 
-    @model_validator(mode="after")
-    def _samples_now(self) -> Self:
+    def _conflicts(self) -> Refusals:
+        yield from super()._conflicts()
         if self.candidates is not None:
             problem = "what is not sampled are the rows' own answers"
-            raise refused("candidates", problem, "remove it; lmbda = 0 samples nothing")
-        return self
+            yield refused("candidates", problem, "remove it; lmbda = 0 samples nothing")
 
 
 class DpoStage(CommonStage, RewardSettings):
@@ -416,12 +385,8 @@ class DpoStage(CommonStage, RewardSettings):
         """The candidates of the data are learned from; nothing is sampled."""
         return True
 
-    @model_validator(mode="after")
-    def _settings_are_read(self) -> Self:
-        raise_all(self._unread())
-        return self
-
-    def _unread(self) -> Iterator[PydanticCustomError]:
+    def _conflicts(self) -> Refusals:
+        yield from super()._conflicts()
         if self.score_range is not None and self.scores == "plain":
             yield refused("score_range", "only Score-DPO reads it", 'scores = "score"')
         if self.score_range is not None and not self.score_range[0] < self.score_range[1]:

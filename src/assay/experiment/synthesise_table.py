@@ -4,21 +4,20 @@ Only the accepted values are defined here. `assay synthesise` makes the rows, an
 them as `source = "synthesise:NAME"`.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import model_validator
-from pydantic_core import PydanticCustomError
 
 from assay.errors import nearest
 from assay.experiment.base_table import (
     Count,
     Few,
     Many,
+    Refusals,
     RenderingSettings,
     refused,
 )
-from assay.experiment.helper_tables import HelperSpec
 from assay.experiment.reward_tables import Reward, RewardSettings
 
 SYNTHESISE = "synthesise"
@@ -74,29 +73,7 @@ class SynthesiseSpec(RewardSettings, RenderingSettings):
             raise refused(key, "is gone", GONE[key])
         return values
 
-    @model_validator(mode="after")
-    def _reads_rows(self) -> Self:
+    def _conflicts(self) -> Refusals:
         if self.read not in READ and not self.read.startswith(FILE):
-            raise refused(
-                "read", f"unknown way to write rows {self.read!r}", nearest(self.read, READ)
-            )
-        return self
-
-
-def check_teachers(
-    name: str, spec: SynthesiseSpec, helpers: Mapping[str, HelperSpec]
-) -> Iterator[PydanticCustomError]:
-    """Teachers are declared, draw what is sampled several times, and answers that cost are kept."""
-    place = f"{SYNTHESISE}.{name}"
-    model = spec.teacher
-    if model not in helpers:
-        fix = nearest(model, helpers) if helpers else f"declare it as [model.{model}]"
-        yield refused(f"{place}.teacher", f"no helper model {model!r}", fix)
-        return
-    if spec.samples > 1 and not helpers[model].sampling.temperature:
-        problem = f"{model!r} answers all {spec.samples} times the same at temperature 0"
-        fix = f"write sampling = {{ temperature = 1.0 }} in [model.{model}]"
-        yield refused(f"{place}.samples", problem, fix)
-    if helpers[model].cache is False:
-        problem = "what a made row cost is kept until it is used"
-        yield refused(f"model.{model}.cache", problem, "remove it")
+            problem = f"unknown way to write rows {self.read!r}"
+            yield refused("read", problem, nearest(self.read, READ))

@@ -5,24 +5,21 @@ milestones are applied in `lab.monitor`. Nothing is computed from `[note]`
 and `[log]`.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
-from assay.errors import nearest
 from assay.experiment.base_table import (
     Count,
     Few,
     Many,
+    Refusals,
     RenderingSettings,
     Table,
     Tokens,
-    raise_all,
+    one_of,
     refused,
 )
-from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.data_tables import Take
 from assay.experiment.reward_tables import Reward, RewardSettings
 
@@ -43,12 +40,10 @@ class EvaluationSampling(Table):
     max_tokens: Tokens = 256
     """Answers are cut, and counted as truncated, here."""
 
-    @model_validator(mode="after")
-    def _is_greedy_or_draws(self) -> Self:
+    def _conflicts(self) -> Refusals:
         if 0 < self.temperature < 1e-3:
             problem = f"must be 0 or at least 0.001, not {self.temperature:g}"
-            raise refused("temperature", problem, "0 is greedy decoding")
-        return self
+            yield refused("temperature", problem, "0 is greedy decoding")
 
 
 class EvaluateSpec(RewardSettings, RenderingSettings):
@@ -78,12 +73,7 @@ class EvaluateSpec(RewardSettings, RenderingSettings):
     reward: Reward | None = None
     """How answers are scored, for `data`."""
 
-    @model_validator(mode="after")
-    def _items_come_from_one_place(self) -> Self:
-        raise_all(self._conflicts())
-        return self
-
-    def _conflicts(self) -> Iterator[PydanticCustomError]:
+    def _conflicts(self) -> Refusals:
         if self.fewer and self.role == "select":
             problem = "checkpoints are chosen on the same items"
             yield refused("fewer", problem, "remove it, or take fewer for all")
@@ -91,16 +81,12 @@ class EvaluateSpec(RewardSettings, RenderingSettings):
         for name in sorted(self.fewer.keys() - set(known)):
             problem = f"no checkpoint of {name!r} is measured"
             yield refused(f"fewer.{name}", problem, "one of " + ", ".join(known))
-        if (self.benchmark is None) == (self.data is None):
-            found = "neither" if self.benchmark is None else "both"
-            fix = "write one of them"
-            yield refused("benchmark", f"{found} of 'benchmark' and 'data' given", fix)
-            return
-        if self.data is not None and self.reward is None:
+        yield from (wrong := [*one_of(self, "benchmark", "data")])
+        if not wrong and self.data is not None and self.reward is None:
             yield refused("reward", "an evaluation on data needs a reward")
-        if self.benchmark is not None and self.reward is not None:
+        if not wrong and self.benchmark is not None and self.reward is not None:
             yield refused("reward", "a benchmark is scored by its own checker", "remove it")
-        if self.data is not None and self.options:
+        if not wrong and self.data is not None and self.options:
             yield refused("options", "only a benchmark has options", "remove it")
 
 
@@ -147,12 +133,10 @@ class LogSpec(Table):
     uri: str | None = None
     """Server or file of `mlflow`; omitted: `MLFLOW_TRACKING_URI`, else a file in `dir`."""
 
-    @model_validator(mode="after")
-    def _holds_no_key(self) -> Self:
+    def _conflicts(self) -> Refusals:
         if self.uri is not None and "@" in self.uri.partition("://")[2].partition("/")[0]:
             fix = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in the environment"
-            raise refused("uri", "holds a user or a password", fix)
-        return self
+            yield refused("uri", "holds a user or a password", fix)
 
 
 class GuardSpec(Table):
@@ -169,10 +153,8 @@ class GuardSpec(Table):
     stage: str | None = None
     """Omitted: every stage."""
 
-    @model_validator(mode="after")
-    def _has_one_bound(self) -> Self:
-        check_bounds(self.above, self.below)
-        return self
+    def _conflicts(self) -> Refusals:
+        return one_of(self, "above", "below")
 
 
 class MilestoneSpec(Table):
@@ -197,26 +179,18 @@ class MilestoneSpec(Table):
     against: str = "base"
     """The checkpoint compared with."""
 
-    @model_validator(mode="after")
-    def _expects_something(self) -> Self:
-        raise_all(self._of_verdict())
-        if self.evaluation is not None:
-            return self
-        if self.metric is not None:
-            check_bounds(self.above, self.below)
-        elif self.above is not None or self.below is not None:
-            raise refused("metric", "a bound needs the metric that it is about")
-        elif self.step is None:
-            raise refused("step", "a milestone needs a step, a metric, or both")
-        return self
-
-    def _of_verdict(self) -> Iterator[PydanticCustomError]:
-        """What does not go together in a milestone on a verdict."""
+    def _conflicts(self) -> Refusals:
         if self.evaluation is None:
             if self.verdict is not None:
                 yield refused("verdict", "a verdict needs the evaluation that gives it")
             if self.against != "base":
                 yield refused("against", "nothing is compared without an evaluation", "remove it")
+            if self.metric is not None:
+                yield from one_of(self, "above", "below")
+            elif self.above is not None or self.below is not None:
+                yield refused("metric", "a bound needs the metric that it is about")
+            elif self.step is None:
+                yield refused("step", "a milestone needs a step, a metric, or both")
             return
         if self.verdict is None:
             fix = "write better, worse or equivalent"
@@ -226,81 +200,3 @@ class MilestoneSpec(Table):
         for name in ("metric", "above", "below"):
             if getattr(self, name) is not None:
                 yield refused(name, "a milestone is on a metric or on a verdict", "write two")
-
-
-def check_bounds(above: float | None, below: float | None) -> None:
-    """Raise where not exactly one of the bounds is given."""
-    if (above is None) == (below is None):
-        found = "neither" if above is None else "both"
-        raise refused("above", f"{found} of 'above' and 'below' given", "write one of them")
-
-
-def check_watched(
-    guards: Mapping[str, GuardSpec],
-    milestones: Mapping[str, MilestoneSpec],
-    stages: Mapping[str, int | None],
-) -> Iterator[PydanticCustomError]:
-    """Guards and milestones name stages that exist; `stages` has their steps where given."""
-    for name, guard in guards.items():
-        if guard.stage is not None and guard.stage not in stages:
-            fix = nearest(guard.stage, stages)
-            yield refused(f"guard.{name}.stage", f"no stage {guard.stage!r}", fix)
-    for name, milestone in milestones.items():
-        place = f"milestone.{name}"
-        if milestone.stage not in stages:
-            fix = nearest(milestone.stage, stages)
-            yield refused(f"{place}.stage", f"no stage {milestone.stage!r}", fix)
-        steps = stages.get(milestone.stage)
-        if steps is not None and milestone.step is not None and milestone.step > steps:
-            problem = f"step {milestone.step} never comes: {milestone.stage!r} has {steps} steps"
-            yield refused(f"{place}.step", problem, "write an earlier step")
-
-
-def check_verdicts(
-    milestones: Mapping[str, MilestoneSpec],
-    evaluations: Mapping[str, EvaluateSpec],
-    stages: Mapping[str, tuple[int | None, int | None]],
-) -> Iterator[PydanticCustomError]:
-    """Milestones on a verdict name evaluations that measure both checkpoints; `stages` has their
-    steps and after how many a checkpoint is made, where both are counted in steps."""
-    for name, milestone in milestones.items():
-        place, evaluation = f"milestone.{name}", milestone.evaluation
-        if evaluation is None or milestone.step is None or milestone.stage not in stages:
-            continue
-        if evaluation not in evaluations:
-            fix = nearest(evaluation, evaluations) if evaluations else "add it"
-            yield refused(f"{place}.evaluation", f"no evaluation {evaluation!r}", fix)
-            continue
-        steps, every = stages[milestone.stage]
-        is_last = milestone.step == steps
-        # A stage counted in epochs, or with checkpoints by epochs, has its steps counted at work.
-        if steps and not is_last and (every is None or milestone.step % every):
-            problem = f"no checkpoint is made at step {milestone.step}"
-            fix = f"write {steps}, the last" + (f", or a multiple of {every}" if every else "")
-            yield refused(f"{place}.step", problem, fix)
-        yield from _unmeasured(place, milestone, evaluations[evaluation], is_last)
-
-
-def _unmeasured(
-    place: str, milestone: MilestoneSpec, evaluation: EvaluateSpec, is_last: bool
-) -> Iterator[PydanticCustomError]:
-    """The checkpoints of a milestone that its evaluation does not measure."""
-    own = CheckpointReference(milestone.stage, "step", milestone.step)
-    measured = [parse_checkpoint(text) for text in evaluation.checkpoints]
-    same = {own, CheckpointReference(milestone.stage, "all")}
-    same |= {CheckpointReference(milestone.stage, "last")} if is_last else set()
-    if not same.intersection(filter(None, measured)):
-        text = f"{milestone.stage}.step-{milestone.step}"
-        problem = f"evaluation {milestone.evaluation!r} does not measure {text}"
-        yield refused(f"{place}.step", problem, f'add "{text}" to its checkpoints')
-    against = parse_checkpoint(milestone.against)
-    if against is None or against.which == "all":
-        fix = "write base, STAGE.best, STAGE.last or STAGE.step-N"
-        yield refused(f"{place}.against", f"{milestone.against!r} is not a checkpoint", fix)
-    elif against == own:
-        yield refused(f"{place}.against", "it is the checkpoint itself", "name another")
-    elif not {against, CheckpointReference(against.stage, "all")}.intersection(
-        filter(None, measured)
-    ):
-        problem = f"evaluation {milestone.evaluation!r} does not measure {milestone.against}"
-        yield refused(f"{place}.against", problem, f'add "{milestone.against}" to its checkpoints')

@@ -1,6 +1,6 @@
 """Writes an experiment, or any table of plain values, as TOML. `tomllib` reads TOML."""
 
-import math
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +9,6 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.helper_tables import HELPERS, MODEL, POLICY
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f"} | {
-    "\r": "\\r"
-}
 _TABLES = (HELPERS, "data", "selections", "synthesise", "stage", "evaluate", "guard", "milestone")
 
 
@@ -38,8 +35,6 @@ def inline(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return _string(value)
-    if isinstance(value, float):
-        return _float(value)
     if isinstance(value, Mapping):
         pairs = ", ".join(f"{inline_key(key)} = {inline(item)}" for key, item in value.items())
         return f"{{ {pairs} }}" if pairs else "{}"
@@ -54,15 +49,5 @@ def inline_key(key: str) -> str:
 
 
 def _string(text: str) -> str:
-    return '"' + "".join(_character(c) for c in text) + '"'
-
-
-def _character(c: str) -> str:
-    if c in _ESCAPES:
-        return _ESCAPES[c]
-    return f"\\u{ord(c):04x}" if ord(c) < 0x20 or ord(c) == 0x7F else c
-
-
-def _float(value: float) -> str:
-    # TOML wants a digit on both sides of the point, which repr gives, and lower-case inf and nan.
-    return repr(value) if math.isfinite(value) else str(value)
+    # TOML has JSON's escapes, and allows no raw DEL.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -13,9 +13,9 @@ from assay.errors import InputError
 from assay.judge.cluster_robust import cluster_means, item_mean
 from assay.judge.intervals import LEVEL, Interval, quantile
 from assay.judge.paired import check_same_items, fillings, unscored_shares
-from assay.judge.power import Precision, smallest_seen
+from assay.judge.power import Precision, planned, smallest_seen
 from assay.judge.scores import Array, ItemScores, ScoreError, cluster_totals, on_shared_items
-from assay.judge.verdict import MARGIN, Comparison, Figures, judged
+from assay.judge.verdict import Comparison, Figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,7 @@ class _Arms:
         return self.other.mean(0) - self.control.mean(0)
 
 
-def compare_arms(
-    control: Sequence[ItemScores], other: Sequence[ItemScores], margin: float = MARGIN
-) -> Comparison:
+def compare_arms(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Comparison:
     """The runs of one arm against those of its control, all scored on the same items.
 
     Student's t with the standard error of `seed_variance.crossed_error`: items and seeds are both
@@ -149,22 +147,12 @@ def compare_arms(
     low, high = control[0].bounds
     crossed = crossed_error((arms.other, arms.control), arms.clusters, high - low)
     known = Precision(crossed.error, crossed.freedom, high - low)
-    compared = Comparison(
-        control_score=found.control_score,
-        score=found.score,
-        difference=found.difference,
-        interval=found.interval_at(LEVEL),
-        p_value=found.p_value,
-        adjusted_p=found.p_value,
-        method="t over seeds and items",
+    # More items do not help where seeds vary, so no number of items is promised.
+    return planned(
+        found,
+        lambda alpha: (smallest_seen(known, alpha), None),
+        "t over seeds and items",
         items=len(differences),
-        verdict="undecided",
-        margin=margin,
-        minimum_detectable_difference=smallest_seen(known),
-        # More items do not help where seeds vary, so no number of items is promised.
-        items_needed=None,
-        interval_at=found.interval_at,
-        plan_at=lambda alpha: (smallest_seen(known, alpha), None),
         gained=int((differences > 0).sum()),
         lost=int((differences < 0).sum()),
         unchanged=int((differences == 0).sum()),
@@ -176,7 +164,6 @@ def compare_arms(
         highest=highest,
         asked_of_one=asked - len(control[0].item_ids),
     )
-    return judged(compared)
 
 
 def _figures(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Figures:

@@ -19,10 +19,10 @@ from assay.judge.intervals import (
     difference_interval,
 )
 from assay.judge.paired import check_same_items, compare, fillings, unscored_shares
-from assay.judge.power import detectable_from_interval
+from assay.judge.power import detectable_from_interval, planned
 from assay.judge.scores import Array, ItemScores, cluster_totals, on_one_scale, on_shared_items
 from assay.judge.significance import agreeing
-from assay.judge.verdict import ALPHA, MARGIN, Comparison, Figures, judged
+from assay.judge.verdict import Comparison, Figures
 
 METHOD = "harmonic mean of ratios: paired bootstrap over items within benchmarks"
 
@@ -98,14 +98,13 @@ def compare_harmonic(
     control: Sequence[ItemScores],
     other: Sequence[ItemScores],
     baselines: Sequence[float],
-    margin: float = MARGIN,
 ) -> Comparison:
     """Two runs by their harmonic scores, paired by item within each benchmark.
 
     Test and interval are those of the same bootstrap. Differences are in units of the ratio. Raises
     what `compare` raises.
     """
-    pairs = [compare(a, b, margin) for a, b in zip(control, other, strict=True)]
+    pairs = [compare(a, b) for a, b in zip(control, other, strict=True)]
     shared = [on_shared_items(a, b) for a, b in zip(control, other, strict=True)]
     control, other = [a for a, _ in shared], [b for _, b in shared]
 
@@ -120,21 +119,11 @@ def compare_harmonic(
         reach = found.interval_at(1 - alpha).half_width
         return detectable_from_interval(reach, most, 1 - alpha), None
 
-    compared = Comparison(
-        control_score=found.control_score,
-        score=found.score,
-        difference=found.difference,
-        interval=found.interval_at(LEVEL),
-        p_value=found.p_value,
-        adjusted_p=found.p_value,
-        method=METHOD,
+    return planned(
+        found,
+        plan_at,
+        METHOD,
         items=sum(p.items for p in pairs),
-        verdict="undecided",
-        margin=margin,
-        minimum_detectable_difference=plan_at(ALPHA)[0],
-        items_needed=None,
-        interval_at=found.interval_at,
-        plan_at=plan_at,
         gained=sum(p.gained or 0 for p in pairs),
         lost=sum(p.lost or 0 for p in pairs),
         unchanged=sum(p.unchanged or 0 for p in pairs),
@@ -145,7 +134,6 @@ def compare_harmonic(
         highest=highest,
         asked_of_one=sum(p.asked_of_one for p in pairs),
     )
-    return judged(compared)
 
 
 def _figures(

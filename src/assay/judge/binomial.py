@@ -11,10 +11,10 @@ from scipy import special
 
 from assay.errors import InputError
 from assay.judge.intervals import LEVEL, Interval, independent_difference, quantile, wilson
-from assay.judge.power import POWER, binomial_mass
+from assay.judge.power import POWER, binomial_mass, planned
 from assay.judge.scores import Array
 from assay.judge.significance import agreeing
-from assay.judge.verdict import ALPHA, MARGIN, Comparison, judged
+from assay.judge.verdict import ALPHA, Comparison, Figures
 
 
 def newcombe(
@@ -40,9 +40,7 @@ def score_test(control: float, control_items: int, successes: float, items: int)
     return float(2 * special.ndtr(-abs(z)))
 
 
-def compare_counts(
-    control: float, control_items: int, successes: float, items: int, margin: float = MARGIN
-) -> Comparison:
+def compare_counts(control: float, control_items: int, successes: float, items: int) -> Comparison:
     """A run against its control from counts alone. Successes may be fractional: means of repeats.
 
     Repeats must not be counted as further items. Raises InputError for impossible counts.
@@ -53,7 +51,6 @@ def compare_counts(
                 f"{count:g} successes of {among} items", fix="give counts, not percentages"
             )
     before, after = control / control_items, successes / items
-    difference = after - before
     p_value = score_test(control, control_items, successes, items)
     interval_at = agreeing(
         lambda level: newcombe(control, control_items, successes, items, level), p_value
@@ -63,25 +60,12 @@ def compare_counts(
         needed = unpaired_items_needed(before, after, alpha=alpha)
         return unpaired_detectable(before, control_items, items, alpha), needed
 
-    interval = interval_at(LEVEL)
-    detectable, needed = plan_at(ALPHA)
-    compared = Comparison(
-        control_score=before,
-        score=after,
-        difference=difference,
-        interval=interval,
-        p_value=p_value,
-        adjusted_p=p_value,
-        method="two binomials without items: score test, Newcombe interval",
+    return planned(
+        Figures(before, after, after - before, p_value, interval_at),
+        plan_at,
+        "two binomials without items: score test, Newcombe interval",
         items=min(control_items, items),
-        verdict="undecided",
-        margin=margin,
-        minimum_detectable_difference=detectable,
-        items_needed=needed,
-        interval_at=interval_at,
-        plan_at=plan_at,
     )
-    return judged(compared)
 
 
 EXACT_TABLES = 100_000

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assay.judge.paired import compare
-from assay.judge.scores import ItemScores
-from assay.judge.verdict import ALPHA, MARGIN, Comparison, Correction, adjusted
+from assay.judge.verdict import ALPHA, Comparison, Correction, adjusted
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
@@ -62,13 +60,6 @@ def _worst_p(c: Comparison) -> float:
         return c.p_value
     same_sign = c.worst_case.difference * c.difference > 0
     return c.worst_case.p_value if same_sign else 1.0
-
-
-def judge_family(
-    control: ItemScores, others: Mapping[str, ItemScores], margin: float = MARGIN
-) -> dict[str, Comparison]:
-    """Every other run against `control`, by name. Raises what `compare` raises."""
-    return adjust_family({n: compare(control, scores, margin) for n, scores in others.items()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from assay.judge.cluster_robust import (
-    FEW_CLUSTERS,
     LEVEL,
-    TIE,
     difference_limits,
     item_mean,
     score_limits,
@@ -26,8 +24,6 @@ from assay.judge.scores import Array, ItemScores, cluster_totals
 
 DRAWS = 10_000
 SEED = 20_240_501
-KEPT_CLUSTERS = 2000
-"""Up to this many the weights of a bootstrap are kept for the next (80 kB for each)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,109 +98,27 @@ def tango(gained: int, lost: int, items: int, level: float = LEVEL) -> Interval:
     return Interval(float(low), float(high), "Tango", level)
 
 
-def bootstrap_limits(
-    totals_C: Array,
-    sizes_C: Array,
-    bounds: tuple[float, float],
-    level: float = LEVEL,
-    seed: int = SEED,
-) -> tuple[Array, Array]:
-    """Limits of the mean of C clusters by 10 000 weighted draws; `totals_C` may be C x datasets.
-
-    The Bayesian bootstrap (Rubin 1981, Annals of Statistics 9:130) over clusters. Its percentiles
-    are widened by Student's t (Hesterberg 2015, The American Statistician 69:371), because a
-    bootstrap of few clusters is too narrow. One cluster says nothing: its limits are `bounds`.
-    """
-    count = len(sizes_C)
-    if count == 1:
-        shape = totals_C.shape[1:]
-        return np.full(shape, bounds[0]), np.full(shape, bounds[1])
-    weights_DC = _drawn(count, seed)
-    sizes_D = weights_DC @ sizes_C
-    means = (weights_DC @ totals_C) / sizes_D.reshape(DRAWS, *[1] * (totals_C.ndim - 1))
-    low, high = np.quantile(means, _tails(count, level), axis=0)
-    return _widened(low, high, totals_C, sizes_C, bounds, level)
-
-
 def bootstrap_figures(
     columns_IK: Array,
     clusters: Sequence[str],
     figure: Callable[[Array], Array],
     bounds: tuple[float, float],
-    level: float = LEVEL,
-    seed: int = SEED,
 ) -> tuple[float, float]:
-    """Limits of a figure of the weighted sums of K columns of items, by the same bootstrap.
+    """Limits of a figure of the weighted sums of K columns of items, by 10 000 weighted draws.
 
+    The Bayesian bootstrap (Rubin 1981, Annals of Statistics 9:130) over clusters. Its percentiles
+    are widened by Student's t (Hesterberg 2015, The American Statistician 69:371), because a
+    bootstrap of few clusters is too narrow. One cluster says nothing: its limits are `bounds`.
     `figure` takes D x K sums and gives D values, of which NaN is none."""
     totals_CK, _ = cluster_totals(columns_IK, tuple(clusters))
     count = len(totals_CK)
     if count == 1:
         return bounds
-    values = figure(_drawn(count, seed) @ totals_CK)
-    low, high = np.nanquantile(values, _tails(count, level))
-    return float(low), float(high)
-
-
-def _tails(count: int, level: float) -> list[float]:
-    """The two percentiles of a bootstrap of so many clusters."""
-    student = special.stdtrit(count - 1, 0.5 - level / 2) * np.sqrt(count / (count - 1))
+    weights_DC = np.random.default_rng(SEED).standard_exponential((DRAWS, count))
+    student = special.stdtrit(count - 1, 0.5 - LEVEL / 2) * np.sqrt(count / (count - 1))
     tail = float(special.ndtr(student))
-    return [tail, 1 - tail]
-
-
-def _drawn(count: int, seed: int) -> Array:
-    return _kept_weights(count, seed) if count <= KEPT_CLUSTERS else _weights(count, seed)
-
-
-def _weights(count: int, seed: int) -> Array:
-    """The DRAWS x `count` weights of the Bayesian bootstrap, the same for the same arguments."""
-    return np.random.default_rng(seed).standard_exponential((DRAWS, count))
-
-
-@lru_cache(maxsize=1)
-def _kept_weights(count: int, seed: int) -> Array:
-    """The same, kept: the lines and pairs of a table share their items, and drawing takes most of
-    the time."""
-    weights_DC = _weights(count, seed)
-    weights_DC.setflags(write=False)
-    return weights_DC
-
-
-def _widened(
-    low: Array,
-    high: Array,
-    totals_C: Array,
-    sizes_C: Array,
-    bounds: tuple[float, float],
-    level: float,
-) -> tuple[Array, Array]:
-    """Limits that stay honest when next to nothing varied.
-
-    A bootstrap of equal clusters has no width. Where fewer than FEW_CLUSTERS differ from the median
-    cluster, the limits reach at least as far as the score interval would with no exception among C:
-    the share z^2 / (C + z^2) of the way to each end of the scale, as Wilson's and Tango's do.
-    """
-    count, mean = len(sizes_C), totals_C.sum(0) / sizes_C.sum()
-    rates_C = (totals_C.T / sizes_C).T
-    few = (np.abs(rates_C - np.median(rates_C, axis=0)) > TIE).sum(0) < FEW_CLUSTERS
-    unseen = quantile(level) ** 2 / (count + quantile(level) ** 2)
-    low = np.where(few, np.minimum(low, mean - unseen * (mean - bounds[0])), low)
-    high = np.where(few, np.maximum(high, mean + unseen * (bounds[1] - mean)), high)
-    return low, high
-
-
-def bootstrap(
-    values_I: Array,
-    clusters: tuple[str, ...] | None,
-    bounds: tuple[float, float],
-    level: float = LEVEL,
-) -> Interval:
-    """The cluster bootstrap interval of the mean of I item values within `bounds`."""
-    totals_C, sizes_C = cluster_totals(values_I, clusters)
-    low, high = bootstrap_limits(totals_C, sizes_C, bounds, level)
-    share = bounds in ((0.0, 1.0), (-1.0, 1.0))
-    return Interval(float(low), float(high), "cluster bootstrap", level, share)
+    low, high = np.nanquantile(figure(weights_DC @ totals_CK), [tail, 1 - tail])
+    return float(low), float(high)
 
 
 def difference_interval(

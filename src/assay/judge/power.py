@@ -6,6 +6,7 @@ runs. No scores are read here.
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -14,7 +15,7 @@ from assay.judge.cluster_robust import FEW_CLUSTERS
 from assay.judge.intervals import LEVEL, quantile
 from assay.judge.scores import Array
 from assay.judge.significance import mid_p_mcnemar
-from assay.judge.verdict import ALPHA
+from assay.judge.verdict import ALPHA, MARGIN, Comparison, Figures, PlanAt, judged
 
 POWER = 0.8
 EXACT_ITEMS = 10_000
@@ -230,3 +231,25 @@ def times_needed(
         middle = (low + high) / 2
         low, high = (low, middle) if seen(middle) else (middle, high)
     return high
+
+
+def planned(found: Figures, plan_at: PlanAt, method: str, **counts: Any) -> Comparison:
+    """A comparison alone, with its verdict and what its design sees."""
+    detectable, needed = plan_at(ALPHA)
+    compared = Comparison(
+        control_score=found.control_score,
+        score=found.score,
+        difference=found.difference,
+        interval=found.interval_at(LEVEL),
+        p_value=found.p_value,
+        adjusted_p=found.p_value,
+        method=method,
+        verdict="undecided",
+        margin=MARGIN,
+        minimum_detectable_difference=detectable,
+        items_needed=needed,
+        interval_at=found.interval_at,
+        plan_at=plan_at,
+        **counts,
+    )
+    return judged(compared)

@@ -168,10 +168,10 @@ def on_shared_items(*scores: ItemScores) -> tuple[ItemScores, ...]:
     if len(shared) < shortest:
         problem = f"of {shortest} items that were drawn, the runs share {len(shared)}"
         raise ItemsDifferError(problem, fix="evaluate both on the same items, or on parts of them")
-    return tuple(_restricted(each, shared) for each in scores)
+    return tuple(restricted(each, shared) for each in scores)
 
 
-def _restricted(scores: ItemScores, items: frozenset[str]) -> ItemScores:
+def restricted(scores: ItemScores, items: frozenset[str]) -> ItemScores:
     """The scores of these items alone."""
     places = [place for place, item in enumerate(scores.item_ids) if item in items]
     clusters = scores.clusters

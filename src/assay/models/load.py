@@ -7,8 +7,10 @@ them. Adapters are added in `adapt`; checkpoints are read by `weight_files`.
 """
 
 import ctypes
+import hashlib
 import platform
 import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from torch import Tensor, nn
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoModelForCausalLM,
@@ -28,17 +31,12 @@ from transformers import (
 from assay.data.files import find_damage
 from assay.data.renderings.template import apply_template, template_source
 from assay.data.row import Message
-from assay.errors import InputError
+from assay.errors import MOST_NAMES, InputError
 from assay.models.composite import is_composite, text_state
 from assay.models.folder import CONFIG, check_model_folder, weight_files
 from assay.models.memory import available_memory
 from assay.models.plain_forward import keep_fp32_products, refuse_unfaithful
 from assay.models.precision import Precision
-from assay.models.state_dicts import (
-    Mismatch,
-    refuse_not_finite,
-    weight_fingerprint,
-)
 from assay.models.supported import (
     causal_class,
     quiet_transformers,
@@ -101,55 +99,46 @@ def least_weights(config: Any) -> int:
     """
     if why_plain(config):
         return counted_weights(config)
-    size = (
-        config.head_dim
-        if getattr(config, "head_dim", None)
-        else (config.hidden_size // config.num_attention_heads)
-    )
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     heads = 2 * (config.num_attention_heads + config.num_key_value_heads)
     layer = config.hidden_size * (heads * size + 3 * config.intermediate_size)
     return config.num_hidden_layers * layer + config.vocab_size * config.hidden_size
 
 
-def counted_weights(config: PreTrainedConfig) -> int:
+def counted_weights(config: PreTrainedConfig, classes: Any = AutoModelForCausalLM) -> int:
     """Weights of the model that Transformers makes of a config, tied ones once."""
     try:
         with quiet_transformers(), torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
+            model = classes.from_config(config)
     except Exception as error:
         problem = f"Transformers makes no model of it: {reason(error)}"
         raise InputError(problem, fix="restore the model's own config") from error
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def refuse_oversized(directory: Path, config: Any, bytes_each: int) -> None:
+def refuse_oversized(
+    directory: Path, config: Any, bytes_each: int, classes: Any = AutoModelForCausalLM
+) -> None:
     """Raise InputError where the config asks for far more than there is: layers, weights, or
-    main memory for weights of `bytes_each` bytes.
+    main memory for weights of `bytes_each` bytes. `classes` as `load_strictly` has it.
     """
     file, there = directory / CONFIG, held(directory)
-    if config.num_hidden_layers > there.tensors:
-        raise InputError(
-            f"{shown(config.num_hidden_layers)} layers, and the weight files hold "
-            f"{there.tensors} tensors",
-            file=file,
-            field="num_hidden_layers",
-            fix="use the config that belongs to these weights",
-        )
-    least = least_weights(config)
-    if least > OFF * there.values:
-        raise InputError(
-            f"asks for at least {least:,} weights, and its files hold {there.values:,}",
-            file=file,
-            fix="use the config that belongs to these weights",
-        )
-    free = available_memory("cpu")
-    if least * bytes_each > free:
-        needed = least * bytes_each
-        raise InputError(
-            f"the weights need {needed / 2**30:.1f} GiB of memory and {free / 2**30:.1f} are free",
-            file=directory,
-            fix="use a smaller model, or a machine with more memory",
-        )
+    fix = "use the config that belongs to these weights"
+    layers = config.get_text_config().num_hidden_layers
+    if layers > there.tensors:
+        problem = f"{shown(layers)} layers, and the weight files hold {there.tensors} tensors"
+        raise InputError(problem, file=file, field="num_hidden_layers", fix=fix)
+    counted = classes is not AutoModelForCausalLM
+    least = counted_weights(config, classes) if counted else least_weights(config)
+    if least > OFF * there.values or (counted and OFF * least < there.values):
+        words = "" if counted else "at least "
+        problem = f"asks for {words}{least:,} weights, and its files hold {there.values:,}"
+        raise InputError(problem, file=file, fix=fix)
+    needed, free = least * bytes_each / 2**30, available_memory("cpu") / 2**30
+    if needed > free:
+        problem = f"the weights need {needed:.1f} GiB of memory and {free:.1f} are free"
+        fix = "use a smaller model, or a machine with more memory"
+        raise InputError(problem, file=directory, fix=fix)
 
 
 GENERATION = "generation_config.json"
@@ -242,16 +231,13 @@ def load_strictly(
     if composite and (directory / GENERATION).is_file():
         model.generation_config = GenerationConfig.from_pretrained(directory)
     report: dict[str, Any] = loaded[1]
-    Mismatch(
-        missing=tuple(sorted(report["missing_keys"])),
-        unexpected=tuple(sorted(report["unexpected_keys"])),
-        misshapen=tuple(
-            sorted(
-                (name, tuple(have), tuple(want)) for name, have, want in report["mismatched_keys"]
-            )
-        ),
-        untied=_broken_ties(model),
-    ).refuse(directory)
+    wrong = ((name, tuple(have), tuple(want)) for name, have, want in report["mismatched_keys"])
+    # Pairs that the config ties and Transformers left apart, since the file's values differ.
+    ties = sorted(model.get_expanded_tied_weights_keys(all_submodels=True).items())
+    apart = (pair for pair in ties if len({id(model.get_parameter(name)) for name in pair}) > 1)
+    missing, unexpected = (sorted(report[f"{kind}_keys"]) for kind in ("missing", "unexpected"))
+    mismatch = Mismatch(tuple(missing), tuple(unexpected), tuple(sorted(wrong)), tuple(apart))
+    mismatch.refuse(directory)
     return model
 
 
@@ -261,16 +247,6 @@ def attention_of(config: PreTrainedConfig) -> str:
     return "eager" if known and not causal_class(config)._supports_sdpa else "sdpa"
 
 
-def _broken_ties(model: PreTrainedModel) -> tuple[tuple[str, str], ...]:
-    """Pairs that the config ties and Transformers left apart, since the file's values differ."""
-    declared = model.get_expanded_tied_weights_keys(all_submodels=True)
-    return tuple(
-        (target, source)
-        for target, source in sorted(declared.items())
-        if model.get_parameter(target) is not model.get_parameter(source)
-    )
-
-
 def refuse_missing_ids(
     directory: Path, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
 ) -> None:
@@ -278,11 +254,9 @@ def refuse_missing_ids(
     size = config.get_text_config().vocab_size
     highest = max(tokenizer.get_vocab().values())
     if highest >= size:
-        raise InputError(
-            f"tokenizer has ids up to {highest}, the embedding has {size} rows",
-            file=directory,
-            fix="use the tokenizer that belongs to these weights",
-        )
+        problem = f"tokenizer has ids up to {highest}, the embedding has {size} rows"
+        fix = "use the tokenizer that belongs to these weights"
+        raise InputError(problem, file=directory, fix=fix)
     file = directory / GENERATION
     if file.is_file():
         refuse_ids(read_object(file).get("eos_token_id"), size, file, "eos_token_id")
@@ -313,3 +287,155 @@ def chat_end_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
         ids.pop()
     special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
     return ids[-1] if ids and ids[-1] in special | set(tokenizer.all_special_ids) else None
+
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Every key that keeps a state dict from fitting a model."""
+
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    misshapen: tuple[tuple[str, Shape, Shape], ...] = ()
+    """Name, shape in the file, shape in the model."""
+    untied: tuple[tuple[str, ...], ...] = ()
+    """Names that are one weight in the model but carry different values in the file."""
+
+    def refuse(self, file: object = None) -> None:
+        """Raise InputError, with every key, where there is one."""
+        shapes = [f"{name} {list(have)} for {list(want)}" for name, have, want in self.misshapen]
+        kinds = {
+            "missing": self.missing,
+            "unexpected": self.unexpected,
+            "wrong shape": shapes,
+            "tied but different": [" = ".join(names) for names in self.untied],
+        }
+        told = [f"{len(keys)} {kind}: {', '.join(keys)}" for kind, keys in kinds.items() if keys]
+        if told:
+            problem = f"state dict does not fit the model: {'; '.join(told)}"
+            fix = "nothing was loaded; use the checkpoint of exactly this model"
+            where = None if file is None else str(file)
+            raise InputError(problem, file=where, fix=fix)
+
+
+def tied_names(state: Mapping[str, Tensor]) -> list[tuple[str, ...]]:
+    """Names that share one tensor, each set sorted: shared storage, offset and shape."""
+    owners: dict[tuple[object, ...], list[str]] = {}
+    for name, tensor in state.items():
+        place = (tensor.device, tensor.untyped_storage().data_ptr(), tensor.storage_offset())
+        if tensor.numel():
+            owners.setdefault((*place, tuple(tensor.shape), tensor.stride()), []).append(name)
+    return [tuple(sorted(names)) for names in owners.values() if len(names) > 1]
+
+
+def untied_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state dict with each tied weight once, under the first of its names in sorted order."""
+    aliases = {name for names in tied_names(state) for name in names[1:]}
+    return {name: tensor for name, tensor in state.items() if name not in aliases}
+
+
+def compare(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Mismatch:
+    """What keeps `given` from filling `expected`, a model's state dict whose ties are visible."""
+    ties = tied_names(expected)
+    covered = {name for names in ties for name in names if any(n in given for n in names)}
+    shapes = {
+        name: (tuple(given[name].shape), tuple(tensor.shape))
+        for name, tensor in expected.items()
+        if name in given
+    }
+    return Mismatch(
+        missing=tuple(sorted(expected.keys() - given.keys() - covered)),
+        unexpected=tuple(sorted(given.keys() - expected.keys())),
+        misshapen=tuple(
+            (n, have, want) for n, (have, want) in sorted(shapes.items()) if have != want
+        ),
+        untied=tuple(names for names in ties if not _agree(names, given)),
+    )
+
+
+def _agree(names: Collection[str], given: Mapping[str, Tensor]) -> bool:
+    values = [given[name] for name in names if name in given]
+    return all(torch.equal(values[0], value) for value in values[1:])
+
+
+def copy_strictly(
+    expected: Mapping[str, Tensor], given: Mapping[str, Tensor], *, file: object = None
+) -> None:
+    """Copy `given` into the tensors of `expected` in place; dtypes and devices may differ.
+
+    Raises InputError, before anything is copied, when a key is missing, unexpected or
+    wrongly shaped, or when tied weights differ, and InputError.
+    """
+    compare(expected, given).refuse(file)
+    refuse_not_finite(given.items(), file)
+    with torch.no_grad():
+        for name, tensor in given.items():
+            expected[name].copy_(tensor)
+
+
+def refuse_not_finite(tensors: Iterable[tuple[str, Tensor]], file: object) -> None:
+    """Raise InputError, with the names, where a tensor holds an infinity or what is no number."""
+    wrong = [name for name, tensor in tensors if not is_finite(tensor)]
+    if wrong:
+        names = ", ".join(wrong[:MOST_NAMES])
+        names += f" and {len(wrong) - MOST_NAMES} more" if len(wrong) > MOST_NAMES else ""
+        problem = f"weights that are not finite: {names}"
+        raise InputError(problem, file=str(file), fix="copy or download them again")
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether every value is a finite number. Least and greatest are, or are not, as all are."""
+    if not tensor.numel() or not tensor.is_floating_point():
+        return True
+    return bool(torch.isfinite(torch.stack(torch.aminmax(tensor.detach()))).all())
+
+
+def weight_fingerprint(model: nn.Module) -> str:
+    """sha256 over the sorted names, dtypes, shapes and bytes of all weights, tied ones once.
+
+    Streams tensor by tensor; equal for equal weights on any device.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(untied_state(model.state_dict()).items()):
+        digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        digest.update(raw.numpy().data)
+    return digest.hexdigest()
+
+
+SAMPLE = 512
+"""Rows that stand for the whole embedding."""
+NEAR = 0.1
+"""Of the others' median distance to their mean: a closer row is the mean."""
+
+
+def untrained_rows(folder: Path, vocabulary: int, ids: Sequence[int]) -> set[int]:
+    """Those of the ids whose row is untrained in a matrix of so many rows: the embedding, or the
+    output head."""
+    found: set[int] = set()
+    for file in weight_files(folder):
+        with safe_open(file, framework="pt") as weights:
+            for name in list(weights.keys()):
+                part = weights.get_slice(name)
+                if len(part.get_shape()) == 2 and part.get_shape()[0] == vocabulary:
+                    step = max(1, vocabulary // SAMPLE)
+                    sample_SD = rows_of(part, range(0, vocabulary, step))
+                    found |= untrained(sample_SD, rows_of(part, ids), ids)
+    return found
+
+
+def rows_of(part: object, ids: Sequence[int]) -> Tensor:
+    """Rows (R, D) of a matrix in a file."""
+    return torch.cat([part[i : i + 1] for i in ids]).float()  # type: ignore[index]
+
+
+def untrained(sample_SD: Tensor, rows_RD: Tensor, ids: Sequence[int]) -> set[int]:
+    """The ids of rows that are 0, the mean of the sample, or equal to another row of them."""
+    mean_D = sample_SD.mean(dim=0)
+    usual = (sample_SD - mean_D).norm(dim=1).median()
+    near_R = (rows_RD - mean_D).norm(dim=1) < NEAR * usual
+    same_R = (torch.cdist(rows_RD, rows_RD) == 0).sum(dim=1) > 1
+    empty_R = ~rows_RD.any(dim=1)
+    return {i for i, bad in zip(ids, (near_R | same_R | empty_R).tolist(), strict=True) if bad}

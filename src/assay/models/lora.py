@@ -216,11 +216,9 @@ def add_lora(
         with old_names_of_peft():
             adapted = get_peft_model(model, config)
     except Exception as error:
-        raise InputError(
-            f"peft adds no adapter: {reason(error)}",
-            field="adapt",
-            fix="name other targets, or train without an adapter",
-        ) from error
+        problem = f"peft adds no adapter: {reason(error)}"
+        fix = "name other targets, or train without an adapter"
+        raise InputError(problem, field="adapt", fix=fix) from error
     assert isinstance(adapted, PeftModel)
     if options.dropout:
         for name, layer in adapted.named_modules():
@@ -244,11 +242,8 @@ def match_targets(model: PreTrainedModel, targets: tuple[str, ...]) -> dict[str,
     for target, names in matched.items():
         if not names:
             ends = {name.rpartition(".")[2] for name in linear} | {ALL_LINEAR}
-            raise InputError(
-                f"target {target!r} names no linear layer",
-                field="adapt.targets",
-                fix=nearest(target, ends),
-            )
+            problem = f"target {target!r} names no linear layer"
+            raise InputError(problem, field="adapt.targets", fix=nearest(target, ends))
         if refused := sorted(out.intersection(names)):
             raise InputError(
                 f"target {target!r} names {refused[0]}: its module computes with the weight alone",
@@ -256,11 +251,9 @@ def match_targets(model: PreTrainedModel, targets: tuple[str, ...]) -> dict[str,
                 fix=f"an adapter would have no effect; leave it out, as {ALL_LINEAR} does",
             )
         if head is model.get_submodule(names[0]) and model.config.tie_word_embeddings:
-            raise InputError(
-                f"target {target!r} shares its weight with the embedding",
-                field="adapt.targets",
-                fix="merging would change the embedding too; leave the head out",
-            )
+            problem = f"target {target!r} shares its weight with the embedding"
+            fix = "merging would change the embedding too; leave the head out"
+            raise InputError(problem, field="adapt.targets", fix=fix)
     return matched
 
 

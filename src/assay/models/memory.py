@@ -14,8 +14,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from assay.models import matmul
-from assay.models.optimizer import OptimizerName
 from assay.models.plain_forward import BATCH_TOKENS, LOGITS_BYTES
+from assay.models.precision import OptimizerName
 from assay.models.scoring import CACHED_ROWS, CHUNK_BYTES, KEPT_BYTES
 from assay.models.supported import field_of, why_plain
 
@@ -172,35 +172,41 @@ def ends_of(weight: Tensor, config: Any) -> float:
 
 def estimate_memory(shape: ModelShape, load: StepLoad) -> MemoryEstimate:
     """The memory of one training step of `load` on a model of `shape`."""
-    if shape.kept:
-        return estimate_plain(shape, load)
     trainable = shape.parameters if load.trainable is None else load.trainable
-    logits = logits_bytes(shape, load.logit_rows, load.bf16)
-    layer = load.tokens * layer_bytes(shape, load.bf16)
-    inputs = load.tokens * 4 * shape.hidden * shape.layers
-    body = layer * shape.layers
-    if load.checkpointing:
-        body = inputs + layer + load.tokens * read_bytes(shape, load.bf16)
+    parts = plain_parts(shape, load) if shape.kept else packed_parts(shape, load)
+    head = 0.0 if shape.kept else head_gradient_bytes(shape, load)
     return MemoryEstimate(
         weights=4.0 * shape.parameters,
         casts=2.0 * shape.parameters if load.bf16 else 0.0,
-        gradients=4.0 * trainable + head_gradient_bytes(shape, load),
+        gradients=4.0 * trainable + head,
         moments=MOMENT_BYTES[load.optimizer] * trainable,
-        # The final norm keeps its input and the head the normalised values, where words are scored.
-        activations=body + 8.0 * load.logit_rows * shape.hidden,
-        logits=logits,
-        # Twice: it leaves holes in the heap that the next layer's, aligned anew, do not fit into.
-        working=max(2 * load.tokens * working_bytes(shape, load.bf16) - logits, 0.0),
+        **parts,
         checkpointing=load.checkpointing,
     )
 
 
-def estimate_plain(shape: ModelShape, load: StepLoad) -> MemoryEstimate:
-    """The memory of a training step on the plain path, where one batch is held at a time.
+def packed_parts(shape: ModelShape, load: StepLoad) -> dict[str, float]:
+    """Activations, scores and what the backward pass of a layer makes, on the packed path."""
+    logits = logits_bytes(shape, load.logit_rows, load.bf16)
+    layer = load.tokens * layer_bytes(shape, load.bf16)
+    body = layer * shape.layers
+    if load.checkpointing:
+        inputs = load.tokens * 4 * shape.hidden * shape.layers
+        body = inputs + layer + load.tokens * read_bytes(shape, load.bf16)
+    return {
+        # The final norm keeps its input and the head the normalised values, where words are scored.
+        "activations": body + 8.0 * load.logit_rows * shape.hidden,
+        "logits": logits,
+        # Twice: it leaves holes in the heap that the next layer's, aligned anew, do not fit into.
+        "working": max(2 * load.tokens * working_bytes(shape, load.bf16) - logits, 0.0),
+    }
+
+
+def plain_parts(shape: ModelShape, load: StepLoad) -> dict[str, float]:
+    """The same on the plain path, where one batch is held at a time.
 
     Prompts are computed for each completion, so a batch is full whatever the micro-batch holds.
     """
-    trainable = shape.parameters if load.trainable is None else load.trainable
     tokens = max(load.tokens, BATCH_TOKENS)
     # Scores before and after the mask and the softmax, in at least fp32.
     body = 4.0 * shape.kept * tokens + 12.0 * shape.scores * tokens * load.tokens
@@ -209,16 +215,8 @@ def estimate_plain(shape: ModelShape, load: StepLoad) -> MemoryEstimate:
     # The scores, widened, their log-softmax and its gradient.
     rows = score_bytes(shape, max(load.logit_rows, BATCH_TOKENS), False)
     alone = score_bytes(shape, min(load.longest, load.logit_rows), False)
-    return MemoryEstimate(
-        weights=4.0 * shape.parameters,
-        casts=2.0 * shape.parameters if load.bf16 else 0.0,
-        gradients=4.0 * trainable,
-        moments=MOMENT_BYTES[load.optimizer] * trainable,
-        activations=body,
-        logits=4.0 * max(min(rows, LOGITS_BYTES), alone),
-        working=0.0,
-        checkpointing=load.checkpointing,
-    )
+    logits = 4.0 * max(min(rows, LOGITS_BYTES), alone)
+    return {"activations": body, "logits": logits, "working": 0.0}
 
 
 def choose_checkpointing(shape: ModelShape, load: StepLoad, available: float) -> MemoryEstimate:

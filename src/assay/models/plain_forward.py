@@ -3,7 +3,7 @@
 Sequences are padded to batches, each prompt as often as it has completions; nothing is packed, so
 it is slower than `scoring`, which takes few families. Before a model is used, `refuse_unfaithful`
 shows that it reads no later token and answers in a batch as it does alone. Sampling is in
-`rollout.engines.plain`.
+`rollout.engines.plain_sampler`.
 
 R rows of a batch, T tokens of its longest row, S actions, V vocabulary.
 """
@@ -28,7 +28,7 @@ from torch.utils.checkpoint import checkpoint
 
 from assay.errors import InputError
 from assay.models.matmul import widened
-from assay.models.scoring import Chain, Moments, find_chains, moments_of
+from assay.models.scoring import Chain, Moments, find_chains, moments_of, score_actions
 from assay.models.supported import reason
 
 PRODUCTS = frozenset(
@@ -100,6 +100,14 @@ class InFp32(TorchFunctionMode):
         super().__init__()
         self.lines = lines
 
+    def begin(self, *_: Any) -> None:
+        """Before the module's forward."""
+        self.__enter__()
+
+    def end(self, *_: Any) -> None:
+        """After it."""
+        self.__exit__(None, None, None)
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Compute in the type of the operands, or as without it."""
         if func.__name__ in PRODUCTS and line_of(asked_by(sys._getframe(1))) in self.lines:
@@ -153,18 +161,9 @@ def keep_fp32_products(causal: Any) -> None:
     """
     for module, lines in fp32_products(causal).items():
         mode = InFp32(frozenset(lines))
-        module.register_forward_pre_hook(partial(begin, mode))
-        module.register_forward_hook(partial(end, mode), always_call=True)
-
-
-def begin(mode: InFp32, *_: Any) -> None:
-    """Before a module's forward."""
-    mode.__enter__()
-
-
-def end(mode: InFp32, *_: Any) -> None:
-    """After it, and where it failed."""
-    mode.__exit__(None, None, None)
+        module.register_forward_pre_hook(mode.begin)
+        # Also where it failed.
+        module.register_forward_hook(mode.end, always_call=True)
 
 
 BATCH_TOKENS = 2048
@@ -390,3 +389,107 @@ def refuse_unfaithful(model: nn.Module, file: Path) -> None:
     if not (alike(padded[0, :half], alone) and alike(padded[1], longer)):
         problem = f"{type(causal).__name__} computes a row of a batch otherwise than alone"
         raise InputError(problem, file=file, fix="use another model")
+
+
+def score_plainly(
+    model: nn.Module,
+    contexts: Sequence[tuple[int, ...]],
+    actions_S: Tensor,
+    offsets_N1: Tensor,
+    *,
+    temperature: float = 1.0,
+    entropy: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """What `scoring.score_actions` gives, sequence by sequence: log-probs (S) and entropies (S).
+
+    `model` may be under an adapter and in any dtype. Gradients flow.
+    """
+    logps, entropies = [], []
+    for context, (first, stop) in zip(contexts, pairwise(offsets_N1.tolist()), strict=True):
+        actions_C = actions_S[first:stop].to(next(model.parameters()).device)
+        ids_T = torch.cat([actions_C.new_tensor(context), actions_C])
+        logits_1KV = logits_from(causal_of(model), ids_T[None], None, len(context) - 1)
+        table_CV = (widened(logits_1KV[0, :-1]) / temperature).log_softmax(dim=-1)
+        logps.append(table_CV.gather(1, actions_C[:, None])[:, 0])
+        if entropy:
+            entropies.append(-(table_CV.exp() * table_CV).sum(dim=-1))
+    return torch.cat(logps), torch.cat(entropies) if entropy else None
+
+
+NOTICEABLE = 1e-3
+"""Distance of a row from its nearest, relative to its norm; fp32 rounding stays below 1e-4."""
+
+FED_BY = {
+    "self_attn.q_proj": "input_layernorm",
+    "self_attn.k_proj": "input_layernorm",
+    "self_attn.v_proj": "input_layernorm",
+    "self_attn.o_proj": "self_attn",
+    "mlp.gate_proj": "post_attention_layernorm",
+    "mlp.up_proj": "post_attention_layernorm",
+    "mlp.down_proj": "mlp",
+}
+"""Each projection of a layer, and the sublayer whose output it reads."""
+
+See = Callable[[str, Tensor], None]
+
+
+def first_difference(
+    model: Any, contexts: Sequence[tuple[int, ...]], actions_S: Tensor, offsets_N1: Tensor
+) -> str | None:
+    """Name of the first sublayer, in the order they run, that computes other rows; else None."""
+    shared: dict[str, Tensor] = {}
+    nearest: dict[str, Tensor] = {}
+
+    def keep(name: str, output_TD: Tensor) -> None:
+        shared[name] = output_TD
+
+    def match(name: str, output_TD: Tensor) -> None:
+        if name in shared:
+            distance_T = distances(shared[name], output_TD)
+            nearest[name] = torch.minimum(nearest.get(name, distance_T), distance_T)
+
+    with torch.no_grad(), seen(model, keep):
+        score_actions(model, contexts, actions_S, offsets_N1)
+    with torch.no_grad(), seen(model, match):
+        score_plainly(model, contexts, actions_S, offsets_N1)
+    apart = (name for name, found_T in nearest.items() if not float(found_T.max()) <= NOTICEABLE)
+    return next(apart, None)
+
+
+@contextmanager
+def seen(model: nn.Module, see: See) -> Iterator[None]:
+    """Inside, call `see` with the name and the output (T, D) of every sublayer that runs.
+
+    Only projections are hooked, because both paths call them; the input of one is the output of
+    the norm, attention or gated activation before it.
+    """
+
+    def watch(module: nn.Module, inputs: Any, output: Any, *, name: str, source: str) -> None:
+        for place, values in ((source, inputs[0]), (name, output)):
+            see(place, values.reshape(-1, values.shape[-1]))
+
+    hooks = []
+    for name, module in projections(model):
+        layer, part, own = name.rsplit(".", 2)
+        source = f"{layer}.{FED_BY[f'{part}.{own}']}"
+        hooks.append(module.register_forward_hook(partial(watch, name=name, source=source)))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def projections(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The projections of every decoder layer, adapted ones as a whole."""
+    for name, module in model.named_modules():
+        if ".".join(name.rsplit(".", 2)[1:]) in FED_BY:
+            yield name, module
+
+
+def distances(rows_TD: Tensor, others_RD: Tensor) -> Tensor:
+    """Distance (T) of each row to the nearest of the others, relative to the row's norm."""
+    # The faster way by matrix products loses half of the digits.
+    exact = "donot_use_mm_for_euclid_dist"
+    distance_TR = torch.cdist(rows_TD.double(), others_RD.double(), compute_mode=exact)
+    return distance_TR.amin(dim=1) / rows_TD.double().norm(dim=1).clamp(min=1e-30)

@@ -4,6 +4,7 @@ Parses the word in an experiment file, resolves it to a local folder, and reads 
 where its files state one. Runs are resolved by a function that the caller passes in.
 """
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Literal, get_args
 
 from assay.data.files import expanded
 from assay.data.hub_names import with_scheme
-from assay.errors import InputError, nearest
+from assay.errors import InputError, RunFailure, nearest
 from assay.models.folder import CONFIG, check_model_folder
 
 Kind = Literal["hf", "path", "pypi", "run", "openai"]
@@ -50,9 +51,8 @@ def parse_source(text: str) -> ModelSource:
         known = ", ".join(EXAMPLES.values())
         raise InputError(f"{text!r} is not a model source", field="model", fix=f"e.g. {known}")
     if kind not in get_args(Kind):
-        raise InputError(
-            f"unknown kind of model source {kind!r}", field="model", fix=nearest(kind, EXAMPLES)
-        )
+        problem = f"unknown kind of model source {kind!r}"
+        raise InputError(problem, field="model", fix=nearest(kind, EXAMPLES))
     return ModelSource(kind, name.strip())  # type: ignore[arg-type]
 
 
@@ -139,7 +139,13 @@ _LICENCE = re.compile(r"^license:\s*[\"']?([A-Za-z0-9._-]+)", re.MULTILINE)
 def known_licence(source: ModelSource, folder: Path) -> str:
     """The identifier in the model's card, or in the GGUF file of its wheel; empty if unknown."""
     if source.kind == "pypi":
-        return _of_wheel(source.name)
+        # Importing the converter imports Transformers, which other sources can do without.
+        from assay.data.wheels import wheel_directory
+        from assay.models.gguf_file import MODEL_WHEELS
+        from assay.models.gguf_header import read_header
+
+        header = read_header(wheel_directory(source.name) / MODEL_WHEELS[source.name])
+        return str(header.values.get("general.license", ""))
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     front = _FRONT.match(text.replace("\r\n", "\n"))
@@ -147,11 +153,40 @@ def known_licence(source: ModelSource, folder: Path) -> str:
     return found[1] if found else ""
 
 
-def _of_wheel(name: str) -> str:
-    # Importing the converter imports Transformers, which other sources can do without.
-    from assay.data.wheels import wheel_directory
-    from assay.models.gguf_file import MODEL_WHEELS
-    from assay.models.gguf_header import read_header
+TOKEN = "HF_TOKEN"
 
-    header = read_header(wheel_directory(name) / MODEL_WHEELS[name].gguf)
-    return str(header.values.get("general.license", ""))
+
+def check_push(repository: str) -> None:
+    """Raise InputError, before any work, for what cannot be uploaded."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repository)
+    except HFValidationError as error:
+        why = str(error).splitlines()[0]
+        raise InputError(why, field="--push", fix="write OWNER/NAME") from error
+    if not os.environ.get(TOKEN):
+        fix = f"export {TOKEN}=... with a token of the hub that may write"
+        raise InputError(f"{TOKEN} is not set", field="--push", fix=fix)
+
+
+def push(folder: Path, repository: str) -> str:
+    """Make a new private repository of the hub and upload the folder; returns its address. One that
+    exists is never written to. Raises RunFailure."""
+    from httpx import HTTPError
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    api = HfApi(token=os.environ.get(TOKEN))
+    try:
+        made = api.create_repo(repository, private=True, exist_ok=False)
+        api.upload_folder(
+            repo_id=made.repo_id, folder_path=folder, commit_message="Exported by Assay"
+        )
+    except (HfHubHTTPError, HTTPError, OSError, RuntimeError) as error:
+        why = " ".join(str(error).split())
+        problem = f"{folder} is whole and was not pushed to {repository}: {why} "
+        problem += f"(push it yourself: hf upload {repository} {folder})"
+        raise RunFailure(problem) from error
+    return str(made)

@@ -65,9 +65,6 @@ def old_names_of_peft() -> Iterator[None]:
         yield
 
 
-FIELD = "rope_parameters.rope_type"
-
-
 def refuse_length_dependent(config: Any, file: Path | None = None) -> None:
     """Raise InputError for `dynamic` and `longrope`, which change with the length.
 
@@ -75,13 +72,10 @@ def refuse_length_dependent(config: Any, file: Path | None = None) -> None:
     """
     for kind in rotary_kinds(getattr(config, "rope_parameters", None)):
         if "dynamic" in kind or kind == "longrope":
-            raise InputError(
-                f"rotary positions of type {kind!r} depend on the longest sequence of a batch, so "
-                "that a completion's log-probs would depend on the others'",
-                file=file,
-                field=FIELD,
-                fix="use a model of type default, linear, yarn or llama3",
-            )
+            problem = f"rotary positions of type {kind!r} depend on the longest sequence of a "
+            problem += "batch, so that a completion's log-probs would depend on the others'"
+            fix = "use a model of type default, linear, yarn or llama3"
+            raise InputError(problem, file=file, field="rope_parameters.rope_type", fix=fix)
 
 
 def rotary_kinds(parameters: Any) -> Iterator[str]:
@@ -130,16 +124,26 @@ def read_config(directory: Path) -> PreTrainedConfig:
     """
     file = directory / CONFIG
     stated = read_object(file)
-    refuse_family(stated, file)
-    try:
-        with quiet_transformers():
-            config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
-    except Exception as error:
-        raise InputError(f"not a known model config: {reason(error)}", file=file) from error
-    refuse_encoder(config, file)
+    family = stated.get("model_type")
+    known = COMPOSITES.union(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    if not isinstance(family, str) or family not in known:
+        names = stated.get("architectures")
+        named = f" ({', '.join(map(str, names))})" if isinstance(names, list) and names else ""
+        problem = f"{shown(family)}{named} is no causal language model that Transformers "
+        problem += f"{transformers_version} has"
+        fix = f"use a model of another family; the fastest are {', '.join(FAMILIES)}"
+        raise InputError(problem, file=file, field="model_type", fix=fix)
+    config = open_config(directory)
+    if config.is_encoder_decoder:
+        family = shown(config.model_type)
+        problem = f"{family} writes from what an encoder read, and prompts here have none"
+        raise InputError(problem, file=file, fix="use a decoder-only model")
     if config.get_text_config(decoder=True) is not config:
         config = text_config(config, file)
-    refuse_architecture(config, file)
+    causal = causal_class(config).__name__
+    if (named := config.architectures or []) and named != [causal]:
+        problem = f"is {shown(named)}, not {[causal]}"
+        raise InputError(problem, file=file, field="architectures")
     refuse_sizes(config, file)
     refuse_length_dependent(config, file)
     return config
@@ -157,36 +161,19 @@ def read_object(file: Path) -> dict[str, Any]:
     return found
 
 
-def refuse_family(stated: Mapping[str, Any], file: Path) -> None:
-    """Raise InputError for what Transformers has no causal language model of, and for
-    quantised weights."""
-    family = stated.get("model_type")
-    known = COMPOSITES.union(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-    if not isinstance(family, str) or family not in known:
-        names = stated.get("architectures")
-        named = f" ({', '.join(map(str, names))})" if isinstance(names, list) and names else ""
-        raise InputError(
-            f"{shown(family)}{named} is no causal language model that Transformers "
-            f"{transformers_version} has",
-            file=file,
-            field="model_type",
-            fix=f"use a model of another family; the fastest are {', '.join(FAMILIES)}",
-        )
-    if stated.get("quantization_config") is not None:
-        raise InputError(
-            "quantised weights can be neither trained nor sampled here",
-            file=file,
-            field="quantization_config",
-            fix="use the model as it was before it was quantised",
-        )
-
-
-def refuse_encoder(config: PreTrainedConfig, file: Path) -> None:
-    """Raise InputError for models that write from what an encoder read."""
-    if config.is_encoder_decoder:
-        family = shown(config.model_type)
-        problem = f"{family} writes from what an encoder read, and prompts here have none"
-        raise InputError(problem, file=file, fix="use a decoder-only model")
+def open_config(directory: Path) -> PreTrainedConfig:
+    """The config of a folder as Transformers opens it. Raises InputError, for quantised weights
+    too."""
+    file = directory / CONFIG
+    if read_object(file).get("quantization_config") is not None:
+        problem = "quantised weights can be neither trained nor sampled here"
+        fix = "use the model as it was before it was quantised"
+        raise InputError(problem, file=file, field="quantization_config", fix=fix)
+    try:
+        with quiet_transformers():
+            return AutoConfig.from_pretrained(directory, trust_remote_code=False)
+    except Exception as error:
+        raise InputError(f"not a known model config: {reason(error)}", file=file) from error
 
 
 def text_config(config: PreTrainedConfig, file: Path) -> PreTrainedConfig:
@@ -197,9 +184,8 @@ def text_config(config: PreTrainedConfig, file: Path) -> PreTrainedConfig:
         text = twin(text, TWINS[kind])
     if config.model_type in UNCAUSAL or type(text) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         problem = f"the text model of {config.model_type!r} ({kind}) is no causal language model"
-        raise InputError(
-            f"{problem} that Transformers has", file=file, fix="use a model of another family"
-        )
+        problem += " that Transformers has"
+        raise InputError(problem, file=file, fix="use a model of another family")
     for name, none in SCORES.items():
         scaled = getattr(text, name, none) not in (none, None)
         if scaled and not config.model_type.startswith("gemma"):
@@ -219,15 +205,6 @@ def twin(text: Any, kind: str) -> PreTrainedConfig:
     for name in ("model_type", "architectures", "rope_parameters", "transformers_version"):
         values.pop(name, None)
     return CONFIG_MAPPING[kind](**(values | {"rope_parameters": plain}))
-
-
-def refuse_architecture(config: PreTrainedConfig, file: Path) -> None:
-    """Raise InputError unless the config names the causal model of its family, or none."""
-    causal = causal_class(config).__name__
-    stated = config.architectures or []
-    if stated and stated != [causal]:
-        problem = f"is {shown(stated)}, not {[causal]}"
-        raise InputError(problem, file=file, field="architectures")
 
 
 def causal_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
@@ -292,22 +269,12 @@ def why_plain(config: Any) -> str:
     """Why a model takes the plain path (`plain_forward`); "" where the packed path computes it."""
     if config.model_type not in FAMILIES:
         return f"the packed path does not compute {config.model_type} layers"
-    window = window_of(config)
+    # Mistral has it in its config, the Qwen family in the types of its layers.
+    windows = "sliding_attention" in (getattr(config, "layer_types", None) or ())
+    window = config.sliding_window if windows or config.model_type == "mistral" else None
     if window is not None:
         return f"the packed path computes no sliding window ({shown(window)} tokens)"
     return ""
-
-
-def window_of(config: Any) -> int | None:
-    """The sliding window of any layer of a family in FAMILIES.
-
-    Mistral has it in its config, the Qwen family in the types of its layers.
-    """
-    if config.model_type == "mistral":
-        return config.sliding_window
-    if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
-        return config.sliding_window
-    return None
 
 
 def refuse_untrainable(config: PreTrainedConfig, file: Path) -> None:
@@ -316,12 +283,8 @@ def refuse_untrainable(config: PreTrainedConfig, file: Path) -> None:
     """
     dropout = getattr(config, "attention_dropout", 0)
     if dropout and not why_plain(config):
-        raise InputError(
-            f"attention dropout of {shown(dropout)} is not trained here",
-            file=file,
-            field="attention_dropout",
-            fix="set it to 0",
-        )
+        problem = f"attention dropout of {shown(dropout)} is not trained here"
+        raise InputError(problem, file=file, field="attention_dropout", fix="set it to 0")
 
 
 def reason(error: Exception) -> str:

@@ -22,10 +22,9 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from assay.errors import MOST_NAMES, InputError
 from assay.models.folder import ADAPTER, CONFIG, check_whole, weight_files
-from assay.models.load import MASTER_BYTES, load_strictly, refuse_oversized
+from assay.models.load import MASTER_BYTES, load_strictly, refuse_not_finite, refuse_oversized
 from assay.models.lora import merged
 from assay.models.plain_forward import causal_of, logits_from
-from assay.models.state_dicts import refuse_not_finite
 from assay.models.supported import old_names_of_peft, quiet_transformers, read_config, reason
 from assay.models.weight_files import ADAPTER_CONFIG, read_adapter_config
 
@@ -57,7 +56,10 @@ def open_theirs(folder: Path, base: Callable[[], PreTrainedModel]) -> PreTrained
         with quiet_transformers(), old_names_of_peft(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = PeftModel.from_pretrained(base(), folder)
-            refuse_unmergeable(model, folder)
+            if not hasattr(model.base_model, "merge_and_unload"):  # such as a trained prompt
+                problem = f"{peft_type(model)} is no change of weights, which a run here is made of"
+                file = folder / ADAPTER_CONFIG
+                raise InputError(problem, file=file, field="peft_type", fix=HELD)
             kept = get_peft_model_state_dict(model, save_embedding_layers=False)
             own = {each.data_ptr() for each in (*model.parameters(), *model.buffers())}
             # Others are computed from these for the file.
@@ -98,13 +100,6 @@ def refuse_unknown_to_peft(folder: Path) -> None:
         if key not in known and value:
             problem = f"peft {peft_version} does not know this setting"
             raise InputError(problem, file=file, field=key, fix=MERGE)
-
-
-def refuse_unmergeable(model: PeftModel, folder: Path) -> None:
-    """Raise InputError for what changes no weights, such as a trained prompt."""
-    if not hasattr(model.base_model, "merge_and_unload"):
-        problem = f"{peft_type(model)} is no change of weights, which a run here is made of"
-        raise InputError(problem, file=folder / ADAPTER_CONFIG, field="peft_type", fix=HELD)
 
 
 def peft_type(model: PeftModel) -> str:

@@ -9,7 +9,8 @@ there, so that one rank and scale hold for every layer. Optimizer and random sta
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isclose, sqrt
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 from peft import PeftModel, get_peft_model_state_dict
+from peft.tuners.lora import LoraLayer
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -35,8 +37,12 @@ from assay.models.folder import (
     check_whole,
     weight_files,
 )
-from assay.models.load import load_strictly
-from assay.models.state_dicts import copy_strictly, untied_state
+from assay.models.inference import merged_weight
+from assay.models.load import copy_strictly, load_strictly, untied_state
+from assay.models.lora import adapter_free
+from assay.models.plain_forward import causal_of, padded_moments, score_padded
+from assay.models.scoring import Moments, evaluating, score_actions, score_moments
+from assay.models.supported import why_plain
 
 TESTED = "Transformers 4.57.6 and 5.23.0"
 """Read a written folder as one model: `tests/models/test_transformers_4.py`."""
@@ -57,15 +63,6 @@ LAYERS = {"granitemoehybrid": {"linear_attention": "mamba", "full_attention": "a
 """Transformers 4's names of layer types, by model type; 5 reads them as its own."""
 APART = ("rope_theta", "partial_rotary_factor")
 """What Transformers 4 has beside its `rope_scaling`."""
-
-
-def save_config(config: PreTrainedConfig, directory: Path) -> None:
-    """Write config.json with the names of Transformers 4 and 5."""
-    config.save_pretrained(directory)
-    file = directory / CONFIG
-    written = json.loads(file.read_text(encoding="utf-8"))
-    whole = both_spellings(config, written)
-    file.write_text(json.dumps(whole, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def both_spellings(config: PreTrainedConfig, written: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,13 +148,18 @@ def own_adapter(folder: Path) -> Adapter:
         if not (folder / name).is_file():
             raise InputError("is missing", file=folder / name, fix="not an adapter?")
     check_whole(folder / ADAPTER)
-    config, below = read_adapter_config(folder), rank_below(folder / ADAPTER)
+    config = read_adapter_config(folder)
+    with safe_open(folder / ADAPTER, framework="pt") as weights:
+        below = int((weights.metadata() or {}).get(RANK_BELOW, 0))
     tensors = load_file(folder / ADAPTER)
     if not below:
         return Adapter(tensors, config)
     rank = config["r"] - below
     alpha = config["lora_alpha"] * divisor(config, rank) / divisor(config, config["r"])
-    own = {name: _own_rows(name, tensor, rank) for name, tensor in tensors.items()}
+    own = {
+        name: (tensor[:, -rank:].contiguous() if name.endswith(UP) else tensor[-rank:].contiguous())
+        for name, tensor in tensors.items()
+    }
     # A is drawn at random and never all 0, where a stage has an adapter.
     left_alone = {n.removesuffix(DOWN) for n, t in own.items() if n.endswith(DOWN) and not t.any()}
     kept = {n: t for n, t in own.items() if n.removesuffix(DOWN).removesuffix(UP) not in left_alone}
@@ -167,12 +169,6 @@ def own_adapter(folder: Path) -> Adapter:
 def read_adapter_config(folder: Path) -> dict[str, Any]:
     """peft's config of the folder's adapter. Raises InputError."""
     return _read_json(folder / ADAPTER_CONFIG)
-
-
-def rank_below(file: Path) -> int:
-    """Rows of an adapter's file that were trained by adapters below; 0 for most."""
-    with safe_open(file, framework="pt") as weights:
-        return int((weights.metadata() or {}).get(RANK_BELOW, 0))
 
 
 def stand_on(folder: Path, base: Path, below: Sequence[Path]) -> None:
@@ -218,10 +214,6 @@ def _stacked_layer(layer: str, chain: Sequence[Adapter]) -> dict[str, Tensor]:
     }
 
 
-def _own_rows(name: str, tensor: Tensor, rank: int) -> Tensor:
-    return tensor[:, -rank:].contiguous() if name.endswith(UP) else tensor[-rank:].contiguous()
-
-
 METADATA = {"format": "pt"}
 
 
@@ -244,7 +236,11 @@ def save_weights(
         save_file(in_file_names(model), directory / WEIGHTS, metadata=METADATA)
         # As Transformers' own save does: a model built from a config does not name itself yet.
         model.config.architectures = [type(model).__name__]
-        save_config(model.config, directory)
+        model.config.save_pretrained(directory)
+        file = directory / CONFIG
+        written = json.loads(file.read_text(encoding="utf-8"))
+        whole = both_spellings(model.config, written)
+        file.write_text(json.dumps(whole, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         model.generation_config.save_pretrained(directory)  # type: ignore[union-attr]
     if tokenizer is not None:
         write_tokenizer(tokenizer, directory)
@@ -322,11 +318,8 @@ def _read_adapter(model: PeftModel, directory: Path) -> dict[str, Tensor]:
     config = model.peft_config["default"].to_dict()
     for key in ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora"):
         if not _equal(stored.config.get(key), config.get(key)):
-            raise InputError(
-                f"adapter has {stored.config.get(key)}, the model's has {config.get(key)}",
-                file=directory / ADAPTER_CONFIG,
-                field=key,
-            )
+            problem = f"adapter has {stored.config.get(key)}, the model's has {config.get(key)}"
+            raise InputError(problem, file=directory / ADAPTER_CONFIG, field=key)
     return stored.tensors
 
 
@@ -356,3 +349,91 @@ def _read_json(file: Path) -> dict[str, Any]:
         return json.loads(file.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise InputError(f"is not JSON: {error}", file=file, line=error.lineno) from error
+
+
+State = dict[str, Tensor]
+"""Whole weights as another engine takes them over."""
+
+
+def whole_weights(module: nn.Module, dtype: torch.dtype) -> State:
+    """The weights by the plain model's names, tied ones under each of theirs, an adapter added in
+    fp32; `module` stays as it is."""
+    causal = causal_of(module)
+    state = whole_state(causal)
+    if isinstance(module, PeftModel):
+        plain = {name: tensor for name, tensor in state.items() if ".lora_" not in name}
+        state = {name.replace(".base_layer.", "."): tensor for name, tensor in plain.items()}
+        for name, part in causal.named_modules():
+            if isinstance(part, LoraLayer) and part.active_adapters:
+                state[f"{name}.weight"] = merged_weight(part)[0]
+    state = {name: tensor.detach().to(dtype).contiguous() for name, tensor in state.items()}
+    ties = causal.get_expanded_tied_weights_keys(all_submodels=True)
+    return state | {tied: state[name].clone() for tied, name in ties.items() if name in state}
+
+
+def by_file_names(module: nn.Module, state: State) -> State:
+    """The same under the names of the family's files."""
+    causal = causal_of(module)
+    return revert_weight_conversion(causal, state) if renamed_in_files(causal) else state
+
+
+@contextmanager
+def rounded(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """Inside, the weights are as after rounding to `dtype`; then bit for bit what they were. Of a
+    small update, rounded weights lose a part: what an engine should answer is computed with them.
+
+    Holds a copy of them meanwhile. Nothing is done where the weights are of that type.
+    """
+    parameters = [p for p in module.parameters() if p.dtype != dtype]
+    kept = [parameter.detach().clone() for parameter in parameters]
+    try:
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter.copy_(parameter.to(dtype))
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, tensor in zip(parameters, kept, strict=True):
+                parameter.copy_(tensor)
+
+
+@contextmanager
+def bare(module: nn.Module) -> Iterator[bool]:
+    """Inside, the module answers without its adapter; gives whether it has one."""
+    if isinstance(module, PeftModel):
+        with adapter_free(module):
+            yield True
+    else:
+        yield False
+
+
+def logps_of(
+    module: nn.Module,
+    contexts: list[list[int]],
+    actions: list[list[int]],
+    temperature: float = 1.0,
+) -> Tensor:
+    """Log-probs (S, float64, on the CPU) of actions after their contexts, in the type of the
+    weights, without gradient and dropout."""
+    score: Any = score_padded if why_plain(causal_of(module).config) else score_actions
+    with torch.no_grad(), evaluating(module):
+        logps_S, _ = score(module, *laid_out(contexts, actions), temperature=temperature)
+    return logps_S.double().cpu()
+
+
+def drawn_moments(
+    module: nn.Module, contexts: list[list[int]], actions: list[list[int]], temperature: float
+) -> Moments:
+    """The same with entropies and variances (`scoring.score_moments`)."""
+    score: Any = padded_moments if why_plain(causal_of(module).config) else score_moments
+    with evaluating(module):
+        found = score(module, *laid_out(contexts, actions), temperature)
+    return tuple(each_S.double().cpu() for each_S in found)
+
+
+def laid_out(
+    contexts: list[list[int]], actions: list[list[int]]
+) -> tuple[list[tuple[int, ...]], Tensor, Tensor]:
+    """Contexts, actions (S) and offsets (N + 1)."""
+    actions_S = torch.tensor([token for tail in actions for token in tail])
+    return [*map(tuple, contexts)], actions_S, torch.tensor([0, *map(len, actions)]).cumsum(0)

@@ -252,15 +252,14 @@ def picked_blocks(table: Compared, labels: Labels, words: Words) -> list[Block]:
         return []
     lines = []
     for pair in table.picked.pairs:
-        found = pair.agreement
         said = words(
-            "picked.identical" if found.identical else "picked.pair",
+            "picked.identical" if pair.same_order == pair.queries else "picked.pair",
             control=labels[pair.control],
             other=labels[pair.other],
-            queries=found.queries,
-            order=found.same_order,
-            set=found.same_set,
-            jaccard=f"{found.jaccard:.3f}",
+            queries=pair.queries,
+            order=pair.same_order,
+            set=pair.same_set,
+            jaccard=f"{pair.jaccard:.3f}",
         )
         if pair.changed is not None and pair.moved is not None:
             moved = {"changed": f"{pair.changed:.2%}", "moved": f"{pair.moved:.2g}"}

@@ -1,7 +1,7 @@
 """Writes the pages of a run, `report.html` and `report.md` (in Chinese `report.zh.html` and
 `report.zh.md`), and the progress reports of a live run.
 
-When a report is due is decided in `lab.monitor.report_journal`; its
+When a report is due is decided in `lab.monitor.progress`; its
 numbers come from `lab.monitor.progress`.
 """
 
@@ -13,8 +13,7 @@ from typing import Any
 
 from assay.data.files import atomic_write_text
 from assay.lab.monitor.observer import Observer, Passing
-from assay.lab.monitor.progress import progress
-from assay.lab.monitor.report_journal import note_report, report_file
+from assay.lab.monitor.progress import note_report, progress, report_file
 from assay.pages import content, story
 from assay.pages.comparison_page import flips_blocks, run_benchmarks
 from assay.pages.facts import RunFacts, gather

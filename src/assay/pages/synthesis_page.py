@@ -8,8 +8,7 @@ from typing import Any
 
 from assay.data.leakage import question
 from assay.experiment.synthesise_table import MADE_BY
-from assay.lab.synthesise.answers import REASONS
-from assay.lab.synthesise.made_set import FOLDER, MadeSet
+from assay.lab.synthesise.made_set import FOLDER, REASONS, MadeSet
 from assay.pages.command_tables import money
 from assay.pages.page import (
     Block,

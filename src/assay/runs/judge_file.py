@@ -10,12 +10,24 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from assay.judge.label_agreement import Judged
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json, write_listed
 
 FOLDER = "agreement"
 SCHEMA = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One labelled answer, and what the judge said of it."""
+
+    item: str
+    cluster: str
+    """The source of the item; intervals are over these."""
+    label: Mapping[str, float]
+    """Of people, by criterion; of a pair under `preference`."""
+    verdict: Mapping[str, float]
+    """Of the judge, by the same names; empty where it abstained."""
 
 
 @dataclass(frozen=True)

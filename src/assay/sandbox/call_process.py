@@ -3,25 +3,35 @@
 It runs in its own session with an empty scratch directory as working directory, no inherited
 descriptors but its answer pipe (and, where it may ask, one on which it hears the lab), and stdin,
 stdout and stderr on /dev/null; in namespaces also in private folders, as another user and behind a
-filter of system calls. It never returns. A call that may ask the lab is in `asking_call`.
+filter of system calls. It never returns.
+
+`Asker` is a comfort for the code that asks and no protection from it: whoever runs in this process
+can write to the pipes. What the supervisor and the lab make of that is decided there.
 """
 
 import ctypes
 import fcntl
+import json
 import os
 import resource
 import signal
 import sys
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from assay.sandbox.isolation import enter_private_call, enter_private_root
-from assay.sandbox.limits import Limits, system_call_filter
-from assay.sandbox.pipes import encode_line, write_all
+from assay.sandbox.limits import CallLimits, Limits, system_call_filter
+from assay.sandbox.pipes import ANSWER, CALL, LineReader, checked_line, encode_line, write_all
 
 if TYPE_CHECKING:
+    from asyncio import Future
+
     from pyseccomp import SyscallFilter
 
 PR_SET_PDEATHSIG = 1
@@ -105,21 +115,98 @@ def enter_call(
 
 def run_call(
     function: Callable[..., Any],
-    arguments: Mapping[str, Any],
+    arguments: bytearray,
     limits: Limits,
+    calls: CallLimits | None,
     scratch: str,
-    answer: int,
+    pipes: Sequence[int],
     privacy: Privacy | None,
 ) -> NoReturn:
-    """Runs `function(**arguments)` and writes one line to `answer`; ends the process."""
+    """Runs `function(**arguments)`, or `function(ask, **arguments)` where it may ask the lab, and
+    writes its answer; ends the process.
+
+    `arguments` is JSON; `pipes` are where it answers, and where it hears the lab.
+    """
     code = os.EX_SOFTWARE
     try:
-        (answer,) = enter_call(limits, scratch, [answer], privacy)
-        write_all(answer, answer_of(function, arguments))
+        ends = enter_call(limits, scratch, pipes, privacy)
+        values = json.loads(arguments)
+        if calls is None:
+            write_all(ends[0], answer_of(function, values))
+        else:
+            asker = Asker(ends[0], ends[1], calls)
+            asker.finish(answer_of(partial(function, asker.ask), values, checked_line))
         code = os.EX_OK
     finally:
         # Also when the answer cannot be written: nothing of the supervisor may run in this copy.
         os._exit(code)
+
+
+class Asker:
+    """Numbers calls, keeps as many open as may be, and hands answers to those who wait."""
+
+    def __init__(self, speak: int, hear: int, limits: CallLimits):
+        """`speak` is the descriptor to write to, `hear` the one to read."""
+        self._speak, self._replies, self._limits = speak, LineReader(hear), limits
+        self._lock = threading.Lock()
+        self._asked = 0
+        self._open: dict[int, Future[dict[str, Any]]] = {}
+        self._later: deque[tuple[str, bytes, Future[dict[str, Any]]]] = deque()
+        self._hears = False
+
+    async def ask(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The lab's answer. Several calls may be open at once, also from several event loops.
+
+        Raises TypeError or ValueError where the arguments are none that the lab reads, RuntimeError
+        where it gives no answer.
+        """
+        # Here, because it is a third of what a worker would import, and most calls ask nothing.
+        import asyncio
+
+        answer: Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        asked = checked_line(dict(arguments))[:-1]
+        with self._lock:
+            self._later.append((name, asked, answer))
+            self._send()
+            if not self._hears:
+                self._hears = True
+                threading.Thread(target=self._listen, daemon=True).start()
+        return await answer
+
+    def finish(self, line: bytes) -> None:
+        """Writes the call's own answer, between whole calls."""
+        with self._lock:
+            write_all(self._speak, ANSWER + line)
+
+    def _send(self) -> None:
+        while self._later and len(self._open) < self._limits.together:
+            name, asked, answer = self._later.popleft()
+            self._open[self._asked] = answer
+            line = b'{"id": %d, "name": %s, "arguments": %s}\n'
+            name_json = json.dumps(name).encode("ascii")
+            write_all(self._speak, CALL + line % (self._asked, name_json, asked))
+            self._asked += 1
+
+    def _listen(self) -> None:
+        while self._replies.fill():
+            while line := self._replies.take_line():
+                message = json.loads(line)
+                with self._lock:
+                    answer = self._open.pop(message["id"])
+                    self._send()
+                # The loop of one that nobody waits for any more may be closed.
+                with suppress(RuntimeError):
+                    answer.get_loop().call_soon_threadsafe(settle, answer, message)
+
+
+def settle(answer: "Future[dict[str, Any]]", message: Mapping[str, Any]) -> None:
+    """Gives an answer to who waits for it, if anybody does."""
+    if answer.done():
+        return
+    if "refused" in message:
+        answer.set_exception(RuntimeError(message["refused"]))
+    else:
+        answer.set_result(message["reply"])
 
 
 def rehearse(setup: Mapping[str, Any]) -> None:

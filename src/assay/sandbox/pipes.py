@@ -1,13 +1,12 @@
 """JSON lines over a pipe, read with a time limit, and the frames of a conversation.
 
-The protocol of the worker only: no process is started or watched here. A request is a nonce and a
-line; its reply is a line that repeats the nonce, which the called code never sees. Behind the nonce
-stands who speaks: the call, or its supervisor.
+The protocol of the worker only: no process is started or watched here. A request is a nonce,
+`REQUEST` and the arguments; every line of its reply repeats the nonce, which the called code never
+sees. Behind the nonce stands who speaks: the call, or its supervisor.
 
-A program may ask the lab while it runs. Its request is a nonce, `PROGRAM` and its arguments. The
-supervisor sends a line for each call that the program makes and one at its end; the lab sends a
-`FRAME` with each answer and an empty one to end the conversation, after which nothing is sent until
-the next request.
+A program may ask the lab while it runs. The supervisor sends a line for each call that the program
+makes and one at its end; the lab sends a `FRAME` with each answer and an empty one to end the
+conversation, after which nothing is sent until the next request.
 
 What a program says is read without trusting it: `read_json` raises nothing for any bytes but
 ValueError, and what passes is harmless to whoever writes it to a record, a database or a page:
@@ -28,7 +27,7 @@ from typing import Any, NoReturn
 from assay.sandbox.limits import OF_A_CALL, Outcome
 
 NONCE_BYTES = 16
-PROGRAM = struct.Struct("!ddI")
+REQUEST = struct.Struct("!ddI")
 """Seconds of its own, seconds in all, and the length of the arguments' JSON."""
 FRAME = struct.Struct("!I")
 """The length of what follows; 0 ends the conversation."""
@@ -66,14 +65,6 @@ class LineReader:
         chunk = os.read(self.descriptor, 1 << 16)
         self._buffer += chunk
         return bool(chunk)
-
-
-def read_nonce(descriptor: int) -> bytearray | None:
-    """The nonce before a request's line; None at the end of the stream.
-
-    Read into the array that is returned and nowhere else, so that clearing it leaves no copy.
-    """
-    return read_exactly(descriptor, NONCE_BYTES)
 
 
 def read_exactly(descriptor: int, count: int) -> bytearray | None:

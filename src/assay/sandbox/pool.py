@@ -3,7 +3,14 @@
     with Worker("package.module:function") as worker:
         outcome = worker.call({"text": "..."}, deadline=5.0)
 
-`WorkerPool` runs several workers of one function side by side.
+`WorkerPool` runs several workers of one function side by side. `ProgramPool` runs whole programs
+that may ask the lab while they run:
+
+    with ProgramPool("package.module:function", size=2) as pool:
+        run = pool.run({"problem": "..."}, host, deadline=30.0)
+
+There the function is called as `function(ask, **arguments)`, and `await ask(name, arguments)` is
+answered by `host(name, arguments, number)` here.
 
 What is covered
 - Wall time: at its deadline a call is SIGKILLed with its process group and every other descendant,
@@ -15,6 +22,20 @@ What is covered
 - A crash of any kind is an `Outcome` with a failure; printing does not disturb the protocol, and
   nobody but the worker's supervisor can answer for a call.
 - When the lab ends, be it by SIGKILL, workers and all that they started end too.
+
+Of programs besides
+- Of the disk a program sees the standard library, `assay`, its function's package and `folders`: no
+  package that the user installed, for a benchmark has its answers there.
+- The lab believes nothing it says: lengths and numbers are limited by the supervisor, and every
+  line is checked here before anything is made of it. Abuse is the failure "protocol" or "calls" of
+  this program; it cannot answer for another, nor say for the supervisor how it ended.
+- One thread reads and writes the pipes of a worker; the host runs in others, which only leave what
+  they have in a queue: nothing they do late can reach another program.
+- A program's deadline counts its own time: while the lab has a question of its to answer, only the
+  CPU time it takes meanwhile. A second limit counts all.
+- Nothing that one program sent or was sent is in the memory of the next.
+- What `host` does in its threads is not limited here: `run` returns when the last one has ended, so
+  that no question goes on unseen.
 
 What is not covered
 - With isolation "limits-only" this is no security sandbox: the code can use the network and the
@@ -36,27 +57,243 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any, Self
 
 import psutil
 
 from assay.errors import RunFailure
-from assay.sandbox.isolation import Mode, isolation_for, python_command, visible_paths
-from assay.sandbox.limits import OF_A_CALL, Limits, Outcome
-from assay.sandbox.pipes import ANSWER, NONCE_BYTES, LineReader, encode_line, signed, write_all
+from assay.sandbox.isolation import (
+    Mode,
+    installed_paths,
+    isolation_for,
+    python_command,
+    visible_paths,
+)
+from assay.sandbox.limits import OF_A_CALL, CallLimits, Limits, Outcome
+from assay.sandbox.pipes import (
+    ANSWER,
+    CALL,
+    FRAME,
+    NONCE_BYTES,
+    REQUEST,
+    Call,
+    LineReader,
+    encode_line,
+    read_answer,
+    read_call,
+    signed,
+    wait_ready,
+    write_all,
+)
 
 START_SECONDS = 120.0
 """For starting Python and importing the function's module on a busy machine."""
 GRACE_SECONDS = 10.0
 """Seconds after a call's deadline in which the supervisor kills the call and reports it."""
-
+Host = Callable[[str, Mapping[str, Any], int], Mapping[str, Any]]
+"""What answers a program's calls: (name, arguments, number) -> JSON reply, in a thread for each.
+They are numbered from 0 in the order in which the program makes them."""
 
 DIED = Outcome(failure="crash", why="the worker process died")
+SILENT = Outcome(failure="deadline", why="the worker gave no answer and was killed")
+FORGED = Outcome(failure="crash", why="the reply is not the supervisor's")
 
 
-class Worker:
+class Closing:
+    """Ends with the block that it is opened for."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all that was started."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRun:
+    """What became of one call."""
+
+    outcome: Outcome
+    own_seconds: float = 0.0
+    """Seconds of its own, as its deadline counts them."""
+    seconds: float = 0.0
+    """Wall time, the answers of the lab included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What calls of a worker that ask may ask, and who answers."""
+
+    limits: CallLimits
+    threads: ThreadPoolExecutor
+    """Run the host."""
+    wake: int
+    waker: int
+    """A pipe that wakes who waits for answers."""
+
+
+class Conversation:
+    """What is said of one call, from its request to the end of the last answer."""
+
+    def __init__(
+        self,
+        replies: LineReader,
+        requests: int,
+        mark: bytes,
+        asking: Asking | None,
+        host: Host | None,
+    ):
+        """`mark` stands before what the supervisor says."""
+        self._replies, self._requests, self._mark = replies, requests, mark
+        self._asking, self._host = asking, host
+        self._answered: SimpleQueue[bytes | BaseException] = SimpleQueue()
+        self._outgoing = bytearray()
+        self.asked = self._open = 0
+        self.error: BaseException | None = None
+        """What the host raised first."""
+        self._stopped = False
+        self._fault: Outcome | None = None
+
+    def begin(self, request: bytes) -> None:
+        """Sends the request; a worker that is dead is heard as the end of its replies."""
+        os.set_blocking(self._requests, True)
+        with contextlib.suppress(BrokenPipeError):
+            write_all(self._requests, request)
+        os.set_blocking(self._requests, False)
+
+    def listen(self, silence: float, longest: float) -> ProgramRun | None:
+        """How the program ended; None where the worker died.
+
+        `silence` is how many seconds the supervisor may say nothing while no call is open,
+        `longest` how many in all. Does not return before the host has.
+        """
+        verdict = self._heard(silence, time.monotonic() + longest)
+        while self._open:
+            self._collect(self._answered.get())
+        self._stop()
+        return verdict
+
+    def end(self) -> None:
+        """Tells a worker that lives that the conversation is over."""
+        os.set_blocking(self._requests, True)
+        # A worker that is dead by now is found so by the next program.
+        with contextlib.suppress(BrokenPipeError):
+            write_all(self._requests, self._outgoing)
+
+    def _heard(self, silence: float, at_most: float) -> ProgramRun | None:
+        replies = self._replies
+        wake = [self._asking.wake] if self._asking else []
+        heard = time.monotonic()
+        while True:
+            writable = [self._requests] if self._outgoing else []
+            left = min(at_most, heard + silence) - time.monotonic()
+            ready = wait_ready([replies.descriptor, *wake], writable, min(left, 1.0))
+            now = time.monotonic()
+            heard = now if ready or self._open else heard
+            if now >= min(at_most, heard + silence):
+                return ProgramRun(SILENT)
+            if wake and wake[0] in ready:
+                os.read(wake[0], 1 << 16)
+                while not self._answered.empty():
+                    self._collect(self._answered.get())
+            if self._requests in ready and not self._send():
+                return None
+            if replies.descriptor in ready:
+                if not replies.fill():
+                    return None
+                if verdict := self._hear():
+                    return verdict
+
+    def _hear(self) -> ProgramRun | None:
+        while (line := self._replies.take_line()) is not None:
+            if not line.startswith(self._mark):
+                return ProgramRun(FORGED)
+            message = line[len(self._mark) :]
+            if message[:1] != CALL:
+                seconds, _, last = message.partition(b" ")
+                return ProgramRun(self._fault or self._outcome(last), float(seconds))
+            self._take(message[1:])
+        return None
+
+    def _take(self, line: bytes) -> None:
+        """Has the host answer a call, or ends a program whose line is none."""
+        if self._stopped:
+            return
+        try:
+            call = read_call(line, self.asked)
+        except ValueError as bad:
+            self._fault = Outcome(failure="protocol", why=str(bad))
+            self._stop()
+            return
+        self.asked += 1
+        self._open += 1
+        assert self._asking
+        self._asking.threads.submit(self._ask, call, self._asking)
+
+    def _ask(self, call: Call, asking: Asking) -> None:
+        """In a thread of its own."""
+        assert self._host
+        try:
+            reply = dict(self._host(call.name, call.arguments, call.number))
+            line = encode_line({"id": call.number, "reply": reply}, finite=True)
+            if len(line) > asking.limits.reply_bytes:
+                why = f"the answer is over {asking.limits.reply_bytes} bytes"
+                line = encode_line({"id": call.number, "refused": why})
+            self._answered.put(line)
+        except BaseException as error:  # also what ends a thread, which would wait for ever else
+            self._answered.put(error)
+        os.write(asking.waker, b".")
+
+    def _collect(self, answer: bytes | BaseException) -> None:
+        self._open -= 1
+        if isinstance(answer, BaseException):
+            self.error = self.error or answer
+            self._stop()
+        elif not self._stopped:
+            self._outgoing += FRAME.pack(len(answer)) + answer
+
+    def _stop(self) -> None:
+        if not self._stopped:
+            self._outgoing += FRAME.pack(0)
+            self._stopped = True
+
+    def _send(self) -> bool:
+        """Writes what the pipe takes; whether there is a worker to read it."""
+        try:
+            done = os.write(self._requests, self._outgoing)
+        except BrokenPipeError:
+            return False
+        del self._outgoing[:done]
+        return True
+
+    def _outcome(self, last: bytes) -> Outcome:
+        """What the last line says: the supervisor's word, or the called code's about itself."""
+        if last[:1] != ANSWER:
+            return Outcome(**json.loads(last[1:]))
+        if self._asking:
+            try:
+                return read_answer(last[1:])
+            except ValueError as bad:
+                return Outcome(failure="protocol", why=str(bad))
+        try:
+            outcome = Outcome(**json.loads(last[1:]))
+        except (ValueError, TypeError, RecursionError):
+            outcome = None
+        if outcome is None or outcome.failure not in (None, *OF_A_CALL):
+            # The called code wrote to the answer pipe itself.
+            return Outcome(failure="crash", why="the answer is not in the worker's form")
+        return outcome
+
+
+class Worker(Closing):
     """A process that runs one importable function on JSON arguments, one call at a time.
 
     It starts with its first call and starts anew whenever it is found dead. Not to be called from
@@ -69,21 +306,16 @@ class Worker:
         limits: Limits | None = None,
         isolation: Mode = "limits-only",
         folders: Sequence[str] = (),
+        asking: Asking | None = None,
     ):
         """`function` is "package.module:function", or "package.module:maker:text" for what
         `maker(text)` returns, called once; its module may import from `folders` too, which can be
-        read in namespaces as well. Raises RunFailure."""
-        self.function, self.folders = function, folders
+        read in namespaces as well. With `asking` calls are programs. Raises RunFailure."""
+        self.function, self.folders, self.asking = function, folders, asking
         self.limits = limits or Limits()
         self._isolation = isolation_for(isolation)
         self._process: subprocess.Popen[bytes] | None = None
         self._scratch = ""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def call(self, arguments: Mapping[str, Any], deadline: float) -> Outcome:
         """The function's value for `arguments`, or how it failed within `deadline` seconds.
@@ -91,26 +323,50 @@ class Worker:
         Raises RunFailure when the worker itself cannot start, and TypeError when the
         arguments are not JSON: neither says anything about the call.
         """
-        line = encode_line({"arguments": arguments, "deadline": deadline})
-        try:
-            # A worker that dies was killed from outside, or by the call: a second try shows which.
-            return self._attempt(line, deadline) or self._attempt(line, deadline) or DIED
-        except BaseException:
-            # After an interruption the pending answer would be taken for that of the next call.
-            self.close()
-            raise
+        return self.run(encode_line(arguments), deadline, deadline).outcome
 
-    def _attempt(self, line: bytes, deadline: float) -> Outcome | None:
-        """The outcome of one request; None when the worker died, while starting too."""
-        nonce = os.urandom(NONCE_BYTES)
-        reply = self._exchange(nonce + line, deadline)
-        mark = signed(nonce, b"")
-        if reply and reply.startswith(mark):
-            return _outcome(reply.removeprefix(mark))
-        self.close()
-        if reply is None:
-            return Outcome(failure="deadline", why="the worker gave no answer and was killed")
-        return Outcome(failure="crash", why="the reply is not the supervisor's") if reply else None
+    def run(
+        self, arguments: bytes, deadline: float, longest: float, host: Host | None = None
+    ) -> ProgramRun:
+        """One call with arguments as JSON; see `ProgramPool.run`."""
+        request = REQUEST.pack(deadline, longest, len(arguments)) + arguments
+        start = time.monotonic()
+        # One that dies before it asked was killed from outside, or by the call, or died as it
+        # started: a second try shows which.
+        ended = self._converse(request, deadline, longest, host)
+        ended = ended or self._converse(request, deadline, longest, host) or ProgramRun(DIED)
+        return dataclasses.replace(ended, seconds=time.monotonic() - start)
+
+    def _converse(
+        self, request: bytes, deadline: float, longest: float, host: Host | None
+    ) -> ProgramRun | None:
+        """How the call ended; None where its worker died before it asked anything. Raises what
+        the host raises."""
+        try:
+            if self._process is None or self._process.poll() is not None:
+                self.close()
+                if not self._start():
+                    self.kill()
+                    return None
+            assert self._process and self._process.stdin
+            nonce, requests = os.urandom(NONCE_BYTES), self._process.stdin.fileno()
+            mark = signed(nonce, b"")
+            conversation = Conversation(self._replies, requests, mark, self.asking, host)
+            conversation.begin(nonce + request)
+            verdict = conversation.listen(deadline + GRACE_SECONDS, longest + GRACE_SECONDS)
+        except BaseException:
+            # After an interruption what is open would be taken for the next call's.
+            self.kill()
+            raise
+        if verdict is None or verdict.outcome in (SILENT, FORGED):
+            self.kill()
+        else:
+            conversation.end()
+        if conversation.error is not None:
+            raise conversation.error
+        if verdict is None and conversation.asked:
+            return ProgramRun(DIED)
+        return verdict
 
     def close(self) -> None:
         """Ends the worker and all it started; a later call starts it anew."""
@@ -133,35 +389,22 @@ class Worker:
             _kill_tree(self._process)
         self.close()
 
-    def _exchange(self, request: bytes, deadline: float) -> bytes | None:
-        """The reply line; b"" when the worker died; None when it is silent past the deadline."""
-        if not self._alive():
-            return b""
-        assert self._process and self._process.stdin
-        try:
-            write_all(self._process.stdin.fileno(), request)
-        except BrokenPipeError:
-            return b""
-        return self._replies.read_line(time.monotonic() + deadline + GRACE_SECONDS)
-
-    def _alive(self) -> bool:
-        """Whether there is a worker, started anew where there was none. Raises RunFailure."""
-        if self._process is not None and self._process.poll() is None:
-            return True
-        self.close()
-        return self._start()
-
     def _setup(self, private: bool) -> dict[str, Any]:
         """What the supervisor is told."""
+        packages = None
+        if self.asking:
+            packages = ["assay", self.function.split(":")[0].split(".")[0]]
+        hidden, shown = installed_paths(packages) if private and packages else ([], [])
         return {
             "function": self.function,
             "limits": dataclasses.asdict(self.limits),
-            "calls": None,
+            "calls": dataclasses.asdict(self.asking.limits) if self.asking else None,
             "scratch": self._scratch,
-            "visible": visible_paths(self.folders) if private else [],
-            "hidden": [],
-            "shown": [],
+            "visible": visible_paths(self.folders, packages) if private else [],
+            "hidden": hidden,
+            "shown": shown,
             "user": self._isolation.call_user(),
+            # Its process id, where it can be seen.
             "lab": 0 if private else os.getpid(),
         }
 
@@ -192,24 +435,20 @@ class Worker:
         return bool(line)
 
 
-def _outcome(reply: bytes) -> Outcome:
-    try:
-        outcome = Outcome(**json.loads(reply[1:]))
-    except (ValueError, TypeError, RecursionError):
-        outcome = None
-    if outcome is None or (reply[:1] == ANSWER and outcome.failure not in (None, *OF_A_CALL)):
-        # The called code wrote to the answer pipe itself.
-        return Outcome(failure="crash", why="the answer is not in the worker's form")
-    return outcome
-
-
 def _kill_tree(process: subprocess.Popen[bytes]) -> None:
     """SIGKILLs a worker that no longer answers, with its descendants, and reaps it."""
     try:
         descendants = psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:
         descendants = []
-    os.killpg(process.pid, signal.SIGKILL)
+    groups = {process.pid}
+    for descendant in descendants:
+        with contextlib.suppress(ProcessLookupError):
+            groups.add(os.getpgid(descendant.pid))
+    # By groups, because a call that forks all the time has children that no list holds.
+    for group in groups - {os.getpgrp()}:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
     for descendant in descendants:
         # Killed ones vanish with their namespace while the list is walked.
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -217,7 +456,7 @@ def _kill_tree(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-class WorkerPool:
+class WorkerPool(Closing):
     """`size` workers of one function; each starts when there is a call for it."""
 
     def __init__(
@@ -236,20 +475,13 @@ class WorkerPool:
         for worker in self._workers:
             self._idle.put(worker)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def map(self, arguments: Sequence[Mapping[str, Any]], deadline: float) -> list[Outcome]:
         """The outcome of each call, in the order of `arguments`; `deadline` is each call's own.
 
         Raises RunFailure when a worker cannot start.
         """
-
-        found = dict(self.completed(arguments, deadline))
-        return [found[n] for n in range(len(arguments))]
+        outcomes = dict(self.completed(arguments, deadline))
+        return [outcomes[n] for n in range(len(arguments))]
 
     def completed(
         self, arguments: Sequence[Mapping[str, Any]], deadline: float
@@ -278,19 +510,13 @@ class WorkerPool:
             worker.close()
 
 
-class WorkerPools:
+class WorkerPools(Closing):
     """Pools by what their workers are, for all that ask one after the other: a worker may import
     for a second. Not for several threads, one of which could renew what another one uses."""
 
     def __init__(self) -> None:
         """Without any yet."""
         self._pools: dict[tuple[Any, ...], WorkerPool] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def pool(
         self, function: str, size: int, limits: Limits, isolation: Mode, folders: tuple[str, ...]
@@ -311,3 +537,70 @@ class WorkerPools:
         for pool in self._pools.values():
             pool.close()
         self._pools.clear()
+
+
+class ProgramPool(Closing):
+    """Up to `size` programs of one function at once; each worker starts when it is needed.
+
+    Any thread may run a program.
+    """
+
+    def __init__(
+        self,
+        function: str,
+        size: int,
+        limits: Limits | None = None,
+        isolation: Mode = "namespaces",
+        folders: Sequence[str] = (),
+        *,
+        calls: CallLimits = CallLimits(),  # noqa: B008 - frozen
+    ):
+        """`function` and `folders` as `Worker` has them; `limits` and `calls` are those of each
+        program. Raises RunFailure."""
+        self._threads = ThreadPoolExecutor(size * calls.together, "assay-host")
+        self._workers = [
+            Worker(function, limits, isolation, folders, Asking(calls, self._threads, *os.pipe()))
+            for _ in range(size)
+        ]
+        # Last in, first out: few programs keep few workers busy, and the others never start.
+        self._idle: queue.LifoQueue[Worker | None] = queue.LifoQueue()
+        for worker in self._workers:
+            self._idle.put(worker)
+        self._closed = False
+
+    def run(
+        self,
+        arguments: Mapping[str, Any],
+        host: Host,
+        deadline: float,
+        longest: float = 600.0,
+    ) -> ProgramRun:
+        """Runs one program; waits for a worker that is idle.
+
+        `deadline` is in seconds of the program's own time, `longest` in seconds altogether. Raises
+        what `host` raised first, which ends the program at once; RunFailure when a worker
+        cannot start; TypeError or ValueError when the arguments are not JSON; RuntimeError once the
+        pool is closed.
+        """
+        worker = self._idle.get()
+        try:
+            if worker is None:
+                raise RuntimeError("the pool of programs is closed")
+            return worker.run(encode_line(dict(arguments), finite=True), deadline, longest, host)
+        finally:
+            self._idle.put(worker)
+
+    def close(self) -> None:
+        """Waits for running programs, then ends the workers."""
+        if self._closed:
+            return
+        self._closed = True
+        for _ in self._workers:
+            self._idle.get()
+        self._threads.shutdown(wait=True)
+        for worker in self._workers:
+            worker.close()
+            assert worker.asking
+            os.close(worker.asking.wake)
+            os.close(worker.asking.waker)
+        self._idle.put(None)

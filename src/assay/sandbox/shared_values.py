@@ -16,13 +16,12 @@ import datetime
 import json
 import operator
 import os
-import threading
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from itertools import islice
-from typing import IO, Any
+from typing import Any
 
 LONGEST_MESSAGE = 1 << 24
 """Bytes of one message."""
@@ -108,7 +107,7 @@ class NoAnswer(BaseException):
 class Remote:
     """An object of the code, as it stands among the tests."""
 
-    def __init__(self, tested: "Asking", number: int):
+    def __init__(self, tested: Any, number: int):
         object.__setattr__(self, "_tested", tested)
         object.__setattr__(self, "_number", number)
 
@@ -225,7 +224,11 @@ class Values:
         if name == "iterator":
             return iter([self.read(each) for each in inner])
         if name == "numpy":
-            return _numpy(inner)
+            import numpy
+
+            dtype, shape, data = inner
+            array = numpy.frombuffer(bytes.fromhex(data), numpy.dtype(dtype)).reshape(shape)
+            return array.copy() if shape else array[()]
         if name == "namedtuple":
             title, fields, items = inner
             return collections.namedtuple(title, fields)(*map(self.read, items))
@@ -293,87 +296,9 @@ def _other(one: Any, two: Any) -> bool:
     return one is not two
 
 
-def _numpy(inner: list[Any]) -> Any:
-    import numpy
-
-    kind, shape, data = inner
-    array = numpy.frombuffer(bytes.fromhex(data), numpy.dtype(kind)).reshape(shape)
-    return array.copy() if shape else array[()]
-
-
 def described(error: BaseException) -> str:
     """Its class and its text; what NoAnswer says is its text alone."""
     return str(error) if isinstance(error, NoAnswer) else f"{type(error).__name__}: {error}"
-
-
-class Asking:
-    """The tests' end of the pipe."""
-
-    def __init__(self, reader: IO[bytes], writer: IO[bytes]):
-        self.reader, self.writer = reader, writer
-        self.conversation = threading.Lock()
-        self.lost = False
-        """What comes after a line that is no message would be taken for the reply to another."""
-        self.unanswered: list[str] = []
-        """Why there was no answer, each time: a test may catch what is raised."""
-        self.made: dict[int, Remote] = {}
-
-    def receive(self) -> dict[str, Any]:
-        """Read one line. Raises any Exception for what is no message."""
-        line = self.reader.readline(LONGEST_MESSAGE)
-        if not line.endswith(b"\n"):
-            raise EOFError
-        return json.loads(line)
-
-    def close(self) -> None:
-        """End the other side, which has sent what is no message."""
-
-    def ask(self, operation: str, *args: Any, **kwargs: Any) -> Any:
-        """The value of an operation of the code. Raises what it raised, and NoAnswer."""
-        try:
-            with self.conversation:
-                value = self._answer(operation, args, kwargs)
-        except NoAnswer as error:
-            self.unanswered.append(f"NoAnswer: {error}")
-            raise
-        if isinstance(value, Raised):
-            raise value.error
-        return value
-
-    def _answer(self, operation: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        values = Values(None, lambda number: self.made.setdefault(number, Remote(self, number)))
-        message = {
-            "do": operation,
-            "args": [values.write(each) for each in args],
-            "kwargs": {name: values.write(each) for name, each in kwargs.items()},
-        }
-        try:
-            if self.lost:
-                raise EOFError
-            self.writer.write(json.dumps(message).encode() + b"\n")
-            self.writer.flush()
-            reply = self.receive()
-            if "none" in reply:
-                why = str(reply["none"])[:WHY]
-            elif "end" in reply and operation == "next":
-                return Raised(StopIteration())
-            else:
-                told = reply.get("raised")
-                value = Raised(values.exception(**told)) if told else values.read(reply["value"])
-                values.take_changes(reply["changed"])
-                return value
-        except Exception:
-            self.lost = True
-            self.close()
-            why = "its process ended, took too long, or its value is too long or no reply"
-        raise NoAnswer(why)
-
-
-class Raised:
-    """What the code raised."""
-
-    def __init__(self, error: Exception):
-        self.error = error
 
 
 def serve_code() -> None:

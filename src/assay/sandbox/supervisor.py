@@ -8,10 +8,9 @@ ends, which also happens when the lab is killed with SIGKILL. A call cannot spea
 dumpable, so that neither its memory nor its descriptors can be opened through /proc, and what it
 replies carries the request's nonce, which is cleared in the call's copy of its memory.
 
-Where calls may ask the lab while they run, `Relay` carries what they say. It looks at the first
-byte of it and at its length, never into it: what a line means is for the lab to find out. What
-passed through lies in buffers that are overwritten afterwards, so that the next call does not find
-it in its copy.
+`Relay` carries what calls say. It looks at the first byte of it and at its length, never into it:
+what a line means is for the lab to find out. What passed through lies in buffers that are
+overwritten afterwards, so that the next call does not find it in its copy.
 
 `pool.Worker` starts it; nothing else imports it.
 """
@@ -25,8 +24,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -56,11 +54,10 @@ from assay.sandbox.pipes import (
     ANSWER,
     CALL,
     FRAME,
-    PROGRAM,
-    LineReader,
+    NONCE_BYTES,
+    REQUEST,
     encode_line,
     read_exactly,
-    read_nonce,
     signed,
     wait_readable,
     wait_ready,
@@ -71,23 +68,6 @@ from assay.sandbox.pipes import (
 SPARE = 1 << 16
 """Bytes that are read at once, beyond the longest line."""
 NEWLINE = 10
-
-
-def room(limits: Limits, calls: CallLimits) -> bytearray:
-    """A buffer for the longest line that a call may write."""
-    return bytearray(max(limits.output_bytes, calls.request_bytes) + SPARE)
-
-
-@dataclass(frozen=True, slots=True)
-class LabEnd:
-    """The supervisor's ends of its pipes to the lab."""
-
-    hear: int
-    tell: int
-    mark: bytes
-    """What stands before every line, and what no call knows."""
-    is_gone: Callable[[], bool]
-    """Whether the lab is known to be gone, also where another process holds its ends open."""
 
 
 class OwnClock:
@@ -122,23 +102,15 @@ class OwnClock:
 class Relay:
     """One call's conversation with the lab."""
 
-    def __init__(
-        self,
-        process: int,
-        call: tuple[int, int],
-        lab: LabEnd,
-        limits: Limits,
-        calls: CallLimits,
-        own: int,
-        space: bytearray,
-    ):
-        """`call` is where the call is heard and told; `own` as `over_limits` has it; `space` is a
-        `room`, which holds zeros."""
-        self.process, self.limits, self.calls, self.own = process, limits, calls, own
-        self.hear_call, self.tell_call = call
-        os.set_blocking(self.tell_call, False)
-        self.lab = lab
-        self.space, self.filled = space, 0
+    def __init__(self, served: "Supervisor", process: int, call: Sequence[int], mark: bytes):
+        """`call` is where the call is heard, and told if it may ask; `mark` stands before every
+        line to the lab, and no call knows it."""
+        self.served, self.process, self.mark = served, process, mark
+        self.limits, self.calls = served.limits, served.calls
+        self.hear_call, *self.tell_call = call
+        for descriptor in self.tell_call:
+            os.set_blocking(descriptor, False)
+        self.space, self.filled = served.space, 0
         self.clock = OwnClock()
         self.asked = self.open = 0
         self.pending: deque[tuple[bytearray, int]] = deque()
@@ -162,39 +134,39 @@ class Relay:
                 return last
             if time.monotonic() >= look:
                 look = time.monotonic() + WATCH_SECONDS
-                if over := over_limits(self.limits, self.own):
+                if over := over_limits(self.limits, self.served.own):
                     return over
 
     def end(self, last: bytes | memoryview) -> None:
         """Tells the lab how the call ended, then waits for the end of the conversation."""
-        write_all(self.lab.tell, b"%s%.6f " % (self.lab.mark, self.clock.seconds))
-        write_all(self.lab.tell, last)
+        write_all(self.served.replies, b"%s%.6f " % (self.mark, self.clock.seconds))
+        write_all(self.served.replies, last)
         while not self.stopped:
-            if wait_readable([self.lab.hear], 1.0):
+            if wait_readable([self.served.requests], 1.0):
                 self._hear_lab()
-            elif self.lab.is_gone():
+            elif self.served.lab_is_gone():
                 raise EOFError
 
     def close(self) -> None:
         """Closes the pipes to the call and overwrites what is left of what passed through."""
-        os.close(self.hear_call)
-        os.close(self.tell_call)
+        for descriptor in (self.hear_call, *self.tell_call):
+            os.close(descriptor)
         memoryview(self.space)[: self.filled] = bytes(self.filled)
         for reply, _ in self.pending:
             wipe(reply)
 
     def _turn(self, seconds: float) -> bytes | memoryview:
         """Carries what there is; the last line where it is over, else b""."""
-        writable = [self.tell_call] if self.pending else []
-        ready = wait_ready([self.hear_call, self.lab.hear], writable, seconds)
-        if self.lab.hear in ready:
+        writable = self.tell_call if self.pending else []
+        ready = wait_ready([self.hear_call, self.served.requests], writable, seconds)
+        if self.served.requests in ready:
             self._hear_lab()
         if self.stopped:
             return failure("crash", "stopped by the lab")
-        if self.lab.is_gone():
+        if self.served.lab_is_gone():
             raise EOFError
-        if self.tell_call in ready:
-            self._tell_call()
+        if writable and writable[0] in ready:
+            self._tell_call(writable[0])
         if self.hear_call in ready:
             return self._hear_call()
         # It may have written its last line since.
@@ -204,24 +176,24 @@ class Relay:
 
     def _hear_lab(self) -> None:
         """Takes one frame."""
-        head = read_exactly(self.lab.hear, FRAME.size)
+        head = read_exactly(self.served.requests, FRAME.size)
         if not head:
             raise EOFError
         (length,) = FRAME.unpack(head)
         if length == 0:
             self.stopped = True
             return
-        reply = read_exactly(self.lab.hear, length)
+        reply = read_exactly(self.served.requests, length)
         if not reply:
             raise EOFError
         self.open -= 1
         self.pending.append((reply, 0))
 
-    def _tell_call(self) -> None:
+    def _tell_call(self, descriptor: int) -> None:
         """Passes on as much as the call takes."""
         reply, done = self.pending.popleft()
         try:
-            done += os.write(self.tell_call, memoryview(reply)[done:])
+            done += os.write(descriptor, memoryview(reply)[done:])
         except BrokenPipeError:
             # It does not want to hear; what it does is watched all the same.
             done = len(reply)
@@ -254,182 +226,107 @@ class Relay:
 
     def _look(self, line: memoryview, whole: bool) -> bytes | memoryview:
         """Passes a whole call on; the last line where the call is over, else b""."""
-        if line[:1] == ANSWER:
+        if self.calls is None or line[:1] == ANSWER:
             if len(line) > self.limits.output_bytes:
                 return failure("output", f"answer over {self.limits.output_bytes} bytes")
-            return line if whole else b""
+            last = line if self.calls else ANSWER + bytes(line)
+            return last if whole else b""
         if line[:1] != CALL:
             return failure("protocol", "a line that is neither a call nor an answer")
         if len(line) > self.calls.request_bytes:
             return failure("calls", f"a call over {self.calls.request_bytes} bytes")
-        return self._pass_call(line) if whole else b""
-
-    def _pass_call(self, line: memoryview) -> bytes:
+        if not whole:
+            return b""
         if self.asked == self.calls.calls:
             return failure("calls", f"more than {self.calls.calls} calls")
         if self.open == self.calls.together:
             return failure("calls", f"more than {self.calls.together} calls open at once")
         self.asked += 1
         self.open += 1
-        write_all(self.lab.tell, self.lab.mark)
-        write_all(self.lab.tell, line)
+        write_all(self.served.replies, self.mark)
+        write_all(self.served.replies, line)
         return b""
-
-
-REQUEST_SECONDS = 60.0
-"""For the rest of a request once its first bytes are read; after that the lab counts as gone."""
 
 
 class Supervisor:
     """Serves calls of one function until the lab goes away."""
 
     def __init__(
-        self,
-        requests: int,
-        replies: int,
-        lab: int,
-        scratch: str,
-        limits: Limits,
-        privacy: Privacy | None,
-        calls: CallLimits | None,
+        self, requests: int, replies: int, setup: Mapping[str, Any], privacy: Privacy | None
     ):
-        """`lab` is the process id of the lab where it can be seen, otherwise 0; `privacy` is None
-        without namespaces; `calls` is None where calls ask nothing."""
-        self.requests, self.replies, self.lab = LineReader(requests), replies, lab
-        self.scratch, self.limits, self.privacy = scratch, limits, privacy
-        self.calls = calls
+        """`setup` is what `pool.Worker` says; `privacy` is None without namespaces."""
+        self.requests, self.replies, self.privacy = requests, replies, privacy
+        self.lab, self.scratch = setup["lab"], setup["scratch"]
+        self.limits = Limits(**setup["limits"])
+        self.calls = CallLimits(**setup["calls"]) if setup["calls"] else None
 
     def serve(self, function: Callable[..., Any]) -> NoReturn:
         """Answers one request after another; never returns."""
         if self.calls:
             # Before what this process holds is looked at, and for all calls.
-            importlib.import_module("assay.sandbox.asking_call")
+            importlib.import_module("asyncio")
         self.own = held(os.getpid())
+        longest = max(self.limits.output_bytes, self.calls.request_bytes if self.calls else 0)
         # Of a fixed size: what grows leaves copies behind.
-        self.room = room(self.limits, self.calls) if self.calls else bytearray()
+        self.space = bytearray(longest + SPARE)
         gc.freeze()  # otherwise a collection in every fork copies the pages of all imports
         write_all(self.replies, encode_line({"ready": True}))
         while True:
-            if not wait_readable([self.requests.descriptor], 1.0):
-                if self._lab_is_gone():
-                    self._leave()
-                continue
-            nonce = read_nonce(self.requests.descriptor)
-            if not nonce:
+            if wait_readable([self.requests], 1.0):
+                self._answer(function)
+            elif self.lab_is_gone():
                 self._leave()
-            if self.calls:
-                self._converse(function, self.calls, nonce)
-            else:
-                self._reply(function, nonce)
 
-    def _reply(self, function: Callable[..., Any], nonce: bytearray) -> None:
-        """Runs a call that asks nothing, and replies."""
-        line = self.requests.read_line(time.monotonic() + REQUEST_SECONDS)
-        if not line:
-            self._leave()
-        request = json.loads(line)
-        reply = self._call(function, request["arguments"], request["deadline"], nonce)
-        write_all(self.replies, signed(nonce, reply))
-
-    def _converse(self, function: Callable[..., Any], calls: CallLimits, nonce: bytearray) -> None:
-        """Runs a call that may ask the lab, and carries what both say until the lab ends it."""
-        from assay.sandbox.asking_call import run_asking_call
-
-        head = read_exactly(self.requests.descriptor, PROGRAM.size)
-        deadline, longest, length = PROGRAM.unpack(head or bytes(PROGRAM.size))
-        arguments = read_exactly(self.requests.descriptor, length)
-        if not head or not arguments:
+    def _answer(self, function: Callable[..., Any]) -> None:
+        """Runs a call, and carries what it and the lab say until the lab ends the conversation."""
+        # Into arrays and nowhere else, so that clearing them leaves no copy.
+        nonce = read_exactly(self.requests, NONCE_BYTES)
+        head = nonce and read_exactly(self.requests, REQUEST.size)
+        deadline, longest, length = REQUEST.unpack(head or bytes(REQUEST.size))
+        arguments = read_exactly(self.requests, length)
+        if not nonce or not arguments:
             self._leave()
         folder = "" if self.privacy else tempfile.mkdtemp(dir=self.scratch)
-        (hear, answer), (replies, tell) = os.pipe(), os.pipe()
+        hear, answer = os.pipe()
+        outer, inner = [hear], [answer]
+        if self.calls:
+            replies, tell = os.pipe()
+            outer, inner = [hear, tell], [answer, replies]
         process = os.fork()
         if process == 0:
             wipe(nonce)
-            ends = (answer, replies)
-            run_asking_call(function, arguments, self.limits, calls, folder, ends, self.privacy)
+            run_call(function, arguments, self.limits, self.calls, folder, inner, self.privacy)
         wipe(arguments)
-        os.close(answer)
-        os.close(replies)
-        lab = LabEnd(self.requests.descriptor, self.replies, signed(nonce, b""), self._lab_is_gone)
-        relay = Relay(process, (hear, tell), lab, self.limits, calls, self.own, self.room)
-        self._relay(relay, deadline, longest, folder)
-
-    def _relay(self, relay: Relay, deadline: float, longest: float, folder: str) -> None:
+        for descriptor in inner:
+            os.close(descriptor)
+        relay = Relay(self, process, outer, signed(nonce, b""))
         try:
             last = relay.watch(deadline, longest)
-            self._end_call(relay.process)
+            self._end_call(process)
             if folder:
+                # What a call made undeletable stays until the worker's own folder goes.
                 shutil.rmtree(folder, ignore_errors=True)
             relay.end(last)
         except (EOFError, BrokenPipeError):
-            self._end_call(relay.process)
+            self._end_call(process)
             self._leave()
         finally:
             relay.close()
 
-    def _lab_is_gone(self) -> bool:
-        # A process that the lab forked may hold the pipe open after the lab's death.
+    def lab_is_gone(self) -> bool:
+        """Whether the lab is known to be gone, also where a process that it forked holds the pipe
+        open."""
         return self.lab != 0 and os.getppid() != self.lab
 
     def _leave(self) -> NoReturn:
         shutil.rmtree(self.scratch, ignore_errors=True)
         os._exit(0)
 
-    def _call(
-        self, function: Callable[..., Any], arguments: Any, deadline: float, nonce: bytearray
-    ) -> bytes:
-        folder = "" if self.privacy else tempfile.mkdtemp(dir=self.scratch)
-        receive, send = os.pipe()
-        process = os.fork()
-        if process == 0:
-            wipe(nonce)
-            run_call(function, arguments, self.limits, folder, send, self.privacy)
-        os.close(send)
-        try:
-            return self._watch(process, receive, time.monotonic() + deadline)
-        finally:
-            self._end_call(process)
-            os.close(receive)
-            if folder:
-                # What a call made undeletable stays until the worker's own folder goes.
-                shutil.rmtree(folder, ignore_errors=True)
-
     def _end_call(self, process: int) -> None:
         if self.privacy:
             end_all()
         else:
             end_descendants(process)
-
-    def _watch(self, process: int, receive: int, until: float) -> bytes:
-        """The call's answer line, or the line with its failure."""
-        answer = bytearray()
-        watched, look = [receive, self.requests.descriptor], 0.0
-        while not answer.endswith(b"\n"):
-            left = until - time.monotonic()
-            if left <= 0:
-                return failure("deadline", "still running at its deadline")
-            ready = wait_readable(watched, min(left, WATCH_SECONDS))
-            if self.requests.descriptor in ready or self._lab_is_gone():
-                # The lab sends nothing during a call, so this is the end of its pipe.
-                self._end_call(process)
-                self._leave()
-            if receive in ready:
-                chunk = os.read(receive, 1 << 16)
-                answer += chunk
-                if not chunk:
-                    return ended_without_answer(process)
-            # It may have written its answer since.
-            elif ended(process) and not wait_readable([receive], 0.0):
-                return ended_without_answer(process)
-            if len(answer) > self.limits.output_bytes:
-                return failure("output", f"answer over {self.limits.output_bytes} bytes")
-            # By the clock: a call could talk all the time.
-            if time.monotonic() >= look and not answer.endswith(b"\n"):
-                look = time.monotonic() + WATCH_SECONDS
-                if over := over_limits(self.limits, self.own):
-                    return over
-        # The called code can reach the pipe: more than one line would answer the next call too.
-        return ANSWER + answer[: answer.index(b"\n") + 1]
 
 
 def main() -> NoReturn:
@@ -450,19 +347,11 @@ def main() -> NoReturn:
     process_control(PR_SET_CHILD_SUBREAPER, 1)
     process_control(PR_SET_DUMPABLE, 0)
     try:
-        function = import_function(setup["function"])
+        # What stands behind a second colon is for the named function, which returns the one meant.
+        module, attribute, *argument = setup["function"].split(":", 2)
+        function = getattr(importlib.import_module(module), attribute)
+        function = function(*argument) if argument else function
     except Exception as error:
         write_all(replies, encode_line({"ready": False, "why": f"{type(error).__name__}: {error}"}))
         os._exit(1)
-    limits = Limits(**setup["limits"])
-    calls = CallLimits(**setup["calls"]) if setup["calls"] else None
-    lab, scratch = setup["lab"], setup["scratch"]
-    Supervisor(requests, replies, lab, scratch, limits, privacy, calls).serve(function)
-
-
-def import_function(name: str) -> Callable[..., Any]:
-    """The function that "package.module:function" names, or that the named one returns for what
-    stands behind a second colon. Raises what the import raises."""
-    module, attribute, *argument = name.split(":", 2)
-    found = getattr(importlib.import_module(module), attribute)
-    return found(*argument) if argument else found
+    Supervisor(requests, replies, setup, privacy).serve(function)

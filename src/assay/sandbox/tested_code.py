@@ -1,11 +1,16 @@
 """Runs tests on code that a model wrote: the tests in one process of the sandbox, the code in
-another, so that the code never meets an expected value and cannot write its own verdict.
+another, so that the code never meets an expected value and cannot write its own verdict; and
+programs without tests, which say what they print or return.
 
 `run_tests` is a worker's function. It starts a Python that holds the code alone; the tests reach
 its functions through a pipe (`shared_values`). What the other process prints, returns or overrides
 is at most a wrong value of its own function. Where it says nothing, the test fails, whatever the
 test catches. Functions that a test defines are the test's own: code cannot replace them. Every
 assertion counts, also those after one that failed. The standard library alone is imported.
+
+`run_program` and `call_function` are workers' functions too, never called in the lab's own process.
+What comes back is what the program says: it may print anything, also what its caller would have
+printed, so a verdict is for the lab to reach.
 """
 
 import ast
@@ -21,12 +26,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
-from assay.sandbox.shared_values import WHY, Asking, NoAnswer
+from assay.sandbox.shared_values import LONGEST_MESSAGE, WHY, NoAnswer, Remote, Values
 
 PR_SET_DUMPABLE = 4
 CALL_SECONDS = 10.0
@@ -164,11 +170,11 @@ def free_names(tree: ast.Module) -> set[str]:
     return read - bound - {"candidate", *dir(builtins)}
 
 
-class TestedProcess(Asking):
-    """A Python process that holds the tested code."""
+class TestedProcess:
+    """A Python process that holds the tested code, and the tests' end of the pipe to it."""
 
     def __init__(self, answer: str):
-        served = f"from {Asking.__module__} import serve_code; serve_code()"
+        served = f"from {Values.__module__} import serve_code; serve_code()"
         code = f"import sys; sys.path[:] = {sys.path!r}; {served}"
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-X", "utf8", "-c", code],
@@ -176,13 +182,76 @@ class TestedProcess(Asking):
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        assert self.process.stdin and self.process.stdout
-        super().__init__(self.process.stdout, self.process.stdin)
+        self.conversation = threading.Lock()
+        self.lost = False
+        """What comes after a line that is no message would be taken for the reply to another."""
+        self.unanswered: list[str] = []
+        """Why there was no answer, each time: a test may catch what is raised."""
+        self.made: dict[int, Remote] = {}
         self.due = math.inf
         threading.Thread(target=self.watch, daemon=True).start()
         with contextlib.suppress(OSError):
-            self.process.stdin.write(json.dumps({"answer": answer}).encode() + b"\n")
-            self.process.stdin.flush()
+            self.send({"answer": answer})
+
+    def ask(self, operation: str, *args: Any, **kwargs: Any) -> Any:
+        """The value of an operation of the code. Raises what it raised, and NoAnswer."""
+        try:
+            with self.conversation:
+                value, raised = self._answer(operation, args, kwargs)
+        except NoAnswer as error:
+            self.unanswered.append(f"NoAnswer: {error}")
+            raise
+        if raised is not None:
+            raise raised
+        return value
+
+    def _answer(
+        self, operation: str, args: Any, kwargs: dict[str, Any]
+    ) -> tuple[Any, Exception | None]:
+        values = Values(None, lambda number: self.made.setdefault(number, Remote(self, number)))
+        message = {
+            "do": operation,
+            "args": [values.write(each) for each in args],
+            "kwargs": {name: values.write(each) for name, each in kwargs.items()},
+        }
+        try:
+            if self.lost:
+                raise EOFError
+            self.send(message)
+            reply = self.receive()
+            if "none" in reply:
+                why = str(reply["none"])[:WHY]
+            elif "end" in reply and operation == "next":
+                return None, StopIteration()
+            else:
+                told = reply.get("raised")
+                raised = values.exception(**told) if told else None
+                value = None if told else values.read(reply["value"])
+                values.take_changes(reply["changed"])
+                return value, raised
+        except Exception:
+            self.lost = True
+            self.close()
+            why = "its process ended, took too long, or its value is too long or no reply"
+        raise NoAnswer(why)
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Write one line. Raises OSError."""
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def receive(self) -> dict[str, Any]:
+        """Read one line within CALL_SECONDS. Raises any Exception for what is no message."""
+        assert self.process.stdout
+        self.due = time.monotonic() + CALL_SECONDS
+        try:
+            line = self.process.stdout.readline(LONGEST_MESSAGE)
+        finally:
+            self.due = math.inf
+        if not line.endswith(b"\n"):
+            raise EOFError
+        return json.loads(line)
 
     def fetch(self, name: str) -> Any:
         """A global of the code. What it has not says so where it is called, not where it is read:
@@ -203,14 +272,6 @@ class TestedProcess(Asking):
 
         return missing
 
-    def receive(self) -> dict[str, Any]:
-        """As any other, within CALL_SECONDS."""
-        self.due = time.monotonic() + CALL_SECONDS
-        try:
-            return super().receive()
-        finally:
-            self.due = math.inf
-
     def watch(self) -> None:
         """End the process once it is overdue. One thread for all calls: a timer for each would pile
         up where the machine is busy, until a test could start no thread of its own."""
@@ -223,3 +284,61 @@ class TestedProcess(Asking):
         """End the process."""
         self.process.kill()
         self.process.wait()
+
+
+def run_program(program: str, text: str) -> dict[str, Any]:
+    """{"output", "error"}: what a Python program prints when it reads `text`, and what it raised.
+
+    `error` is "" where it ends by itself or with `sys.exit()`, else the exception in a line.
+    """
+    printed, error = io.StringIO(), ""
+    sys.stdin, sys.argv = io.StringIO(text), ["program.py"]
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            exec(compile(program, "program.py", "exec"), {"__name__": "__main__"})
+        except SystemExit as ended:
+            if ended.code not in (None, 0):
+                error = f"SystemExit: {ended.code}"
+        except MemoryError:
+            raise
+        except BaseException as raised:
+            error = f"{type(raised).__name__}: {raised}"
+    return {"output": printed.getvalue(), "error": error}
+
+
+def call_function(program: str, name: str) -> dict[str, Any]:
+    """{"output", "error"}: what a Python program's function returns as text, and what was raised.
+
+    The program is a module, not `__main__`, and what it prints is dropped. `error` is "" where the
+    function returns, else the exception and where in the program it was raised.
+    """
+    sys.stdin = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            function = vars(load_program(program, "<string>", {})).get(name)
+            if not callable(function):
+                return {"output": "", "error": f"Function {name!r} not found"}
+            return {"output": str(function()), "error": ""}
+        except MemoryError:
+            raise
+        except BaseException as raised:
+            return {"output": "", "error": f"Execution error: {raised}\n{where(raised)}"}
+
+
+def where(raised: BaseException) -> str:
+    """An exception's traceback without the frames of this file."""
+    at = raised.__traceback__
+    while at is not None and at.tb_frame.f_code.co_filename == __file__:
+        at = at.tb_next
+    return "".join(traceback.format_exception(type(raised), raised, at)).strip()
+
+
+def load_program(program: str, file: str, names: Mapping[str, Any]) -> ModuleType:
+    """The module that a program's text makes, over `names` that it finds there; tracebacks name
+    `file`. Raises what the program raises."""
+    module = ModuleType(file.removesuffix(".py"))
+    # Dataclasses and pickle look for a class's module by its name.
+    sys.modules[module.__name__] = module
+    module.__dict__.update(names)
+    exec(compile(program, file, "exec"), module.__dict__)
+    return module

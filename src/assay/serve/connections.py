@@ -88,9 +88,8 @@ def bound(port: int, host: str = HOST) -> socket.socket:
             problem = f"{host} is no address of this machine"
             raise InputError(problem, field="--host") from error
         problem = f"cannot listen on port {port}: {error.strerror}"
-        raise InputError(
-            problem, field="--port", fix="choose another, or 0 for a free one"
-        ) from error
+        fix = "choose another, or 0 for a free one"
+        raise InputError(problem, field="--port", fix=fix) from error
     return listening
 
 

@@ -1,31 +1,272 @@
-"""Parses requests in OpenAI's format, refuses what this server does not do, and makes jobs of them.
+"""Parses requests in OpenAI's format, refuses what this server does not do, makes jobs of them, and
+builds answers of what was sampled.
 
-An unsupported parameter that would change the answer is refused by name; an unknown one is ignored
-and listed. Runs no model.
+An unsupported parameter that would change the answer is refused by name; an unknown one is ignored.
+The chunks of a stream add up to the complete answer. Runs no model and knows no HTTP.
 """
 
 import copy
 import json
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeGuard, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from assay.data.conversation import parse_messages
+from assay.data.episode import Turn
 from assay.data.json_files import load_json
 from assay.data.loaded import DataError, Record
 from assay.data.renderings.template import RenderingError
-from assay.data.row import Message
+from assay.data.row import Message, ToolCall
 from assay.data.tools import parse_tools
 from assay.errors import RunFailure
 from assay.lab.evaluate.opened_model import Served
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.batcher import Job
-from assay.serve.replies import Choice, Growing, Speech, hears
 from assay.tasks.task import CallSyntax
+
+THOUGHT = "</think>"
+UNFINISHED = "\ufffd"
+"""The decoded form of a character with missing bytes."""
+
+
+@dataclass(frozen=True)
+class Speech:
+    """Decodes the tokens of one request."""
+
+    tokenizer: Any
+    end_tokens: frozenset[int]
+    stops: tuple[str, ...] = ()
+    skip_special: bool = False
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without those that end an answer."""
+        kept = [token for token in tokens if token not in self.end_tokens]
+        return self.tokenizer.decode(kept, skip_special_tokens=self.skip_special)
+
+    def text(self, tokens: Sequence[int]) -> tuple[str, bool]:
+        """The text of a finished answer, and whether a stop text ended it."""
+        whole = self.decode(tokens)
+        found = self.stop_in(whole, 0)
+        return (whole, False) if found is None else (whole[:found], True)
+
+    def stop_in(self, text: str, start: int) -> int | None:
+        """The start of the first stop text that ends behind `start`."""
+        longest = max(map(len, self.stops), default=0)
+        found = [text.find(stop, max(0, start - longest + 1)) for stop in self.stops]
+        return min((place for place in found if place >= 0), default=None)
+
+
+class Growing:
+    """The text of one answer while its tokens come."""
+
+    def __init__(self, speech: Speech):
+        self.speech = speech
+        self.text = ""
+        """Everything that is certain, up to a stop text."""
+        self.stopped = False
+        self._tokens: list[int] = []
+        self._before = 0
+        self._read = 0
+
+    def add(self, token: int) -> None:
+        """Take the next token."""
+        self._tokens.append(token)
+        # A window is decoded, not the token alone: some tokenizers write a word's space by what
+        # comes before it.
+        old = self.speech.decode(self._tokens[self._before : self._read])
+        new = self.speech.decode(self._tokens[self._before :])
+        if len(new) <= len(old) or new.endswith(UNFINISHED):
+            return
+        self._before, self._read = self._read, len(self._tokens)
+        # Assigned once, because another thread reads it.
+        text = self.text + new[len(old) :]
+        stop = self.speech.stop_in(text, len(self.text))
+        self.text = text[:stop]
+        self.stopped = stop is not None
+
+    def certain(self) -> str:
+        """The text without an end that a stop text may begin with."""
+        if self.stopped:
+            return self.text
+        held = max((overlap(self.text, stop) for stop in self.speech.stops), default=0)
+        return self.text[: len(self.text) - held]
+
+
+def overlap(text: str, word: str) -> int:
+    """The number of characters at the end of `text` that begin `word`, at most all but one."""
+    most = min(len(text), len(word) - 1)
+    return next((n for n in range(most, 0, -1) if text.endswith(word[:n])), 0)
+
+
+def content_and_calls(text: str, syntax: CallSyntax) -> tuple[str, tuple[ToolCall, ...]]:
+    """The content and the calls of an answer.
+
+    If the parser fails there are no calls and the text stays complete, so that the client sees what
+    the model wrote.
+    """
+    calls = syntax.parse(text)
+    if not calls or not all(sendable(call.name) for call in calls):
+        return text, ()
+    outside, position = [], 0
+    thought = text.rfind(THOUGHT)  # in which nothing is called
+    while (start := text.find(syntax.opening, max(position, thought))) >= 0:
+        outside.append(text[position:start])
+        position = text.index(syntax.closing, start) + len(syntax.closing)
+    outside.append(text[position:])
+    return outside[0].rstrip() + "".join(outside[1:]).rstrip(), calls
+
+
+def sendable(text: str) -> bool:
+    """Whether a text can be sent: JSON that a model wrote may hold half a surrogate pair."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def before_calls(text: str, syntax: CallSyntax) -> str:
+    """The beginning of a growing text that no call and no space before one can take back."""
+    start = text.find(syntax.opening)
+    kept = text[:start] if start >= 0 else text[: len(text) - overlap(text, syntax.opening)]
+    return kept.rstrip()
+
+
+Json = dict[str, Any]
+
+
+@dataclass(eq=False)
+class Choice:
+    """One completion under way."""
+
+    index: int
+    job: Job
+    growing: Growing
+    prompt: int = 0
+    """The number of the prompt in the request."""
+    tell: Callable[[], None] | None = None
+    """Is called by the sampling thread whenever the text may have grown."""
+
+
+def hears(choice: Choice, stop_tokens: frozenset[int], token: int) -> bool:
+    """Take a token of a choice as it is drawn; True where a stop text or token ends it."""
+    if token in stop_tokens:
+        return True
+    choice.growing.add(token)
+    if choice.tell is not None:
+        choice.tell()
+    return choice.growing.stopped
+
+
+def certain(choice: Choice, calls: CallSyntax | None) -> str:
+    """The part of a growing answer that can be streamed because it is final."""
+    text = choice.growing.certain()
+    return before_calls(text, calls) if calls else text
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One finished completion as text."""
+
+    choice: Choice
+    turn: Turn
+    content: str
+    calls: tuple[ToolCall, ...]
+    finish: str
+
+
+def answered(speech: Speech, syntax: CallSyntax | None, choice: Choice) -> Answered:
+    """Read what was sampled: text up to a stop text, and calls where tools were given.
+
+    Raises what sampling raised.
+    """
+    turn = choice.job.done.result()
+    text, stopped = speech.text(turn.actions)
+    content, calls = content_and_calls(text, syntax) if syntax else (text, ())
+    ended = stopped or (turn.actions and turn.actions[-1] in speech.end_tokens)
+    finish = "tool_calls" if calls else "stop" if ended else "length"
+    return Answered(choice, turn, content, calls, finish)
+
+
+def usage(prompt: int, turns: Sequence[Turn]) -> Json:
+    """Token counts; an end token counts as a token of the completion."""
+    drawn = sum(len(turn.actions) for turn in turns)
+    return {"prompt_tokens": prompt, "completion_tokens": drawn, "total_tokens": prompt + drawn}
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Writes the objects of one answer, of a chat or of a completion."""
+
+    chat: bool
+    model: str
+    id: str = field(default_factory=lambda: secrets.token_hex(12))
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def whole(self, answers: Sequence[Answered], tokens: Json) -> Json:
+        """The answer of a request that is not streamed."""
+        choices = []
+        for one in answers:
+            body: Json = {"text": one.content}
+            if self.chat:
+                content = one.content or (None if one.calls else "")
+                body = {"message": {"role": "assistant", "content": content}}
+                if one.calls:
+                    body["message"]["tool_calls"] = [_call(call) for call in one.calls]
+            body |= {"index": one.choice.index, "logprobs": None, "finish_reason": one.finish}
+            choices.append(body)
+        return {**self._around(choices, whole=True), "usage": tokens}
+
+    def opening(self, index: int) -> Json:
+        """The first piece of a streamed chat."""
+        return self._piece(index, {"delta": {"role": "assistant", "content": ""}})
+
+    def piece(self, index: int, text: str) -> Json:
+        """One piece of streamed text."""
+        return self._piece(index, {"delta": {"content": text}} if self.chat else {"text": text})
+
+    def last(self, one: Answered, sent: str) -> Json:
+        """The last piece of a choice, after the text that was sent."""
+        text = one.content[len(sent) :]
+        delta: Json = {"content": text} if text else {}
+        if one.calls:
+            delta["tool_calls"] = [{"index": i, **_call(call)} for i, call in enumerate(one.calls)]
+        body = {"delta": delta} if self.chat else {"text": text}
+        return self._piece(one.choice.index, body, one.finish)
+
+    def counts(self, tokens: Json) -> Json:
+        """The last piece of a stream that was asked to end with its token counts."""
+        return {**self._around([]), "usage": tokens}
+
+    def _piece(self, index: int, body: Json, finish: str | None = None) -> Json:
+        return self._around([{"index": index, **body, "finish_reason": finish}])
+
+    def _around(self, choices: list[Json], whole: bool = False) -> Json:
+        chat = "chat.completion" if whole else "chat.completion.chunk"
+        return {
+            "id": f"{'chatcmpl' if self.chat else 'cmpl'}-{self.id}",
+            "object": chat if self.chat else "text_completion",
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+        }
+
+
+def _call(call: ToolCall) -> Json:
+    made = {"name": call.name, "arguments": json_text(dict(call.arguments))}
+    return {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": made}
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON that can be sent: half a surrogate pair stays the escape that it was."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return text if sendable(text) else json.dumps(value, allow_nan=False)
+
 
 MOST_CHOICES = 64
 """Completions of one request, prompts times `n`."""
@@ -38,75 +279,52 @@ COMPLETION_TOKENS = 16
 Count = Annotated[int, Field(ge=1)]
 Stop = Annotated[str, Field(min_length=1, max_length=1000)]
 
-REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "audio": ((), "answers are text"),
-    "modalities": ((["text"],), "answers are text"),
-    "functions": (([],), "give them as 'tools'"),
-    "function_call": (("auto",), "give 'tools'"),
-    "web_search_options": ((), "nothing is searched"),
-    "moderation": ((), "nothing is moderated"),
-    "logit_bias": (({},), "scores are not changed"),
-    "presence_penalty": ((0,), "scores are not changed"),
-    "frequency_penalty": ((0,), "scores are not changed"),
-    "repetition_penalty": ((1,), "scores are not changed"),
-    "length_penalty": ((1,), "scores are not changed"),
-    "min_p": ((0,), "cut the distribution with 'top_p' or 'top_k'"),
-    "min_tokens": ((0,), "an answer ends where the model ends it"),
-    "ignore_eos": ((False,), "an answer ends where the model ends it"),
-    "bad_words": (([],), "no token is forbidden"),
-    "allowed_token_ids": (([],), "no token is forbidden"),
-    "top_logprobs": ((0,), "log-probabilities are not sent"),
-    "prompt_logprobs": ((), "prompts are not scored"),
-    "echo": ((False,), "the prompt is not repeated"),
-    "suffix": (("",), "nothing is filled in"),
-    "best_of": ((1,), "use 'n' and choose"),
-    "use_beam_search": ((False,), "answers are sampled"),
-    "tool_choice": (("auto", "none"), "no call is forced"),
-    "parallel_tool_calls": ((True,), "no answer is forced into a form"),
-    "response_format": (({"type": "text"},), "no answer is forced into a form"),
-    "guided_json": ((), "no answer is forced into a form"),
-    "guided_regex": ((), "no answer is forced into a form"),
-    "guided_choice": ((), "no answer is forced into a form"),
-    "guided_grammar": ((), "no answer is forced into a form"),
-    "structured_outputs": ((), "no answer is forced into a form"),
-    "grammar": (("",), "no answer is forced into a form"),
-    "logprobs": ((False,), "log-probabilities are not sent"),
-    "chat_template": ((), "the server's '--rendering' says how chats become text"),
-    "chat_template_kwargs": (({},), "the server's '--rendering' says how chats become text"),
-    "enable_thinking": ((), "the server's '--rendering' says how chats become text"),
-    "add_generation_prompt": ((True,), "an answer is always a new message"),
-    "continue_final_message": ((False,), "an answer is always a new message"),
-    "truncate_prompt_tokens": ((), "prompts are not cut"),
-    "include_stop_str_in_output": ((False,), "stop texts are no part of an answer"),
+NEVER = ("audio", "web_search_options", "moderation", "prompt_logprobs", "structured_outputs")
+NEVER += ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "chat_template")
+NEVER += ("enable_thinking", "truncate_prompt_tokens")
+ZERO = ("presence_penalty", "frequency_penalty", "min_p", "min_tokens", "top_logprobs")
+OFF = ("logprobs", "ignore_eos", "echo", "use_beam_search", "continue_final_message")
+REFUSED: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(NEVER, ()),
+    **dict.fromkeys(ZERO, (0,)),
+    **dict.fromkeys((*OFF, "include_stop_str_in_output"), (False,)),
+    **dict.fromkeys(("repetition_penalty", "length_penalty", "best_of"), (1,)),
+    **dict.fromkeys(("parallel_tool_calls", "add_generation_prompt"), (True,)),
+    **dict.fromkeys(("functions", "bad_words", "allowed_token_ids"), ([],)),
+    **dict.fromkeys(("logit_bias", "chat_template_kwargs"), ({},)),
+    **dict.fromkeys(("suffix", "grammar"), ("",)),
+    "modalities": (["text"],),
+    "function_call": ("auto",),
+    "tool_choice": ("auto", "none"),
+    "response_format": ({"type": "text"},),
 }
 """Parameters of OpenAI, vLLM and llama.cpp that would change the answer and are not done here, with
-the values that change nothing, besides null, and what to do instead."""
+the values that change nothing, besides null."""
+KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+"""OpenAI's kinds of errors by HTTP status; others are errors of the request, or the server's."""
 
 
 class Refusal(RunFailure):
     """A request that is answered with an error in OpenAI's shape."""
 
-    def __init__(self, status: int, problem: str, *, code: str, parameter: str | None = None):
-        """`status` is HTTP's; `code` one of OpenAI's words for what is wrong."""
+    def __init__(
+        self,
+        problem: str,
+        parameter: str | None = None,
+        *,
+        code: str = "invalid_value",
+        status: int = 400,
+    ):
+        """`code` is one of OpenAI's words for what is wrong; `status` is HTTP's."""
         super().__init__(problem)
         self.status, self.code, self.parameter = status, code, parameter
 
-
-KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
-"""OpenAI's kinds of errors by HTTP status; others are errors of the request, or the server's."""
-
-
-def error_body(refusal: Refusal) -> dict[str, Any]:
-    """An error as OpenAI writes it."""
-    server = "server_error" if refusal.status >= 500 else "invalid_request_error"
-    return {
-        "error": {
-            "message": str(refusal),
-            "type": KINDS.get(refusal.status, server),
-            "param": refusal.parameter,
-            "code": refusal.code,
-        }
-    }
+    def body(self) -> dict[str, Any]:
+        """The error as OpenAI writes it."""
+        server = "server_error" if self.status >= 500 else "invalid_request_error"
+        kind = KINDS.get(self.status, server)
+        known = {"message": str(self), "type": kind, "param": self.parameter, "code": self.code}
+        return {"error": known}
 
 
 class StreamOptions(BaseModel):
@@ -167,63 +385,37 @@ class CompletionRequest(Asking):
 Body = TypeVar("Body", bound=Asking)
 
 
-def read_request(kind: type[Body], body: bytes) -> tuple[Body, tuple[str, ...]]:
-    """The request in a body, and the names of what in it is not known and has no effect.
-
-    Raises Refusal (400) that names the parameter.
-    """
+def read_request(kind: type[Body], body: bytes) -> Body:
+    """The request in a body; what is not known in it has no effect. Raises Refusal (400) that names
+    the parameter."""
     try:
         value = load_json(body.decode("utf-8"))
         # A lone surrogate passes the JSON parser and breaks the tokenizer later.
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"the body is not JSON: {error}", code="invalid_json") from error
+        raise Refusal(f"the body is not JSON: {error}", code="invalid_json") from error
     if not isinstance(value, dict):
-        raise Refusal(400, "the body is no JSON object", code="invalid_json")
-    for name, given in value.items():
-        neutral, instead = REFUSED.get(name, ((given,), ""))
+        raise Refusal("the body is no JSON object", code="invalid_json")
+    for name in filter(REFUSED.__contains__, value):
         # For Python 0 is False; of log-probabilities 0 asks for those of the drawn tokens.
-        alike = (
-            given == each and isinstance(given, bool) is isinstance(each, bool) for each in neutral
-        )
-        if given is not None and not any(alike):
-            problem = f"{name}: not done here ({instead})"
-            raise Refusal(400, problem, code="unsupported_parameter", parameter=name)
+        wanted, typed = value[name], isinstance(value[name], bool)
+        alike = (w == wanted and isinstance(w, bool) is typed for w in REFUSED[name])
+        if wanted is not None and not any(alike):
+            problem = f"{name}: not done here; servers of an exported checkpoint do it"
+            raise Refusal(problem, name, code="unsupported_parameter")
     try:
-        return kind.model_validate(value), unknown(kind, value)
+        return kind.model_validate(value)
     except ValidationError as error:
-        raise _refused(error) from error
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(map(str, first["loc"]))
+        code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
+        name = path.partition(".")[0] or None
+        raise Refusal(f"{path}: {first['msg']}", name, code=code) from error
 
 
-def unknown(kind: type[Asking], value: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of parameters that have no effect, those of `stream_options` too."""
-    own = {*kind.model_fields, *REFUSED}
-    options, tools = value.get("stream_options"), value.get("tools")
-    inner = [] if not isinstance(options, dict) else [*options]
-    strict = isinstance(tools, list) and any(map(is_strict, tools))
-    return (
-        *(name for name in value if name not in own),
-        *(f"stream_options.{name}" for name in inner if name not in StreamOptions.model_fields),
-        *(["tools.strict"] if strict else []),
-    )
-
-
-def is_strict(tool: Any) -> bool:
-    """Whether calls of a tool are to be held to its schema, which is not done here."""
-    function = tool.get("function") if isinstance(tool, dict) else None
-    return isinstance(function, dict) and bool(function.get("strict"))
-
-
-def _refused(error: ValidationError) -> Refusal:
-    """The first thing that is wrong."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    path = [str(part) for part in first["loc"]]
-    name = path[0] if path else None
-    if first["type"] == "missing":
-        problem = f"missing parameter {'.'.join(path)!r}"
-        return Refusal(400, problem, code="missing_required_parameter", parameter=name)
-    problem = f"{name}: {first['msg']}"
-    return Refusal(400, problem, code="invalid_value", parameter=name)
+def is_dict(value: Any) -> TypeGuard[dict[str, Any]]:
+    """Whether a value is a JSON object."""
+    return isinstance(value, dict)
 
 
 @dataclass(frozen=True)
@@ -255,9 +447,9 @@ def ask_chat(served: Served, request: ChatRequest) -> Asked:
     except DataError as error:
         name = (error.field or "messages").partition("[")[0]
         problem = f"{error.field}: {error.problem}" + (f" ({error.fix})" if error.fix else "")
-        raise Refusal(400, problem, code="invalid_value", parameter=name) from error
+        raise Refusal(problem, name) from error
     except RenderingError as error:
-        raise Refusal(400, str(error), code="invalid_value", parameter="messages") from error
+        raise Refusal(str(error), "messages") from error
     limit = request.max_completion_tokens or request.max_tokens
     return ready(served, request, [context], limit, None, served.calls if shown else None)
 
@@ -267,9 +459,9 @@ def with_arguments(messages: list[Any]) -> list[Any]:
     a data set that lacks them is refused, a client is not."""
     filled = copy.deepcopy(messages)
     for message in filled:
-        for call in (message.get("tool_calls") or ()) if isinstance(message, dict) else ():
-            function = call.get("function") if isinstance(call, dict) else None
-            if isinstance(function, dict) and function.get("arguments") is None:
+        for call in (message.get("tool_calls") or ()) if is_dict(message) else ():
+            function = call.get("function") if is_dict(call) else None
+            if is_dict(function) and function.get("arguments") is None:
                 function["arguments"] = {}
     return filled
 
@@ -298,8 +490,7 @@ def prompt_tokens(served: Served, prompt: str | Sequence[int]) -> tuple[int, ...
         return (bos, *bare) if added and chat[0] == bos else bare
     size = len(served.tokenizer)
     if not all(0 <= token < size for token in prompt):
-        problem = f"prompt: token ids are 0 to {size - 1}"
-        raise Refusal(400, problem, code="invalid_value", parameter="prompt")
+        raise Refusal(f"prompt: token ids are 0 to {size - 1}", "prompt")
     return tuple(prompt)
 
 
@@ -310,7 +501,7 @@ def refuse_endless(served: Served, texts: Sequence[str], parameter: str) -> None
     """
     if sum(map(len, texts)) > served.longest_token * served.context_tokens:
         problem = f"the model's context holds {served.context_tokens} tokens, and there are more"
-        raise Refusal(400, problem, code="context_length_exceeded", parameter=parameter)
+        raise Refusal(problem, parameter, code="context_length_exceeded")
 
 
 def ready(
@@ -324,8 +515,7 @@ def ready(
     """Jobs for every prompt and choice. Raises Refusal where the context is too small."""
     count = request.n or 1
     if not contexts or len(contexts) * count > MOST_CHOICES:
-        problem = f"prompt: between 1 and {MOST_CHOICES} completions in one request"
-        raise Refusal(400, problem, code="invalid_value", parameter="prompt")
+        raise Refusal(f"prompt: 1 to {MOST_CHOICES} completions in one request", "prompt")
     stop_tokens = frozenset(request.stop_token_ids or ())
     ends = served.end_tokens | stop_tokens
     speech = Speech(served.tokenizer, ends, request.stops, request.skip_special_tokens)
@@ -352,11 +542,11 @@ def room(served: Served, context: Sequence[int], limit: int | None, default: int
     left = served.context_tokens - len(context)
     wanted = limit or (left if default is None else min(default, left))
     if not context:
-        raise Refusal(400, "the prompt is empty", code="invalid_value", parameter="prompt")
+        raise Refusal("the prompt is empty", "prompt")
     if left < 1 or wanted > left:
         problem = (
             f"the prompt has {len(context)} tokens and {max(wanted, 1)} are asked for, but the "
             f"model's context holds {served.context_tokens}"
         )
-        raise Refusal(400, problem, code="context_length_exceeded", parameter="messages")
+        raise Refusal(problem, "messages", code="context_length_exceeded")
     return wanted

@@ -7,7 +7,9 @@ without its rewards is in `train.metric_names`.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 from assay.data.episode import Reward
 from assay.tasks.task import Task
@@ -82,3 +84,33 @@ def own_names(task: Task) -> frozenset[str]:
 def metrics_of(task: Task) -> Mapping[str, RewardMetric]:
     """All metrics of a task's rewards without their groups."""
     return {**STANDARD, **own_metrics(task)}
+
+
+@dataclass(frozen=True, slots=True)
+class FactReading:
+    """How the facts of a task are read."""
+
+    families: tuple[str, ...]
+    """Families of errors, in the order in which reports show them."""
+    family_of: Callable[[str], str]
+    """The family of a fact `error` that is not empty."""
+    malformed: frozenset[str]
+    """Families of answers that have not the right form."""
+
+
+def reading_of(task: Task) -> FactReading | None:
+    """What a task declares; None where it declares nothing."""
+    return getattr(task, "fact_reading", None)
+
+
+def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts by their names alone; of a sum of rewards, the first "REWARD/NAME" is NAME."""
+    found: dict[str, Any] = {}
+    for key, value in facts.items():
+        found.setdefault(key.rpartition("/")[2], value)
+    return found
+
+
+def operators_in(fact: str) -> tuple[str, ...]:
+    """The names in a fact `operators`: "AnswerGenerate:1 Programmer:2" is of two."""
+    return tuple(each.rpartition(":")[0] for each in fact.split())

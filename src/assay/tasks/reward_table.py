@@ -185,7 +185,12 @@ def stored_reward(
     if reward is None:
         return Reward(float(candidate["reward"]), candidate.get("parts") or {})
     if isinstance(reward, RewardTable):
-        return _of_table(reward, row, candidate)
+        found: dict[str, Reward | None] = {}
+        for name in reward.order:
+            wanted = reward.wanted(name, found)
+            part = reward.parts[name].reward
+            found[name] = stored_reward(part, row, candidate) if wanted else None
+        return reward.combine({name: found[name] for name in reward.parts})
     if isinstance(reward, JudgeReward) and reward.of_stored is not None:
         return reward.of_stored(candidate)
     if why := not_in_facts(reward):
@@ -205,12 +210,3 @@ def is_right(reward: Reward) -> bool:
     """Whether a judged candidate is right: by the parts named `correct`, else by its value."""
     said = [value for name, value in reward.parts.items() if name.split("/")[-1] == CORRECT]
     return max(said) > 0 if said else (reward.value or 0.0) > 0
-
-
-def _of_table(table: RewardTable, row: Row, candidate: Mapping[str, Any]) -> Reward:
-    found: dict[str, Reward | None] = {}
-    for name in table.order:
-        wanted = table.wanted(name, found)
-        part = table.parts[name].reward
-        found[name] = stored_reward(part, row, candidate) if wanted else None
-    return table.combine({name: found[name] for name in table.parts})

@@ -25,7 +25,7 @@ from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
 from assay.rl.sampling_proof import TOLD, Drawn, NotAsTold, SamplingProof, Sums, drawn_sums
-from assay.sandbox.meter import started_memory, tree_cpu_seconds
+from assay.sandbox.call_watch import started_memory, tree_cpu_seconds
 from assay.train.checkpoint import Batch, Journal, Method, Place, Recorder, SampleRecord, TrainState
 from assay.train.metric_names import (
     COEFFICIENTS,

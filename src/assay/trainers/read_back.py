@@ -19,9 +19,8 @@ from assay.errors import InputError
 from assay.experiment.stage_tables import StageSpec
 from assay.trainers.outputs.plain_folders import flat
 from assay.trainers.register import nested
-from assay.trainers.settings import Exported, Settings
+from assay.trainers.settings import Difference, Exported, Settings, Table, Values, listed
 from assay.trainers.table import ACTOR, IN_LOSS, IN_REWARD, OPTIM, ROLLOUT
-from assay.trainers.translation import Difference, Table, Values, listed
 
 PROMPT = f"{ROLLOUT}.prompt_length"
 LIKE = {

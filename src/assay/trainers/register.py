@@ -1,5 +1,6 @@
-"""The trainers that an experiment can be exported to, and the text files of an exported folder:
-configuration in YAML, launch scripts, README.
+"""The trainers that an experiment can be exported to, the text files of an exported folder
+(configuration in YAML, launch scripts, README), and what a tool's keys and metrics are here, line
+by line: `assay engines keys TOOL`.
 
 Scripts are for bash; in each, in `launch`, what stands as `{NAME}` is filled in.
 """
@@ -7,18 +8,19 @@ Scripts are for bash; in each, in `launch`, what stands as `{NAME}` is filled in
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from assay.engines.environments import installed, misfit
-from assay.errors import InputError
+from assay.errors import InputError, look_up
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
-from assay.trainers.outputs.transformers_output import SwiftOutput, TrlOutput
+from assay.trainers.outputs.output import SwiftOutput, TrlOutput
 from assay.trainers.outputs.verl_output import LATEST, VerlOutput
-from assay.trainers.settings import Settings
-from assay.trainers.translation import Translated
+from assay.trainers.settings import Cell, Settings, Translated
+from assay.trainers.table import table
 
 MODEL = "model"
 """The folder of a model that no hub has."""
@@ -216,3 +218,52 @@ def trainer_packages(experiment: Experiment) -> dict[str, str]:
     """The packages of the tools that train stages, and their versions."""
     used = {stage.trainer for stage in experiment.stage.values()} - {None}
     return dict(TRAINERS[tool].package.split("==") for tool in sorted(used))  # type: ignore[misc]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line for people."""
+
+    ours: str
+    """A setting of a stage, a metric, or in parentheses what is neither."""
+    theirs: tuple[str, ...]
+    how: str
+    unlike: str
+
+
+def lines(tool: str, wanted: str | None = None) -> list[Line]:
+    """All lines of a tool, or those with a key of either side that holds `wanted`, each once.
+    Raises UnknownName."""
+    trainer = look_up(TRAINERS, tool, "trainer")
+    found = [line for method in trainer.methods for line in of_method(tool, method)]
+    for each in trainer.output.metrics:
+        how = ("1 less it" if each.rest else "as it is") if each.ours else ""
+        found.append(Line(each.ours or "(metric)", (each.theirs,), how, each.unlike))
+    return [*dict.fromkeys(each for each in found if wanted is None or names(each, wanted))]
+
+
+def names(line: Line, wanted: str) -> bool:
+    """Whether a line is of a key; the tool's may be patterns."""
+    return any(wanted in key or fnmatchcase(wanted, key) for key in (line.ours, *line.theirs))
+
+
+def of_method(tool: str, method: str) -> Iterator[Line]:
+    """The lines of one method."""
+    own = table(tool, method)
+    for key, cell in own.cells.items():
+        parts = [("refused: " if each.refused else "") + each.what for each in cell.unlike]
+        yield Line(key, cell.keys, words(cell), "; ".join(parts))
+    for why, keys in own.idle.items():
+        yield Line("(without effect)", tuple(keys.split()), why, "")
+    for switch, keys in own.gated.items():
+        yield Line("(off)", tuple(keys.split()), f"acts where {switch} is another", "")
+
+
+def words(cell: Cell) -> str:
+    """How a value is written."""
+    if cell.how or not cell.keys:
+        return cell.how
+    if cell.names is not None:
+        pairs = ((own, v if isinstance(v, tuple) else (v,)) for own, v in cell.names.items())
+        return "; ".join(f"{own}: {' '.join(map(str, theirs))}" for own, theirs in pairs)
+    return "as it is" if cell.none is None else f"omitted: {cell.none:g}"

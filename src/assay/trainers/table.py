@@ -14,8 +14,7 @@ from typing import Any
 from assay.experiment.training_settings import FreezeAdapt
 from assay.rl.advantages import ADVANTAGES
 from assay.rl.signal import may_drop
-from assay.trainers.settings import Settings, at_start, moves
-from assay.trainers.translation import Cell, Table, Unlike, Values
+from assay.trainers.settings import Cell, Settings, Table, Unlike, Values, at_start, moves
 
 A, ACTOR, ROLLOUT, MODEL = (
     "actor_rollout_ref",

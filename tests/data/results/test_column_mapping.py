@@ -9,9 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from assay.data.loaded import DataError
-from assay.data.results.column_mapping import Columns
+from assay.data.results.column_mapping import Columns, read_table
+from assay.data.results.foreign_result import Result
 from assay.data.results.readers import read_results
 from assay.errors import InputError
+from tests.data.results.produced import FOLDER
 
 Seen = list[tuple[str, int, float | None]]
 
@@ -42,14 +44,6 @@ def test_names_with_dots_lead_through_tables_and_lists(tmp_path: Path):
     file = lines(tmp_path / "traces.jsonl", good, failed)
     columns = Columns("task.key", "traces.0.rewards.correct.score")
     assert seen(file, columns) == [("a", 0, 1.0), ("b", 0, None)]
-
-
-def test_structs_of_parquet_are_tables(tmp_path: Path):
-    """lighteval's details_TASK_DATE.parquet."""
-    rows = [{"doc": {"id": "7"}, "metric": {"em": 1, "f1": 0.5}, "model_response": {"text": ["x"]}}]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "details.parquet")
-    columns = Columns("doc.id", "metric.f1")
-    assert seen(tmp_path / "details.parquet", columns) == [("7", 0, 0.5)]
 
 
 def test_rows_are_found_in_the_document_and_words_count_where_all_hold(tmp_path: Path):
@@ -210,3 +204,212 @@ def test_ids_stay_where_questions_are_not_asked_equally_often(
     file = rollouts(tmp_path, [0, 0], [0, 1], **{"pass": 0})
     with pytest.raises(DataError, match="is also the item"):
         read_results(file, columns=numbered)
+
+
+CSV = """item,run,score,repeat,output,note
+a,base,1,0,yes,x
+b,base,0,0,"two
+lines",x
+a,base,,1,,x
+b,base,0.5,1,no,x
+a,tuned,1,0,yes,x
+"""
+
+
+def table(folder: Path, text: str, name: str = "scores.csv") -> Path:
+    file = folder / name
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def by_run(results: list[Result]) -> dict[str, Result]:
+    return {result.run: result for result in results}
+
+
+def test_every_run_of_a_csv_file_has_its_items_repeats_scores_and_outputs(tmp_path: Path):
+    found = by_run(read_results(table(tmp_path, CSV)))
+    assert list(found) == ["base", "tuned"]
+    answers = [(a.item, a.repeat, a.score, a.output) for a in found["base"].answers]
+    assert answers == [
+        ("a", 0, 1.0, "yes"),
+        ("b", 0, 0.0, "two\nlines"),
+        ("a", 1, None, None),
+        ("b", 1, 0.5, "no"),
+    ]
+    assert {r.metric for r in found.values()} == {"score"}
+    assert not any(r.configured or r.checker or r.settings for r in found.values())
+
+
+def test_json_lines_and_parquet_say_the_same_as_csv(tmp_path: Path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [
+        {"item": "7", "run": "r", "score": 1.0, "output": "x"},
+        {"item": "8", "run": "r", "score": None, "output": "y"},
+    ]
+    csv = table(tmp_path, "item,run,score,output\n7,r,1,x\n8,r,,y\n")
+    lines = '{"item": 7, "run": "r", "score": 1, "output": "x"}\n'
+    lines += '{"item": 8, "run": "r", "score": null, "output": "y"}\n'
+    jsonl = table(tmp_path, lines, "scores.jsonl")
+    parquet = tmp_path / "scores.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), parquet)
+    (first,), (second,), (third,) = map(read_results, (csv, jsonl, parquet))
+    assert first.answers == second.answers == third.answers
+    assert [a.score for a in first.answers] == [1.0, None]
+
+
+def test_a_file_of_one_run_needs_no_run_column_and_is_called_after_itself(tmp_path: Path):
+    (result,) = read_results(table(tmp_path, "item,score\na,1\n", "mine.csv"))
+    assert result.run == "mine"
+
+
+def test_every_column_of_numbers_is_a_metric_and_text_is_none(tmp_path: Path):
+    text = "item,run,exact,loose,comment\na,r,0,1,good\nb,r,1,1,3\n"
+    results = read_results(table(tmp_path, text))
+    assert [(r.metric, [a.score for a in r.answers]) for r in results] == [
+        ("exact", [0.0, 1.0]),
+        ("loose", [1.0, 1.0]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("s.csv", "item,run,score\na,r,good\n", ("s.csv:2", "score", "a string", "not a number")),
+        ("s.csv", "item,run,score\na,r,85\n", ("s.csv:2", "85 lies outside 0 to 1", "percentage")),
+        ("s.csv", "item,run,score\na,r,inf\n", ("s.csv:2", "finite")),
+        ("s.csv", "itme,run,score\na,r,1\n", ("s.csv:2", "item: missing", "itme")),
+        ("s.csv", "item,run,scores\na,r,x\n", ("s.csv:2", "score: missing", "'scores'")),
+        ("s.csv", "item,run,score\na,r\n", ("s.csv:2", "3 columns")),
+        ("s.csv", 'item,run,score\na,r,"1\n', ("s.csv:", "malformed CSV")),
+        ("s.csv", "item,run,score\na,r,1\na,r,0\n", ("s.csv:3", "line 2", "'repeat'")),
+        ("s.jsonl", '{"item": "a", "score": 1}\n{"item": "b", "sc', ("s.jsonl:2", "malformed")),
+        ("s.jsonl", '{"item": ["a"], "score": 1}\n', ("s.jsonl:1", "item", "an array")),
+    ],
+)
+def test_a_bad_row_is_named_by_file_and_line(
+    tmp_path: Path, name: str, text: str, words: tuple[str, ...]
+):
+    with pytest.raises(DataError) as refusal:
+        read_results(table(tmp_path, text, name))
+    assert all(word in str(refusal.value) for word in words), refusal.value
+
+
+def test_a_column_names_the_source_of_each_item(tmp_path):
+    file = tmp_path / "scores.csv"
+    file.write_text("item,run,score,cluster,scene\na,x,1,s,1\nb,x,0,s,2\na,y,1,s,1\nb,y,1,s,2\n")
+    for result in read_table(file):
+        assert result.clusters == {"a": "s", "b": "s"} and result.metric in ("score", "scene")
+    by_scene = read_table(file, "scene")
+    assert {r.metric for r in by_scene} == {"score"}, "what names clusters is no score"
+    assert by_scene[0].clusters == {"a": "1.0", "b": "2.0"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "cluster", "problem"),
+    [
+        ("a,1,s\na,0,t\n", None, "item 'a' is in 's' and in 't'"),
+        ("a,1,s\nb,0,\n", None, "is no source of item 'b'"),
+        ("a,1,\nb,0,s\n", None, "other records name none"),
+    ],
+)
+def test_an_item_without_one_source_is_refused(tmp_path, rows, cluster, problem):
+    file = tmp_path / "scores.csv"
+    repeats = "".join(f"{row},{n}\n" for n, row in enumerate(rows.splitlines()))
+    file.write_text("item,score,cluster,repeat\n" + repeats)
+    with pytest.raises(DataError, match=problem):
+        read_table(file, cluster)
+
+
+FILE = FOLDER / "trl/completions/completions_00001.parquet"
+
+
+def test_every_reward_function_is_a_metric_with_its_values():
+    rows = pq.read_table(FILE).to_pylist()
+    results = read_results(FILE)
+    assert [result.metric for result in results] == ["short", "even"]
+    for result in results:
+        assert [a.score for a in result.answers] == [row[result.metric] for row in rows]
+        assert [a.output for a in result.answers] == [row["completion"] for row in rows]
+        assert result.run == "trl/completions_00001"
+
+
+def test_conversations_are_prompts_and_completions_too(tmp_path: Path):
+    rows = [
+        {
+            "step": 1,
+            "prompt": [{"role": "user", "content": f"question {n // 2}"}],
+            "completion": [{"role": "assistant", "content": f"answer {n}"}],
+            "reward": float("nan") if n == 3 else 1.0,
+            "advantage": 0.0,
+        }
+        for n in range(4)
+    ]
+    file = tmp_path / "completions_00001.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    (result,) = read_results(file)
+    assert [a.repeat for a in result.answers] == [0, 1, 0, 1]
+    assert [a.score for a in result.answers] == [1.0, 1.0, 1.0, None]
+    assert "answer 2" in (result.answers[2].output or "")
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path: Path):
+    raw = FILE.read_bytes()
+    for content in (
+        raw[: len(raw) // 2],
+        raw[:4] + bytes(len(raw) // 2) + raw[len(raw) // 2 + 4 :],
+    ):
+        (tmp_path / "broken.parquet").write_bytes(content)
+        with pytest.raises(DataError, match=r"broken\.parquet: is a damaged parquet file"):
+            read_results(tmp_path / "broken.parquet")
+
+
+DUMPS = FOLDER / "verl"
+
+
+def dumped(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("step", [0, 10])
+def test_scores_outputs_and_repeats_are_those_of_the_dump(step: int):
+    file = DUMPS / "ray_trainer" / f"{step}.jsonl"
+    rows = dumped(file)
+    results = {result.metric: result for result in read_results(file)}
+    assert list(results) == ["score", "reward", "acc"]
+    answers = results["score"].answers
+    assert [a.score for a in answers] == [row["score"] for row in rows]
+    assert [a.output for a in answers] == [row["output"] for row in rows]
+    assert [a.repeat for a in answers] == [0, 1] * 12
+    assert len({a.item for a in answers}) == 12
+    assert results["score"].run == f"ray_trainer/{step}"
+
+
+def test_the_last_output_of_a_session_is_its_answer():
+    file = DUMPS / "v1" / "10.jsonl"
+    last = [row for row in dumped(file) if row["uid"].endswith("_1")]
+    result = read_results(file)[0]
+    assert len(dumped(file)) == 2 * len(last) == 48
+    assert [a.output for a in result.answers] == [row["output"] for row in last]
+    assert [a.score for a in result.answers] == [row["score"] for row in last]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"score": 1.0', '"score": "1.0"', ("score", "a string, not a number")),
+        ('"score": 1.0', '"points": 1.0', ("score", "missing", "'score'")),
+        ('"score": 1.0', '"score": NaN', ("malformed JSON", "NaN")),
+        ('"input": "user', '"inptu": "user', ("input", "missing")),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, old: str, new: str, words: tuple[str, ...]):
+    texts = (DUMPS / "ray_trainer" / "10.jsonl").read_text().splitlines()
+    number = next(n for n, text in enumerate(texts) if n and old in text)
+    texts[number] = texts[number].replace(old, new)
+    (tmp_path / "10.jsonl").write_text("\n".join(texts) + "\n")
+    with pytest.raises(DataError) as refusal:
+        read_results(tmp_path / "10.jsonl")
+    wanted = (f"10.jsonl:{number + 1}", *(word for word in words if word != "'score'"))
+    assert all(word in str(refusal.value) for word in wanted), refusal.value

@@ -50,11 +50,6 @@ def test_a_failed_sample_is_an_abstention_with_its_error():
     assert all(score is None and "did not answer" in why for score, why in failed.values())
 
 
-def test_outputs_are_the_last_words_of_the_model():
-    answers = read_results(LOGS / "small.eval")[0].answers
-    assert all(a.output and ("The sum is" in a.output or "it is" in a.output) for a in answers)
-
-
 def test_a_log_that_stopped_is_unfinished():
     assert {r.unfinished for r in read_results(LOGS / "broken.eval")} == {"its status is error"}
 
@@ -85,12 +80,9 @@ def made(folder: Path, scores: dict, **more: object) -> Path:
         ("C", 1.0),
         ("P", 0.5),
         ("I", 0.0),
-        ("N", 0.0),
         ("Yes", 1.0),
         ("false", 0.0),
         ("0.25", 0.25),
-        (True, 1.0),
-        (0.75, 0.75),
         (float("nan"), None),
     ],
 )
@@ -238,16 +230,6 @@ def test_a_reducer_without_scores_is_named_and_never_taken_for_a_mean(tmp_path: 
         read_results(with_reducers(tmp_path / "none", ["house/best"], []))
 
 
-def test_the_mean_that_a_log_reduced_to_is_the_one_of_its_repeats():
-    for name in ("small.eval", "large.json"):
-        (result, *_) = read_results(LOGS / name)
-        assert result.left_out == ()
-        log = json.loads((LOGS / "large.json").read_text()) if name == "large.json" else None
-        for sample in log["reductions"][0]["samples"] if log else ():
-            scores = [a.score for a in result.answers if a.item == sample["sample_id"]]
-            assert np.mean([s for s in scores if s is not None]) == sample["value"]
-
-
 def changed(folder: Path, change, name: str = "large.json") -> Path:
     """A produced log, changed."""
     file = copied("inspect_ai", folder) / name
@@ -371,7 +353,6 @@ def test_samples_of_another_model_are_named(tmp_path: Path):
         ("generate", {}, {"temperature": 0.9}, True),
         ("generate", {"temperature": 0.9}, {"temperature": 0.9}, False),
         ("house", {}, {"temperature": 0.9}, False),
-        ("house", {}, {"temperature": 0.9, "max_tokens": 9}, False),
         ("house", {}, {"max_tokens": 9}, True),
         ("house", {}, {"top_p": 1}, False),
     ],
@@ -395,13 +376,10 @@ def test_a_setting_that_no_call_of_the_model_had_is_named(
     ("part", "key", "value", "wrong"),
     [
         ("results", "completed_samples", 21, True),
-        ("results", "completed_samples", 24, True),
         ("dataset", "samples", 100, True),
-        ("dataset", "samples", 5, True),
         ("config", "limit", 5, True),
         ("config", "limit", [2, 9], True),
         ("config", "limit", 12, False),
-        ("config", "limit", 99, False),
     ],
 )
 def test_a_number_of_samples_that_the_rows_do_not_have_is_named(
@@ -455,10 +433,3 @@ def test_answers_of_a_call_under_another_models_name_are_named(tmp_path: Path):
     assert contradicted(snapshot) == set()
     other = changed(tmp_path / "other", lambda log: named(log, "large-2026", "house/other"))
     assert contradicted(other) == {"samples.output.model"}
-
-
-def test_the_commit_of_a_task_is_among_its_packages(tmp_path: Path):
-    def commit(log: dict) -> None:
-        log["eval"]["revision"] = {"type": "git", "commit": "deadbeef"}
-
-    assert read_results(changed(tmp_path, commit))[0].settings["packages"]["task"] == "deadbeef"

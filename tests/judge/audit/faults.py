@@ -219,10 +219,6 @@ FAULTS: dict[str, tuple[str, str]] = {
         metric(steps=1, values=97.9, counts=43, totals=44),
         metric(steps=1, values=97.7, counts=43, totals=44),
     ),
-    "no_count_gives_it": (
-        metric(steps=1, values=97.0, totals=44),
-        metric(steps=1, values=97.7, totals=44),
-    ),
     "running_count_fell": (
         metric(steps=[1, 2], counts=[5, 4], totals=[44, 64], cumulative="true"),
         metric(steps=[1, 2], counts=[5, 5], totals=[44, 64], cumulative="true"),
@@ -269,27 +265,12 @@ FAULTS: dict[str, tuple[str, str]] = {
 }
 
 
-TWO_CLAIMS = two_runs(20.0, 22.0) + '[[comparisons]]\nrun = "b"\ncontrol = "a"\nsays = "better"\n'
-
 FAULTS |= {
     "average_not_mean": (average_of(71.0), average_of(70.0)),
-    "not_run_as_zero": (
-        average_of(52.5, more='not_run = ["code"]'),
-        average_of(70.0, more='not_run = ["code"]'),
-    ),
-    "score_not_from_counts": (
-        one_run("scores = 54.5\nright = 210"),
-        one_run("scores = 52.5\nright = 210"),
-    ),
     "different_items": (
         two_runs(20.0, 60.0) + "items = 150\n",
         two_runs(20.0, 60.0) + "items = 200\n",
     ),
-    "two_numbers": (
-        one_run("scores = 54.5", more='[[mentions]]\nof = "a"\nscores = 54.8\n'),
-        one_run("scores = 54.5", more='[[mentions]]\nof = "a"\nscores = 54\n'),
-    ),
-    "own_test_disagrees": (TWO_CLAIMS + "p = 0.2\n", TWO_CLAIMS + "p = 0.02\n"),
     "chosen_on_test": (
         '[[runs]]\nname = "a"\nscores = 5.0\n[[searches]]\nchosen = "a"\n',
         '[[runs]]\nname = "a"\nscores = 5.0\n[[searches]]\nchosen = "a"\non = "dev"\n',
@@ -321,9 +302,5 @@ def fallbacks(count: int) -> str:
     )
 
 
-FAULTS["items_unknown"] = (
-    two_runs(20.0, 60.0).replace("items = 200\n", ""),
-    two_runs(20.0, 60.0),
-)
 FAULTS["quotient"] = (average("0.000101"), average("0.000134"))
 FAULTS["cause_without_effect"] = (fallbacks(0), fallbacks(4))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.judge.audit.printed_numbers import on_grid, rounding
+from assay.judge.audit.cells import on_grid
 from tests.judge.audit.faults import average, found, losses, metric, search, two_runs
 
 DIGITS = st.integers(0, 4)
@@ -43,11 +43,6 @@ def test_a_quarter_of_half_percent_steps_is_restored():
         "fraction_of_plausible",
     )
     assert (flaw.values["times"], flaw.values["restored"]) == (4, "57.00, 62.00")
-
-
-def test_a_fraction_of_scores_that_are_too_coarse_is_not_guessed():
-    assert found(two_runs([14.3, 15.5], [20.0, 20.5, 21.0]), "impossible_granularity")
-    assert not found(two_runs([14.3, 15.5], [20.0, 20.5, 21.0], items=400), "fraction_of_plausible")
 
 
 @given(st.integers(1, 400), st.data(), DIGITS)
@@ -88,28 +83,10 @@ def test_a_rounded_change_is_right(before: Decimal, after: Decimal, relative: bo
     assert found('[[changes]]\nof = "c"\n' + wrong, "wrong_change")
 
 
-def test_digits_say_how_far_a_number_was_rounded():
-    assert rounding(Decimal("15.00")) == Fraction(1, 200)
-    assert rounding(Decimal("15")) == Fraction(1, 2)
-    assert rounding(Decimal("0.4").scaleb(2)) == 5
-
-
-def test_an_average_over_nothing_is_none():
-    (flaw,) = found(average("0.1").replace("values = 64", "values = 0"), "quotient")
-    assert flaw.values["count"] == "0"
-
-
 def test_a_harmonic_score_is_tried_with_all_counts_that_round_to_the_scores():
     # 0.412 of 500 is 206 alone; 0.4 of 40 may be 15 to 17 when printed with one digit.
     text = search("1.1001").replace("A = 0.400", "A = 0.4")
     assert found(text, "harmonic_holds")[0].values["counts"] == "16/40, 206/500"
-
-
-def test_scores_that_mostly_fall_between_items_put_the_step_in_doubt_instead():
-    text = two_runs([15.13, 14.21], [20.07, 20.31])
-    assert not found(text, "impossible_granularity")
-    (flaw,) = found(text, "items_score_in_parts")
-    assert (flaw.values["count"], flaw.values["of"]) == (4, 4)
 
 
 def test_columns_of_other_steps_add_up_where_all_of_them_were_read():

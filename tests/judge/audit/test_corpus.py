@@ -14,7 +14,7 @@ CLASSES = {
     "impossible_score": {"impossible_granularity", "fraction_of_plausible"},
     "average_mismatch": {"average_not_mean", "mark_not_mean", "quotient"},
     "change_mismatch": {"wrong_change"},
-    "contradiction": {"label_disagrees", "two_numbers", "contradicted"},
+    "contradiction": {"label_disagrees", "contradicted"},
     "several_factors": {"several_factors", "different_data"},
     "different_items": {"different_items"},
     "chosen_on_test": {"best_of_many", "chosen_on_test"},

@@ -2,7 +2,7 @@
 
 import pytest
 
-from assay.judge.audit.pairs import pairs, same_value
+from assay.judge.audit.claims import pairs, same_value
 from tests.judge.audit.faults import cells, found, record, two_runs
 
 TWO = cells("x = 20, y = 20", "x = 60, y = 21")
@@ -30,11 +30,6 @@ def warned(text: str) -> list[str]:
 )
 def test_a_claim_of_one_benchmark_is_not_spread_to_others(said: str, keys: list[str]):
     assert warned(TWO + claim(said)) == keys
-
-
-def test_a_claim_of_one_benchmark_may_stand_in_the_run():
-    assert warned(TWO + 'says_of = { y = "better" }\n') == ["inside_noise"]
-    assert not warned(TWO + 'says_of = { x = "better" }\n')
 
 
 def test_a_claim_of_the_whole_is_carried_by_the_mean_over_its_benchmarks():
@@ -65,19 +60,12 @@ def test_comparing_without_pairing_is_said_once_for_a_file():
     assert flaw.severity == "note" and flaw.values["comparisons"] == 6
 
 
-def test_a_printed_paired_test_is_believed_and_a_printed_null_is_held_against_the_claim():
+def test_a_printed_paired_test_is_believed():
     text = two_runs(20.0, 22.0)
     for shown in ("p = 0.01", "interval = [0.5, 3.5]"):
         assert not warned(text + claim(f'says = "better"\npaired = true\n{shown}'))
     for shown in ("p = 0.3", "interval = [-0.5, 4.5]"):
-        keys = warned(text + claim(f'says = "better"\npaired = true\n{shown}'))
-        assert keys == ["own_test_disagrees"]
-
-
-def test_a_turned_claim_keeps_its_interval():
-    text = two_runs(20.0, 22.0) + claim('says = "worse"\ninterval = [-3.5, -0.5]', "a", "b")
-    assert not warned(text)
-    assert record(text) and pairs(record(text))[0].claims[0].interval[0] > 0
+        assert warned(text + claim(f'says = "better"\npaired = true\n{shown}')) == ["inside_noise"]
 
 
 def with_settings(control: str, run: str) -> str:
@@ -114,16 +102,3 @@ def test_differences_of_which_nothing_is_claimed_are_a_note():
 )
 def test_a_value_is_the_same_however_it_is_written(first: str, second: str, same: bool):
     assert same_value(first, second) is same
-
-
-def test_a_benchmark_that_has_its_own_claim_is_judged_by_it_alone():
-    told = found(TWO + claim('cells = "x"\nsays = "better"'))
-    assert [(f.code, f.values["about"]) for f in told if f.code != "unpaired"] == [
-        ("better", "b / a · x"),
-        ("undecided", "b / a · y"),
-    ]
-
-
-def test_most_of_a_few_figures_may_agree_by_chance():
-    same = "w = 57.0, x = 56.1, y = 55.1"
-    assert not found(cells(f"{same}, z = 55.2", f"{same}, z = 55.3"), "mostly_same_values")

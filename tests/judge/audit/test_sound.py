@@ -12,7 +12,7 @@ import pytest
 
 from assay.data.reported.reported_record import Average, Comparison, Reported, Run, Scoring
 from assay.errors import Finding
-from assay.judge.audit.pairs import pairs
+from assay.judge.audit.claims import pairs
 from assay.judge.audit.rules import audit
 
 ITEMS = (40, 100, 164, 200, 400, 500, 1319, 5000)

@@ -75,16 +75,6 @@ def test_a_row_that_cannot_be_read_is_a_warning_that_names_its_line(lab: Path) -
     assert "1 of 107 (0.9%): line 7: messages[1].role: unknown role 'asistant'" in finding.evidence
 
 
-def test_rows_that_say_the_same_are_dropped_counted_and_never_fatal(lab: Path) -> None:
-    lines = (lab / "sums.jsonl").read_text().splitlines(keepends=True)
-    (lab / "sums.jsonl").write_text("".join([*lines, lines[0], lines[1].replace('1+2"', 'two"')]))
-    report = look(lab)
-    finding = found(report, "data.sums: rows left out: says the same as an earlier row")
-    assert finding.severity == "note" and "2 of 18 (11.1%): 1+1, two" in finding.evidence
-    numbers = report.numbers["data.sums"]
-    assert (numbers["rows_in_source"], numbers["train_rows"], numbers["dev_rows"]) == (18, 12, 4)
-
-
 def test_rows_that_ask_the_same_and_have_other_answers_are_named(lab: Path) -> None:
     add_row(lab / "sums.jsonl", "1 + 1 = ?", r"\boxed{3}", "other", gold="3")
     words = "data.sums: rows ask the same and have other answers"
@@ -151,7 +141,7 @@ def test_answers_longer_than_max_tokens_are_counted(lab: Path) -> None:
     # "\boxed{5}" and the end of the turn are 10 bytes, "\boxed{10}" 11.
     finding = found(look(lab, "evaluate.test.sampling.max_tokens=10"), "longer than sampling")
     assert finding.what.startswith("evaluate.test") and finding.severity == "warning"
-    assert "1 of 8 (12.5%) over 10 tokens: 6+4" in finding.evidence
+    assert "1 of 8 (12.5%): 6+4" in finding.evidence
     assert silent(look(lab, "evaluate.test.sampling.max_tokens=11"), "longer than sampling")
 
 
@@ -214,12 +204,6 @@ def test_equal_ids_in_two_files_are_no_shared_conversation(lab: Path) -> None:
             gold = first + n
             add_row(lab / name, f"{gold} + 0 = ?", f"\\boxed{{{gold}}}", f"{n}", gold=str(gold))
     assert silent(look(lab), "conversations of")
-
-
-def test_items_that_choose_must_not_report(lab: Path) -> None:
-    (lab / "test.jsonl").write_text((lab / "sums.jsonl").read_text())
-    finding = found(look(lab), "evaluate.dev chooses on items that evaluate.test reports")
-    assert finding.severity == "error" and "4 of 4" in finding.evidence
 
 
 # Room
@@ -362,7 +346,12 @@ def test_a_probe_samples_groups_and_says_how_sure_it_is(lab: Path) -> None:
     interval = wilson(numbers["signal_share"] * 3, 3)
     assert numbers["signal_share_low"] == interval.low
     assert numbers["signal_share_high"] == interval.high
-    assert numbers == look(lab, probe=3).numbers["stage.rl.probe"]
+    solved = wilson(numbers["solved_share"] * 3, 3)
+    assert (numbers["solved_share_low"], numbers["solved_share_high"]) == (solved.low, solved.high)
+    report = look(lab, probe=3)
+    assert numbers == report.numbers["stage.rl.probe"]
+    finding = found(report, "prompts solved at least once at base")
+    assert finding.severity == "warning", "a random model adds nothing up"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
-from assay.lab.check.all_checks import Unsound, checks_of, looked_at
+from assay.lab.check.all_checks import checks_of, looked_at
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import runner
 from assay.lab.run.runner import launch_or_resume, resume, start
@@ -240,7 +240,7 @@ def test_a_run_that_nobody_looked_at_is_looked_at_when_it_is_resumed(tmp_path: P
         lambda: resume(run),
         lambda: launch_or_resume(file, (TRAINED,), root=tmp_path, observer=Stopping()),
     ):
-        with pytest.raises(Unsound, match=HOLDS):
+        with pytest.raises(InputError, match=HOLDS):
             attempt()
     assert read_status(run.path) == before and CHECKED not in read_manifest(run)
     assert call("resume", "tiny", "--lab", tmp_path, "--despite", REASON).exit_code == 0

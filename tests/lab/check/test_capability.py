@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from assay.data.episode import Reward
-from assay.errors import Finding
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.judge.intervals import wilson
 from assay.lab.check.capability import capability, floor_finding, full_reward
@@ -14,7 +13,7 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.tasks.task import task
 from assay.train.pair_choice import OVERLONG
-from tests.lab.sound_lab import SOUND, found, look, make_sound_lab
+from tests.lab.sound_lab import SOUND, make_sound_lab
 
 
 class Watching(Silent):
@@ -75,16 +74,6 @@ def test_it_warns_where_nothing_or_surely_next_to_nothing_is_solved(
     interval = wilson(solved, prompts)
     assert f"{interval.low:.0%} to {interval.high:.0%}" in finding.evidence
     assert ("SFT" in finding.fix) == (severity == "warning")
-
-
-def test_the_probe_gives_the_share_of_solved_prompts_with_its_interval(tmp_path: Path):
-    report = look(make_sound_lab(tmp_path), probe=3)
-    numbers = report.numbers["stage.rl.probe"]
-    interval = wilson(numbers["solved_share"] * 3, 3)
-    assert numbers["solved_share_low"] == interval.low
-    assert numbers["solved_share_high"] == interval.high
-    finding: Finding = found(report, "prompts solved at least once at base")
-    assert finding.severity == "warning", "a random model adds nothing up"
 
 
 def test_a_run_tells_it_before_it_trains_and_goes_on(tmp_path: Path):

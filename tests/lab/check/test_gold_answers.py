@@ -140,12 +140,6 @@ def test_a_reward_that_never_looks_is_an_error(lab: Path, monkeypatch: pytest.Mo
     assert found(report, "stage.rl: the reward does not tell right").severity == "error"
 
 
-def test_a_reward_of_form_alone_is_a_warning(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report = look(lab, use_reward(monkeypatch, lambda row, text: text.endswith("}")))
-    finding = found(report, "stage.rl: the reward does not tell right")
-    assert finding.severity == "warning" and not report.failed
-
-
 def test_a_reward_for_empty_answers_is_an_error(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = look(lab, use_reward(monkeypatch, lambda row, text: not text or right(row, text)))
     finding = found(report, "empty answers earn the full reward")

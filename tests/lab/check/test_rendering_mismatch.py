@@ -28,11 +28,6 @@ def lab(tmp_path: Path) -> Path:
     return make_tool_lab(tmp_path).parent
 
 
-def test_one_rendering_for_both_is_silent(lab: Path) -> None:
-    report = look(lab)
-    assert silent(report, "is trained by") and not report.failed
-
-
 def test_another_rendering_is_an_error_with_the_first_token_in_context(lab: Path) -> None:
     report = look(lab, "evaluate.dev.rendering=qwen3")
     finding = found(report, ASKS + "'qwen3'")

@@ -6,7 +6,6 @@ import pytest
 
 from tests.lab.sound_lab import found, silent
 from tests.lab.tool_lab import look, make_tool_lab
-from tests.models.folders import CHAT
 
 LAST, QWEN3 = "stage.sft.loss_on=last", "stage.sft.rendering=qwen3"
 SAME = "evaluate.dev.rendering=qwen3"
@@ -46,17 +45,6 @@ def test_answers_without_thought_under_the_hybrid_template_teach_not_to_think(
     assert finding.severity == "warning"
     assert "18 of 18 (100.0%)" in finding.evidence and "is empty" in finding.evidence
     assert silent(look(lab), "not to think")
-
-
-def test_reasoning_that_later_prompts_forget_is_noted(tmp_path: Path) -> None:
-    lab = lab_of(tmp_path, reasoning="Look outside.")
-    for report in (look(lab), look(lab, QWEN3, SAME)):
-        finding = found(report, "reasoning is left out of later prompts")
-        assert finding.severity == "note" and "12 of 12" in finding.evidence
-        assert not report.failed
-    (lab / "model" / "chat_template.jinja").write_text(CHAT)
-    kept = look(lab, "stage.sft.rendering=hermes", "evaluate.dev.rendering=hermes")
-    assert silent(kept, "left out of later prompts")
 
 
 def test_text_next_to_calls_is_lost_by_the_handler_alone(tmp_path: Path) -> None:

@@ -1,49 +1,30 @@
 """An `Answerer` that follows a script, and an evaluation for it to answer."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import ClassVar
 
 from assay.data.episode import Completion, Ended, Turn
 from assay.data.hashing import hash_contents
 from assay.data.row import Message, Row
-from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.evaluate.answerer import Answered, Request
+from assay.lab.evaluate.answerer import Answered, Answerer, Request
 from assay.lab.setup.evaluation import Evaluation
-from assay.runs.manifest_file import Manifest
 from assay.runs.records import EvaluationRecord
 from assay.tasks.task import RewardFunction, no_error, task
 
 
-@dataclass
-class ScriptedAnswerer:
+class ScriptedAnswerer(Answerer):
     """Says of an item and a repeat what the script does; what that raises is a failure."""
 
-    script: Callable[[Row, int], str]
-    ended: Callable[[Row], Ended] = lambda item: "stop"
-    chunk: int = 256
-    in_process: ClassVar[bool] = False
-    asked: list[Request] = field(default_factory=list)
-    closed: bool = False
-
-    def check(self) -> None:
-        """A script can always be asked."""
-
-    def evaluations(self) -> Mapping[str, Evaluation]:
-        """It belongs to no experiment."""
-        return {}
-
-    def evaluation(
-        self, name: str, spec: EvaluateSpec, reference: CheckpointReference = BASE
-    ) -> Evaluation:
-        """It knows no benchmark."""
-        raise NotImplementedError
-
-    def manifest(self) -> Manifest:
-        """It has no weights."""
-        return {}
+    def __init__(
+        self,
+        script: Callable[[Row, int], str],
+        ended: Callable[[Row], Ended] = lambda item: "stop",
+        chunk: int = 256,
+    ):
+        self.script, self.ended, self.chunk = script, ended, chunk
+        self.asked: list[Request] = []
+        self.closed = False
 
     def answers(
         self,

@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.episode import Ended
-from assay.data.row import Message, Row
-from assay.lab.evaluate.endpoint_answerer import converse
+from assay.data.row import Row
 from assay.labs.tools.parsing import call_text
 from assay.labs.tools.single_turn import target_calls
-from assay.rollout.engines.endpoint.client import Said
 from assay.runs.records import read_columns, stored_messages
 from assay.serve.server import running
-from assay.tasks.task import Asked, BenchmarkOptions, benchmark, task
+from assay.tasks.task import BenchmarkOptions, benchmark, task
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.serve.scripted import CONTEXT, MODEL, TOKEN, Says, served
 
@@ -194,31 +191,6 @@ def test_what_an_endpoint_cannot_do_is_refused_in_one_line(
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     result = call("run", experiment(tmp_path, more), "--lab", tmp_path)
     assert_one_line(result, words)
-
-
-class TwoQuestions:
-    """A dialogue that asks one thing, then another."""
-
-    def __init__(self) -> None:
-        self.said: list[Message] = []
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        return tuple(self.said)
-
-    def asks(self) -> Asked | None:
-        return Asked((Message("user", "first?"), *self.said)) if len(self.said) < 3 else None
-
-    def hears(self, text: str, ended: Ended) -> None:
-        self.said.append(Message("assistant", text))
-        if len(self.said) == 1:
-            self.said.append(Message("user", "and then?"))
-
-
-def test_a_dialogue_is_played_message_by_message() -> None:
-    heard = converse(TwoQuestions(), lambda asked, tools: Said(f"answer {len(asked)}", "stop"))
-    said = [(message.role, message.content) for message in heard]
-    assert said == [("assistant", "answer 1"), ("user", "and then?"), ("assistant", "answer 3")]
 
 
 def test_what_was_said_in_a_dialogue_is_recorded(

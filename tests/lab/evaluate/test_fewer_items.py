@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
+from assay.compare.compare_names import ArmRequest
 from assay.compare.judged_table import compare_checkpoints
-from assay.compare.named_arms import ArmRequest
 from assay.data.splits import drawn
 from assay.errors import InputError
 from assay.lab.run.evaluate_again import substance

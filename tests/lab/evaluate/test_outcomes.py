@@ -15,7 +15,7 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
 from assay.labs.math.rewards import accuracy
-from assay.runs.records import OUTCOME, outcome, read_columns, scores_of
+from assay.runs.records import read_columns, scores_of
 from assay.runs.run_directory import RunDirectory
 from assay.sandbox import isolation
 from assay.tasks.running import RewardRunner
@@ -104,22 +104,6 @@ def test_any_task_tells_cut_answers_from_wrong_ones(
         assert error_type(lambda *_: classified, row, Completion("x", (1,), ended), reward) == error
     whole = error_type(lambda *_: classified, row, Completion("x", (1,)), reward)
     assert whole == (reward.outcome.replace("right", "") or classified)
-
-
-def costly(row: Row, completion: Completion) -> Reward:
-    """What a right answer costs comes off its score."""
-    right = completion.text == row.gold
-    return Reward(0.93 if right else 0.0, outcome="right" if right else "wrong")
-
-
-def test_a_right_answer_that_costs_something_off_its_score_is_counted_as_right(
-    tmp_path: Path,
-) -> None:
-    file = recorded(tmp_path, ["42", "41", "42"], "42", costly, 60.0)
-    assert recorded_outcomes(file).outcomes == {"right": 2, "wrong": 1}
-    columns = read_columns(file, ["score", "error", OUTCOME])
-    assert columns[OUTCOME] == ["right", "wrong", "right"]
-    assert outcome(0.93, "", None) == "wrong", "a record of an older version says no more"
 
 
 def abstains_on_x(row: Row, completion: Completion) -> Reward:

@@ -10,17 +10,8 @@ from typing import Any
 
 import pytest
 
-from assay.lab.evaluate.endpoint_answerer import (
-    JOURNAL,
-    TOGETHER,
-    Place,
-    ReplyJournal,
-    RequestSlots,
-    request_hash,
-)
-from assay.rollout.engines.endpoint.client import Said, Unanswered
+from assay.runs.cost_ledger import LEDGER, CostLedger, LedgerUnusable, read_calls
 from assay.runs.records import read_columns
-from assay.runs.run_files import DamagedFile
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import assay, kill
 from tests.rollout.engines.endpoint.raw_server import chat
@@ -70,7 +61,7 @@ def test_a_kill_between_answers_pays_for_none_of_them_twice(
         log = tmp_path / "log.txt"
         process = assay(*words(tmp_path, benchmark, take), log=log, **environment(server))
         end = time.monotonic() + 120
-        while lines_of(tmp_path) < first and time.monotonic() < end:
+        while answers_in(tmp_path) < first and time.monotonic() < end:
             assert process.is_alive(), log.read_text()
             time.sleep(0.02)
         kill(process)
@@ -84,11 +75,12 @@ def test_a_kill_between_answers_pays_for_none_of_them_twice(
     assert len(paid) == first and {asked[question] for question in paid} == {1}
     (file,) = tmp_path.glob("runs/*/*/evaluations/*/base.parquet")
     assert read_columns(file, ["output", "why"])["why"] == [""] * take
-    assert not list(tmp_path.rglob(JOURNAL))
+    assert not list(tmp_path.rglob(LEDGER))
 
 
-def lines_of(root: Path) -> int:
-    return sum(file.read_bytes().count(b"\n") for file in root.rglob(JOURNAL))
+def answers_in(root: Path) -> int:
+    files = root.rglob(LEDGER)
+    return sum(each.status == "answered" for file in files for each in read_calls(file.parent))
 
 
 HOSTILE: dict[str, Answer] = {
@@ -176,83 +168,16 @@ def test_requests_that_wait_hold_no_others(tmp_path: Path, monkeypatch: pytest.M
     )
 
 
-def test_a_slot_is_free_while_its_holder_waits_and_nobody_begins_after_the_end() -> None:
-    slots = RequestSlots(1)
-    done: list[str] = []
-
-    def waits() -> None:
-        with slots.held():
-            done.append("waits")
-            try:
-                slots.pause(60)
-            except RuntimeError:
-                done.append("woken")
-
-    thread = threading.Thread(target=waits)
-    thread.start()
-    while not done:
-        time.sleep(0.001)
-    with slots.held():
-        done.append("other")
-    slots.close()
-    thread.join(10)
-    assert done == ["waits", "other", "woken"]
-    with pytest.raises(RuntimeError), slots.held():
-        done.append("late")
-
-
-PLACE = Place("item", 0, 0, request_hash(["hi"]))
-SAID = Said("text \x00 \u2028", "length", 7, None)
-
-
-def test_a_journal_gives_back_what_came_and_forgets_a_torn_line(tmp_path: Path) -> None:
-    journal = ReplyJournal(tmp_path)
-    journal.add(PLACE, SAID)
-    journal.add(Place("other", 1, 2, "x"), Unanswered("HTTP 400", "too long"))
-    file = tmp_path / JOURNAL
-    whole = file.read_bytes()
-    for cut in range(whole.index(b"\n") + 1, len(whole)):
-        file.write_bytes(whole[:cut])
-        journal = ReplyJournal(tmp_path)
-        assert journal.known(PLACE) == SAID
-        assert journal.known(Place("other", 1, 2, "x")) is None
-        journal.add(Place("third", 0, 0, "y"), SAID)
-        journal = ReplyJournal(tmp_path)
-        assert journal.known(Place("third", 0, 0, "y")) == SAID
-    file.write_bytes(whole)
-    journal = ReplyJournal(tmp_path)
-    failed = journal.known(Place("other", 1, 2, "x"))
-    assert isinstance(failed, Unanswered) and str(failed) == "HTTP 400: too long"
-    assert journal.known(Place("item", 0, 0, request_hash(["ho"]))) is None
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"{}",
-        b"[]",
-        b"\xff",
-        b'{"item": 5, "repeat": 0, "turn": 0, "request": "x", "reason": "", "detail": ""}',
-        b'{"item": "i", "repeat": true, "turn": 0, "request": "x", "reason": "", "detail": ""}',
-    ],
-)
-def test_a_damaged_line_of_a_journal_is_named(tmp_path: Path, line: bytes) -> None:
-    (tmp_path / JOURNAL).write_bytes(line + b"\n")
-    with pytest.raises(DamagedFile, match=f"{JOURNAL}:1: "):
-        ReplyJournal(tmp_path)
-
-
-def test_a_disk_that_takes_no_reply_stops_the_evaluation(
+def test_a_disk_that_takes_no_reply_stops_the_evaluation_before_anything_is_paid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path) -> None:
-        if path.name == JOURNAL:
-            raise OSError(28, "No space left on device")
+    def full(self: CostLedger, entry: object) -> None:
+        raise LedgerUnusable(f"{self.file}: No space left on device")
 
     with fake(said("No.")) as server:
         for name, value in environment(server).items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr("assay.lab.evaluate.endpoint_answerer.sync", full)
+        monkeypatch.setattr(CostLedger, "write", full)
         result = call(*words(tmp_path, "bfcl/simple_python", 20))
-    assert_one_line(result, JOURNAL, "No space left", code=1)
-    assert len(server.asked) <= TOGETHER
+    assert_one_line(result, LEDGER, "No space left", code=1)
+    assert not server.asked

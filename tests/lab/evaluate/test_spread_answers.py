@@ -13,7 +13,7 @@ import assay
 from assay.errors import InputError, RunFailure
 from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import experiment_toml
-from assay.lab.evaluate import local_answerer, spread_answerer
+from assay.lab.evaluate import local_answerer
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import evaluate_again
@@ -44,15 +44,15 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(validate, "need_ray", lambda address, name: None)
     make_lengths_lab(tmp_path)
     yield tmp_path
-    spread_answerer._KEPT.clear()
-    spread_answerer._opened.cache_clear()
+    local_answerer._KEPT.clear()
+    local_answerer._opened.cache_clear()
 
 
 def spread_over(pool: LocalPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `ray` be this pool."""
-    for module in (spread_answerer, evaluate_again):
+    for module in (local_answerer, evaluate_again):
         monkeypatch.setattr(module, "connect", lambda address, name: pool)
-    monkeypatch.setattr(spread_answerer, "look_at_nodes", lambda pool, root: None)
+    monkeypatch.setattr(local_answerer, "look_at_nodes", lambda pool, root: None)
 
 
 def at_random(deaths: int, among: int) -> Callable[[int], str]:
@@ -149,14 +149,14 @@ def test_an_endpoint_is_asked_from_here_and_this_is_said(lab, monkeypatch):
 
 def test_a_node_that_would_answer_otherwise_fails_the_evaluation(lab, monkeypatch):
     spread_over(LocalPool(there=TWO[:1]), monkeypatch)
-    opened = spread_answerer.fingerprint
+    opened = local_answerer.fingerprint
     seen: list[str] = []
 
     def other(*given: Any) -> str:
         seen.append(opened(*given))
         return seen[-1] if len(seen) == 1 else "other weights"
 
-    monkeypatch.setattr(spread_answerer, "fingerprint", other)
+    monkeypatch.setattr(local_answerer, "fingerprint", other)
     with pytest.raises(RunFailure, match="a node has other items, prompts, weights or checkers"):
         assay.evaluate("path:model", "lengths/test", root=lab, task="lengths", on="ray")
     assert len(seen) == 2

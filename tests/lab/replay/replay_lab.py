@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assay.lab.monitor.observer import Silent
-from assay.lab.replay.judge_again import Replay, replay
+from assay.lab.replay import Replay, replay
 from assay.lab.run.runner import start
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.tiny_labs import make_lab

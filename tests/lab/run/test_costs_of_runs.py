@@ -10,8 +10,6 @@ from assay.data.row import Row
 from assay.lab.monitor.run_costs import run_costs
 from assay.lab.run.runner import resume, start
 from assay.labs.math.rewards import REWARDS
-from assay.pages.command_tables import sentences
-from assay.pages.words import words
 from assay.runs.cost_ledger import read_calls
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, all_runs
@@ -113,12 +111,6 @@ def spent(run: RunDirectory) -> float:
     return sum(each.most for each in read_calls(run.path)) / 1e9
 
 
-def before_steps(folder: Path) -> float:
-    """What the checks before a run cost."""
-    run = stopped(folder, "step", 1.0)
-    return spent(run)
-
-
 def test_a_budget_of_a_step_stops_the_run_and_so_does_what_continues_it(tmp_path):
     run = stopped(tmp_path, "step", 2 * EACH + RESERVED - 1)
     status = read_status(run.path)
@@ -128,23 +120,3 @@ def test_a_budget_of_a_step_stops_the_run_and_so_does_what_continues_it(tmp_path
     with pytest.raises(OverBudget, match=r"budget\.step: 4 of 7 spent or reserved, and the next"):
         resume(run)
     assert [each for each in read_calls(run.path) if each.step] == steps
-
-
-def test_a_budget_of_the_run_keeps_what_is_recorded_and_forecasts_nothing_from_three_steps(
-    tmp_path,
-):
-    (tmp_path / "checks").mkdir()
-    limit = before_steps(tmp_path / "checks") + 12 * EACH + RESERVED
-    run = stopped(tmp_path, "run", limit)
-    assert [line["step"] for line in read_metrics(run.metrics)] == [1, 2, 3]
-    assert limit - RESERVED < spent(run) <= limit
-    with pytest.raises(OverBudget, match=r"budget\.run"):
-        resume(run)
-    assert spent(run) <= limit
-
-    found = run_costs(run)
-    assert found.ahead is not None and found.ahead.forecast is None
-    assert (found.ahead.recorded, found.ahead.planned) == (3, 4)
-    assert found.ahead.missing == ("dev",)
-    told = sentences(found, words("en"))
-    assert not any(each.startswith("the whole run: ") for each in told), told

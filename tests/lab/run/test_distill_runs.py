@@ -109,7 +109,7 @@ def test_a_run_records_its_teacher_its_cost_and_how_near_the_student_came(
     assert samples and all(each.reward is None for each in samples)
     again = ("replay", "tiny", "--step", 1, "--lab", run.root)
     for stage in ((), ("--stage", "distilled")):
-        assert_one_line(call(*again, *stage), "'distilled' (distill) learns from its teacher")
+        assert_one_line(call(*again, *stage), "'distilled'")
     page = call("report", "tiny", "--lab", run.root, "--full")
     assert "Divergence from the teacher" in (run.path / "report.html").read_text()
     assert page.exit_code == 0

@@ -1,7 +1,9 @@
 """DPO stages through `assay run`: pairs of stored candidates, against the weights at the start,
 killed and resumed to the last bit, refused where they have nothing to prefer."""
 
+import itertools
 import json
+import os
 import signal
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -19,7 +21,6 @@ from assay.train.likelihood import Dpo
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import forked
 from tests.lab.run.test_kill import everything
-from tests.lab.test_selector import assay_until
 from tests.tiny_labs import make_lab
 
 DPO = """
@@ -116,6 +117,22 @@ def test_killed_and_resumed_a_stage_of_pairs_ends_bit_identical(run, tmp_path, a
         assert after[name] == value, name
 
 
+def assay_until(kill_at: int, *words: str) -> None:
+    """`assay WORDS` in this process, which is killed before the metrics of its nth step."""
+    from assay.cli.main import app
+    from assay.lab.run import recorder
+
+    written, seen = recorder.append_metrics, itertools.count(1)
+
+    def append(*given: object, **values: object) -> None:
+        if next(seen) == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        written(*given, **values)  # type: ignore[arg-type]
+
+    recorder.append_metrics = append
+    app(list(words))
+
+
 def ran(folder: Path, kill_at: int) -> BaseProcess:
     words = ("run", str(folder / "tiny.toml"), "--or-resume", "--lab", str(folder))
     process = forked(assay_until, kill_at, *words, log=folder / "log.txt")
@@ -177,12 +194,3 @@ def test_a_check_counts_the_pairs_and_the_reference_and_measures_the_longest(run
     assert any(
         "scores do not differ give no pair" in f["what"] for f in answer(checked)["findings"]
     )
-
-
-def test_held_out_groups_are_measured_as_those_of_other_methods(tmp_path):
-    held = 'format = "messages"\nsplit = { dev = 2, by = "conversation" }'
-    text = DPO.replace('format = "messages"', held)
-    make_dpo_lab(tmp_path, text + 'validation = "groups.dev"\nvalidation_every = 1\n')
-    (found,) = start(tmp_path / "tiny.toml", root=tmp_path)
-    losses = [line["validation_loss"] for line in lines(found)]
-    assert len(losses) > 1 and len({*losses}) == len(losses)

@@ -11,7 +11,7 @@ import pytest
 from assay.data.episode import tokens_of
 from assay.lab.evaluate import local_answerer
 from assay.lab.monitor.observer import Silent
-from assay.lab.replay.judge_again import replay
+from assay.lab.replay import replay
 from assay.lab.run import runner
 from assay.lab.run.runner import RunRecorder, resume
 from assay.runs.history import History

@@ -207,25 +207,3 @@ def test_a_run_goes_on_with_the_endpoint_that_it_began_with_or_is_refused(tmp_pa
             assert_one_line(gone, "model.executor.endpoint", "no endpoint for 'openai:m'", URL)
             assert "because the run began with it" in gone.stderr
     assert read_calls(run.path) == before and asked_models(run) == {"openai:m"}
-
-
-def test_the_check_says_which_model_answers_and_why(tmp_path, monkeypatch):
-    file = make_names_lab(tmp_path)
-    without = call("check", file, "--lab", tmp_path)
-    assert without.exit_code == 0
-    assert "scripted:executor.jsonl answers, not openai:m" in without.stdout + without.stderr
-    with fault_server(naming_server(lambda n, before: "answer")) as server:
-        monkeypatch.setenv(URL, server.url)
-        there = call("check", file, "--lab", tmp_path)
-        unpriced = call(
-            "check",
-            file,
-            "--lab",
-            tmp_path,
-            "--set",
-            "model.executor.with_endpoint=openai:x",
-            "--set",
-            "model.executor.price=unknown",
-        )
-    assert "openai:m answers, not scripted:executor.jsonl" in there.stdout + there.stderr
-    assert_one_line(unpriced, "model.executor.budget", "needs a price")

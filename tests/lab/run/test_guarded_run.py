@@ -11,11 +11,10 @@ from safetensors.torch import load_file
 from assay.errors import InputError
 from assay.lab.monitor.guards import GuardFired
 from assay.lab.monitor.observer import Silent
-from assay.lab.monitor.report_journal import read_reports
+from assay.lab.monitor.progress import read_reports
 from assay.lab.monitor.stage_health import explained
 from assay.lab.run.runner import launch_or_resume, resume, start
-from assay.pages.facts import gather
-from assay.pages.run_page import Reporting, write_report
+from assay.pages.run_page import Reporting
 from assay.runs.checkpoints import read_selection
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, runs_of
@@ -90,19 +89,6 @@ def test_a_checkpoint_that_is_shown_better_takes_the_starts_place(whole):
     assert chosen is not None and chosen.promoted and chosen.start == "base"
     assert found is not None and chosen.checkpoint == f"sft.step-{found.step:06d}"
     assert found.looks[found.step or 0].adjusted_p < 0.05
-
-
-def test_evaluation_and_page_know_that_the_best_is_the_start(whole):
-    facts = gather(whole)
-    assert facts.main is not None and facts.main.table is not None and not facts.main.missing
-    names = [line.name for line in facts.main.table.lines]
-    assert names[0] == "base" and names[-1] == "rl.step-000004" and "sft.step-000032" in names
-    write_report(whole)
-    page = (whole.path / "report.md").read_text(encoding="utf-8")
-    assert "| sft · step 32, chosen on dev, rl.best |" in page
-    assert "rl.best is sft · step 32, the starting checkpoint: no later checkpoint" in page
-    steps = [score.step for score in facts.dev_scores("rl")]
-    assert steps == [0, 4] and facts.dev_scores("rl")[0].chosen
 
 
 @pytest.mark.slow

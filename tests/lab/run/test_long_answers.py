@@ -18,7 +18,6 @@ from assay.lab.setup.stage_methods import build_method, largest_of
 from assay.lab.setup.validate import read_whole
 from assay.models.memory import StepLoad, estimate_memory, model_shape
 from assay.runs.run_directory import RunDirectory, runs_of
-from tests.cli.conftest import answer, call
 from tests.forked import forked, kill
 from tests.lab.run.test_kill import everything
 from tests.tiny_labs import make_lab, model_of
@@ -143,25 +142,6 @@ def test_the_longest_row_decides_whether_layers_are_run_again(lab: Path) -> None
     assert fit(lab, 1.1 * free) == ((), False)
     write_answers(lab, dict.fromkeys(MIXED, 40))
     assert fit(lab, free) == ((), False)
-
-
-def test_the_check_says_what_the_longest_row_needs(lab: Path, monkeypatch: MonkeyPatch) -> None:
-    file, options = lab / "tiny.toml", ("--lab", lab, "--json")
-    plain = answer(call("check", file, *options))["result"]["numbers"]["stage.sft"]
-    assert plain["longest_row_tokens"] == plain["largest_micro_batch_tokens"] == WHOLE
-    assert plain["activations_recomputed"] == 0 and plain["rows_ending_with_end_token"] == 1
-    free = 0.97 * 1.25 * plain["memory_mb"] * 2**20
-    monkeypatch.setattr(memory_and_disk, "available_memory", lambda device: free)
-    found = answer(call("check", file, *options))
-    numbers = found["result"]["numbers"]["stage.sft"]
-    assert numbers["activations_recomputed"] == 1 and numbers["memory_mb"] < plain["memory_mb"]
-    notes = [f["what"] + f["evidence"] for f in found["findings"] if f["severity"] == "note"]
-    (said,) = [note for note in notes if "activations are computed twice" in note]
-    assert f"{WHOLE:,} in the longest row" in said
-    (ends,) = [note for note in notes if "the template ends no answer" in note]
-    assert "'<|endoftext|>' is added and trained" in ends
-    told = call("check", file, "--full", "--lab", lab).stdout
-    assert "longest row tokens" in told and "activations recomputed" in told
 
 
 def short_of_memory(free: float, *words: str) -> None:

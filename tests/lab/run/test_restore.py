@@ -139,16 +139,6 @@ def test_a_damaged_last_checkpoint_of_a_stage_is_made_again_before_the_next_star
     same(run, unbroken)
 
 
-@pytest.mark.slow
-def test_a_stage_with_one_damaged_checkpoint_begins_anew(unbroken: RunDirectory) -> None:
-    run = interrupted(unbroken, "sft", 3)
-    flip(run.checkpoint("sft", 2) / "optimizer.pt")
-    told = Stopping()
-    resume(run, observer=told)
-    assert any("goes on from sft.step-000000" in note for note in told.notes)
-    same(run, unbroken)
-
-
 def test_without_an_optimizer_state_before_it_a_damaged_checkpoint_stops_the_run(
     unbroken: RunDirectory,
 ) -> None:

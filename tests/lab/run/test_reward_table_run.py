@@ -10,7 +10,6 @@ from assay.errors import Finding
 from assay.lab.check.gold_trials import gold_answers
 from assay.lab.check.subject import Number, Subject
 from assay.lab.monitor.observer import Silent
-from assay.lab.replay.judge_again import replay
 from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
 from assay.runs.manifest_file import read_manifest
@@ -72,18 +71,6 @@ def test_every_sample_earns_what_its_parts_come_to(run: RunDirectory) -> None:
         "value": 100.0,
         "when": {"unfinished": 0.0},
     }
-
-
-def test_a_replay_reproduces_the_table_and_takes_another_worth(run: RunDirectory) -> None:
-    found = replay(run, 1, ["reward.unfinished.value=-10"], observer=Silent())
-    assert found.proof.exact
-    (setting,) = found.settings
-    assert (setting.path, setting.control, setting.other) == ("reward.unfinished.value", -1, -10)
-    lines = pq.read_table(run.samples("rl", 1)).to_pylist()
-    moved = {line["sample_id"]: 9.0 * json.loads(line["parts"])["unfinished"] for line in lines}
-    for sample in found.samples:
-        less = moved[sample.id.partition(":")[2]]
-        assert sample.reward_after == pytest.approx((sample.reward_before or 0.0) - less)
 
 
 def test_check_tries_each_part_and_asks_nobody_to_earn_a_punishment(tmp_path: Path) -> None:

@@ -18,10 +18,9 @@ from assay.lab.run import runner
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.status import stored_status
-from tests.engines.test_vllm_runs import DEMO, verdicts
 from tests.forked import assay
 from tests.lab.run.test_kill import everything, steps_done
-from tests.lab.selector import make_picks_lab
+from tests.lab.selector_task import make_colours_lab, use_words
 from tests.tiny_labs import make_lab
 
 pytestmark = pytest.mark.slow
@@ -242,12 +241,15 @@ def torchrun(folder: Path, ranks: int, nproc: int = 2) -> "subprocess.CompletedP
     )
 
 
-def test_ranks_train_a_selector_of_a_users_file_too(tmp_path: Path) -> None:
-    """Every method, with the user's classes among what goes between ranks."""
+def test_ranks_train_a_selector_of_a_users_file_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_words(monkeypatch, tmp_path)
     found = []
     for ranks in (1, 2):
-        (tmp_path / str(ranks)).mkdir()
-        file = make_picks_lab(tmp_path / str(ranks))
+        file = make_colours_lab(tmp_path / str(ranks))
+        with (file.parent / "colours_task.py").open("a") as code:
+            code.write('embeddings.ENCODERS["minilm"] = WORDS\n')  # in the other ranks too
         found += runner.start(file, (f"engine.ranks={ranks}",), root=file.parent)
     one, two = (
         [json.loads(line) for line in run.metrics.read_text().splitlines()] for run in found
@@ -257,13 +259,3 @@ def test_ranks_train_a_selector_of_a_users_file_too(tmp_path: Path) -> None:
     ]
     for ours, theirs in zip(two, one, strict=True):
         assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-3, abs=1e-6)
-
-
-@pytest.mark.timeout(3600)
-def test_the_quick_demo_has_the_same_verdicts_with_two_ranks(tmp_path: Path) -> None:
-    """Twice six minutes on a quiet core."""
-    found = []
-    for ranks in (1, 2):
-        (run,) = runner.start(DEMO, (f"engine.ranks={ranks}",), root=tmp_path / str(ranks))
-        found.append(verdicts(run))
-    assert found[0] == found[1]

@@ -14,7 +14,7 @@ from assay.runs.run_files import DamagedFile
 from assay.runs.status import read_status
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import assert_one_line, call
-from tests.lab.run.test_restore import Stopping, everything, flip, interrupted, same
+from tests.lab.run.test_restore import Stopping, flip, interrupted, same
 
 
 def names(folder: Path) -> set[str]:
@@ -56,22 +56,6 @@ def test_a_finished_run_starts_a_stage_over_from_its_beginning_only(unbroken: Ru
     assert not list((run.path / "aside/001/checkpoints").glob("sft*"))
     same(run, unbroken)
     assert verify_run(run).faults == ()
-
-
-@pytest.mark.slow
-def test_damaged_metrics_behind_the_start_are_no_hindrance_and_before_it_they_are(
-    unbroken: RunDirectory, tmp_path: Path
-) -> None:
-    run = interrupted(unbroken, "sft", 5)
-    lines = run.metrics.read_bytes().splitlines(keepends=True)
-    run.metrics.write_bytes(b"".join([*lines[:3], b"{\n", lines[4]]))
-    with pytest.raises(InputError, match="lines"):
-        resume(run, start_from="sft.step-4")
-    resume(run, start_from="sft.step-2")
-    assert verify_run(run).faults == ()
-    (run.path / "aside").rename(tmp_path / "aside")
-    same(run, unbroken)
-    assert everything(run.path)["metrics.jsonl"] == everything(unbroken.path)["metrics.jsonl"]
 
 
 def test_what_cannot_be_started_from_is_refused_and_nothing_changes(unbroken: RunDirectory) -> None:

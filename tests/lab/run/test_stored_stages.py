@@ -3,6 +3,7 @@ and resumed to the last bit, refused where they cannot be what they say."""
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from assay.lab.run.runner import start
 from assay.rl.kl import AdaptiveKl
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.cli.conftest import assert_one_line, call
-from tests.lab.selector import make_picks_lab
+from tests.lab.selector_task import make_colours_lab, use_words
 
 STAGES = """
 [stage.weigh]
@@ -24,25 +25,25 @@ prompts = 3
 tau    = { start = 2.0, end = 0.5 }
 validation = "train.dev"
 validation_every = { epochs = 1 }
-optimizer = { lr = 3e-2 }
+optimizer = { lr = 1e-2 }
 
 [stage.keep]
 method = "rft"
 data   = "train"
 candidates = "stored"
-reward = "hits"
+reward = "share"
 keep   = 0.5
 steps  = 2
 prompts = 3
 curriculum = { best = [1] }
-optimizer = { lr = 3e-2 }
+optimizer = { lr = 1e-2 }
 
 [stage.rl]
 method = "grpo"
 algorithm = "lever_plus"
 data   = "train"
 candidates = "stored"
-reward = { picked = { kind = "hits", weight = 2.0 } }
+reward = { picked = { kind = "share", weight = 2.0 } }
 epochs = 2
 prompts = 3
 kl     = { coef = 0.12, estimator = "k3_sequence_reverse", adaptive = {} }
@@ -50,18 +51,25 @@ curriculum = { best = [2, 3] }
 validation = "train.dev"
 validation_every = { epochs = 1 }
 checkpoint_every = 4
-optimizer = { lr = 3e-2 }
+optimizer = { lr = 1e-2 }
 """
 
 
 def make_stored_lab(folder: Path) -> Path:
-    file = make_picks_lab(folder)
+    file = make_colours_lab(folder)
     file.write_text(file.read_text().partition("[stage.imitate]")[0] + STAGES)
     return file
 
 
+@pytest.fixture(scope="module", autouse=True)
+def words(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        use_words(patch, tmp_path_factory.mktemp("words"))
+        yield
+
+
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+def run(tmp_path_factory: pytest.TempPathFactory, words: None) -> RunDirectory:
     file = make_stored_lab(tmp_path_factory.mktemp("stored"))
     (found,) = start(file, root=file.parent)
     return found
@@ -75,14 +83,15 @@ def lines(run: RunDirectory, stage: str) -> list[dict[str, Any]]:
 def test_the_validation_loss_of_rce_is_measured_every_epoch_and_falls(run):
     found = lines(run, "weigh")
     measured = {x["step"]: x["validation_loss"] for x in found if "validation_loss" in x}
-    assert list(measured) == [6, 12] and measured[12] < measured[6]
+    assert list(measured) == [8, 16] and measured[16] < measured[8]
 
 
 def test_candidates_are_judged_by_the_reward_that_the_stage_names(run):
-    """They carry half of the gold picks; the table doubles that, and the best two count first."""
-    first, *_, last = lines(run, "rl")
-    assert first["reward_mean"] == pytest.approx(1.5) and last["reward_mean"] == pytest.approx(1.0)
-    assert first["part/picked"] == 0.75
+    """The table doubles what they carry, and the best two count first."""
+    found = lines(run, "rl")
+    assert all(line["reward_mean"] == pytest.approx(2 * line["part/picked"]) for line in found)
+    first, later = (sum(line["part/picked"] for line in half) for half in (found[:8], found[8:]))
+    assert first > later > 0
     assert all(line["reward_mean"] == 1.0 for line in lines(run, "keep"))
     assert not list(run.path.rglob("step-*.parquet")), "nothing was sampled"
 
@@ -97,7 +106,7 @@ def test_the_total_is_ppo_and_beta_times_kl_and_beta_follows_the_kl(run):
     for line in found:
         assert line["kl_coef"] == coefs[-1]
         coefs.append(rule.next(coefs[-1], line["kl_loss"]))
-    state = json.loads((run.checkpoint("rl", 12) / "state.json").read_text())
+    state = json.loads((run.checkpoint("rl", 16) / "state.json").read_text())
     assert state["kl_coef"] == coefs[-1] != 0.12
 
 
@@ -108,7 +117,6 @@ def test_the_total_is_ppo_and_beta_times_kl_and_beta_follows_the_kl(run):
         (["stage.rl.kl.reference=base"], "the weights at the stage's start"),
         (['stage.rl.kl={ coef = 0.1, estimator = "k1", where = "reward" }'], "no samples of the"),
         (["stage.rl.candidates=sampled"], "candidates are sampled"),
-        (["stage.rl.reward=helped"], "computes nothing from stored facts"),
     ],
 )
 def test_what_a_stored_stage_cannot_be_is_refused_in_one_line(tmp_path, changes, said):
@@ -120,8 +128,8 @@ def test_what_a_stored_stage_cannot_be_is_refused_in_one_line(tmp_path, changes,
 
 def test_a_file_without_a_right_candidate_is_refused_and_a_dead_one_trains_nothing(tmp_path):
     file = make_stored_lab(tmp_path)
-    task = tmp_path / "picks_task.py"
-    dead = task.read_text().replace('"reward": len({*ids} & {*gold}) / 2', '"reward": 0.0')
+    task = tmp_path / "colours_task.py"
+    dead = task.read_text().replace('"reward": helps(row, picks)', '"reward": 0.0')
     task.write_text(dead)
     text = file.read_text().partition("[stage.keep]")[0]
     file.write_text(
@@ -129,7 +137,7 @@ def test_a_file_without_a_right_candidate_is_refused_and_a_dead_one_trains_nothi
     )
     result = call("run", file, "--lab", tmp_path)
     assert result.exit_code == 0, result.output
-    (found,) = runs_of(tmp_path, "picks")
+    (found,) = runs_of(tmp_path, "colours")
     assert {line["signal_share"] for line in lines(found, "weigh")} == {0.0}
     assert {line["grad_norm"] for line in lines(found, "weigh")} == {0.0}
     shutil.rmtree(tmp_path / "runs")
@@ -144,8 +152,8 @@ data   = "train"
 steps  = 4
 prompts = 4
 group  = 4
-reward = "hits"
+reward = "share"
 kl     = { coef = 0.5, adaptive = {} }
 updates = { minibatches = 2 }
-optimizer = { lr = 3e-2 }
+optimizer = { lr = 1e-2 }
 """

@@ -13,8 +13,8 @@ from assay.pages.run_page import write_report
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.lab.run.test_kill import everything
 from tests.lab.run.test_restore import Stopping
-from tests.lab.sound_lab import found, look, make_sound_lab, silent
-from tests.tiny_labs import make_lab, write_rows
+from tests.lab.sound_lab import look, make_sound_lab
+from tests.tiny_labs import make_lab
 
 STAGE = """
 [stage.sft]
@@ -63,19 +63,6 @@ def test_a_run_cut_off_between_measurements_ends_bit_identical(run, tmp_path: Pa
     assert again.path != run.path and len(metrics(again)) == 6
     resume(again)
     assert everything(again.path) == expected
-
-
-def test_rows_that_are_trained_on_are_found_among_the_validation_rows(tmp_path: Path) -> None:
-    lab = make_sound_lab(tmp_path)
-    write_rows(lab / "held.jsonl", [(1, 1), (9, 9)])
-    text = (lab / "tiny.toml").read_text()
-    held = '[data.held]\nsource = "path:held.jsonl"\nformat = "messages"\n\n[stage.sft]'
-    (lab / "tiny.toml").write_text(text.replace("[stage.sft]", held))
-    report = look(lab, "stage.sft.validation=held")
-    words = "data.sums is trained on and holds questions of stage.sft.validation"
-    assert found(report, words).severity == "warning"
-    assert report.numbers["stage.sft.validation"]["prompt_tokens_largest"] > 0
-    assert silent(look(lab, "stage.sft.validation=sums.dev"), "stage.sft.validation")
 
 
 @pytest.mark.parametrize(

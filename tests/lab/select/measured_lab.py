@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.row_order import Shuffled
-from assay.lab.select.select_rows import Request, Selected, select_rows
+from assay.lab.select import Request, Selected, select_rows
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.status import stored_status, write_status

@@ -1,6 +1,5 @@
 """A checkpoint answers in plain Transformers and peft as it does in the run that made it."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -84,33 +83,6 @@ def test_every_kind_of_checkpoint_loads_elsewhere_as_what_was_trained(
     torch.testing.assert_close(theirs, own, rtol=1e-4, atol=1e-4)
     # Close to nothing else: each stage moved its logits by far more than that.
     assert (own - own_logits(session, "base")).abs().max() > 0.1
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("lora")])
-def test_what_an_adapter_stands_on_is_a_part_of_what_it_answers(
-    session: Session, kind: str
-) -> None:
-    """The test above would see it if a stage below were left out."""
-    stage = session.experiment.stage[stage_name(kind)]
-    below = own_logits(session, stage.start)
-    assert (below - own_logits(session, f"{stage_name(kind)}.last")).abs().max() > 0.1
-
-
-def test_an_adapter_does_not_load_without_what_it_stands_on(
-    session: Session, tmp_path: Path
-) -> None:
-    for kind, below in (
-        ("lora on full", "full"),
-        ("other layers on it", "full"),
-        ("lora after freeze", "frozen"),
-    ):
-        config = json.loads((folder_of(session, kind) / "adapter_config.json").read_text())
-        assert Path(config["base_model_name_or_path"]) == folder_of(session, below)
-        gone = tmp_path / "elsewhere"
-        folder_of(session, below).rename(gone)
-        with pytest.raises((OSError, ValueError)):
-            outsider(folder_of(session, kind))
-        gone.rename(folder_of(session, below))
 
 
 def test_a_checkpoint_carries_the_template_of_its_own_stage(session: Session) -> None:

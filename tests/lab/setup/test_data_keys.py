@@ -23,7 +23,7 @@ from assay.lab.setup.prepare import (
 )
 from assay.tasks.task import task
 from tests.data.chat import tokenizer
-from tests.lab.sound_lab import found, look, make_sound_lab, silent
+from tests.lab.sound_lab import make_sound_lab
 
 TOOL = {"name": "f", "parameters": {"type": "object", "properties": {}}}
 SKILL = task("tools")
@@ -108,32 +108,6 @@ def test_limits_that_leave_nothing_say_by_which_reason(prepared: Prepared) -> No
         prepared(max_tokens=5)
     with pytest.raises(ValueError, match="is more than max_tokens = 5"):
         DataSpec(source="a:b", min_tokens=6, max_tokens=5)
-
-
-def test_the_check_shows_lengths_filters_and_remarks(lab: Path) -> None:
-    report = look(lab)
-    numbers = report.numbers["data.sums"]
-    (histogram,) = report.histograms
-    assert (histogram.place, sum(histogram.counts)) == ("data.sums", 16)
-    assert numbers["conversation_tokens_smallest"] <= numbers["conversation_tokens_50"]
-    assert numbers["conversation_tokens_50"] <= numbers["conversation_tokens_largest"]
-    longer = {"role": "user", "content": "1" * 50}
-    answer = {"role": "assistant", "content": r"\boxed{1}"}
-    with (lab / "sums.jsonl").open("a") as lines:
-        lines.write(json.dumps({"id": "long", "messages": [longer, answer], "gold": "1"}) + "\n")
-    limit = int(numbers["conversation_tokens_largest"])
-    finding = found(look(lab, f"data.sums.max_tokens={limit}"), "longer than max_tokens")
-    assert finding.severity == "note" and "1 of 17" in finding.evidence
-    assert "became 118 (sd 0)" in finding.evidence
-    assert silent(report, "longer than max_tokens")
-
-
-def test_rows_taken_from_the_start_of_a_source_are_told(lab: Path) -> None:
-    taken = found(
-        look(lab, "data.sums.take={rows=4, how='first'}"), "data.sums: the first 4 rows are taken"
-    )
-    assert taken.severity == "note" and "random" in taken.fix
-    assert silent(look(lab, "data.sums.take={rows=4}"), "data.sums: the first")
 
 
 def test_a_test_part_is_held_out_beside_the_dev_part_which_does_not_depend_on_it(

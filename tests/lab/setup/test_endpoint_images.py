@@ -15,7 +15,7 @@ from assay.errors import InputError
 from assay.experiment.helper_tables import HelperSpec
 from assay.lab.setup.helper_models import HelperModels
 from assay.labs.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
-from assay.labs.demos.frozen import ask
+from assay.labs.demos.outcomes import ask
 from assay.models.precision import choose_precision
 from assay.tasks.helper_model import HelperModel
 

@@ -7,7 +7,6 @@ import pytest
 from assay.data.renderings.rendering import Renderer
 from assay.errors import InputError
 from assay.experiment.stage_tables import GrpoStage, RceStage, steps_of
-from assay.experiment.tables import EvaluationSampling
 from assay.lab.setup.language_learner import LanguageEncoder
 from assay.lab.setup.stage_methods import (
     grpo_schedules,
@@ -100,17 +99,6 @@ def test_what_makes_no_sense_is_refused_in_one_line(tmp_path, settings, field, p
     assert "\n" not in said
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["algorithm=reinforce_pp", "group=1"],
-        ["kl.coef=0", "group=1", "advantage_options.lone=reward"],
-    ],
-)
-def test_one_completion_per_prompt_is_allowed_without_a_group_baseline(tmp_path, settings):
-    assert stage(tmp_path, *settings).group == 1
-
-
 def test_schedules_run_over_the_stage_unless_they_say_otherwise(tmp_path):
     made = stage(
         tmp_path,
@@ -160,8 +148,3 @@ def test_an_encoder_cuts_the_text_before_a_stop_string_and_its_stop_sees_all_of_
     assert cut.stop is not None and cut.stop.ends(actions) and not cut.stop.ends(actions[:2])
     # Thoughts are looked for in all that was written.
     assert cut.thinking.decode(actions) == "1 + 2 = 3; 4"
-
-
-def test_the_records_of_evaluations_without_new_settings_keep_their_name():
-    dumped = EvaluationSampling().model_dump(mode="json", exclude_none=True)
-    assert dumped == {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "max_tokens": 256}

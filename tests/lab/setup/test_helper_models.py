@@ -1,7 +1,6 @@
 """Helper models of a session: opened once, asked from threads, counted and fingerprinted."""
 
 import json
-import threading
 from pathlib import Path
 
 import pytest
@@ -59,12 +58,6 @@ def test_a_scripted_model_answers_by_its_first_rule_that_fits(tmp_path):
     assert other.text == "" and "no rule of judge.jsonl answers" in other.failure
 
 
-def test_an_answer_is_cut_at_max_tokens(tmp_path):
-    judge = session_of(tmp_path).helpers["judge"]
-    (cut,) = judge.answer([said("capital")], Sampling(0.0, 2), keys(1))
-    assert (cut.text, cut.ended, cut.completion_tokens) == ("Paris is", "length", 2)
-
-
 def test_drawn_answers_and_failures_follow_from_the_key_alone(tmp_path):
     judge = session_of(tmp_path).helpers["judge"]
     asked = [said("either")] * 64
@@ -103,51 +96,12 @@ def test_costs_are_counted_between_two_calls(tmp_path):
     assert set(helpers.costs().values()) == {0.0}
 
 
-def test_counts_survive_a_release_and_the_model_is_opened_again(tmp_path):
-    helpers = session_of(tmp_path).helpers
-    before = helpers["judge"]
-    before.answer([said("capital")], GREEDY, keys(1))
-    assert helpers["judge"] is before
-    helpers.release()
-    assert helpers["judge"] is not before
-    helpers["judge"].answer([said("capital")], GREEDY, keys(1))
-    assert helpers.costs()["helper/judge/requests"] == 2.0
-
-
-def test_threads_share_one_model_and_every_request_is_counted(tmp_path):
-    helpers = session_of(tmp_path).helpers
-    found = []
-
-    def ask() -> None:
-        judge = helpers["judge"]
-        for _ in range(50):
-            judge.answer([said("capital")], GREEDY, keys(1))
-        found.append(judge)
-
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(map(id, found))) == 1
-    assert helpers["judge"].usage.requests == 400
-
-
-def test_other_seeds_of_a_session_share_the_models(tmp_path):
-    session = session_of(tmp_path)
-    assert session.helpers["judge"] is session.copy(seed=8).helpers["judge"]
-
-
 def test_the_manifest_knows_a_script_by_what_it_holds(tmp_path):
     session = session_of(tmp_path)
     table = make_manifest(session)["helpers"]["judge"]
     assert table["source"] == "scripted"
     assert table["fingerprint"] == sha256_file(tmp_path / "judge.jsonl")
     assert "price" not in table
-
-
-def test_a_run_without_helpers_has_the_manifest_that_it_had_before(tmp_path):
-    assert "helpers" not in make_manifest(session_of(tmp_path, tables=""))
 
 
 def test_a_name_that_is_not_declared_offers_the_nearest(tmp_path):
@@ -199,9 +153,3 @@ def test_no_model_is_opened_before_it_is_asked(tmp_path):
     assert list(helpers) == ["judge"] and "judge" in helpers
     with pytest.raises(InputError, match="no such file"):
         helpers["judge"]
-
-
-def test_a_checkpoint_that_is_not_there_is_a_problem_of_the_helpers_source(tmp_path):
-    tables = JUDGE.replace("scripted:judge.jsonl", "run:nobody@rl.last")
-    with pytest.raises(InputError, match=r"^model\.judge\.source: no run named 'nobody'"):
-        session_of(tmp_path, tables).helpers.check()

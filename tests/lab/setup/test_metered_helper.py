@@ -1,8 +1,6 @@
 """A metered helper model: what each call cost is recorded, bounded, and paid once."""
 
-import asyncio
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,12 +8,11 @@ import pytest
 from assay.data.row import Message
 from assay.errors import InputError
 from assay.experiment.helper_tables import HelperSpec
-from assay.lab.setup.endpoint_helper import Rounds
 from assay.lab.setup.helper_models import HelperModels
 from assay.lab.setup.metering import most_tokens
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.endpoint import client
-from assay.runs.cost_ledger import CostLedger, LedgerCall, LedgerUnusable, read_calls
+from assay.runs.cost_ledger import CostLedger, LedgerUnusable, read_calls
 from assay.tasks.helper_model import Caller, HelperModel, OverBudget
 from tests.rollout.engines.endpoint.fault_server import FaultServer, fault_server
 
@@ -201,13 +198,6 @@ def test_another_question_or_setting_is_another_answer(tmp_path, text, sampling)
         assert not ask(helper, text, sampling).remembered
 
 
-def test_a_failure_is_not_remembered(tmp_path):
-    with fault_server(FaultServer(lambda n: "429" if n < 6 else "answer")) as server:
-        helper = helpers_at(server, tmp_path)["executor"]
-        assert ask(helper, sampling=GREEDY).failure
-        assert ask(helper, sampling=GREEDY).text == "about some question"
-
-
 def test_a_model_behind_an_endpoint_without_a_price_is_refused_and_unknown_is_not_0(tmp_path):
     with fault_server(FaultServer(lambda n: "answer")) as server:
         with pytest.raises(InputError) as raised:
@@ -241,19 +231,6 @@ def test_bytes_and_messages_bound_the_tokens_of_a_prompt():
     short, long = most_tokens(said("a")), most_tokens(said("aé水"))
     assert long - short == len("é水".encode())
     assert most_tokens(said("a") * 2) > short + 1
-
-
-def test_the_ledgers_row_of_a_call_is_there_before_the_server_is_asked(tmp_path):
-    seen: list[list[LedgerCall]] = []
-
-    def look(number: int) -> str:
-        seen.append(read_calls(tmp_path))
-        return "answer"
-
-    with fault_server(FaultServer(look)) as server:
-        ask(helpers_at(server, tmp_path)["executor"])
-    ((call,),) = seen
-    assert (call.status, call.cost, call.uncertain) == ("sent", None, reserved())
 
 
 @pytest.mark.parametrize(
@@ -324,27 +301,3 @@ def test_what_begins_beside_a_call_without_room_is_not_sent_and_gives_its_room_b
         assert rows(tmp_path, "status", "cost", "uncertain") == [("failed", 0, 0)] * 2
         assert [each.text for each in helper.answer([said()] * 2, DRAWN, [key(0), key(1)])]
         assert server.charged == 2
-
-
-def test_what_is_written_in_one_round_is_committed_at_once_and_an_error_is_its_own_callers(
-    tmp_path,
-):
-    ledger = CostLedger()
-    ledger.move_to(tmp_path)
-    rounds, seen = Rounds(ledger), list[int]()
-
-    def write(fails: bool) -> int:
-        if fails:
-            raise OverBudget("run", "full")
-        ledger.add([LedgerCall("now", "m", "openai:m")])
-        seen.append(len(read_calls(tmp_path)))
-        return len(seen)
-
-    async def all_at_once() -> list[object]:
-        acts = (rounds.done(partial(write, n == 1)) for n in range(4))
-        return await asyncio.gather(*acts, return_exceptions=True)
-
-    first, refused, *others = asyncio.run(all_at_once())
-    assert [first, *others] == [1, 2, 3] and isinstance(refused, OverBudget)
-    assert seen == [0, 0, 0], "nothing is committed before the round ends"
-    assert len(read_calls(tmp_path)) == 3

@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.experiment.toml_write import experiment_toml
 from assay.lab.setup.validate import check_names
 from tests.experiment.spec_texts import write_spec
 from tests.tiny_labs import EXPERIMENT
@@ -113,23 +111,6 @@ def test_a_guard_watches_a_part_that_the_table_has(tmp_path, part):
     assert "unknown part of the reward 'cutt' (did you mean 'cut'" in said
 
 
-def test_a_whole_reward_table_passes_and_takes_overrides(tmp_path):
-    plain = ("reward = { strict_binary = 1.0, fine_grained = 0.5 }\n", "")
-    file = write_spec(tmp_path, plain, ("[evaluate.dev]", TABLE))
-    overrides = ["stage.rl.reward.calls.value=50", "stage.rl.reward.loops.when.calls.above=0"]
-    found = read_experiment(file, overrides)
-    check_names(found, file, overrides)
-    reward = found.model_dump()["stage"]["rl"]["reward"]
-    assert reward["calls"]["value"] == 50.0 and reward["loops"]["when"]["calls"]["above"] == 0.0
-    assert read_experiment(written(tmp_path, found)).model_dump()["stage"]["rl"]["reward"] == reward
-
-
-def written(folder: Path, experiment: Experiment) -> Path:
-    file = folder / "spec.toml"
-    file.write_text(experiment_toml(experiment))
-    return file
-
-
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
@@ -159,12 +140,6 @@ def test_an_unknown_name_is_placed_and_the_nearest_offered(tmp_path, old, new, e
     assert problem(tmp_path, changes=((old, new),)).startswith(expected)
 
 
-def test_a_name_from_the_command_line_is_placed_there(tmp_path):
-    assert problem(tmp_path, "stage.rl.algorithm=gspoo").startswith(
-        "--set stage.rl.algorithm=gspoo: stage.rl.algorithm: unknown preset 'gspoo' (did you mean"
-    )
-
-
 def test_the_corrected_estimator_belongs_in_the_loss_only(tmp_path):
     file = write_spec(tmp_path)
     check_names(read_experiment(file, ["stage.rl.kl.estimator=k3_corrected"]))
@@ -191,12 +166,6 @@ def test_a_watched_metric_that_no_stage_writes_is_refused(tmp_path, table, metri
     last = "options = { examples = 3 }\n"
     added = ((last, last + table.format(metric=metric)),)
     assert problem(tmp_path, changes=added).startswith(expected)
-
-
-def test_a_budget_of_what_no_stage_writes_is_refused(tmp_path):
-    changed = ('task = "tools"', 'task = "tools"\nbudget = { seconds = 9.0, secnds = 9.0 }')
-    said = problem(tmp_path, changes=(changed,))
-    assert "budget.secnds: unknown metric of sft and grpo 'secnds' (did you mean 'seconds'" in said
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,6 @@ FILES = ("path:hardgen.jsonl", "path:absent.jsonl")
 MODEL = ('task = "tools"', 'task = "tools"\nmodel = "path:absent"')
 
 
-def test_a_sound_file_is_read(tmp_path):
-    (tmp_path / "hardgen.jsonl").touch()
-    assert read_whole(write_spec(tmp_path), (), tmp_path).name == "verl8"
-
-
 def test_names_and_files_are_told_together(tmp_path):
     assert wrong(tmp_path, *NAMES, FILES, MODEL) == [
         "model",

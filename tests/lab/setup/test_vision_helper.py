@@ -16,7 +16,7 @@ from assay.lab.setup.helper_models import HelperModels
 from assay.lab.setup.local_helper import VisionHelper
 from assay.lab.setup.metering import MeteredModel
 from assay.models.precision import choose_precision
-from assay.rl.policy import SampleKey, Sampling, Stop
+from assay.rl.policy import SampleKey, Sampling
 from assay.tasks.helper_model import HelperFailed
 from tests.few import few
 from tests.models.vision_folders import (
@@ -144,24 +144,6 @@ def test_scores_are_those_of_one_forward_for_each_pair(root, kind):
         assert logps == pytest.approx(expected.tolist(), abs=2e-5)
 
 
-@few("kind", KINDS)
-def test_a_batch_answers_and_scores_as_each_prompt_alone(root, kind):
-    model, texts = helper(root, kind), ["circle", "red", "circles", "no", "a"]
-    together = model.answer(selections(), GREEDY, keys(5)), model.score(selections(), texts)
-    for n, messages in enumerate(selections()):
-        assert model.answer([messages], GREEDY, keys(1)) == [together[0][n]]
-        (logps,) = model.score([messages], [texts[n]])
-        assert logps == pytest.approx(together[1][n], abs=1e-5)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_image_changes_the_answer(root, kind):
-    model = helper(root, kind)
-    (one,) = model.score([(shown(real_image(0), "What?"),)], ["circle"])
-    (other,) = model.score([(shown(real_image(4), "What?"),)], ["circle"])
-    assert max(abs(a - b) for a, b in zip(one, other, strict=True)) > 1e-3
-
-
 def test_what_selections_begin_with_alike_is_computed_once(root):
     model = helper(root, "qwen2_5_vl")
     first, second = selections()[:2]
@@ -207,17 +189,6 @@ def test_a_message_cannot_spell_an_image(root):
     token = model.model.loaded.image_token
     assert not answer.failure
     assert model.model.prompt((shown(real_image(0), text),), 0).tokens.count(token) == 16
-
-
-def test_drawn_answers_follow_from_their_keys_and_stop_strings_cut_them(root):
-    model, drawn = helper(root, "qwen2_5_vl"), Sampling(1.0, 12)
-    asked = [selections()[0]] * 4
-    together = [answer.text for answer in model.answer(asked, drawn, keys(4))]
-    alone = [model.answer(asked[:1], drawn, [key])[0].text for key in keys(4)]
-    assert together == alone and len(set(together)) > 1
-    letter = next(c for c in together[0][1:] if c.isascii() and c.isprintable())
-    (cut,) = model.answer(asked[:1], Sampling(1.0, 12, stop=Stop((letter,))), keys(1))
-    assert cut.text == together[0].partition(letter)[0] and cut.ended == "stop"
 
 
 def test_the_fingerprint_knows_weights_template_and_image_sizes(root, tmp_path):

@@ -50,7 +50,7 @@ def jobs_of(lab: PivotLab) -> tuple[Job, ...]:
 
 def spread(lab: PivotLab, pool: LocalPool, told: list[str]) -> list[Done]:
     work = [(job, ONE) for job in jobs_of(lab)]
-    return spread_jobs(lab.root, "s", work, pool, told.append)
+    return spread_jobs(lab.root, "s", work, cast(RayPool, pool), told.append)
 
 
 def test_every_missing_run_is_executed_on_a_node_that_has_its_file(lab, monkeypatch):
@@ -164,7 +164,9 @@ def test_gpus_by_number_and_runs_without_room_are_refused(lab):
             refuse_numbers(devices)
     refuse_numbers("cpu")
     with pytest.raises(InputError, match="no node of the cluster has 2 CPUs"):
-        spread_jobs(lab.root, "s", [(jobs_of(lab)[0], Needs(2.0))], LocalPool(), print)
+        spread_jobs(
+            lab.root, "s", [(jobs_of(lab)[0], Needs(2.0))], cast(RayPool, LocalPool()), print
+        )
     lab.base.write_text(lab.base.read_text() + '[engine]\nevaluate = "ray"\n')
     with pytest.raises(InputError, match=r"engine.evaluate: x#1 would wait for nodes"):
         on_cluster(lab.root, "s", [job_of(lab)], cast(RayPool, LocalPool()), None, 1, print)

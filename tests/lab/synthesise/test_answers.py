@@ -13,12 +13,12 @@ from assay.data.row import Message, Row
 from assay.experiment.problems import made
 from assay.experiment.synthesise_table import SynthesiseSpec
 from assay.lab.synthesise.answers import (
-    Refused,
     json_objects,
     reader_of,
     rows_in,
     tagged_objects,
 )
+from assay.lab.synthesise.made_set import Refused
 
 TOOL = {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {}}}}
 SEED = Row("s", (Message("user", "Seed?"),), tools=(TOOL,), conversation="c")
@@ -38,8 +38,6 @@ def read(text, cut=False, root=Path(), **values) -> list[Any]:
 @pytest.mark.parametrize(
     "text",
     [
-        json.dumps([ONE, TWO]),
-        f"Here: {json.dumps(ONE)} and {json.dumps(TWO)}.",
         f"```json\n{json.dumps(ONE)}\n```\nthen\n```\n{json.dumps(TWO)}\n```",
         f'<think>{{"question": "no"}}</think> [1, "a", {json.dumps(ONE)}, {json.dumps(TWO)}]',
         f"{{broken {json.dumps(ONE)} {{{{ {json.dumps(TWO)}",
@@ -84,10 +82,8 @@ def test_calls_get_the_seeds_tools_unless_the_teacher_describes_its_own():
 @pytest.mark.parametrize(
     ("text", "reason", "why"),
     [
-        ("I cannot.", "unreadable", "holds no JSON object"),
         ('{"question": "1+1', "unreadable", "was cut at max_tokens"),
         (json.dumps({"question": "1+1?"}), "unreadable", "answer: missing"),
-        (json.dumps({"question": " ", "answer": "2"}), "form", "asks nothing"),
         # JSON reads \b of \boxed as a backspace.
         ('{"question": "1?", "solution": "\\boxed{1}", "answer": "1"}', "form", "U+0008"),
     ],

@@ -9,17 +9,11 @@ from tests.lab.synthesise.sums import make_sums, synthesise
 WRONG = {
     'prompt = "{qestion}?"': r"toml:\d+: synthesise\.more\.prompt: no gap \{qestion\}.*question",
     'prompt = "path:no.txt"': r"synthesise\.more\.prompt: .*no\.txt: No such file.*counts from",
-    'prompt = "path:no.py:f"': r"synthesise\.more\.prompt: .*no\.py: no such file",
-    'format = "mat"': r"wrong\.toml:\d+: synthesise\.more\.format: unknown format 'mat' .*'math'",
-    'reward = "acuracy"': r"synthesise\.more\.reward: unknown reward 'acuracy' .*'accuracy'",
     'reward = "length_bonus"': r"synthesise\.more\.reward: unknown reward",
-    'data = "seed"': r"synthesise\.more\.data: unknown data 'seed' .*'seeds'",
     'teacher = "teachr"': r"synthesise\.more\.teacher: no helper model 'teachr' .*'teacher'",
     'disjoint_from = ["gsm8k"]': r"synthesise\.more\.disjoint_from: unknown benchmark or data set",
-    'read = "xml"': r"synthesise\.more\.read: unknown way to write rows 'xml'",
     "near = 0.7": r"wrong\.toml:\d+: synthesise\.more\.near: is gone",
     "agree = { samples = 5 }": r"synthesise\.more\.agree: is gone.*pass_rate",
-    'rendering = "hermess"': r"synthesise\.more\.rendering: unknown rendering",
 }
 
 

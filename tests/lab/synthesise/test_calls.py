@@ -7,7 +7,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.problems import made
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.session import Session
-from assay.lab.synthesise.proof import Prover
+from assay.lab.synthesise.make import Prover
 from assay.runs.run_directory import RunDirectory
 from tests.models.folders import save_tiny_model
 

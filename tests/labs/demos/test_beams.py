@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.row import Message
-from assay.errors import InputError
-from assay.labs.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
-from assay.labs.demos.frozen import gold_probabilities, probabilities, target_probabilities
-from assay.labs.demos.selection_data import beam_candidates, beam_search, searched
+from assay.labs.demos.demonstrations import DemonstrationSet, Query, query_row
+from assay.labs.demos.generate import beam_search, searched
+from assay.labs.demos.outcomes import gold_probabilities, probabilities, target_probabilities
 from tests.labs.demos.scripted import scripted
 
 
@@ -25,25 +24,6 @@ def test_the_candidate_that_raises_the_probability_most_ranks_first_and_harm_is_
     beams = beam_search([7, 6, 5], 1, 3, table(values))
     assert [beam.picks for beam in beams] == [(5,), (6,), (7,)]
     assert [beam.score for beam in beams] == pytest.approx([0.5, 0.01, -0.3])
-
-
-def test_a_frozen_model_that_one_demonstration_is_known_to_help_gets_it_first(tmp_path):
-    rules = [
-        {"prompt": "the key is 3", "answered": "3", "logps": -0.1, "answer": "3"},
-        {"prompt": "the key is 4", "answered": "3", "logps": -9.0, "answer": "4"},
-        {"logps": -1.0, "answer": "7"},
-    ]
-    shown = [Demonstration(str(n), Message("user", f"the key is {n}"), "x") for n in range(6)]
-    found = DemonstrationSet("keys", "", tuple(shown))
-    row = query_row(found, Query("q", Message("user", "the key?"), ("3",)), [0, 4, 2, 3], 1)
-    frozen = scripted(tmp_path, rules)
-    beams = beam_candidates(frozen, row, 4)
-    assert [beam.picks for beam in beams] == [(3,), (0,), (2,), (4,)]
-    helped, *_, harmed = beams
-    assert helped.score == pytest.approx(math.exp(-0.1) - math.exp(-1))
-    assert harmed.score == pytest.approx(math.exp(-9) - math.exp(-1))
-    assert helped.outcome.correct and not harmed.outcome.correct
-    assert helped.outcome.gold_probability == pytest.approx(math.exp(-0.1))
 
 
 def test_p_is_the_geometric_mean_over_the_words_and_the_end(tmp_path):
@@ -94,8 +74,3 @@ def test_a_narrow_beam_keeps_the_best_of_each_step_and_asks_as_often_as_it_says(
     beams = beam_search([1, 2, 3, 4], 2, 2, probability)
     assert [beam.picks for beam in beams] == [(3, 4), (2, 4)]
     assert len(asked) == searched(4, 2, 2) == 1 + 4 + 2 * 3
-
-
-def test_more_shots_than_candidates_is_refused():
-    with pytest.raises(InputError, match="3 picks of 2 candidates"):
-        beam_search([1, 2], 3, 5, lambda states: [0.5] * len(states))

@@ -43,11 +43,6 @@ def test_the_first_rows_as_the_pool_of_all_are_an_error():
         assert "all queries pick from the same pool" in finding.what
 
 
-def test_all_of_a_small_set_is_no_error():
-    rows = with_pools(shown(6), queries(12), {**POOL_OPTIONS, "pool": 6, "shots": 2})
-    assert not [each for each in found(rows)[1] if each.severity == "error"]
-
-
 @pytest.mark.parametrize("wrong", [40, -1, "3"])
 def test_a_number_out_of_range_is_an_error(wrong):
     _, (finding,) = found(planted(lambda row: [*row.extra["pool"][:5], wrong]))

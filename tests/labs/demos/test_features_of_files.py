@@ -11,8 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from assay.errors import InputError
-from assay.lab.run.runner import start
-from assay.labs.demos.selector_encoder import Features
+from assay.labs.demos.selector_learner import Features
 from assay.models.embeddings import read_precomputed
 from tests.cli.conftest import assert_one_line, call
 from tests.lab.selector_task import HEAD, SHOWN, make_colours_lab, row_of, use_words
@@ -63,23 +62,12 @@ def test_features_of_a_file_are_those_of_their_ids_at_length_one(tmp_path, name)
     assert table.demonstrations_ND.norm(dim=-1).numpy() == pytest.approx(1.0)
 
 
-@pytest.mark.slow
-def test_a_selector_trains_on_features_of_a_file(tmp_path):
-    features_file(tmp_path / "own.npz")
-    head = HEAD.replace("[selector]", '[selector]\nfeatures = "path:own.npz"')
-    (run,) = start(make_colours_lab(tmp_path, head, SFT), root=tmp_path)
-    about = json.loads((run.checkpoint("imitate", 40) / "selector.json").read_text())
-    assert about["sizes"]["width"] == 7
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"ids": ["a"] * 180}, "for 1 ids and 180 hashes"),
         ({"sha256": [hashed("other")] * 180}, "'shown-0' was made of something else"),
         ({"ids": [f"other-{n}" for n in range(180)]}, "no features of 'shown-0'"),
         ({"features": np.full((180, 7), np.nan, "f4")}, "not finite"),
-        ({"features": np.zeros(7, "f4")}, r"features of shape \(7,\)"),
     ],
 )
 def test_features_that_do_not_belong_to_the_rows_are_refused(tmp_path, changes, said):
@@ -87,9 +75,3 @@ def test_features_that_do_not_belong_to_the_rows_are_refused(tmp_path, changes, 
     with pytest.raises(InputError, match=said) as refused:
         Features(f"path:{file}", False).table(SHOWN)
     assert str(file) in str(refused.value)
-
-
-def test_a_file_without_hashes_says_what_it_has_to_hold(tmp_path):
-    np.savez(tmp_path / "own.npz", ids=np.array(["a"]), features=np.zeros((1, 7)))
-    with pytest.raises(InputError, match=r"sha256.*it holds ids, features, sha256"):
-        read_precomputed(tmp_path / "own.npz")

@@ -11,7 +11,6 @@ import pytest
 from assay.experiment.selection_tables import SelectionsSpec
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.lab.setup.session import generate_tables
 from assay.labs.demos.demonstrations import POOL
 from assay.labs.demos.generate import (
     TrainedSelector,
@@ -95,14 +94,3 @@ def test_a_run_learns_from_what_another_runs_selector_found(lab):
             assert each["logprob_score"] <= 0
             assert each["vqa_correct"] == int(each["vqa_acc_score"] > 0)
     assert json.loads(run.manifest.read_text())["data"]["rl"]["train"]["rows"] == 12
-
-
-def test_the_same_seed_gives_the_same_bytes(lab, tmp_path):
-    (lab / "later.toml").write_text(LATER)
-    (first,) = generate_tables(lab / "later.toml", (), lab, "rl", "1/1", Silent())
-    assert first.file is not None
-    before = first.file.read_bytes()
-    for file in first.file.parent.iterdir():
-        file.unlink()
-    (again,) = generate_tables(lab / "later.toml", (), lab, "rl", "1/1", Silent())
-    assert again.file is not None and again.file.read_bytes() == before

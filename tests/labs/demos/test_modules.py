@@ -56,13 +56,6 @@ def test_the_reported_share_is_trained_when_the_backbone_is_frozen(gate, trained
     }
 
 
-def test_the_last_projections_begin_near_the_identity():
-    module = PointerSelector(512)
-    for layer in (module.query_proj, module.cand_proj):
-        noise = layer.weight.detach() - torch.eye(256)
-        assert float(noise.std()) == pytest.approx(0.01, rel=0.05)
-
-
 def test_attention_is_that_of_pytorch():
     attention = pointer().cross_attn
     query_BH, pool_BKH = torch.randn(3, 16), torch.randn(3, 5, 16)
@@ -116,14 +109,6 @@ def test_a_choice_is_scored_alike_alone_and_beside_larger_pools(kind):
         alone = module(batch_of([small]), FIRST, NONE)
         beside = module(batch_of([large, small]), torch.tensor([1]), NONE)
     torch.testing.assert_close(beside[..., :2], alone)
-
-
-def test_similarity_is_the_cosine_and_picks_are_not_scored_by_each_other():
-    one = choice()
-    features = one.features.demonstrations_ND.numpy()[list(one.pool)]
-    expected = features @ one.query_D.numpy() / 0.1
-    scores = made("similarity")(batch_of([one]), FIRST, torch.tensor([[0]]))[0]
-    np.testing.assert_allclose(scores.numpy(), np.stack([expected] * 2), rtol=1e-5)
 
 
 def lever(width: int) -> LeverSelector:

@@ -1,13 +1,10 @@
 """The oracle arm: found by search, recorded like any other arm, marked wherever it is shown."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from assay.labs.demos import oracle_search
-from assay.labs.demos import task as demos_task
 from assay.runs.manifest_file import read_manifest
 from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, runs_of
@@ -77,26 +74,6 @@ def test_a_comparison_names_the_oracle_and_refuses_another_frozen_model(lab):
     assert "not comparable" in done.output and "judges.frozen" in done.output
     allowed = call("compare", "helped", "other", "--allow", "evaluation.test.judges", "--lab", lab)
     assert "not comparable" not in allowed.output
-
-
-def test_an_interrupted_record_goes_on_after_its_last_chunk(lab, run, tmp_path, monkeypatch):
-    oracle = demos_task.ORACLES["selector:oracle"]
-    monkeypatch.setitem(demos_task.ORACLES, "selector:oracle", replace(oracle, chunk=5))
-    file = make_helped_lab(tmp_path)
-    real, calls = oracle_search.search, []
-
-    def stops(*given):
-        calls.append(len(given[1]))
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return real(*given)
-
-    monkeypatch.setattr(oracle_search, "search", stops)
-    assert call("run", file, "--lab", tmp_path).exit_code == 130
-    assert call("resume", "helped", "--lab", tmp_path).exit_code == 0
-    assert calls == [5, 5, 5, 5, 5, 4], "two chunks were recorded, the third is asked again"
-    (again,) = runs_of(tmp_path, "helped")
-    assert columns_of(again) == columns_of(run)
 
 
 def columns_with(policy: str, root: Path) -> dict:

@@ -1,6 +1,5 @@
 """What a frozen model said is asked for once, by whichever process, and never of other weights."""
 
-import math
 import multiprocessing
 import os
 from dataclasses import dataclass, field
@@ -8,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.row import Message
-from assay.errors import RunFailure
-from assay.labs.demos.frozen import once, outcome_file, shown
+from assay.labs.demos.outcomes import once
 from assay.rl.policy import Sampling
 from assay.tasks.helper_model import HelperAnswer, HelperModel, Usage
 
@@ -79,21 +76,6 @@ def test_a_model_that_may_change_is_asked_again_in_the_next_call_alone(cache):
     assert not [*cache.iterdir()]
 
 
-def test_numbers_come_back_to_the_last_bit():
-    values = [math.pi * 10.0**n for n in range(-8, 3)]
-    texts = [str(value) for value in values]
-    for _ in range(2):
-        assert once(Frozen(), texts, lambda places: [values[n] for n in places]) == values  # type: ignore[arg-type]
-
-
-def test_a_damaged_file_is_named_in_one_line():
-    frozen = Frozen()
-    frozen.lengths(["a"])
-    outcome_file(frozen).write_bytes(b"no database, but long enough to be read as one" * 100)  # type: ignore[arg-type]
-    with pytest.raises(RunFailure, match=r"\.sqlite: .*delete the file"):
-        frozen.lengths(["a"])
-
-
 def write_many(cache: Path, start: int) -> None:
     """Another process that finds some of the same; a server of forks has the environment of the
     test that started it."""
@@ -108,8 +90,3 @@ def test_processes_that_write_at_once_lose_nothing(cache):
     frozen = Frozen()
     frozen.lengths([f"text {n}" for n in range(50)])
     assert not frozen.asked
-
-
-def test_a_conversation_is_known_by_its_words_and_images():
-    one = (Message("user", "a"),)
-    assert shown(one) != shown((Message("system", "a"),))

@@ -11,7 +11,6 @@ from assay.labs.demos.pools import (
     POOL_OPTIONS,
     SAMPLERS,
     SIMILARITIES,
-    image_features,
     most_similar,
     pools_of,
     quotas_of,
@@ -55,15 +54,6 @@ def test_a_pool_has_its_size_no_number_twice_and_never_the_query(sampler, size, 
     for query, pool in zip(wanted, pools, strict=True):
         assert len(pool) == len(set(pool)) == size
         assert set(pool) <= set(range(20)) - {found.numbers.get(query.id)}
-
-
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_queries_have_pools_of_their_own(known_features, sampler):
-    """Negative control of the report's error: all queries with the first K rows."""
-    pools = chosen(shown(200), queries(40), pool=16, **options_of(sampler))
-    assert len({frozenset(pool) for pool in pools}) == 40
-    assert len({n for pool in pools for n in pool}) > 100, "all of the set is used"
-    assert max(n for pool in pools for n in pool) > 190
 
 
 def test_random_pools_are_uniform():
@@ -136,16 +126,9 @@ def test_quotas_add_up_and_are_within_one_of_their_share(size, shares):
     ("options", "words"),
     [
         ({"pool": 20}, "pool of 20 of the 19 demonstrations"),
-        ({"pool": 0}, "1 to 19"),
         ({"shots": 17}, "17 shots of a pool of 16"),
-        ({"shots": -1}, "-1 shots"),
         ({"sampler": "first"}, "unknown sampler of pools 'first'"),
-        ({"sampler": "mix"}, "text_similarity = 1"),
-        ({"mix": {"random": 1}}, "sampler 'random' with mix"),
         ({"sampler": "mix", "mix": {"random": 0}}, "a share of 0"),
-        ({"sampler": "mix", "mix": {"random": True}}, "a share of True"),
-        ({"sampler": "mix", "mix": {"first": 1}}, "unknown sampler of pools 'first'"),
-        ({"sampler": "mix", "mix": {"mix": 1}}, "unknown sampler of pools 'mix'"),
     ],
 )
 def test_options_that_make_no_pool_are_refused_in_one_line(options, words):
@@ -154,8 +137,3 @@ def test_options_that_make_no_pool_are_refused_in_one_line(options, words):
     with pytest.raises(InputError) as refused:
         with_pools(found, wanted, {**POOL_OPTIONS, "shots": 2, **options})
     assert words in str(refused.value) and "\n" not in str(refused.value)
-
-
-def test_a_question_without_an_image_names_its_place():
-    with pytest.raises(InputError, match=r"questions\.json:7.*text_similarity"):
-        image_features([asked("wants 0")], ["questions.json:7"])

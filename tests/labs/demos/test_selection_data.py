@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from assay.data.row import Message, Row
 from assay.labs.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
-from assay.labs.demos.selection_data import Proposal, distinct, drawn, retrieved
-from assay.labs.demos.selection_file import METHODS
+from assay.labs.demos.generate import distinct, drawn, retrieved
+from assay.labs.demos.selection_file import METHODS, Candidate
 
 
 def row(pool: list[int], shots: int, name: str = "q") -> Row:
@@ -21,7 +21,7 @@ def row(pool: list[int], shots: int, name: str = "q") -> Row:
 
 
 PROPOSALS = st.builds(
-    Proposal,
+    Candidate,
     st.permutations(range(4)).map(lambda picks: tuple(picks[:2])),
     st.sampled_from(METHODS),
 )

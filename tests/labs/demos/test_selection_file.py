@@ -95,29 +95,6 @@ def test_every_convention_means_the_same_demonstrations(tmp_path, given, pool):
     assert (found.outcome.gold_probability, found.outcome.relevance) == (0.31, 1.0)
 
 
-def test_positions_in_the_pool_of_the_file_are_those_of_the_picks(tmp_path):
-    given = of_global_pointers() | {"pointer_pos": [3, 1]}
-    with pytest.raises(InputError, match="pointer_pos: means the demonstrations"):
-        read(tmp_path, content(given))
-
-
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [
-        ("sft_beam_beam", "beam"),
-        ("sft_temp_1.3", "sample"),
-        ("aug_neg_mix_L8_B4", "augmented"),
-        ("global_search", "augmented"),
-        ("mined_from_old", "augmented"),
-    ],
-)
-def test_methods_of_lever_plus_s_augmentation_are_known(tmp_path, name, method):
-    ((found,),) = (
-        q.candidates for q in read(tmp_path, content(candidate(gen_method=name))).queries
-    )
-    assert found.method == method
-
-
 def test_a_probability_may_exceed_one_by_what_float32_rounds(tmp_path):
     (query,) = read(tmp_path, content(candidate(vqa_gt_prob=1.0000001))).queries
     assert query.candidates[0].outcome.gold_probability == 1.0
@@ -143,18 +120,12 @@ def test_beams_of_a_lever_lm_are_selections_that_were_only_ranked(tmp_path):
     ("beams", "said"),
     [
         ({**BEAMS, "score_list": [0.25]}, "score_list: has 1 scores of 2 sequences"),
-        ({"id_list": BEAMS["id_list"]}, "score_list: is no list"),
         ({**BEAMS, "id_list": [[7, 3, 12], [40, 7, 3]]}, r"id_list\[0\]: ends in 12"),
     ],
 )
 def test_beams_that_are_cut_are_refused_by_query_and_field(tmp_path, beams, said):
     with pytest.raises(InputError, match=f"rl_data.json: query 3: {said}"):
         read(tmp_path, {"3": beams})
-
-
-def test_keys_that_are_no_numbers_are_no_queries(tmp_path):
-    written = {**content(candidate()), "notes": {"by": "somebody"}}
-    assert len(read(tmp_path, written).queries) == 1
 
 
 FAULTS = {
@@ -197,19 +168,12 @@ def test_mixed_conventions_are_refused_with_the_two_queries(tmp_path):
         read(tmp_path, written)
 
 
-def test_places_without_a_pool_are_refused(tmp_path):
-    with pytest.raises(InputError, match="has no candidate_pool_ids"):
-        read(tmp_path, content(candidate(), pool=None))
-
-
 @pytest.mark.parametrize(
     ("written", "said"),
     [
         ("[1, 2]", "is no object of queries"),
-        ("{", "cannot be read"),
         ('{"_meta": {}}', "holds no query"),
         ('{"1": []}', "query 1: is no object"),
-        ('{"1": {"pointer_candidates": {}}}', "pointer_candidates: is no list"),
     ],
 )
 def test_what_is_no_file_of_selections_is_refused(tmp_path, written, said):
@@ -221,13 +185,9 @@ def test_what_is_no_file_of_selections_is_refused(tmp_path, written, said):
     ("changes", "mode"),
     [
         ({"vqa_eval_mode": "train"}, "official"),
-        ({"vqa_eval_mode": "val"}, "official"),
         ({"vqa_eval_mode": "simple_match"}, "fallback"),
-        ({"vqa_eval_mode": "fallback"}, "fallback"),
-        ({"vqa_eval_mode": "error"}, "error"),
         ({"vqa_eval_mode": "vqaEval", "eval_failed": True}, "error"),
         ({"vqa_eval_mode": None, "eval_split_used": "fallback"}, "fallback"),
-        ({"vqa_eval_mode": None}, "official"),
     ],
 )
 def test_what_scored_an_answer_is_known_whichever_script_wrote_it(tmp_path, changes, mode):

@@ -15,7 +15,6 @@ from assay.labs.demos.demonstrations import POOL, picks_of
 from assay.labs.demos.selection_file import SelectionFile, read_selection_file
 from assay.labs.demos.stored import (
     ALL_SKIPPED,
-    NO_POSITIVE,
     NOT_STORED,
     OTHER_LAYOUT,
     refuse_unhealthy,
@@ -87,14 +86,6 @@ def test_what_a_looser_rule_scored_is_left_out_and_counted(tmp_path):
     assert [len(row.extra["candidates"]) for row in kept.rows] == [2, 1]
 
 
-def test_queries_without_a_positive_are_dropped_where_one_is_required(tmp_path):
-    found = file_of(tmp_path, {"3": [scored(0.0)], "4": [scored(0.3)]})
-    assert len(loaded(found).rows) == 2
-    only = loaded(found, require_positive=True)
-    assert [row.id for row in only.rows] == ["item-4"]
-    assert only.dropped[NO_POSITIVE] == ("item-3",)
-
-
 def test_the_reports_file_is_refused_unless_both_faults_are_allowed(tmp_path):
     """One positive among many queries, as 5 of 800; here 0 of 12."""
     found = file_of(tmp_path, {str(n): [scored(0.0), scored(0.0)] for n in range(12)})
@@ -118,17 +109,6 @@ def test_picks_that_the_data_set_has_not_are_refused_by_query(tmp_path, given, s
     with pytest.raises(InputError, match=said) as refused:
         loaded(file_of(tmp_path, {"3": [given]}))
     assert "rl_data.json: query 3" in str(refused.value)
-
-
-def test_a_file_of_other_queries_is_refused(tmp_path):
-    with pytest.raises(InputError, match="none of its 1 queries is a row"):
-        loaded(file_of(tmp_path, {"999": [scored(1.0)]}, question_id="x"))
-
-
-def test_a_question_is_found_by_its_own_id_first(tmp_path):
-    """The number of such a query is no second row's."""
-    found = file_of(tmp_path, {"3": [scored(1.0)]}, question_id="item-5")
-    assert [row.id for row in loaded(found).rows] == ["item-5"]
 
 
 def test_local_pointers_pick_from_the_pool_of_the_file(tmp_path):

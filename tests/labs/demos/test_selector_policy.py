@@ -108,24 +108,6 @@ def test_random_picks_are_uniform_even_greedily_and_differ_between_samples():
     assert policy.sample([one], keys(8)[7:], GREEDY)[0].actions == turns[7].actions
 
 
-def test_entropy_is_that_of_the_candidates_that_are_left():
-    policy = SelectorPolicy(make_selector("random", SelectorSizes(WIDTH, 1, 0, 1, False, 1), 0))
-    scores = policy.score(packed(turn(choice(), (7, 2)), turn(choice(1, (3, 8)), (8, 3))), True)
-    assert scores.entropy_S is not None
-    torch.testing.assert_close(scores.entropy_S, torch.tensor([5.0, 4.0, 2.0, 1.0]).log())
-
-
-@pytest.mark.parametrize("kind", [*KINDS, "random"])
-def test_no_shots_are_an_empty_selection(kind):
-    policy = SelectorPolicy(module(kind))
-    none, two = policy.sample([choice(shots=0), choice(1)], keys(2), GREEDY)
-    assert none.actions == () and none.behaviour_logps == () and len(two.actions) == 2
-    (none,) = policy.sample([choice(shots=0)], keys(1), GREEDY)
-    assert none.actions == ()
-    assert policy.score(packed(none, two)).logps_S.shape == (2,)
-    assert policy.score(packed(none)).logps_S.shape == (0,)
-
-
 def test_a_pick_outside_the_pool_is_no_pick():
     with pytest.raises(RunFailure, match="not in the pool"):
         SelectorPolicy(module("pointer")).score(packed(turn(choice(), (7, 3))))
@@ -143,6 +125,7 @@ def test_dropout_is_where_a_gradient_is_and_follows_the_step(kind):
     with torch.no_grad():
         still = logps(dropping, 1)
     assert torch.equal(still, logps(plain, 1).detach()), "without a gradient nothing is dropped"
+    torch.manual_seed(0)  # no other state of torch's generator than at the repetition below
     first = logps(dropping, 1).detach()
     assert not torch.allclose(first, still)
     assert not torch.allclose(first, logps(dropping, 2).detach())
@@ -151,14 +134,6 @@ def test_dropout_is_where_a_gradient_is_and_follows_the_step(kind):
     (drawn,) = dropping.sample([choice()], keys(1), Sampling(1.0))
     (same,) = plain.sample([choice()], keys(1), Sampling(1.0))
     assert drawn == same
-
-
-def test_every_weight_gets_a_gradient():
-    for kind in ("pointer", "gate", "bi_encoder", "lever"):
-        policy = SelectorPolicy(module(kind))
-        policy.score(packed(turn(choice(), (7, 2, 4)))).logps_S.sum().backward()
-        without = [name for name, p in policy.module.named_parameters() if p.grad is None]
-        assert not without, kind
 
 
 def test_the_reference_is_the_frozen_copy_without_gradient():

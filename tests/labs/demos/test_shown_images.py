@@ -9,7 +9,7 @@ import pytest
 from assay.data.row import Message, Row
 from assay.errors import Finding
 from assay.experiment.helper_tables import HelperSpec
-from assay.labs.demos.checks import MOST_DECODED, shown_images, unreadable_images
+from assay.labs.demos.checks import shown_images
 from assay.labs.demos.demonstrations import (
     Demonstration,
     DemonstrationSet,
@@ -17,7 +17,7 @@ from assay.labs.demos.demonstrations import (
     query_row,
 )
 from tests.models.folders import save_tiny_model
-from tests.models.vision_folders import image_of, real_image, save_vision_model, shown
+from tests.models.vision_folders import real_image, save_vision_model, shown
 
 pytest.importorskip("PIL.Image", reason="needs pillow")
 BROKEN = b"\x89PNG\r\n\x1a\nnothing"
@@ -75,11 +75,3 @@ def test_an_image_that_cannot_be_read_is_named_by_its_row(root) -> None:
     (error,) = seen(root, "path:vision", row_of(shown(BROKEN, "What?"), TEXT))
     assert error.severity == "error" and "cannot be read as a picture" in error.what
     assert error.evidence.startswith("rows.jsonl:3: messages[0]")
-
-
-def test_many_images_are_tried_in_an_even_share(monkeypatch) -> None:
-    tried = []
-    monkeypatch.setattr("assay.labs.demos.checks.picture_of", tried.append)
-    images = [image_of(b"%d" % n) for n in range(4 * MOST_DECODED)]
-    assert list(unreadable_images(images)) == []
-    assert tried == images[::4]

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.labs.demos.outcomes import (
-    Accuracy,
     answers_from_soft_label,
     loose_accuracy,
     normalised,
@@ -23,8 +22,6 @@ from assay.labs.demos.outcomes import (
 )
 from assay.labs.demos.rewards import earned
 
-BY_MATCHES = [0.0, 0.3, 0.6, 0.9, *[1.0] * 7]
-"""The accuracy of a prediction that so many of ten annotators gave."""
 PICA = {"gpt3_5GT": 54.47, "gpt3_VinVL": 47.78, "gpt3_VinVLTag": 48.36}
 """What the original program prints for the predictions of three systems, in percent."""
 WORDS = st.lists(
@@ -93,21 +90,6 @@ def test_ten_answers_follow_from_the_soft_label_of_five_annotators(shared: Path)
         assert rebuilt is not None and len(rebuilt) == 10 and set(rebuilt) == set(row["soft_label"])
 
 
-@pytest.mark.parametrize(
-    "soft_label",
-    [{}, {"a": 0.667}, {"a": 1, "b": 1, "c": 1}, dict.fromkeys("abcdef", 0.667)],
-)
-def test_labels_of_other_than_five_annotators_give_no_answers(soft_label: dict[str, float]) -> None:
-    assert answers_from_soft_label(soft_label) is None
-
-
-@pytest.mark.parametrize("matches", range(11))
-def test_accuracy_by_the_number_of_annotators_who_agree(matches: int) -> None:
-    answers = ["cat"] * matches + ["dog"] * (10 - matches)
-    # Exactly: 0.8999999 would be another reward than 0.9.
-    assert official_accuracy("cat", answers) == BY_MATCHES[matches]
-
-
 @given(WORDS, TEN, st.randoms(use_true_random=False))
 def test_the_order_of_annotators_changes_nothing(
     prediction: str, answers: list[str], random: Any
@@ -120,11 +102,6 @@ def test_the_order_of_annotators_changes_nothing(
     assert found == pytest.approx(float(left_out_one_by_one(matched[1], matched[0])), abs=1e-12)
 
 
-def test_only_32_periods_are_removed_at_a_time_as_in_the_original() -> None:
-    assert without_punctuation("." * 40) == "." * 8
-    assert normalised(normalised("." * 40)) == ""
-
-
 def test_unanimous_answers_are_compared_as_they_stand() -> None:
     assert official_accuracy("yes", ["Yes"] * 10) == 0
     assert official_accuracy(" Yes\n", ["Yes"] * 10) == 1
@@ -134,13 +111,9 @@ def test_unanimous_answers_are_compared_as_they_stand() -> None:
 @pytest.mark.parametrize(
     ("prediction", "answers", "score"),
     [
-        ("Cat", ["dog", "cat"], 1.0),
         ("black cat", ["cat"], 0.5),
         ("cat", ["Black Cat", "dog"], 0.5),
-        ("dog", ["cat"], 0.0),
         ("", ["cat"], 0.0),
-        ("  ", ["cat", ""], 0.0),
-        ("cat", ["", " "], 0.0),
     ],
 )
 def test_the_looser_rule_never_takes_what_is_empty_for_a_match(
@@ -150,10 +123,6 @@ def test_the_looser_rule_never_takes_what_is_empty_for_a_match(
     found = vqa(prediction, answers)
     assert (found.score, found.mode) == (score, "fallback")
     assert found.why == f"the question has {len(answers)} answers, not 10"
-
-
-def test_an_empty_prediction_is_scored_to_the_letter() -> None:
-    assert vqa("", ["", "", *"x" * 8]) == Accuracy(0.6)
 
 
 def test_rewards_name_the_metric_and_abstain_where_there_is_none() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.labs.math import judging, olympiadbench_judge
+from assay.labs.math.expressions import both_orders
 from assay.labs.math.rewards import accuracy
-from assay.labs.math.verify import both_orders
 from assay.sandbox.limits import Limits, Outcome
 from assay.sandbox.pool import Worker
 from assay.tasks.running import WorkerReward

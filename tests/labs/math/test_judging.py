@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.labs.math import regions, units, written
-from assay.labs.math.answers import final_answer
 from assay.labs.math.expressions import expression
 from assay.labs.math.rewards import DIFFERS
+from assay.labs.math.sentences import final_answer
 from tests.few import few
 from tests.labs.math.many import in_one_call, judged, row
 

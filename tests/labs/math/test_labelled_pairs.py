@@ -19,7 +19,7 @@ from tests.docs.pages import DOCS
 from tests.labs.math.many import in_one_call, judged, row
 
 PAIRS = Path(__file__).parent / "pairs"
-ACCEPTED, REFUSED = 0.01, 0.101
+ACCEPTED, REFUSED = 0.01, 0.1
 SLOW = [
     pytest.param(half, marks=pytest.mark.slow)
     for half in ("development", "development_2", "development_3")

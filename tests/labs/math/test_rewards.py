@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from assay.data.episode import Completion, Reward
-from assay.labs.math.answers import LONGEST_FACT
 from assay.labs.math.rewards import REWARD_MAXIMUM, REWARDS, accuracy, reasoning_accuracy
+from assay.labs.math.sentences import LONGEST_FACT
 from assay.tasks.running import RewardRunner, WorkerReward
 from tests.labs.math.many import row
 
@@ -62,10 +62,8 @@ def test_accuracy_agrees_with_trl(shared: Path, reward: WorkerReward) -> None:
     [
         ("18", r"\boxed{18}", said("18", RIGHT)),
         ("... #### 2,125", "#### 2,125.", said("2125", RIGHT)),
-        (18, r"\boxed{\$18.00}", said("18", RIGHT)),
         ("18", "6 and 12. So the answer is 18.", said("18", RIGHT)),
         ("18", "6 and 12 make 18", NOTHING),
-        ("18", "", NOTHING),
         ("", r"\boxed{18}", Reward(None, why="the row has no gold answer")),
     ],
 )
@@ -78,12 +76,9 @@ def test_plain_numbers_need_no_worker(gold: object, text: str, reward: Reward) -
     [
         ("0.5", r"\boxed{\dfrac{1}{2}}", said(r"\frac{1}{2}", agreed(RIGHT))),
         ("18", "#### 18 eggs", said("18 eggs", agreed(RIGHT))),
-        ("2^{10}", r"\boxed{2}", said("2", agreed(WRONG))),
         (r"\frac12", "no box", NOTHING),
         ("18", r"\boxed{forty two}", said("42", agreed(WRONG))),
         ("18", r"\boxed{\foo}", said(r"\foo", agreed(UNREAD))),
-        (r"\text{Monday}", r"\boxed{Monday}", said("Monday", RIGHT)),
-        ("forty two", r"\boxed{forty two}", said("42", RIGHT)),
     ],
 )
 def test_the_rest_is_settled_in_a_worker(gold: str, text: str, reward: Reward) -> None:
@@ -155,15 +150,6 @@ def test_a_number_that_a_cut_completion_ends_with_may_go_on() -> None:
     assert accuracy.ask(row("1"), Completion(text, ended="length")) == NOTHING
     boxed = accuracy.ask(row("1"), Completion(r"\boxed{1} and", ended="length"))
     assert boxed == said("1", RIGHT)
-
-
-@pytest.mark.slow
-def test_cosine_pays_an_answer_that_makes_the_checker_give_up_as_a_wrong_one() -> None:
-    text = Completion(r"\boxed{9^{9^{9^{9}}}}", tuple(range(4)))
-    with RewardRunner(REWARDS["cosine"], 1.5, workers=1) as runner:
-        (reward,) = runner.score([(row(r"\frac{1}{2}"), text)])
-    assert reward.value is not None and reward.value < -0.9
-    assert reward.outcome in ("timed out", "out of memory")
 
 
 def test_only_what_follows_the_reasoning_counts() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.data.row import Message, Row
-from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
 from assay.labs.math.rewards import gold_answer
 from assay.labs.math.task import INSTRUCTION
@@ -97,14 +96,9 @@ def test_where_no_gold_is_given_the_last_assistant_message_holds_it(
     assert (right.value, wrong.value) == ((1.0, 0.0) if gold else (None, None))
 
 
-def test_a_row_without_gold_has_no_target() -> None:
-    with pytest.raises(InputError, match="file:3"):
-        MATH.target(Row("r", (Message("user", "?"),), origin="file:3"))
-
-
 def test_the_benchmark_names_the_checker_with_its_version(shared: Path) -> None:
     benchmark = gsm8k(shared)
-    assert benchmark.checker == "math rules 7 over math-verify 0.9.0"
+    assert benchmark.checker == "math rules 8 over math-verify 0.9.0"
     assert benchmark.score is MATH.rewards["accuracy"]
 
 
@@ -113,17 +107,3 @@ def test_the_experiment_that_ships_is_valid_and_names_what_exists() -> None:
     task = tasks.task(experiment.task)
     assert tasks.reward(task, experiment.stage["rl"].reward) is MATH.rewards["accuracy"]  # type: ignore[union-attr]
     assert experiment.evaluate["test"].benchmark in task.benchmarks
-
-
-def test_a_relative_path_is_looked_for_in_the_labs_root(tmp_path: Path, monkeypatch) -> None:
-    """As data sources are, wherever the command is called from."""
-    file = tmp_path / "lab" / "sums.jsonl"
-    file.parent.mkdir()
-    file.write_text('{"question": "1 + 1?", "answer": "2 #### 2"}\n')
-    monkeypatch.chdir(tmp_path)
-    options = BenchmarkOptions({"path": "sums.jsonl"}, tmp_path / "lab")
-    made = tasks.benchmark(MATH, "math/gsm8k", options)
-    assert len(made.items) == 1
-    assert made.options["path"] == "sums.jsonl"
-    with pytest.raises(InputError, match=r"sums\.jsonl"):
-        tasks.benchmark(MATH, "math/gsm8k", BenchmarkOptions({"path": "sums.jsonl"}))

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from assay.labs.math.answers import delimited
+from assay.labs.math.sentences import delimited
 from tests.labs.math.many import in_one_call
 
 OTHERWISE = {

@@ -1,4 +1,4 @@
-"""Operator calls with scripted replies, on which AFlow and this lab are compared."""
+"""Operator calls with scripted replies."""
 
 from typing import Any
 
@@ -55,15 +55,8 @@ STYLES = {
 """Replies of which each is one program, by the way in which it is written."""
 FAILS = {
     "raises": fence("def solve():\n    return x"),
-    "raises with words": fence("def solve():\n    raise ValueError('no such thing')"),
-    "no function": fence("import math\nprint(7)"),
-    "banned": fence("import sys\ndef solve():\n    return sys.maxsize"),
-    "no Python": "The answer is 7",
-    "needs an argument": fence("def solve(n):\n    return n"),
-    "cut": "```python\ndef solve():\n    return (1 +",
 }
 """Replies whose program fails."""
-NO_CODE = {"a number": "7", "nothing": "", "a call": fence("print(7)"), "a comment": "# hm"}
 
 
 def case(operator: str, replies: list[str], tests: Any = (), **arguments: Any) -> dict[str, Any]:
@@ -84,118 +77,3 @@ def letters(operator: str, *said: str) -> dict[str, Any]:
         f"<thought>A or B</thought><solution_letter>{each}</solution_letter>" for each in said
     ]
     return case(operator, replies, solutions=["six", "seven", "six", "eight"], problem="3 + 4?")
-
-
-TWICE = "def twice(n):\n    return {} * n"
-TEST = ["assert candidate(3) == 6"]
-CASES = {
-    **{f"Programmer: {name}": programmed(reply) for name, reply in STYLES.items()},
-    **{f"Programmer fails: {name}": programmed(*[reply] * 3) for name, reply in FAILS.items()},
-    **{
-        f"Programmer mends: {name}": programmed(reply, STYLES["returned"])
-        for name, reply in FAILS.items()
-    },
-    **{f"Programmer without code: {name}": programmed(reply) for name, reply in NO_CODE.items()},
-    "Programmer fails in three ways": programmed(*list(FAILS.values())[:3]),
-    "Programmer fails, then no code": programmed(FAILS["raises"], "7"),
-    "Programmer with analysis": programmed(STYLES["returned"], analysis="Add them."),
-    "Custom": case("Custom", ["seven"], input="3 + 4?", instruction="Add."),
-    "Custom keeps space": case("Custom", [" seven\n"], input=" 3 + 4?\n", instruction="Add:\n"),
-    "Custom keeps tags": case("Custom", ["<response>7</response>"], input="None", instruction=""),
-    "Custom of nothing": case("Custom", [""], input="", instruction="Say nothing."),
-    "AnswerGenerate": case(
-        "AnswerGenerate", ["<thought>3+4</thought>\n<answer> 7 </answer>"], input="3 + 4?"
-    ),
-    "AnswerGenerate: the last counts": case(
-        "AnswerGenerate",
-        ["<answer>6</answer><thought>or</thought><answer>7</answer>"],
-        input="3 + 4?",
-    ),
-    "AnswerGenerate: tags in a thought": case(
-        "AnswerGenerate",
-        ["<answer>7</answer><thought>not <answer>6</answer></thought>"],
-        input="3 + 4?",
-    ),
-    "AnswerGenerate: empty": case(
-        "AnswerGenerate", ["<thought>hm</thought><answer></answer>"], input="3 + 4?"
-    ),
-    "ScEnsemble": letters("ScEnsemble", "B"),
-    "ScEnsemble in small letters": letters("ScEnsemble", " d "),
-    "MdEnsemble": letters("MdEnsemble", "B", "A", "B", "D", "B"),
-    "MdEnsemble: equal solutions share votes": letters("MdEnsemble", "B", "A", "B", "C", "A"),
-    "MdEnsemble: the first vote wins a tie": letters("MdEnsemble", "D", "B", "B", "D", "A"),
-    "MdEnsemble drops what is no letter": letters("MdEnsemble", "none", "B", "Z", "", "A and B"),
-    "Review: right": case(
-        "Review",
-        ["<review_result>True</review_result><feedback>- adds up.</feedback>"],
-        problem="3 + 4?",
-        solution="7",
-    ),
-    "Review: wrong": case(
-        "Review",
-        ["<review_result>\nfalse\n</review_result>\n<feedback>It is 7.</feedback>"],
-        problem="3 + 4?",
-        solution="None",
-    ),
-    "Revise": case(
-        "Revise", ["<solution>7</solution>"], problem="3 + 4?", solution="6", feedback="More."
-    ),
-    "Revise: code in tags": case(
-        "Revise",
-        [f"<solution>\n{fence(SOLVE)}\n</solution>"],
-        problem="3 + 4?",
-        solution="6",
-        feedback="More.",
-    ),
-    "Format": case("Format", [" 7\n"], problem="3 + 4?", solution="It is 7."),
-    "CustomCodeGenerate": case(
-        "CustomCodeGenerate",
-        ["So:\n" + fence(TWICE.format(2) + "\nprint(twice(1))")],
-        problem="Double.",
-        entry_point="twice",
-        instruction="Be short. ",
-    ),
-    "CustomCodeGenerate of words": case(
-        "CustomCodeGenerate",
-        ["I cannot."],
-        problem="Double.",
-        entry_point="twice",
-        instruction="",
-    ),
-    "Test: passes": case(
-        "Test", [], TEST, problem="Double.", solution=TWICE.format(2), entry_point="twice"
-    ),
-    "Test: mended": case(
-        "Test",
-        [fence(TWICE.format(2) + "\nhalf = 1")],
-        TEST,
-        problem="Double.",
-        solution=TWICE.format(3),
-        entry_point="twice",
-    ),
-    "Test: a crash is mended too": case(
-        "Test",
-        ["I cannot.", fence(TWICE.format(2))],
-        TEST,
-        problem="Double.",
-        solution=TWICE.format("x"),
-        entry_point="twice",
-    ),
-    "Test: never": case(
-        "Test",
-        [fence(TWICE.format(3))] * 2,
-        TEST,
-        problem="Double.",
-        solution=TWICE.format(4),
-        entry_point="twice",
-        test_loop=2,
-    ),
-    "Test: a reply that defines nothing": case(
-        "Test", ["7"], TEST, problem="Double.", solution=TWICE.format(3), entry_point="twice"
-    ),
-    "ScEnsemble: no such letter": letters("ScEnsemble", "Z"),
-    "MdEnsemble: no letter at all": letters("MdEnsemble", *["none"] * 5),
-    "CustomCodeGenerate: nothing is defined": case(
-        "CustomCodeGenerate", ["7"], problem="Double.", entry_point="twice", instruction=""
-    ),
-}

@@ -1,15 +1,7 @@
-"""Operators give what AFlow's own code gives for the same replies.
+"""Operators give what AFlow's own code (github.com/FoundationAgents/AFlow at 364399e) gives for the
+same replies: the values are those that it gave."""
 
-`ASSAY_AFLOW` is a checkout of github.com/FoundationAgents/AFlow at 364399e; without it the
-comparison is skipped, and what follows from it is tested with the values that it gave.
-"""
-
-import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,10 +12,9 @@ from assay.labs.workflows.run_program import run_code, run_tests
 from assay.labs.workflows.task import human_eval
 from assay.rl.policy import Sampling
 from assay.tasks.helper_model import HelperAnswer
-from tests.labs.workflows.aflow_cases import CASES, FAILS, STYLES, fence, letters, programmed
+from tests.labs.workflows.aflow_cases import FAILS, STYLES, fence, letters, programmed
 
 ROW = human_eval("test").rows[0]
-PROGRAM = Path(__file__).with_name("upstream_aflow.py")
 Case = dict[str, Any]
 
 
@@ -69,63 +60,6 @@ def unshuffled(monkeypatch) -> None:
             return list(population)
 
     monkeypatch.setattr(executor.random, "Random", Ordered)
-
-
-@pytest.fixture(scope="module")
-def aflow() -> dict[str, dict[str, Any]]:
-    """What AFlow gives for each case."""
-    folder = os.environ.get("ASSAY_AFLOW")
-    if not folder:
-        pytest.skip("ASSAY_AFLOW names no checkout of AFlow")
-    sent = json.dumps({"folder": str(Path(folder).resolve()), "cases": [*CASES.values()]})
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM)], input=sent, capture_output=True, text=True, check=True
-    )
-    return dict(zip(CASES, json.loads(done.stdout), strict=True))
-
-
-OTHER = {("Programmer: a local named as a global", "code")}
-"""AFlow keeps a global that has the name of a local; here it goes."""
-
-
-def alike(operator: str, key: str, value: Any) -> Any:
-    """What is compared of a field: of an error its sentence, of a verdict its word."""
-    if operator == "Programmer" and key == "output":
-        return str(value).split("\n")[0] if str(value).startswith("Execution error") else value
-    if operator == "Programmer" and key == "code":
-        return value or ""
-    return str(value).lower() if key == "review_result" else value
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_a_call_gives_what_aflow_gives(name: str, aflow: dict[str, dict[str, Any]]) -> None:
-    case, theirs = CASES[name], aflow[name]
-    reply, asked, _ = called(case)
-    operator = case["operator"]
-    if theirs["raised"] or "error" in theirs["result"]:
-        assert reply["error"] == "malformed", "where AFlow's program meets an exception"
-        return
-    for key, value in theirs["result"].items():
-        if (name, key) not in OTHER:
-            assert alike(operator, key, reply["result"][key]) == alike(operator, key, value)
-    assert len(asked) == len(theirs["prompts"])
-    for ours, prompt in zip(asked, theirs["prompts"], strict=True):
-        given = [each for each in case["arguments"].values() if isinstance(each, str)]
-        for text in (*given, *case["arguments"].get("solutions", ())):
-            assert (text in ours) >= (text in prompt and text != "None") or not text
-        failed = [code for code in map(last_code, case["replies"]) if code and code in prompt]
-        assert all(code in ours for code in failed)
-    if operator == "Custom":
-        assert asked == theirs["prompts"]
-    if operator == "CustomCodeGenerate":
-        joined = case["arguments"]["instruction"] + case["arguments"]["problem"]
-        assert asked[0].startswith(joined) and theirs["prompts"][0].startswith(joined)
-
-
-def last_code(reply: str) -> str:
-    """The code of a reply that is one block."""
-    return reply.removeprefix("```python\n").removesuffix("\n```") if "```" in reply else ""
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -178,10 +112,6 @@ def test_an_unreadable_vote_is_dropped_and_the_first_vote_wins_a_tie() -> None:
     assert nobody["error"] == "malformed"
 
 
-def test_formats_text_has_the_key_of_aflows_code_and_that_of_its_documents() -> None:
-    assert result(CASES["Format"]) == {"solution": " 7\n", "response": " 7\n"}
-
-
 @pytest.mark.parametrize(
     ("lines", "value"),
     [
@@ -196,11 +126,6 @@ def test_formats_text_has_the_key_of_aflows_code_and_that_of_its_documents() -> 
             "5",
         ),
         ("a, b = 1, 2\ndef solve():\n    return a + b", "3"),
-        (
-            "for result in [1]:\n    print(1 / 0)\ndef solve():\n    result = 7\n    return result",
-            "7",
-        ),
-        ("x = int(input())\ndef solve():\n    x = 7\n    return x", "7"),
     ],
 )
 def test_what_solve_needs_is_run_and_what_it_does_not_need_is_not(lines: str, value: str) -> None:

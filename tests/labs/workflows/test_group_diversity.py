@@ -4,7 +4,7 @@ import pytest
 
 from assay.data.episode import Reward
 from assay.lab.monitor.milestones import GROUP_MEANS
-from assay.labs.workflows.execution import GROUP_DIVERSITY, difficulties, fact, valid_program
+from assay.labs.workflows.execution import GROUP_DIVERSITY, fact, valid_program
 from tests.labs.workflows.programs.good_programs import text
 
 ONE = text('return (await self.custom(input=problem, instruction="Solve."))["response"]')
@@ -39,19 +39,6 @@ def test_facts_of_a_sum_of_rewards_are_found():
     assert fact(facts, "program") == valid_program(facts) == ONE
     assert fact(facts, "cost") is None
     assert trees([[Reward(1.0, facts=facts), *rewarded(OTHER)]]) == 1.0
-
-
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
-        ({"operations": 2}, {"operations": 2.0}),
-        ({"level": "Level 5", "operations": None}, {"level": 5.0}),
-        ({"level": "Level ?"}, {}),
-        ({}, {}),
-    ],
-)
-def test_how_hard_a_problem_is_stands_in_the_facts(row, expected):
-    assert difficulties(row) == expected
 
 
 def test_milestones_know_them_as_means_over_groups() -> None:

@@ -11,7 +11,7 @@ import pytest
 from assay.labs.workflows.inside import checked_result
 from assay.sandbox.isolation import Mode, isolation_available
 from assay.sandbox.limits import Limits, Outcome
-from assay.sandbox.program_pool import ProgramPool
+from assay.sandbox.pool import ProgramPool
 
 LIMITS = Limits(cpu_seconds=20, memory_bytes=1 << 30, processes=8)
 MODE: Mode = "namespaces" if isolation_available().tool else "limits-only"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.labs.workflows.operator_answers import chosen, read_answer
+from assay.labs.workflows.executor import read_answer
 from assay.labs.workflows.programs.operators import OPERATORS, OperatorFailed
 
 
@@ -39,19 +39,15 @@ def test_an_empty_answer_is_a_text_or_no_code_or_malformed(name: str, text: str)
         ("<thought>2+2</thought><answer>4</answer>", "2+2", "4"),
         ("2+2\n<answer>4</answer>", "2+2", "4"),
         ("2+2 is 4.\nAnswer: 4", "2+2 is 4.", "4"),
-        ("2+2\n**Final answer:** 4", "2+2", "4"),
-        ("Answer: 3\nno\nAnswer: 4", "Answer: 3\nno", "4"),
         ("2 + 2 = 4\n#### 4", "2 + 2 = 4", "4"),
         (r"so \boxed{\frac{1}{2}}.", r"so \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
         ("<answer>5</answer> wait <answer>6</answer>", "<answer>5</answer> wait", "6"),
-        ("2+2 <answer>4</answer> or <answer>5", "2+2", "4"),
         ("<thought>a</thought><answer>5</answer><thought>b</thought><answer>6</answer>", "b", "6"),
         (
             "<answer>5</answer><thought>not <answer>6</answer></thought>",
             "not <answer>6</answer>",
             "5",
         ),
-        ("<thought>hm</thought><answer></answer>", "hm", ""),
     ],
 )
 def test_thought_and_answer_are_told_apart(text: str, thought: str, answer: str) -> None:
@@ -60,7 +56,7 @@ def test_thought_and_answer_are_told_apart(text: str, thought: str, answer: str)
 
 @pytest.mark.parametrize(
     "text",
-    ["4", "the answer is 4", "Answer:", "####", r"\boxed{4", "<answer>4"],
+    ["4", "the answer is 4", "Answer:", r"\boxed{4", "<answer>4"],
 )
 def test_a_text_without_a_marked_answer_is_malformed(text: str) -> None:
     assert "marks no answer" in malformed("AnswerGenerate", text)
@@ -71,8 +67,6 @@ def test_a_text_without_a_marked_answer_is_malformed(text: str) -> None:
     [
         ("True. It adds up.", True, "It adds up"),
         ("False, 2+2 is 4", False, "2+2 is 4"),
-        ("**False**\nThe sum is wrong.", False, "The sum is wrong"),
-        ("No: wrong unit", False, "wrong unit"),
         ("<review_result>False</review_result><feedback>no</feedback>", False, "no"),
         ("<review_result>True</review_result><feedback>- ok.</feedback>", True, "- ok."),
         (
@@ -92,7 +86,6 @@ def test_a_verdict_is_a_real_bool(text: str, result: bool, feedback: str) -> Non
     "text",
     [
         "The solution is correct.",
-        "Truely",
         "0",
         "not True",
         "<review_result>perhaps</review_result>",
@@ -108,8 +101,6 @@ def test_a_verdict_that_is_none_is_malformed(text: str) -> None:
     [
         "B",
         "(B)",
-        "**B**",
-        "Solution B",
         "The answer is B",
         "B\nA and C differ",
         "<thought>A is wrong</thought><solution_letter>B</solution_letter>",
@@ -124,24 +115,13 @@ def test_a_letter_is_read(name: str, text: str) -> None:
     "text",
     [
         "A solution that is right",
-        "ten",
         "Solution A and solution B",
         "<solution_letter>the letter</solution_letter>",
-        "3",
         "\nten\nB",
     ],
 )
 def test_no_letter_or_several_are_malformed(text: str) -> None:
     assert "no letter" in malformed("ScEnsemble", text)
-
-
-def test_a_letter_chooses_its_solution_and_one_beyond_is_malformed() -> None:
-    operator = OPERATORS["ScEnsemble"]
-    assert [chosen(operator, ["x", "y"], letter) for letter in "AB"] == ["x", "y"]
-    for letter in ("C", "", "AB", "a", "?"):
-        with pytest.raises(OperatorFailed) as failure:
-            chosen(operator, ["x", "y"], letter)
-        assert failure.value.kind == "malformed"
 
 
 CODE = "def solve():\n    return 4"
@@ -156,10 +136,8 @@ CODE = "def solve():\n    return 4"
     [
         CODE,
         f"```python\n{CODE}\n```",
-        f"```\n{CODE}\n```",
         f"Here it is:\n```python\n{CODE}\n```\nIt adds.\n```python\nprint(solve())\n```",
         f"```\nnot code\n```\n```python\n{CODE}\n```",
-        f"```python\n{CODE}",
         f"So it is:\n\n{CODE}\n\nThat is all.",
         f"```python\n{CODE}\n\nif __name__ == '__main__':\n    print(solve())\n```",
     ],
@@ -219,7 +197,7 @@ def test_any_answer_is_fields_or_a_typed_error(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize(
-    "unit", ["<answer>", "answer: ", "\\boxed{", "{", "*", "####", "```", "(", "A ", "\n", " "]
+    "unit", ["<answer>", "answer: ", "\\boxed{", "{", "*", "```", "(", "A ", "\n", " "]
 )
 def test_a_long_answer_takes_no_time(name: str, unit: str) -> None:
     start = time.process_time()

@@ -2,22 +2,10 @@
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.labs.workflows.programs.operators import FIELD, OPERATORS, checked_arguments, question
-
-BESIDES = {"Programmer": {"feedback"}, "Test": {"failure"}}
-UNUSED = {"Test": {"test_loop"}}
-
-
-@pytest.mark.parametrize("name", OPERATORS)
-def test_a_template_asks_for_all_that_the_operator_is_given(name: str) -> None:
-    operator = OPERATORS[name]
-    asked = set(FIELD.findall(operator.prompt))
-    parameters = {each.name for each in operator.parameters}
-    assert asked == parameters - UNUSED.get(name, set()) | BESIDES.get(name, set())
+from assay.labs.workflows.programs.operators import OPERATORS, checked_arguments, question
 
 
 def test_braces_and_placeholders_in_a_text_stay_text() -> None:

@@ -11,21 +11,6 @@ from assay.labs.workflows.programs.program import program_of
 from assay.labs.workflows.programs.validate import validate
 from assay.labs.workflows.task import policy_prompt, prefix
 
-WORD = re.compile(r"\w+|[^\w\s]")
-
-
-def entry(problem_type: str) -> str:
-    return "f" if problem_type == "code" else ""
-
-
-@pytest.mark.parametrize("problem_type", TYPES)
-def test_problems_of_a_type_share_all_that_stands_before_them(problem_type: str) -> None:
-    one = policy_prompt("first", problem_type, entry(problem_type))
-    other = policy_prompt("second", problem_type, entry(problem_type))
-    shared = prefix(problem_type) + f"\n\nProblem ({problem_type}):\n"
-    assert one.startswith(shared + "first")
-    assert other.startswith(shared + "second")
-
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_operator_stands_there_with_its_parameters_and_keys(name: str) -> None:
@@ -39,12 +24,6 @@ def test_every_operator_stands_there_with_its_parameters_and_keys(name: str) -> 
         assert (f"{each.name}={each.default!r}" in given) == (not each.required)
 
 
-def test_only_code_takes_an_entry_point() -> None:
-    assert "__call__(self, problem):" in prefix("math")
-    assert "__call__(self, problem, entry_point):" in prefix("code")
-    assert policy_prompt("p", "code", "add").endswith("p\n\nEntry point: add")
-
-
 @pytest.mark.parametrize("problem_type", TYPES)
 def test_the_template_only_lacks_the_answer(problem_type: str) -> None:
     template = program_of(prefix(problem_type))
@@ -53,14 +32,6 @@ def test_the_template_only_lacks_the_answer(problem_type: str) -> None:
     assert [each.code for each in validate(template, code_problem=is_code)] == ["undefined_name"]
     done = template.replace("...", "answer = problem")
     assert validate(done, code_problem=is_code) == ()
-
-
-def test_examples_stand_between_the_rules_and_the_problem() -> None:
-    asked = policy_prompt("asked now", "math", "", examples=("first = 1\n", "second = 2\n"))
-    places = [asked.index(part) for part in ("first = 1", "second = 2", "asked now")]
-    assert places == sorted(places)
-    assert asked.startswith(prefix("math"))
-    assert asked.count("```python") == 3
 
 
 @pytest.mark.parametrize(

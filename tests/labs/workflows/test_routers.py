@@ -4,7 +4,7 @@ import pytest
 
 from assay.data.row import Message, Row
 from assay.errors import InputError
-from assay.labs.workflows.fixed_workflows import FIXED_SOURCES, routed, table_of
+from assay.labs.workflows.run_program import FIXED_SOURCES, routed, table_of
 from assay.labs.workflows.task import FixedArms
 
 
@@ -25,18 +25,6 @@ def test_the_most_exact_entry_decides() -> None:
     names = ("programmer", "custom", "direct", "review-and-revise")
     assert found == [answers(f"workflow:{name}", row())[0] for name in names]
     assert len({*found}) == 4
-
-
-def test_a_router_of_one_workflow_is_that_workflow() -> None:
-    for name in FIXED_SOURCES:
-        kinds = (HARD, EASY, row("qa"), row("code"))
-        assert answers(f"workflow:*={name}", *kinds) == answers(f"workflow:{name}", *kinds)
-        assert FixedArms()[f"workflow:*={name}"].about == FixedArms()[f"workflow:{name}"].about
-
-
-def test_code_problems_get_the_workflow_for_code() -> None:
-    (found,) = answers("workflow:*=test-driven-code", row("code"))
-    assert "self.test(" in found
 
 
 @pytest.mark.parametrize(

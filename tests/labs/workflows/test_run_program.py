@@ -1,6 +1,5 @@
 """What becomes of a program: each outcome, by real programs over a scripted model."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +9,9 @@ from assay.data.episode import Completion
 from assay.data.row import Message, Row
 from assay.lab.setup.metering import MeteredModel
 from assay.lab.setup.scripted_helper import ScriptedHelper, ScriptRule
-from assay.labs.workflows import run_program
-from assay.labs.workflows.execution import facts_of
-from assay.labs.workflows.fixed_workflows import FIXED, FIXED_CODE
+from assay.labs.workflows.execution import Terms, facts_of, solved
 from assay.labs.workflows.programs.validate import validate
-from assay.labs.workflows.rewards import Terms, solved
-from assay.labs.workflows.run_program import RunSettings, run_all, visit_of
+from assay.labs.workflows.run_program import FIXED, FIXED_CODE, RunSettings, run_all, visit_of
 from assay.labs.workflows.task import TASK, fenced, human_eval
 from assay.rl.policy import Sampling
 from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget
@@ -76,9 +72,7 @@ def test_code_workflows_pass_the_hidden_tests(name: str) -> None:
 CASES = {
     "wrong": ('return "7"', "wrong", ""),
     "no program": (None, "invalid program", "no_program"),
-    "refused": ("return await self.answer_generat(input=problem)", "invalid program", "not_inst"),
     "raised": ('return {}["x"]', "invalid program", "raised KeyError"),
-    "no answer": ("answer = None\nreturn answer", "invalid program", "no_answer"),
     "operator": (
         'r = await self.answer_generate(input=problem)\nreturn r["answer"]',
         "operator error",
@@ -172,8 +166,6 @@ def test_programs_of_a_group_get_the_same_draws_and_those_of_other_steps_do_not(
     ("row", "completion", "visit"),
     [
         ("a", "3/a#0", "3"),
-        ("item/x", "item/x#2", "2"),
-        ("7/x", "7/x#2", "2"),
         ("7/x", "3/7/x#2", "3"),
     ],
 )
@@ -183,9 +175,7 @@ def test_a_step_and_a_repeat_are_visits_whatever_a_row_is_called(row, completion
 
 FORGED = {
     "null": "import os\ndef solve():\n    os.write(3, b'{\"value\": null}\\n')",
-    "no keys": "import os\ndef solve():\n    os.write(3, b'{\"value\": {}}\\n')",
     "half a pair in an error": 'def solve():\n    raise ValueError("\\ud800")',
-    "half a pair in output": 'def solve():\n    return "\\ud800"',
 }
 
 
@@ -197,54 +187,6 @@ def test_code_that_writes_its_own_reply_spoils_its_own_program_alone(case: str) 
     spoilt, other = run_all(pairs, asked, RunSettings())
     assert spoilt.execution.outcome in ("operator error", "wrong"), spoilt.execution
     assert other.execution.outcome == "solved"
-
-
-def test_an_error_of_the_labs_own_leaves_one_completion_without_a_verdict(monkeypatch) -> None:
-    def failing(source: str, **given: object):
-        if "break the lab" in source:
-            raise RecursionError("too deep")
-        return validate(source, **given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(run_program, "validate", failing)
-    texts = (program('# break the lab\nreturn "6"'), program('return "6"'))
-    pairs = [(ROW, Completion(fenced(text), id="3/a#0")) for text in texts]
-    broken, other = run_all(pairs, model(), RunSettings())
-    assert (broken.execution.outcome, broken.score) == ("executor failure", None)
-    assert broken.execution.why == "the lab failed: RecursionError: too deep"
-    assert other.execution.outcome == "solved"
-
-
-class Full(MeteredModel):
-    """A model that cannot read long questions."""
-
-    def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
-        return [HelperAnswer("", failure="more than 2048 tokens", too_long=True)]
-
-
-def test_a_question_that_the_model_cannot_read_is_the_programs_doing() -> None:
-    full = Full("executor", SCRIPT, Sampling(0.0))
-    found = attempt(FIXED["direct"], asked=full)
-    assert (found.execution.outcome, found.execution.error) == (
-        "operator error",
-        "operator arguments",
-    )
-
-
-class Slow(MeteredModel):
-    """A model that takes its time."""
-
-    def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
-        time.sleep(0.4)
-        return super().answer(conversations, sampling, keys)
-
-
-def test_an_executor_that_takes_too_long_in_all_is_nobodys_doing() -> None:
-    body = "for _ in range(6):\n    r = await self.answer_generate(input=problem)\nreturn problem"
-    slow = Slow("executor", SCRIPT, Sampling(0.0))
-    found = attempt(program(body), RunSettings(longest=1.0), asked=slow)
-    assert (found.execution.outcome, found.execution.error) == ("executor failure", "model")
-    own = attempt(program("while True:\n    pass\nreturn problem"), RunSettings(seconds=1.0))
-    assert own.execution.outcome == "timeout"
 
 
 class Remembering(MeteredModel):

@@ -54,7 +54,7 @@ def test_what_python_refuses_does_not_run() -> None:
         for name, source in (BAD | BAD_CODE).items()
         if {code for code, _ in expected(source)} <= FATAL and name != "unknown key by get"
     }
-    assert len(wrong) > 25
+    assert len(wrong) > 20
     for name, result in zip(wrong, results(list(wrong.values())), strict=True):
         assert "error" in result, (name, result)
 

@@ -38,8 +38,8 @@ def page(root: Path, matrix: Matrix) -> Page:
 
 
 @pytest.fixture(scope="module")
-def markdown(root: Path, page: Page) -> str:
-    return next((root / "matrices").glob("*/matrix.md")).read_text(encoding="utf-8")
+def markdown(root: Path, matrix: Matrix, page: Page) -> str:
+    return (root / "matrices" / matrix.name / "matrix.md").read_text(encoding="utf-8")
 
 
 def test_a_cell_shows_score_interval_size_and_verdict(matrix, page, markdown):

@@ -159,8 +159,6 @@ class Mention(Part):
     """Where it is said."""
     settings: Mapping[str, Setting] = {}
     """What is said of it."""
-    scores: Cells = Field(default_factory=dict)
-    """Scores of the run that are printed here again: cell -> values."""
 
 
 class Comparison(Part):

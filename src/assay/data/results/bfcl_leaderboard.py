@@ -1,9 +1,9 @@
 """Reads BFCL's results: leaderboard tables without items, and score files with their result files.
 
-In a table (`data_multi_turn.csv`, `data_live.csv`, `data_non_live.csv`, `data_agentic.csv`,
-`data_overall.csv`) a category that was not run is "N/A". BFCL counts it as 0 in averages, so that
-after one multi-turn category "Multi Turn Overall Acc" is a quarter of it: neither gets a score
-here. Columns of prices, seconds and prompt formats are not read.
+In a table of categories (`data_multi_turn.csv`, `data_live.csv`, `data_non_live.csv`) a category
+that was not run is "N/A". BFCL counts it as 0 in averages, so that after one multi-turn category
+"Multi Turn Overall Acc" is a quarter of it: neither gets a score here. Columns of prices, seconds
+and prompt formats are not read, nor are the tables over those of categories.
 
 A score file (`bfcl evaluate`) lists wrong answers only; items and outputs are in the result file
 (`bfcl generate`), in a mirrored folder (`score/MODEL/...`, `result/MODEL/...`) or beside it.
@@ -11,16 +11,23 @@ Neither names BFCL's version or settings. Source: `generate_leaderboard_csv` and
 bfcl-eval (BFCL v4).
 """
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from assay.data.csv_files import read_csv
 from assay.data.hashing import canonical_json
-from assay.data.loaded import DataError, Record
-from assay.data.results.foreign_result import Answer, Places, Result, read_objects, read_text
+from assay.data.loaded import DataError, Record, sound
+from assay.data.results.foreign_result import (
+    Line,
+    Result,
+    read_objects,
+    read_text,
+    refuse_double,
+    results_of,
+)
 
 NOT_RUN = "N/A"
 MODEL = "Model"
@@ -28,23 +35,12 @@ MARK = frozenset({"Rank", MODEL})
 """Columns by which such a table is known, together with one that has a score."""
 
 ITEMS: Mapping[str, int] = {
-    name: items
-    for items, names in {
-        16: "Live Parallel AST, Relevance Detection",
-        24: "Live Parallel Multiple AST",
-        50: "JavaScript Simple AST",
-        100: "Java Simple AST, Web Search Base, Web Search No Snippet",
-        155: "Memory KV, Memory Vector, Memory Recursive Summarization",
-        200: "Multiple AST, Parallel AST, Parallel Multiple AST, Base, Miss Func, Miss Param, "
-        "Long Context, Non-Live Multiple AST, Non-Live Parallel AST, "
-        "Non-Live Parallel Multiple AST, Multi Turn Base, Multi Turn Miss Func, "
-        "Multi Turn Miss Param, Multi Turn Long Context",
-        240: "Irrelevance Detection",
-        258: "Live Simple AST",
-        400: "Python Simple AST",
-        1053: "Live Multiple AST",
-    }.items()
-    for name in names.split(", ")
+    **dict.fromkeys(("Multiple AST", "Parallel AST", "Parallel Multiple AST"), 200),
+    **dict.fromkeys(("Base", "Miss Func", "Miss Param", "Long Context"), 200),
+    "Python Simple AST": 400,
+    "Java Simple AST": 100,
+    "JavaScript Simple AST": 50,
+    "Irrelevance Detection": 240,
 }
 """Entries of the categories that have one column each."""
 LIVE_ITEMS: Mapping[str, int] = {
@@ -60,17 +56,12 @@ AVERAGES = {
     "Non-Live Overall Acc": ("Python Simple", "Java Simple", "JavaScript", "Multiple", "Parallel"),
     "Live Overall Acc": ("Python",),
     "Multi Turn Overall Acc": ("Base", "Miss", "Long"),
-    "Agentic Overall Acc": ("Web Search", "Memory"),
-    "Overall Acc": ("Non-Live", "Live ", "Multi Turn", "Web Search", "Memory", "Irrelevance"),
-    "Live Acc": ("Live ",),
-    "Multi Turn Acc": ("Multi Turn",),
 }
 """Averages in which BFCL takes what was not run for 0, and how the columns behind them begin."""
-SUMMARIES = frozenset(
-    {"AST Summary", "Simple AST", "Non-Live AST Acc", "Non-Live Simple AST"}
-    | {"Web Search Summary", "Memory Summary", "Web Search Acc", "Memory Acc"}
-)
+SUMMARIES = ("AST Summary", "Simple AST")
 """Averages that BFCL leaves out itself where a category was not run."""
+OVERALL = frozenset({"Overall Acc", "Agentic Overall Acc"})
+"""Of the tables over those of categories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,46 +82,41 @@ def is_leaderboard(path: Path) -> bool:
     """Whether a file is one of these tables."""
     if path.suffix != ".csv" or not path.is_file():
         return False
-    first = next(csv.reader(io.StringIO(read_text(path).partition("\n")[0])), [])
-    return set(first) >= MARK and any(name in AVERAGES for name in first)
+    titles = {*read_text(path).partition("\n")[0].strip().split(",")}
+    return titles >= MARK and not titles.isdisjoint({*AVERAGES, *OVERALL})
 
 
 def read_leaderboard(path: Path) -> list[Reported]:
     """Every score in the table, model by model. Raises DataError with the line."""
-    rows = list(csv.reader(io.StringIO(read_text(path), newline="")))
-    header, found = rows[0], []
-    for line, row in enumerate(rows[1:], 2):
-        if len(row) != len(header):
-            problem = f"has {len(row)} cells, the first line {len(header)}"
-            raise DataError(problem, file=path, line=line, fix="quote names with commas")
-        found += _row(path, line, dict(zip(header, row, strict=True)))
+    found = []
+    for row in sound(read_csv(path)):
+        if OVERALL & row.value.keys():
+            fix = "name data_multi_turn.csv, data_live.csv or data_non_live.csv beside it"
+            raise DataError("averages other tables of BFCL", file=path, fix=fix)
+        found += _row(row)
     if not found:
         raise DataError("holds no models", file=path)
     return found
 
 
-def _row(path: Path, line: int, cells: Mapping[str, str]) -> list[Reported]:
-    sizes = LIVE_ITEMS if "Live Overall Acc" in cells else ITEMS
-    if "Overall Acc" in cells:
-        # There both are of several categories.
-        sizes = {k: v for k, v in sizes.items() if not k.endswith("relevance Detection")}
+def _row(row: Record) -> list[Reported]:
+    sizes = LIVE_ITEMS if "Live Overall Acc" in row.value else ITEMS
     known = {*ITEMS, *LIVE_ITEMS, *AVERAGES, *SUMMARIES}
-    names = [name for name in cells if name in known]
-    scores = {name: _share(path, line, name, cells[name]) for name in names}
+    scores = {name: _share(row, name, text) for name, text in row.value.items() if name in known}
     found = []
-    for name in names:
-        parts = [p for p in names if p != name and p.startswith(AVERAGES.get(name, ()))]
-        trap = scores[name] is not None and any(scores[p] is None for p in parts)
-        score, items = None if trap else scores[name], sizes.get(name)
+    for name, score in scores.items():
+        parts = [p for p in scores if p != name and p.startswith(AVERAGES.get(name, ()))]
+        trap = score is not None and any(scores[p] is None for p in parts)
+        score, items = None if trap else score, sizes.get(name)
         if score is None or items is None:
             items = None
         elif abs(score * items - round(score * items)) > items * 0.5e-4:
             items = None  # no share of so many; two decimals of a percentage are written
-        found.append(Reported(cells[MODEL], name, score, items, trap))
+        found.append(Reported(row.value[MODEL], name, score, items, trap))
     return found
 
 
-def _share(path: Path, line: int, name: str, text: str) -> float | None:
+def _share(row: Record, name: str, text: str) -> float | None:
     if text == NOT_RUN:
         return None
     try:
@@ -138,8 +124,7 @@ def _share(path: Path, line: int, name: str, text: str) -> float | None:
     except ValueError:
         share = -1.0
     if not (text.endswith("%") and 0 <= share <= 1):
-        problem = f"{text!r} is neither a percentage nor {NOT_RUN}"
-        raise DataError(problem, file=path, line=line, field=name)
+        raise row.error(name, f"{text!r} is neither a percentage nor {NOT_RUN}")
     return share
 
 
@@ -169,37 +154,34 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
         fix = "clusters of BFCL's entries are read from their ids"
         raise DataError(f"has no key {cluster!r}", file=path, fix=fix)
     score_file, result_file = _both(path)
-    records = list(read_objects(score_file))
-    header, wrong, listed = records[0], dict[str, Record](), Places()
-    for record in records[1:]:
+    header, *listed = read_objects(score_file)
+    wrong, seen = dict[str, Record](), dict[Any, int]()
+    for record in listed:
         item = _wrong_item(record)
-        listed.take(record, "id", item, fix="an item is wrong once")
+        refuse_double(seen, record, "id", "an item is wrong once", item)
         wrong[item] = record
-    places, answers = Places(), []
+    lines = []
     for record in read_objects(result_file):
-        item = record.need("id", str)
-        places.take(record, "id", item, fix="an item is answered once")
-        right = wrong.pop(item, None) is None
         output = record.value.get("result")
         text = output if isinstance(output, str) else canonical_json(output)
         error = text if text.startswith(FAILED) else ""
-        answers.append(Answer(item, 0, float(right), text, error))
-    _check(header, answers, wrong, result_file)
-    category = score_file.name.removesuffix(SCORE)
+        lines.append(Line(record, record.need("id", str), 0, text, error))
     # The folder of the model is the one below `score`, else the one of the file.
     below = str(score_file.absolute().parent).rpartition("/score/")[2]
-    return [
-        Result(
-            run=below.partition("/")[0] or score_file.parent.name,
-            file=str(score_file),
-            format="bfcl",
-            metric="valid",
-            answers=tuple(answers),
-            benchmark=category,
-            clusters={answer.item: source_of(answer.item) for answer in answers},
-            higher_is_better=True,
-        )
-    ]
+    run = Result(
+        run=below.partition("/")[0] or score_file.parent.name,
+        file=str(score_file),
+        format="bfcl",
+        metric="",
+        answers=(),
+        benchmark=score_file.name.removesuffix(SCORE),
+        higher_is_better=True,
+    )
+    scores = {"valid": lambda record: float(record.value["id"] not in wrong)}
+    clusters = {line.item: source_of(line.item) for line in lines}
+    found = results_of(run, lines, scores, None, "id", "an item is answered once")
+    _check(header, wrong, {*clusters}, result_file)
+    return [replace(each, clusters=clusters) for each in found]
 
 
 def _wrong_item(record: Record) -> str:
@@ -228,17 +210,15 @@ def source_of(item: str) -> str:
     return f"{found['category']}-{found['doc']}" if found else item
 
 
-def _check(
-    header: Record, answers: list[Answer], unknown: Mapping[str, Record], result_file: Path
-) -> None:
+def _check(header: Record, wrong: Mapping[str, Record], items: Set[str], result_file: Path) -> None:
     """Raises DataError where the two files do not belong to one evaluation."""
     fix = f"score {result_file} again"
-    if unknown:
-        item, record = next(iter(unknown.items()))
-        raise record.error("id", f"{item!r} does not occur in {result_file}", fix)
+    if unknown := [item for item in wrong if item not in items]:
+        problem = f"{unknown[0]!r} does not occur in {result_file}"
+        raise wrong[unknown[0]].error("id", problem, fix)
     total, right = header.need("total_count", int), header.need("correct_count", int)
-    if (total, right) != (len(answers), sum(answer.score == 1 for answer in answers)):
-        problem = f"{right} of {total} right here, but {result_file} has {len(answers)} answers"
+    if (total, right) != (len(items), sum(item not in wrong for item in items)):
+        problem = f"{right} of {total} right here, but {result_file} has {len(items)} answers"
         raise header.error("total_count", problem, fix)
 
 

@@ -1,32 +1,48 @@
-"""Reads the results of any tool by the names of its columns: JSONL, JSON, CSV and parquet.
+"""Reads results whose rows are answers: by columns that the user names, plain tables, and the
+completions that TRL and verl write during training.
 
-The user says where the item and its score stand. A name with dots leads into tables and lists
+By columns named (JSONL, JSON, CSV, parquet): a name with dots leads into tables and lists
 (`doc.id`, `traces.0.rewards.correct.score`); a column that has the dots in its own name comes
-first. The rows of a JSON document are the objects that hold both, in whatever list or table they
-lie. What a tool's file says beside the scores, such as its settings, is not read.
+first. The rows of a JSON document are the objects that hold item and score, in whatever list or
+table they lie. What a tool's file says beside the scores, such as its settings, is not read.
+
+A plain table (CSV, JSON lines, parquet) has the columns `item`, `run` and `score`. `run` may be
+absent where a file holds one run, and is then the name of the file. A further column `repeat`
+numbers the passes over the items, `output` has what the model wrote, `error` what went wrong,
+`cluster` the source of the item; every other column of numbers is a metric that can be named
+instead of `score`. An empty score is an abstention. `score` runs from 0 to 1, another metric as far
+as it goes.
+
+TRL's `log_completions` writes `completions/completions_STEP.parquet`: an item is its prompt, a
+repeat another row with it. verl writes `STEP.jsonl` into `trainer.validation_data_dir` or
+`rollout_data_dir`: an item is its prompt and ground truth, and of a conversation the last output is
+the answer, as in verl's own figures. Every column of numbers but step and advantage is a metric.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from assay.data.hashing import content_id
-from assay.data.json_files import begins_array, load_json
-from assay.data.loaded import DataError, Record
+from assay.data.csv_files import CsvOptions, read_csv
+from assay.data.hashing import canonical_json, content_id
+from assay.data.loaded import DataError, Record, sound
 from assay.data.results.foreign_result import (
-    Answer,
-    Clusters,
-    Places,
+    CLUSTER,
+    SCORE,
+    Line,
     Result,
     number,
     numbered,
+    read_document,
     read_objects,
     read_rows,
-    read_text,
+    results_of,
+    score,
+    score_columns,
 )
-from assay.data.results.plain_table import csv_rows
 from assay.errors import Finding, InputError, finding, nearest
 
 KEY = "@key"
@@ -73,19 +89,16 @@ def read_mapped(path: Path, columns: Columns, cluster: str | None = None) -> lis
             fix = nearest(text, known) if known else _nearest(rows, name)
             raise DataError(f"no row has {name}={text}", file=path, field="--where", fix=fix)
         rows = kept
-    scores = list(_scores(path, rows, columns.score))
+    read = _score_of(path, rows, columns.score)
     items, remarks = _items(rows, columns, path.stem)
-    places, sources, answers = Places(), Clusters(cluster), []
-    for row, (item, repeat), score in zip(
-        rows, _repeats(rows, items, columns), scores, strict=True
-    ):
-        places.take(row, columns.item, item, repeat, fix="--repeat names the number of the pass")
-        found = _at(row.value, sources.key)
-        sources.take(row, item, {} if found is ABSENT else {sources.key: _plain(found)})
-        answers.append(Answer(item, repeat, score))
-    metric, clusters = columns.score, sources.by_item
-    found = Result(path.stem, str(path), "columns", metric, tuple(answers), clusters=clusters)
-    return [replace(found, remarks=remarks)]
+    key, lines = cluster or CLUSTER, []
+    for row, (item, repeat) in zip(rows, _repeats(rows, items, columns), strict=True):
+        source = _at(row.value, key)
+        table = {} if source is ABSENT else {key: _plain(source)}
+        lines.append(Line(row, item, repeat, table=table))
+    run = Result(path.stem, str(path), "columns", "", (), remarks=remarks)
+    fix = "--repeat names the number of the pass"
+    return results_of(run, lines, {columns.score: read}, cluster, columns.item, fix)
 
 
 def _items(
@@ -132,44 +145,48 @@ def _condition(text: str, option: str) -> tuple[str, str]:
     return name, value
 
 
-def _scores(path: Path, rows: Sequence[Record], score: str) -> Iterator[float | None]:
-    """The score of each row. Raises DataError where no row has one, or one that is no number."""
+def _score_of(path: Path, rows: Sequence[Record], score: str) -> Callable[[Record], float | None]:
+    """What reads the score of a row. Raises DataError where no row has one."""
     parts = score.split(",")
-    if not all("=" in part for part in parts):
-        if not _texts(rows, score):
-            raise DataError("missing", file=path, field=score, fix=_nearest(rows, score))
-        yield from (number(row, score, _number(_at(row.value, score))) for row in rows)
-        return
-    conditions = [_condition(part, "--score") for part in parts]
+    plain = not all("=" in part for part in parts)
+    conditions = [(score, "")] if plain else [_condition(part, "--score") for part in parts]
     for name, text in conditions:
         known = _texts(rows, name)
         if not known:
             raise DataError("missing", file=path, field=name, fix=_nearest(rows, name))
-        if text not in known and (fix := nearest(text, known)).startswith("did you mean"):
+        fix = nearest(text, known)
+        if not plain and text not in known and fix.startswith("did you mean"):
             raise DataError(f"no row has {name}={text}", file=path, field="--score", fix=fix)
-    for row in rows:
+
+    def read(row: Record) -> float | None:
+        if plain:
+            return number(row, score, _number(_at(row.value, score)))
         held = [(_at(row.value, name), text) for name, text in conditions]
-        known = all(value is not ABSENT and value is not None for value, _ in held)
-        yield float(all(_text(value) == text for value, text in held)) if known else None
+        if any(value in (ABSENT, None) for value, _ in held):
+            return None
+        return float(all(_text(value) == text for value, text in held))
+
+    return read
 
 
 def _number(value: Any) -> Any:
     """A cell as a number where it is one; an absent score is none."""
-    if value is ABSENT or value == "":
-        return None
-    if not isinstance(value, str):
-        return value
-    if value.lower() in WORDS:
-        return WORDS[value.lower()]
+    if value is ABSENT or not isinstance(value, str):
+        return None if value is ABSENT else value
+    return WORDS.get(value.lower(), _float(value))
+
+
+def _float(text: str) -> float | str | None:
+    """The number that a text is, None for an empty one, else the text."""
     try:
-        return float(value)
+        return float(text) if text else None
     except ValueError:
-        return value
+        return text
 
 
 def _item(row: Record, name: str) -> str:
     value = _at(row.value, name)
-    if value is ABSENT or value is None or value == "":
+    if value in (ABSENT, None, ""):
         fix = f"{nearest(name, row.value)}; --where COLUMN=TEXT leaves rows out"
         raise row.error(name, "missing", fix)
     if isinstance(value, dict | list):
@@ -234,38 +251,26 @@ def _text(value: Any) -> str:
     """A value as a condition is written."""
     if isinstance(value, bool):
         return str(value).lower()
-    return "" if value is ABSENT or value is None else str(_plain(value))
+    return "" if value in (ABSENT, None) else str(_plain(value))
 
 
 def _rows(path: Path, columns: Columns) -> Iterator[Record]:
     """The rows of a file, with their key where the item is that."""
-    if path.suffix == ".parquet":
-        rows: Iterable[Record] = read_rows(path)
-    elif path.suffix == ".csv":
-        rows = csv_rows(path)
-    elif (document := _document(path)) is not None:
-        found = _within(document, columns)
-        rows = (Record(str(path), n, {**row, KEY: key}) for n, (key, row) in enumerate(found, 1))
-        yield from rows
+    document = None if path.suffix in (".parquet", ".csv") else read_document(path)
+    if document is not None:
+        for number, (key, row) in enumerate(_within(document, columns), 1):
+            yield Record(str(path), number, {**row, KEY: key})
         return
-    else:
-        rows = read_objects(path)
-    for place, row in enumerate(rows):
+    for place, row in enumerate(table_rows(path)):
         yield Record(row.file, row.line, {**row.value, KEY: place})
 
 
-def _document(path: Path) -> dict[str, Any] | None:
-    """The one object of a JSON file; None for an array, and for objects one a line."""
-    if path.suffix == ".jsonl" or begins_array(path):
-        return None
-    text = read_text(path)
-    try:
-        value = load_json(text, constants=True)
-    except ValueError as error:
-        if str(error).startswith("Extra data"):
-            return None
-        raise DataError(f"malformed JSON: {error}", file=path) from error
-    return value if isinstance(value, dict) else None
+def table_rows(path: Path) -> Iterable[Record]:
+    """The rows of parquet, CSV, JSON lines or an array. Raises DataError."""
+    if path.suffix == ".csv":
+        # pandas writes its index as a column without a name.
+        return sound(read_csv(path, CsvOptions(any_header=True)))
+    return read_rows(path) if path.suffix == ".parquet" else read_objects(path)
 
 
 def _within(value: Any, columns: Columns) -> Iterator[tuple[Any, Mapping[str, Any]]]:
@@ -285,3 +290,109 @@ def _is_row(value: Mapping[str, Any], columns: Columns) -> bool:
     score = columns.score.split(",")[0].partition("=")[0]
     named = columns.item == KEY or _at(value, columns.item) is not ABSENT
     return named and _at(value, score) is not ABSENT
+
+
+OTHERS = ("item", "run", "repeat", "output", "error", CLUSTER)
+
+
+def read_table(path: Path, cluster: str | None = None) -> list[Result]:
+    """One result for each run and metric of a plain table; `cluster` is the column of sources.
+    Raises DataError."""
+    rows = [replace(row, value=_cells(row)) for row in table_rows(path)]
+    if not rows:
+        raise DataError("holds no rows", file=path)
+    runs: dict[str, list[Line]] = {}
+    for row in rows:
+        item = str(row.need("item", str, int))
+        number(row, SCORE, row.value.get(SCORE))
+        run = row.maybe("run", str, int)
+        repeat = row.maybe("repeat", int) or 0
+        output, error = row.maybe("output", str), row.maybe("error", str) or ""
+        line = Line(row, item, repeat, output, error, row.value)
+        runs.setdefault(path.stem if run is None else str(run), []).append(line)
+    scores = {
+        name: partial(_share, name) for name in score_columns(rows, *OTHERS, cluster or CLUSTER)
+    }
+    if not scores:
+        fix = nearest(SCORE, rows[0].value)
+        raise DataError("missing", file=path, line=rows[0].line, field=SCORE, fix=fix)
+    fix = "number the passes in a column 'repeat'"
+    return [
+        result
+        for name, lines in runs.items()
+        for result in results_of(
+            Result(name, str(path), "table", "", ()), lines, scores, cluster, "item", fix
+        )
+    ]
+
+
+def _share(metric: str, row: Record) -> float | None:
+    found = number(row, metric, row.value.get(metric))
+    if found is not None and metric == SCORE and not 0 <= found <= 1:
+        raise row.error(metric, f"{found:g} lies outside 0 to 1", "a percentage is no score")
+    return found
+
+
+def _cells(row: Record) -> Mapping[str, Any]:
+    """The cells of a CSV file as what they say, but for names and outputs; others as they are."""
+    if not row.file.endswith(".csv"):
+        return row.value
+    return {
+        name: int(text)
+        if name == "repeat" and text.isdecimal()
+        else _float(text)
+        if name not in OTHERS
+        else text
+        for name, text in row.value.items()
+    }
+
+
+TRL_KEYS = frozenset({"step", "prompt", "completion"})
+VERL_KEYS = frozenset({"input", "output", "score", "step"})
+NO_SCORES = (*TRL_KEYS, *VERL_KEYS - {SCORE}, "advantage", "mode", "gts", "uid")
+
+
+def read_trl(path: Path, cluster: str | None = None) -> list[Result]:
+    """One result for each reward function; `cluster` is the column of sources. Raises DataError."""
+    records = read_rows(path)
+    items = [content_id(record.need("prompt", str, list)) for record in records]
+    run = f"{path.absolute().parent.parent.name}/{path.stem}"
+    made = Result(run, str(path), "trl", "", (), higher_is_better=True)
+    said = [record.maybe("completion", str, list) for record in records]
+    texts = [canonical_json(each) if isinstance(each, list) else each for each in said]
+    return _of_training(made, items, records, texts, cluster)
+
+
+def read_verl(path: Path, cluster: str | None = None) -> list[Result]:
+    """One result for each metric; `cluster` is the column of sources. Raises DataError."""
+    # Lines whose `uid` is SAMPLE_SESSION_OUTPUT belong together, from the prompt to the answer.
+    sessions: dict[tuple[str, ...], tuple[Record, Record]] = {}
+    for record in read_objects(path):
+        uid = record.value.get("uid")
+        parts = uid.rsplit("_", 2) if isinstance(uid, str) else []
+        key = tuple(parts[:2]) if len(parts) == 3 else (record.origin,)
+        sessions[key] = (sessions.get(key, (record,))[0], record)
+    last = [record for _, record in sessions.values()]
+    for record in last:
+        if score(record, SCORE) is None and record.value[SCORE] is not None:
+            fix = "null means that an answer has no score"
+            raise record.error(SCORE, "malformed JSON: NaN is no number", fix)
+    made = Result(f"{path.absolute().parent.name}/{path.stem}", str(path), "verl", "", ())
+    firsts = [first for first, _ in sessions.values()]
+    items = [content_id([r.need("input", str), r.value.get("gts")]) for r in firsts]
+    texts = [record.maybe("output", str) for record in last]
+    return _of_training(made, items, last, texts, cluster)
+
+
+def _of_training(
+    made: Result,
+    items: Iterable[str],
+    records: Sequence[Record],
+    texts: Sequence[str | None],
+    cluster: str | None,
+) -> list[Result]:
+    """One result for each column of numbers; a repeat is another record of the same item."""
+    places = zip(records, numbered(items), texts, strict=True)
+    lines = [Line(row, item, n, text, "", row.value) for row, (item, n), text in places]
+    names = score_columns(records, *NO_SCORES, cluster or CLUSTER)
+    return results_of(made, lines, {n: partial(score, name=n) for n in names}, cluster, "", "")

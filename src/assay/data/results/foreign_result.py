@@ -1,19 +1,22 @@
-"""The neutral form of results that another tool wrote, and the file reading that its readers share.
+"""The neutral form of results that another tool wrote, and what its readers share: one way from the
+lines of a file to results, the reading of files, and the settings that logs hold.
 
 A reader gives one `Result` for each run, benchmark and metric of a file. A value may be NaN, which
 is no score, in JSON as in parquet; members of a zip are read into memory within limits and never
-written, so their names cannot leave a folder. Comparing and judging results is done in `compare`
-and `judge`.
+written, so their names cannot leave a folder. The arguments of a model are taken apart: which model
+it is, how it computes and answers, and how it is reached; values that mean the same in two logs are
+made equal. Comparing and judging results is done in `compare` and `judge`.
 """
 
 import json
 import math
+import re
 import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -155,46 +158,107 @@ def numbered(items: Iterable[str]) -> Iterator[tuple[str, int]]:
         seen[item] += 1
 
 
-class Places:
-    """Remembers where each answer was read, so that a second one of the same name is refused."""
-
-    def __init__(self) -> None:
-        self._seen: dict[tuple[Any, ...], int] = {}
-
-    def take(self, record: Record, field: str, *key: Any, fix: str) -> None:
-        """Note the answer of a record. Raises DataError where an earlier line holds it too."""
-        if key in self._seen:
-            problem = f"{key[0]!r} is also the item of line {self._seen[key]}"
-            raise record.error(field, problem, fix)
-        self._seen[key] = record.line
+def refuse_double(seen: dict[Any, int], record: Record, field: str, fix: str, *key: Any) -> None:
+    """Note the line of an answer. Raises DataError where an earlier line holds it too."""
+    if seen.setdefault(key, record.line) != record.line:
+        raise record.error(field, f"{key[0]!r} is also the item of line {seen[key]}", fix)
 
 
-class Clusters:
-    """Gathers the source of each item, which must be the same wherever the item stands."""
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One answer to an item, as a record of a file has it, before its scores are read."""
 
-    def __init__(self, key: str | None) -> None:
-        self.key = key or CLUSTER
-        self.by_item: dict[str, str] = {}
-        self._named = True if key is not None else None
+    record: Record
+    item: str
+    repeat: int = 0
+    output: str | None = None
+    error: str = ""
+    table: Mapping[str, Any] | None = None
+    """Where the source of the item may be named."""
 
-    def take(self, record: Record, item: str, table: Mapping[str, Any] | None) -> None:
-        """Note the source that a table of the record names under the key.
 
-        Raises DataError where an item has two, where a record names none that was asked for, or one
-        does and another does not, and where it is no text or number.
-        """
-        value = (table or {}).get(self.key)
-        if self._named is None:
-            self._named = value is not None
-        if value is None and not self._named:
-            return
-        if not isinstance(value, str | int | float) or not self._named:
+def results_of(
+    run: Result,
+    lines: Sequence[Line],
+    scores: Mapping[str, Callable[[Record], float | None]],
+    cluster: str | None,
+    field: str,
+    fix: str,
+) -> list[Result]:
+    """The results of a run, one for each metric: `scores` reads each of a record.
+
+    `field` holds the item. Raises DataError where a line repeats the answer of an earlier one, and
+    what `sources` raises.
+    """
+    seen: dict[Any, int] = {}
+    for line in lines:
+        refuse_double(seen, line.record, field, fix, line.item, line.repeat)
+    clusters = sources(lines, cluster)
+    return [
+        replace(
+            run,
+            metric=metric,
+            answers=tuple(
+                Answer(line.item, line.repeat, read(line.record), line.output, line.error)
+                for line in lines
+            ),
+            clusters=clusters,
+        )
+        for metric, read in scores.items()
+    ]
+
+
+def sources(lines: Iterable[Line], key: str | None) -> dict[str, str]:
+    """The source of each item, under the key of the lines' tables.
+
+    Raises DataError where an item has two, where a record names none that was asked for, or one
+    does and another does not, and where it is no text or number.
+    """
+    found: dict[str, str] = {}
+    named = None if key is None else True
+    key = key or CLUSTER
+    for line in lines:
+        table, item = line.table or {}, line.item
+        value = table.get(key)
+        named = value is not None if named is None else named
+        if value is None and not named:
+            continue
+        if not isinstance(value, str | int | float) or not named:
             problem = f"is no source of item {item!r}, or other records name none"
-            raise record.error(self.key, problem, nearest(self.key, table or {}))
-        known = self.by_item.setdefault(item, str(value))
-        if known != str(value):
+            raise line.record.error(key, problem, nearest(key, table))
+        if (known := found.setdefault(item, str(value))) != str(value):
             problem = f"item {item!r} is in {known!r} and in {str(value)!r}"
-            raise record.error(self.key, problem, "an item has one source")
+            raise line.record.error(key, problem, "an item has one source")
+    return found
+
+
+def load_text(text: str | bytes, file: Path, field: str = "") -> Any:
+    """The JSON value of a text, with NaN and Infinity as floats. Raises DataError."""
+    line, place = None, field or None
+    try:
+        return json.loads(text)
+    except RecursionError:
+        problem = "malformed JSON: nested too deeply"
+    except UnicodeDecodeError as error:
+        problem = f"byte {error.start + 1} is not UTF-8"
+    except ValueError as error:
+        line = None if field else getattr(error, "lineno", None)
+        problem = f"malformed JSON: {getattr(error, 'msg', error)}"
+    raise DataError(problem, file=file, line=line, field=place)
+
+
+def read_document(path: Path) -> dict[str, Any] | None:
+    """The one object of a JSON file; None for an array, and for objects one a line. Raises
+    DataError."""
+    if path.suffix == ".jsonl" or begins_array(path):
+        return None
+    try:
+        value = load_text(read_text(path), path)
+    except DataError as error:
+        if error.problem.endswith("Extra data"):
+            return None
+        raise
+    return value if isinstance(value, dict) else None
 
 
 def read_text(path: Path) -> str:
@@ -281,3 +345,129 @@ def _read(archive: zipfile.ZipFile, stream: BinaryIO, member: zipfile.ZipInfo) -
     if zlib.crc32(content) != member.CRC:
         raise zipfile.BadZipFile(f"bad CRC-32 of {member.filename}")
     return content
+
+
+IDENTITY = frozenset(
+    {
+        *("pretrained", "peft", "revision", "delta", "subfolder", "gguf_file", "lora_local_path"),
+        *("model", "model_path", "model_name", "path"),
+    }
+)
+"""Arguments that say which model it is."""
+ADAPTERS = frozenset({"peft", "lora_local_path"})
+"""Those of them whose files hold no weights of the model itself."""
+QUANTISED = re.compile(
+    r"""(?<![a-z0-9])(
+        i?q[1-8][a-z0-9_]* | tq[12]_0 | gguf | ggml | [48]da[48]w
+        | (?:mx|nv)?(?:fp|f|nf|u?int|float)[2-8] (?:wo|dq|w?a\d+|_?e[2-5]m[0-3][a-z]*)?
+        | w[2-8]a(?:\d+|fp8|int8)(?:kv\d+)? | [1-8](?:[._]\d+)?[-_]?(?:bits?|bpw)
+        | e[45]m[23][a-z]* | bnb | bitsandbytes | awq | gptq(?:model)? | auto[-_]?(?:round|awq|gptq)
+        | exl[23] | hqq | aqlm | vptq | quip | spqr | eetq | ptq | quanto | torchao | marlin | dwq
+        | compressed[-_]tensors | (?:omni|smooth)quant | quanti[sz]ed | ternary
+    )(?![a-z0-9])""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Words of a model's name that say in which numbers of few bits its weights are stored."""
+QUARTER = re.compile(r"20\d\d[-_ ]?q[1-4]|q[1-4][-_ ]?20\d\d", re.IGNORECASE)
+"""A date that looks like one of them."""
+TRANSPORT = frozenset(
+    {
+        *("batch_size", "max_batch_size", "parallelize", "device_map", "device_map_option"),
+        *("max_memory_per_gpu", "max_cpu_memory", "offload_folder", "cache_dir", "download_dir"),
+        *("tensor_parallel_size", "data_parallel_size", "pipeline_parallel_size", "tp_plan"),
+        *("gpu_memory_utilization", "swap_space", "base_url", "port", "num_concurrent"),
+        *("max_retries", "timeout", "verify_certificate", "ca_cert_path", "logits_cache"),
+    }
+)
+"""Arguments that say where a model is and how it is reached, not what it answers."""
+OFF = frozenset(
+    {
+        *("load_in_4bit", "load_in_8bit", "autogptq", "gptqmodel", "trust_remote_code"),
+        *("truncation", "truncate", "parallelize"),
+    }
+)
+"""Arguments for which false says no more than their absence."""
+BY_ITSELF = frozenset({"dtype", "kv_cache_dtype", "quantization", "load_format"})
+"""Arguments for which "auto" says no more than that."""
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""Where an object lay in memory; written into logs for functions, and another in every run."""
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelArguments:
+    """The arguments that a model was loaded with, by what they say."""
+
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    answers: Mapping[str, Any] = field(default_factory=dict)
+    """Whatever may change an answer, among it every argument that is not known."""
+    transport: Mapping[str, Any] = field(default_factory=dict)
+    device: str | None = None
+    """The kind of device without its number, `cuda` for instance."""
+
+
+def model_arguments(given: Any, *names: Any) -> ModelArguments:
+    """The arguments of a model, a table or text such as `pretrained=NAME,dtype=bfloat16`.
+
+    How the weights are quantised by the model's names, those in the arguments and `names`, counts
+    as an argument: it is none of what tells two models apart.
+    """
+    found = {
+        name: value
+        for name, value in arguments(given).items()
+        # What says no more than the argument's absence is left out.
+        if value is not None
+        and (name, value) != ("revision", "main")
+        and not (value == "auto" and name in BY_ITSELF)
+        and not (value is False and name in OFF)
+    }
+    device = found.pop("device", None)
+    named = found.get("pretrained") or found.get("model_path") or found.get("model")
+    if found.get("tokenizer", named) == named:
+        found.pop("tokenizer", None)
+    called = [*names, *(v for k, v in found.items() if k in IDENTITY - ADAPTERS)]
+    quantised = {"quantisation": form} if (form := quantisation(*called)) else {}
+    return ModelArguments(
+        {k: v for k, v in found.items() if k in IDENTITY},
+        {k: v for k, v in found.items() if k not in IDENTITY | TRANSPORT} | quantised,
+        {k: v for k, v in found.items() if k in TRANSPORT},
+        kind_of_device(device),
+    )
+
+
+def quantisation(*names: Any) -> str:
+    """The words by which names of a model say how it is quantised, in order; "" for none."""
+    text = " ".join(QUARTER.sub(" ", str(name)) for name in names if name is not None)
+    words = {re.sub("[-_]", "", match[0].lower()) for match in QUANTISED.finditer(text)}
+    return " ".join(sorted(words))
+
+
+def kind_of_device(device: Any) -> str | None:
+    """`cuda` for `cuda:1`."""
+    return None if device is None else str(device).partition(":")[0]
+
+
+def arguments(given: Any) -> dict[str, Any]:
+    """A table as it is, or the one that a text `NAME=VALUE,NAME=VALUE` stands for."""
+    if isinstance(given, Mapping):
+        return {str(name): comparable(value) for name, value in given.items()}
+    pairs = (part.partition("=") for part in str(given or "").split(",") if part.strip())
+    return {name.strip(): _parsed(value.strip()) for name, _, value in pairs}
+
+
+def _parsed(text: str) -> Any:
+    """A value of an argument, as the tools themselves take it."""
+    if text.lower() in ("true", "false", "none"):
+        return {"true": True, "false": False, "none": None}[text.lower()]
+    if not NUMBER.fullmatch(text):
+        return comparable(text)
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
+
+
+def comparable(value: Any) -> Any:
+    """The value without addresses in memory, and with the short names of torch's types."""
+    if isinstance(value, str):
+        return ADDRESS.sub("", value).removeprefix("torch.")
+    if isinstance(value, Mapping):
+        return {key: comparable(each) for key, each in value.items()}
+    return [comparable(each) for each in value] if isinstance(value, list | tuple) else value

@@ -8,10 +8,10 @@ with one score for each sample are read too. Of the events only the settings of 
 are read; tool calls and conversations are not.
 """
 
-import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import comb, inf, nan, sqrt
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -20,19 +20,20 @@ from typing import Any
 from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
     Answer,
-    Clusters,
     Contradiction,
     Found,
-    Places,
+    Line,
     Result,
+    comparable,
     differ,
     fingerprint,
-    is_score,
+    load_text,
+    model_arguments,
     number,
     read_members,
     read_text,
+    results_of,
 )
-from assay.data.results.foreign_settings import comparable, model_arguments
 
 MEAN = "mean"
 AVERAGES = ("accuracy", MEAN)
@@ -108,11 +109,8 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
     if wrong.keys() == metrics.keys():
         raise next(iter(wrong.values()))
     named = {name: f"sample {error.line} {error.problem}" for name, error in wrong.items()}
-    results = [
-        replace(_result(path, header, name, scores, cluster), not_numbers=named)
-        for name in metrics
-        if name not in wrong
-    ]
+    whole = [name for name in metrics if name not in wrong]
+    results = _results(path, header, whole, scores, named, cluster)
     found, asked = _reduced(header, reductions), _reducers(header)
     reduced = [
         _of_epochs(result, reducer, values)
@@ -139,12 +137,11 @@ def _first_scorer(header: Mapping[str, Any]) -> str:
 
 def _no_number(metric: str, scores: Sequence[tuple[Record, Mapping[str, Any]]]) -> DataError | None:
     """What is wrong with the first value of a metric that is no number."""
-    for sample, parts in scores:
-        if not is_score(value := _value(parts.get(metric))):
-            try:
-                number(sample, metric, value)
-            except DataError as error:
-                return error
+    try:
+        for sample, parts in scores:
+            number(sample, metric, _value(parts.get(metric)))
+    except DataError as error:
+        return error
     return None
 
 
@@ -320,40 +317,50 @@ def _reduce(reducer: str, scores: Sequence[float], threshold: float) -> float:
     return 1 - comb(total - passed, k) / comb(total, k) if k <= total else nan
 
 
-def _result(
+def _results(
     path: Path,
     header: Mapping[str, Any],
-    metric: str,
+    metrics: Sequence[str],
     scores: Sequence[tuple[Record, Mapping[str, Any]]],
+    not_numbers: Mapping[str, str],
     cluster: str | None,
-) -> Result:
-    spec = header["eval"]
-    places, sources, answers, questions = Places(), Clusters(cluster), [], {}
-    for sample, parts in scores:
+) -> list[Result]:
+    spec, lines, questions = header["eval"], [], {}
+    for sample, _ in scores:
         item, repeat = str(sample.need("id", int, str)), sample.need("epoch", int) - 1
-        places.take(sample, "id", item, repeat, fix="one sample for each id and epoch")
-        sources.take(sample, item, sample.maybe("metadata", dict))
-        score = number(sample, metric, _value(parts.get(metric)))
-        error = sample.maybe("error", dict) or {}
-        answers.append(Answer(item, repeat, score, _text(sample), str(error.get("message", ""))))
-        asked = [sample.value.get(key) for key in ("input", "choices", "target")]
-        questions[item] = fingerprint(asked)
-    return Result(
+        error = str((sample.maybe("error", dict) or {}).get("message", ""))
+        table = sample.maybe("metadata", dict)
+        lines.append(Line(sample, item, repeat, _text(sample), error, table))
+        questions[item] = fingerprint([sample.value.get(k) for k in ("input", "choices", "target")])
+    of_line = {sample.line: parts for sample, parts in scores}
+    run = Result(
         run=str(spec.get("model", "")),
         file=str(path),
         format="inspect-ai",
-        metric=metric,
-        answers=tuple(answers),
+        metric="",
+        answers=(),
         benchmark=str(spec.get("task", "")),
-        checker=f"inspect-ai {metric}",
-        settings=_settings(header, metric, [sample for sample, _ in scores]),
         configured=True,
         questions=questions,
-        clusters=sources.by_item,
-        unfinished=_unfinished(header, len(answers)),
-        reads_answers=metric.partition(".")[0].rstrip("0123456789") in OF_ANSWERS,
-        higher_is_better=any(parts.get(metric) in ("C", "I") for _, parts in scores) or None,
+        not_numbers=not_numbers,
+        unfinished=_unfinished(header, len(lines)),
     )
+
+    def read(metric: str, sample: Record) -> float | None:
+        return number(sample, metric, _value(of_line[sample.line].get(metric)))
+
+    fix = "one sample for each id and epoch"
+    readers = {metric: partial(read, metric) for metric in metrics}
+    return [
+        replace(
+            each,
+            checker=f"inspect-ai {each.metric}",
+            settings=_settings(header, each.metric, [sample for sample, _ in scores]),
+            reads_answers=each.metric.partition(".")[0].rstrip("0123456789") in OF_ANSWERS,
+            higher_is_better=any(p.get(each.metric) in ("C", "I") for _, p in scores) or None,
+        )
+        for each in results_of(run, lines, readers, cluster, "id", fix)
+    ]
 
 
 def _parts(sample: Record, first: str) -> dict[str, Any]:
@@ -507,21 +514,13 @@ def _read_zip(path: Path) -> tuple[dict[str, Any], list[Record], Any]:
     header = _table(members.pop(start), path, start)
     names = sorted(name for name in members if name.startswith("samples/"))
     tables = [_table(members[name], path, name) for name in names]
-    return header, _records(path, header, tables), json.loads(members.get(REDUCTIONS, b"null"))
+    reductions = load_text(members.get(REDUCTIONS, b"null"), path, REDUCTIONS)
+    return header, _records(path, header, tables), reductions
 
 
 def _table(text: str | bytes, path: Path, name: str) -> dict[str, Any]:
     """The object in a text; NaN is the value that inspect-ai gives a sample without a score."""
-    try:
-        table = json.loads(text)
-    except RecursionError:
-        raise DataError("malformed JSON: nested too deeply", file=path, field=name) from None
-    except json.JSONDecodeError as error:
-        line = None if name else error.lineno
-        raise DataError(f"malformed JSON: {error}", file=path, line=line, field=name) from error
-    except UnicodeDecodeError as error:
-        problem = f"byte {error.start + 1} is not UTF-8"
-        raise DataError(problem, file=path, field=name) from error
+    table = load_text(text, path, name)
     if not isinstance(table, dict):
-        raise DataError("is not an object", file=path, field=name)
+        raise DataError("is not an object", file=path, field=name or None)
     return table

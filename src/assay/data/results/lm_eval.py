@@ -12,32 +12,30 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import stdev
 from typing import Any
 
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.json_files import load_json
 from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
-    Answer,
-    Clusters,
     Contradiction,
     Found,
-    Places,
+    Line,
     Result,
+    arguments,
+    comparable,
     differ,
     fingerprint,
     is_score,
+    kind_of_device,
+    load_text,
+    model_arguments,
     read_objects,
     read_text,
+    results_of,
     score,
-)
-from assay.data.results.foreign_settings import (
-    arguments,
-    comparable,
-    kind_of_device,
-    model_arguments,
 )
 
 KEYS = frozenset({"doc_id", "doc", "resps", "filtered_resps"})
@@ -77,10 +75,11 @@ def read_task(path: Path, cluster: str | None = None) -> list[Result]:
     by_filter: dict[str, list[Record]] = {}
     for name, record in _by_filter(records, log, task):
         by_filter.setdefault(name, []).append(record)
-    results = []
-    for name, lines in by_filter.items():
-        for metric in _metrics(lines):
-            results.append(_result(path, task, log, name, metric, lines, cluster))
+    results = [
+        result
+        for name, lines in by_filter.items()
+        for result in _results(path, task, log, name, lines, cluster)
+    ]
     found = *_sums(log, task, by_filter), *_groups(log, task), *_told(log, task, records)
     found += *_counts(log, task, next(iter(by_filter.values()))), *_texts(log)
     wrong = tuple(Contradiction(file, *each) for each in found)
@@ -243,45 +242,52 @@ def _task_name(path: Path, log: Mapping[str, Any]) -> str:
     return max(known, key=len, default="")
 
 
-def _result(
+def _results(
     path: Path,
     task: str,
     log: Mapping[str, Any],
     filter_: str,
-    metric: str,
-    lines: Sequence[Record],
+    rows: Sequence[Record],
     cluster: str | None,
-) -> Result:
-    name = metric if filter_ == "none" else f"{metric},{filter_}"
-    asked = (log.get("n-samples") or {}).get(task, {}).get("effective", len(lines))
-    places, sources, answers = Places(), Clusters(cluster), []
-    for line in lines:
-        item = str(line.need("doc_id", int, str))
-        places.take(line, "doc_id", item, fix="a document stands once for each filter")
-        sources.take(line, item, line.maybe("doc", dict))
-        answers.append(Answer(item, 0, score(line, metric), _text(line)))
-    return Result(
-        run=log.get("model_name")
-        or (log.get("config") or {}).get("model")
-        or path.absolute().parent.name,
+) -> list[Result]:
+    """The results of one filter."""
+    asked = (log.get("n-samples") or {}).get(task, {}).get("effective", len(rows))
+    lines = [
+        Line(row, str(row.need("doc_id", int, str)), 0, _text(row), "", row.maybe("doc", dict))
+        for row in rows
+    ]
+    model = log.get("model_name") or (log.get("config") or {}).get("model")
+    run = Result(
+        run=model or path.absolute().parent.name,
         file=str(path),
         format="lm-eval",
-        metric=name,
-        answers=tuple(answers),
+        metric="",
+        answers=(),
         benchmark=task,
-        checker=f"lm-evaluation-harness {name}",
-        settings=_settings(log, task, lines),
+        settings=_settings(log, task, rows),
         configured=bool(log),
         questions={
-            str(line.value["doc_id"]): line.maybe("doc_hash", str)
-            or fingerprint(line.need("doc", dict))
+            line.item: line.record.maybe("doc_hash", str)
+            or fingerprint(line.record.need("doc", dict))
             for line in lines
         },
-        clusters=sources.by_item,
         reads_answers=not (log.get("configs") or {}).get(task, {}).get("unsafe_code"),
-        unfinished="" if asked == len(lines) else f"{len(lines)} of {asked} questions",
-        higher_is_better=((log.get("higher_is_better") or {}).get(task) or {}).get(metric),
+        unfinished="" if asked == len(rows) else f"{len(rows)} of {asked} questions",
     )
+    better = (log.get("higher_is_better") or {}).get(task) or {}
+    scores = {metric: partial(score, name=metric) for metric in _metrics(rows)}
+    fix = "a document stands once for each filter"
+    found = results_of(run, lines, scores, cluster, "doc_id", fix)
+    names = [m if filter_ == "none" else f"{m},{filter_}" for m in scores]
+    return [
+        replace(
+            each,
+            metric=name,
+            checker=f"lm-evaluation-harness {name}",
+            higher_is_better=better.get(each.metric),
+        )
+        for name, each in zip(names, found, strict=True)
+    ]
 
 
 def _text(line: Record) -> str | None:
@@ -301,10 +307,7 @@ def _results_file(path: Path) -> tuple[str, Mapping[str, Any]]:
     files = [file for file in sorted(path.parent.glob(pattern)) if not NAME.fullmatch(file.name)]
     if not files:
         return "", {}
-    try:
-        log = load_json(read_text(files[0]), constants=True)
-    except ValueError as error:
-        raise DataError(f"malformed JSON: {error}", file=files[0]) from error
+    log = load_text(read_text(files[0]), files[0])
     if not isinstance(log, dict) or not isinstance(log.get("configs"), dict):
         raise DataError("is no results file of lm-eval", file=files[0], field="configs")
     return str(files[0]), log

@@ -4,19 +4,22 @@ A reader is a function from a path and the key of clusters to results. To add a 
 file and one line here. Readers are never tried one after the other.
 """
 
-import json
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from assay.data.files import whole_text
 from assay.data.json_files import HEAD_BYTES
 from assay.data.loaded import DataError
-from assay.data.results import bfcl_leaderboard, generations, inspect_ai, lm_eval, plain_table
+from assay.data.results import bfcl_leaderboard, column_mapping, inspect_ai, lm_eval
 from assay.data.results.bfcl_leaderboard import is_leaderboard
 from assay.data.results.column_mapping import Columns, read_mapped
-from assay.data.results.foreign_result import Result, read_columns, read_objects, read_text
+from assay.data.results.foreign_result import (
+    Result,
+    read_columns,
+    read_document,
+    read_objects,
+)
 from assay.data.results.lm_eval import read_folder, sample_logs
 from assay.errors import InputError, nearest
 
@@ -26,17 +29,17 @@ READERS: Mapping[str, Reader] = {
     "lm-eval": lm_eval.read,
     "inspect-ai": inspect_ai.read,
     "bfcl": bfcl_leaderboard.read,
-    "verl": generations.read_verl,
-    "trl": generations.read_trl,
-    "table": plain_table.read,
+    "verl": column_mapping.read_verl,
+    "trl": column_mapping.read_trl,
+    "table": column_mapping.read_table,
 }
 
 MARKS: Mapping[str, tuple[frozenset[str], ...]] = {
     "lm-eval": (lm_eval.KEYS,),
     "inspect-ai": (inspect_ai.KEYS,),
     "bfcl": (bfcl_leaderboard.SCORE_KEYS, bfcl_leaderboard.RESULT_KEYS),
-    "verl": (generations.VERL_KEYS,),
-    "trl": (generations.TRL_KEYS,),
+    "verl": (column_mapping.VERL_KEYS,),
+    "trl": (column_mapping.TRL_KEYS,),
     "table": (frozenset({"item"}),),
 }
 """Columns by which a format is known; the first that fits counts. TRL's are those of a parquet
@@ -119,23 +122,9 @@ def _columns(path: Path) -> frozenset[str]:
     """The names in the first object of a file."""
     if path.suffix == ".parquet":
         return frozenset(read_columns(path))
-    if path.suffix == ".json" and (document := _document(path)) is not None:
+    if path.suffix == ".json" and (document := read_document(path)) is not None:
         return frozenset(document)
     first = next(read_objects(path), None)
     if first is None:
         raise DataError("holds no rows", file=path)
     return frozenset(first.value)
-
-
-def _document(path: Path) -> dict[str, Any] | None:
-    """The one object of a JSON file; None where it has one a line, as BFCL's files do."""
-    try:
-        value = json.loads(read_text(path))
-    except RecursionError:
-        raise DataError("malformed JSON: nested too deeply", file=path) from None
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data":
-            return None
-        problem = f"malformed JSON: {error.msg}"
-        raise DataError(problem, file=path, line=error.lineno) from error
-    return value if isinstance(value, dict) else None

@@ -9,17 +9,21 @@ from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor, prod
 
-from assay.data.reported.reported_record import Identity, Reported, Search
+from assay.data.reported.reported_record import Change, Identity, Reported
 from assay.errors import Finding
-from assay.judge.audit.cells import Cell, cells, flaw, items_of, unit_of
-from assay.judge.audit.printed_numbers import (
+from assay.judge.audit.cells import (
     MODES,
+    Cell,
+    Mode,
+    at,
+    cells,
     exactly,
-    is_change,
-    mean_of,
+    flaw,
+    items_of,
     on_grid,
     prints,
     rounding,
+    unit_of,
 )
 from assay.judge.averages import harmonic_ratio
 
@@ -82,53 +86,45 @@ def _graded(report: Reported) -> Iterator[tuple[str, Cell, Fraction, int | None]
         for cell in cells(report, run).values():
             unit = unit_of(cell)
             if unit is not None:
-                yield f"{run.name} · {cell.name}" if cell.name else run.name, cell, unit, run.line
+                yield at(run.name, cell.name), cell, unit, run.line
 
 
 def not_from_counts(report: Reported) -> Iterator[Finding]:
-    """Percentages that their counts, or any count of their trials, do not give."""
-    for metric in report.metrics:
-        if not metric.values or not metric.totals:
+    """Percentages and scores that their own counts do not give, of all trials or of all passes over
+    them."""
+    for about, value, count, total, times, scale, line in _counted(report):
+        shares = [Fraction(scale * count, of) for of in (total, total * times)]
+        if count <= total * times and (value is None or any(prints(value, s) for s in shares)):
             continue
-        for index, (value, total) in enumerate(zip(metric.values, metric.totals, strict=True)):
-            count = metric.counts[index] if metric.counts else None
-            unit = Fraction(100, total)
-            exact = count is not None and prints(value, count * unit)
-            if exact or (count is None and on_grid(value, unit)):
-                continue
-            numbers = {
-                "value": str(value),
-                "count": "?" if count is None else count,
-                "total": total,
-                "step": metric.steps[index],
-                "is_": 100 * (count or 0) / total,
-            }
-            key = "no_count_gives_it" if count is None else "not_from_counts"
-            yield flaw(key, "error", metric.name, numbers, metric.line)
+        numbers = {
+            "value": "–" if value is None else str(value),
+            "count": count,
+            "total": total,
+            "is_": float(shares[0]),
+        }
+        yield flaw("not_from_counts", "error", about, numbers, line)
 
 
-def score_not_from_counts(report: Reported) -> Iterator[Finding]:
-    """Scores that their own counts do not give, of all items or of all passes over them."""
-    highest, passes = report.scoring.highest, report.scoring.repeats
+Printed = tuple[str, Decimal | None, int, int, int, int, int | None]
+
+
+def _counted(report: Reported) -> Iterator[Printed]:
+    """What is printed beside a count: about what, value, count, trials, passes over them, the value
+    where all are right, line."""
+    for m in report.metrics:
+        if m.counts and m.totals:
+            for printed in zip(m.values, m.counts, m.totals, strict=False):
+                yield m.name, *printed, 1, 100, m.line
+    scoring = report.scoring
     for run in report.runs:
         for cell, counts in run.right.items():
             items = items_of(report, run, cell)
-            if items is None or report.scoring.step != 1:
+            if items is None or scoring.step != 1:
                 continue
             values = run.scores.get(cell) or (None,) * len(counts)
             for value, count in zip(values, counts, strict=True):
-                shares = [Fraction(highest * count, of) for of in (items, items * passes)]
-                given = value is None or any(prints(value, share) for share in shares)
-                if given and count <= items * passes:
-                    continue
-                numbers = {
-                    "value": "–" if value is None else str(value),
-                    "count": count,
-                    "total": items,
-                    "is_": float(shares[0]),
-                }
-                about = f"{run.name} · {cell}" if cell else run.name
-                yield flaw("score_not_from_counts", "error", about, numbers, run.line)
+                about = at(run.name, cell)
+                yield about, value, count, items, scoring.repeats, scoring.highest, run.line
 
 
 def running_count_fell(report: Reported) -> Iterator[Finding]:
@@ -240,17 +236,29 @@ def _divides(*row: Decimal) -> bool:
 def wrong_change(report: Reported) -> Iterator[Finding]:
     """Printed changes that are not the difference of the numbers beside them."""
     for change in report.changes:
-        if not is_change(change.before, change.after, change.says, change.relative):
-            actual = Fraction(change.after) - Fraction(change.before)
-            if change.relative:
-                actual = actual / abs(Fraction(change.before)) * 100
-            numbers = {
-                "before": str(change.before),
-                "after": str(change.after),
-                "says": str(change.says),
-                "is_": float(actual),
-            }
-            yield flaw("wrong_change", "error", change.of, numbers, change.line)
+        if any(_is_change(change, mode) for mode in MODES):
+            continue
+        actual = Fraction(change.after) - Fraction(change.before)
+        if change.relative:
+            actual = actual / abs(Fraction(change.before)) * 100
+        numbers = {
+            "before": str(change.before),
+            "after": str(change.after),
+            "says": str(change.says),
+            "is_": float(actual),
+        }
+        yield flaw("wrong_change", "error", change.of, numbers, change.line)
+
+
+def _is_change(change: Change, mode: Mode) -> bool:
+    """Whether a printed number may be the difference of two, or that in percent of the first."""
+    before, says = mode(change.before), mode(change.says)
+    moved = mode(change.after) + -before
+    if not change.relative:
+        return moved.meets(says)
+    size = before if before.low >= 0 else -before
+    # A number that rounds to 0 has no percentages: every change may be right.
+    return size.low <= 0 or moved.over(size).times(100).meets(says)
 
 
 def mark_not_mean(report: Reported) -> Iterator[Finding]:
@@ -266,36 +274,26 @@ def mark_not_mean(report: Reported) -> Iterator[Finding]:
             yield flaw("mark_not_mean", "error", rating.name or report.about, numbers, rating.line)
 
 
-ZERO = (Decimal("0"),)
-
-
 def average_not_mean(report: Reported) -> Iterator[Finding]:
-    """Averages that are neither the mean of their cells nor the mean of all their items.
-
-    An average that fits once the cells without a result count 0 says so instead.
-    """
+    """Averages that are neither the mean of their cells nor the mean of all their items."""
     for average in report.averages:
         run = report.run(average.run)
         assert run is not None, "the record was checked"
         scored = {k: cell for k, cell in cells(report, run).items() if k not in run.not_run}
         names = list(average.of) or [*scored, *run.not_run]
         present = [scored[name] for name in names if name in scored]
-        missing = [name for name in names if name not in scored]
         if not present or _mean_fits(average.says, present):
             continue
-        zeros = [Cell(name, ZERO, None, present[0].scale, Decimal(1)) for name in missing]
-        as_zero = zeros and _mean_fits(average.says, [*present, *zeros])
         values = [float(sum(cell.values) / len(cell.values)) for cell in present]
         numbers = {
             "says": str(average.says),
             "mean": sum(values) / len(values),
             "cells": len(present),
             "values": ", ".join(f"{value:.4g}" for value in values),
-            "missing": ", ".join(missing) or "–",
+            "missing": ", ".join(name for name in names if name not in scored) or "–",
         }
-        key, about = "not_run_as_zero" if as_zero else "average_not_mean", f"{run.name} · "
         line = average.line or run.line
-        yield flaw(key, "error", about + average.name, numbers, line)
+        yield flaw("average_not_mean", "error", f"{run.name} · {average.name}", numbers, line)
 
 
 def _mean_fits(says: Decimal, group: Sequence[Cell]) -> bool:
@@ -303,8 +301,10 @@ def _mean_fits(says: Decimal, group: Sequence[Cell]) -> bool:
     items = [cell.items or 0 for cell in group]
     for weights in ([1] * len(group), items if all(items) else []):
         for mode in MODES if weights else ():
-            parts = zip(group, weights, strict=True)
-            total = sum((mean_of(c.values, mode).times(w) for c, w in parts), exactly(0))
+            total = exactly(0)
+            for cell, weight in zip(group, weights, strict=True):
+                share = Fraction(weight, len(cell.values))
+                total += sum(map(mode, cell.values), exactly(0)).times(share)
             if total.times(Fraction(1, sum(weights))).meets(mode(says)):
                 return True
     return False
@@ -317,35 +317,31 @@ MOST_COUNTS = 10_000
 def harmonic_from_counts(report: Reported) -> Iterator[Finding]:
     """The printed harmonic mean of ratios to a baseline, from counts."""
     for search in report.searches:
-        if search.says is not None and search.baseline:
-            yield from _harmonic(report, search, search.says)
-
-
-def _harmonic(report: Reported, search: Search, says: Decimal) -> Iterator[Finding]:
-    chosen, baseline = report.run(search.chosen), report.run(search.baseline)
-    assert chosen is not None and baseline is not None, "the record was checked"
-    scores, bases = cells(report, chosen), cells(report, baseline)
-    shared = [cell for cell in scores if cell in bases and scores[cell].items]
-    possible = [_counts(scores[cell]) for cell in shared]
-    if not shared or not 0 < prod(map(len, possible)) <= MOST_COUNTS:
-        return
-    items = [scores[cell].items or 0 for cell in shared]
-    means = [bases[cell].mean for cell in shared]
-    found = {
-        counts: harmonic_ratio(list(zip(counts, items, strict=True)), means)
-        for counts in itertools.product(*possible)
-    }
-    best = min(found, key=lambda counts: abs(found[counts] - float(says)))
-    rounded = harmonic_ratio([(scores[c].successes, scores[c].items or 0) for c in shared], means)
-    numbers = {
-        "says": str(says),
-        "counts": ", ".join(f"{c}/{n}" for c, n in zip(best, items, strict=True)),
-        "value": repr(found[best]),
-        "rounded": rounded,
-    }
-    fits = abs(found[best] - float(says)) <= float(rounding(says)) + 1e-15
-    key, severity = ("harmonic_holds", "note") if fits else ("harmonic_fails", "error")
-    yield flaw(key, severity, search.chosen, numbers, search.line)
+        says, chosen, baseline = search.says, report.run(search.chosen), report.run(search.baseline)
+        if says is None or chosen is None or baseline is None:
+            continue
+        scores, bases = cells(report, chosen), cells(report, baseline)
+        shared = [cell for name, cell in scores.items() if name in bases and cell.items]
+        possible = [_counts(cell) for cell in shared]
+        if not shared or not 0 < prod(map(len, possible)) <= MOST_COUNTS:
+            continue
+        items = [cell.items or 0 for cell in shared]
+        means = [bases[cell.name].mean for cell in shared]
+        found = {
+            counts: harmonic_ratio(list(zip(counts, items, strict=True)), means)
+            for counts in itertools.product(*possible)
+        }
+        best = min(found, key=lambda counts: abs(found[counts] - float(says)))
+        rounded = [(cell.successes, cell.items or 0) for cell in shared]
+        numbers = {
+            "says": str(says),
+            "counts": ", ".join(f"{c}/{n}" for c, n in zip(best, items, strict=True)),
+            "value": repr(found[best]),
+            "rounded": harmonic_ratio(rounded, means),
+        }
+        fits = abs(found[best] - float(says)) <= float(rounding(says)) + 1e-15
+        key, severity = ("harmonic_holds", "note") if fits else ("harmonic_fails", "error")
+        yield flaw(key, severity, search.chosen, numbers, search.line)
 
 
 def _counts(cell: Cell) -> range:

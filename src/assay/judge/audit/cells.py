@@ -1,9 +1,15 @@
-"""The scores of a reported run by cell, a benchmark or subset that was scored."""
+"""The scores of a reported run by cell, and what its printed numbers stand for.
+
+A cell is a benchmark or subset that was scored. A printed number is rounded or cut off: 2/3 may be
+printed as 66.67, 66.7, 66.66 or 66.6; numbers of one place are compared as all rounded or as all
+cut off.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from math import ceil
 from types import MappingProxyType
 
 import numpy as np
@@ -11,11 +17,10 @@ from scipy import special
 
 from assay.data.reported.reported_record import Reported, Run
 from assay.errors import Finding, Severity, finding
-from assay.judge.binomial import compare_counts
-from assay.judge.intervals import LEVEL, Interval
-from assay.judge.power import detectable_from_interval
+from assay.judge.intervals import Interval
+from assay.judge.power import detectable_from_interval, planned
 from assay.judge.significance import agreeing
-from assay.judge.verdict import ALPHA, Comparison, judged
+from assay.judge.verdict import Comparison, Figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,12 @@ class Cell:
 def cells(report: Reported, run: Run) -> dict[str, Cell]:
     """The scored cells of a run by name."""
     scoring = report.scoring
-    printed = {name: values for name, values in run.scores.items() if values}
-    printed = _from_counts(report, run) | printed
+    printed: dict[str, tuple[Decimal, ...]] = {}
+    for name, counts in run.right.items():
+        items = items_of(report, run, name)
+        if items and counts and max(counts) <= items:  # a count above its items gives no score
+            printed[name] = tuple(Decimal(scoring.highest * count) / items for count in counts)
+    printed |= {name: values for name, values in run.scores.items() if values}
     return {
         name: Cell(
             name,
@@ -60,17 +69,6 @@ def cells(report: Reported, run: Run) -> dict[str, Cell]:
         )
         for name, values in printed.items()
     }
-
-
-def _from_counts(report: Reported, run: Run) -> dict[str, tuple[Decimal, ...]]:
-    """Scores worked out from the counts of cells; a count above its items gives none."""
-    found = {}
-    for name, counts in run.right.items():
-        items = items_of(report, run, name)
-        if items and counts and max(counts) <= items:
-            scale = report.scoring.highest
-            found[name] = tuple(Decimal(scale * count) / items for count in counts)
-    return found
 
 
 def items_of(report: Reported, run: Run, cell: str) -> int | None:
@@ -87,13 +85,6 @@ def unit_of(cell: Cell) -> Fraction | None:
     if cell.items is None:
         return None
     return Fraction(cell.step) * cell.scale / (cell.items * cell.repeats)
-
-
-def compare_cells(control: Cell, other: Cell) -> Comparison | None:
-    """Two cells as two binomials without items; None where the number of items is not known."""
-    if control.items is None or other.items is None:
-        return None
-    return compare_counts(control.successes, control.items, other.successes, other.items)
 
 
 def compare_means(found: Sequence[Comparison]) -> Comparison | None:
@@ -116,40 +107,29 @@ def compare_means(found: Sequence[Comparison]) -> Comparison | None:
         method = "Newcombe, reaches squared and added"
         return Interval(difference - low, difference + high, method, level)
 
-    error = float(np.sqrt(sum(_null_variance(c) for c in found))) / len(found)
+    middles = [(c.control_score + c.score) / 2 for c in found]
+    nulls = sum(m * (1 - m) * 2 / c.items for m, c in zip(middles, found, strict=True))
+    error = float(np.sqrt(nulls)) / len(found)
     p_value = 1.0 if error == 0 else float(2 * special.ndtr(-abs(difference) / error))
     agreed = agreeing(interval_at, p_value)
-    interval = agreed(LEVEL)
 
     def plan_at(alpha: float) -> tuple[float | None, None]:
         return detectable_from_interval(agreed(1 - alpha).half_width, 1.0, 1 - alpha), None
 
-    compared = Comparison(
-        control_score=before,
-        score=after,
-        difference=difference,
-        interval=interval,
-        p_value=p_value,
-        adjusted_p=p_value,
-        method="mean of binomials without items: score test, Newcombe limits",
+    return planned(
+        Figures(before, after, difference, p_value, agreed),
+        plan_at,
+        "mean of binomials without items: score test, Newcombe limits",
         items=sum(c.items for c in found),
-        verdict="undecided",
-        margin=found[0].margin,
-        minimum_detectable_difference=plan_at(ALPHA)[0],
-        items_needed=None,
-        interval_at=agreed,
-        plan_at=plan_at,
     )
-    return judged(compared)
-
-
-def _null_variance(found: Comparison) -> float:
-    """The variance of one cell's difference where both runs have the same chance."""
-    middle = (found.control_score + found.score) / 2
-    return middle * (1 - middle) * 2 / found.items
 
 
 Rule = Callable[[Reported], Iterable[Finding]]
+
+
+def at(name: str, cell: str) -> str:
+    """What a finding about one cell is about."""
+    return f"{name} · {cell}" if cell else name
 
 
 def flaw(
@@ -165,3 +145,91 @@ def flaw(
     note is a figure that a reader needs in addition. Differences, rates and limits are in percent.
     """
     return finding(code, severity, **numbers, about=about, line=line)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The numbers from low to high. The ends belong to it, unless they are `open`."""
+
+    low: Fraction
+    high: Fraction
+    open_low: bool = False
+    open_high: bool = False
+
+    def __add__(self, other: "Range") -> "Range":
+        return Range(
+            self.low + other.low,
+            self.high + other.high,
+            self.open_low or other.open_low,
+            self.open_high or other.open_high,
+        )
+
+    def __neg__(self) -> "Range":
+        return Range(-self.high, -self.low, self.open_high, self.open_low)
+
+    def times(self, factor: Fraction | int) -> "Range":
+        """The range stretched."""
+        if factor < 0:
+            return (-self).times(-factor)
+        return Range(self.low * factor, self.high * factor, self.open_low, self.open_high)
+
+    def over(self, other: "Range") -> "Range":
+        """The quotient; the other range lies above 0."""
+        ends = [self.low / other.low, self.low / other.high]
+        ends += [self.high / other.low, self.high / other.high]
+        return Range(min(ends), max(ends))
+
+    def meets(self, other: "Range") -> bool:
+        """Whether a number is in both."""
+        apart = self.low > other.high or other.low > self.high
+        ends = ((self, other), (other, self))
+        touch = any(a.low == b.high and (a.open_low or b.open_high) for a, b in ends)
+        return not apart and not touch
+
+    def holds_multiple(self, unit: Fraction) -> bool:
+        """Whether a whole number of units is in it."""
+        first = ceil(self.low / unit) * unit
+        if first == self.low and self.open_low:
+            first += unit
+        return first < self.high or (first == self.high and not self.open_high)
+
+
+Mode = Callable[[Decimal], Range]
+
+
+def rounding(value: Decimal) -> Fraction:
+    """Half a unit of the last printed digit."""
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int), "readers admit finite numbers only"
+    return Fraction(10) ** exponent / 2
+
+
+def rounded(value: Decimal) -> Range:
+    """The numbers that round to the value."""
+    return Range(Fraction(value) - rounding(value), Fraction(value) + rounding(value))
+
+
+def cut_off(value: Decimal) -> Range:
+    """The numbers that begin with its digits: further from 0 by less than the last of them."""
+    number, digit = Fraction(value), 2 * rounding(value)
+    if value.is_signed():
+        return Range(number - digit, number, open_low=True)
+    return Range(number, number + digit, open_high=True)
+
+
+MODES: tuple[Mode, ...] = (rounded, cut_off)
+
+
+def exactly(value: Decimal | Fraction | int) -> Range:
+    """The one number."""
+    return Range(Fraction(value), Fraction(value))
+
+
+def prints(value: Decimal, number: Fraction) -> bool:
+    """Whether a number may be printed as the value."""
+    return any(mode(value).meets(exactly(number)) for mode in MODES)
+
+
+def on_grid(value: Decimal, unit: Fraction, times: int = 1) -> bool:
+    """Whether `times` the printed value may be a whole number of units."""
+    return any(mode(value).times(times).holds_multiple(unit) for mode in MODES)

@@ -1,10 +1,13 @@
 """Audit rules about what a report compares and concludes, against its items' sampling noise.
 
+Each run is compared with its control as one family, beside the comparisons that the report claims.
 Scores came without their items, so every comparison is unpaired; a paired one would be sharper, and
-`unpaired` reports that.
+`unpaired` reports that. Settings say which factors differ; of a base model against a trained one
+the training is what is compared.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 import numpy as np
@@ -12,10 +15,10 @@ import numpy as np
 from assay.data.reported.reported_record import Comparison as Claim
 from assay.data.reported.reported_record import Meaning, Metric, Reading, Reported, Run, Verdict
 from assay.errors import Finding
-from assay.judge.audit.cells import cells, flaw, items_of
-from assay.judge.audit.pairs import Pair, pairs, same_value
-from assay.judge.audit.printed_numbers import MODES
+from assay.judge.audit.cells import at, cells, compare_means, flaw, items_of
 from assay.judge.binomial import compare_counts
+from assay.judge.confounds import ABSENT, Confound, differences
+from assay.judge.families import adjust_family
 from assay.judge.verdict import ALPHA, Comparison
 
 DECIDED = ("better", "worse")
@@ -28,6 +31,160 @@ FEWEST_MOSTLY_SAME = 8
 SHARE_SAME = 0.5
 
 Values = tuple[Decimal, ...]
+
+
+def same_value(first: object, second: object) -> bool:
+    """Whether two values of a setting are the same: equal numbers, or the same words."""
+    words = [" ".join(str(value).split()).casefold() for value in (first, second)]
+    try:
+        return float(words[0]) == float(words[1])
+    except ValueError:
+        return words[0] == words[1]
+
+
+def settings_of(report: Reported, run: Run) -> dict[str, object]:
+    """The settings of a run from its own table, then from other mentions."""
+    known: dict[str, object] = {}
+    for settings in (run.settings, *(m.settings for m in report.mentions if m.of == run.name)):
+        known = {**settings, **known}
+    return known
+
+
+REVERSED: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A run against another, cell by cell."""
+
+    run: Run
+    control: Run
+    says: Verdict | None
+    """The report's verdict on the whole run."""
+    by_cell: Mapping[str, Comparison]
+    """The cells that both have, with Holm-adjusted p-values; without those of unknown size."""
+    overall: Comparison | None = None
+    """The mean over these cells, where there are several and none is part of another."""
+    differs: tuple[Confound, ...] = ()
+    """Settings known of both runs that differ, without those that the comparison is about."""
+    vary: tuple[str, ...] = ()
+    line: int | None = None
+    says_of: Mapping[str, Verdict] = field(default_factory=dict)
+    """Cell -> the report's verdict on it alone."""
+    claims: tuple[Claim, ...] = ()
+    """The report's own comparisons of the two, all in the pair's direction."""
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the report gives a verdict on the pair, or claims the comparison."""
+        return bool(self.says or self.says_of or self.claims)
+
+    @property
+    def confounded(self) -> bool:
+        """Whether more differs than the one thing that a comparison may be about."""
+        return len(self.differs) + bool(self.vary) > 1
+
+    @property
+    def name(self) -> str:
+        """`run / control`."""
+        return f"{self.run.name} / {self.control.name}"
+
+    def claim_of(self, cell: str) -> Claim | None:
+        """The report's own comparison of a cell: the one that names it, else the one of all."""
+        named = [claim for claim in self.claims if cell in claim.cells]
+        whole = [claim for claim in self.claims if not claim.cells]
+        return next(iter([*named, *whole]), None)
+
+
+def pairs(report: Reported) -> list[Pair]:
+    """Every comparison of the report, each once: families against a control, then its own."""
+    found: dict[frozenset[str], Pair] = {}
+    for pair in families(report):
+        found.setdefault(frozenset((pair.run.name, pair.control.name)), pair)
+    for claim in report.comparisons:
+        run, control = report.run(claim.run), report.run(claim.control)
+        if run is not None and control is not None and run.name != control.name:
+            key = frozenset((claim.run, claim.control))
+            if key not in found:
+                cells = _compare(report, control, run)
+                found[key] = Pair(run, control, None, adjust_family(cells), _mean(report, cells))
+            found[key] = _with(found[key], claim)
+    return [_of_settings(report, pair) for pair in found.values()]
+
+
+def families(report: Reported) -> Iterator[Pair]:
+    """Runs against their control. All cells of all runs with one control are one family."""
+    members: dict[str, list[Run]] = {}
+    for run in report.runs:
+        name = report.scoring.control if run.control is None else run.control
+        if name and name != run.name and (run.scores or run.right):
+            members.setdefault(name, []).append(run)
+    for name, runs in members.items():
+        control = report.run(name)
+        if control is None:
+            continue
+        found = {run.name: _compare(report, control, run) for run in runs}
+        flat = {f"{n}\n{cell}": c for n, by_cell in found.items() for cell, c in by_cell.items()}
+        judged = adjust_family(flat)
+        means = {n: _mean(report, by_cell) for n, by_cell in found.items()}
+        overall = adjust_family({n: mean for n, mean in means.items() if mean is not None})
+        for run in runs:
+            cells = {cell: judged[f"{run.name}\n{cell}"] for cell in found[run.name]}
+            mean = overall.get(run.name)
+            yield Pair(run, control, run.says, cells, mean, line=run.line, says_of=run.says_of)
+
+
+def _mean(report: Reported, by_cell: Mapping[str, Comparison]) -> Comparison | None:
+    """The mean over the cells of a pair; none over subsets that hold each other."""
+    return None if report.scoring.nested else compare_means(list(by_cell.values()))
+
+
+def _with(pair: Pair, claim: Claim) -> Pair:
+    """The pair with one more claim of the report about it, turned where it is the other way."""
+    if claim.run != pair.run.name:
+        claim = _turned(claim)
+    told = dict.fromkeys(claim.cells, claim.says) if claim.says else {}
+    return replace(
+        pair,
+        says=pair.says or (None if claim.cells else claim.says),
+        says_of={**{cell: says for cell, says in told.items() if says}, **pair.says_of},
+        claims=(*pair.claims, claim),
+        line=pair.line or claim.line,
+    )
+
+
+def _turned(claim: Claim) -> Claim:
+    """The same claim with run and control exchanged."""
+    says = REVERSED.get(claim.says, claim.says) if claim.says else None
+    limits = tuple(-limit for limit in reversed(claim.interval))
+    update = {"run": claim.control, "control": claim.run, "says": says, "interval": limits}
+    return claim.model_copy(update=update)
+
+
+def _of_settings(report: Reported, pair: Pair) -> Pair:
+    """The pair with the factors it varies, and the other settings that are known of both runs and
+    differ."""
+    named = next((claim.vary for claim in pair.claims if claim.vary), ())
+    sides = (settings_of(report, run) for run in (pair.control, pair.run))
+    differs = tuple(
+        found
+        for found in differences(*sides, named)
+        if ABSENT not in (found.control, found.other)
+        and found.kind != "declared"
+        and not same_value(found.control, found.other)
+    )
+    training = pair.control.trained != pair.run.trained
+    return replace(pair, differs=differs, vary=named or ("training",) * training)
+
+
+def _compare(report: Reported, control: Run, run: Run) -> dict[str, Comparison]:
+    """The cells of both whose numbers of items are known, as two binomials each."""
+    before, after = cells(report, control), cells(report, run)
+    return {
+        name: compare_counts(one.successes, one.items, two.successes, two.items)
+        for name, one in before.items()
+        if one.items and (two := after.get(name)) and two.items
+    }
 
 
 def not_comparable(report: Reported) -> Iterator[Finding]:
@@ -53,8 +210,7 @@ def not_comparable(report: Reported) -> Iterator[Finding]:
         if apart and not any(claim.paired for claim in pair.claims):
             cell, (before, after) = next(iter(apart.items()))
             numbers = {"control": before or 0, "other": after or 0, "count": len(apart)}
-            about = f"{pair.name} · {cell}" if cell else pair.name
-            yield flaw("different_items", severity, about, numbers, pair.line)
+            yield flaw("different_items", severity, at(pair.name, cell), numbers, pair.line)
 
 
 def label_disagrees(report: Reported) -> Iterator[Finding]:
@@ -77,30 +233,15 @@ def label_disagrees(report: Reported) -> Iterator[Finding]:
                 yield flaw("label_disagrees", "error", mention.of, numbers, mention.line)
 
 
-def two_numbers(report: Reported) -> Iterator[Finding]:
-    """One score of one run that is printed twice with different numbers."""
-    for mention in report.mentions:
-        run = report.run(mention.of)
-        for cell, there in mention.scores.items():
-            here = run.scores.get(cell, ()) if run else ()
-            if here and not _agree(here, there):
-                about = f"{mention.of} · {cell}" if cell else mention.of
-                shown = {"here": ", ".join(map(str, here)), "there": ", ".join(map(str, there))}
-                numbers = {**shown, "other": mention.place}
-                yield flaw("two_numbers", "error", about, numbers, mention.line)
-
-
-def _agree(here: Values, there: Values) -> bool:
-    """Whether all that is printed there may be among what is printed here."""
-    return any(all(any(m(v).meets(m(one)) for one in here) for v in there) for m in MODES)
-
-
 def same_values(report: Reported) -> Iterator[Finding]:
     """Conditions whose scores agree to the last digit in all cells, or in most of many.
 
     Scores of 0 and 100 % do not count as agreement, and equal repeats count as one figure.
     """
-    scored = [(run, _printed(report, run)) for run in report.runs]
+    scored = [
+        (run, {name: c.values for name, c in cells(report, run).items() if 0 < c.mean < 1})
+        for run in report.runs
+    ]
     for index, (first, before) in enumerate(scored):
         for second, after in scored[index + 1 :]:
             shared = before.keys() & after.keys()
@@ -114,12 +255,6 @@ def same_values(report: Reported) -> Iterator[Finding]:
             key = "same_values" if everything else "mostly_same_values"
             about = f"{first.name} / {second.name}"
             yield flaw(key, "error" if everything else "warning", about, numbers, second.line)
-
-
-def _printed(report: Reported, run: Run) -> Mapping[str, Values]:
-    """The printed values of each cell that has neither everything right nor nothing."""
-    scored = cells(report, run)
-    return {name: cell.values for name, cell in scored.items() if 0 < cell.mean < 1}
 
 
 def never_run(report: Reported) -> Iterator[Finding]:
@@ -160,7 +295,7 @@ def _one(pair: Pair, found: Comparison, says: Verdict | None, cell: str) -> Iter
     elif decided:
         key, severity = "contradicted", "error" if says in DECIDED else "warning"
     elif says in DECIDED:
-        if claim is not None and tested(claim) is not None:
+        if claim is not None and tested(claim):
             return
         key, severity = "inside_noise", "warning"
     elif says == "same" and found.verdict != "equivalent":
@@ -168,8 +303,8 @@ def _one(pair: Pair, found: Comparison, says: Verdict | None, cell: str) -> Iter
     else:
         key, severity = found.verdict, "note"
     numbers = figures(found) | {"says": says or ""}
-    about = f"{pair.name} · {cell}" if cell else pair.name
-    yield flaw(key, severity, about, numbers, claim.line if claim else pair.line)
+    line = claim.line if claim else pair.line
+    yield flaw(key, severity, at(pair.name, cell), numbers, line)
 
 
 def _several(pair: Pair, by_cell: Mapping[str, Comparison]) -> Finding:
@@ -191,7 +326,7 @@ def _several(pair: Pair, by_cell: Mapping[str, Comparison]) -> Finding:
     overall, claim = pair.overall, pair.claim_of("")
     verdict = overall.verdict if overall else None
     shown = verdict == pair.says or len(carried) == len(by_cell)
-    shown = shown or bool(claim and tested(claim) is not None)
+    shown = shown or bool(claim and tested(claim))
     opposed = pair.says in DECIDED and verdict in DECIDED and verdict != pair.says
     if overall and opposed and not pair.confounded:
         turned = figures(overall) | {"says": pair.says or ""}
@@ -203,25 +338,12 @@ def _several(pair: Pair, by_cell: Mapping[str, Comparison]) -> Finding:
     return flaw("cells_judged", "note", pair.name, numbers, pair.line)
 
 
-def own_test_disagrees(report: Reported) -> Iterator[Finding]:
-    """Claims of a difference that their own p-value or interval, printed beside, does not show."""
-    for claim in report.comparisons:
-        if claim.says in DECIDED and tested(claim) is False:
-            limits = f"[{', '.join(map(str, claim.interval))}]"
-            numbers = {
-                "says": claim.says or "",
-                "printed": limits if claim.interval else f"p = {claim.p}",
-            }
-            about = f"{claim.run} / {claim.control}"
-            yield flaw("own_test_disagrees", "warning", about, numbers, claim.line)
-
-
-def tested(claim: Claim) -> bool | None:
-    """Whether the report's own test shows the difference; None where it prints none."""
+def tested(claim: Claim) -> bool:
+    """Whether a test that the report prints shows the difference."""
     if claim.interval:
         low, high = claim.interval
         return low > 0 or high < 0
-    return None if claim.p is None else float(claim.p) < ALPHA
+    return claim.p is not None and float(claim.p) < ALPHA
 
 
 def figures(found: Comparison) -> dict[str, float | int | str]:
@@ -245,7 +367,7 @@ def difference_inside_noise(report: Reported) -> Iterator[Finding]:
     """Differences printed without their scores: the largest, on the most items, where a score in
     the middle has the most noise."""
     for claim in report.comparisons:
-        if not claim.points or not claim.items or tested(claim) is not None:
+        if not claim.points or not claim.items or tested(claim):
             continue
         sizes = [abs(float(points)) for points in claim.points]
         items, after = max(claim.items), float(claim.score or 50) / 100
@@ -264,14 +386,11 @@ def difference_inside_noise(report: Reported) -> Iterator[Finding]:
 
 def unpaired(report: Reported) -> Iterator[Finding]:
     """Scores of the same items, compared without pairing them, or without a number of items."""
-    name, drawn = report.scoring.benchmark or report.about, pairs(report)
-    waiting = [pair for pair in drawn if not pair.by_cell and pair.shared_cells]
-    if waiting:
-        yield flaw("items_unknown", "note", name, {"comparisons": len(waiting)})
-    found = [pair for pair in drawn if pair.by_cell and not any(c.paired for c in pair.claims)]
+    drawn = [p for p in pairs(report) if p.by_cell and not any(c.paired for c in p.claims)]
     claims = [claim for claim in report.comparisons if claim.points and not claim.paired]
-    if found or claims:
-        yield flaw("unpaired", "note", name, {"comparisons": len(found) + len(claims)})
+    if drawn or claims:
+        name = report.scoring.benchmark or report.about
+        yield flaw("unpaired", "note", name, {"comparisons": len(drawn) + len(claims)})
 
 
 def repeats_alike(report: Reported) -> Iterator[Finding]:

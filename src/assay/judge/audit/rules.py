@@ -1,18 +1,219 @@
-"""Registers all rules of the audit by name, and applies them."""
+"""All rules of the audit, and those about few trials or steps and the best of many scores."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from assay.data.reported.reported_record import Reported
+import numpy as np
+from scipy import special
+
+from assay.data.reported.reported_record import Metric, Reported
 from assay.errors import Finding, worst_first
-from assay.judge.audit import arithmetic, claims, trials
-from assay.judge.audit.cells import Rule
+from assay.judge.audit import arithmetic, claims
+from assay.judge.audit.cells import Cell, Rule, cells, flaw
+from assay.judge.audit.claims import DECIDED, figures
+from assay.judge.binomial import compare_counts
+from assay.judge.intervals import LEVEL, Interval, wilson
+from assay.judge.selection import expected_optimism
+from assay.judge.share_changes import Counts, new_counts
+
+
+def forecast_total(
+    steps: Sequence[int], totals: Sequence[float], target: int
+) -> tuple[float, Interval | None]:
+    """The predicted total at step `target`, with Student's prediction interval.
+
+    `totals` are running totals at `steps`, both rising from 0 at step 0. The spread of one step is
+    estimated from the mean per step of each stretch between readings (weighted least squares with
+    an intercept only; Draper and Smith 1998, Applied Regression Analysis, 1.4). The limit below is
+    never under what is already spent. Without two readings there is no interval.
+    """
+    sizes_K = np.diff([0, *steps]).astype(np.float64)
+    sums_K = np.diff([0.0, *totals])
+    done = steps[-1]
+    mean = totals[-1] / done
+    rest = target - done
+    foretold = totals[-1] + rest * mean
+    if len(sizes_K) < 2:
+        return foretold, None
+    variance = float(sizes_K @ (sums_K / sizes_K - mean) ** 2) / (len(sizes_K) - 1)
+    student = -float(special.stdtrit(len(sizes_K) - 1, 0.5 - LEVEL / 2))
+    reach = student * float(np.sqrt(variance * (rest**2 / done + rest)))
+    low = max(foretold - reach, float(totals[-1]))
+    return foretold, Interval(low, foretold + reach, "Student's t of steps")
+
+
+FEW_TRIALS = 100
+"""Below this many trials a rate's interval is 6 points wide even where nothing failed in half."""
+
+
+def few_trials(report: Reported) -> Iterator[Finding]:
+    """Rates of few trials, each with the interval of its last reading."""
+    for metric in rates(report):
+        count, total = metric.counts[-1], metric.totals[-1]
+        if total < FEW_TRIALS:
+            interval = wilson(count, total)
+            numbers = {
+                "count": count,
+                "total": total,
+                "rate": 100 * count / total,
+                "low": interval.low * 100,
+                "high": interval.high * 100,
+            }
+            severity = "warning" if metric.reads else "note"
+            yield flaw("few_trials", severity, metric.name, numbers, metric.line)
+
+
+def few_items(report: Reported) -> Iterator[Finding]:
+    """Scores on few items, each cell once, with the widest of its intervals.
+
+    What is claimed of such scores is judged as every claim is.
+    """
+    found: dict[str, list[Cell]] = {}
+    for run in report.runs:
+        for cell in cells(report, run).values():
+            if cell.items is not None and cell.items < FEW_TRIALS:
+                found.setdefault(cell.name, []).append(cell)
+    for name, group in found.items():
+        intervals = {wilson(cell.successes, cell.items or 1): cell for cell in group}
+        widest = max(intervals, key=lambda interval: interval.half_width)
+        numbers = {
+            "runs": len(group),
+            "items": intervals[widest].items or 0,
+            "score": intervals[widest].mean * 100,
+            "low": widest.low * 100,
+            "high": widest.high * 100,
+        }
+        yield flaw("few_items", "note", name or report.scoring.benchmark, numbers)
+
+
+def rate_inside_noise(report: Reported) -> Iterator[Finding]:
+    """Rates at two steps, read as a change that their trials do not show."""
+    for metric in rates(report):
+        if len(metric.counts) < 2 or metric.reads not in DECIDED:
+            continue
+        (before, *_, after), (first, *_, last) = metric.counts, metric.totals
+        found = compare_counts(before, first, after, last)
+        if found.verdict not in DECIDED:
+            old, new = wilson(before, first), wilson(after, last)
+            numbers = figures(found) | {
+                "before": f"{before}/{first}",
+                "after": f"{after}/{last}",
+                "before_low": old.low * 100,
+                "before_high": old.high * 100,
+                "after_low": new.low * 100,
+                "after_high": new.high * 100,
+                "reads": metric.reads or "",
+            }
+            yield flaw("rate_inside_noise", "warning", metric.name, numbers, metric.line)
+
+
+def cumulative_as_rate(report: Reported) -> Iterator[Finding]:
+    """Counts since the start, divided and read as if each reading were a sample of its own."""
+    for metric in rates(report):
+        if not metric.cumulative or len(metric.counts) < 2:
+            continue
+        rates_differ = metric.counts[-1] * metric.totals[0] != metric.counts[0] * metric.totals[-1]
+        ends = (Counts(metric.counts[i], metric.totals[i]) for i in (0, -1))
+        # A running count that fell is an error of its own.
+        if rates_differ and (new := new_counts(*ends)) is not None:
+            interval = wilson(new.count, new.trials)
+            numbers = {
+                "first": f"{metric.counts[0]}/{metric.totals[0]}",
+                "last": f"{metric.counts[-1]}/{metric.totals[-1]}",
+                "new": new.count,
+                "trials": new.trials,
+                "low": interval.low * 100,
+                "high": interval.high * 100,
+            }
+            severity = "warning" if metric.reads else "note"
+            yield flaw("cumulative_as_rate", severity, metric.name, numbers, metric.line)
+
+
+def extrapolation(report: Reported) -> Iterator[Finding]:
+    """Totals predicted from few steps, with the interval that these steps give."""
+    for claim in report.forecasts:
+        metric = report.metric(claim.metric)
+        assert metric is not None, "the record was checked"
+        if not metric.values:
+            continue
+        totals = [float(value) for value in metric.values]
+        foretold, interval = forecast_total(metric.steps, totals, claim.step)
+        numbers = {
+            "says": float(claim.says),
+            "step": claim.step,
+            "from_step": metric.steps[-1],
+            "readings": len(totals),
+            "foretold": foretold,
+        }
+        if interval is not None:
+            numbers |= {"low": interval.low, "high": interval.high}
+        key = "forecast_from_one" if interval is None else "forecast"
+        yield flaw(key, "warning", metric.name, numbers, claim.line)
+
+
+def limit_not_shown(report: Reported) -> Iterator[Finding]:
+    """Rates claimed beyond a limit that lies inside their interval, now or at a later step."""
+    known = {metric.name: metric for metric in rates(report)}
+    for claim in report.thresholds:
+        metric = known.get(claim.metric)
+        for limit, sign in ((claim.above, ">"), (claim.below, "<")):
+            if metric is None or limit is None:
+                continue
+            interval = wilson(metric.counts[-1], metric.totals[-1])
+            if not interval.low < float(limit) / 100 < interval.high:
+                continue
+            numbers = {
+                "limit": f"{sign} {limit}",
+                "rate": f"{metric.counts[-1]}/{metric.totals[-1]}",
+                "low": interval.low * 100,
+                "high": interval.high * 100,
+                "step": claim.step or 0,
+            }
+            key = "limit_foretold" if claim.step else "limit_not_shown"
+            yield flaw(key, "warning", metric.name, numbers, claim.line)
+
+
+def best_of_many(report: Reported) -> Iterator[Finding]:
+    """The best of several points, reported with the scores that chose it.
+
+    Chosen on items apart from those reported it costs nothing. Without the number of points or of
+    items the optimism has no size, and the choice is named all the same.
+    """
+    for search in report.searches:
+        run = report.run(search.chosen)
+        assert run is not None, "the record was checked"
+        if search.on == "dev" or search.points == 1:
+            continue
+        known = [cell for cell in cells(report, run).values() if cell.items]
+        if search.points is None or not known:
+            numbers = {"points": search.points or "?"}
+            yield flaw("chosen_on_test", "warning", search.chosen, numbers, search.line)
+            continue
+        optimism = {
+            cell: 100
+            * expected_optimism(search.points, cell.items or 1, cell.mean * (1 - cell.mean))
+            for cell in known
+        }
+        worst = max(optimism, key=lambda cell: optimism[cell])
+        each = ", ".join(f"{c.name or search.chosen} {optimism[c]:.1f}" for c in optimism)
+        numbers = {
+            "points": search.points,
+            "each": each,
+            "worst": optimism[worst],
+            "items": worst.items or 0,
+        }
+        yield flaw("best_of_many", "warning", search.chosen, numbers, search.line)
+
+
+def rates(report: Reported) -> list[Metric]:
+    """The metrics that are counts of trials."""
+    return [metric for metric in report.metrics if metric.counts and metric.totals]
+
 
 RULES: tuple[Rule, ...] = (
     arithmetic.impossible_scores,
     arithmetic.not_from_counts,
-    arithmetic.score_not_from_counts,
     arithmetic.running_count_fell,
     arithmetic.loss_identity,
     arithmetic.quotient,
@@ -22,22 +223,20 @@ RULES: tuple[Rule, ...] = (
     arithmetic.harmonic_from_counts,
     claims.not_comparable,
     claims.label_disagrees,
-    claims.two_numbers,
     claims.same_values,
     claims.never_run,
     claims.inside_noise,
-    claims.own_test_disagrees,
     claims.difference_inside_noise,
     claims.unpaired,
     claims.repeats_alike,
     claims.nested_subsets,
-    trials.few_trials,
-    trials.few_items,
-    trials.rate_inside_noise,
-    trials.cumulative_as_rate,
-    trials.extrapolation,
-    trials.limit_not_shown,
-    trials.best_of_many,
+    few_trials,
+    few_items,
+    rate_inside_noise,
+    cumulative_as_rate,
+    extrapolation,
+    limit_not_shown,
+    best_of_many,
     claims.misread_direction,
     claims.cause_without_effect,
     claims.effect_without_control,

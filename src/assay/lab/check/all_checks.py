@@ -7,7 +7,6 @@ not checked again, because its data and settings are those of its manifest. Trai
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -20,8 +19,7 @@ from assay.experiment.stage_tables import OTHER_RUN
 from assay.judge.templates import filled
 from assay.lab.check.capability import probe as sample_groups
 from assay.lab.check.gold_trials import gold_answers, task_sanity
-from assay.lab.check.helper_uses import answering, helper_uses
-from assay.lab.check.judges import judges
+from assay.lab.check.helper_uses import answering, helper_uses, judges
 from assay.lab.check.memory_and_disk import helper_memory, room
 from assay.lab.check.rendering_mismatch import refuse_other_renderings, renderings, trained
 from assay.lab.check.rows import leakage, lengths, rows
@@ -57,6 +55,8 @@ CHECKS: Mapping[str, Check] = {
 """Those of every experiment, in the order in which they are asked."""
 PRICE = "price of helper models"
 
+COMPUTING = "speed"
+"""The check that runs the model; the others take seconds."""
 LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
     LANGUAGE_MODEL: {
         "renderings": renderings,
@@ -65,12 +65,10 @@ LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
         "other trainers": other_trainers,
         PRICE: helper_uses,
         "memory and disk": room,
-        "speed": speed,
+        COMPUTING: speed,
     },
 }
 """Further ones by the name of the learner; a task has its own (`BaseTask.checks`)."""
-COMPUTING = ("speed",)
-"""Checks that run the model; the others take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +90,8 @@ class CheckResult:
     @property
     def counts(self) -> dict[str, int]:
         """Findings by severity: errors, warnings, notes."""
-        found = Counter(finding.severity for finding in self.findings)
-        return {severity: found[severity] for severity in ("error", "warning", "note")}
+        every = [finding.severity for finding in self.findings]
+        return {severity: every.count(severity) for severity in ("error", "warning", "note")}
 
     @property
     def failed(self) -> bool:
@@ -206,23 +204,11 @@ def gather(seen: Sequence[Finding | Number | Histogram | Shared]) -> CheckResult
 GO_ON = "or go on all the same with --despite REASON"
 
 
-class Unsound(InputError):
-    """The checks before a run end with errors."""
-
-    def __init__(self, errors: Sequence[Finding]):
-        each = tuple(
-            InputError(f"{error.what}: {error.evidence}", fix=f"{error.fix}; {GO_ON}")
-            for error in errors
-        )
-        super().__init__("; ".join(one.problem for one in each), fix=each[-1].fix)
-        self.each = each
-
-
 def looked_at(session: Session, despite: str | None = None) -> Session:
     """The session with the findings of the checks.
 
-    Raises Unsound for errors, unless a reason overrides them; InputError for an empty reason, for
-    other renderings or bases, which no reason overrides; and what opening its parts raises. Stored
+    Raises InputError for errors, unless a reason overrides them; for an empty reason, for other
+    renderings or bases, which no reason overrides; and what opening its parts raises. Stored
     findings are kept. A model that is not in this process is not checked.
     """
     reason = reason_of(despite)
@@ -240,8 +226,8 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
             words = f"--despite: {session.run} was checked when it was made; {why}"
             session.observer.note(words)
         return session
-    every = checks_of(session)
-    cheap = {name: check for name, check in every.items() if name not in COMPUTING}
+    cheap = checks_of(session)
+    cheap.pop(COMPUTING, None)
     for part in ("learner", "sets", "evaluations"):
         getattr(session, part)  # opened here, reused by the run
     refuse_other_renderings(session)
@@ -251,7 +237,13 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     found = asked(session.copy(observer=Silent()), cheap, session.observer)
     session.helpers.costs()  # what the checks asked is no cost of the first step
     if found.errors and not reason:
-        raise Unsound(found.errors)
+        each = [
+            InputError(f"{error.what}: {error.evidence}", fix=f"{error.fix}; {GO_ON}")
+            for error in found.errors
+        ]
+        unsound = InputError("; ".join(one.problem for one in each), fix=each[-1].fix)
+        unsound.each = tuple(each)
+        raise unsound
     warnings = sum(finding.severity == "warning" for finding in found.findings)
     figures = {"seconds": time.monotonic() - began, "warnings": warnings}
     words = "checked in {seconds:.1f} s: {warnings:warnings}, see 'assay check'"
@@ -271,13 +263,12 @@ def refuse_other_bases(session: Session) -> None:
             continue
         run, _ = stage_start(session.run, stage)
         began = read_manifest(run).get("base_weights", {}).get("sha256")
-        if began != session.learner.fingerprint:
-            raise InputError(
-                f"{run} began with a model of fingerprint {began}, this experiment's model has "
-                f"{session.learner.fingerprint}",
-                field=f"stage.{name}.start",
-                fix="name the model of that run, or start from a run of this model",
+        if began != (own := session.learner.fingerprint):
+            problem = (
+                f"{run} began with a model of fingerprint {began}, this experiment's has {own}"
             )
+            fix = "name the model of that run, or start from a run of this model"
+            raise InputError(problem, field=f"stage.{name}.start", fix=fix)
 
 
 def reason_of(despite: str | None) -> str:

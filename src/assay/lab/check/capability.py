@@ -7,6 +7,7 @@ reward to learn from.
 import gc
 import math
 from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -77,24 +78,23 @@ def capability(judged: Iterable[tuple[Hashable, Reward]], full: float) -> Floor 
 
 def floor_finding(stage: str, where: str, floor: Floor) -> Finding:
     """The finding: the number of solved prompts, its interval, and advice if they are few."""
-    interval = floor.interval
-    return Finding(
-        "warning" if floor.low else "note",
-        f"stage.{stage}: {floor.solved} of {floor.prompts} prompts solved at least once at {where}",
-        f"pass@{floor.group} {floor.solved / floor.prompts:.0%}, {interval.level:.0%} interval "
-        f"{interval.low:.0%} to {interval.high:.0%}",
-        "what is never solved is never rewarded: teach the model first (SFT), choose prompts that "
-        "it solves sometimes, or start from a more able model"
-        if floor.low
-        else "nothing",
-    )
+    fix = "what is never solved is never rewarded: teach the model first (SFT), choose prompts "
+    fix += "that it solves sometimes, or start from a more able model"
+    solved = f"{floor.solved} of {floor.prompts} prompts solved at least once at {where}"
+    told = f"pass@{floor.group} {floor.solved / floor.prompts:.0%}, {words_of(floor.interval)}"
+    severity = "warning" if floor.low else "note"
+    return Finding(severity, f"stage.{stage}: {solved}", told, fix if floor.low else "nothing")
+
+
+def words_of(interval: Interval) -> str:
+    """An interval of a share."""
+    return f"{interval.level:.0%} interval {interval.low:.0%} to {interval.high:.0%}"
 
 
 def first_look(session: Session, name: str, stage: StageSpec, method: Method) -> Method:
     """The method of a stage, which reports how many of its first prompts were solved before it
     updates anything. A method that does not learn from sampled rewards is returned as it is."""
-    reward = getattr(stage, "reward", None)
-    if not isinstance(stage, SamplingStage) or not stage.needs_reward or reward is None:
+    if (reward := sampled_reward(stage)) is None:
         return method
 
     def tell(samples: Sequence[SampleRecord]) -> None:
@@ -108,6 +108,11 @@ def first_look(session: Session, name: str, stage: StageSpec, method: Method) ->
     return FirstSamples(method, tell)
 
 
+def sampled_reward(stage: object) -> RewardSpec | None:
+    """What judges the completions that a stage learns from; None where it samples none."""
+    return stage.reward if isinstance(stage, SamplingStage) and stage.needs_reward else None
+
+
 FORMAT = "format"
 """The reward part that says whether an answer has the right form."""
 
@@ -115,17 +120,14 @@ FORMAT = "format"
 def probe(subject: Subject, prompts: int) -> Seen:
     """Every stage that samples, on the first `prompts` prompts that it will meet."""
     for name, stage in subject.session.experiment.stage.items():
-        reward = getattr(stage, "reward", None)
-        if isinstance(stage, SamplingStage) and stage.needs_reward and reward is not None:
-            yield from probe_stage(subject, name, stage, reward, prompts)
+        if isinstance(stage, SamplingStage) and sampled_reward(stage) is not None:
+            yield from probe_stage(subject, name, stage, prompts)
 
 
-def probe_stage(
-    subject: Subject, name: str, stage: SamplingStage, reward: RewardSpec, prompts: int
-) -> Seen:
+def probe_stage(subject: Subject, name: str, stage: SamplingStage, prompts: int) -> Seen:
     """Sample and judge groups as the stage's first steps would; returns measurements and
     findings."""
-    session = subject.session
+    session, reward = subject.session, stage.reward or ""
     rows = find_part(session.sets, stage.data)
     order = find_order(session.sets, stage.data)
     met = visits(rows, session.seed, 0, min(prompts, len(rows)), order)
@@ -155,13 +157,11 @@ def start_sampler(subject: Subject, stage: StageSpec) -> tuple[Samples, str]:
         return session.learner.sampler(session.run, start), stage.start
     reference = start_of(stage)
     runs = runs_of(session.run.root, session.experiment.name)
-    if reference.stage is None or not runs:
-        return session.learner.sampler(session.run, BASE), "base"
-    try:
-        checkpoint_directory(runs[-1], reference)
-    except RunNotFound:
-        return session.learner.sampler(session.run, BASE), "base"
-    return session.learner.sampler(runs[-1], reference), f"{runs[-1]}@{stage.start}"
+    if reference.stage is not None and runs:
+        with suppress(RunNotFound):
+            checkpoint_directory(runs[-1], reference)
+            return session.learner.sampler(runs[-1], reference), f"{runs[-1]}@{stage.start}"
+    return session.learner.sampler(session.run, BASE), "base"
 
 
 def rates_finding(
@@ -190,17 +190,14 @@ def rates_finding(
     if formed:
         yield from with_interval(place, "format_share", sum(formed), len(formed))
     interval = wilson(signal, prompts)
-    little = interval.high < SIGNAL_WARNING
-    yield Finding(
-        "warning" if little else "note",
-        f"stage.{name}: {signal} of {prompts} groups carry signal at {where}",
-        f"{interval.level:.0%} interval {interval.low:.0%} to {interval.high:.0%}; mean reward "
-        f"{mean:.3f}; {cut} of {len(episodes)} answers cut at the limit"
-        + (f"; {sum(formed) / len(formed):.0%} well formed" if formed else ""),
-        "teach the model first (SFT), choose prompts that it solves sometimes, or enlarge the group"
-        if little
-        else "nothing; a stage that starts from another checkpoint will differ",
-    )
+    told = f"{words_of(interval)}; mean reward {mean:.3f}; {cut} of {len(episodes)} answers cut "
+    told += "at the limit" + (f"; {sum(formed) / len(formed):.0%} well formed" if formed else "")
+    severity, fix = "note", "nothing; a stage that starts from another checkpoint will differ"
+    if interval.high < SIGNAL_WARNING:
+        severity, fix = "warning", "teach the model first (SFT), choose prompts that it solves "
+        fix += "sometimes, or enlarge the group"
+    what = f"stage.{name}: {signal} of {prompts} groups carry signal at {where}"
+    yield Finding(severity, what, told, fix)
 
 
 def with_interval(place: str, name: str, count: float, whole: int) -> Seen:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from assay.data.episode import Completion, Ended, Reward
 from assay.data.row import Row
@@ -21,6 +21,7 @@ from assay.lab.check.subject import (
     Seen,
     Subject,
     gold_conversations,
+    on_rows,
     reward_uses,
     share_of,
     some,
@@ -148,22 +149,20 @@ def try_reward(
         [cut_short(gold, begun_length(gold.text)) for gold in chosen],
         [(one.row, other.completion) for one, other in swaps],
     )
-    return scored_trial(name, function, most, golds, chosen, swaps, answers, runner_of)
+    return scored_trial(name, function, most, (golds, chosen, swaps), answers, runner_of)
 
 
 def scored_trial(
     name: str,
     function: RewardFunction | RewardTable,
     most: float,
-    golds: "Sequence[Gold | Scripted]",
-    chosen: "Sequence[Gold | Scripted]",
-    swaps: "Sequence[tuple[Gold, Gold] | tuple[Scripted, Scripted]]",
+    tried: tuple[Sequence[Any], Sequence[Any], Sequence[tuple[Any, Any]]],
     answers: Sequence[Sequence[tuple[Row, Completion | Reward]]],
     runner_of: Runner,
 ) -> Trial:
     """Score the gold answers, and the empty, cut, begun and exchanged ones of the chosen rows;
-    abstentions among them are kept."""
-    scored: list[list[Reward]] = []
+    abstentions among them are kept. What is `tried` are all golds, the chosen, and their pairs."""
+    (golds, chosen, swaps), scored = tried, list[list[Reward]]()
     with runner_of(function) as runner:
         for each in answers:
             said = [(row, one) for row, one in each if isinstance(one, Completion)]
@@ -175,20 +174,14 @@ def scored_trial(
         tuple(Tried(one.row.id, r.value, None) for one, r in zip(chosen, rewards, strict=True))
         for rewards in wrong
     )
-    return Trial(
-        name,
-        most,
-        tuple((with_line(one.row), r) for one, r in zip(golds, gold, strict=True)),
-        empty,
-        cut,
-        begun,
-        tuple(
-            Tried(one.row.id, r.value, home[other.row.id])
-            for (one, other), r in zip(swaps, exchanged, strict=True)
-        ),
-        line_note(function),
-        tuple(r.why for each in scored[1:] for r in each if r.outcome == OUTCOMES["exception"]),
+    swapped = (
+        Tried(one.row.id, r.value, home[other.row.id])
+        for (one, other), r in zip(swaps, exchanged, strict=True)
     )
+    raised = (r.why for each in scored[1:] for r in each if r.outcome == OUTCOMES["exception"])
+    named = tuple((with_line(one.row), r) for one, r in zip(golds, gold, strict=True))
+    tries = empty, cut, begun, tuple(swapped)
+    return Trial(name, most, named, *tries, line_note(function), tuple(raised))
 
 
 def exchanged_pairs(
@@ -222,51 +215,35 @@ def judge_trials(place: str, trials: Sequence[Trial]) -> Seen:
     for trial in trials:
         reached = sum(not _short(trial, r) for _, r in trial.gold)
         yield Number(place, f"gold_full_share: {trial.name}", reached / len(trial.gold))
-        if trial.broken:
-            yield fails(place, trial)
+        if trial.broken:  # What else it does to gold answers is not known.
+            ids = [i for i, _ in trial.broken]
+            why = most_common([r.why.removeprefix("exception: ") for _, r in trial.broken])
+            what = f"{place}: {trial.shown} fails on gold answers"
+            told = f"{why}; {share_of(len(ids), len(trial.gold))}: {some(ids)}"
+            fix = "correct the code, or the rows with which it fails"
+            yield Finding("error", what, told, fix)
     whole = all(len(trial.broken) < len(trial.gold) for trial in trials)
     trials = [trial.sound for trial in trials if len(trial.broken) < len(trial.gold)]
     judged = any(trial.kind in ("correctness", "unknown") for trial in trials)
     for trial in trials:
         if trial.raised:
-            yield raises(place, trial)
-        if len(trials) > 1 and trial.kind == "constant":
-            yield Finding(
-                "note",
-                f"{place}: part {trial.name!r} never differs",
-                f"{len(trial.gold)} gold answers, {len(trial.empty) + len(trial.cut)} wrong ones",
-                "nothing, if it judges what only a model writes; else remove it",
-            )
-        if trial.punishes:
-            continue
-        yield from gold_below_full(place, trial, judged)
-        if trial.kind in ("correctness", "unknown"):
-            yield from wrong_but_full(place, trial)
-    if whole and not judged:
-        yield no_correctness(place, trials)
-
-
-def fails(place: str, trial: Trial) -> Finding:
-    """A reward that fails on gold answers: what else it does to them is not known."""
-    ids = [i for i, _ in trial.broken]
-    whys = [r.why.removeprefix("exception: ") for _, r in trial.broken]
-    return Finding(
-        "error",
-        f"{place}: {trial.shown} fails on gold answers",
-        f"{most_common(whys)}; {share_of(len(ids), len(trial.gold))}: {some(ids)}",
-        "correct the code, or the rows with which it fails",
-    )
-
-
-def raises(place: str, trial: Trial) -> Finding:
-    """A reward that fails on wrong answers, and not on the gold ones."""
-    wrong = sum(map(len, (trial.empty, trial.cut, trial.begun, trial.exchanged)))
-    return Finding(
-        "warning",
-        f"{place}: {trial.shown} raises on wrong answers",
-        f"{share_of(len(trial.raised), wrong)}, most often {most_common(trial.raised)}",
-        "return a number for any answer; one on which it raises earns its lowest value",
-    )
+            wrong = sum(map(len, (trial.empty, trial.cut, trial.begun, trial.exchanged)))
+            told = f"{share_of(len(trial.raised), wrong)}, most often {most_common(trial.raised)}"
+            fix = "return a number for any answer; one on which it raises earns its lowest value"
+            what = f"{place}: {trial.shown} raises on wrong answers"
+            yield Finding("warning", what, told, fix)
+        if not trial.punishes:
+            yield from gold_below_full(place, trial, judged)
+            if trial.kind in ("correctness", "unknown"):
+                yield from wrong_but_full(place, trial)
+    if whole and not judged:  # No part depends on the question.
+        names = ", ".join(trial.shown for trial in trials)
+        constant = all(trial.kind == "constant" for trial in trials)
+        told = f"{names}: exchanging the answers of two rows changes nothing"
+        told += ", and neither does emptying them" if constant else ""
+        what = f"{place}: the reward does not tell right from wrong"
+        fix = "add a reward that compares with the gold answer, unless only form is to be trained"
+        yield Finding("error" if constant else "warning", what, told, fix)
 
 
 def most_common(texts: Sequence[str]) -> str:
@@ -291,13 +268,11 @@ def gold_below_full(place: str, trial: Trial, judged: bool) -> Seen:
         fix += "are not meant to have that form"
     elif not lost:
         fix = "nothing, if the reward grades right answers too, by length for example"
-    yield Finding(
-        "error" if lost and not form else "warning",
-        f"{place}: gold answers do not earn the full reward of {trial.shown}",
-        f"{share_of(len(short), len(trial.gold))} below {trial.maximum:g}: "
-        f"{some([id_ for id_, _ in lost or short], LISTED)}; {worst_id} {value}",
-        fix,
-    )
+    what = f"{place}: gold answers do not earn the full reward of {trial.shown}"
+    ids = some([id_ for id_, _ in lost or short], LISTED)
+    told = f"{share_of(len(short), len(trial.gold))} below {trial.maximum:g}: {ids}; "
+    severity = "error" if lost and not form else "warning"
+    yield Finding(severity, what, f"{told}{worst_id} {value}", fix)
 
 
 def wrong_but_full(place: str, trial: Trial) -> Seen:
@@ -312,25 +287,8 @@ def wrong_but_full(place: str, trial: Trial) -> Seen:
         fix += "what is right"
         if trial.kind == "unknown":
             fix += "; nothing, if it judges form alone, which rows that all have one answer hide"
-        yield Finding(
-            "error" if grave else "warning",
-            f"{place}: {name} answers earn the full reward of {trial.shown}",
-            f"{share_of(len(full), len(tried))}: {some(full)}",
-            fix,
-        )
-
-
-def no_correctness(place: str, trials: Sequence[Trial]) -> Finding:
-    """No part of a reward depends on the question."""
-    names = ", ".join(trial.shown for trial in trials)
-    constant = all(trial.kind == "constant" for trial in trials)
-    return Finding(
-        "error" if constant else "warning",
-        f"{place}: the reward does not tell right from wrong",
-        f"{names}: exchanging the answers of two rows changes nothing"
-        + (", and neither does emptying them" if constant else ""),
-        "add a reward that compares with the gold answer, unless only form is to be trained",
-    )
+        what = f"{place}: {name} answers earn the full reward of {trial.shown}"
+        yield from on_rows("error" if grave else "warning", what, full, len(tried), fix)
 
 
 def _short(trial: Trial, earned: Reward) -> bool:
@@ -416,7 +374,7 @@ def try_dialogues(
         play_all(begun),
         [(one.row, play(world, one.row, other.script)) for one, other in swaps],
     )
-    return scored_trial(name, function, most, golds, golds, swaps, answers, runner_of)
+    return scored_trial(name, function, most, (golds, golds, swaps), answers, runner_of)
 
 
 def gold_answers(subject: Subject) -> Seen:
@@ -442,27 +400,19 @@ def gold_answers(subject: Subject) -> Seen:
             ]
             yield from judge_trials(use.place, trials)
     for name, evaluation in session.evaluations.items():
-        if evaluation.spec.benchmark is None:
+        spec, golds = evaluation.spec, subject.golds_of_items(evaluation).answers
+        if spec.benchmark is None or not golds:
             continue
-        golds = subject.golds_of_items(evaluation).answers
-        if golds:
-            trial = checker_trial(session, name, golds)
-            yield from judge_trials(f"evaluate.{name}", [trial])
-
-
-def checker_trial(session: Session, name: str, golds: tuple[Gold, ...]) -> Trial:
-    """A benchmark's checker on its items that have a gold answer."""
-    evaluation = session.evaluations[name]
-    score, called = evaluation.score, evaluation.spec.benchmark or ""
-    options = BenchmarkOptions(evaluation.spec.options, session.run.root)
-    most = benchmark(session.task, called, options).max_score
-    runner_of = partial(session.reward_runner, settings=evaluation.spec)
-    if evaluation.dialogue is None:
-        return try_reward(called, score, most, golds, runner_of)
-    world: World = evaluation.dialogue
-    rows = [gold.row for gold in golds]
-    talks = scripted(session, rows, evaluation.spec, world)
-    return try_dialogues(called, score, most, talks, world, runner_of)
+        options = BenchmarkOptions(spec.options, session.run.root)
+        most = benchmark(session.task, spec.benchmark, options).max_score
+        asked = spec.benchmark, evaluation.score, most
+        runner_of = partial(session.reward_runner, settings=spec)
+        if evaluation.dialogue is None:
+            trial = try_reward(*asked, golds, runner_of)
+        else:
+            talks = scripted(session, [gold.row for gold in golds], spec, evaluation.dialogue)
+            trial = try_dialogues(*asked, talks, evaluation.dialogue, runner_of)
+        yield from judge_trials(f"evaluate.{name}", [trial])
 
 
 TRIED = 20
@@ -497,14 +447,10 @@ def unsteady(place: str, name: str, function: RewardFunction, golds: Sequence[Go
         for pair, *both in zip(pairs, *values, strict=True)
         if len({getattr(each, "value", None) for each in both}) > 1
     ]
-    if other:
-        where = line_note(function)
-        yield Finding(
-            "error",
-            f"{place}: {name!r}{f' ({where})' if where else ''} does not say the same twice",
-            f"{share_of(len(other), len(pairs))} answers earn another value: {some(other)}",
-            "take what is random, counted or read from a clock out of the reward",
-        )
+    where = f" ({line})" if (line := line_note(function)) else ""
+    what = f"{place}: {name!r}{where} does not say the same twice"
+    fix = "take what is random, counted or read from a clock out of the reward"
+    yield from on_rows("error", what, other, len(pairs), fix)
 
 
 def broken_dialogues(place: str, rows: Sequence[Row], world: World) -> Seen:
@@ -520,12 +466,8 @@ def broken_dialogues(place: str, rows: Sequence[Row], world: World) -> Seen:
         if problem:
             found.setdefault(problem, []).append(row.id)
     for problem, ids in found.items():
-        yield Finding(
-            "error",
-            f"{place}: the dialogue {problem}",
-            f"{share_of(len(ids), len(rows))} rows: {some(ids)}",
-            "see docs/episodes.md for what asks, hears and messages promise",
-        )
+        fix = "see docs/episodes.md for what asks, hears and messages promise"
+        yield from on_rows("error", f"{place}: the dialogue {problem}", ids, len(rows), fix)
 
 
 def problem_of(world: World, row: Row) -> str:

@@ -1,4 +1,4 @@
-"""Estimates what the helper models that rewards ask will cost a run.
+"""Estimates what the helper models that rewards ask will cost a run, and checks their judges.
 
 How many requests a completion makes, and of how many tokens, is what an earlier run of the lab has
 seen of the same task and helper model, in the mean of the completions that asked. Before that, a
@@ -13,19 +13,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from assay.data.episode import tokens_of
-from assay.errors import Finding
+from assay.errors import Finding, InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.helper_tables import URL, HelperSpec, choice
 from assay.experiment.price_table import units
 from assay.experiment.stage_tables import DistillStage, SamplingStage
 from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.check.work import asked_items, stage_work
+from assay.lab.evaluate.judge_labels import read_labels, rubrics_in
 from assay.lab.monitor.run_costs import completion_of, sent
 from assay.lab.setup.helper_models import price_of
 from assay.lab.setup.reward_parts import reward_of, rewards_in
 from assay.lab.setup.session import Session
-from assay.runs.cost_ledger import LedgerCall, LedgerUnusable, read_calls
-from assay.runs.run_directory import RunDirectory, all_runs
+from assay.runs.cost_ledger import LedgerUnusable, read_calls
+from assay.runs.run_directory import all_runs
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.task import RewardFunction
@@ -67,7 +68,11 @@ def helper_uses(subject: Subject, calls: float | None = None) -> Seen:
             continue
         asked = asked_of(session, name, spec, uses, calls)
         if asked is None:
-            yield unknown(name, completions)
+            what = f"helper model {name}: what it will cost is not known"
+            told = f"each of {completions} completions asks as often as it likes, and no run of "
+            told += "this task in the lab has asked the model yet"
+            fix = "--calls N counts N requests for each; a run of a few steps shows how many"
+            yield Finding("note", what, told, fix)
             continue
         requests = round(completions * asked.requests)
         yield Number(f"model.{name}", "requests", requests)
@@ -77,24 +82,10 @@ def helper_uses(subject: Subject, calls: float | None = None) -> Seen:
         read, written = round(requests * asked.read), round(requests * asked.written)
         cost = units(price.of(read, written))
         yield Number(f"model.{name}", "cost", cost)
-        yield Finding(
-            "note",
-            f"helper model {name}: about {cost:.2f} for {requests} requests at its price",
-            f"{asked.requests:.3g} for each of {completions} completions {asked.known}; "
-            f"{read} tokens read, {written} written",
-            f'bound it: [budget] "helper/{name}/cost"',
-        )
-
-
-def unknown(name: str, completions: int) -> Finding:
-    """The note on a price that nobody knows."""
-    return Finding(
-        "note",
-        f"helper model {name}: what it will cost is not known",
-        f"each of {completions} completions asks as often as it likes, and no run of this task in "
-        "the lab has asked the model yet",
-        "--calls N counts N requests for each; a run of a few steps shows how many there are",
-    )
+        what = f"helper model {name}: about {cost:.2f} for {requests} requests at its price"
+        told = f"{asked.requests:.3g} for each of {completions} completions {asked.known}; "
+        told += f"{read} tokens read, {written} written"
+        yield Finding("note", what, told, f'bound it: [budget] "helper/{name}/cost"')
 
 
 def asked_of(
@@ -108,50 +99,31 @@ def asked_of(
     if calls is not None:
         read, written = (seen.read, seen.written) if seen else (tokens, spec.sampling.max_tokens)
         return Asked(calls, read, written, "as --calls says")
-    if seen is not None:
+    if seen is not None or any(use.questions is None for use in uses):
         return seen
-    declared = 0
-    for use in uses:
-        if use.questions is None:
-            return None
-        declared += use.completions * use.questions
-    requests = declared / completions
+    requests = sum(use.completions * (use.questions or 0) for use in uses) / completions
     return Asked(requests, tokens, spec.sampling.max_tokens, "as the reward asks, written at most")
 
 
 def seen_in_lab(session: Session, name: str) -> Asked | None:
     """What a run of this task asked its helper model of this name: the experiment's own latest
     run, else the lab's."""
-    own = session.experiment.name
+    own, task = session.experiment.name, session.experiment.task
     for run in sorted(all_runs(session.run.root), key=lambda run: (run.name == own, run.id))[::-1]:
-        calls = calls_of(run, session.experiment.task, name)
-        if calls and (seen := mean_of(calls, str(run))):
-            return seen
+        try:
+            calls = [each for each in read_calls(run.path) if each.model == name and each.problem]
+            same = calls and tomllib.loads(run.spec.read_text("utf-8")).get("task") == task
+        except (LedgerUnusable, OSError, ValueError):
+            continue  # `assay runs verify` says what is wrong with it
+        counted = [each for each in calls if sent(each) and each.prompt_tokens is not None]
+        if same and counted:
+            return Asked(
+                sum(map(sent, calls)) / len(set(map(completion_of, calls))),
+                sum(each.prompt_tokens or 0 for each in counted) / len(counted),
+                sum(each.completion_tokens or 0 for each in counted) / len(counted),
+                f"as in run {run}",
+            )
     return None
-
-
-def calls_of(run: RunDirectory, task: str, name: str) -> list[LedgerCall]:
-    """The calls of a run of a task to a helper model, each for a completion. A run that cannot be
-    read shows nothing here; `assay runs verify` says what is wrong with it."""
-    try:
-        calls = [each for each in read_calls(run.path) if each.model == name and each.problem]
-        same = calls and tomllib.loads(run.spec.read_text("utf-8")).get("task") == task
-    except (LedgerUnusable, OSError, ValueError):
-        return []
-    return calls if same else []
-
-
-def mean_of(calls: Sequence[LedgerCall], run: str) -> Asked | None:
-    """The means of some calls; None where the tokens of none were counted."""
-    counted = [each for each in calls if sent(each) and each.prompt_tokens is not None]
-    if not counted:
-        return None
-    return Asked(
-        sum(map(sent, calls)) / len(set(map(completion_of, calls))),
-        sum(each.prompt_tokens or 0 for each in counted) / len(counted),
-        sum(each.completion_tokens or 0 for each in counted) / len(counted),
-        f"as in run {run}",
-    )
 
 
 def answering(experiment: Experiment) -> Iterator[Finding]:
@@ -159,9 +131,8 @@ def answering(experiment: Experiment) -> Iterator[Finding]:
     for name, spec in experiment.helpers.items():
         said, _, why = choice(name, spec).rpartition(", because ")
         if said:
-            yield Finding(
-                "note", said, why, f"a run goes on with it; to change it, set or unset {URL}"
-            )
+            fix = f"a run goes on with it; to change it, set or unset {URL}"
+            yield Finding("note", said, why, fix)
 
 
 def judged_with(subject: Subject, name: str) -> list[Judged]:
@@ -199,5 +170,26 @@ def rewards_asking(score: RewardFunction | RewardTable, name: str) -> list[Judge
 
 def questions_of(rewards: Sequence[JudgeReward]) -> int | None:
     """What rewards ask together about a completion; None where one leaves that to it."""
-    asked = [each.questions for each in rewards]
-    return None if None in asked else sum(each for each in asked if each is not None)
+    asked = [each.questions for each in rewards if each.questions is not None]
+    return sum(asked) if len(asked) == len(rewards) else None
+
+
+def judges(subject: Subject) -> Seen:
+    """The rubrics of stages and evaluations: whether anybody holds their judges to labels."""
+    for use in rubrics_in(subject.session):
+        name, file = use.kind, use.opened.labels
+        if file is None:
+            what = f"{name}: nobody knows whether people agree with the judge"
+            fix = "let people label some answers: labels = FILE in the rubric"
+            yield Finding(
+                "warning", what, "the rubric names no labels; its scores pass no gate", fix
+            )
+            continue
+        try:
+            found = read_labels(file, use.opened.rubric)
+        except InputError as wrong:
+            yield Finding("error", f"{name}: labels cannot be read", str(wrong), "mend the file")
+            continue
+        yield Number(name, "labelled answers", len(found))
+        questions = 2 if use.opened.rubric.both_orders else 1
+        yield Number(name, "questions about them", len(found) * questions)

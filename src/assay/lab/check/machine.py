@@ -43,7 +43,6 @@ def examine(root: Path) -> list[Check]:
         interpreter,
         packages,
         arithmetic,
-        eight_bit,
         isolation,
         caches,
         room,
@@ -114,7 +113,12 @@ def arithmetic(root: Path) -> Iterator[Check]:
     from assay.models.precision import choose_precision
 
     precision = choose_precision()
-    yield Check("device", "ok", device_name(precision.device))
+    name = f"cpu ({platform.machine()})"
+    if precision.device != "cpu":
+        facts = torch.cuda.get_device_properties(0)
+        memory = f"{facts.total_memory / GIB:.0f} GiB"
+        name = f"{facts.name}, {memory}, {torch.cuda.device_count()} in all"
+    yield Check("device", "ok", name)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads = torch.get_num_threads()
     fits = threads == cores or "OMP_NUM_THREADS" in os.environ
@@ -123,24 +127,6 @@ def arithmetic(root: Path) -> Iterator[Check]:
     yield Check("threads", "ok" if fits else "optional", words, mend)
     dtype = str(precision.compute).removeprefix("torch.")
     yield Check("precision", "ok", f"computes in {dtype}: {precision.reason}")
-
-
-def device_name(device: str) -> str:
-    """The GPU's name and memory, or the CPU's architecture."""
-    import torch
-
-    if device == "cpu":
-        return f"cpu ({platform.machine()})"
-    facts = torch.cuda.get_device_properties(0)
-    return f"{facts.name}, {facts.total_memory / GIB:.0f} GiB, {torch.cuda.device_count()} in all"
-
-
-def eight_bit(root: Path) -> Iterator[Check]:
-    """bitsandbytes, which only `optimizer.name = "adamw8bit"` needs."""
-    version = installed("bitsandbytes")
-    mend = "" if version else "python -m pip install bitsandbytes (for adamw8bit only)"
-    found = version or "not installed"
-    yield Check("bitsandbytes", "ok" if version else "optional", found, mend)
 
 
 def isolation(root: Path) -> Iterator[Check]:
@@ -161,11 +147,10 @@ def caches(root: Path) -> Iterator[Check]:
 
     for wheel in WHEELS.values():
         folder = cache_root() / "wheels" / f"{wheel.name}-{wheel.version}"
-        if folder.is_dir():
-            yield Check(wheel.name, "ok", str(folder))
-        else:
-            mend = "fetched when first used; needs pip's index once"
-            yield Check(wheel.name, "optional", f"not in the cache {cache_root()}", mend)
+        there = folder.is_dir()
+        found = str(folder) if there else f"not in the cache {cache_root()}"
+        mend = "" if there else "fetched when first used; needs pip's index once"
+        yield Check(wheel.name, "ok" if there else "optional", found, mend)
 
 
 def room(root: Path) -> Iterator[Check]:

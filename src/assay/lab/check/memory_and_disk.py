@@ -4,6 +4,7 @@ Allocates and trains nothing.
 """
 
 import shutil
+from collections.abc import Iterator, Sequence
 
 import psutil
 import torch
@@ -20,19 +21,16 @@ from assay.lab.setup.session import Session
 from assay.models.adapt import Adaptation
 from assay.models.memory import (
     MOMENT_BYTES,
-    MemoryEstimate,
     ModelShape,
     available_memory,
     choose_checkpointing,
-    estimate_memory,
     model_shape,
 )
 from assay.models.supported import FAMILIES, SLOWER, read_config, why_plain
 from assay.rollout.engines.cpu.engine import prompt_slots
 from assay.rollout.engines.cpu.kv_cache import most_bytes
-from assay.rollout.engines.plain.plain_sampler import CACHE_BYTES, ROWS
+from assay.rollout.engines.plain_sampler import CACHE_BYTES, ROWS
 from assay.train.checkpoint import HEADROOM
-from assay.train.update import MicroBatchSize
 
 GIB = 2**30
 TIGHT = 0.8
@@ -48,25 +46,26 @@ def room(subject: Subject) -> Seen:
     shape = model_shape(config)
     needed = 0.0
     for name, stage in subject.session.experiment.stage.items():
+        place = f"stage.{name}"
         try:
             adaptation = adaptation_of(subject, stage)
         except InputError as error:
-            yield Finding(
-                "error", f"stage.{name}: {error.problem}", error.field or "", error.fix or ""
-            )
+            what = f"{place}: {error.problem}"
+            yield Finding("error", what, error.field or "", error.fix or "")
             continue
         if adaptation.left:
-            yield Finding(
-                "note",
-                f"stage.{name}: {adaptation.left}",
-                f"{len(adaptation.left_out)} layers, such as {adaptation.left_out[0]}: their "
-                "module computes with the weight alone",
-                "nothing; an adapter would have no effect there",
-            )
+            layers = f"{len(adaptation.left_out)} layers, such as {adaptation.left_out[0]}: their "
+            layers += "module computes with the weight alone"
+            fix = "nothing; an adapter would have no effect there"
+            yield Finding("note", f"{place}: {adaptation.left}", layers, fix)
         work = stage_work(subject, stage)
         if work is not None:
             yield from memory(subject, name, stage, work, adaptation, shape)
-            needed += disk_bytes(stage, work, adaptation, shape)
+            lora = isinstance(stage.adapt, LoraAdapt)
+            weights = 4.0 * (adaptation.trainable if lora else shape.parameters)
+            count = work.checkpoints
+            moments = MOMENT_BYTES[stage.optimizer.name] * adaptation.trainable
+            needed += count * weights + min(count, 2) * moments
     yield from disk(subject, needed * len(subject.session.experiment.seeds))
 
 
@@ -81,7 +80,18 @@ def memory(
     """One stage at its peak: a training step, and what sampling keeps beside it."""
     precision = subject.session.precision
     bf16 = precision.compute != precision.master
-    beside = bytes_beside(subject.session, stage, work, shape)
+    asked, found = work.prompt_most + work.answer_most, {}
+    if kept_reference(stage) is not None and not isinstance(stage.adapt, LoraAdapt):
+        found["the reference"] = 4.0 * shape.parameters
+    if isinstance(stage, DistillStage):
+        found |= teacher_bytes(subject.session, stage, work)
+    beside = found | {
+        f"helper model {name}": memory_bytes(
+            spec, subject.session.run.root, subject.session.precision, asked
+        )
+        for name, spec in subject.session.experiment.helpers.items()
+        if in_process(spec)
+    }
     free, whole = available_memory(precision.device), installed_memory(precision.device)
     load = load_of(stage, work.largest, adaptation, precision)
     step = choose_checkpointing(shape, load, free - sum(beside.values()))
@@ -93,34 +103,29 @@ def memory(
     yield Number(f"stage.{name}", "longest_row_tokens", work.largest.longest)
     yield Number(f"stage.{name}", "largest_micro_batch_tokens", work.largest.tokens)
     yield Number(f"stage.{name}", "activations_recomputed", step.checkpointing)
-    if step.checkpointing:
-        yield recomputed(name, work.largest, estimate_memory(shape, load), step)
-    if total <= TIGHT * free:
-        return
     parts = {**step.parts, **beside, **sampling}.items()
     by_size = sorted(parts, key=lambda part: -part[1])
     largest = [f"{part} {size / GIB:.1f}" for part, size in by_size if size > 0.05 * GIB]
-    yield Finding(
-        "error" if total > whole else "warning",
-        f"stage.{name}: the memory of a step " + ("does not fit" if total > free else "is tight"),
-        f"about {total / GIB:.1f} GiB of {whole / GIB:.1f} GiB on {precision.device}, "
-        f"{free / GIB:.1f} GiB free now: {', '.join(largest)}",
-        'lower micro_tokens, train less (adapt = { kind = "lora" }), or use adamw8bit',
-    )
+    fix = 'lower micro_tokens, train less (adapt = { kind = "lora" }), or use adamw8bit'
+    what = f"stage.{name}: the memory of a step"
+    yield from tight(what, total, (free, whole), precision.device, largest, fix)
 
 
-def recomputed(
-    name: str, largest: MicroBatchSize, kept: MemoryEstimate, again: MemoryEstimate
-) -> Finding:
-    """Says that a stage will run its layers twice, and what that saves."""
-    return Finding(
-        "note",
-        f"stage.{name}: activations are computed twice, because memory is short",
-        f"{largest.tokens:,} tokens in the largest micro-batch, {largest.longest:,} in the longest "
-        f"row: {kept.activations / GIB:.1f} GiB if kept, {again.activations / GIB:.1f} GiB so",
-        "nothing, the gradients are the same; a smaller micro_tokens or shorter rows "
-        "(data.NAME.max_tokens) may spare it",
-    )
+def tight(
+    what: str,
+    needed: float,
+    memory: tuple[float, float],
+    device: str,
+    parts: Sequence[str],
+    fix: str,
+) -> Iterator[Finding]:
+    """What needs nearly all of the memory that is free, or more; `memory` is free and in all."""
+    free, whole = memory
+    if needed > TIGHT * free:
+        told = f"about {needed / GIB:.1f} GiB of {whole / GIB:.1f} GiB on {device}, "
+        told += f"{free / GIB:.1f} GiB free now: {', '.join(parts)}"
+        what += " does not fit" if needed > free else " is tight"
+        yield Finding("error" if needed > whole else "warning", what, told, fix)
 
 
 def installed_memory(device: str) -> float:
@@ -153,23 +158,6 @@ def sampling_bytes(
     }
 
 
-def bytes_beside(
-    session: Session, stage: StageSpec, work: StageWork, shape: ModelShape
-) -> dict[str, float]:
-    """What is kept beside the trained model: its reference, and the helper models in this process
-    when they are asked about the longest completion."""
-    asked, found = work.prompt_most + work.answer_most, {}
-    if kept_reference(stage) is not None and not isinstance(stage.adapt, LoraAdapt):
-        found["the reference"] = 4.0 * shape.parameters
-    if isinstance(stage, DistillStage):
-        found |= teacher_bytes(session, stage, work)
-    return found | {
-        f"helper model {name}": memory_bytes(spec, session.run.root, session.precision, asked)
-        for name, spec in session.experiment.helpers.items()
-        if in_process(spec)
-    }
-
-
 def teacher_bytes(session: Session, stage: DistillStage, work: StageWork) -> dict[str, float]:
     """Bytes of what a teacher says of a step's tokens: a hidden state, or its likeliest words."""
     spec, tokens = session.experiment.helpers[stage.teacher], work.prompts * work.group
@@ -191,28 +179,11 @@ def helper_memory(subject: Subject) -> Seen:
         if in_process(spec):
             sizes[name] = memory_bytes(spec, session.run.root, session.precision, QUESTION)
             yield Number(f"model.{name}", "memory_mb", sizes[name] / 2**20)
-    device, needed = session.precision.device, sum(sizes.values())
-    free, whole = available_memory(device), installed_memory(device)
-    if needed > TIGHT * free:
-        yield Finding(
-            "error" if needed > whole else "warning",
-            "the helper models " + ("do not fit into memory" if needed > free else "are tight"),
-            f"about {needed / GIB:.1f} GiB of {whole / GIB:.1f} GiB on {device}, "
-            f"{free / GIB:.1f} GiB free now: {', '.join(sizes)}",
-            "take smaller ones, or ask them behind an endpoint",
-        )
-
-
-def disk_bytes(
-    stage: StageSpec, work: StageWork, adaptation: Adaptation, shape: ModelShape
-) -> float:
-    """Bytes of a stage's checkpoints at their most: while the newest is written, two optimizers lie
-    there."""
-    lora = isinstance(stage.adapt, LoraAdapt)
-    weights = 4.0 * (adaptation.trainable if lora else shape.parameters)
-    count = work.checkpoints
-    moments = MOMENT_BYTES[stage.optimizer.name] * adaptation.trainable
-    return count * weights + min(count, 2) * moments
+    device = session.precision.device
+    memory = available_memory(device), installed_memory(device)
+    fix = "take smaller ones, or ask them behind an endpoint"
+    what, needed = "the memory of the helper models", sum(sizes.values())
+    yield from tight(what, needed, memory, device, [*sizes], fix)
 
 
 def disk(subject: Subject, needed: float) -> Seen:
@@ -222,9 +193,6 @@ def disk(subject: Subject, needed: float) -> Seen:
     yield Number("disk", "checkpoints_mb", needed / 2**20)
     yield Number("disk", "free_mb", free / 2**20)
     if needed + HEADROOM > free:
-        yield Finding(
-            "error",
-            "the checkpoints do not fit on the disk",
-            f"about {needed / GIB:.1f} GiB of {free / GIB:.1f} GiB free in the lab",
-            "raise checkpoint_every, make room, or choose another place with --lab",
-        )
+        told = f"about {needed / GIB:.1f} GiB of {free / GIB:.1f} GiB free in the lab"
+        fix = "raise checkpoint_every, make room, or choose another place with --lab"
+        yield Finding("error", "the checkpoints do not fit on the disk", told, fix)

@@ -23,11 +23,11 @@ from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import OTHER_RUN, SftStage, StageSpec, start_of
 from assay.experiment.training_settings import LoraAdapt
-from assay.lab.check.subject import Gold, Number, Seen, Subject, reading, share_of, some
+from assay.lab.check.subject import Gold, Number, Seen, Subject, on_rows, reading, share_of, some
 from assay.lab.setup.language_learner import LanguageEncoder, LanguageLearner, language_model
 from assay.lab.setup.prepare import find_part
 from assay.lab.setup.session import Session
-from assay.models.embedding_rows import untrained_rows
+from assay.models.load import untrained_rows
 from assay.tasks.task import Task
 
 Value = TypeVar("Value")
@@ -209,26 +209,17 @@ def round_trip(subject: Subject, place: str, stage: StageSpec, data: str) -> See
     """Rows that cannot be rendered, or whose answer the tokenizer does not give back."""
     golds = subject.golds_of_data(data, stage)
     whole = len(golds.answers) + len(golds.broken)
-    broken = [*golds.broken, *untrainable(subject, stage, golds.answers)]
-    if broken:
-        ids = [id_ for id_, _ in broken]
-        yield Finding(
-            "error",
-            f"{place}: rows cannot be rendered by {stage.rendering!r}",
-            f"{share_of(len(ids), whole)}: {some(ids)}; {broken[0][1]}",
-            "choose another rendering, or leave these rows out",
-        )
-    elsewhere = [gold for gold in golds.answers if gold.context != gold.prompt]
-    if elsewhere:
+    if broken := [*golds.broken, *untrainable(subject, stage, golds.answers)]:
+        what = f"{place}: rows cannot be rendered by {stage.rendering!r}"
+        fix, why = "choose another rendering, or leave these rows out", f"; {broken[0][1]}"
+        yield from on_rows("error", what, [id_ for id_, _ in broken], whole, fix, why)
+    if elsewhere := [gold for gold in golds.answers if gold.context != gold.prompt]:
         sides = tokens_of(elsewhere[0].prompt), tokens_of(elsewhere[0].context)
         tokenizer = language_model(subject.session.learner, CHECKING).base.tokenizer
-        yield Finding(
-            "error",
-            f"{place}: answers are trained after another prompt than they are sampled after",
-            f"{share_of(len(elsewhere), whole)}: {some([g.row.id for g in elsewhere])}; "
-            f"{first_difference(tokenizer, *sides) or 'it is longer'}",
-            "choose a rendering whose prompt begins its conversation",
-        )
+        what = f"{place}: answers are trained after another prompt than they are sampled after"
+        fix = "choose a rendering whose prompt begins its conversation"
+        why = f"; {first_difference(tokenizer, *sides) or 'it is longer'}"
+        yield from on_rows("error", what, [g.row.id for g in elsewhere], whole, fix, why)
     yield from reencoded(subject, place, stage, golds.answers)
 
 
@@ -260,13 +251,9 @@ def reencoded(subject: Subject, place: str, stage: StageSpec, golds: tuple[Gold,
             difference = first_difference(base.tokenizer, spoken, again)
             changed.append((gold.row.id, difference or "the second goes on"))
     if changed:
-        yield Finding(
-            "warning",
-            f"{place}: gold answers change on the way through text",
-            f"{share_of(len(changed), len(golds))}: {some([id_ for id_, _ in changed])}; "
-            f"{changed[0][1]}",
-            "rewards read the decoded text: see that the tokenizer keeps spaces and rare signs",
-        )
+        what, ids = f"{place}: gold answers change on the way through text", [i for i, _ in changed]
+        fix = "rewards read the decoded text: see that the tokenizer keeps spaces and rare signs"
+        yield from on_rows("warning", what, ids, len(golds), fix, f"; {changed[0][1]}")
 
 
 def differing(subject: Subject) -> Seen:
@@ -274,9 +261,13 @@ def differing(subject: Subject) -> Seen:
     own."""
     session = subject.session
     for stage, evaluation in measured(session):
-        found = parting(session, stage, evaluation)
-        if isinstance(found, str) or found:
-            yield of_evaluation(session, stage, evaluation, found)
+        if isinstance(found := parting(session, stage, evaluation), str):
+            trained, asked = names(session, stage, evaluation)
+            severity, fix = "error", f'allow it: other_rendering_than = ["{evaluation}"]'
+            if evaluation in (session.experiment.stage[stage].other_rendering_than or ()):
+                severity, fix = "warning", "leave it so; pages and comparisons carry the mark"
+            what = f"stage.{stage} is trained by {trained!r}, evaluate.{evaluation} asks by "
+            yield Finding(severity, f"{what}{asked!r}", found, f"use one rendering, or {fix}")
     for name, stage in session.experiment.stage.items():
         reference = parse_checkpoint(stage.start)  # None for a start in another run
         if reference is None or (before := reference.stage) is None:
@@ -285,27 +276,10 @@ def differing(subject: Subject) -> Seen:
         rows = [("row", row) for row in spread(find_part(session.sets, trained.data))]
         found = compare(session, trained, f"stage.{name}", rows, last_of(trained))
         if isinstance(found, str):
-            yield Finding(
-                "warning",
-                f"stage.{name} renders by {stage.rendering!r}, "
-                f"stage.{before}, which it starts from, by {trained.rendering!r}",
-                found,
-                "use one rendering for both, else the second stage has to unlearn the first",
-            )
-
-
-def of_evaluation(session: Session, stage: str, evaluation: str, found: str | int) -> Finding:
-    """The finding on a stage and an evaluation whose renderings have different names."""
-    trained, asked = names(session, stage, evaluation)
-    what = f"stage.{stage} is trained by {trained!r}, evaluate.{evaluation} asks by {asked!r}"
-    if not isinstance(found, str):
-        alike = f"{found} conversations are alike token by token"
-        return Finding("note", f"{what}: no difference", alike, "nothing; one name would do")
-    if evaluation in (session.experiment.stage[stage].other_rendering_than or ()):
-        fix = "nothing, as the stage allows it; pages and comparisons carry the mark"
-        return Finding("warning", what, found, fix)
-    fix = f'use one rendering, or allow it: other_rendering_than = ["{evaluation}"]'
-    return Finding("error", what, found, fix)
+            what = f"stage.{name} renders by {stage.rendering!r}, stage.{before}, which it starts "
+            what += f"from, by {trained.rendering!r}"
+            fix = "use one rendering for both, else the second stage has to unlearn the first"
+            yield Finding("warning", what, found, fix)
 
 
 QUESTION = Message("user", "a")
@@ -396,11 +370,6 @@ class Trained:
         spoken = [spoken_by(messages) for _, messages in self.talks]
         return [m for said in spoken for m in (said[-1:] if self.stage.loss_on == "last" else said)]
 
-    @property
-    def earlier(self) -> list[Message]:
-        """The assistant messages that a later one of their row follows."""
-        return [m for _, messages in self.talks for m in spoken_by(messages)[:-1]]
-
 
 def trained(subject: Subject) -> Seen:
     """Every SFT stage whose rendering works."""
@@ -426,7 +395,7 @@ def trained(subject: Subject) -> Seen:
         yield from ends(found, learner.base.end_tokens)
         yield from special_tokens(found)
         yield from empty_blocks(found)
-        yield from history(found)
+        yield from lost_text(found)
 
 
 def on_the_models_embedding(experiment: Experiment, stage: StageSpec) -> bool:
@@ -450,14 +419,12 @@ def new_tokens(subject: Subject, learner: LanguageLearner, name: str, stage: Sta
         return
     words = [f"{added[token].content!r} ({token})" for token in sorted(new)]
     rows = sum(not new.isdisjoint(tokens) for tokens in read)
-    yield Finding(
-        "warning",
-        f"stage.{name}: tokens with an untrained embedding, which an adapter does not train",
-        f"{some(words)} in {share_of(rows, len(read))} rows: the row of the embedding is 0, the "
-        "mean of the others, or that of another added token",
-        'train the embedding before: a stage with adapt = { kind = "freeze", patterns = '
-        '["*.layers.*"] }, from which this one starts; or adapt = { kind = "full" }',
-    )
+    what = f"stage.{name}: tokens with an untrained embedding, which an adapter does not train"
+    told = f"{some(words)} in {share_of(rows, len(read))} rows: the row of the embedding is 0, the "
+    told += "mean of the others, or that of another added token"
+    fix = 'train the embedding before: a stage with adapt = { kind = "freeze", patterns = '
+    fix += '["*.layers.*"] }, from which this one starts; or adapt = { kind = "full" }'
+    yield Finding("warning", what, told, fix)
 
 
 def share(found: Trained) -> Seen:
@@ -478,13 +445,10 @@ def share(found: Trained) -> Seen:
     if as_user:
         evidence += f"; in {share_of(as_user, len(found.talks))} rows tool results come as user "
         evidence += "messages, so that every call stands in a turn of its own"
-    yield Finding(
-        "warning" if as_user or tokens < LITTLE else "note",
-        f"stage.{found.name}: loss_on = 'last' trains {share_of(learned, messages)} of the "
-        "assistant's messages",
-        evidence,
-        "loss_on = 'all' trains every assistant message",
-    )
+    severity = "warning" if as_user or tokens < LITTLE else "note"
+    what = f"stage.{found.name}: loss_on = 'last' trains {share_of(learned, messages)} of the "
+    fix = "loss_on = 'all' trains every assistant message"
+    yield Finding(severity, f"{what}assistant's messages", evidence, fix)
 
 
 def ends(found: Trained, stops: frozenset[int]) -> Seen:
@@ -501,21 +465,14 @@ def ends(found: Trained, stops: frozenset[int]) -> Seen:
     share = 1 - len(endless) / whole
     yield Number(f"stage.{found.name}", "rows_ending_with_end_token", share)
     token = found.renderer.tokenizer.convert_ids_to_tokens(found.renderer.end_token)
-    if endless:
-        yield Finding(
-            "warning",
-            f"stage.{found.name}: rows do not end with a token that sampling stops at",
-            f"{share_of(len(endless), whole)}: {some(endless)}; answers end with {token!r}",
-            "let the template end every answer with it, or name the other token as eos_token_id in "
-            "generation_config.json",
-        )
+    what = f"stage.{found.name}: rows do not end with a token that sampling stops at"
+    fix = "let the template end every answer with it, or name the other token as eos_token_id in "
+    fix += "generation_config.json"
+    yield from on_rows("warning", what, endless, whole, fix, f"; answers end with {token!r}")
     if found.renderer.adds_end:
-        yield Finding(
-            "note",
-            f"stage.{found.name}: the template ends no answer, so {token!r} is added and trained",
-            "the last token of each trained answer; prompts are written without it",
-            "nothing; sampling stops at it",
-        )
+        what = f"stage.{found.name}: the template ends no answer, so {token!r} is added and trained"
+        told = "the last token of each trained answer; prompts are written without it"
+        yield Finding("note", what, told, "nothing; sampling stops at it")
 
 
 def special_tokens(found: Trained) -> Seen:
@@ -531,24 +488,17 @@ def special_tokens(found: Trained) -> Seen:
         for token in {token for text in said for token, _ in codec.specials(text)}:
             if token not in (end, *found.renderer.kept):
                 spelled.setdefault(token, []).append(row.id)
-    if ending:
-        yield Finding(
-            "error",
-            f"stage.{found.name}: answers end with {end!r} as text, before the token itself",
-            f"{share_of(len(ending), len(found.talks))}: {some(ending)}; the model would learn to "
-            "spell it in pieces",
-            f'take it off: [data.{found.stage.data.partition(".")[0]}] cut_end = "{end}"',
-        )
+    what = f"stage.{found.name}: answers end with {end!r} as text, before the token itself"
+    fix = f'take it off: [data.{found.stage.data.partition(".")[0]}] cut_end = "{end}"'
+    why = "; the model would learn to spell it in pieces"
+    yield from on_rows("error", what, ending, len(found.talks), fix, why)
     if spelled:
         counts = ", ".join(f"{token!r} in {len(ids)}" for token, ids in sorted(spelled.items()))
         kept = ", ".join(f'"{token}"' for token in sorted({*spelled, *found.renderer.kept}))
-        yield Finding(
-            "warning",
-            f"stage.{found.name}: answers spell special tokens, trained as ordinary text",
-            f"{counts} of {len(found.talks)} rows",
-            f"keep_special = [{kept}] in the stage and its evaluations trains the tokens "
-            "themselves; else leave it so",
-        )
+        what = f"stage.{found.name}: answers spell special tokens, trained as ordinary text"
+        fix = f"keep_special = [{kept}] in the stage and its evaluations trains the tokens "
+        fix += "themselves; else leave it so"
+        yield Finding("warning", what, f"{counts} of {len(found.talks)} rows", fix)
 
 
 def empty_blocks(found: Trained) -> Seen:
@@ -557,36 +507,23 @@ def empty_blocks(found: Trained) -> Seen:
     if not found.handling.empty_block or not silent:
         return
     where = "closes the <think> of the prompt at once" if found.handling.prefilled else "is empty"
-    yield Finding(
-        "warning",
-        f"stage.{found.name}: answers without reasoning teach the model not to think",
-        f"{share_of(len(silent), len(found.learned))} trained messages; by "
-        f"{found.renderer.name!r} the think block before them {where}",
-        "give the answers their reasoning, train by a rendering that writes none (qwen3_fc), or "
-        "leave it so if a model that does not think is wanted",
-    )
+    what = f"stage.{found.name}: answers without reasoning teach the model not to think"
+    told = f"{share_of(len(silent), len(found.learned))} trained messages; by "
+    told += f"{found.renderer.name!r} the think block before them {where}"
+    fix = "give the answers their reasoning, train by a rendering that writes none (qwen3_fc), or "
+    fix += "leave it so if a model that does not think is wanted"
+    yield Finding("warning", what, told, fix)
 
 
-def history(found: Trained) -> Seen:
-    """Parts of earlier assistant messages that are dropped once more messages follow."""
-    thoughtful = [m for m in found.earlier if split_thought(m)[0].strip()]
-    if thoughtful and not found.handling.in_history:
-        yield Finding(
-            "note",
-            f"stage.{found.name}: reasoning is left out of later prompts",
-            f"{share_of(len(thoughtful), len(found.earlier))} earlier messages reason; "
-            f"{found.renderer.name!r} forgets that after the next question",
-            "nothing, if the benchmark's prompts forget it too",
-        )
-    beside = [m for m in found.earlier if m.tool_calls and split_thought(m)[1].strip()]
+def lost_text(found: Trained) -> Seen:
+    """Text beside calls, which BFCL's handler leaves out once more messages follow."""
+    earlier = [m for _, messages in found.talks for m in spoken_by(messages)[:-1]]
+    beside = [m for m in earlier if m.tool_calls and split_thought(m)[1].strip()]
     if beside and found.renderer.name == "qwen3_fc":
-        yield Finding(
-            "warning",
-            f"stage.{found.name}: text next to calls is trained and then lost",
-            f"{share_of(len(beside), len(found.earlier))} earlier messages have both; BFCL's "
-            "handler keeps the calls alone in its history",
-            "leave the text out of such messages, or accept that later prompts miss it",
-        )
+        what = f"stage.{found.name}: text next to calls is trained and then lost"
+        told = f"{share_of(len(beside), len(earlier))} earlier messages have both; BFCL's handler "
+        fix = "leave the text out of such messages, or accept that later prompts miss it"
+        yield Finding("warning", what, f"{told}keeps the calls alone in its history", fix)
 
 
 def spoken_by(messages: Sequence[Message]) -> list[Message]:

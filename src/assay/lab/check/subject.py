@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeGuard
 from assay.data.episode import Completion, Context
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
-from assay.errors import Finding, InputError
+from assay.errors import Finding, InputError, Severity
 from assay.experiment.base_table import RenderingSettings, rendering_key
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.reward_tables import RewardSettings
@@ -221,6 +221,14 @@ def some(ids: Sequence[str], shown: int = SHOWN) -> str:
     """The first ids in words, and how many more there are."""
     rest = len(ids) - shown
     return ", ".join(ids[:shown]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def on_rows(
+    severity: Severity, what: str, ids: Sequence[str], whole: int, fix: str, more: str = ""
+) -> Iterator[Finding]:
+    """A finding on some of all rows; nothing where there are none."""
+    if ids:
+        yield Finding(severity, what, f"{share_of(len(ids), whole)}: {some(ids)}{more}", fix)
 
 
 def with_line(row: Row) -> str:

@@ -1,9 +1,8 @@
 """Warns of settings that are allowed but seldom intended: learning rates, temperatures, items."""
 
 from assay.errors import Finding
-from assay.experiment.stage_tables import GrpoStage, StageSpec
+from assay.experiment.stage_tables import GrpoStage
 from assay.experiment.training_settings import LoraAdapt
-from assay.judge.power import minimum_detectable_difference
 from assay.lab.check.subject import Seen, Subject
 from assay.lab.setup.stage_methods import most
 from assay.lab.setup.tool_stage import translations
@@ -14,38 +13,28 @@ from assay.rl.signal import may_drop
 COLD = 0.3
 """Below this temperature the completions of a group are nearly the same."""
 LORA_LOW, FULL_HIGH = 2e-6, 1e-4
-FEW_ITEMS = 100
-DISCORDANCE = 0.2
-"""Share of items that change between two checkpoints, to say what few items can show."""
 
 
 def smells(subject: Subject) -> Seen:
-    """Every stage, reporting evaluation and subset."""
+    """Every stage."""
     for name, stage in subject.session.experiment.stage.items():
         if isinstance(stage, GrpoStage):
             yield from groups(f"stage.{name}", stage)
             yield from idle_clip(f"stage.{name}", stage)
-    yield from small_reports(subject)
-    yield from first_subsets(subject)
 
 
 def learning_rates(subject: Subject) -> Seen:
-    """The learning rate of every stage of a language model."""
+    """Learning rates of a language model's stages that belong to the other way of training."""
     for name, stage in subject.session.experiment.stage.items():
-        yield from rates(f"stage.{name}", stage)
-
-
-def rates(place: str, stage: StageSpec) -> Seen:
-    """A learning rate that belongs to the other way of training."""
-    rate = stage.optimizer.lr
-    lora = isinstance(stage.adapt, LoraAdapt)
-    if lora and rate <= LORA_LOW:
-        what, fix = "a learning rate for full training with LoRA", "LoRA wants about 1e-4"
-    elif not lora and rate >= FULL_HIGH:
-        what, fix = "a learning rate for LoRA with full training", "full training wants about 1e-5"
-    else:
-        return
-    yield Finding("warning", f"{place}: {what}", f"lr = {rate:g}", fix + " or less" * (not lora))
+        rate, lora = stage.optimizer.lr, isinstance(stage.adapt, LoraAdapt)
+        if lora and rate <= LORA_LOW:
+            what, fix = "a learning rate for full training with LoRA", "LoRA wants about 1e-4"
+        elif not lora and rate >= FULL_HIGH:
+            what = "a learning rate for LoRA with full training"
+            fix = "full training wants about 1e-5 or less"
+        else:
+            continue
+        yield Finding("warning", f"stage.{name}: {what}", f"lr = {rate:g}", fix)
 
 
 def groups(place: str, stage: GrpoStage) -> Seen:
@@ -53,12 +42,9 @@ def groups(place: str, stage: GrpoStage) -> Seen:
     anyway."""
     temperature = most(stage.sampling.temperature)
     if temperature < COLD:
-        yield Finding(
-            "warning",
-            f"{place}: the completions of a group will be nearly the same",
-            f"temperature {temperature:g}",
-            "GRPO learns from differences inside a group: use a temperature near 1",
-        )
+        what = f"{place}: the completions of a group will be nearly the same"
+        fix = "GRPO learns from differences inside a group: use a temperature near 1"
+        yield Finding("warning", what, f"temperature {temperature:g}", fix)
     advantage = stage.advantage or PRESETS[stage.algorithm].advantage
     droppable = may_drop(
         advantage=advantage, kl_coef=most(stage.kl.coef), entropy_coef=stage.entropy_coef
@@ -66,12 +52,9 @@ def groups(place: str, stage: GrpoStage) -> Seen:
     if not droppable or stage.drop_without_signal is False:
         why = f"kl.coef {most(stage.kl.coef):g}, entropy_coef {stage.entropy_coef:g}"
         why += f", advantage {advantage!r}, drop_without_signal {stage.drop_without_signal}"
-        yield Finding(
-            "note",
-            f"{place}: groups of equal rewards are kept and cost a full update",
-            why,
-            "nothing, if that is meant; without KL, entropy and whitening they can be left out",
-        )
+        what = f"{place}: groups of equal rewards are kept and cost a full update"
+        fix = "nothing, if that is meant; without KL, entropy and whitening they can be left out"
+        yield Finding("note", what, why, fix)
 
 
 def idle_clip(place: str, stage: GrpoStage) -> Seen:
@@ -86,54 +69,19 @@ def idle_clip(place: str, stage: GrpoStage) -> Seen:
     own = stage.loss is not None or given or low != high
     several = stage.updates.minibatches * stage.updates.epochs > 1
     if own and LOSSES[loss].reads and not (several or stage.stored):
-        yield Finding(
-            "warning",
-            f"{place}: with one update for each rollout the loss {loss!r} and its clip do nothing: "
-            "it trains by the plain policy gradient",
-            f"algorithm {stage.algorithm!r}, updates {{ minibatches = 1, epochs = 1 }}: every "
-            "ratio is 1, inside any bounds",
-            "make several updates of a rollout (updates.minibatches or updates.epochs), or read "
-            "the result as that of the advantage and the average alone",
-        )
-
-
-def small_reports(subject: Subject) -> Seen:
-    """Reports on so few items that only a large difference shows."""
-    for name, evaluation in subject.session.evaluations.items():
-        items = len(evaluation.items)
-        if evaluation.spec.role != "report" or items >= FEW_ITEMS:
-            continue
-        seen = minimum_detectable_difference(items, DISCORDANCE)
-        shown = "no difference at all" if seen is None else f"differences from {seen:.0%} on"
-        yield Finding(
-            "note",
-            f"evaluate.{name}: {items} items show {shown}",
-            f"at 80% power, where a share of {DISCORDANCE:.0%} of the items changes",
-            f"smaller differences will be undecided; take {FEW_ITEMS} items or more",
-        )
-
-
-def first_subsets(subject: Subject) -> Seen:
-    """Rows that are taken from the start of a source, whose order may mean something."""
-    experiment = subject.session.experiment
-    for table in ("data", "evaluate"):
-        for name, spec in getattr(experiment, table).items():
-            if spec.take is not None and spec.take.rows is not None and spec.take.how == "first":
-                yield Finding(
-                    "note",
-                    f"{table}.{name}: the first {spec.take.rows} rows are taken",
-                    "a source that is sorted has others at its end",
-                    'nothing, if their order is random; else take them at random: how = "random"',
-                )
+        what = f"{place}: with one update for each rollout the loss {loss!r} and its clip do "
+        what += "nothing: it trains by the plain policy gradient"
+        told = f"algorithm {stage.algorithm!r}, updates {{ minibatches = 1, epochs = 1 }}: every "
+        told += "ratio is 1, inside any bounds"
+        fix = "make several updates of a rollout (updates.minibatches or updates.epochs), or read "
+        fix += "the result as that of the advantage and the average alone"
+        yield Finding("warning", what, told, fix)
 
 
 def other_trainers(subject: Subject) -> Seen:
     """What is not the same in the tools that train stages."""
     for each, made in translations(subject.session):
         for one in made.differences:
-            yield Finding(
-                "note",
-                f"stage.{each.name}.{one.key}: {each.trainer.title} {one.what}",
-                "allowed by name" if one.allowed else "another definition",
-                "nothing; the run's page lists it",
-            )
+            what = f"stage.{each.name}.{one.key}: {each.trainer.title} {one.what}"
+            told = "allowed by name" if one.allowed else "another definition"
+            yield Finding("note", what, told, "nothing; the run's page lists it")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from transformers import AutoModelForCausalLM
 
-from assay.data.episode import tokens_of
+from assay.data.episode import Context, tokens_of
 from assay.data.row_order import packs_of
 from assay.errors import Finding, InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
@@ -57,7 +57,9 @@ def pairs_of(subject: Subject, stage: DpoStage) -> Dpo | InputError:
 
 
 def preference_pairs(subject: Subject) -> Seen:
-    """The pairs of every dpo stage; an error where there is none."""
+    """The pairs of every dpo stage and what they teach; an error where there is none, and where a
+    completion is longer than the model reads."""
+    learner = subject.session.learner
     for name, stage in subject.session.experiment.stage.items():
         if not isinstance(stage, DpoStage):
             continue
@@ -66,50 +68,31 @@ def preference_pairs(subject: Subject) -> Seen:
             fix = found.fix or "give its rows candidates with scores that differ"
             yield Finding("error", f"{place}: {found.problem}", "", fix)
             continue
-        yield from sizes(subject, place, stage, found)
-        yield from usefulness(place, found)
-
-
-def sizes(subject: Subject, place: str, stage: DpoStage, found: Dpo) -> Seen:
-    """How many pairs there are, and the longest completion against what the model reads."""
-    learner = subject.session.learner
-    size = learner.encoder(stage).size
-    turns = [turn for p in found.pairs for side in (p.chosen, p.rejected) for turn in side.turns]
-    longest = max(size(turn.context) + len(turn.actions) for turn in turns)
-    yield Number(place, "pairs", len(found.pairs))
-    yield Number(place, "groups with pairs", found.telling)
-    yield Number(place, "longest candidate, tokens", longest)
-    if learner.positions is not None and longest > learner.positions:
-        yield Finding(
-            "error",
-            f"{place}: a candidate with its prompt is longer than the model reads",
-            f"{longest:,} of {learner.positions:,} tokens",
-            "leave such rows out: max_prompt_tokens of the data set, or where",
-        )
-
-
-def usefulness(place: str, found: Dpo) -> Seen:
-    """The gap of the scores; groups and pairs that teach nothing."""
-    yield Number(place, "score gap, mean", sum(p.gap for p in found.pairs) / len(found.pairs))
-    silent = found.groups - found.telling
-    if silent:
-        yield Finding(
-            "warning" if found.telling < FEW * found.groups else "note",
-            f"{place}: groups whose scores do not differ give no pair",
-            share_of(silent, found.groups),
-            "nothing, or more candidates of each, or a finer reward",
-        )
-    actions = [
-        [[turn.actions for turn in side.turns] for side in (pair.chosen, pair.rejected)]
-        for pair in found.pairs
-    ]
-    if alike := sum(chosen == rejected for chosen, rejected in actions):
-        yield Finding(
-            "warning",
-            f"{place}: pairs of one completion with two scores teach nothing",
-            share_of(alike, len(found.pairs)),
-            "judge each completion more often, or leave such groups out",
-        )
+        pairs, size = found.pairs, learner.encoder(stage).size
+        turns = [turn for p in pairs for side in (p.chosen, p.rejected) for turn in side.turns]
+        longest = max(size(turn.context) + len(turn.actions) for turn in turns)
+        yield Number(place, "pairs", len(pairs))
+        yield Number(place, "groups with pairs", found.telling)
+        yield Number(place, "longest candidate, tokens", longest)
+        yield Number(place, "score gap, mean", sum(p.gap for p in pairs) / len(pairs))
+        if learner.positions is not None and longest > learner.positions:
+            what = f"{place}: a candidate with its prompt is longer than the model reads"
+            fix = "leave such rows out: max_prompt_tokens of the data set, or where"
+            yield Finding("error", what, f"{longest:,} of {learner.positions:,} tokens", fix)
+        if silent := found.groups - found.telling:
+            what = f"{place}: groups whose scores do not differ give no pair"
+            fix = "nothing, or more candidates of each, or a finer reward"
+            few = found.telling < FEW * found.groups
+            told = share_of(silent, found.groups)
+            yield Finding("warning" if few else "note", what, told, fix)
+        actions = [
+            [[turn.actions for turn in side.turns] for side in (p.chosen, p.rejected)]
+            for p in pairs
+        ]
+        if alike := sum(chosen == rejected for chosen, rejected in actions):
+            what = f"{place}: pairs of one completion with two scores teach nothing"
+            fix = "judge each completion more often, or leave such groups out"
+            yield Finding("warning", what, share_of(alike, len(pairs)), fix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,19 +143,15 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
         if not counts_rows(stage):
             per_step = round(per_step * len(golds) / visits_of(subject, stage))
         largest = largest_of_golds(subject, stage, golds)
-    steps, checkpoints = (
-        steps_of(stage, visits_of(subject, stage)),
-        checkpoint_count(subject, stage),
-    )
     return StageWork(
-        steps=steps,
+        steps=steps_of(stage, visits_of(subject, stage)),
         prompts=per_step,
         group=group,
         prompt=sum(prompts) / len(prompts),
         prompt_most=max(prompts),
         answer=sum(answers) / len(answers),
         answer_most=stage.sampling.max_tokens if samples(stage) else max(answers),
-        checkpoints=checkpoints,
+        checkpoints=checkpoint_count(subject, stage),
         largest=largest,
     )
 
@@ -211,15 +190,6 @@ def largest_of_golds(subject: Subject, stage: StageSpec, golds: Sequence[Gold]) 
         if any(roles.count("assistant") > 1 for roles in said):
             return replace(found, scored=found.tokens)
     return found
-
-
-def validation_tokens(subject: Subject, stage: StageSpec) -> int:
-    """Tokens of all measurements of a stage's validation loss."""
-    if stage.validation is None:
-        return 0
-    golds = subject.golds_of_data(stage.validation, stage).answers
-    looks = len(due_steps(stage.validation_every, stage, visits_of(subject, stage)))
-    return looks * sum(gold.context_size + len(gold.actions) for gold in golds)
 
 
 def checkpoint_count(subject: Subject, stage: StageSpec) -> int:
@@ -284,58 +254,48 @@ def speed(subject: Subject) -> Seen:
         for name, stage in session.experiment.stage.items()
         if stage.trainer is None and (work := stage_work(subject, stage)) is not None
     }
-    elsewhere = any(stage.trainer for stage in session.experiment.stage.values())
     found = measure(subject)
     if found is None:
         return
     spans: dict[str, tuple[float, float]] = {}
     for name, (stage, work) in stages.items():
-        ends = stage_seconds(stage, work, found)
-        looks = found.token * validation_tokens(subject, stage)
-        ends = ends[0] + looks, ends[1] + looks
-        spans[f"stage.{name}"] = ends
+        looks = 0.0
+        if stage.validation is not None:
+            golds = subject.golds_of_data(stage.validation, stage).answers
+            times = len(due_steps(stage.validation_every, stage, visits_of(subject, stage)))
+            tokens = sum(gold.context_size + len(gold.actions) for gold in golds)
+            looks = found.token * times * tokens
+        low, high = stage_seconds(stage, work, found)
+        spans[f"stage.{name}"] = low + looks, high + looks
     for name, evaluation in session.evaluations.items():
-        ends = evaluation_seconds(subject, evaluation, found)
-        spans[f"evaluate.{name}"] = ends
-    for place, ends in spans.items():
-        yield Number(place, "seconds_low", ends[0])
-        yield Number(place, "seconds_high", ends[1])
-    total = [sum(ends[side] for ends in spans.values()) for side in (0, 1)]
-    seeds = len(session.experiment.seeds)
-    decode = found.step + ROWS * found.row
-    yield Finding(
-        "note",
-        f"a run takes roughly {total[0] / 60:.0f} to {total[1] / 60:.0f} minutes here"
-        + (f", times {seeds} seeds" if seeds > 1 else "")
-        + (", beside what other tools train" if elsewhere else ""),
-        f"{found.token * 1e3:.2f} ms a prompt token, {decode * 1e3:.0f} ms for a token of "
-        f"{ROWS} answers, measured; answers as long as the gold ones, to max_tokens",
-        "fewer steps, items or repeats if that is too long",
-    )
+        spans[f"evaluate.{name}"] = evaluation_seconds(subject, evaluation, found)
+    for place, (low, high) in spans.items():
+        yield Number(place, "seconds_low", low)
+        yield Number(place, "seconds_high", high)
+    low, high = (sum(ends[side] for ends in spans.values()) / 60 for side in (0, 1))
+    what = f"a run takes roughly {low:.0f} to {high:.0f} minutes here"
+    if (seeds := len(session.experiment.seeds)) > 1:
+        what += f", times {seeds} seeds"
+    if any(stage.trainer for stage in session.experiment.stage.values()):
+        what += ", beside what other tools train"
+    decode = (found.step + ROWS * found.row) * 1e3
+    told = f"{found.token * 1e3:.2f} ms a prompt token, {decode:.0f} ms for a token of {ROWS} "
+    told += "answers, measured; answers as long as the gold ones, to max_tokens"
+    yield Finding("note", what, told, "fewer steps, items or repeats if that is too long")
 
 
 def measure(subject: Subject) -> Speed | None:
     """The speed of the base model; None where there is nothing to run it on."""
-    session = subject.session
-    golds = [
-        gold
-        for stage in session.experiment.stage.values()
-        for gold in subject.golds_of_data(stage.data, stage).answers
-    ]
-    stored = [
-        context
-        for stage in session.experiment.stage.values()
-        if isinstance(stage, DpoStage) and isinstance(found := pairs_of(subject, stage), Dpo)
-        for context, _ in pair_sizes(found.pairs)
-    ]
-    asked = [*(gold.prompt for gold in golds), *stored]
-    contexts = [tokens_of(context) for context in asked] or [
-        tokens_of(context) for made in session.evaluations.values() for context in made.contexts
-    ]
-    if not contexts:
+    session, asked = subject.session, list[Context]()
+    for stage in session.experiment.stage.values():
+        asked += [gold.prompt for gold in subject.golds_of_data(stage.data, stage).answers]
+        if isinstance(stage, DpoStage) and isinstance(found := pairs_of(subject, stage), Dpo):
+            asked += [context for context, _ in pair_sizes(found.pairs)]
+    asked = asked or [c for made in session.evaluations.values() for c in made.contexts]
+    if not asked:
         return None
     room = (session.learner.positions or PROMPT) - 1 - STEPS
-    prompt = max(contexts, key=len)[: max(1, min(PROMPT, room))]
+    prompt = max(map(tokens_of, asked), key=len)[: max(1, min(PROMPT, room))]
     shelf = language_model(session.learner, "measuring speed").shelf(session.run)
     model = shelf.load_base().model
     sampler = shelf.sampler(model, frozenset())
@@ -367,19 +327,15 @@ def stage_seconds(stage: StageSpec, work: StageWork, found: Speed) -> tuple[floa
     """Low and high end of a stage's rollouts and updates."""
     ends = []
     lengths = min(work.answer, work.answer_most), work.answer_most
+    # Forward passes beside the update's: of dpo's reference, of a teacher as large as the student.
+    epochs, forwards = 1, int(isinstance(stage, DpoStage | DistillStage))
     if isinstance(stage, DpoStage):
         lengths = work.answer, work.answer  # They are written already.
+    if isinstance(stage, GrpoStage):  # Scores of the reference; entropies before the update.
+        epochs = stage.updates.epochs
+        forwards = stage.keeps_start + (stage.top_entropy_share is not None)
     for passes, answer in zip(PASSES, lengths, strict=True):
-        step = passes * work.tokens(answer) * found.token
-        if isinstance(stage, DpoStage):
-            step += work.tokens(answer) * found.token  # The reference's scores.
-        if isinstance(stage, GrpoStage):
-            step *= stage.updates.epochs
-            # Scores of the reference; entropies before the update.
-            forwards = stage.keeps_start + (stage.top_entropy_share is not None)
-            step += forwards * work.tokens(answer) * found.token
-        if isinstance(stage, DistillStage):
-            step += work.tokens(answer) * found.token  # A teacher as large as the student.
+        step = (passes * epochs + forwards) * work.tokens(answer) * found.token
         if samples(stage):
             step += answering_seconds(work.prompts, work.group, work.prompt, answer, found)
         ends.append(work.steps * step)
@@ -396,11 +352,9 @@ def evaluation_seconds(
     lengths = [len(tokens_of(context)) for context in evaluation.contexts]
     prompt = sum(lengths) / max(len(lengths), 1)
     asked = asked_items(subject.session.experiment, evaluation, subject)
+    group = evaluation.spec.repeats
     low, high = (
-        sum(
-            answering_seconds(items, evaluation.spec.repeats, prompt, answer, found)
-            for items in asked
-        )
+        sum(answering_seconds(items, group, prompt, answer, found) for items in asked)
         for answer in (min(gold, limit), limit)
     )
     return low, high

@@ -6,9 +6,9 @@ answers, and holds the register of answerers.
 
 import re
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from assay.data.episode import Completion, Turn
 from assay.data.hashing import sha256_text
@@ -47,37 +47,36 @@ class Answered:
     """Whether the item could take several turns."""
 
 
-class Answerer(Protocol):
-    """The model of one run, as evaluations ask it."""
+@dataclass
+class Answerer:
+    """The model of one run, as evaluations ask it; `session` is that of the run."""
 
-    @property
-    def chunk(self) -> int:
-        """Answers recorded together. An interrupted evaluation judges at most so many again."""
-        ...
-
-    in_process: ClassVar[bool]
+    session: Session
+    chunk: int = field(default=64, kw_only=True)
+    """Answers recorded together. An interrupted evaluation judges at most so many again."""
+    in_process: ClassVar[bool] = False
     """Whether the learner is opened here, so that data is encoded and checked."""
 
     def check(self) -> None:
         """Raise InputError for a model that cannot be asked, before a run is made for it."""
-        ...
 
     def evaluations(self) -> Mapping[str, Evaluation]:
         """The evaluations of the run's experiment, made ready.
 
         Raises InputError for what they name and cannot be opened.
         """
-        ...
+        tables = self.session.experiment.evaluate
+        return {name: self.evaluation(name, spec) for name, spec in tables.items()}
 
     def evaluation(
         self, name: str, spec: EvaluateSpec, reference: CheckpointReference = BASE
     ) -> Evaluation:
         """An evaluation of one checkpoint that the run's experiment does not hold."""
-        ...
+        raise NotImplementedError
 
     def manifest(self) -> Manifest:
         """The fingerprints of the run: its model, training rows and evaluations."""
-        ...
+        raise NotImplementedError
 
     def answers(
         self,
@@ -93,25 +92,6 @@ class Answerer(Protocol):
         complete and may hold replies that cost money. An answer depends on seed, item and repeat,
         not on the chunk. Raises RunFailure or InputError if no further request can be answered.
         """
-        ...
-
-
-@dataclass(frozen=True)
-class Unlearned:
-    """What the answerers share that open no learner; see `Answerer`."""
-
-    session: Session
-    in_process: ClassVar[bool] = False
-
-    def evaluations(self) -> Mapping[str, Evaluation]:
-        """See `Answerer`."""
-        tables = self.session.experiment.evaluate
-        return {name: self.evaluation(name, spec) for name, spec in tables.items()}
-
-    def evaluation(
-        self, name: str, spec: EvaluateSpec, reference: CheckpointReference = BASE
-    ) -> Evaluation:
-        """See `Answerer`."""
         raise NotImplementedError
 
 

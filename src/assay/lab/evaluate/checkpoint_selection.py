@@ -13,7 +13,6 @@ from assay.experiment.checkpoint_reference import (
 )
 from assay.experiment.experiment import Experiment
 from assay.judge.selection import longest_rise, promote
-from assay.judge.verdict import Comparison
 from assay.lab.evaluate.local_answerer import LocalAnswerer
 from assay.lab.evaluate.run_evaluation import measure, measure_stored
 from assay.lab.setup.evaluation import Evaluation
@@ -98,7 +97,21 @@ def by_dev_items(
         name: read_scores(session.run, evaluation.record, name) for name in (start, *names.values())
     }
     found = promote(scores[start], {step: scores[name] for step, name in names.items()})
-    evidence = tuple(dev_look(names[step], each) for step, each in found.looks.items())
+    evidence = tuple(
+        DevLook(
+            names[step],
+            each.score,
+            each.difference,
+            each.interval.low,
+            each.interval.high,
+            each.p_value,
+            each.adjusted_p,
+            each.verdict,
+            each.items,
+            each.items_needed,
+        )
+        for step, each in found.looks.items()
+    )
     taken: dict[Rule, int | None] = {"gate": found.step}
     if "dev_score" in asked:
         taken["dev_score"] = found.highest
@@ -109,22 +122,6 @@ def by_dev_items(
         Selection(name, start, evaluation.name, scores[name].mean, len(names), rule, evidence)
         for rule, name in best.items()
     ]
-
-
-def dev_look(checkpoint: str, found: Comparison) -> DevLook:
-    """A comparison with the start as it is stored."""
-    return DevLook(
-        checkpoint,
-        found.score,
-        found.difference,
-        found.interval.low,
-        found.interval.high,
-        found.p_value,
-        found.adjusted_p,
-        found.verdict,
-        found.items,
-        found.items_needed,
-    )
 
 
 def by_reward_trend(session: Session, stage: str) -> Selection:

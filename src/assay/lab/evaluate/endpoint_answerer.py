@@ -1,124 +1,53 @@
 """A model behind an endpoint as an `Answerer`: messages out, text in, many requests at once.
 
 Its records have no tokens, and token counts are the server's. A missing or unusable answer, or a
-failed environment, is an abstention with a reason, never a wrong answer. Every reply is journalled
-before it is used, so that an interrupted evaluation pays for none twice.
+failed environment, is an abstention with a reason, never a wrong answer. Every answer is in a
+ledger beside the record's chunks before it is used: an interrupted evaluation pays for none twice.
 """
 
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from assay.data.conversation import dump_messages
 from assay.data.episode import Completion
-from assay.data.files import append_line, sync
 from assay.data.hashing import sha256_text
 from assay.data.row import Message
 from assay.errors import InputError, RunFailure, within
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.evaluate.answerer import BASE, Answered, Request, Unlearned, holder, plain_name
+from assay.lab.evaluate.answerer import BASE, Answered, Answerer, Request, holder, plain_name
 from assay.lab.setup.evaluation import Evaluation, make_evaluation
 from assay.lab.setup.manifest import about_run
 from assay.rl.policy import SampleKey
 from assay.rollout.engines.endpoint.client import (
     Endpoint,
+    Free,
     Said,
     Unanswered,
     check_rendering,
+    endpoint_of,
 )
-from assay.rollout.engines.register import TEXT_ENGINES
+from assay.rollout.engines.endpoint.traffic import Traffic
 from assay.rollout.episodes import turn_finished
 from assay.rollout.token_choice import key_state
+from assay.runs.cost_ledger import CostLedger, Entry, KnownAnswer, LedgerCall, Place
 from assay.runs.manifest_file import Manifest
-from assay.runs.run_files import FIX, DamagedFile, named_line, whole_lines
 from assay.tasks.task import Dialogue, Tools
 from assay.train.sampled_groups import FAILED
 
-JOURNAL = "replies.jsonl"
-KINDS = {"text": str, "ended": str, "prompt_tokens": int | None, "completion_tokens": int | None}
-"""The fields of a `Said` and what they hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which request of an evaluation: the turn counts from 0."""
-
-    item: str
-    repeat: int
-    turn: int
-    request: str
-    """See `request_hash`."""
-
-
-class ReplyJournal:
-    """Answers by the request that they answer; safe to use from several threads."""
-
-    def __init__(self, folder: Path):
-        """Reads what an interrupted evaluation left in `folder`. Raises DamagedFile."""
-        self._file = folder / JOURNAL
-        self._lock = threading.Lock()
-        self._file.touch()
-        sync(folder)
-        self._known = _read(self._file)
-
-    def known(self, place: Place) -> Said | Unanswered | None:
-        """The outcome of a request; None if it is unknown."""
-        return self._known.get(place)
-
-    def add(self, place: Place, outcome: Said | Unanswered) -> None:
-        """Write the outcome of a request; it is on the disk on return. Raises RunFailure."""
-        line = {**asdict(place), **_values(outcome)}
-        try:
-            with self._lock:
-                append_line(self._file, named_line(self._file, line))
-                sync(self._file)
-        except OSError as error:
-            raise RunFailure(f"{self._file}: cannot be written: {error.strerror}") from error
-
-
-def request_hash(sent: Any) -> str:
-    """The hash of what a request sends, a JSON value."""
-    return sha256_text(json.dumps(sent, sort_keys=True))
-
-
-def _values(outcome: Said | Unanswered) -> Mapping[str, Any]:
-    if isinstance(outcome, Said):
-        return {name: getattr(outcome, name) for name in KINDS}
-    return {"reason": outcome.reason, "detail": outcome.detail}
-
-
-def _read(file: Path) -> dict[Place, Said | Unanswered]:
-    return dict(_entry(line, file, n) for n, line in enumerate(whole_lines(file), 1))
-
-
-def _entry(line: Mapping[str, Any], file: Path, number: int) -> tuple[Place, Said | Unanswered]:
-    try:
-        place = Place(*(_kind(line[name], kind) for name, kind in Place.__annotations__.items()))
-        if "reason" in line:
-            return place, Unanswered(_kind(line["reason"], str), _kind(line["detail"], str))
-        return place, Said(**{name: _kind(line[name], kind) for name, kind in KINDS.items()})
-    except (KeyError, TypeError) as error:
-        problem = f"is no reply: {' '.join(str(error).split())}"
-        raise DamagedFile(problem, file=file, line=number, fix=FIX) from error
-
-
-def _kind(value: Any, kind: Any) -> Any:
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is not {kind}")
-    return value
-
-
 TOGETHER = 8
 """Requests that the endpoint is asked at once."""
+LOOK_SECONDS = 0.2
+"""How often a request that waits to be repeated looks whether it is still wanted."""
 WAITING = 64
 """Items in progress at once, including those that wait for a slot."""
 MOST_COUNTED = 2**31 - 1
@@ -129,20 +58,15 @@ NOTED = ("benchmark", "role", "items_hash", "repeats", "sampling", "rendering", 
 Send = Callable[[Sequence[Message], Tools], Said]
 
 
-@dataclass(frozen=True)
-class EndpointAnswerer(Unlearned):
+@dataclass
+class EndpointAnswerer(Answerer):
     """See `Answerer`. There is one checkpoint, "base"; what weights answer is not known."""
-
-    @property
-    def chunk(self) -> int:
-        """See `Answerer`."""
-        return 64
 
     @cached_property
     def endpoint(self) -> Endpoint:
         """The endpoint of the model. Raises InputError."""
         experiment = self.session.experiment
-        return TEXT_ENGINES["endpoint"](experiment.model, experiment.endpoint)
+        return endpoint_of(experiment.model, experiment.endpoint)
 
     def check(self) -> None:
         """Raise InputError where nothing answers, or not with this key."""
@@ -193,24 +117,20 @@ class EndpointAnswerer(Unlearned):
     ) -> Generator[list[Answered]]:
         """See `Answerer`; the requests of all chunks are sent side by side.
 
-        Once it is closed, no further request is sent. Raises InputError, RunFailure, and
-        DamagedFile for a journal that cannot be read.
+        Once it is closed, no further request is sent. Raises InputError and RunFailure.
         """
         self.check()
-        slots = RequestSlots(TOGETHER)
+        sending = Sending()
+        asker = replace(self.endpoint, pause=sending.pause, traffic=Traffic(TOGETHER))
+        sending.ledger.move_to(folder)
         threads = ThreadPoolExecutor(WAITING, thread_name_prefix="assay-endpoint")
-        # A pause blocks; each item can be in one, besides its own thread, which waits for it.
-        pausing = ThreadPoolExecutor(WAITING, thread_name_prefix="assay-pause")
-
-        async def pause(seconds: float) -> None:
-            await asyncio.get_running_loop().run_in_executor(pausing, slots.pause, seconds)
-
-        asker = replace(self.endpoint, pause=pause)
-        journal = ReplyJournal(folder)
 
         def one(request: Request) -> Answered:
-            with slots.held():
-                return ask(evaluation, asker, request, journal)
+            try:
+                return ask(evaluation, asker, request, sending)
+            except BaseException:
+                sending.closed.set()
+                raise
 
         try:
             coming = [[threads.submit(one, each) for each in chunk] for chunk in chunks]
@@ -221,9 +141,48 @@ class EndpointAnswerer(Unlearned):
                     turn_finished()
                 yield answered
         finally:
-            slots.close()
+            sending.closed.set()
             threads.shutdown(cancel_futures=True)
-            pausing.shutdown()
+            sending.ledger.close()
+
+
+@dataclass(frozen=True)
+class Sending:
+    """Where requests are recorded; once it is closed, none is sent."""
+
+    ledger: CostLedger = field(default_factory=CostLedger)
+    closed: threading.Event = field(default_factory=threading.Event)
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep so long, or until it is closed."""
+        end = time.monotonic() + seconds
+        while not self.closed.is_set() and (left := end - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, LOOK_SECONDS))
+
+    def known(self, name: str) -> Said | None:
+        """The answer that is remembered by a name."""
+        found = self.ledger.known(name)
+        return None if found is None else Said(**asdict(found))
+
+
+@dataclass
+class Recorded(Free):
+    """A request that is recorded before it is sent; see `Charge`."""
+
+    sending: Sending
+    row: LedgerCall
+    place: Place | None = None
+
+    async def attempt(self) -> None:
+        """See `Charge`. Raises LedgerUnusable, and RunFailure once no more is sent."""
+        if self.sending.closed.is_set():
+            raise RunFailure("no further request is sent")
+        self.place = self.sending.ledger.write(Entry(self.place, self.row))
+
+    def answered(self, name: str, said: Said) -> None:
+        """Remember the answer. Raises LedgerUnusable."""
+        row, answer = replace(self.row, status="answered"), KnownAnswer(**asdict(said))
+        self.sending.ledger.write(Entry(self.place, row, name, answer))
 
 
 def endpoint_holder(root: Path, source: str, skill: str) -> Experiment:
@@ -231,7 +190,7 @@ def endpoint_holder(root: Path, source: str, skill: str) -> Experiment:
 
     Raises InputError.
     """
-    url = TEXT_ENGINES["endpoint"](source, None).url
+    url = endpoint_of(source, None).url
     return holder(endpoint_run_name(skill, source, url), source, skill, url)
 
 
@@ -240,28 +199,32 @@ def endpoint_run_name(skill: str, source: str, url: str) -> str:
     return f"{plain_name(skill, source)}-{sha256_text(f'{source} {url}')[:8]}"
 
 
-def ask(
-    evaluation: Evaluation, endpoint: Endpoint, request: Request, journal: ReplyJournal
-) -> Answered:
-    """The answer to one item, or the dialogue with it.
-
-    Raises what ends the evaluation: InputError, RunFailure, RuntimeError.
-    """
+def ask(evaluation: Evaluation, endpoint: Endpoint, request: Request, sending: Sending) -> Answered:
+    """The answer to one item, or the dialogue with it. Raises what ends the evaluation: InputError
+    and RunFailure."""
     item, repeat = evaluation.items[request[0]], request[1]
+    # Servers take seeds of 31 bits; equal items of another seed shall differ.
+    seed = key_state(SampleKey(evaluation.seed, item.id, repeat)) >> 33
     replies: list[Said] = []
     ends: list[BaseException] = []
 
     def send(messages: Sequence[Message], tools: Tools) -> Said:
         sent = [dump_messages(tuple(messages)), list(tools)]
-        place = Place(item.id, repeat, len(replies), request_hash(sent))
+        name = answer_name(sending.ledger, item.id, repeat, len(replies), sent)
+        about = messages, tools, evaluation.sampling, evaluation.spec.rendering, seed
+        call = Recorded(sending, LedgerCall("", "", endpoint.model, stage=evaluation.name))
         try:
-            replies.append(reply(evaluation, endpoint, journal, place, messages, tools))
+            said = sending.known(name)
+            if said is None:
+                said = endpoint.connections.wait(endpoint.asked(*about, call))
+                call.answered(name, said)
         except Unanswered:
             raise
         except Exception as error:  # no further request can be answered
             ends.append(error)
             raise
-        return replies[-1]
+        replies.append(said)
+        return said
 
     completion, failure = Completion(""), ""
     try:
@@ -300,32 +263,11 @@ def counted(replies: Sequence[Said]) -> int | None:
     return sum(known)
 
 
-def reply(
-    evaluation: Evaluation,
-    endpoint: Endpoint,
-    journal: ReplyJournal,
-    place: Place,
-    messages: Sequence[Message],
-    tools: Tools,
-) -> Said:
-    """The reply to one request, from the journal or else the endpoint.
-
-    Raises Unanswered, InputError. A failure is journalled as well, because it may have been paid
-    for.
-    """
-    outcome = journal.known(place)
-    if outcome is None:
-        # Servers take seeds of 31 bits; equal items of another seed shall differ.
-        seed = key_state(SampleKey(evaluation.seed, place.item, place.repeat)) >> 33
-        try:
-            sampling, rendering = evaluation.sampling, evaluation.spec.rendering
-            outcome = endpoint.say(messages, tools, sampling, rendering, seed)
-        except Unanswered as error:
-            outcome = error
-        journal.add(place, outcome)
-    if isinstance(outcome, Unanswered):
-        raise outcome
-    return outcome
+def answer_name(ledger: CostLedger, item: str, repeat: int, turn: int, sent: Any) -> str:
+    """What an answer is remembered by: in a ledger that lies elsewhere it is not found."""
+    file = ledger.file
+    place = [] if file is None else [file.parts[-3:-1]]
+    return sha256_text(json.dumps([*place, item, repeat, turn, sent], sort_keys=True))
 
 
 def converse(dialogue: Dialogue, send: Send) -> tuple[Message, ...]:
@@ -334,47 +276,3 @@ def converse(dialogue: Dialogue, send: Send) -> tuple[Message, ...]:
         answer = send(asked.messages, asked.tools)
         dialogue.hears(answer.text, answer.ended)
     return dialogue.messages
-
-
-class RequestSlots:
-    """A limit on concurrent requests; a holder that must wait gives up its slot."""
-
-    def __init__(self, count: int):
-        self._free = threading.Semaphore(count)
-        self._closed = threading.Event()
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Take a slot. An exception in its holder closes all slots. Raises RuntimeError once they
-        are closed."""
-        self._take()
-        try:
-            yield
-        except BaseException:
-            self.close()
-            raise
-        finally:
-            self._free.release()
-
-    def pause(self, seconds: float) -> None:
-        """Sleep without the caller's slot. Raises RuntimeError once the slots are closed."""
-        self._free.release()
-        try:
-            self._closed.wait(seconds)
-        finally:
-            self._free.acquire()
-        self._refuse_closed()
-
-    def close(self) -> None:
-        """Close the slots and wake all waiting threads."""
-        self._closed.set()
-
-    def _take(self) -> None:
-        self._free.acquire()
-        if self._closed.is_set():
-            self._free.release()
-        self._refuse_closed()
-
-    def _refuse_closed(self) -> None:
-        if self._closed.is_set():
-            raise RuntimeError("no further request is sent")

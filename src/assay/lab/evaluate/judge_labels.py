@@ -3,7 +3,7 @@
 Labels are JSON lines, `{"item": ID, "answer": TEXT, "label": 4}`; of several criteria `label` is an
 object, of pairs "answer", "reference" or "tie", beside a `reference`. The `question` may stand
 there; else the item is one of the run's. What the judge was asked is journalled, so that nothing is
-asked twice. The agreement is made of what is stored in `judge.label_agreement`.
+asked twice. The agreement is made of what is stored in `compare.judge_trust`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,12 +19,11 @@ from assay.data.splits import conversation_of
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.reward_tables import RewardPart, RewardSettings, parts_of
 from assay.experiment.stage_tables import SftStage
-from assay.judge.label_agreement import Judged
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.setup.manifest import asked_helpers
 from assay.lab.setup.rubrics import OpenedRubric, open_rubric
 from assay.lab.setup.session import Session
-from assay.runs.judge_file import FOLDER, JudgedLabels, write_judged
+from assay.runs.judge_file import FOLDER, Judged, JudgedLabels, write_judged
 from assay.runs.judgement_journal import JudgementJournal
 from assay.tasks.rubric import PREFERENCE, RUBRIC, TIE, Rubric
 

@@ -22,13 +22,14 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.judge.identity import MANY_FALLBACKS, MOST_FALLBACKS, is_fallback
 from assay.judge.verdict import FEW_UNSCORED
-from assay.lab.evaluate.answerer import BASE, Answered, Answerer, Request, Unlearned
+from assay.lab.evaluate.answerer import BASE, Answered, Answerer, Request
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer, endpoint_holder
-from assay.lab.evaluate.local_answerer import LocalAnswerer, local_holder
-from assay.lab.evaluate.spread_answerer import (
+from assay.lab.evaluate.local_answerer import (
     FIELD,
+    LocalAnswerer,
     SpreadLocalAnswerer,
     is_spread,
+    local_holder,
 )
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation, make_evaluation
@@ -54,17 +55,12 @@ from assay.tasks.running import RewardRunner
 from assay.tasks.task import FixedArm, error_type
 
 
-@dataclass(frozen=True)
-class FunctionAnswerer(Unlearned):
+@dataclass
+class FunctionAnswerer(Answerer):
     """An arm of a task: a function from items to answers, such as the best choice by search or one
     program for every problem. Nothing is opened; there is one checkpoint, "base"."""
 
     arm: FixedArm
-
-    @property
-    def chunk(self) -> int:
-        """See `Answerer`."""
-        return self.arm.chunk
 
     def check(self) -> None:
         """Raise InputError without the arm's helper model, which is not opened."""
@@ -231,7 +227,7 @@ def answerer_of(session: Session) -> Answerer:
     if spread:
         problem = f"{source} is no model: it answers in this process"
         raise InputError(problem, field=FIELD, fix="leave it out")
-    return FunctionAnswerer(session, arm)
+    return FunctionAnswerer(session, arm, chunk=arm.chunk)
 
 
 def holder_of(root: Path, source: str, skill: str) -> Experiment:
@@ -324,7 +320,16 @@ def run_evaluation(
                 started = time.perf_counter()
                 with telling(heard(evaluation, checkpoint, done, len(requests), observer)):
                     answered = next(coming)
-                lines = judged_lines(evaluation, checkpoint, answered, runner, started)
+                fresh = [n for n, each in enumerate(answered) if not each.failure]
+                rewards = [Reward(None, why=each.failure) for each in answered]
+                scored = runner.score([(answered[n].item, named(answered[n])) for n in fresh])
+                for n, reward in zip(fresh, scored, strict=True):
+                    rewards[n] = reward
+                seconds = (time.perf_counter() - started) / len(answered)
+                lines = [
+                    record_line(evaluation, checkpoint, each, reward, seconds)
+                    for each, reward in zip(answered, rewards, strict=True)
+                ]
                 first = begins[answered[0].item.id, answered[0].repeat]
                 writer.write_chunk(first // size, lines)
                 done += len(answered)
@@ -363,26 +368,6 @@ def refuse_unscored(name: str, checkpoint: str, writer: RecordWriter) -> None:
         f"{checkpoint} on {name}: none of {reasons.total()} answers has a score, most often: {why} "
         f"(the answers are kept in {kept}; mend what failed, then resume the run)"
     )
-
-
-def judged_lines(
-    evaluation: Evaluation,
-    checkpoint: str,
-    answered: Sequence[Answered],
-    runner: RewardRunner,
-    started: float,
-) -> list[dict[str, object]]:
-    """The record's lines of a chunk; a missing answer is an abstention."""
-    fresh = [n for n, each in enumerate(answered) if not each.failure]
-    rewards = [Reward(None, why=each.failure) for each in answered]
-    scored = runner.score([(answered[n].item, named(answered[n])) for n in fresh])
-    for n, reward in zip(fresh, scored, strict=True):
-        rewards[n] = reward
-    seconds = (time.perf_counter() - started) / len(answered)
-    return [
-        record_line(evaluation, checkpoint, each, reward, seconds)
-        for each, reward in zip(answered, rewards, strict=True)
-    ]
 
 
 def named(each: Answered) -> Completion:

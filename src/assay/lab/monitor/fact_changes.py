@@ -1,7 +1,7 @@
 """What the samples and calls of a stage say between two steps: form, errors, operators, costs.
 
 The completions up to the first step are compared with those after it. Facts of rewards are taken by
-their names; a task says how they are read (`tasks.fact_reading`), and what it does not note is left
+their names; a task says how they are read (`FactReading`), and what it does not note is left
 out. Each table's changes are corrected for its rows. Adds no words.
 """
 
@@ -32,8 +32,7 @@ from assay.lab.monitor.run_costs import known, sent
 from assay.runs.cost_ledger import LedgerCall
 from assay.runs.history import History, Sample, is_there, samples_in
 from assay.runs.records import RIGHT, WRONG, outcome
-from assay.tasks.fact_reading import FactReading, operators_in, plain_facts, reading_of
-from assay.tasks.reward_metrics import marked
+from assay.tasks.reward_metrics import FactReading, marked, operators_in, plain_facts, reading_of
 from assay.tasks.task import task
 
 MOST_BLOCKS = 6

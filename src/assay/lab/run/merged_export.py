@@ -2,7 +2,7 @@
 
 Adapters are merged in fp32 and then rounded. A base of several models is written as it came, with
 the weights of its text model replaced. `report.card` writes the card, `models.gguf_file` the
-GGUF file, and `models.hub` uploads.
+GGUF file, and `models.source` uploads.
 """
 
 import copy

@@ -20,7 +20,7 @@ from assay.experiment.stage_tables import StageSpec
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.learner import StagePolicy
 from assay.lab.setup.session import Session
-from assay.models.optimizer import make_optimizer
+from assay.models.precision import make_optimizer
 from assay.rl.policy import Policy
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import experiment_of

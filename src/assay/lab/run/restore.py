@@ -20,7 +20,7 @@ from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.monitor.guards import PASSED, forget_passed
 from assay.lab.monitor.observer import Observer
-from assay.lab.monitor.report_journal import JOURNAL, forget_reports
+from assay.lab.monitor.progress import JOURNAL, forget_reports
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import (
     SELECTION,

@@ -51,8 +51,8 @@ from assay.lab.monitor.guards import (
     watch_stage,
 )
 from assay.lab.monitor.observer import Observer, Silent
-from assay.lab.monitor.report_journal import why_due
-from assay.lab.monitor.sinks.sender import add_sinks, sending
+from assay.lab.monitor.progress import why_due
+from assay.lab.monitor.sender import add_sinks, sending
 from assay.lab.run.ranks import ranked, stage_optimizer
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart

@@ -21,8 +21,15 @@ from pathlib import Path
 import torch
 
 from assay.data.files import new_folder
-from assay.engines.environments import python_of
-from assay.engines.process_tree import Running, end_marked, running
+from assay.engines.environments import (
+    LAST_WORDS,
+    Running,
+    end_marked,
+    how_ended,
+    python_of,
+    running,
+    surroundings,
+)
 from assay.errors import InputError, RunFailure
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.engine_table import patience_seconds
@@ -41,7 +48,7 @@ from assay.runs.history import History
 from assay.runs.manifest_file import WENT_ON, read_manifest, write_manifest
 from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.run_names import checkpoint_steps
-from assay.sandbox.meter import Meter
+from assay.sandbox.call_watch import Meter
 from assay.trainers.outputs.output import Saved
 from assay.trainers.outputs.plain_folders import Output
 from assay.trainers.settings import updates_of_round
@@ -52,7 +59,6 @@ READING = 0.05
 """The share of the time that is spent on reading a log, which is read whole."""
 LAST_BYTES = 1 << 16
 LAST_LINES = 12
-LAST_WORDS = 400
 ERROR = re.compile(r"[\w.]*(Error|Exception): ")
 """How the line begins that ends a traceback; tools print hints behind it."""
 
@@ -212,9 +218,7 @@ class ToolTraining:
 
     def environment(self) -> Mapping[str, str]:
         """The tool's: offline, on this machine alone, with as many threads as this process."""
-        foreign = ("PYTHONPATH", "VIRTUAL_ENV", "RAY_ADDRESS", "WORLD_SIZE", "LOCAL_RANK")
-        kept = {k: v for k, v in os.environ.items() if k not in foreign}
-        return kept | {
+        return surroundings("RAY_ADDRESS", "WORLD_SIZE", "LOCAL_RANK") | {
             "PYTHON": str(python_of(self.made.tool)),
             "ASSAY_PYTHON": sys.executable,
             "PYTHONUNBUFFERED": "1",
@@ -282,8 +286,7 @@ class ToolTraining:
             how += " (it was killed, as the system does where memory runs out)"
         elif code:
             last = next(filter(ERROR.match, reversed(lines)), lines[-1] if lines else "no word")
-            number = f"signal {-code}" if code < 0 else f"exit code {code}"
-            how += f" ({number}): {last[:LAST_WORDS]}"
+            how += f" ({how_ended(code)}): {last[:LAST_WORDS]}"
         return f"{self.made.trainer.title} {how}; its log is {self.folder / LOG}"
 
 

@@ -42,8 +42,7 @@ from assay.models.supported import read_object
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.user_code import source_files
 from assay.trainers.register import MODEL, README, TRAINERS, Trainer, filled, folder_texts
-from assay.trainers.settings import Settings
-from assay.trainers.translation import Difference, Translated
+from assay.trainers.settings import Difference, Settings, Translated
 
 MORE = "trains what the model's template writes behind the end of an answer as well"
 END_OF_ANSWERS = "(end of answers)"

@@ -37,10 +37,10 @@ from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
 from assay.models.load import check_loadable
 from assay.models.memory import model_shape
 from assay.models.precision import Precision
-from assay.models.shared_prefill import CACHE_BYTES as PREFILL_BYTES
-from assay.models.shared_prefill import ROWS as PREFILL_ROWS
 from assay.models.source import EXAMPLES
 from assay.models.supported import read_config, why_plain
+from assay.models.vision_language import CACHE_BYTES as PREFILL_BYTES
+from assay.models.vision_language import ROWS as PREFILL_ROWS
 from assay.models.vision_language import (
     check_vision_language,
     is_vision_language,

@@ -165,12 +165,6 @@ class LearnerInput:
     """The folder of the checkpoint that a `run:` source names."""
 
 
-LEARNERS: dict[str, Callable[[LearnerInput], Learner]] = {}
-"""Maker of a learner by kind of model source: `model = "linear:features.json"` is opened by
-`LEARNERS["linear"]`; a task's module may enter one. Others are brought by a task's hook, or are
-language models."""
-
-
 TOKENS = "tokens"
 """The field of a stored candidate that holds the tokens which were sampled."""
 
@@ -179,15 +173,8 @@ def model_kinds(kind: str, skill: Task | None = None) -> list[str]:
     """The kinds of model source that an experiment with the task `skill` may name. Other tasks,
     which are slow to import, are asked only where `kind` is not known without them."""
     own = skill.kinds if isinstance(skill, BaseTask) else ()
-    known = [*EXAMPLES, *own, *LEARNERS]
+    known = [*EXAMPLES, *own]
     return known if kind in known else [*known, *(k for each in built_in() for k in each.kinds)]
-
-
-def learner_of(skill: Task, given: LearnerInput) -> Learner | None:
-    """The learner of a model source that a task or `LEARNERS` brings; None: a language model."""
-    makers = [LEARNERS.get(given.source.partition(":")[0])]
-    makers += [each.learner(given.source) for each in labs(skill, given.source)]
-    return next((make(given) for make in makers if make is not None), None)
 
 
 def arm_of(skill: Task, source: str) -> FixedArm | None:

@@ -34,17 +34,20 @@ from assay.models.matmul import widened
 from assay.models.plain_forward import causal_of
 from assay.models.precision import Precision
 from assay.models.prefix_tree import Tokens, answer_hidden, answer_logps
-from assay.models.shared_prefill import Reading, Rows, prefill, reading
 from assay.models.supported import why_plain
 from assay.models.vision_language import (
     ReadImage,
+    Reading,
+    Rows,
     VisionLanguage,
     image_features,
+    prefill,
     read_picture,
+    reading,
 )
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.engine import sample_turns
-from assay.rollout.engines.plain.plain_sampler import PlainSampler, drawn_tokens, stopped
+from assay.rollout.engines.plain_sampler import PlainSampler, drawn_tokens, stopped
 from assay.rollout.token_choice import key_states
 from assay.tasks.helper_model import (
     HelperAnswer,

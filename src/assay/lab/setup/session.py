@@ -23,7 +23,7 @@ from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation, trained_rows
 from assay.lab.setup.helper_models import HelperModels
 from assay.lab.setup.language_learner import LanguageLearner
-from assay.lab.setup.learner import Learner, LearnerInput, begun_from, learner_of
+from assay.lab.setup.learner import Learner, LearnerInput, begun_from
 from assay.lab.setup.prepare import DataSet, find_order, find_part, prepare_set
 from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.stage_methods import StageInput
@@ -101,9 +101,11 @@ class Session:
     def learner(self) -> Learner:
         """What is trained."""
         experiment, root = self.experiment, self.run.root
-        begun = begun_from(experiment.model, root)
-        brought = learner_of(self.task, LearnerInput(experiment, root, self.precision, *begun))
-        return brought or LanguageLearner(experiment, root, self.precision)
+        source, weights = begun_from(experiment.model, root)
+        makers = (lab.learner(source) for lab in self.labs)
+        if (make := next(filter(None, makers), None)) is None:
+            return LanguageLearner(experiment, root, self.precision)
+        return make(LearnerInput(experiment, root, self.precision, source, weights))
 
     @cached_property
     def labs(self) -> tuple[BaseTask, ...]:

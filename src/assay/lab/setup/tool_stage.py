@@ -28,9 +28,8 @@ from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.user_code import SCHEME
 from assay.trainers.read_back import acting_in_training
 from assay.trainers.register import MODEL, TRAINERS, Trainer
-from assay.trainers.settings import Exported, Settings
+from assay.trainers.settings import Exported, Settings, Translated, translated
 from assay.trainers.table import table
-from assay.trainers.translation import Translated, translated
 
 
 @dataclass(frozen=True)

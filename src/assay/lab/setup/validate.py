@@ -34,7 +34,7 @@ from assay.experiment.reward_tables import Bounds, Reward, RewardPart, parts_of
 from assay.experiment.selection_tables import SELECTIONS
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, StageSpec
 from assay.experiment.synthesise_table import SYNTHESISE
-from assay.lab.monitor.sinks.sink_register import refusals
+from assay.lab.monitor.sinks import refusals
 from assay.lab.setup.helper_models import KINDS, METRIC, counted, spent
 from assay.lab.setup.learner import arm_of, model_kinds
 from assay.lab.setup.reward_parts import known_outcomes, table_part

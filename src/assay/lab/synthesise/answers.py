@@ -1,26 +1,40 @@
-"""Reads what a teacher wrote as rows of a data format, or says why it is none.
+"""What a teacher is asked, answers that are paid for once, and what they hold as rows of a format.
 
-The text is hostile: it is parsed and never run, and a row has of it what the format reads and the
-fields that the table keeps. A row's id, conversation and tools come from its seed.
+An answer is in the cost ledger of the made set before it is used, with its call; what the ledger
+knows is not asked again. The text is hostile: it is parsed and never run, and a row has of it what
+the format reads and the fields that the table keeps. A row's id, conversation and tools come from
+its seed.
 """
 
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
+from assay.data.conversation import parse_messages
+from assay.data.files import expanded
 from assay.data.formats.formats import Layout, all_rows, items_of
+from assay.data.hashing import canonical_json, sha256_text
 from assay.data.json_files import load_next
 from assay.data.leakage import question
 from assay.data.loaded import Record
-from assay.data.row import Row
+from assay.data.row import Message, Row
 from assay.data.row_checks import undeclared_calls
+from assay.data.row_fields import field_value
 from assay.data.row_json import row_values
 from assay.data.splits import conversation_of
-from assay.errors import InputError
-from assay.experiment.synthesise_table import SynthesiseSpec
+from assay.errors import AssayError, InputError, nearest
+from assay.experiment.synthesise_table import FILE, SynthesiseSpec
+from assay.lab.setup.metering import MeteredModel, contents
+from assay.lab.synthesise.made_set import Refused
+from assay.rl.policy import SampleKey
+from assay.runs.cost_ledger import LedgerUnusable
+from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget
+from assay.tasks.task import answer_text
 from assay.tasks.user_code import function_in, in_a_line
 
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -29,27 +43,6 @@ MOST_TRIES = 1000
 FENCE = re.compile(r"```[a-z]*\n(.*?)```", re.DOTALL)
 OPENING = re.compile(r"[{\[]")
 TAG = re.compile(r"<([a-z_]{1,40})>")
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A row that is not in the set, or an answer without rows, with the reason."""
-
-    id: str
-    seed: str
-    sample: int
-    reason: str
-    """One of `REASONS`."""
-    why: str
-    text: str = ""
-    """What the teacher wrote."""
-    row: Row | None = None
-
-
-REASONS = (*("unanswered", "unreadable", "form", "calls", "leaked", "gold", "empty", "same"),)
-"""Why a row is refused: the teacher failed; no row of the format; not to be trained on; calls that
-their tools do not describe; shared with a test; the gold answer or an empty one fails; a question
-that another row or a seed asks."""
 
 
 Reader = Callable[[Row, str], Sequence[Mapping[str, Any]]]
@@ -184,3 +177,198 @@ def texts_in(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from texts_in(each)
+
+
+ASK = "ask"
+"""What a call of a made set is for, as its ledger has it."""
+GAP = re.compile(r"\{([A-Za-z_][\w.]*)\}")
+"""A gap of a template; JSON's braces hold something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a model is asked for a made set, on whose behalf, and the key of the draw."""
+
+    messages: tuple[Message, ...]
+    key: SampleKey
+    caller: Caller
+
+    @property
+    def sha256(self) -> str:
+        """Of the messages."""
+        return sha256_text(canonical_json(contents(self.messages)))
+
+
+Prompt = Callable[[Row, int], tuple[Message, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompter:
+    """Makes the prompts of seeds."""
+
+    prompt: Prompt
+    """Of a seed and the number of a sample, which counts from 0. Raises InputError."""
+    fingerprint: str
+
+
+def prompter_of(spec: SynthesiseSpec, root: Path) -> Prompter:
+    """What a table's prompt means; files lie in `root`. Raises InputError."""
+    text = spec.prompt
+    if text.startswith(FILE) and ".py:" in text:
+        function, loaded = function_in(text, root)
+        return Prompter(of_function(function), canonical_json(loaded.fingerprint))
+    if text.startswith(FILE):
+        text = text_of(text.removeprefix(FILE), root)
+    for name in GAP.findall(text):
+        if name not in GAPS and not name.startswith("extra."):
+            raise InputError(f"no gap {{{name}}}", fix=nearest(name, [*GAPS, "extra.NAME"]))
+    return Prompter(of_template(text), text)
+
+
+def text_of(name: str, root: Path) -> str:
+    """The text of a prompt's file. Raises InputError."""
+    file = root / expanded(name)
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise InputError(f"{file}: {why}", fix=f"it counts from {root}") from None
+
+
+GAPS: Mapping[str, Callable[[Row, int], str | None]] = {
+    "question": lambda row, number: question(row),
+    "text": lambda row, number: question(row),
+    "answer": lambda row, number: answer_text(row),
+    "tools": lambda row, number: json.dumps(list(row.tools), ensure_ascii=False),
+    "number": lambda row, number: str(number + 1),
+}
+"""What fills a gap; None where the seed has it not."""
+
+
+def of_template(text: str) -> Prompt:
+    """The prompts of a template."""
+
+    def prompt(row: Row, number: int) -> tuple[Message, ...]:
+        def filled(gap: re.Match[str]) -> str:
+            name = gap[1]
+            value = GAPS[name](row, number) if name in GAPS else field_value(row, name)
+            if value is None:
+                problem = f"the seed {row.id} has no {name}, for which the prompt has a gap"
+                raise InputError(problem, fix="take the gap out, or leave such seeds out by where")
+            return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+        return (Message("user", GAP.sub(filled, text)),)
+
+    return prompt
+
+
+def of_function(function: Callable[..., Any]) -> Prompt:
+    """The prompts of a user's function, which gives text or messages."""
+
+    def prompt(row: Row, number: int) -> tuple[Message, ...]:
+        try:
+            given = function(row, number)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise InputError(f"seed {row.id}: raises {in_a_line(error)}") from error
+        if isinstance(given, str):
+            return (Message("user", given),)
+        plain = [contents([m])[0] if isinstance(m, Message) else m for m in given]
+        return parse_messages(Record(f"seed {row.id}", 1, {}), plain, "prompt")
+
+    return prompt
+
+
+def questions_of(
+    table: str, spec: SynthesiseSpec, seeds: Sequence[Row], prompter: Prompter, seed: int
+) -> list[tuple[Row, Question]]:
+    """Every question to the teacher with its seed: each seed once, then each a second time, and so
+    on. Raises InputError."""
+    return [
+        (
+            row,
+            Question(
+                prompter.prompt(row, number),
+                SampleKey(seed, row.id, number),
+                Caller(table, 0, row.id, str(number), ASK),
+            ),
+        )
+        for number in range(spec.samples)
+        for row in seeds
+    ]
+
+
+@dataclass
+class Asker:
+    """Asks models within the table's calls, until a budget or an error ends it."""
+
+    limit: int | None
+    """Calls that may be made; None: as many as budgets allow."""
+    made: int
+    """Calls that earlier processes made."""
+    at_once: int
+    """Questions that wait for answers; how many of them an endpoint is sent is its table's."""
+    stopped: str = ""
+    """Why nothing more is asked; "" while something may be."""
+    _full: str = ""
+    """Why a budget had no room beside the calls on their way."""
+    _lock: Lock = field(default_factory=Lock, repr=False)
+
+    def answers(
+        self, model: MeteredModel, questions: Sequence[Question]
+    ) -> list[HelperAnswer | None]:
+        """The answers in order, those of the ledger among them; None where nothing was asked."""
+        found = [model.known(each.messages, model.sampling, each.key) for each in questions]
+        fresh = [n for n, answer in enumerate(found) if answer is None]
+        while fresh and not self.stopped:
+            self._full = ""
+            self._ask(model, questions, fresh, found)
+            left = [n for n in fresh if found[n] is None]
+            # A call on its way may cost more than it will: what found no room beside it is asked
+            # again once it is there.
+            if self._full and len(left) == len(fresh):
+                self.stopped = self._full
+            fresh = left if self._full else []
+        return found
+
+    def _ask(
+        self,
+        model: MeteredModel,
+        questions: Sequence[Question],
+        fresh: Sequence[int],
+        found: list[HelperAnswer | None],
+    ) -> None:
+        """Put the answers to some questions in their places, as far as there are any."""
+        pool = ThreadPoolExecutor(min(len(fresh), self.at_once), thread_name_prefix="assay-teacher")
+        try:
+            asked = pool.map(lambda n: self._answer(model, questions[n]), fresh)
+            for n, answer in zip(fresh, asked, strict=True):
+                found[n] = answer
+        except BaseException:  # what is on its way is paid for, and waited for
+            self.stopped = self.stopped or "interrupted"
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _answer(self, model: MeteredModel, question: Question) -> HelperAnswer | None:
+        with self._lock:
+            if not self.stopped and self.limit is not None and self.made >= self.limit:
+                self.stopped = f"calls = {self.limit} are made"
+            if self.stopped:
+                return None
+            self.made += 1
+        try:
+            own = model.called_by(question.caller)
+            return own.answer([question.messages], model.sampling, [question.key])[0]
+        except OverBudget as full:
+            if not full.stops_run:
+                return HelperAnswer("", failure=str(full))
+            with self._lock:
+                self.made -= 1
+            self._full = str(full)
+        except LedgerUnusable:
+            raise
+        except AssayError as error:
+            self.stopped = self.stopped or str(error)
+        return None

@@ -11,12 +11,32 @@ from assay.data.row import Row
 from assay.errors import Finding, InputError
 from assay.experiment.synthesise_table import SynthesiseSpec
 from assay.lab.monitor.run_costs import CostLine
-from assay.lab.synthesise.answers import Refused
 from assay.runs.run_files import read_json
 
 FOLDER = "synthesised"
 """The folder below the lab's root in which made sets lie."""
 ROWS, REFUSED, SETTINGS = "rows.jsonl", "refused.jsonl", "settings.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A row that is not in the set, or an answer without rows, with the reason."""
+
+    id: str
+    seed: str
+    sample: int
+    reason: str
+    """One of `REASONS`."""
+    why: str
+    text: str = ""
+    """What the teacher wrote."""
+    row: Row | None = None
+
+
+REASONS = (*("unanswered", "unreadable", "form", "calls", "leaked", "gold", "empty", "same"),)
+"""Why a row is refused: the teacher failed; no row of the format; not to be trained on; calls that
+their tools do not describe; shared with a test; the gold answer or an empty one fails; a question
+that another row or a seed asks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,40 +1,201 @@
 """Makes the rows of a `[synthesise.NAME]` table: asks, reads, proves, and keeps what holds.
 
-Answers are judged in the order of their questions, whatever order they came in and however often
-the work was stopped, so that the set depends on the answers alone. What a row has to meet may
-change at no cost: all paid answers are in the ledger.
+A row is proven by the task: calls that fit their tools, gold answers that earn the full reward. No
+more than that is shown of it: a teacher's answer may be wrong and verified. Answers are judged in
+the order of their questions, whatever order they came in and however often the work was stopped, so
+that the set depends on the answers alone. What a row has to meet may change at no cost: all paid
+answers are in the ledger. `forecast` says what is asked and paid at most, and asks nobody.
 """
 
+import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from assay.data.episode import Completion, Reward
 from assay.data.files import atomic_write_text
-from assay.data.formats.formats import write_rows
+from assay.data.formats.formats import expanded, write_rows
 from assay.data.hashing import normalise_text, sha256_text
 from assay.data.json_files import write_jsonl
 from assay.data.leakage import question, separate
 from assay.data.row import Row
 from assay.data.row_json import row_values
+from assay.data.tools import function_of
 from assay.errors import Finding, InputError, within
 from assay.experiment.price_table import units
 from assay.experiment.synthesise_table import MADE_BY, SYNTHESISE, SynthesiseSpec
-from assay.lab.check.subject import target_messages
+from assay.lab.check.gold_trials import NEAR as ROUNDING
+from assay.lab.check.subject import Gold, Number, render_golds, target_messages
 from assay.lab.monitor.run_costs import cost_line
+from assay.lab.setup.helper_models import price_of
 from assay.lab.setup.made_folder import note_made_of
-from assay.lab.setup.metering import MeteredModel
+from assay.lab.setup.metering import MeteredModel, most_tokens
 from assay.lab.setup.prepare import DataSet, find_part, prepare_set, tested_items
+from assay.lab.setup.reward_parts import full_reward, reward_of, rewards_in
 from assay.lab.setup.session import Session
-from assay.lab.synthesise.answers import Refused, reader_of, rows_in
-from assay.lab.synthesise.made_set import REFUSED, ROWS, MadeSet, made_folder, note_settings
-from assay.lab.synthesise.proof import Prover
-from assay.lab.synthesise.questions import ASK, Asker, Question, prompter_of, questions_of
-from assay.runs.cost_ledger import LEDGER, STATE, LedgerCall, lost_costs, state_text
+from assay.lab.synthesise.answers import (
+    ASK,
+    Asker,
+    Question,
+    prompter_of,
+    questions_of,
+    reader_of,
+    rows_in,
+)
+from assay.lab.synthesise.made_set import (
+    REFUSED,
+    ROWS,
+    MadeSet,
+    Refused,
+    made_folder,
+    made_rows_file,
+    note_settings,
+)
+from assay.rollout.engines.endpoint.openai_text import portable
+from assay.runs.cost_ledger import LEDGER, STATE, LedgerCall, lost_costs, read_calls, state_text
 from assay.runs.status import hold_run
+from assay.sandbox.limits import Limits
+from assay.sandbox.pool import WorkerPool
 from assay.tasks.helper_model import HelperAnswer
+from assay.tasks.judge_reward import JudgeReward
+
+SCHEMA_CHECK = "assay.data.json_schema:check"
+CHECK_SECONDS = 10.0
+Verdict = tuple[str, str]
+"""The reason why a row is refused, and what it is in words; two empty texts for a row that is
+not."""
+FINE: Verdict = ("", "")
+WRONG = "wrong"
+"""The outcome of an answer that could be read and is not right."""
+
+
+class Prover:
+    """Proves the rows of one table; closed by `with`."""
+
+    def __init__(self, session: Session, table: str, spec: SynthesiseSpec):
+        """Raises InputError for a reward without a full value, and what making it raises."""
+        self.session, self.table, self.spec = session, table, spec
+        root = session.run.root
+        self.reward = reward_of(session.task, spec.reward, root)
+        self.full = full_reward(session.task, spec.reward, root)
+        if not math.isfinite(self.full):
+            problem = "its full value is not known, and no gold answer could earn it"
+            raise InputError(problem, field=f"{SYNTHESISE}.{table}.reward")
+        # A judge's call may cost.
+        self.judged = any(
+            isinstance(each, JudgeReward) for each in rewards_in(self.reward).values()
+        )
+        self._stack = ExitStack()
+        self._runner = self._stack.enter_context(session.reward_runner(self.reward, spec))
+        mode = session.experiment.sandbox or "namespaces"
+        pool = WorkerPool(SCHEMA_CHECK, 1, Limits(cpu_seconds=10), isolation=mode)
+        self._schemas = self._stack.enter_context(pool)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def calls(self, rows: Sequence[Row]) -> list[Verdict]:
+        """Whether the arguments of all calls fit the schemas of their tools; an argument that a
+        schema does not name does not."""
+        asked = [(n, *each) for n, row in enumerate(rows) for each in schemas_of(row)]
+        given = [{"schema": schema, "text": text} for _, _, schema, text in asked]
+        found = [FINE] * len(rows)
+        for (n, name, _, _), outcome in zip(
+            asked, self._schemas.map(given, CHECK_SECONDS), strict=True
+        ):
+            problem = outcome.why if outcome.failure else " ".join((outcome.value or {}).values())
+            if problem and not found[n][0]:
+                found[n] = ("calls", f"{name}: {problem}")
+        return found
+
+    def golds(self, rows: Sequence[Row]) -> list[Verdict]:
+        """Whether each gold answer earns the full reward, at every turn of a conversation, and the
+        teacher's own words beside it are not wrong, and an empty answer does not earn it."""
+        turns = [turns_of(row) for row in rows]
+        played = {row.id for row in rows if self.session.task.dialogue(row) is not None}
+        rendered = render_golds(self.session, [t for each in turns for t in each], self.spec)
+        unread = {**dict.fromkeys(rendered.missing, "has no gold answer"), **dict(rendered.broken)}
+        unread |= dict.fromkeys(played, "begins a dialogue, which is not played here")
+        tries = [
+            (gold.row, said)
+            for gold in rendered.answers
+            # A task may put the answer behind steps that come to another one.
+            for said in (gold.completion, own_words(gold), Completion(""))
+        ]
+        scored = self._runner.score(tries[::3] if self.judged else tries)
+        size = 1 if self.judged else 3
+        earned = {
+            gold.row.id: scored[size * n : size * (n + 1)]
+            for n, gold in enumerate(rendered.answers)
+        }
+        return [self._verdict([turn.id for turn in each], unread, earned) for each in turns]
+
+    def _verdict(
+        self, turns: Sequence[str], unread: dict[str, str], earned: dict[str, list[Reward]]
+    ) -> Verdict:
+        for number, id_ in enumerate(turns, 1):
+            place = f"turn {number}: " if len(turns) > 1 else ""
+            if id_ in unread:
+                return "gold", place + unread[id_]
+            gold, *others = earned[id_]
+            if not self.is_full(gold):
+                return "gold", place + self.words_of(gold)
+            if others and others[0].outcome == WRONG:
+                return "gold", f"{place}its own steps come to another answer"
+            if others and self.is_full(others[1]):
+                return "empty", f"{place}an empty answer earns the full reward"
+        return FINE
+
+    def is_full(self, reward: Reward) -> bool:
+        """Whether a reward is the full one."""
+        return reward.value is not None and reward.value >= self.full - ROUNDING
+
+    def words_of(self, reward: Reward) -> str:
+        """What a gold answer earned."""
+        told = "abstains" if reward.value is None else f"earns {reward.value:.3g} of {self.full:g}"
+        return told + (f": {reward.why}" if reward.why else "")
+
+
+def own_words(gold: Gold) -> Completion:
+    """A row's answer as it was written; the gold answer where there is no other."""
+    last = gold.row.messages[-1]
+    return Completion(last.content) if last.role == "assistant" else gold.completion
+
+
+def schemas_of(row: Row) -> Iterator[tuple[str, dict, str]]:
+    """The calls of a row: name, schema of the arguments, and the arguments as JSON."""
+    tools = zip(row.tools, portable(row.tools).tools, strict=True)
+    schemas = {
+        function_of(tool)["name"]: theirs["function"]["parameters"] for tool, theirs in tools
+    }
+    for message in row.messages:
+        for call in message.tool_calls:
+            schema = dict(schemas.get(call.name, {}))
+            if schema.get("properties") is not None:
+                schema.setdefault("additionalProperties", False)
+            yield call.name, schema, json.dumps(dict(call.arguments), ensure_ascii=False)
+
+
+def turns_of(row: Row) -> list[Row]:
+    """A row for each answer of a conversation that has several; else the row."""
+    said = [message for message in row.messages if message.role == "assistant" and message.loss]
+    if len(said) < 2:
+        return [row]
+    return [
+        replace(each, id=f"{row.id}#{n}")
+        for n, each in enumerate(expanded(row, "each_turn"))
+        if isinstance(each, Row)
+    ]
+
 
 BATCH, LEAST_BATCH = 64, 8
 """Answers that are judged together: as many as rows are wanted, within these."""
@@ -82,43 +243,32 @@ class Making:
     kept: list[Row] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     not_needed: int = 0
-    _sets: dict[str, DataSet] = field(default_factory=dict)
     _shares: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Rows of an answer, by seed and sample."""
     _asked: dict[str, str] = field(default_factory=dict)
     """Normal forms of the questions of proven rows -> the row."""
 
     def __post_init__(self) -> None:
-        root, session = self.session.run.root, self.session
-        self.seeds = self.part(self.spec.data)
+        root, session, sets = self.session.run.root, self.session, dict[str, DataSet]()
+        seeds = rows_of(session, self.spec.data, sets)
         prompter = prompter_of(self.spec, root)
         self.prompt_sha256 = sha256_text(prompter.fingerprint)
         self.read = reader_of(self.spec, root)
-        self.questions = questions_of(self.table, self.spec, self.seeds, prompter, session.seed)
-        self.held = dict(self._held_out())
+        self.questions = questions_of(self.table, self.spec, seeds, prompter, session.seed)
+        tests, task = session.experiment.evaluate, session.task
+        names = [each.benchmark or each.data or "" for each in tests.values()]
+        # The sets that no made row may share anything with.
+        self.held: dict[str, Sequence[Row]] = {
+            name: tested_items(name, task, root, tests)
+            if name in task.benchmarks
+            else rows_of(session, name, sets)
+            for name in dict.fromkeys([*names, *self.spec.disjoint_from])
+        }
         self.own = {
             normalise_text(question(row)): row.id
-            for row in self.seeds
-            if target_messages(session.task, row) is not None
+            for row in seeds
+            if target_messages(task, row) is not None
         }
-
-    def part(self, name: str) -> tuple[Row, ...]:
-        """The rows of a data set of the file, or a part of one."""
-        session, data = self.session, name.partition(".")[0]
-        given = (session.task, session.learner.encoder, session.run.root, self._sets)
-        prepare_set(session.experiment, data, *given)
-        return find_part(self._sets, name)
-
-    def _held_out(self) -> Iterator[tuple[str, Sequence[Row]]]:
-        """The sets that no made row may share anything with."""
-        experiment, task = self.session.experiment, self.session.task
-        names = [each.benchmark or each.data or "" for each in experiment.evaluate.values()]
-        for name in dict.fromkeys([*names, *self.spec.disjoint_from]):
-            if name in task.benchmarks:
-                root = self.session.run.root
-                yield name, tested_items(name, task, root, experiment.evaluate)
-            else:
-                yield name, self.part(name)
 
     @cached_property
     def teacher(self) -> MeteredModel:
@@ -140,13 +290,8 @@ class Making:
     @cached_property
     def asker(self) -> Asker:
         """Who asks, with the calls that were made before."""
-        return Asker(self.spec.calls, len(self.calls()), self.most)
-
-    @cached_property
-    def most(self) -> int:
-        """Answers that are judged together, at most: all that the teacher's endpoint is asked at
-        once."""
-        return max(BATCH, self.session.experiment.helpers[self.spec.teacher].concurrency or 0)
+        at_once = self.session.experiment.helpers[self.spec.teacher].concurrency or 0
+        return Asker(self.spec.calls, len(self.calls()), max(BATCH, at_once))
 
     def calls(self) -> list[LedgerCall]:
         """The calls for this table."""
@@ -168,10 +313,12 @@ class Making:
             asked = [self.questions[n][1] for n in missed]
             for n, answer in zip(missed, self.asker.answers(model, asked), strict=True):
                 known[n] = answer
-            self._begin_again()
+            for each in (self.kept, self.refused, self._asked, self._shares):
+                each.clear()
+            self.not_needed = 0
             self._judge_all(known[:last])
         while last < len(self.questions) and not self.full and not self.asker.stopped:
-            size = min(self.most, max(self.spec.rows - len(self.kept), LEAST_BATCH))
+            size = min(self.asker.at_once, max(self.spec.rows - len(self.kept), LEAST_BATCH))
             batch = self.questions[last : last + size]
             last += size
             self._judge(batch, self.asker.answers(model, [asked for _, asked in batch]))
@@ -184,11 +331,6 @@ class Making:
             else:
                 self._judge(self.questions[begin : begin + len(batch)], batch)
 
-    def _begin_again(self) -> None:
-        for each in (self.kept, self.refused, self._asked, self._shares):
-            each.clear()
-        self.not_needed = 0
-
     def _judge(
         self, batch: Sequence[tuple[Row, Question]], answers: Sequence[HelperAnswer | None]
     ) -> None:
@@ -198,7 +340,11 @@ class Making:
             if answer is not None:
                 rows += self._read(seed, asked, answer)
         for prove in (self._separate, self.prover.calls, self.prover.golds):
-            rows = [*self._passing(rows, prove(rows))]
+            verdicts = [*zip(rows, prove(rows), strict=True)]
+            for row, (reason, why) in verdicts:
+                if reason:
+                    self._refuse(row, reason, why)
+            rows = [row for row, (reason, _) in verdicts if not reason]
         rows = [row for row in rows if self._is_new(row)]
         room = self.spec.rows - len(self.kept)
         self.not_needed += len(rows[room:])
@@ -220,13 +366,6 @@ class Making:
                 self.refused.append(each)
             else:
                 yield replace(each, extra={**each.extra, MADE_BY: {"table": self.table, **made}})
-
-    def _passing(self, rows: Sequence[Row], verdicts: Sequence[tuple[str, str]]) -> Iterator[Row]:
-        for row, (reason, why) in zip(rows, verdicts, strict=True):
-            if reason:
-                self._refuse(row, reason, why)
-            else:
-                yield row
 
     def _refuse(self, row: Row, reason: str, why: str) -> None:
         made = row.extra[MADE_BY]
@@ -274,12 +413,10 @@ class Making:
         write_rows(self.folder / ROWS, rows, "messages")
         write_jsonl(self.folder / REFUSED, map(refused_values, self.refused))
         note_settings(self.folder, self.spec)
-        seen = []
         reason = "" if self.full else self.asker.stopped or ALL_ASKED
-        if reason:
-            fix = "raise samples or add seeds" if reason == ALL_ASKED else "call the command again"
-            what = f"{len(rows)} of {self.spec.rows} rows are verified: {reason}"
-            seen.append(Finding("error", what, f"{SYNTHESISE}.{self.table}", fix))
+        fix = "raise samples or add seeds" if reason == ALL_ASKED else "call the command again"
+        what = f"{len(rows)} of {self.spec.rows} rows are verified: {reason}"
+        short = Finding("error", what, f"{SYNTHESISE}.{self.table}", fix)
         return MadeSet(
             table=self.table,
             file=self.folder / ROWS,
@@ -294,7 +431,7 @@ class Making:
             held_out=tuple(self.held),
             total=cost_line("", calls) if calls else None,
             stopped=reason,
-            findings=tuple(seen),
+            findings=(short,) if reason else (),
         )
 
 
@@ -309,3 +446,48 @@ def refused_values(each: Refused) -> dict[str, Any]:
         **({"text": each.text} if each.text else {}),
         **({"row": row_values(each.row)} if each.row is not None else {}),
     }
+
+
+def forecast(session: Session, table: str) -> Iterator[Finding | Number]:
+    """The calls of a table and their price, at most, beside those in the ledger of its set; nothing
+    for a set that is whole. Raises InputError, LedgerUnusable."""
+    experiment, root = session.experiment, session.run.root
+    spec, place = experiment.synthesise[table], f"{SYNTHESISE}.{table}"
+    with suppress(InputError):  # not made, or judged by other settings
+        file = made_rows_file(root, experiment.name, table, spec)
+        if len(file.read_text(encoding="utf-8").splitlines()) >= spec.rows:
+            return
+    calls = read_calls(made_folder(root, experiment.name, table))
+    answered = (c for c in calls if c.stage == table and c.status == "answered")
+    known, name = {(c.problem, c.completion) for c in answered}, spec.teacher
+    helper = experiment.helpers[name]
+    price = price_of(name, helper, root)(datetime.now(UTC).date())
+    seeds, prompter = rows_of(session, spec.data, {}), prompter_of(spec, root)
+    asked = questions_of(table, spec, seeds, prompter, session.seed)
+    left = [
+        most_tokens(each.messages)
+        for _, each in asked
+        if (each.caller.problem, each.caller.completion) not in known
+    ]
+    count = len(left) if spec.calls is None else min(len(left), max(spec.calls - len(known), 0))
+    yield Number(place, "calls, at most", count)
+    told = f"{place}: at most {count} calls"
+    evidence = [f"{len(known)} calls are paid for"] if known else []
+    if price is None:
+        evidence.append(f"no price of {name} is known")
+    else:
+        costs = sorted(price.of(read, helper.sampling.max_tokens) for read in left)
+        cost = units(sum(costs[len(costs) - count :]))
+        yield Number(place, "cost, at most", cost)
+        told += f" for {cost:.3g}"
+    if helper.budget and helper.budget.run:
+        evidence.append(f"model.{name}.budget.run is {helper.budget.run:g}")
+    evidence.append("each question and answer of as many tokens as it may have")
+    yield Finding("note", told, "; ".join(evidence), f"{place}.calls and budget.run bound them")
+
+
+def rows_of(session: Session, name: str, sets: dict[str, DataSet]) -> tuple[Row, ...]:
+    """The rows of a data set of the file, or a part of one; `sets` remembers what was prepared."""
+    given = (session.task, session.learner.encoder, session.run.root, sets)
+    prepare_set(session.experiment, name.partition(".")[0], *given)
+    return find_part(sets, name)

@@ -13,9 +13,8 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.problems import Problem
 from assay.experiment.synthesise_table import READ, SYNTHESISE, SynthesiseSpec
 from assay.lab.setup.reward_parts import full_reward
-from assay.lab.synthesise.answers import reader_of
+from assay.lab.synthesise.answers import prompter_of, reader_of
 from assay.lab.synthesise.made_set import made_rows_file
-from assay.lab.synthesise.questions import prompter_of
 from assay.tasks.task import Task, task
 
 
@@ -44,7 +43,7 @@ class SynthesisedSource:
     def unmade(self, session: Any) -> Iterator[Any]:
         """What making each table will cost at most, and an error for each that a data set takes and
         that is not there."""
-        from assay.lab.synthesise.forecast import forecast
+        from assay.lab.synthesise.make import forecast
 
         experiment, root = session.experiment, session.run.root
         for name in experiment.synthesise:

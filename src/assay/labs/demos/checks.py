@@ -22,7 +22,13 @@ from assay.labs.demos.modules import make_selector
 from assay.labs.demos.pools import excluded_of, right_answers
 from assay.labs.demos.selection_file import read_selection_file
 from assay.labs.demos.selector_learner import SelectorLearner, adapt
-from assay.labs.demos.stored import selections_of, stored_file, stored_findings, stored_health
+from assay.labs.demos.stored import (
+    allowed,
+    health_findings,
+    selections_of,
+    stored_file,
+    stored_health,
+)
 from assay.models.vision_language import is_vision_language
 
 FEWEST = 4
@@ -33,75 +39,58 @@ LEAST_ANSWERED = 0.2
 """A smaller share of pools with a right answer is worth a warning."""
 MOST_DECODED = 256
 """Images that are tried; one of a photograph's size takes about 10 ms."""
-OTHER_MODEL = "name a model that reads images (hf:, path: or openai:), or questions without images"
 
 
 def candidate_pools(subject: Subject) -> Seen:
     """The pools of every data set and evaluation that has some."""
+    for place, rows in places_of(subject).items():
+        # A learner of somebody's own may have pools of another kind.
+        if picking := [row for row in rows if POOL in row.extra and DEMONSTRATIONS in row.extra]:
+            yield from pools_at(place, picking)
+
+
+def places_of(subject: Subject) -> dict[str, Sequence[Row]]:
+    """The rows of each data set and evaluation."""
     session = subject.session
     places = {f"data.{name}": made.rows for name, made in session.sets.items()}
-    places |= {f"evaluate.{name}": made.items for name, made in session.evaluations.items()}
-    for place, rows in places.items():
-        # A learner of somebody's own may have pools of another kind.
-        if found := [row for row in rows if POOL in row.extra and DEMONSTRATIONS in row.extra]:
-            yield from pools_at(place, found)
+    return places | {f"evaluate.{name}": made.items for name, made in session.evaluations.items()}
 
 
 def pools_at(place: str, rows: Sequence[Row]) -> Seen:
     """The pools of some rows."""
-    sizes = [len(row.extra[POOL]) for row in rows]
     different = {frozenset(row.extra[POOL]) for row in rows}
-    yield Number(place, "pool_demonstrations", min(sizes))
+    smallest = min(len(row.extra[POOL]) for row in rows)
+    yield Number(place, "pool_demonstrations", smallest)
     yield Number(place, "different_pools", len(different))
-    outside = []
-    for row in rows:
-        places = range(len(set_of(row).demonstrations))
-        if not all(type(number) is int and number in places for number in row.extra[POOL]):
-            outside.append(row.id)
+
+    def fault(problem: str, ids: Sequence[str], fix: str) -> Iterator[Finding]:
+        if ids:
+            evidence = f"{share_of(len(ids), len(rows))}: {some(ids)}"
+            yield Finding("error", f"{place}: {problem}", evidence, fix)
+
+    problem = "a pool names a demonstration that there is not"
+    fix = "number demonstrations by their places in the whole set, from 0"
+    numbers = [range(len(set_of(row).demonstrations)) for row in rows]
+    outside = [
+        row.id
+        for row, places in zip(rows, numbers, strict=True)
+        if not all(type(number) is int and number in places for number in row.extra[POOL])
+    ]
+    yield from fault(problem, outside, fix)
     if outside:
-        yield Finding(
-            "error",
-            f"{place}: a pool names a demonstration that there is not",
-            f"{share_of(len(outside), len(rows))}: {some(outside)}",
-            "number demonstrations by their places in the whole set, from 0",
-        )
         return
     # Beside the query itself, which is in no pool, there may be no other demonstration.
-    is_part = sizes[0] < len(set_of(rows[0]).demonstrations) - 1
-    if len(different) == 1 and len(rows) >= FEWEST and is_part:
-        numbers = sorted(rows[0].extra[POOL])
-        yield Finding(
-            "error",
-            f"{place}: all queries pick from the same pool",
-            f"{len(rows)} queries, demonstrations {some([str(n) for n in numbers])}",
-            "give each query a pool of its own: sampler, pool and pool_seed of the options",
-        )
-    yield from _own_question(place, rows)
-    yield from _answered(place, rows)
-
-
-def _own_question(place: str, rows: Sequence[Row]) -> Iterator[Finding]:
-    """Queries that may pick themselves, whose answer the frozen model would then copy."""
-    by_set: dict[str, list[Row]] = {}
-    for row in rows:
-        by_set.setdefault(set_of(row).fingerprint, []).append(row)
-    own = []
-    for same in by_set.values():
-        queries = [Query(row.id, row.prompt[-1], ()) for row in same]
-        excluded = excluded_of(set_of(same[0]), queries)
-        pairs = zip(same, excluded, strict=True)
-        own += [row.id for row, numbers in pairs if numbers & set(row.extra[POOL])]
-    if own:
-        yield Finding(
-            "error",
-            f"{place}: a query is in its own pool",
-            f"{share_of(len(own), len(rows))}: {some(own)}",
-            "leave the query, and what asks the same, out of its pool",
-        )
-
-
-def _answered(place: str, rows: Sequence[Row]) -> Seen:
-    """How many pools have a demonstration with a right answer."""
+    if len(different) == 1 and len(rows) >= FEWEST and smallest < len(numbers[0]) - 1:
+        fix = "give each query a pool of its own: sampler, pool and pool_seed of the options"
+        yield from fault("all queries pick from the same pool", [row.id for row in rows], fix)
+    # Whoever may pick itself has its answer copied by the frozen model.
+    own = [
+        row.id
+        for row in rows
+        if excluded_of(set_of(row), [Query(row.id, row.prompt[-1], ())])[0] & {*row.extra[POOL]}
+    ]
+    fix = "leave the query, and what asks the same, out of its pool"
+    yield from fault("a query is in its own pool", own, fix)
     counted = rows[:COUNTED]
     answered = sum(bool(right_answers(row)) for row in counted)
     yield Number(place, "pools_with_a_right_answer", answered / len(counted))
@@ -115,44 +104,40 @@ def _answered(place: str, rows: Sequence[Row]) -> Seen:
 
 
 def shown_images(subject: Subject) -> Seen:
-    """Images for a model of text, and images that cannot be read."""
+    """Images for a model of text, and the first few images that cannot be read."""
     session = subject.session
     spec = session.experiment.helpers.get(FROZEN)
     if spec is None or not in_process(spec):
         # Behind an endpoint the server decodes them.
         return
-    images = {part.sha256: part for part in images_in(shown_messages(subject))}
+    images = [*{part.sha256: part for part in images_in(shown_messages(subject))}.values()]
     if not images:
         return
     if not is_vision_language(model_folder(spec.source, session.run.root, images=True)):
-        first = next(iter(images.values()))
         yield Finding(
             "error",
             f"model.{FROZEN} reads text alone",
-            f"its prompts show {len(images)} images, the first at {where(first)}",
-            OTHER_MODEL,
+            f"its prompts show {len(images)} images, the first at {where(images[0])}",
+            "name a model that reads images (hf:, path: or openai:), or questions without images",
         )
         return
-    yield from unreadable_images([*images.values()])
+    yield from unreadable_images(images)
 
 
 def shown_messages(subject: Subject) -> Iterator[Message]:
     """The messages of every query, and of every demonstration that some query may pick."""
-    session = subject.session
-    rows: list[Row] = [row for made in session.sets.values() for row in made.rows]
-    rows += [row for evaluation in session.evaluations.values() for row in evaluation.items]
-    picking = {row.extra[DEMONSTRATIONS]: row for row in rows if DEMONSTRATIONS in row.extra}
-    for row in rows:
-        yield from row.prompt if DEMONSTRATIONS in row.extra else ()
-    for row in picking.values():
+    rows = [row for made in places_of(subject).values() for row in made]
+    picking = [row for row in rows if DEMONSTRATIONS in row.extra]
+    for row in picking:
+        yield from row.prompt
+    for row in {row.extra[DEMONSTRATIONS]: row for row in picking}.values():
         yield from (each.asked for each in set_of(row).demonstrations)
 
 
-def unreadable_images(images: list[ImagePart]) -> Iterator[Finding]:
-    """The first few images that cannot be decoded."""
-    step = max(1, len(images) // MOST_DECODED)
+def unreadable_images(images: Sequence[ImagePart]) -> Iterator[Finding]:
+    """The first few images that cannot be decoded, of an even share."""
     found = 0
-    for part in images[::step]:
+    for part in images[:: max(1, len(images) // MOST_DECODED)]:
         try:
             picture_of(part)
         except InputError as error:
@@ -168,18 +153,17 @@ def where(part: ImagePart) -> str:
     return f"{file}:{line}: {field}"
 
 
-def selector_weights(subject: Subject, learner: SelectorLearner) -> Seen:
-    """How many weights there are, and which share each stage trains."""
+def selector_checks(subject: Subject) -> Seen:
+    """A selector's weights and the share of them that each stage trains, dropout in ratios, and
+    words for all demonstrations."""
+    learner, experiment = subject.session.learner, subject.session.experiment
+    if not isinstance(learner, SelectorLearner):
+        return
     module = make_selector(learner.kind, learner.sizes, 0)
     yield Number("model", "weights", sum(p.numel() for p in module.parameters()))
-    for name, stage in subject.session.experiment.stage.items():
+    for name, stage in experiment.stage.items():
         share = adapt(module, learner.kind, stage).share
         yield Number(f"stage.{name}", "trained_share", share)
-
-
-def dropout_in_ratios(subject: Subject, learner: SelectorLearner) -> Seen:
-    """A stage that compares likelihoods under dropout with those of sampling, which has none."""
-    for name, stage in subject.session.experiment.stage.items():
         if isinstance(stage, GrpoStage) and stage.dropout and learner.sizes.dropout:
             yield Finding(
                 "warning",
@@ -188,13 +172,7 @@ def dropout_in_ratios(subject: Subject, learner: SelectorLearner) -> Seen:
                 f"a dropout of {learner.sizes.dropout:g}",
                 "leave it out of the stage, unless a report is repeated",
             )
-
-
-def demonstrations_without_words(subject: Subject, learner: SelectorLearner) -> Seen:
-    """Demonstration sets that are larger than a Lever-LM's vocabulary."""
-    if learner.kind != "lever":
-        return
-    for name, data in subject.session.sets.items():
+    for name, data in subject.session.sets.items() if learner.kind == "lever" else ():
         count = max((len(set_of(row).demonstrations) for row in data.rows), default=0)
         if count > learner.sizes.vocabulary:
             yield Finding(
@@ -205,15 +183,6 @@ def demonstrations_without_words(subject: Subject, learner: SelectorLearner) -> 
             )
 
 
-def selector_checks(subject: Subject) -> Seen:
-    """A selector's size and trained share, dropout in ratios, and words for all demonstrations."""
-    learner = subject.session.learner
-    if isinstance(learner, SelectorLearner):
-        yield from selector_weights(subject, learner)
-        yield from dropout_in_ratios(subject, learner)
-        yield from demonstrations_without_words(subject, learner)
-
-
 def stored_groups(subject: Subject) -> Seen:
     """Shares of positives and of groups without signal, of each table that a data set takes."""
     session = subject.session
@@ -221,12 +190,11 @@ def stored_groups(subject: Subject) -> Seen:
     for data in experiment.data.values():
         if (name := selections_of(data.source)) is None:
             continue
-        spec = experiment.selections[name]
+        spec, place = experiment.selections[name], f"selections.{name}"
         found = read_selection_file(stored_file(experiment, name, session.run.root))
         health = stored_health(found, spec, find_part(session.sets, spec.data))
-        place = f"selections.{name}"
         yield from (Number(place, key, value) for key, value in health.numbers().items())
-        yield from stored_findings(found, spec, find_part(session.sets, spec.data), place)
+        yield from health_findings(health, place, allowed(found, spec))
 
 
 CHECKS: Mapping[str, Callable[[Subject], Seen]] = {

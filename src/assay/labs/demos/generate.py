@@ -3,16 +3,22 @@
 Each query's line is journalled when it is done, so that a killed process loses one query, and
 several processes may each do a shard. Once all queries are there they are merged into one file,
 whose bytes depend on neither shards nor kills. Reading it is `stored`'s.
+
+Sequence data (Lever-LM): the beams of a search by InfoScore. RL data (Lever-Plus): selections of
+several origins, every set of demonstrations once.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from assay.data.episode import Episode, Turn
@@ -22,7 +28,6 @@ from assay.data.row import Row
 from assay.errors import Finding, InputError, look_up
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.selection_tables import RUN, SELECTIONS, SelectionsSpec
-from assay.judge.group_health import GroupHealth
 from assay.lab.check.subject import Number, Seen
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.setup.learner import Encoder, question
@@ -31,19 +36,12 @@ from assay.lab.setup.prepare import find_part, prepare_set
 from assay.lab.setup.session import Session
 from assay.labs.demos.demonstrations import FROZEN, POOL, SHOTS, set_of
 from assay.labs.demos.modules import Choice, choice_of
-from assay.labs.demos.selection_data import (
-    Picks,
-    Proposal,
-    beam_candidates,
-    beam_search,
-    distinct,
-    drawn,
-    judged,
-    retrieved,
-    searched,
-)
+from assay.labs.demos.outcomes import judge, target_probabilities
+from assay.labs.demos.pools import query_generator
 from assay.labs.demos.selection_file import (
     BY_SCORE,
+    METHODS,
+    NOT_ASKED,
     Candidate,
     file_text,
     query_entry,
@@ -52,33 +50,129 @@ from assay.labs.demos.selection_file import (
 from assay.labs.demos.selector_policy import SelectorPolicy
 from assay.labs.demos.stored import (
     MERGED,
+    GroupHealth,
+    allowed,
     generated_folder,
+    health_findings,
     selections_of,
     stored_file,
-    stored_findings,
     stored_health,
 )
 from assay.rl.packed import pack
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.run_names import experiment_of, run_checkpoint
+from assay.tasks.helper_model import HelperModel
 from assay.tasks.task import Task
+
+Picks = tuple[int, ...]
+Probability = Callable[[Sequence[Picks]], Sequence[float]]
+"""P of the right answer after each of several picks."""
+
+
+def beam_search(
+    pool: Sequence[int], shots: int, width: int, probability: Probability
+) -> list[Candidate]:
+    """The best selections of `shots` of `pool`, the most helpful first; at most `width`.
+
+    InfoScore of a candidate c after the picks S (Lever-LM): P(y | S, c, x) - P(y | S, x), with P
+    the probability of the right answer y to the query x; POSITIVE where c helps. A selection's
+    score is the sum over its picks, P(y | picks, x) - P(y | x). Lever-LM's own code ranks by the
+    last step alone, which prefers a pick that repairs a bad one.
+
+    Each step puts every candidate that is not picked yet between a selection that was kept and the
+    query, so that the prompts share all that stands before it, and keeps the `width` best. Equal
+    ones keep the order of the pool.
+    Raises InputError.
+    """
+    if shots > len(pool):
+        problem = f"{shots} picks of {len(pool)} candidates"
+        raise InputError(problem, field="shots", fix="take a larger pool, or fewer shots")
+    places = {number: place for place, number in enumerate(pool)}
+    (alone,) = probability([()])
+    kept: list[tuple[Picks, float]] = [((), 0.0)]
+    for _ in range(shots):
+        states = [(n, *picks) for picks, _ in kept for n in pool if n not in picks]
+        found = zip(states, probability(states), strict=True)
+        beams = [(picks, likely - alone) for picks, likely in found]
+        beams.sort(key=lambda beam: (-beam[1], [places[pick] for pick in beam[0]]))
+        kept = beams[:width]
+    return [
+        Candidate(picks, "beam", NOT_ASKED, rank, score) for rank, (picks, score) in enumerate(kept)
+    ]
+
+
+def searched(pool_size: int, shots: int, width: int) -> int:
+    """How many probabilities a search asks for."""
+    total, kept = 1, 1
+    for step in range(shots):
+        states = kept * (pool_size - step)
+        total, kept = total + states, min(width, states)
+    return total
+
+
+def beam_candidates(frozen: HelperModel, row: Row, width: int) -> list[Candidate]:
+    """The beams of a search by InfoScore with their outcomes, the most helpful first.
+
+    Raises HelperFailed, and InputError as where a model gives no log-probabilities.
+    """
+    asked = partial(target_probabilities, frozen, row)
+    found = beam_search(row.extra[POOL], row.extra[SHOTS], width, asked)
+    return judged(frozen, row, found, None)
+
+
+def judged(
+    frozen: HelperModel,
+    row: Row,
+    proposals: Sequence[Candidate],
+    logps: Sequence[float] | None,
+) -> list[Candidate]:
+    """Proposals with what the frozen model makes of them; `logps` are the selector's."""
+    outcomes = judge(frozen, [(row, each.picks) for each in proposals])
+    likely: Sequence[float | None] = logps or [None] * len(proposals)
+    return [
+        replace(each, outcome=outcome, logp=logp)
+        for each, outcome, logp in zip(proposals, outcomes, likely, strict=True)
+    ]
+
+
+def distinct(proposals: Sequence[Candidate]) -> list[Candidate]:
+    """Each set of demonstrations once, whatever its order: by beam, retrieval, sample and random in
+    this order, and of one method the first."""
+    ranked = sorted(proposals, key=lambda each: METHODS.index(each.method))
+    kept: dict[frozenset[int], Candidate] = {}
+    for each in ranked:
+        kept.setdefault(frozenset(each.picks), each)
+    return [*kept.values()]
+
+
+def retrieved(row: Row, similarity: Mapping[int, float], count: int) -> list[Candidate]:
+    """The `count` sets of the pool with the largest sum of similarities to the query, each with its
+    most similar demonstration first; of equal ones the first in the pool."""
+    shots = row.extra[SHOTS]
+    nearest = sorted(row.extra[POOL], key=lambda number: -similarity[number])
+    # A set among the `count` best leaves out fewer than `count` that are more similar.
+    sets = itertools.combinations(nearest[: shots + count - 1], shots)
+    best = sorted(sets, key=lambda picks: -sum(similarity[number] for number in picks))
+    return [
+        Candidate(picks, "retrieval", NOT_ASKED, rank) for rank, picks in enumerate(best[:count])
+    ]
+
+
+def drawn(row: Row, count: int, seed: int) -> list[Candidate]:
+    """`count` selections drawn from the pool, by the seed and the row alone."""
+    generator = query_generator(seed, row.id)
+    pool, shots = np.array(row.extra[POOL], dtype=int), row.extra[SHOTS]
+    picks = [generator.choice(pool, shots, replace=False).tolist() for _ in range(count)]
+    return [Candidate(tuple(each), "random") for each in picks]
+
 
 SHARDS = "shard-*.jsonl"
 REWARDS = {"beam": BY_SCORE, "mixed": "hard_plus_soft"}
 """What the reward of a stored selection is, by kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """Every `count`th query, from the one at `index`."""
-
-    index: int = 0
-    count: int = 1
-
-    @property
-    def file(self) -> str:
-        """The name of its journal."""
-        return f"shard-{self.index + 1}-of-{self.count}.jsonl"
+Shard = tuple[int, int]
+"""Every `count`th query, from the one at `index`."""
 
 
 def parse_shard(text: str) -> Shard:
@@ -87,7 +181,7 @@ def parse_shard(text: str) -> Shard:
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
         fix = "write 1/4 for the first of four"
         raise InputError(f"{text!r} is no shard", field="--shard", fix=fix)
-    return Shard(int(found[1]) - 1, int(found[2]))
+    return int(found[1]) - 1, int(found[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +216,7 @@ def generate(session: Session, name: str, shard: Shard) -> Generated:
     rows = queries(session, spec)
     folder = generated_folder(session.experiment, name, session.run.root)
     made_of = note_sources(session, spec, rows, folder)
-    journal = folder / shard.file
+    journal = folder / f"shard-{shard[0] + 1}-of-{shard[1]}.jsonl"
     journal.touch()
     with locked(journal):
         made = make_lines(session, spec, rows, journal, shard)
@@ -135,7 +229,7 @@ def generate(session: Session, name: str, shard: Shard) -> Generated:
     atomic_write_text(file, file_text(entries, made_of))
     found = read_selection_file(file)
     health = stored_health(found, spec, rows)
-    findings = stored_findings(found, spec, rows, f"{SELECTIONS}.{name}")
+    findings = health_findings(health, f"{SELECTIONS}.{name}", allowed(found, spec))
     return Generated(name, len(rows), made, left, file, health, tuple(findings))
 
 
@@ -185,7 +279,7 @@ def make_lines(
 ) -> int:
     """Journal the selections of the shard's queries that no journal has; returns how many."""
     stored = stored_lines(journal.parent)
-    own = [n for n in range(len(rows)) if n % shard.count == shard.index]
+    own = [n for n in range(len(rows)) if n % shard[1] == shard[0]]
     waiting = [n for n in own if rows[n].id not in stored]
     if not waiting:
         return 0
@@ -251,7 +345,7 @@ def generate_missing(session: Session) -> None:
     """Make what a run reads and nobody made. Raises as `generate` does."""
     for name in missing(session):
         session.observer.note(f"the selections {name!r} are not made yet")
-        generate(session, name, Shard())
+        generate(session, name, (0, 1))
 
 
 @dataclass(frozen=True)
@@ -289,7 +383,7 @@ def trained_selector(source: str, root: Path, observer: Observer, seed: int) -> 
     return TrainedSelector(policy, session.learner.encoder(RenderingSettings()), session.task)
 
 
-def proposals_of(selector: TrainedSelector, row: Row, spec: SelectionsSpec) -> list[Proposal]:
+def proposals_of(selector: TrainedSelector, row: Row, spec: SelectionsSpec) -> list[Candidate]:
     """The selections of a query that a `mixed` table asks for, each set once."""
     choice = selector.choice(row)
     # A selector picks from the query outwards; the search puts each new pick next to the query.
@@ -309,14 +403,14 @@ def proposals_of(selector: TrainedSelector, row: Row, spec: SelectionsSpec) -> l
     )
 
 
-def sampled(selector: TrainedSelector, choice: Choice, spec: SelectionsSpec) -> list[Proposal]:
+def sampled(selector: TrainedSelector, choice: Choice, spec: SelectionsSpec) -> list[Candidate]:
     """What the selector draws, `samples` at each temperature."""
     found = []
     for place, temperature in enumerate(spec.temperatures):
         numbers = range(place * spec.samples, (place + 1) * spec.samples)
         keys = [SampleKey(spec.seed, choice.query, number) for number in numbers]
         turns = selector.policy.sample([choice] * len(keys), keys, Sampling(temperature))
-        found += [Proposal(turn.actions, "sample", temperature=temperature) for turn in turns]
+        found += [Candidate(turn.actions, "sample", temperature=temperature) for turn in turns]
     return found
 
 

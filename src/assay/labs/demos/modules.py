@@ -255,7 +255,7 @@ class LeverSelector(nn.Module):
         are drawn from torch's global generator."""
         super().__init__()
         self.vocabulary = vocabulary
-        # Eager attention has its dropout in a module, which can be replaced.
+        # This attention alone has its dropout in a module, which can be replaced.
         config = GPT2Config(
             vocab_size=vocabulary + SPECIALS,
             n_positions=POSITIONS,
@@ -265,6 +265,7 @@ class LeverSelector(nn.Module):
             attn_pdrop=dropout,
             embd_pdrop=dropout,
             resid_pdrop=dropout,
+            reorder_and_upcast_attn=True,
             eos_token_id=vocabulary,
             bos_token_id=vocabulary + 1,
         )

@@ -2,17 +2,32 @@
 
 `METRICS` scores answers. VQA's own accuracy and its normalisation (Antol et al., ICCV 2015) follow
 github.com/GT-Vision-Lab/VQA, commit a013f004, read there and written anew, its mistakes included:
-they are what published numbers were made with. What a reward makes of an outcome is `rewards`', and
-which model is asked `frozen`'s.
+they are what published numbers were made with. The prompts of a batch are asked together, so that
+what they begin with is computed once; what was asked before is remembered for all processes
+(`once`). What a reward makes of an outcome is `rewards`'.
 """
 
 import difflib
 import itertools
+import json
+import math
 import re
+import sqlite3
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from assay.data.files import cache_root
+from assay.data.hashing import canonical_json, sha256_text
+from assay.data.row import Message, Row, TextPart
+from assay.errors import RunFailure
+from assay.labs.demos.demonstrations import ANSWERS, conversation, set_of
+from assay.labs.demos.demonstrations import FROZEN as FROZEN
+from assay.rl.policy import SampleKey, Sampling, Stop
+from assay.tasks.helper_model import HelperFailed, HelperModel
+from assay.tasks.task import lookup
 
 ANNOTATORS = 10
 """The answers that the official accuracy takes for each question."""
@@ -209,23 +224,17 @@ def relevance(prediction: str, answers: Sequence[str]) -> float:
 
 def token_f1(prediction: str, answers: Sequence[str]) -> float:
     """The harmonic mean of precision and recall of words, over the best answer; 0 to 1."""
-    said = _plain(prediction)
-    return max((_token_f1(said, _plain(answer)) for answer in answers), default=0.0)
+    one = Counter(_plain(prediction).split())
+    others = [Counter(_plain(answer).split()) for answer in answers]
+    shared = [((one & other).total(), one.total() + other.total()) for other in others]
+    return max((2 * same / both for same, both in shared if same), default=0.0)
 
 
 def edit_similarity(prediction: str, answers: Sequence[str]) -> float:
     """difflib's ratio of characters, over the best answer; 0 for an empty prediction."""
     said = _plain(prediction)
-    if not said:
-        return 0.0
     ratios = (difflib.SequenceMatcher(None, said, _plain(answer)).ratio() for answer in answers)
-    return max(ratios, default=0.0)
-
-
-def _token_f1(said: str, answer: str) -> float:
-    one, other = said.split(), answer.split()
-    shared = sum((Counter(one) & Counter(other)).values())
-    return 2 * shared / (len(one) + len(other)) if shared else 0.0
+    return max(ratios, default=0.0) if said else 0.0
 
 
 def outcome_of(generation: str, answers: Sequence[str], metric: Metric) -> SelectionOutcome:
@@ -234,3 +243,163 @@ def outcome_of(generation: str, answers: Sequence[str], metric: Metric) -> Selec
     return SelectionOutcome(
         generation, prediction, metric(prediction, answers), relevance(prediction, answers)
     )
+
+
+WAIT_SECONDS = 60.0
+"""For another process that is writing."""
+FOUND = "SELECT outcome FROM outcomes WHERE request = ?"
+TABLE = "CREATE TABLE IF NOT EXISTS outcomes (request TEXT PRIMARY KEY, outcome TEXT NOT NULL)"
+
+Compute = Callable[[Sequence[int]], Sequence[Any]]
+"""What the model says to the requests at these places, as JSON values; None is not remembered."""
+
+
+def once(frozen: HelperModel, requests: Sequence[Any], compute: Compute) -> list[Any]:
+    """The outcome of each request, a JSON value: remembered, or computed and then remembered.
+
+    One SQLite file below the cache for each model, whose name says all that its answers depend on.
+    Only models that say so are remembered (`identity`): an endpoint may stand for other weights
+    tomorrow. Equal requests are computed once; `frozen.usage` counts those that were not computed.
+    Raises RunFailure, and what `compute` raises.
+    """
+    keys = [sha256_text(canonical_json(request)) for request in requests]
+    known: dict[str, Any] = {}
+    if frozen.identity:
+        with outcomes_of(frozen) as store:
+            for key in keys:
+                row = store.execute(FOUND, (key,)).fetchone()
+                known |= {key: json.loads(row[0])} if row is not None else {}
+    first: dict[str, int] = {}
+    for place, key in enumerate(keys):
+        if key not in known:
+            first.setdefault(key, place)
+    frozen.usage.remember(len(keys) - len(first))
+    found = dict(zip(first, compute([*first.values()]) if first else [], strict=True))
+    if frozen.identity and found:
+        lines = [(key, json.dumps(value)) for key, value in found.items() if value is not None]
+        with outcomes_of(frozen) as store, store:
+            store.executemany("INSERT OR IGNORE INTO outcomes VALUES (?, ?)", lines)
+    every = {**known, **found}
+    return [every[key] for key in keys]
+
+
+@contextmanager
+def outcomes_of(frozen: HelperModel) -> Iterator[sqlite3.Connection]:
+    """The remembered outcomes of a model; of two processes that found the same, the first one's
+    stays. Raises RunFailure."""
+    file = cache_root() / "outcomes" / f"{sha256_text(frozen.identity)[:24]}.sqlite"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with closing(sqlite3.connect(file, timeout=WAIT_SECONDS)) as store:
+            store.execute(TABLE)
+            yield store
+    except sqlite3.Error as error:
+        problem = f"{file}: remembered outcomes cannot be used: {error} (delete the file)"
+        raise RunFailure(problem) from error
+
+
+def shown(messages: Sequence[Message]) -> list[Any]:
+    """A conversation as a JSON value; an image is its sha256."""
+    return [
+        [
+            message.role,
+            message.content
+            if not message.parts
+            else [
+                part.text if isinstance(part, TextPart) else {"image": part.sha256}
+                for part in message.parts
+            ],
+        ]
+        for message in messages
+    ]
+
+
+GREEDY = Sampling(0.0, max_tokens=8, stop=Stop(("\n",)))
+"""How the frozen model answers; the first line is the answer."""
+
+Selection = tuple[Row, tuple[int, ...]]
+"""A query and its picks."""
+
+
+def ask(frozen: HelperModel, selections: Sequence[Selection]) -> list[SelectionOutcome]:
+    """What the frozen model answers, greedily or, where its table has `beams`, as that says, in
+    order. Raises HelperFailed."""
+    how = frozen.sampling if frozen.sampling.beams > 1 else GREEDY
+    asked = [conversation(row, picks) for row, picks in selections]
+    keys = [SampleKey(0, row.id, 0) for row, _ in selections]
+
+    def answered(places: Sequence[int]) -> list[str]:
+        said = frozen.answer([asked[n] for n in places], how, [keys[n] for n in places])
+        if failures := [answer.failure for answer in said if answer.failure]:
+            raise HelperFailed(f"{frozen.name} gave no answer: {failures[0]}")
+        return [answer.text for answer in said]
+
+    settings = ["answer", how.max_tokens, *(how.stop.strings if how.stop else ())]
+    settings += ["beams", how.beams] if how.beams > 1 else []
+    texts = once(frozen, [[*settings, shown(messages)] for messages in asked], answered)
+    return [
+        outcome_of(text, row.extra[ANSWERS], lookup(METRICS, set_of(row).metric, "metric"))
+        for (row, _), text in zip(selections, texts, strict=True)
+    ]
+
+
+def probabilities(
+    frozen: HelperModel, selections: Sequence[Selection], answers: Sequence[str]
+) -> list[float]:
+    """P of each answer after its selection: exp of the mean log-probability of its tokens, the end
+    of the turn included (Lever-LM); 0 to 1. Raises InputError and HelperFailed as scoring does."""
+    asked = [conversation(row, picks) for row, picks in selections]
+
+    def scored(places: Sequence[int]) -> list[float]:
+        given = [asked[n] for n in places], [answers[n] for n in places]
+        return [sum(logps) / len(logps) for logps in frozen.score(*given, ended=True)]
+
+    pairs = zip(asked, answers, strict=True)
+    requests = [["mean logp, ended", shown(messages), answer] for messages, answer in pairs]
+    return [math.exp(mean) for mean in once(frozen, requests, scored)]
+
+
+def target_probabilities(
+    frozen: HelperModel, row: Row, states: Sequence[tuple[int, ...]]
+) -> list[float]:
+    """P of the row's target after each of several selections: the difference of two of them, with
+    and without a demonstration, is its InfoScore."""
+    selections = [(row, picks) for picks in states]
+    return probabilities(frozen, selections, [target_of(row)] * len(states))
+
+
+def target_of(row: Row) -> str:
+    """The answer that most annotators gave, the first of equally frequent ones."""
+    return Counter(row.extra[ANSWERS]).most_common(1)[0][0]
+
+
+def gold_probabilities(frozen: HelperModel, selections: Sequence[Selection]) -> list[float]:
+    """The probability of the right answers after each selection: the sum over distinct answers of
+    P(answer) times its weight, at most 1. Raises as `probabilities` does."""
+    weights = [answer_weights(row) for row, _ in selections]
+    asked = [(n, answer) for n, each in enumerate(weights) for answer in each]
+    found = probabilities(frozen, [selections[n] for n, _ in asked], [a for _, a in asked])
+    sums = [0.0] * len(selections)
+    for (n, answer), value in zip(asked, found, strict=True):
+        sums[n] += weights[n][answer] * value
+    return [min(each, 1.0) for each in sums]
+
+
+def answer_weights(row: Row) -> dict[str, float]:
+    """The distinct right answers with what each counts: min(annotators / 3, 1) where annotators
+    answered (Lever-Plus), 1 where answers are simply right."""
+    if set_of(row).metric == "exact":
+        return dict.fromkeys(row.extra[ANSWERS], 1.0)
+    counts = Counter(map(normalised, row.extra[ANSWERS]))
+    return {answer: min(count / 3, 1.0) for answer, count in counts.items() if answer}
+
+
+def judge(frozen: HelperModel, selections: Sequence[Selection]) -> list[SelectionOutcome]:
+    """What the frozen model answers, with the probability of the right answers.
+
+    Raises HelperFailed, and InputError for a model that gives no log-probabilities.
+    """
+    outcomes = ask(frozen, selections)
+    likely = gold_probabilities(frozen, selections)
+    pairs = zip(outcomes, likely, strict=True)
+    return [replace(outcome, gold_probability=value) for outcome, value in pairs]

@@ -16,8 +16,7 @@ from typing import Any
 from assay.data.episode import Reward
 from assay.judge.identity import FALLBACK
 from assay.labs.demos.demonstrations import BadSelection, picks_of
-from assay.labs.demos.frozen import FROZEN, Selection, ask, judge
-from assay.labs.demos.outcomes import SelectionOutcome
+from assay.labs.demos.outcomes import FROZEN, Selection, SelectionOutcome, ask, judge
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import JudgeReward, Pair
 from assay.tasks.reward_table import CORRECT

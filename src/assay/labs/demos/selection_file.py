@@ -56,6 +56,10 @@ DIGITS = 6
 """Decimals that are written: what depends on the order of a sum lies below them."""
 
 
+NOT_ASKED = SelectionOutcome("", "", Accuracy(0.0, "error", "no answer was asked for"), 0.0)
+"""Of a selection that was only ranked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One stored selection and its outcome."""
@@ -63,7 +67,7 @@ class Candidate:
     picks: tuple[int, ...]
     """Numbers of demonstrations; the first stands next to the query."""
     method: Method
-    outcome: SelectionOutcome
+    outcome: SelectionOutcome = NOT_ASKED
     rank: int | None = None
     """Place in its beam search, from 0."""
     score: float | None = None
@@ -238,10 +242,6 @@ def read_selection_file(path: Path) -> SelectionFile:
         return SelectionFile(path, tuple(map(_beams, entries)), {"reward": BY_SCORE, **meta})
     _refuse_mixed(entries)
     return SelectionFile(path, tuple(map(_query, entries)), meta)
-
-
-NOT_ASKED = SelectionOutcome("", "", Accuracy(0.0, "error", "no answer was asked for"), 0.0)
-"""Of a selection that was only ranked."""
 
 
 def _beams(entry: _Place) -> StoredQuery:

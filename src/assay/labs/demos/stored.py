@@ -3,8 +3,8 @@
 Also where the selections of a table lie that `generate` makes. Nothing is generated here.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,6 @@ from assay.errors import Finding, InputError
 from assay.experiment.experiment import Experiment, mixed
 from assay.experiment.helper_tables import WITHOUT_EFFECT
 from assay.experiment.selection_tables import FILE, SELECTIONS, SelectionsSpec
-from assay.judge.group_health import (
-    FAULTS,
-    CandidateGroup,
-    GroupHealth,
-    group_findings,
-    health_of,
-)
 from assay.labs.demos.demonstrations import FROZEN, POOL, SHOTS, selection_text, set_of
 from assay.labs.demos.rewards import facts_of
 from assay.labs.demos.selection_file import (
@@ -44,6 +37,13 @@ OTHER_LAYOUT = (
 )
 ALL_SKIPPED = "all its selections were scored by a fallback"
 NO_POSITIVE = "no selection with a positive score"
+LEAST, LITTLE = 0.05, 0.5
+"""Shares of queries with a positive candidate, and of groups whose rewards differ, below which a
+file is refused, and warned of."""
+EQUAL = 1e-12
+"""Rewards that differ by less are equal."""
+NO_POSITIVES, NO_SIGNAL = "few_queries_with_a_positive", "few_groups_with_signal"
+"""The faults that `allow` may accept."""
 
 
 def selections_of(source: str | None) -> str | None:
@@ -103,30 +103,100 @@ def selection_rows(experiment: Experiment, name: str, rows: Sequence[Row], root:
 
 def refuse_unhealthy(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> None:
     """Raise InputError where the groups of a file can teach nothing, unless `spec` allows it."""
-    for finding in stored_findings(found, spec, rows, str(found.path)):
+    health = stored_health(found, spec, rows)
+    for finding in health_findings(health, str(found.path), allowed(found, spec)):
         if finding.severity == "error":
             raise InputError(f"{finding.what}: {finding.evidence}", fix=finding.fix)
 
 
-def stored_findings(
-    found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row], place: str
-) -> list[Finding]:
-    """What is wrong with the groups of a file. Beams are imitated, which needs neither positives
-    nor rewards that differ: of them there are only warnings."""
-    allow = FAULTS if found.by_score else spec.allow
-    return [*group_findings(stored_health(found, spec, rows), place, allow)]
+def allowed(found: SelectionFile, spec: SelectionsSpec) -> Collection[str]:
+    """The faults that are only warned of. Beams are imitated, which needs neither positives nor
+    rewards that differ."""
+    return (NO_POSITIVES, NO_SIGNAL) if found.by_score else spec.allow
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHealth:
+    """Counts over the groups of a file: whether they can teach anything.
+
+    Report 002 trained on a file of which 5 of 800 queries had a positive candidate, and compared it
+    with one of 664 of 800: shares are given of candidates and of queries, each by its name.
+    """
+
+    queries: int
+    candidates: int
+    """Those that are used."""
+    positive_queries: int
+    """Queries with at least one positive candidate."""
+    positive_candidates: int
+    alike: int
+    """Groups of equal rewards: each contributes exactly 0 to a policy gradient."""
+    fallback: int
+    """Candidates that a looser rule scored, or none, used or not."""
+    every: int
+    """Candidates, used or not."""
+
+    def numbers(self) -> dict[str, float]:
+        """The measurements by their name and unit."""
+        queries = max(self.queries, 1)
+        return {
+            "queries": self.queries,
+            "candidates": self.candidates,
+            "queries with a positive candidate, share": self.positive_queries / queries,
+            "positive candidates, share": self.positive_candidates / max(self.candidates, 1),
+            "groups of equal rewards, share": self.alike / queries,
+            "scored by a fallback, share of candidates": self.fallback / max(self.every, 1),
+        }
 
 
 def stored_health(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> GroupHealth:
     """The health of the groups that rows have in a file, by the rewards that are stored."""
-    groups = []
-    for query in _by_row(found, rows).values():
-        used = _used(query, found, spec)
-        rewards = tuple(stored_candidate(each, found)["reward"] for each in used)
-        unofficial = sum(each.outcome.accuracy.mode != "official" for each in query.candidates)
-        positive = sum(each.outcome.correct for each in used)
-        groups.append(CandidateGroup(rewards, positive, unofficial, len(query.candidates)))
-    return health_of(groups)
+    queries = [*_by_row(found, rows).values()]
+    groups = [_used(query, found, spec) for query in queries]
+    rewards = [[stored_candidate(each, found)["reward"] for each in group] for group in groups]
+    positive = [sum(each.outcome.correct for each in group) for group in groups]
+    every = [each.outcome.accuracy.mode for query in queries for each in query.candidates]
+    return GroupHealth(
+        queries=len(queries),
+        candidates=sum(map(len, groups)),
+        positive_queries=sum(map(bool, positive)),
+        positive_candidates=sum(positive),
+        alike=sum(max(each, default=0) - min(each, default=0) <= EQUAL for each in rewards),
+        fallback=sum(mode != "official" for mode in every),
+        every=len(every),
+    )
+
+
+def health_findings(health: GroupHealth, place: str, allow: Collection[str]) -> Iterator[Finding]:
+    """What is wrong with the groups of a table: errors below the share that is refused, warnings
+    where there is little, and where an error is allowed by its name."""
+    numbers, differ = health.numbers(), health.queries - health.alike
+    faults = {
+        NO_POSITIVES: (
+            health.positive_queries,
+            "queries have a positive candidate",
+            f"{numbers['positive candidates, share']:.1%} of {health.candidates} candidates are "
+            "positive",
+        ),
+        NO_SIGNAL: (
+            differ,
+            "groups have rewards that differ",
+            f"{numbers['groups of equal rewards, share']:.1%} of the groups contribute exactly 0 "
+            "to a policy gradient",
+        ),
+    }
+    for name, (count, what, evidence) in faults.items():
+        share = count / max(health.queries, 1)
+        if share >= LITTLE:
+            continue
+        is_error = share < LEAST and name not in allow
+        fix = "make selections with a better selector, a larger pool or more candidates"
+        yield Finding(
+            "error" if is_error else "warning",
+            f"{place}: {count} of {health.queries} {what}",
+            evidence,
+            f'{fix}, or write allow = ["{name}"]' if share < LEAST else fix,
+        )
 
 
 def with_selections(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> Loaded:

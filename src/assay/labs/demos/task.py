@@ -2,25 +2,112 @@
 
 What is trained is a selector (`model = "selector:pointer"`); the frozen model is the helper model
 `[model.frozen]`. Rows carry their pools, see `demonstrations`.
+
+Arms that have seen the right answers find the selection of a pool that helps the most, by asking
+the frozen model with every one of many. The first shot is searched among all candidates; a further
+one extends the best selections so far, `breadth` of them, by every candidate that they lack, put
+next to the query. So the best of two or more shots is a lower bound of the oracle.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from assay.data.loaded import Loaded
+from assay.data.episode import Completion
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.problems import Problem
 from assay.experiment.selection_tables import FILE, SELECTIONS
 from assay.labs.demos import okvqa
-from assay.labs.demos.demonstrations import FROZEN, POOL
-from assay.labs.demos.oracle_search import ARMS, BREADTH
+from assay.labs.demos.demonstrations import FROZEN, POOL, SHOTS, selection_text
+from assay.labs.demos.outcomes import Selection, SelectionOutcome, ask
 from assay.labs.demos.rewards import REWARDS
 from assay.labs.demos.stored import selection_record, selection_rows
 from assay.runs.manifest_file import SEEN_ANSWERS
+from assay.tasks.helper_model import find_helper
 from assay.tasks.task import BaseTask, FixedArm, MadeSource, moved
+
+Ask = Callable[[Sequence[Selection]], list[SelectionOutcome]]
+"""What the frozen model does with selections, in order."""
+Picks = tuple[int, ...]
+Tried = tuple[Picks, SelectionOutcome]
+"""A selection that was asked, with what came of it."""
+BREADTH = 3
+"""Selections that are extended."""
+
+
+def ranked(tried: Sequence[Tried]) -> list[Picks]:
+    """Selections by accuracy, then by how near the answer came to a right one, the best first; of
+    equal ones the first."""
+    key = lambda one: (one[1].accuracy.score, one[1].relevance)  # noqa: E731
+    return [picks for picks, _ in sorted(tried, key=key, reverse=True)]
+
+
+def search(ask: Ask, rows: Sequence[Row], shots: int, breadth: int | None) -> list[list[Tried]]:
+    """The selections of so many demonstrations of each row that were asked.
+
+    The first shot is searched whole; the last extends one selection after the other and leaves a
+    row as soon as it has the full score, which changes no best score.
+    """
+    tried = [[((), outcome)] for outcome in ask([(row, ()) for row in rows])]
+    for shot in range(1, shots + 1):
+        begins = [ranked(each)[:breadth] for each in tried]
+        tried = [list[Tried]() for _ in rows]
+        most = max(map(len, begins))
+        step = 1 if shot == shots > 1 else most
+        for start in range(0, most, step):
+            longer = [
+                (n, (more, *picks))
+                for n, row in enumerate(rows)
+                if not any(one.accuracy.score >= 1 for _, one in tried[n])
+                for picks in begins[n][start : start + step]
+                for more in row.extra[POOL]
+                if more not in picks
+            ]
+            outcomes = ask([(rows[n], picks) for n, picks in longer])
+            for (n, picks), outcome in zip(longer, outcomes, strict=True):
+                tried[n].append((picks, outcome))
+    return tried
+
+
+def best_picks(ask: Ask, rows: Sequence[Row], shots: int) -> list[Picks]:
+    """The best selection of each row's pool that the search finds."""
+    return [ranked(each)[0] for each in search(ask, rows, shots, BREADTH)]
+
+
+def single_picks(ask: Ask, rows: Sequence[Row], shots: int) -> list[Picks]:
+    """The demonstrations that help the most alone, the best one next to the query: what a
+    selection is worth where they do not act together."""
+    singles = search(ask, rows, 1, None)
+    return [tuple(picks[0] for picks in ranked(each)[:shots]) for each in singles]
+
+
+ARMS: Mapping[str, Callable[[Ask, Sequence[Row], int], list[Picks]]] = {
+    "oracle": best_picks,
+    "reversed": lambda *asked: [picks[::-1] for picks in best_picks(*asked)],
+    "singles": single_picks,
+}
+"""By name: the best selection, the same in the opposite order, and the best demonstrations alone.
+The last two say whether order and interaction matter."""
+
+
+def searched_answers(
+    name: str, helpers: Mapping[str, Any], rows: Sequence[Row]
+) -> list[tuple[Completion, int]]:
+    """The selection of each row that an arm finds by asking the frozen model, and the size of the
+    pool. Raises HelperFailed."""
+    asked = partial(ask, find_helper(helpers, FROZEN, "model"))
+    best: dict[str, Picks] = {}
+    for shots in sorted({row.extra[SHOTS] for row in rows}):
+        same = [row for row in rows if row.extra[SHOTS] == shots]
+        best |= zip([row.id for row in same], ARMS[name](asked, same, shots), strict=True)
+    return [
+        (Completion(selection_text(best[row.id]), best[row.id], "stop"), len(row.extra[POOL]))
+        for row in rows
+    ]
+
 
 MOVED = {
     "verbs": "experiments/demos/verbs.py",
@@ -30,27 +117,21 @@ MOVED = {
 SELECTOR = "selector"
 ORACLES = {
     f"{SELECTOR}:{name}": FixedArm(
-        answers,
+        partial(searched_answers, name),
         needs=POOL,
         fix='choose a benchmark of task = "demos"',
         about={SEEN_ANSWERS: True, "breadth": BREADTH},
         helper=FROZEN,
         chunk=16,
     )
-    for name, answers in ARMS.items()
+    for name in ARMS
 }
 
 
 class SelectionsSource:
     """See `tasks.task.MadeSource`: `source = "selections:NAME"`. Only what makes loads torch."""
 
-    def rows(self, experiment: Experiment, table: str, rows: Sequence[Row], root: Path) -> Loaded:
-        """The rows of a table's queries with their selections."""
-        return selection_rows(experiment, table, rows, root)
-
-    def record(self, experiment: Experiment, table: str, root: Path) -> dict[str, Any]:
-        """The settings of a table and the sha256 of its file."""
-        return selection_record(experiment, table, root)
+    rows, record = staticmethod(selection_rows), staticmethod(selection_record)
 
     def absent(self, experiment: Experiment, root: Path) -> Iterator[Problem]:
         """Files of stored selections that are not there."""

@@ -1,14 +1,17 @@
 r"""Whether an answer is the gold answer: both are read as one kind of value; workers run this.
 
-  sentence   the value that it says, behind "is" or the only one; bounds and denials that the
-             question does not name make it none
+  sentence   the value that it says, behind "is" or the only one, a value for each name of the gold
+             answer, yes or no to the question; bounds and denials that the question does not name
+             make it none
   text       words, yes and no, letters of choices, times of the day: equal as such
   hedge      an answer that denies, bounds or blurs its number ("not 42", "about 42") is not it
   set        intervals, unions and inequalities: the same numbers
+  statement  for all or some numbers: of the same set, the same is claimed
   list       as many parts as the gold answer has, each equal to one of them, or to that of its name
   brackets   tuples, vectors and matrices: of one kind, with equal parts in order
-  equation   names and their values; a chain whose sides that are numbers are equal, by its last;
-             two equations whose differences are proportional
+  equation   names and their values; functions, whatever their argument is called; a chain whose
+             sides that are numbers are equal, by its last; two equations whose differences are
+             proportional
   unit       quantities of one dimension are equal in one unit; an omitted unit is the other's
   percent    42 % is 42 where the gold is in percent, or above 1, and 0.42
   number     exact values are equal; a decimal is within 1e-6 of the gold, relatively, and within
@@ -29,10 +32,15 @@ from typing import Any
 import sympy
 from sympy import Rational
 
-from assay.labs.math import regions, sentences, units, written
-from assay.labs.math.answers import delimited, number
-from assay.labs.math.expressions import constant_gap, expression, identical, proportional
-from assay.labs.math.verify import both_orders
+from assay.labs.math import regions, sentences, special_forms, units, written
+from assay.labs.math.expressions import (
+    both_orders,
+    constant_gap,
+    expression,
+    identical,
+    proportional,
+)
+from assay.labs.math.sentences import delimited, number
 
 LONGEST_LIST = 40
 VECTORS = {"()": ("()", "⟨⟩", "column"), "⟨⟩": ("⟨⟩", "()", "column")}
@@ -79,9 +87,19 @@ def judge(gold: str, answer: str, question: str = "") -> dict[str, Any]:
 
 def _sentence(gold: str, answer: str, question: str) -> Ruling | None:
     """The ruling on what a sentence says; a bound that the question names is none of the answer."""
+    if (wanted := written.affirmation(gold)) is not None:
+        affirms = sentences.affirms(answer, question)
+        return None if affirms is None else Ruling(affirms == wanted, "text")
+    if sentences.only_name(gold, answer):
+        return Ruling(True, "text")
     allowed = written.hedges(question) - written.DENIALS | {"≈"}
     if written.hedges(answer) - written.hedges(gold) - allowed and not regions.is_region(gold):
         return None
+    if sentences.ends_with(gold, answer):
+        return Ruling(True, "text")
+    pairs = sentences.named_values(gold, answer)
+    if pairs is not None:
+        return Ruling(all(rule(*pair).equal for pair in pairs), "list")
     percent = "%" in answer and gold.isdigit() and not re.search("%|percent|百分", question)
     said = None if percent else sentences.value_in(answer)
     if not said or said == answer:
@@ -145,10 +163,11 @@ def rule(gold: str, answer: str) -> Ruling:
     """The ruling on two plain texts."""
     if written.same_text(gold, answer):
         return Ruling(True, "text")
+    gold, answer = map(special_forms.without_quantifier, (gold, answer))
     times = units.clock(gold), units.clock(answer)
     if all(times):
         return Ruling(units.same_time(*times), "time")  # type: ignore[arg-type]
-    for read in (_texts, _choices, _sets):
+    for read in (_special, _texts, _choices, _sets):
         found = read(gold, answer)
         if found is not None:
             return found
@@ -159,10 +178,32 @@ def rule(gold: str, answer: str) -> Ruling:
     return _by_form(gold, answer)
 
 
+def _special(gold: str, answer: str) -> Ruling | None:
+    """Remainders, signs, chains of order, and statements for all numbers of a set or for one."""
+    divisions = special_forms.division(gold), special_forms.division(answer)
+    if None not in divisions:
+        return Ruling(divisions[0] == divisions[1], "text")
+    if sign := special_forms.sign(gold):
+        given = special_forms.sign(answer) or special_forms.only_sign(answer)
+        return Ruling(sign == given, "text") if given else None
+    orders = special_forms.order(gold), special_forms.order(answer)
+    if any(orders):
+        one, other = orders[0] or written.listed(gold), orders[1] or written.listed(answer)
+        return _matched(one, other, ordered=True)
+    one, other = special_forms.statement(gold), special_forms.statement(answer)
+    if one is None or other is None:
+        return None
+    same = one[0] == other[0] and (one[1] == other[1] or rule(one[1], other[1]).equal)
+    return Ruling(same and rule(one[2], other[2]).equal, "statement")
+
+
 def _texts(gold: str, answer: str) -> Ruling | None:
     """Answers of words."""
     said = written.links(answer)[-1]
     meanings = written.meaning(gold), written.meaning(said)
+    polar = written.affirmation(said)
+    if polar is not None and meanings[0] in (0, 1):
+        return Ruling(polar == (meanings[0] == 0), "text")
     if None not in meanings:
         return Ruling(meanings[0] == meanings[1], "text")
     if not written.is_words(gold):
@@ -203,6 +244,10 @@ def _sets(gold: str, answer: str) -> Ruling | None:
 
 def _by_form(gold: str, answer: str) -> Ruling:
     """The ruling by what the two are: lists, tuples, equations, or single values."""
+    if special_forms.total(gold) or special_forms.total(answer):
+        one, other = (special_forms.total(text, alone=True) for text in (gold, answer))
+        if one and other:
+            return Ruling(one == other, "unit")
     gold, answer = written.members(gold), written.members(answer)
     wanted, given = _items(gold), _items(answer)
     if len(wanted) > 1 or len(given) > 1:
@@ -311,14 +356,38 @@ def vector(text: str) -> Vector | None:
         kind = "column" if all(len(row) == 1 for row in rows) else f"matrix of {len(rows)} rows"
         return kind, [cell for row in rows for cell in row]
     kind, inner = written.brackets(text)
+    if kind == "[]" and all(written.brackets(row)[0] == "[]" for row in written.listed(inner)):
+        rows = [written.listed(written.brackets(row)[1]) for row in written.listed(inner)]
+        return f"matrix of {len(rows)} rows", [cell for row in rows for cell in row]
     parts = written.listed(inner)
-    return (kind, parts) if kind and len(parts) > 1 else None
+    return (kind, parts) if kind and len(parts) > 1 else _multiple(text)
+
+
+def _multiple(text: str) -> Vector | None:
+    """The vector that a number times a vector is."""
+    match = re.fullmatch(
+        r"([^(\[⟨]*?|\\frac\{?\d+\}?\{?\d+\}?)(?:\\cdot|\\times|\*)? ?"
+        r"([(\[⟨].*|\\begin.*)",
+        text,
+    )
+    found = vector(match[2]) if match and match[1] else None
+    if match is None or found is None:
+        return None
+    factor = expression("-1" if match[1] == "-" else match[1])
+    values = [expression(part) for part in found[1]]
+    if factor is None or factor.free_symbols or None in values:
+        return None
+    return found[0], [sympy.latex(factor * value) for value in values]
 
 
 def _chains(known: list[str], sides: list[str]) -> Ruling:
     """Equations: an answer counts by its last side, where every link of it holds."""
     if not _holds(sides):
         return Ruling(False, "chain")
+    heads = special_forms.head(known[0]), special_forms.head(sides[0])
+    functions = len(sides) == 2 and len(known) <= 2 and (heads[0] or len(known) == 1)
+    if functions and heads[1] and (found := _functions(known, sides, heads[0], heads[1])):
+        return found
     if len(known) == 1:
         turned = len(sides) == 2 and written.is_name(sides[1]) and not written.is_name(sides[0])
         found = rule(known[0], sides[0] if turned else sides[-1])
@@ -330,6 +399,23 @@ def _chains(known: list[str], sides: list[str]) -> Ruling:
         if found.equal:
             return found
     return Ruling(proportional(known, sides), "equation")
+
+
+def _functions(
+    known: list[str], sides: list[str], head: tuple[str, str] | None, other: tuple[str, str]
+) -> Ruling | None:
+    """Two functions by what they are equal to, whatever their argument is called."""
+    one, two = expression(known[-1]), expression(sides[-1])
+    if one is None or two is None:
+        return None
+    if head is None:
+        if len(one.free_symbols) != 1 or sympy.Symbol(other[1]) not in two.free_symbols:
+            return None
+        head = (other[0], str(next(iter(one.free_symbols))))
+    if head[0] != other[0] and "y" not in (head[0], other[0]):
+        return Ruling(False, "equation")
+    equal = identical(one, two.subs(sympy.Symbol(other[1]), sympy.Symbol(head[1])))
+    return Ruling(equal, "equation") if equal or len(known) == 1 else None
 
 
 def _holds(sides: list[str]) -> bool:

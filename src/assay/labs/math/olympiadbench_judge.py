@@ -22,10 +22,11 @@ from itertools import repeat
 from typing import Any
 
 import sympy
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from assay.labs.math import units, written
-from assay.labs.math.answers import delimited
-from assay.labs.math.expressions import expression, identical, proportional
+from assay.labs.math.expressions import expression, is_read, proportional
 from assay.labs.math.judging import (
     LONGEST_LIST,
     Ruling,
@@ -35,7 +36,7 @@ from assay.labs.math.judging import (
     signed,
     verdict,
 )
-from assay.labs.math.verify import is_read
+from assay.labs.math.sentences import delimited
 
 TOLERANCE = 1e-8
 """Absolute, where a row has no `error`."""
@@ -89,12 +90,13 @@ def _equal(gold: str, answer: str, tolerances: Sequence[float | None], unit: str
     wanted, given = _answers(gold), _answers(answer)
     if len(wanted) != len(given) or len(wanted) > LONGEST_LIST:
         return False
-    allowed = _allowed(tolerances, len(wanted))
+    bounds = [*tolerances] * (len(wanted) if len(tolerances) == 1 else 1)
+    # Each gold answer needs an answer of its own.
     fits = [
-        [n for n, other in enumerate(given) if _same(one, other, bound, unit)]
-        for one, bound in zip(wanted, allowed, strict=True)
+        [_same(one, other, bound or TOLERANCE, unit) for other in given]
+        for one, bound in zip(wanted, [*bounds, *repeat(None, len(wanted))], strict=False)
     ]
-    return all(fits) and _matching(fits)
+    return bool((maximum_bipartite_matching(csr_array(fits)) >= 0).all())
 
 
 def _answers(text: str) -> list[str]:
@@ -104,75 +106,25 @@ def _answers(text: str) -> list[str]:
     return [one for part in map(written.members, parts) for one in signed(part)]
 
 
-def _allowed(tolerances: Sequence[float | None], count: int) -> list[float]:
-    each = [*tolerances] * count if len(tolerances) == 1 else [*tolerances, *repeat(None, count)]
-    return [TOLERANCE if bound is None else bound for bound in each[:count]]
-
-
-def _matching(fits: Sequence[Sequence[int]]) -> bool:
-    """Whether each gold answer can have an answer of its own (augmenting paths)."""
-    taken: dict[int, int] = {}
-
-    def place(one: int, seen: set[int]) -> bool:
-        for other in fits[one]:
-            if other not in seen:
-                seen.add(other)
-                if other not in taken or place(taken[other], seen):
-                    taken[other] = one
-                    return True
-        return False
-
-    return all(place(one, set()) for one in range(len(fits)))
-
-
 def _same(gold: str, answer: str, tolerance: float, unit: str) -> bool:
     """One answer of each: by its form, else by the rules of `judging`."""
     if written.same_text(gold, answer):
         return True
-    if written.brackets(gold)[0] or _UNION.search(gold):
-        return _same_brackets(gold, answer, tolerance)
+    (kind, inner), (other, within) = written.brackets(gold), written.brackets(answer)
+    if kind and not _UNION.search(gold):
+        parts = written.listed(inner), written.listed(within)
+        if kind == other and len(parts[0]) == len(parts[1]):
+            return all(_same(*pair, tolerance, "") for pair in zip(*parts, strict=True))
+        return len(parts[0]) == 1 and rule(gold, answer).equal
     known, sides = written.links(gold), written.links(answer)
     if max(len(known), len(sides)) == 2:
-        found = _same_equation(known, sides, tolerance, unit)
-    else:
-        found = _same_number(gold, answer, tolerance, unit)
-    if found is not None:
-        return found
-    one, other = expression(gold), expression(answer)
-    if one is not None and other is not None and identical(one, other):
-        return True
-    return rule(gold, answer).equal
-
-
-def _same_brackets(gold: str, answer: str, tolerance: float) -> bool:
-    """Tuples, intervals and unions of them."""
-    wanted, given = _UNION.split(gold), _UNION.split(answer)
-    if len(wanted) > 1:
-        return rule(gold, answer).equal or (
-            len(wanted) == len(given)
-            and all(
-                _same_brackets(one.strip(), other.strip(), tolerance)
-                for one, other in zip(wanted, given, strict=True)
-            )
-        )
-    (kind, inner), (other, within) = written.brackets(gold), written.brackets(answer)
-    parts = written.listed(inner), written.listed(within)
-    if kind != other or len(parts[0]) != len(parts[1]):
-        return len(parts[0]) == 1 and rule(gold, answer).equal
-    return all(_same(*pair, tolerance, "") for pair in zip(*parts, strict=True))
-
-
-def _same_equation(
-    known: Sequence[str], sides: Sequence[str], tolerance: float, unit: str
-) -> bool | None:
-    """Two equations, or one whose left side is a name and what that is equal to; None where it is
-    neither."""
-    if len(known) == len(sides):
-        if written.is_name(known[0]) and _spelled(known[0]) == _spelled(sides[0]):
-            return _same(known[1], sides[1], tolerance, unit)
-        return proportional(known, sides) or None
-    two = known if len(known) == 2 else sides
-    return _same(known[-1], sides[-1], tolerance, unit) if written.is_name(two[0]) else None
+        two, both = known if len(known) == 2 else sides, len(known) == len(sides)
+        named = written.is_name(two[0]) and (not both or _spelled(known[0]) == _spelled(sides[0]))
+        if named:
+            return _same(known[-1], sides[-1], tolerance, unit)
+        return (both and proportional(known, sides)) or rule(gold, answer).equal
+    found = _same_number(gold, answer, tolerance, unit)
+    return rule(gold, answer).equal if found is None else found
 
 
 def _spelled(name: str) -> str:
@@ -182,11 +134,9 @@ def _spelled(name: str) -> str:
 def _same_number(gold: str, answer: str, tolerance: float, unit: str) -> bool | None:
     """Two numbers; None where one is none."""
     (wanted, gold_unit), (given, other_unit) = map(units.measured, (gold, answer))
-    asked = [units.unit(unit) if unit else None, gold_unit, other_unit]
-    known = [each for each in asked if each is not None]
-    if any(not one.same_kind(other) for one in known for other in known):
-        return False
-    if len({each.factor for each in known}) > 1:
+    known = [each for each in (units.unit(unit) if unit else None, gold_unit, other_unit) if each]
+    alike = all(one.same_kind(other) for one in known for other in known)
+    if not alike or len({each.factor for each in known}) > 1:
         return False
     (wanted, gold_percent), (given, percent) = map(written.without_percent, (wanted, given))
     one, other = (expression(written.as_latex(text)) for text in (wanted, given))

@@ -173,10 +173,14 @@ def _half(bound: Any, sign: str) -> Any:
 
 
 def _inequality(text: str) -> Region | None:
-    r"""A chain such as `1 < x \le 3`: one side is a variable, the others are numbers."""
+    r"""A chain such as `1 < x \le 3`: one side is a variable or holds several, the others
+    are numbers."""
     sides = written.split(text, _RELATION)
     signs = [_SIGNS[match] for match in written.separators(text, _RELATION)]
     named = [n for n, side in enumerate(sides) if _VARIABLE.fullmatch(side) and side not in "ei"]
+    named = named or [
+        n for n, side in enumerate(sides) if len(getattr(expression(side), "free_symbols", ())) > 1
+    ]
     if not signs or len(named) != 1 or len(sides) != len(signs) + 1:
         return None
     at, found = named[0], []

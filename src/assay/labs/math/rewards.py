@@ -19,15 +19,16 @@ from typing import Any
 
 from assay.data.episode import CUT, Completion, Reward
 from assay.data.row import Row
-from assay.labs.math.answers import (
+from assay.labs.math.sentences import (
     canonical,
     final_answer,
     final_place,
     is_bare,
+    is_taken_back,
     number,
+    stated_answer,
     worked_out,
 )
-from assay.labs.math.sentences import is_taken_back, stated_answer
 from assay.sandbox.limits import Outcome
 from assay.tasks.no_verdict import completion_of, earned
 from assay.tasks.running import WorkerReward
@@ -45,7 +46,7 @@ RIGHT, WRONG = "right", "wrong"
 NO_ANSWER, UNPARSABLE = "no answer", "unparsable"
 READ = frozenset({RIGHT, WRONG, NO_ANSWER, UNPARSABLE})
 """The outcomes of an answer on which the comparison did not fail."""
-RULES = 7
+RULES = 8
 """The version of the rules here and in `judging`, for fingerprints."""
 DIFFERS = "differs_from_math_verify"
 """The part that is 1 where math-verify's own verdict is another than the reward's."""

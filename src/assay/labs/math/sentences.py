@@ -1,4 +1,4 @@
-r"""Finds what a sentence says: the answer at the end of a text, the value in it, yes or no.
+r"""Finds the final answer in a text, in a box or as a sentence says it: the value in it, yes or no.
 
 A model without a box writes "So she makes $18 every day." or 答：每人分到9个。 The answer is
 what the last sentence says: after "so" and the like, where there is such a word. Its value is what
@@ -6,11 +6,211 @@ stands behind "is", before "is", or the only formula; a sentence with several ha
 are named. Pure string work on texts of bounded length.
 """
 
+import ast
+import operator
 import re
+from fractions import Fraction
 
+from assay.data.hashing import sha256_text
 from assay.labs.math import written
-from assay.labs.math.answers import final_answer, number, without_courtesy
 from assay.labs.math.units import SPELT, with_digits
+from assay.labs.math.written import plain
+
+_DECIMAL = re.compile(r"(?:\\?\$)?([+-]?)(?:\\?\$)?(\d{1,3}(?:,\d{3})+|\d{1,40})(\.\d{1,40})?\.?")
+_BOX = re.compile(
+    r"\\(?:boxed|fbox)\s*(?:\{|(?P<bare>[-+]?\d+(?:[.,/]\d+)*|(?<=\s)[A-Za-z](?![A-Za-z])))"
+)
+_MARKED = re.compile(r"#+\s*(.*)")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_JOINED = re.compile(
+    r"(?:[,;$&/.\\% \t，；、。①-⑨]|\\[()\[\]]|\n(?!\s*\n)|\bor\b|\band\b|[或和与]|\\q?quad"
+    r"|\\text\s*\{\s*(?:or|and)\s*\})*"
+)
+"""What may stand between boxes that are one answer together."""
+_LONG_WORD = re.compile(r"[^\W\d_]{3,}")
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_LONGEST_BARE = 80
+_LONGEST_READ = 10_000
+"""Characters of an answer whose writing is looked at for facts."""
+LONGEST_SUM = 100
+"""Characters of a sum that is worked out."""
+_SUM = re.compile(r"[\d.()+*/ -]+")
+_OPERATIONS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+LONGEST_FACT = 200
+"""Characters of an answer in facts."""
+
+
+def final_answer(text: str) -> str | None:
+    r"""The last `\boxed{...}` or the rest of the line after the last `####`, whichever is later.
+
+    Boxes with nothing but commas, "or" and "and" between them are one answer, a list: who gives
+    several answers is not asked for the last.
+    """
+    return final_place(text)[0]
+
+
+def final_place(text: str) -> tuple[str | None, int, int]:
+    """The final answer, and where its boxes or its line begin and end."""
+    box, start, box_end = last_boxed(text)
+    marker = text.rfind("####")
+    marked = _MARKED.match(text, marker) if marker > box_end else None
+    if marked is None:
+        return box, start, box_end
+    return without_courtesy(marked[1]) or None, *marked.span()
+
+
+_COURTESY = re.compile(
+    r"(?:\n\s*-{3,}\s*|(?<=[.!?。！？*$)\]\n])\s*)[*_(]*"
+    r"(?!.*\d)(?:(?:please )?(?:let (?:me|us) know|feel free|do(?:n't| not) hesitate)"
+    r"|thanks?\b|good luck|(?:(?:I|we) )?(?:really )?hope (?:that )?(?:it|th|my)"
+    r"(?!.*(?:\bnot\b|n't|wrong|incorrect))"
+    r"|(?:if|do|would|should) you\b(?=.*(?:question|help|expl|clarif))"
+    r"|(?:is there|any)\b(?=.*(?:else|question))"
+    r"|希望(?=.*帮)|(?:如有|如果[你您]|请)(?=.*(?:问|告诉))|谢谢)[^\n.!?。！？]*[^\w$\\]*$",
+    re.IGNORECASE,
+)
+"""A polite sentence at the end of a text, without the number of an answer."""
+
+
+def without_courtesy(text: str) -> str:
+    """A text without the polite sentences at its end, such as Minerva's "I hope it is correct"."""
+    text = text.strip()
+    while found := _COURTESY.search(text, max(0, len(text) - 300)):
+        text = text[: found.start()].rstrip()
+    return text
+
+
+def last_boxed(text: str) -> tuple[str | None, int, int]:
+    r"""What the last closed boxes that belong together hold, and their bounds; else (None, -1, -1).
+
+    `\boxed 42` is a box too, and `\fbox{42}`.
+    Braces nest to any depth; `\{` and `\}` are text. A box inside a box is what it holds.
+    """
+    together: list[str] = []
+    first = last = -1
+    for match in _BOX.finditer(text):
+        if match.start() < last:
+            continue
+        end = match.end() if match["bare"] else _closing_brace(text, match.end())
+        if end < 0:
+            break  # every later box lies inside this unclosed one
+        if last < 0 or not _JOINED.fullmatch(text, last, match.start()):
+            together, first = [], match.start()
+        together.append(match["bare"] or _unboxed(text[match.end() : end].strip()))
+        last = end if match["bare"] else end + 1
+    return ", ".join(dict.fromkeys(filter(None, together))) or None, first, last
+
+
+def _unboxed(text: str) -> str:
+    for _ in range(4):
+        inner = _BOX.search(text)
+        end = _closing_brace(text, inner.end()) if inner and not inner["bare"] else -1
+        if inner is None or end < 0:
+            break
+        text = text[: inner.start()] + text[inner.end() : end].strip() + text[end + 1 :]
+    return text
+
+
+def _closing_brace(text: str, start: int) -> int:
+    """Where the brace that was opened before `start` closes, or -1."""
+    depth = 1
+    for mark in _BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(mark[0], 0)
+        if depth == 0:
+            return mark.start()
+    return -1
+
+
+def is_bare(text: str) -> bool:
+    """Whether a text is a mathematical answer and nothing else: one short line without words."""
+    line = text.strip()
+    if not line or len(line) > _LONGEST_BARE or "\n" in line:
+        return False
+    return _LONG_WORD.search(_COMMAND.sub("", line)) is None
+
+
+def number(text: str) -> Fraction | None:
+    """A plain decimal number, with thousands commas, a dollar sign or a full stop; else None.
+
+    "1,450" is one thousand four hundred and fifty, never a pair.
+    """
+    match = _DECIMAL.fullmatch(text.strip().strip("$").strip())
+    if match is None:
+        return None
+    sign, whole, decimals = match.groups()
+    return Fraction(f"{sign}{whole.replace(',', '')}{decimals or ''}")
+
+
+def worked_out(text: str) -> Fraction | None:
+    """The value of decimal numbers between `+ - * /` and brackets, exactly; else None."""
+    plain = text.replace(",", "").strip()
+    if len(plain) > LONGEST_SUM or not _SUM.fullmatch(plain):
+        return None
+    try:
+        return _value(ast.parse(plain, mode="eval").body)
+    except (SyntaxError, ZeroDivisionError):
+        return None
+
+
+def _value(node: ast.expr) -> Fraction | None:
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return Fraction(str(value))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            value = _value(operand)
+            return None if value is None else -value
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
+            first, second = _value(left), _value(right)
+            known = first is not None and second is not None
+            return _OPERATIONS[type(op)](first, second) if known else None
+        case _:
+            return None
+
+
+def canonical(answer: str) -> str:
+    """The answer as records hold it, so that equal texts are equal votes: "1450" of "$1,450.00".
+
+    Other answers than plain numbers lose delimiters, sizes and odd spaces; a long one is cut and
+    named by its hash.
+    """
+    value = number(answer)
+    if value is not None:
+        return decimal_text(value)
+    text = plain(answer) if len(answer) <= _LONGEST_READ else answer
+    if len(text) <= LONGEST_FACT:
+        return text
+    return f"{text[: LONGEST_FACT - 9]}…{sha256_text(text)[:8]}"
+
+
+def decimal_text(value: Fraction) -> str:
+    """A decimal fraction without zeros at its end: "-5.5", "1450"."""
+    places = 0
+    while value.denominator != 1:
+        value, places = value * 10, places + 1
+    digits = str(abs(value.numerator)).rjust(places + 1, "0")
+    sign = "-" if value < 0 else ""
+    return sign + (f"{digits[:-places]}.{digits[-places:]}" if places else digits)
+
+
+def delimited(answer: str) -> str:
+    r"""`answer` in `$...$`, so that math-verify reads all of it as LaTeX.
+
+    Left alone: what has delimiters already, and prose (no markup, but a word), in which
+    math-verify looks for a number. Without delimiters it would read `2^{10}` as 2.
+    """
+    has_delimiters = answer.count("$") > 1 or any(
+        mark in answer for mark in (r"\[", r"\(", r"\boxed")
+    )
+    has_markup = any(mark in answer for mark in "\\^_{}=<>")
+    if has_delimiters or (not has_markup and _LONG_WORD.search(answer)):
+        return answer
+    return f"${answer}$"
+
 
 LONGEST_LINE, LONGEST_SENTENCE = 400, 240
 _TAGGED = re.compile(
@@ -19,6 +219,7 @@ _TAGGED = re.compile(
 _SENTENCE_END = re.compile(
     r"(?<=[.!?])(?<!\\!)(?<![A-Z]\.)(?<!i\.e\.|e\.g\.)\s+(?=\S)|(?<=[。！？])(?=[^*])"
 )
+_ITEM = re.compile(r"\s*(?:[-*•]|\(?\d\)|[①-⑨])\s+(?=\S)")
 _LABEL = re.compile(
     r"(?:.*[.。，,；;]\s*)?(?:(?:so|thus|hence|therefore)\b\s*,?\s*)?(?:the\s+)?"
     r"(?:final\s+|correct\s+)?answer\s*(?::|\.\s|：)\s*"
@@ -114,7 +315,10 @@ def stated_answer(text: str) -> str | None:
         return None
     if number(line) is not None:
         return None if lines[-2].strip() else line
-    return _of_line(line)
+    items = []
+    while lines and _ITEM.match(lines[-1]) and len(lines[-1]) < LONGEST_LINE:
+        items.insert(0, _ITEM.sub("", lines.pop(), count=1).replace("**", "").strip(" .,;，。；"))
+    return ", ".join(items) if len(items) > 1 else _of_line(line)
 
 
 def _explicit(text: str) -> list[tuple[str, int]]:
@@ -220,6 +424,7 @@ _FORMULA = re.compile(r"\d|\\[a-zA-Z]|[A-Za-z]\s*[=<>]|(?<![A-Za-z])[A-Za-z](?![
 _IS = re.compile(
     r".*(?:\b(?:is|are|was|were|be|equals|exactly|only)\b|[是为得有到]|等于|只有)", re.DOTALL
 )
+_CONGRUENCE = re.compile(r"[^=a-z]*\\equiv\s*(\d+)\s*\(?\\[pb]?mod.*")
 _UNIT_END = re.compile(
     r"\b(?:more|fewer|less|than|in|of|on|at|for|from|by|with|every|each|the|is|are|was|were|that|which|who|to|left"
     r"|remain\w*|and|altogether|can|will|have|has)\b|[,，;]",
@@ -239,6 +444,8 @@ def _formulas(text: str) -> list[tuple[int, int]]:
 def value_in(text: str) -> str | None:
     """The value that a sentence in plain spelling says, with its unit; None where it is no
     sentence, or has several."""
+    if congruence := _CONGRUENCE.fullmatch(text):
+        return congruence[1]
     if len(text) > LONGEST_SENTENCE or not _WORD.search(text):
         return None
     text = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)
@@ -262,3 +469,82 @@ def _with_unit(text: str) -> str:
         return text[: word.start()].strip(" ,;:.$")
     stop = _UNIT_END.search(text, word.start()) if word else None
     return text[: stop.start() if stop else len(text)].strip(" ,;:.$")
+
+
+_POLAR = re.compile(
+    r"(?:^|[.?!,:;]\s*)(?:is|are|can|could|does|do|did|will|was|has|have|must|should)\b"
+    r"|\b(?:whether|prove or disprove|true or false|is it|can it)\b|是否|能否|吗|判断|能不能|对错",
+    re.IGNORECASE,
+)
+_NEGATIVE = re.compile(
+    r"\b(?:not|cannot|never|impossible|no|false|disproved|neither)\b|n't\b|不|无法|没有|错",
+    re.IGNORECASE,
+)
+_AFFIRMATIVE = re.compile(r"\b(?:proved|proven|possible|true|holds)\b|正确|成立", re.IGNORECASE)
+_NAME = re.compile(r"[A-Z][a-z]+|[甲乙丙丁戊]|小[\u4e00-\u9fff]")
+_NO_NAMES = frozenset(
+    re.findall(r"\S+", "The A An In So If How What Who Which On At He She It They There That")
+)
+_LOST = re.compile(
+    r"\b(?:los[et]\w*|last|beat|beaten|worst|after|before|next)\b|'s\b|输|败|的前|的后"
+)
+_COMPARED = re.compile(
+    r"\b(?:larg|bigg|great|tall|long|old|heavi|fast|high|farth|small|short|young|light|slow|cheap|few"
+    r"|low|near)(?:er|est)\b|\b(?:more|most|less|least)\b"
+)
+_VALUE = re.compile(r"[-+]?[$€£¥]?\d[\d.,/]*(?<![,.])\s*(?:%|[\u4e00-\u9fff]|(?!and|or)[A-Za-z]+)?")
+_NAMED_VALUE = re.compile(
+    r"\s*(?P<name>[A-Za-z]{2,}(?: [A-Za-z]+)?|[\u4e00-\u9fff]+?)\s*(?:[:=]|有|是|为)?\s*"
+    rf"(?P<value>{_VALUE.pattern})\s*"
+)
+
+
+def affirms(answer: str, question: str) -> bool | None:
+    """Whether a sentence answers a question of yes or no by yes; None where that is not clear."""
+    if not _POLAR.search(question) or _NEGATIVE.search(question) or len(answer) > LONGEST_SENTENCE:
+        return None
+    denials = len(_NEGATIVE.findall(answer))
+    if denials or _AFFIRMATIVE.search(answer):
+        return denials == 0 if denials < 2 else None
+    asked = {word[:5] for word in written.words(question)}
+    words = {word[:5] for word in written.words(answer)} - {"it", "so", "numbe", "this"}
+    return True if len(words) > 1 and words <= asked else None
+
+
+def only_name(gold: str, answer: str) -> bool:
+    """Whether a gold answer is a name, and a sentence says something of it and of no other: "The
+    first player (Alice) wins"; a comparison may be the opposite of the one asked for."""
+    name, sentence = written.unwrapped(gold).strip(), written.unwrapped(answer)
+    if not _NAME.fullmatch(name) or len(sentence) > LONGEST_SENTENCE or _LOST.search(sentence):
+        return False
+    if _COMPARED.search(sentence) or written.hedges(sentence):
+        return False
+    return set(_NAME.findall(sentence)) - _NO_NAMES == {name}
+
+
+def ends_with(gold: str, answer: str) -> bool:
+    """Whether a gold answer is one word, with which a sentence of words alone ends."""
+    wanted, words = written.words(gold), written.words(answer)
+    if len(wanted) != 1 or not (written.is_words(gold) and written.is_words(answer)):
+        return False
+    name = written.meaning(gold) is None and _NAME.fullmatch(written.unwrapped(gold).strip())
+    return words[-1:] == wanted and not _LOST.search(answer) and not name
+
+
+def named_values(gold: str, answer: str) -> list[tuple[str, str]] | None:
+    """Pairs of equal name of the values of a gold answer such as 鸡23只,兔12只 and of a sentence
+    that gives each of its names one value; None where they are not such."""
+    parts = [_NAMED_VALUE.fullmatch(part) for part in written.listed(written.unwrapped(gold))]
+    sentence = written.unwrapped(answer)
+    values = list(_VALUE.finditer(sentence)) if len(sentence) <= LONGEST_SENTENCE else []
+    if len(parts) < 2 or len(parts) != len(values) or None in parts:
+        return None
+    wanted = {part["name"].lower(): part["value"] for part in parts if part}
+    pairs, at = [], 0
+    for value in values:
+        names = [name for name in wanted if name in sentence[at : value.start()].lower()]
+        if len(names) != 1:
+            return None
+        pairs.append((wanted.pop(names[0]), value[0]))
+        at = value.end()
+    return pairs

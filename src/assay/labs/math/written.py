@@ -60,7 +60,15 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], Any], ...] = tuple(
         (r"(?<![a-zA-Z\\])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
         (r"(?<![a-zA-Z\\])(?:pi|Pi)(?![a-zA-Z])", r"\\pi "),
         (r"\^\s*\(([^()]*)\)", r"^{\1}"),
+        (r"\\([gl])eq?slant(?![a-zA-Z])", r"\\\1e "),
         (r"<=|=<", r"\\le "),
+        (r"\\in\s*([RZNQC])(?![a-zA-Z])", r"\\in \\mathbb{\1}"),
+        (r"\{([^{}]*)\\choose([^{}]*)\}", r"\\binom{\1}{\2}"),
+        (
+            r"(?<![a-zA-Z])C\((\w+), *(\w+)\)|(?<!rm )C_\{?(\w+?)\}?\^\{?(\w+)\}?",
+            r"\\binom{\1\3}{\2\4}",
+        ),
+        (r"(?<=[\d}])\s*(?:\\text\s*\{\s*(?:to|比)\s*\}|(?<!\\)\bto\b|比|∶)\s*(?=[\d\\])", ":"),
         (r">=", r"\\ge "),
         (r"^\\text\s*\{([^{}]*\d[^{}]*)\}$", r"\1"),
         (r"^\{\s*([^{}]*(?:[,|:]|\\mid)[^{}]*)\}$", r"\\{\1\\}"),
@@ -228,6 +236,16 @@ def meaning(text: str) -> int | None:
     ):
         said = "no"
     return _MEANING.get(said)
+
+
+def affirmation(text: str) -> bool | None:
+    """Whether a text is, or begins with, yes or no: "No, it is not." """
+    first = re.match(
+        r"\s*(yes|no|true|false|是的?|否|对|错误?|不是|正确|不正确|存在|不存在|能|不能)\s*[,.;，。；!]",
+        unwrapped(text).lower(),
+    )
+    found = meaning(first[1] if first else text)
+    return found == 0 if found in (0, 1) else None
 
 
 def is_words(text: str) -> bool:

@@ -31,20 +31,14 @@ PUNCTUATION = frozenset(string.punctuation)
 ALONE = frozenset({"yes", "no", "noanswer"})
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """How far an answer agrees with the right one that it agrees with most."""
-
-    exact: bool
-    f1: float
-    """0 to 1; 1 for an exact match."""
+Agreement = tuple[float, bool]
+"""How far an answer agrees with the right one that it agrees with most: F1 from 0 to 1, 1 for an
+exact match, and whether it is one."""
 
 
 def agreement(answer: str, truths: Sequence[str], rules: str = "hotpotqa") -> Agreement:
-    """The best agreement with one of several right answers, by F1 and, of those with the same, an
-    exact match. Raises KeyError for unknown rules."""
-    found = [RULES[rules](answer, each) for each in truths]
-    return max(found, key=lambda each: (each.f1, each.exact))
+    """The best agreement with one of several right answers. Raises KeyError for unknown rules."""
+    return max(RULES[rules](answer, each) for each in truths)
 
 
 def normalised(text: str) -> str:
@@ -57,13 +51,9 @@ def hotpotqa(answer: str, truth: str) -> Agreement:
     """By `hotpot_evaluate_v1.py` (as SQuAD): words count as often as they occur; yes, no and
     noanswer count only where they are all of an answer. Two texts without a word do not agree."""
     given, wanted = normalised(answer), normalised(truth)
-    if given == wanted:
-        return Agreement(bool(wanted), float(bool(wanted)))
-    if {given, wanted} & ALONE:
-        return Agreement(False, 0.0)
-    one, other = given.split(), wanted.split()
-    shared = (Counter(one) & Counter(other)).total()
-    return Agreement(False, harmonic(shared, len(one), len(other)))
+    if given == wanted or {given, wanted} & ALONE:
+        return float(given == wanted != ""), given == wanted != ""
+    return f1(Counter(given.split()), Counter(wanted.split())), False
 
 
 def drop(answer: str, truth: str) -> Agreement:
@@ -72,13 +62,10 @@ def drop(answer: str, truth: str) -> Agreement:
     scores 0. A text is one answer: several spans are not aligned, and F1 is not rounded. Two texts
     without a word do not agree."""
     given, wanted = drop_words(answer), drop_words(truth)
-    if given == wanted:
-        return Agreement(bool(wanted), float(bool(wanted)))
-    one, other = set(given), set(wanted)
-    numbers = {word for word in other if is_number(word)}
-    if numbers and not numbers & one:
-        return Agreement(False, 0.0)
-    return Agreement(False, harmonic(len(one & other), len(one), len(other)))
+    numbers = set(filter(is_number, wanted))
+    if given == wanted or (numbers and not numbers & {*given}):
+        return float(given == wanted != []), given == wanted != []
+    return f1(Counter({*given}), Counter({*wanted})), False
 
 
 def drop_words(text: str) -> list[str]:
@@ -100,9 +87,10 @@ def is_number(text: str) -> bool:
     return True
 
 
-def harmonic(shared: int, given: int, wanted: int) -> float:
-    """F1: the harmonic mean of precision and recall; 0 where nothing is shared."""
-    return 2 * shared / (given + wanted) if shared else 0.0
+def f1(one: Counter[str], other: Counter[str]) -> float:
+    """The harmonic mean of precision and recall; 0 where nothing is shared."""
+    shared = (one & other).total()
+    return 2 * shared / (one.total() + other.total()) if shared else 0.0
 
 
 RULES: Mapping[str, Callable[[str, str], Agreement]] = {"hotpotqa": hotpotqa, "drop": drop}
@@ -175,16 +163,9 @@ def defines(code: str, name: str) -> bool:
         body = ast.parse(code).body
     except (SyntaxError, ValueError):
         return False
-    for node in body:
-        match node:
-            case (
-                ast.FunctionDef(name=bound)
-                | ast.ClassDef(name=bound)
-                | ast.Assign(targets=[ast.Name(id=bound)])
-            ):
-                if bound == name:
-                    return True
-    return False
+    bound = {getattr(node, "name", None) for node in body}
+    assigned = [node.targets[0] for node in body if isinstance(node, ast.Assign)]
+    return name in bound | {each.id for each in assigned if isinstance(each, ast.Name)}
 
 
 def judge_math(row: Row, answer: str) -> Judged:
@@ -219,5 +200,5 @@ def _math_runners(isolation: Mode) -> "queue.LifoQueue[RewardRunner]":
 
 def judge_text(answer: str, truths: Sequence[str], rules: str = "hotpotqa") -> Judged:
     """Token F1 of the best of several right answers; 1 for an exact match."""
-    found = agreement(answer, truths, rules)
-    return Judged(found.f1, parts={"exact": float(found.exact), "f1": found.f1})
+    score, exact = agreement(answer, truths, rules)
+    return Judged(score, parts={"exact": float(exact), "f1": score})

@@ -28,29 +28,28 @@ from assay.data.loaded import Loaded, Record
 from assay.data.row import Message, Row
 from assay.data.wheels import wheel_directory
 from assay.errors import InputError, nearest, within
-from assay.labs.workflows.execution import GROUP_DIVERSITY, READING
-from assay.labs.workflows.fixed_workflows import (
-    FIXED_SOURCES,
-    WORKFLOW,
-    routed,
-    table_of,
-    workflow,
-)
-from assay.labs.workflows.programs.operators import OPERATORS, Operator
-from assay.labs.workflows.programs.program import program_of
-from assay.labs.workflows.rewards import (
+from assay.labs.workflows.execution import (
     EXECUTOR,
+    GROUP_DIVERSITY,
+    READING,
     Terms,
     accuracy,
     net,
     solved,
 )
+from assay.labs.workflows.programs.operators import OPERATORS, Operator
+from assay.labs.workflows.programs.program import program_of
 from assay.labs.workflows.run_program import (
+    FIXED_SOURCES,
     OFFERED,
     TEST_SECONDS,
+    WORKFLOW,
     RunSettings,
     offered,
+    routed,
     run_all,
+    table_of,
+    workflow,
 )
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import JudgeReward, Pair

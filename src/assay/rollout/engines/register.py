@@ -1,11 +1,6 @@
-"""Registers the engines that complete a model's prompts, by name.
+"""What samples a model in this process: token ids in, turns with log-probs out."""
 
-A token engine takes token ids and returns turns with log-probs, so its model can be trained and
-measured. A text engine takes messages and returns text, so its model can only be measured. To add
-one, write its factory and enter it in `TOKEN_ENGINES` or `TEXT_ENGINES`.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -17,8 +12,7 @@ from assay.models.plain_forward import causal_of
 from assay.models.supported import why_plain
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.sampler import LocalSampler
-from assay.rollout.engines.endpoint.client import Endpoint, endpoint_of
-from assay.rollout.engines.plain.plain_sampler import PlainSampler
+from assay.rollout.engines.plain_sampler import PlainSampler
 
 
 class Sampler(Protocol):
@@ -47,38 +41,15 @@ class Sampler(Protocol):
         ...
 
 
-class TokenEngine(Protocol):
-    """Makes the sampler of a module."""
-
-    def __call__(
-        self,
-        module: nn.Module,
-        end_tokens: frozenset[int],
-        compute: torch.dtype | None = None,
-        processes: int = 1,
-    ) -> Sampler:
-        """`compute` is the type products run in, the module's own without it; a batch may be
-        sampled in so many `processes`."""
-        ...
-
-
-TextEngine = Callable[[str, str | None], Endpoint]
-"""Makes the client of a model's name (`openai:NAME`) and a URL."""
-
-TOKEN_ENGINES: dict[str, TokenEngine] = {"cpu": LocalSampler, "plain": PlainSampler}
-TEXT_ENGINES: dict[str, TextEngine] = {"endpoint": endpoint_of}
-
-
-def engine_of(module: nn.Module) -> str:
-    """The token engine of a model: `cpu` where the packed path computes it, else `plain`."""
-    return "plain" if why_plain(causal_of(module).config) else "cpu"
-
-
 def sampler_here(
     module: nn.Module,
     end_tokens: frozenset[int],
     compute: torch.dtype | None = None,
     processes: int = 1,
 ) -> Sampler:
-    """The sampler of a model by its token engine; see `TokenEngine`."""
-    return TOKEN_ENGINES[engine_of(module)](module, end_tokens, compute, processes)
+    """The sampler of a model: of the own layers where they compute it, else of Transformers'.
+    `compute` is the type products run in, the module's own without it; a batch may be sampled in so
+    many `processes` by the own layers."""
+    if why_plain(causal_of(module).config):
+        return PlainSampler(module, end_tokens, compute)
+    return LocalSampler(module, end_tokens, compute, processes)

@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from assay.data.episode import tokens_of
 from assay.errors import RunFailure
-from assay.models.first_difference import first_difference, score_plainly
+from assay.models.plain_forward import first_difference, score_plainly
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy, Scores
 from assay.rollout.engines.cpu.sampler import LocalSampler
-from assay.rollout.engines.plain.plain_sampler import PlainSampler
+from assay.rollout.engines.plain_sampler import PlainSampler
 from assay.rollout.policies.language import LanguagePolicy
 
 LOGP = 1e-4
@@ -233,7 +233,8 @@ def chosen_turns(packed: Packed, tokens: int) -> list[int]:
     """Turns of a long and of a short group, those that share the group's first context before
     others: what depends on the longest sequence of a row shows in the short one.
     """
-    lengths_N = sequence_lengths(packed)
+    contexts_N = torch.tensor([len(context) for context in in_tokens(packed)])
+    lengths_N = contexts_N + packed.offsets_N1.diff()
     groups = long_and_short(packed, lengths_N)
     chosen: list[int] = []
     spent = 0
@@ -247,12 +248,6 @@ def chosen_turns(packed: Packed, tokens: int) -> list[int]:
                 break
             chosen.append(n)
     return chosen
-
-
-def sequence_lengths(packed: Packed) -> Tensor:
-    """Tokens of each turn, its context included (N)."""
-    contexts_N = torch.tensor([len(context) for context in in_tokens(packed)])
-    return contexts_N + packed.offsets_N1.diff()
 
 
 def long_and_short(packed: Packed, lengths_N: Tensor) -> list[int]:
@@ -353,30 +348,24 @@ def push_plainly(
     """The plain path's scores, its gradient added turn by turn at the shared path's slopes."""
     logps, entropies = [], []
     for n, (first, stop) in enumerate(pairwise(sample.offsets_N1.tolist())):
-        scores = score_turn(policy, sample, n, slopes.entropy_S is not None, autocast)
+        entropy = slopes.entropy_S is not None
+        alone = sample.take([n])
+        with policy.precision.autocast() if autocast else nullcontext():
+            logps_C, entropy_C = score_plainly(
+                policy.module,
+                in_tokens(alone),
+                alone.actions_S,
+                alone.offsets_N1,
+                temperature=sample.temperature,
+                entropy=entropy,
+            )
+        scores = Scores(logps_C.cpu(), None if entropy_C is None else entropy_C.cpu())
         by_entropy_S = None if slopes.entropy_S is None else slopes.entropy_S[first:stop]
         push(scores, Scores(slopes.logps_S[first:stop], by_entropy_S), sign)
         logps.append(scores.logps_S.detach())
         if scores.entropy_S is not None:
             entropies.append(scores.entropy_S.detach())
     return Scores(torch.cat(logps), torch.cat(entropies) if entropies else None)
-
-
-def score_turn(
-    policy: LanguagePolicy, sample: Packed, turn: int, entropy: bool, autocast: bool
-) -> Scores:
-    """One turn's scores by the plain path, on the CPU; without autocast in the masters' type."""
-    alone = sample.take([turn])
-    with policy.precision.autocast() if autocast else nullcontext():
-        logps_C, entropy_C = score_plainly(
-            policy.module,
-            in_tokens(alone),
-            alone.actions_S,
-            alone.offsets_N1,
-            temperature=sample.temperature,
-            entropy=entropy,
-        )
-    return Scores(logps_C.cpu(), None if entropy_C is None else entropy_C.cpu())
 
 
 def gradient_norms(module: nn.Module) -> dict[str, float]:

@@ -20,7 +20,7 @@ import yaml
 
 from assay.data.hashing import sha256_text
 from assay.errors import InputError
-from assay.trainers.outputs.transformers_output import (
+from assay.trainers.outputs.output import (
     SwiftOutput,
     TrlOutput,
     checkpoint_folders,

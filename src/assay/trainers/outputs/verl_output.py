@@ -113,7 +113,10 @@ class VerlOutput:
         if not whole(file):
             raise InputError("ends in the middle of a line", file=file, fix="restore it")
         known = by_key(self.folder) if self.journalled else {}
-        return tuple(known.get(key_of(line)) or answer(line) for line in log_lines(file))
+        return tuple(
+            known.get(str(line.get("uid", "")).rpartition("_")[0]) or answer(line)
+            for line in log_lines(file)
+        )
 
     @cached_property
     def journalled(self) -> bool:
@@ -160,11 +163,6 @@ STEP = re.compile(r"global_step_(\d+)").fullmatch
 def whole(file: Path) -> bool:
     """Whether a file ends with the end of a line."""
     return file.read_bytes().endswith(b"\n")
-
-
-def key_of(line: Mapping[str, Any]) -> str:
-    """A rollout's name without the number of its output: UID_SAMPLE_OUTPUT."""
-    return str(line.get("uid", "")).rpartition("_")[0]
 
 
 def answer(line: Mapping[str, Any]) -> Answer:

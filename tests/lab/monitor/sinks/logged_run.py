@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assay.compare.score_rows import ScoreRow
+from assay.compare.judged_table import ScoreRow
 from assay.experiment.experiment import Experiment
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.monitor.observer import Observer, Silent
-from assay.lab.monitor.sinks.sender import sending
-from assay.lab.monitor.sinks.sink_register import Opening
+from assay.lab.monitor.sender import sending
+from assay.lab.monitor.sinks import Opening
 from assay.runs.metrics import append_metrics, read_metrics, truncate_metrics
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.sink_states import SinkState, read_sink_states

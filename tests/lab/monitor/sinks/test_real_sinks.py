@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.compare.score_rows import ScoreRow
-from assay.lab.monitor.sinks import sender
+from assay.compare.judged_table import ScoreRow
+from assay.lab.monitor import sender
 from assay.runs.run_directory import RunDirectory
 from tests.lab.monitor.sinks.logged_run import ALL, do_steps, expected, logging, make_run, state
 

@@ -11,9 +11,9 @@ import pytest
 from assay.errors import InputError
 from assay.experiment.problems import made
 from assay.experiment.tables import LogSpec
-from assay.lab.monitor.sinks import sender as sender_module
-from assay.lab.monitor.sinks.sender import add_sinks
-from assay.lab.monitor.sinks.sink_register import SINKS, SinkKind, check_log
+from assay.lab.monitor import sender as sender_module
+from assay.lab.monitor.sender import add_sinks
+from assay.lab.monitor.sinks import SINKS, SinkKind, check_log
 from assay.pages.facts import gather
 from assay.pages.story import warnings
 from assay.pages.words import words
@@ -107,18 +107,6 @@ def test_a_resumed_run_continues_the_remote_run_without_repeating_steps(
     assert [each.remote for each in remote.openings] == ["", "remote-1"]
 
 
-def test_steps_that_a_killed_process_recorded_and_did_not_send_are_sent(
-    tmp_path: Path, remote: Remote
-):
-    experiment, run = make_run(tmp_path, to=["kept"])
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[:3])
-    do_steps(run, Noted(), ALL[3:6])  # nobody sends
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[4:])
-    assert remote.steps() == expected(run)
-
-
 @pytest.mark.parametrize("has", [2, 4])
 def test_what_the_remote_run_says_it_has_counts_more_than_what_was_sent(
     tmp_path: Path, remote: Remote, has: int
@@ -183,18 +171,6 @@ def test_a_sink_that_fails_for_ever_stops_no_run_and_is_said_once(
     assert found.step == 0 and found.problem.startswith("ConnectionError")
     (warning,) = [w for w in warnings(gather(run), words("en")) if "kept" in w]
     assert "up to step 0 only" in warning
-
-
-def test_a_sink_that_comes_back_gets_everything(tmp_path: Path, remote: Remote):
-    remote.broken = "down"
-    experiment, run = make_run(tmp_path, to=["kept"])
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[:4])
-        wait_for(lambda: state(run, "kept").problem != "")
-        remote.broken = ""
-        do_steps(run, observer, ALL[4:])
-    assert remote.steps() == expected(run)
-    assert state(run, "kept").problem == ""
 
 
 def test_what_a_failed_sink_lacks_is_sent_when_the_run_is_resumed(tmp_path: Path, remote: Remote):

@@ -5,7 +5,7 @@ A line may have several, with commas; `WHOLE` are findings of no line.
 
 import re
 
-from tests.labs.workflows.programs.good_programs import AFLOW, code, text
+from tests.labs.workflows.programs.good_programs import AFLOW, text
 
 MARK = re.compile(r"#\s*<- ([\w, ]+)$")
 
@@ -67,16 +67,9 @@ BAD = {
     "class name without module": AFLOW.replace(
         "operator.Custom(self.llm)", "Custom(self.llm)  # <- undefined_name"
     ),
-    "method as a name": text(
-        "return more(problem)  # <- undefined_name",
-        after="\n    def more(self, problem):\n        return problem\n",
-    ),
     # Operators and how they are made.
     "unknown operator": marked(
         "operator.Custom(self.llm)", "operator.Solver(self.llm)  # <- unknown_operator"
-    ),
-    "attribute that object does not have": text("return self.answer  # <- unset_attribute").replace(
-        "class Workflow:", "class Workflow(object):"
     ),
     "llm is never set": marked(
         "        self.llm = create_llm_instance(llm_config)\n",
@@ -92,11 +85,8 @@ BAD = {
     "not awaited as an argument": text(
         "return (await self.custom(self.programmer(problem), ''))['response']  # <- not_awaited"
     ),
-    "not awaited and returned": text("return self.custom(problem, '')  # <- not_awaited"),
     "sleep not awaited": "import asyncio\n"
     + text("asyncio.sleep(1)  # <- not_awaited\nreturn 'x'"),
-    "gather not awaited": "import asyncio\n"
-    + text("rs = asyncio.gather(self.custom(problem, ''))  # <- not_awaited\nreturn str(rs)"),
     "await in a plain function": text(
         "return 'x'", after="\n    def more(self):\n        return await self.x  # <- syntax\n"
     ),
@@ -120,11 +110,6 @@ BAD = {
     "key as attribute": text(
         "r = await self.custom(problem, '')\nreturn r.response  # <- unknown_key"
     ),
-    "key of one of two operators": text("""
-one, other = operator.Custom(self.llm), operator.Programmer(self.llm)
-r = await other(problem)
-return r["response"]  # <- unknown_key
-"""),
     "key of the usage": text("return 'x', self.llm.get_usage_summary()['cost']  # <- unknown_key"),
     # The llm.
     "llm attribute": text("return await self.llm.answer_generate(problem)  # <- llm_attribute"),
@@ -136,45 +121,23 @@ return r["response"]  # <- unknown_key
     "prompt": text(
         "return (await self.custom(problem, prompt_custom.SOLVE))['response']  # <- unknown_prompt"
     ),
-    "imported prompt": "from workspace.MATH.prompt import SOLVE  # <- unknown_prompt\n"
-    + text("return (await self.custom(problem, SOLVE))['response']"),
     # Python.
     "syntax": text("return ('x'  # <- syntax"),
-    "return outside": "return 1  # <- syntax\n" + AFLOW,
 }
 BAD_CODE = {
     "no entry point": AFLOW.replace(
         "def __call__(self, problem: str):",
         "def __call__(self, problem: str):  # <- call_arguments",
     ),
-    "unknown key of test": code("""
-r = await self.test(problem, "", entry_point)
-return r["response"]  # <- unknown_key
-"""),
-    "missing entry point": code(
-        "return (await self.custom_code_generate(problem, instruction=''))['response']"
-        "  # <- missing_parameter"
-    ),
 }
 WHOLE = {
     "empty": ("", "no_workflow"),
     "prose": ("Here is my answer.", "syntax"),
     "another class": ("class Flow:\n    pass\n", "no_workflow"),
-    "class in a function": ("def f():\n    class Workflow:\n        pass\n", "no_workflow"),
 }
 LATE = {
-    "a branch without return": ("if not problem:\n    return 'x'", "no_answer"),
     "bare return": ("if problem:\n    return\nreturn 'x'", "no_answer"),
     "made without llm": ("ask = operator.Custom()\nreturn 'x'", "raised TypeError"),
-    "made too late": (
-        "r = await self.late(problem, '')\nself.late = operator.Custom(self.llm)\nreturn 'x'",
-        "raised AttributeError",
-    ),
-    "bound in another function": (
-        "def f(inner):\n    other = 1\nreturn str(other)",
-        "raised NameError",
-    ),
-    "usage awaited": ("await self.llm.get_usage_summary()\nreturn 'x'", "raised TypeError"),
     "a text for a list": (
         "return (await self.sc_ensemble('x', problem))['response']",
         "operator arguments",
@@ -193,8 +156,5 @@ LATE = {
         "else:\n    r = await self.programmer(problem)\nreturn r['answer']",
         "raised KeyError",
     ),
-    "key of a text": ("return problem['question']", "raised TypeError"),
-    "unknown name of a module": ("from math import squareroot\nreturn 'x'", "raised ImportError"),
-    "annotation that nothing defines": ("def f(x: List): pass\nreturn 'x'", "raised NameError"),
 }
 """Bodies that the validator lets pass and the sandbox ends, and how."""

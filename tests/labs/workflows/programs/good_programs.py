@@ -93,35 +93,10 @@ async for each in self.each(results):
     ),
     "aflow": AFLOW,
     "direct": text('r = await self.answer_generate(input=problem)\nreturn r["answer"]'),
-    "ensemble in a loop": text("""
-solutions = []
-for _ in range(3):
-    r = await self.custom(input=problem, instruction="Solve.")
-    solutions.append(r["response"])
-best = await self.sc_ensemble(solutions=solutions, problem=problem)
-return best["response"], self.llm.get_usage_summary()["total_cost"]
-"""),
     "gather named": text(
         """
 first, second = await asyncio.gather(self.custom(problem, ""), self.programmer(problem))
 return first["response"] + second["output"]
-""",
-        before="import asyncio\n\n",
-    ),
-    "tasks in a list": text(
-        """
-tasks = []
-for _ in range(3):
-    tasks.append(self.custom(input=problem, instruction="Solve."))
-results = await asyncio.gather(*tasks)
-return results[0]["response"]
-""",
-        before="import asyncio\n\n",
-    ),
-    "created task": text(
-        """
-task = asyncio.create_task(self.custom(problem, ""))
-return (await task)["response"]
 """,
         before="import asyncio\n\n",
     ),
@@ -171,16 +146,12 @@ return r["response"]
     "dotted import": AFLOW.replace(" as operator\n", "\n").replace(
         "operator.Custom(self", "workspace.MATH.workflows.template.operator.Custom(self"
     ),
-    "default arguments": AFLOW.replace("problem: str)", 'problem: str, hint: str = "")'),
     "helper that hands on": text(
         'return (await self.ask(problem))["response"]',
         after="""
     def ask(self, problem):
         return self.custom(input=problem, instruction="Solve.")
 """,
-    ),
-    "lambda that hands on": text(
-        'ask = lambda words: self.custom(problem, words)\nreturn (await ask("Solve."))["response"]'
     ),
     "tasks awaited in a loop": text("""
 tasks = [self.custom(problem, words) for words in ("Solve.", "Think.")]
@@ -196,61 +167,6 @@ async with asyncio.TaskGroup() as group:
 return task.result()["response"]
 """,
         before="import asyncio\n\n",
-    ),
-    "two operators at once": text("""
-one, other = operator.Custom(self.llm), operator.Programmer(self.llm)
-r = await other((await one(problem, "Solve."))["response"])
-return r["output"]
-"""),
-    "operator in an inner function": text("""
-ask = operator.Custom(self.llm)
-
-async def once():
-    return (await ask(problem, "Solve."))["response"]
-
-return await once()
-"""),
-    "import that is shadowed": text(
-        "math = problem.split()\nmath.reverse()\nreturn str(math)", before="import math\n\n"
-    ),
-    "global": text(
-        """
-global COUNT
-COUNT = 1
-return await self.more()
-""",
-        after="""
-    async def more(self):
-        return str(COUNT)
-""",
-    ),
-    "made with keywords": AFLOW.replace("Custom(self.llm)", 'Custom(llm=self.llm, name="c")'),
-    "main guard": text("return __name__", after='\n\nif __name__ == "__main__":\n    pass\n'),
-    "harmless modules": text(
-        """
-start = time.monotonic()
-words = functools.reduce(lambda a, b: a + b, [string.digits, problem], "")
-note = Note(words)
-return f"{note} {getattr(note, 'text')} {type(note).__name__} {time.monotonic() - start:.0f}"
-""",
-        before="""\
-from __future__ import annotations
-
-import functools
-import string
-import time
-from dataclasses import dataclass
-
-
-@dataclass
-class Note:
-    text: str
-
-    def __str__(self):
-        return self.text
-
-
-""",
     ),
 }
 

@@ -14,10 +14,8 @@ from assay.models.inference import InferenceModel
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu import decode, engine
 from assay.rollout.engines.cpu import kv_cache as rollout_cache
-from assay.rollout.engines.cpu.decode import LEAST_COLUMNS, StaticDecode, columns_for
+from assay.rollout.engines.cpu.decode import LEAST_COLUMNS, StaticDecode
 from assay.rollout.engines.cpu.kv_cache import (
-    CacheShape,
-    empty_cache,
     first_positions,
     positions_read,
 )
@@ -74,13 +72,6 @@ def test_one_step_serves_many_tokens(monkeypatch):
     tokens = 3 * LEAST_COLUMNS
     LocalSampler(tiny_model(), frozenset()).sample([PROMPTS[0]] * 8, keys, Sampling(1.0, tokens))
     assert captures.prepared == 3, "one each for 64, 128 and all 192 columns"
-
-
-def test_columns_double_up_to_the_longest_completion():
-    shape = CacheShape(1, 1, 4, torch.float32, torch.device("cpu"))
-    cache = empty_cache(shape, 1, 1, 8, 200)
-    found = [columns_for(own, cache) for own in (1, 64, 65, 128, 129, 200)]
-    assert found == [64, 64, 128, 128, 200, 200]
 
 
 @few("family", sorted(FAMILIES), fast=1)

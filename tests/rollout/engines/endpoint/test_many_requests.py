@@ -193,15 +193,6 @@ def test_a_connection_that_was_idle_for_too_long_is_not_used_again(
     assert server.connections == connections
 
 
-def test_an_answer_that_ends_with_its_connection_is_whole():
-    def unmeasured(connection, _):
-        connection.sendall(b"HTTP/1.0 200 OK\r\nServer: old\r\n\r\n" + chat_body("old"))
-
-    with raw_server(unmeasured) as server:
-        endpoint = Endpoint(f"{server.address}/v1", "m")
-        assert [endpoint.say(asked(), (), SAMPLING).text for _ in range(2)] == ["old", "old"]
-
-
 def test_a_thread_that_is_interrupted_gives_its_request_up(monkeypatch):
     started, given_up = threading.Event(), threading.Event()
 

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 from benchmarks.families import tiny_family
 
-from assay.errors import RunFailure
 from assay.lab.evaluate.opened_model import opened
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.batcher import Batcher, Job
-from assay.rollout.engines.plain.plain_sampler import PlainSampler
+from assay.rollout.engines.plain_sampler import PlainSampler
 from tests.models.folders import tiny_tokenizer
 
 ENDS = frozenset(range(3))
@@ -40,13 +39,3 @@ def test_assay_serve_opens_models_of_both_paths(tmp_path: Path) -> None:
         with opened(tmp_path, f"path:{family}", "auto") as served:
             assert isinstance(served.sampler, PlainSampler)
             assert served.context_tokens >= 64
-
-
-def test_a_cache_that_goes_wrong_later_answers_no_request() -> None:
-    batcher = Batcher(PlainSampler(tiny_family("moshi"), ENDS))
-    for _ in range(2):
-        job = Job(tuple(range(40, 52)), KEY, Sampling(0.0, 24))
-        batcher.submit(job)
-        with pytest.raises(RunFailure):
-            job.done.result(60)
-    batcher.close()

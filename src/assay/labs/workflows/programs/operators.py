@@ -24,8 +24,6 @@ MOST_COUNT = 10
 """Of a parameter that says how often: a program cannot ask for thousands of answers in one call."""
 
 Kind = Literal["text", "texts", "count"]
-KINDS: Mapping[Kind, str] = {"text": "str", "texts": "list[str]", "count": "int"}
-"""A parameter's kind as Python writes it."""
 
 
 class OperatorFailed(Exception):
@@ -58,7 +56,6 @@ class Operator:
     name: str
     attribute: str
     """The attribute that the lab's own programs and the policy's prompt keep it in."""
-    about: str
     parameters: tuple[Parameter, ...]
     returns: Mapping[str, str]
     """The keys of its result and their types, as Python writes them."""
@@ -72,15 +69,6 @@ class Operator:
         """All keys of its result and their types."""
         return {**self.returns, **self.unnamed}
 
-    @property
-    def signature(self) -> str:
-        """As the policy's prompt and the docs show it: `review(problem: str, solution: str)`."""
-        shown = (
-            f"{each.name}: {KINDS[each.kind]}" + ("" if each.required else f" = {each.default!r}")
-            for each in self.parameters
-        )
-        return f"{self.attribute}({', '.join(shown)})"
-
 
 def _texts(*names: str) -> tuple[Parameter, ...]:
     return tuple(map(Parameter, names))
@@ -90,7 +78,6 @@ _ALL = (
     Operator(
         "Custom",
         "custom",
-        "answers the input as the instruction says",
         _texts("input", "instruction"),
         {"response": "str"},
         "{instruction}{input}",
@@ -98,7 +85,6 @@ _ALL = (
     Operator(
         "AnswerGenerate",
         "answer_generate",
-        "thinks step by step, then gives a short answer",
         _texts("input"),
         {"thought": "str", "answer": "str"},
         "{input}\n\n"
@@ -107,7 +93,6 @@ _ALL = (
     Operator(
         "Programmer",
         "programmer",
-        "writes Python for the problem and runs it",
         (Parameter("problem"), Parameter("analysis", default="None")),
         {"code": "str", "output": "str"},
         "{problem}\n\nAnalysis: {analysis}\n\nYour last code failed:\n{feedback}\n\n"
@@ -116,7 +101,6 @@ _ALL = (
     Operator(
         "ScEnsemble",
         "sc_ensemble",
-        "picks the solution whose answer is the most frequent one",
         (Parameter("solutions", "texts"), Parameter("problem")),
         {"response": "str"},
         "{problem}\n\n{solutions}\n\n"
@@ -125,7 +109,6 @@ _ALL = (
     Operator(
         "Review",
         "review",
-        "judges whether a solution is right",
         _texts("problem", "solution"),
         {"review_result": "bool", "feedback": "str"},
         "{problem}\n\nSolution: {solution}\n\n"
@@ -134,7 +117,6 @@ _ALL = (
     Operator(
         "Revise",
         "revise",
-        "writes a better solution from feedback",
         _texts("problem", "solution", "feedback"),
         {"solution": "str"},
         "{problem}\n\nSolution: {solution}\n\nFeedback: {feedback}\n\nWrite a better solution.",
@@ -142,7 +124,6 @@ _ALL = (
     Operator(
         "Test",
         "test",
-        "runs public tests, mends the code after a failure; result says whether they pass",
         (*_texts("problem", "solution", "entry_point"), Parameter("test_loop", "count", 3)),
         {"result": "bool", "solution": "str"},
         "{problem}\n\n{solution}\n\nThis code fails:\n{failure}\n\n"
@@ -151,7 +132,6 @@ _ALL = (
     Operator(
         "CustomCodeGenerate",
         "custom_code_generate",
-        "writes the Python function entry_point as the instruction says",
         _texts("problem", "entry_point", "instruction"),
         {"response": "str"},
         "{instruction}{problem}\n\nWrite the Python function {entry_point} in a ```python block.",
@@ -159,7 +139,6 @@ _ALL = (
     Operator(
         "MdEnsemble",
         "md_ensemble",
-        "picks the best solution by a vote of five",
         (Parameter("solutions", "texts"), Parameter("problem")),
         {"solution": "str"},
         "{problem}\n\n{solutions}\n\nWhich solution is the best? Write only its letter.",
@@ -167,7 +146,6 @@ _ALL = (
     Operator(
         "Format",
         "format",
-        "takes a short answer out of a solution",
         _texts("problem", "solution"),
         {"solution": "str"},
         "{problem}\n\nSolution: {solution}\n\nWrite only its final answer, in a few words.",

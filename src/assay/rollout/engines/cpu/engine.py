@@ -18,13 +18,15 @@ from assay.models.inference import InferenceModel
 from assay.models.matmul import moved
 from assay.models.scoring import distinct
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.cpu.decode import Decode, decoder
+from assay.rollout.engines.cpu.decode import decoder
 from assay.rollout.engines.cpu.kv_cache import (
+    Drawing,
     PrefixStore,
     Prompts,
     Running,
     cache_shape,
     empty_cache,
+    nothing_drawn,
     prefill,
 )
 from assay.rollout.episodes import turn_finished
@@ -50,17 +52,29 @@ Watch = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Job:
-    """What one call samples."""
+    """What decides the draws of one call, by turn."""
 
-    model: InferenceModel
-    decode: Decode
     states_N: np.ndarray
+    drawn_N: np.ndarray
+    """Tokens that each turn continues, drawn by the same key."""
     sampling: Sampling
     ends: np.ndarray
     policy_version: int
     watch: Watch | None
-    drawn_N: np.ndarray
-    """Tokens that each turn continues, drawn by the same key."""
+
+
+def job_of(
+    keys: Sequence[SampleKey],
+    drawn: Sequence[int] | None,
+    sampling: Sampling,
+    end_tokens: frozenset[int],
+    policy_version: int,
+    watch: Watch | None,
+) -> Job:
+    """See `sample_turns`."""
+    ends = np.array(sorted(end_tokens), dtype=np.int64)
+    drawn_N = np.array([0] * len(keys) if drawn is None else drawn, dtype=np.int64)
+    return Job(key_states(keys), drawn_N, sampling, ends, policy_version, watch)
 
 
 def sample_turns(
@@ -85,24 +99,22 @@ def sample_turns(
     the turn goes on where they end. Keys and values take `cache_bytes`, unless a single group needs
     more.
     """
-    ends = np.array(sorted(end_tokens), dtype=np.int64)
-    drawn_N = np.array([0] * len(keys) if drawn is None else drawn, dtype=np.int64)
-    states_N = key_states(keys)
-    job = Job(model, decoder(model), states_N, sampling, ends, policy_version, watch, drawn_N)
+    job = job_of(keys, drawn, sampling, end_tokens, policy_version, watch)
+    decode = decoder(model)
     turns: dict[int, Turn] = {}
     with torch.no_grad():
         queue = deque(queued(contexts))
         if not queue:
             return [], 0
         prompts = Prompts(model, contexts, conversations)
-        running = start(job, queue, cache_bytes)
+        running = start(model, sampling.max_tokens, queue, cache_bytes)
         while queue or len(running.alive_A):
             if queue:
                 admit(job, running, queue, prompts, turns)
             else:
                 shrink(running)
             if len(running.alive_A):
-                advance(job, running, prompts, turns)
+                take_in(job, running, prompts, turns, running.alive_A, decode(running))
     return [turns[n] for n in range(len(contexts))], prompts.prefilled
 
 
@@ -116,26 +128,16 @@ def queued(contexts: Sequence[tuple[int, ...]]) -> list[Group]:
     return sorted(groups, key=lambda group: -len(group[0]))
 
 
-def start(job: Job, queue: Sequence[Group], cache_bytes: int) -> Running:
+def start(model: InferenceModel, tokens: int, queue: Sequence[Group], cache_bytes: int) -> Running:
     """Empty slots for the queue: enough for ROWS rows, or fewer where memory ends."""
-    shape = cache_shape(job.model)
-    longest, tokens = len(queue[0][0]), job.sampling.max_tokens
+    shape, longest = cache_shape(model), len(queue[0][0])
     slots = max(len(members) for _, members in queue)
     prompts = prompt_slots(
         shape.token_bytes, longest, slots, tokens, waiting=len(queue), cache_bytes=cache_bytes
     )
-    rows = prompts * slots
-    return Running(
-        cache=empty_cache(shape, prompts, slots, longest, tokens),
-        contexts=[()] * prompts,
-        turn_B=np.full(rows, -1),
-        states_B=np.zeros(rows, dtype=np.uint64),
-        drawn_B=np.zeros(rows, dtype=np.int64),
-        tokens_BC=np.zeros((rows, tokens), dtype=np.int64),
-        logps_BC=np.zeros((rows, tokens)),
-        entropies_BC=np.zeros((rows, tokens), dtype=np.float32),
-        variances_BC=np.zeros((rows, tokens), dtype=np.float32),
-    )
+    cache = empty_cache(shape, prompts, slots, longest, tokens)
+    drawing = nothing_drawn(prompts * slots, tokens)
+    return Running(**drawing, cache=cache, contexts=[()] * prompts)
 
 
 def prompt_slots(
@@ -182,15 +184,10 @@ def admit(
     logits_KV = prefill(prompts, running.cache, [(slot, group[0]) for slot, group in chosen])
     # All members of a group draw their first token from the prompt's logits.
     counts = torch.tensor([len(members) for _, (_, members) in chosen], device=logits_KV.device)
-    take(job, running, prompts, turns, rows_A, logits_KV.repeat_interleave(counts, dim=0))
+    take_in(job, running, prompts, turns, rows_A, logits_KV.repeat_interleave(counts, dim=0))
 
 
-def advance(job: Job, running: Running, prompts: Prompts, turns: dict[int, Turn]) -> None:
-    """Feed every living row its last token and draw the next."""
-    take(job, running, prompts, turns, running.alive_A, job.decode(running))
-
-
-def take(
+def take_in(
     job: Job,
     running: Running,
     prompts: Prompts,
@@ -198,47 +195,61 @@ def take(
     rows_A: np.ndarray,
     logits_AV: Tensor,
 ) -> None:
-    """Draw the next token of these rows; finished ones become turns."""
-    at_A = running.drawn_B[rows_A]
-    place_A = at_A + job.drawn_N[running.turn_B[rows_A]]
-    uniform_A = uniforms(running.states_B[rows_A], place_A)
-    uniform_A = moved(torch.from_numpy(uniform_A), job.model.device)
+    """`take`; what later turns may extend is kept."""
+    slots = running.cache.slots
+
+    def context_of(row: int, number: int) -> tuple[int, ...]:
+        return running.contexts[row // slots]
+
+    for row, number, turn in take(job, running, context_of, rows_A, logits_AV):
+        turns[number] = turn
+        prompts.remember(running.cache, row, turn)
+
+
+def take(
+    job: Job,
+    drawing: Drawing,
+    context_of: Callable[[int, int], tuple[int, ...]],
+    rows_A: np.ndarray,
+    logits_AV: Tensor,
+) -> list[tuple[int, int, Turn]]:
+    """Draw the next token of these rows; the finished ones, with the numbers of their turns, by
+    both of which their contexts are found, and the turns."""
+    at_A = drawing.drawn_B[rows_A]
+    number_A = drawing.turn_B[rows_A]
+    uniform_A = uniforms(drawing.states_B[rows_A], at_A + job.drawn_N[number_A])
+    uniform_A = moved(torch.from_numpy(uniform_A), logits_AV.device)
     drawn = draw_with_moments(logits_AV, job.sampling, uniform_A)
-    token_A, logp_A, entropy_A, variance_A = (x.cpu().numpy() for x in drawn)
-    running.tokens_BC[rows_A, at_A] = token_A
-    running.logps_BC[rows_A, at_A] = logp_A
-    running.entropies_BC[rows_A, at_A] = entropy_A
-    running.variances_BC[rows_A, at_A] = variance_A
-    running.drawn_B[rows_A] += 1
+    columns = drawing.tokens_BC, drawing.logps_BC, drawing.entropies_BC, drawing.variances_BC
+    for column, each_A in zip(columns, drawn, strict=True):
+        column[rows_A, at_A] = each_A.cpu().numpy()
+    drawing.drawn_B[rows_A] += 1
+    token_A = drawing.tokens_BC[rows_A, at_A]
     stopped_A = np.isin(token_A, job.ends)
-    if job.sampling.stop is not None:
+    if (stop := job.sampling.stop) is not None:
         texts = zip(rows_A.tolist(), (at_A + 1).tolist(), strict=True)
-        stop = job.sampling.stop
-        stopped_A |= [stop.ends(running.tokens_BC[row, :count].tolist()) for row, count in texts]
+        stopped_A |= [stop.ends(drawing.tokens_BC[row, :count].tolist()) for row, count in texts]
     over_A = stopped_A | (at_A + 1 == job.sampling.max_tokens)
     if job.watch is not None:
-        over_A |= job.watch(running.turn_B[rows_A], token_A)
-    for row, stopped in zip(rows_A[over_A].tolist(), stopped_A[over_A].tolist(), strict=True):
-        turn = finished_turn(running, row, stopped, job.policy_version)
-        turns[int(running.turn_B[row])] = turn
-        prompts.remember(running.cache, row, turn)
+        over_A |= job.watch(number_A, token_A)
+    finished = []
+    for place in np.flatnonzero(over_A).tolist():
+        row, number, count = int(rows_A[place]), int(number_A[place]), int(at_A[place]) + 1
+        actions, logps, entropies, variances = (tuple(c[row, :count].tolist()) for c in columns)
+        turn = Turn(
+            context=context_of(row, number),
+            actions=actions,
+            loss_mask=(True,) * count,
+            behaviour_logps=logps,
+            ended="stop" if stopped_A[place] else "length",
+            policy_version=job.policy_version,
+            entropies=entropies,
+            variances=variances,
+        )
+        finished.append((row, number, turn))
         turn_finished()
-    running.turn_B[rows_A[over_A]] = -1
-
-
-def finished_turn(running: Running, row: int, stopped: bool, policy_version: int) -> Turn:
-    """The turn of a finished row."""
-    drawn = int(running.drawn_B[row])
-    return Turn(
-        context=running.contexts[row // running.cache.slots],
-        actions=tuple(running.tokens_BC[row, :drawn].tolist()),
-        loss_mask=(True,) * drawn,
-        behaviour_logps=tuple(running.logps_BC[row, :drawn].tolist()),
-        ended="stop" if stopped else "length",
-        policy_version=policy_version,
-        entropies=tuple(running.entropies_BC[row, :drawn].tolist()),
-        variances=tuple(running.variances_BC[row, :drawn].tolist()),
-    )
+    drawing.turn_B[rows_A[over_A]] = -1
+    return finished
 
 
 def shrink(running: Running) -> None:

@@ -231,14 +231,11 @@ class DecodePlan:
 
 
 @dataclass
-class Running:
-    """Completions under way, by row slot r = prompt slot * n + number within the prompt."""
+class Drawing:
+    """Completions under way, by row."""
 
-    cache: Cache
-    contexts: list[tuple[int, ...]]
-    """By prompt slot."""
     turn_B: np.ndarray
-    """The caller's turn in each slot; -1 where there is none or it has finished."""
+    """The caller's turn in each row; -1 where there is none or it has finished."""
     states_B: np.ndarray
     drawn_B: np.ndarray
     """Tokens drawn so far; all but the last are in the cache."""
@@ -249,8 +246,43 @@ class Running:
 
     @property
     def alive_A(self) -> np.ndarray:
-        """Slots of the rows that are still going, ascending."""
+        """The rows that are still going, ascending."""
         return np.flatnonzero(self.turn_B >= 0)
+
+    def keep_rows(self, rows: np.ndarray, turns: np.ndarray) -> None:
+        """Keep only these rows, now with these turns in them."""
+        self.turn_B = turns
+        for name in (
+            "states_B",
+            "drawn_B",
+            "tokens_BC",
+            "logps_BC",
+            "entropies_BC",
+            "variances_BC",
+        ):
+            setattr(self, name, getattr(self, name)[rows])
+
+
+def nothing_drawn(rows: int, tokens: int) -> dict[str, np.ndarray]:
+    """The fields of a `Drawing` without turns."""
+    return {
+        "turn_B": np.full(rows, -1),
+        "states_B": np.zeros(rows, dtype=np.uint64),
+        "drawn_B": np.zeros(rows, dtype=np.int64),
+        "tokens_BC": np.zeros((rows, tokens), dtype=np.int64),
+        "logps_BC": np.zeros((rows, tokens)),
+        "entropies_BC": np.zeros((rows, tokens), dtype=np.float32),
+        "variances_BC": np.zeros((rows, tokens), dtype=np.float32),
+    }
+
+
+@dataclass(kw_only=True)
+class Running(Drawing):
+    """Completions under way, by row slot r = prompt slot * n + number within the prompt."""
+
+    cache: Cache
+    contexts: list[tuple[int, ...]]
+    """By prompt slot."""
 
     def keep(self, prompts: np.ndarray, rows: np.ndarray, turns: np.ndarray, slots: int) -> None:
         """Keep only these prompt slots and row slots, now with these turns in them."""
@@ -258,10 +290,7 @@ class Running:
         kept, stays = (moved(torch.from_numpy(x), device) for x in (prompts, rows))
         self.cache.keep(kept, stays, slots)
         self.contexts = [self.contexts[u] for u in prompts]
-        self.turn_B = turns
-        columns = ("tokens_BC", "logps_BC", "entropies_BC", "variances_BC")
-        for name in ("states_B", "drawn_B", *columns):
-            setattr(self, name, getattr(self, name)[rows])
+        self.keep_rows(rows, turns)
 
     @property
     def fed_B(self) -> np.ndarray:
@@ -503,11 +532,6 @@ def compute(prompts: Prompts, cache: Cache, placed: Sequence[Placed], *, logits:
         for slot, context in placed
     ]
     prompts.prefilled += sum(span.stop - span.behind for span in spans)
-    return compute_spans(prompts.model, cache, spans)
-
-
-def compute_spans(model: InferenceModel, cache: Cache, spans: Sequence[Span]) -> Tensor:
-    """Run spans through the model in one pass; logits (K, V) after the K that ask for them."""
     segments, tokens, positions = [], [], []
     for span in spans:
         start = len(tokens)
@@ -516,11 +540,11 @@ def compute_spans(model: InferenceModel, cache: Cache, spans: Sequence[Span]) ->
         segments.append(Segment(span.slot, span.behind, start, len(tokens)))
         cache.prompt_lengths_U[span.slot] = span.stop
     ends = [s.stop - 1 for span, s in zip(spans, segments, strict=True) if span.asked]
-    return model.forward(
-        torch.tensor(tokens, device=model.device),
-        torch.tensor(positions, device=model.device),
+    return prompts.model.forward(
+        torch.tensor(tokens, device=prompts.model.device),
+        torch.tensor(positions, device=prompts.model.device),
         PrefillPlan(cache, segments),
-        torch.tensor(ends, dtype=torch.long, device=model.device),
+        torch.tensor(ends, dtype=torch.long, device=prompts.model.device),
     )
 
 

@@ -40,7 +40,6 @@ from assay.data.renderings.template import RenderingError, in_call_order
 from assay.data.row import Message
 from assay.errors import InputError, nearest
 from assay.rl.policy import Sampling
-from assay.rollout.engines.endpoint.key_redaction import holds_key, redact
 from assay.rollout.engines.endpoint.openai_text import (
     Portable,
     Unusable,
@@ -48,9 +47,11 @@ from assay.rollout.engines.endpoint.openai_text import (
     call_arguments_as_text,
     chat_text,
     completion_text,
+    holds_key,
     portable,
     provider_error,
     read_answer,
+    redact,
     token_counts,
     told_words,
 )

@@ -1,0 +1,362 @@
+"""The sinks: Weights & Biases, Trackio, MLflow and TensorBoard, and what is refused before a run.
+
+One remote run for each run of Assay, in the project of the experiment. Keys are read as each
+program reads them; console output and code are not sent.
+"""
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from assay.compare.judged_table import ScoreRow
+from assay.data.toml_text import KeyPath
+from assay.errors import InputError, nearest
+from assay.experiment.tables import LogSpec
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import RunState
+
+_UNUSUAL = re.compile(r"[^\w\-. :/]")
+"""Characters that not every program takes in a name."""
+
+
+@dataclass(frozen=True)
+class Sink:
+    """One remote run. Any method may raise any Exception; it is called again later."""
+
+    client: Any
+    """What an optional package gives for the remote run."""
+    remote: str
+    """The id by which a later process continues the remote run."""
+    step: int | None = None
+    """The last step that the remote run says it has; None where it does not say."""
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Finite numbers of one step, which is counted over all stages from 1."""
+        self.client.log(dict(values), step=step)
+
+    def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
+        """Scores and verdicts of the reporting evaluations, after the last step."""
+        raise NotImplementedError
+
+    def pages(self, files: Sequence[Path]) -> None:
+        """The pages of the run."""
+        raise NotImplementedError
+
+    def close(self, state: RunState) -> None:
+        """Deliver everything and end the remote run; it may be continued later."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a sink is opened with."""
+
+    run: RunDirectory
+    seed: int
+    log: LogSpec
+    remote: str
+    """The remote run to continue; "" for a new one."""
+    attempt: int
+    step: int
+    """The last step that it has."""
+    config: Mapping[str, Any]
+    """The resolved experiment and the fingerprints."""
+
+    @property
+    def project(self) -> str:
+        """Where runs of one experiment stand together."""
+        return self.log.project or self.run.name
+
+    @property
+    def name(self) -> str:
+        """The name of the remote run: one for each seed, and for each time it was started over."""
+        again = f"-{self.attempt + 1}" if self.attempt else ""
+        return f"{self.log.name or self.run.name}#{self.seed}{again}"
+
+    @property
+    def id(self) -> str:
+        """A name that no other run has: the run's id, which has its time and random digits."""
+        again = f"-{self.attempt + 1}" if self.attempt else ""
+        return f"{self.run.name[:60]}-{self.run.id}{again}"
+
+    @property
+    def folder(self) -> Path:
+        """Where files are written on this machine."""
+        return self.run.root / (self.log.dir or "log")
+
+
+def score_values(rows: Sequence[ScoreRow]) -> dict[str, float]:
+    """Scores, limits and differences by name, such as `test/rl.last/score`."""
+    values: dict[str, float | None] = {}
+    for row in rows:
+        place = f"{row.evaluation}/{row.checkpoint}"
+        values |= {f"{place}/score": row.score, f"{place}/low": row.low, f"{place}/high": row.high}
+        values |= {f"{place}/items": row.items, f"{place}/difference": row.difference}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def verdicts(rows: Sequence[ScoreRow]) -> dict[str, str]:
+    """By the same names the verdict against the control."""
+    return {f"{r.evaluation}/{r.checkpoint}/verdict": r.verdict for r in rows if r.verdict}
+
+
+def flattened(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Nested tables as one, with dots between the keys."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{before}{key}.")
+        else:
+            flat[f"{before}{key}"] = value
+    return flat
+
+
+class Trackio(Sink):
+    """See `Sink`."""
+
+    def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
+        """See `Sink.scores`."""
+        self.client.log({**score_values(rows), **verdicts(rows)}, step=step)
+
+    def pages(self, files: Sequence[Path]) -> None:
+        """An artifact of each page."""
+        for file in files:
+            name = f"{self.remote}-{file.name}"
+            self.client.log_artifact(file, name=name, type="report")
+
+    def close(self, state: RunState) -> None:
+        """See `Sink.close`."""
+        with redirect_stdout(sys.stderr):
+            self.client.finish()
+
+
+def open_trackio(given: Opening) -> Trackio:
+    """The run with this name, continued if it exists."""
+    with redirect_stdout(sys.stderr):  # a program may read what Assay prints
+        import trackio  # type: ignore[import-not-found]
+
+        run = trackio.init(
+            project=given.project,
+            name=given.remote or given.id,
+            space_id=given.log.space,
+            config=flattened(given.config),
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+    # It stores steps in batches, of which a killed process loses the last.
+    return Trackio(run, run.name, run._next_step - 1 if given.remote else None)
+
+
+class TensorBoard(Sink):
+    """See `Sink`."""
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """See `Sink.metrics`."""
+        for name, value in values.items():
+            self.client.add_scalar(name, value, step)
+        self.client.flush()
+
+    def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
+        """See `Sink.scores`."""
+        for name, value in score_values(rows).items():
+            self.client.add_scalar(name, value, step)
+        lines = ["| evaluation | checkpoint | score | 95% interval | items | verdict |"]
+        lines.append("|---|---|---:|---|---:|---|")
+        lines += [
+            f"| {r.evaluation} | {r.checkpoint} | {r.score:.4g} | {r.low:.4g} to {r.high:.4g} "
+            f"| {r.items} | {r.verdict or 'control'} |"
+            for r in rows
+        ]
+        self.client.add_text("verdicts", "\n".join(lines), step)
+
+    def pages(self, files: Sequence[Path]) -> None:
+        """The Markdown page, as text."""
+        for file in files:
+            if file.suffix == ".md":
+                self.client.add_text("report", file.read_text(encoding="utf-8"))
+
+    def close(self, state: RunState) -> None:
+        """See `Sink.close`."""
+        self.client.close()
+
+
+def open_tensorboard(given: Opening) -> TensorBoard:
+    """The event files of a run; what a killed process wrote beyond the last step is taken back."""
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+    folder = given.folder / "tensorboard" / given.run.name / given.id
+    resumed = given.step + 1 if given.remote else None
+    writer = SummaryWriter(str(folder), purge_step=resumed)
+    if not given.remote:
+        text = json.dumps(given.config, indent=2, ensure_ascii=False)
+        writer.add_text("config", f"```json\n{text}\n```")
+    writer.flush()
+    return TensorBoard(writer, given.id)
+
+
+LONGEST, MOST = 6000, 100
+"""Characters of a parameter, and parameters of one request, that MLflow takes."""
+STATES: Mapping[RunState, str] = {"finished": "FINISHED", "failed": "FAILED"}
+"""Other states are KILLED."""
+
+
+class MLflow(Sink):
+    """See `Sink`."""
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """See `Sink.metrics`."""
+        from mlflow.entities import Metric  # type: ignore[import-not-found]
+
+        now = int(time.time() * 1000)
+        found = [
+            Metric(_UNUSUAL.sub("_", name), value, now, step) for name, value in values.items()
+        ]
+        self.client.log_batch(self.remote, metrics=found)
+
+    def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
+        """Scores are metrics, verdicts are tags."""
+        self.metrics(step, score_values(rows))
+        for name, verdict in verdicts(rows).items():
+            self.client.set_tag(self.remote, _UNUSUAL.sub("_", name), verdict)
+
+    def pages(self, files: Sequence[Path]) -> None:
+        """Artifacts of the run."""
+        for file in files:
+            self.client.log_artifact(self.remote, str(file))
+
+    def close(self, state: RunState) -> None:
+        """See `Sink.close`."""
+        self.client.set_terminated(self.remote, STATES.get(state, "KILLED"))
+
+
+def open_mlflow(given: Opening) -> MLflow:
+    """The run with this id, continued; a new one in the project's experiment if there is none."""
+    from mlflow import MlflowClient  # type: ignore[import-not-found]
+    from mlflow.entities import Param  # type: ignore[import-not-found]
+
+    folder = given.folder / "mlflow"
+    uri = given.log.uri or os.environ.get("MLFLOW_TRACKING_URI")
+    if uri is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        uri = f"sqlite:///{folder / 'mlflow.db'}"
+    client = MlflowClient(tracking_uri=uri)
+    if given.remote:
+        client.update_run(given.remote, status="RUNNING")
+        metrics = client.get_run(given.remote).data.metrics
+        # Every step of a stage has its seconds.
+        times = [name for name in metrics if name.endswith("/seconds")]
+        points = [p for name in times for p in client.get_metric_history(given.remote, name)]
+        return MLflow(client, given.remote, max((p.step for p in points), default=0))
+    known = client.get_experiment_by_name(given.project)
+    place = (folder / "artifacts").as_uri() if uri.startswith("sqlite:") else None
+    experiment = known.experiment_id if known else client.create_experiment(given.project, place)
+    made = client.create_run(experiment, run_name=given.name, tags={"assay.run": str(given.run)})
+    found = flattened(given.config).items()
+    params = [Param(_UNUSUAL.sub("_", key), str(value)[:LONGEST]) for key, value in found]
+    for start in range(0, len(params), MOST):
+        client.log_batch(made.info.run_id, params=params[start : start + MOST])
+    return MLflow(client, made.info.run_id)
+
+
+class WeightsAndBiases(Sink):
+    """See `Sink`."""
+
+    def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
+        """In the summary of the run."""
+        self.client.summary.update({**score_values(rows), **verdicts(rows)})
+
+    def pages(self, files: Sequence[Path]) -> None:
+        """An artifact of all pages."""
+        import wandb  # type: ignore[import-not-found]
+
+        artifact = wandb.Artifact(f"report-{self.remote}", type="report")
+        for file in files:
+            artifact.add_file(str(file))
+        self.client.log_artifact(artifact)
+
+    def close(self, state: RunState) -> None:
+        """See `Sink.close`."""
+        self.client.finish(exit_code=0 if state == "finished" else 1)
+
+
+def open_wandb(given: Opening) -> WeightsAndBiases:
+    """The run with this id, continued if it exists."""
+    import wandb  # type: ignore[import-not-found]
+
+    given.folder.mkdir(parents=True, exist_ok=True)
+    quiet = wandb.Settings(console="off", silent=True, disable_code=True, save_code=False)
+    run = wandb.init(
+        entity=given.log.entity,
+        project=given.project,
+        name=given.name,
+        id=given.remote or given.id,
+        resume="allow",
+        dir=given.folder,
+        config=dict(given.config),
+        mode="offline" if given.log.offline else None,
+        reinit="create_new",
+        settings=quiet,
+    )
+    return WeightsAndBiases(run, run.id)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkKind:
+    """A sink by its name in `[log] to`."""
+
+    open: Callable[[Opening], Any]
+    """Called in the sink's thread; only then its package is imported."""
+    package: str | None
+    """The package that it needs, which the extra of the sink's name installs."""
+    options: frozenset[str]
+    """The keys of `[log]` that it knows."""
+
+
+SINKS: dict[str, SinkKind] = {
+    "wandb": SinkKind(
+        open_wandb, "wandb", frozenset({"project", "name", "dir", "entity", "offline"})
+    ),
+    "trackio": SinkKind(open_trackio, "trackio", frozenset({"project", "space"})),
+    "mlflow": SinkKind(open_mlflow, "mlflow", frozenset({"project", "name", "dir", "uri"})),
+    "tensorboard": SinkKind(open_tensorboard, "tensorboard", frozenset({"dir"})),
+}
+
+Refusal = tuple[KeyPath, str, str]
+"""The key inside `[log]`, what is wrong with it, and what to do."""
+
+
+def refusals(log: LogSpec) -> Iterator[Refusal]:
+    """Sinks that are not known or not installed, and keys that none of those named knows."""
+    for name in log.to:
+        if name not in SINKS:
+            yield ("to",), f"unknown sink {name!r}", nearest(name, SINKS)
+        elif (package := SINKS[name].package) is not None and not installed(package):
+            fix = f"pip install 'assay-lab[{name}]'"
+            yield ("to",), f"{name} needs the package {package!r}, which is not installed", fix
+    known = {option for name in log.to if name in SINKS for option in SINKS[name].options}
+    for key in sorted(log.model_fields_set - {"to"} - known):
+        if getattr(log, key) and known:
+            problem = f"{' and '.join(log.to)} {'have' if log.to[1:] else 'has'} no such option"
+            yield (key,), problem, nearest(key, known)
+
+
+def check_log(log: LogSpec) -> None:
+    """Raise InputError for the first refusal."""
+    for path, problem, fix in refusals(log):
+        raise InputError(problem, field=".".join(("log", *map(str, path))), fix=fix)
+
+
+def installed(package: str) -> bool:
+    """Whether a package can be imported; a folder of its name, as `wandb` leaves one, is none."""
+    found = find_spec(package)
+    return found is not None and found.origin is not None

@@ -1,1 +1,0 @@
-"""Sends a run's metrics, scores and pages to other programs, a file for each of them."""

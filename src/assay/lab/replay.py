@@ -1,0 +1,585 @@
+"""Judges a stored step again: what another reward, advantage or group filter would have changed.
+
+Samples, trains and writes nothing. A replay may change how completions are judged and weighted,
+never how they were sampled; `reward=NAME` is short for `stage.STAGE.reward=NAME`. The training
+methods do the work; they get the stored groups in place of a sampler. The step is first judged
+under its own settings, and every difference from the record is a finding.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+
+from assay.data.episode import Completion, Context, Episode, Reward, Turn
+from assay.data.row import Row
+from assay.errors import Finding, InputError, nearest
+from assay.experiment.base_table import RenderingSettings
+from assay.experiment.checkpoint_reference import checkpoint_name
+from assay.experiment.experiment import Experiment
+from assay.experiment.overrides import parse_override, place
+from assay.experiment.read_file import read_experiment
+from assay.experiment.stage_tables import (
+    GrpoStage,
+    RceStage,
+    RftStage,
+    StageSpec,
+    steps_of,
+)
+from assay.experiment.tables import EvaluateSpec
+from assay.judge.confounds import Confound, differences
+from assay.lab.monitor.observer import Observer
+from assay.lab.setup.evaluation import encoded_evaluation
+from assay.lab.setup.learner import first_context
+from assay.lab.setup.manifest import check_base, code_fingerprint, data_table, stage_table
+from assay.lab.setup.prepare import find_order, find_part, prepare_set
+from assay.lab.setup.reward_parts import reward_of
+from assay.lab.setup.session import Session
+from assay.lab.setup.stage_methods import build_grpo, build_method, largest_of
+from assay.lab.setup.validate import check_names
+from assay.rl.aggregation import rce_shares
+from assay.rl.objectives import Grpo as GrpoObjective
+from assay.rl.packed import group_numbers
+from assay.rl.policy import Policy
+from assay.rl.signal import SignalStats, signal_stats
+from assay.runs.checkpoints import check_checkpoint, step_name, steps_in
+from assay.runs.history import History, Sample, read_description, samples_in
+from assay.runs.manifest_file import read_manifest
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import DamagedFile
+from assay.runs.run_names import experiment_of, stage_start
+from assay.runs.status import stored_status
+from assay.tasks.rendered_dialogue import dialogue_of
+from assay.tasks.user_code import forget_changed_files
+from assay.train.checkpoint import Batch, Journal, Method, Place
+from assay.train.grpo import Grpo
+from assay.train.likelihood import Rce, Rft
+from assay.train.pair_choice import OVERLONG, rewards_of
+from assay.train.sampled_groups import StoredPrompts, value_of
+
+SHOWN = 3
+"""Causes and differences that are written out; the others are counted."""
+JUDGING = (
+    *("reward", "reward_deadline", "max_abstained_share", "overlong", "mask_truncated"),
+    *("algorithm", "advantage", "loss", "aggregation", "clip", "kl", "entropy_coef", "updates"),
+    *("drop_without_signal", "dynamic", "keep", "batch", "tau", "likelihood_temperature"),
+    *("micro_tokens",),
+)
+"""Keys of a stage that do not affect sampling."""
+PULLS = {"grpo": "advantage", "rft": "kept", "rce": "weight"}
+"""Weight of each sample by method: its advantage; 1 if it is learned, else 0; its share in the
+likelihood of its group."""
+SampledStage = GrpoStage | RftStage | RceStage
+"""The stages that sample completions and have them judged."""
+Sign = Literal["flipped", "raised", "silenced", "same", "silent", "unknown"]
+"""Changed; was 0 and is not; is 0 and was not; kept; 0 twice; not known before or after."""
+
+
+@dataclass(frozen=True)
+class StoredStep:
+    """The completions of one step, in the order in which they were sampled, with their prompts."""
+
+    session: Session
+    stage: str
+    step: int
+    samples: tuple[Sample, ...]
+    rows: Mapping[str, Row]
+    """By id."""
+    contexts: Mapping[str, Context]
+    steps: int
+    """Steps of the whole stage."""
+
+    def address(self, sample: Sample) -> str:
+        """The sample's name for `assay report`."""
+        return f"{self.session.run}:{sample.id}"
+
+    @cached_property
+    def kl_coef(self) -> float | None:
+        """The KL coefficient that the step recorded, for one that adapts; None without a KL."""
+        lines = History(self.session.run).lines(self.stage)
+        found = [line for line in lines if line["step"] == self.step]
+        return found[-1].get("kl_coef") if found else None
+
+    @cached_property
+    def weights(self) -> str:
+        """The newest stored weights at or before the step's sampling, else the stage's start, with
+        the run where that is another: `base`, or `STAGE.step-N`. Raises RunNotFound if it is
+        gone."""
+        run = self.session.run
+        before = [s for s in steps_in(run.checkpoints(self.stage)) if s < self.step]
+        if before:
+            return f"{self.stage}.{step_name(before[-1])}"
+        where, reference = stage_start(run, self.session.experiment.stage[self.stage])
+        start = checkpoint_name(reference)
+        return start if where == run else f"{where}@{start}"
+
+
+def read_step(session: Session, name: str, step: int, group: int) -> StoredStep:
+    """The stored completions of a step, in groups of `group`. Raises InputError with the steps
+    there are, and where the data holds one of the rows no longer; DamagedFile for a file that is
+    not whole."""
+    run, stage = session.run, session.experiment.stage[name]
+    file = run.samples(name, step)
+    if not file.exists():
+        there = History(run).sampled(name)
+        fix = f"it has {there[0]} to {there[-1]}" if there else "it has none yet"
+        raise InputError(f"{run} has no samples of step {step} of {name!r}", fix=fix)
+    found = tuple(samples_in(file, tokens=True))
+    whole = [found[i : i + group] for i in range(0, len(found), group)]
+    if not found or any(len(g) != group or len({x.row for x in g}) > 1 for g in whole):
+        problem = f"its lines are not groups of {group} completions of one row"
+        raise DamagedFile(problem, file=file)
+    data, given = stage.data.partition(".")[0], (session.task, session.learner.encoder, run.root)
+    made = prepare_set(session.experiment, data, *given)
+    rows = {row.id: row for row in find_part({data: made}, stage.data)}
+    for sample in found:
+        if sample.row not in rows:
+            raise InputError(f"{stage.data} has no row {sample.row!r} any more")
+    rows = {sample.row: rows[sample.row] for sample in found}
+    encoder, dialogue = session.learner.encoder(stage), partial(dialogue_of, session.task)
+    contexts = {i: first_context(encoder, session.task, r, dialogue) for i, r in rows.items()}
+    steps = steps_of(stage, find_order({data: made}, stage.data).count)
+    return StoredStep(session, name, step, found, rows, contexts, steps)
+
+
+def choose_stage(run: RunDirectory, experiment: Experiment, name: str | None) -> str:
+    """The stage to replay: the only one that samples and is rewarded, or the named one. Raises
+    InputError for another, and where none is named of several."""
+    able = [n for n, s in experiment.stage.items() if isinstance(s, SampledStage) and not s.stored]
+    if name is None:
+        if len(able) == 1:
+            return able[0]
+        problem = f"{run} has {len(able)} stages that sample and are rewarded"
+        fix = "add --stage " + " or --stage ".join(able) if able else "assay report shows samples"
+    elif name in able:
+        return name
+    elif name not in experiment.stage:
+        problem, fix = f"{run} has no stage {name!r}", nearest(name, experiment.stage)
+    else:
+        problem = f"stage {name!r} samples nothing that a reward could judge again"
+        fix = "take " + " or ".join(able) if able else "read completions with assay report"
+    raise InputError(problem, field="--stage", fix=fix)
+
+
+def completion_of(sample: Sample) -> Completion:
+    """The completion as the reward saw it."""
+    return Completion(sample.text, sample.tokens, sample.ended, sample.messages)
+
+
+def episode_of(sample: Sample, context: Context, reward: Reward) -> Episode:
+    """The episode that a sample records, with a reward of one's own. `context` is the prompt of a
+    single answer; turns of a conversation are stored with theirs."""
+    name = f"{sample.row}#{sample.number}"
+    turns = sample.turns
+    if sample.conversation is None:
+        actions = sample.tokens
+        told = sample.logps or None
+        turns = (Turn(context, actions, (True,) * len(actions), told, sample.ended),)
+    return Episode(name, sample.row, turns, reward, completion_of(sample))
+
+
+@dataclass(frozen=True)
+class Side:
+    """The step as one set of settings has it. Sequences run over the stored samples."""
+
+    rewards: tuple[Reward, ...]
+    """With the punishment of long completions, where that is set."""
+    pulls: tuple[float | None, ...]
+    """See `PULLS`; None for abstentions and for samples that would not have been drawn."""
+    signal: SignalStats
+    prompts: int
+    """Different prompts in the update."""
+    tokens: int
+    """Trained tokens in the update's first pass."""
+    drawn: int
+    """Samples up to the batch with which sampling would have ended."""
+
+
+def score(stored: StoredStep, stage: SampledStage) -> list[Reward]:
+    """The stored completions judged now by the reward of a stage, in order, nothing added."""
+    session = stored.session
+    pairs = [(stored.rows[each.row], completion_of(each)) for each in stored.samples]
+    assert stage.reward is not None
+    judge = reward_of(session.task, stage.reward, session.run.root)
+    with session.reward_runner(judge, stage) as runner:
+        return runner.score(pairs)
+
+
+def judge_side(stored: StoredStep, stage: SampledStage, rewards: Sequence[Reward]) -> Side:
+    """The stored completions as the stage's method weights them, with these rewards. Scores with
+    the nearest weights only where advantages depend on them."""
+    method, groups = stored_method(stored, stage, rewards)
+    policy, place_ = None, Place(step=stored.step - 1, kl_coef=stored.kl_coef)
+    if isinstance(method, Grpo):
+        method = replace(method.at(place_.step), schedules={})
+        if method.reads_weights:
+            policy = load_policy(stored, stage, method)
+        # Advantages need neither the loss nor what the loss reads.
+        method = replace(method, objective=GrpoObjective(), adaptive_kl=None)
+    # Stored groups ask neither a policy for samples nor a recorder for rewards.
+    batch = method.collect(cast(Policy, policy), place_, cast(Journal, None))
+    found = [episode for group in groups for episode in group]
+    judged = [[e for e in g if value_of(e) is not None] for g in groups]
+    passes = stage.updates.epochs if isinstance(stage, GrpoStage) else 1
+    packed = batch.updates[: len(batch.updates) // passes]
+    return Side(
+        rewards=tuple(e.reward or Reward(None) for e in found),
+        pulls=tuple(pulls_of(stage, batch, found)),
+        signal=signal_stats(*rewards_of(judged)),
+        prompts=len({id(context) for update in packed for context in update.contexts}),
+        tokens=sum(int(update.mask_S.sum()) for update in packed),
+        drawn=min(batch.consumed * stage.group, len(rewards)),
+    )
+
+
+def load_policy(stored: StoredStep, stage: StageSpec, method: Grpo) -> Policy:
+    """The stage's policy with the nearest weights, and room for the largest micro-batch. Raises
+    InputError where the run's base model is another than it was, DamagedFile."""
+    session = stored.session
+    check_base(session)
+    # A stage draws its adapter's first weights from this seed.
+    torch.manual_seed(session.seed)
+    opened = session.learner.policy(session.run, stage)
+    opened.fit(largest_of(stage, method, session.learner.encoder(stage)))
+    own, _, step = stored.weights.partition(".")
+    if own == stored.stage:  # else the stage's start, which the learner has opened
+        folder = session.run.checkpoints(own) / step
+        check_checkpoint(folder, "restore it, or name another step")
+        opened.policy.load(folder)
+    return opened.policy
+
+
+def stored_method(
+    stored: StoredStep, stage: SampledStage, rewards: Sequence[Reward]
+) -> tuple[Method, list[list[Episode]]]:
+    """The stage's method over the stored groups, and these as it shapes them."""
+    size, session = stage.group, stored.session
+    visits = []
+    for each, reward in zip(stored.samples, rewards, strict=True):
+        episode = episode_of(each, stored.contexts[each.row], reward)
+        visits.append(replace(episode, visit=each.number // size))
+    groups = [visits[i : i + size] for i in range(0, len(visits), size)]
+    assert stage.reward is not None
+    runner = session.reward_runner(reward_of(session.task, stage.reward, session.run.root), stage)
+    given = session.stage_input(stage, list(stored.rows.values()), runner.score)
+    if isinstance(stage, GrpoStage):
+        made = build_grpo(stage, given, stored.steps).at(stored.step - 1)
+        groups = [made.shaped(group) for group in groups]
+        prompts = StoredPrompts(groups, stage.prompts)
+        most = min(made.settings.max_batches, prompts.batches)
+        settings = replace(made.settings, max_batches=most)
+        return replace(made, prompts=prompts, settings=settings), groups
+    method, prompts = build_method(stage, given, stored.steps), StoredPrompts(groups, stage.prompts)
+    if isinstance(method, Rft):
+        return replace(method, prompts=prompts), groups
+    assert isinstance(method, Rce)
+    return replace(method, groups=prompts), groups
+
+
+def pulls_of(stage: SampledStage, batch: Batch, episodes: Sequence[Episode]) -> list[float | None]:
+    """The weight of each episode (`PULLS`); None if it cannot have one."""
+    judged = [e for e in episodes if value_of(e) is not None]
+    given = {f"{r.row_id}#{r.sample}": r.advantage for r in batch.samples}
+    if isinstance(stage, RftStage):
+        given = {e.id: float(cast(float, value_of(e)) >= stage.keep) for e in judged}
+    if isinstance(stage, RceStage) and judged:
+        group_E = torch.tensor(group_numbers(judged))
+        shares_E = rce_shares(rewards_of([judged])[0], group_E, batch.metrics["tau"])
+        given = dict(zip((e.id for e in judged), shares_E.tolist(), strict=True))
+    return [given.get(e.id) if value_of(e) is not None else None for e in episodes]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One sample that is judged or weighed differently now."""
+
+    sample: str
+    """Its address for `assay report`."""
+    what: str
+    """`reward`, `abstention`, `advantage`, or the part's name as `part NAME`."""
+    recorded: Any
+    now: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The result of judging the step again under its own settings."""
+
+    samples: int
+    rewards: tuple[Difference, ...]
+    advantages: tuple[Difference, ...]
+    """From the recorded rewards, so that only how these are weighed is asked."""
+    unasked: str
+    """Why advantages could not be worked out again; "" where they were."""
+    causes: tuple[Confound, ...]
+    """Differences between the run's manifest and now; searched only if judgements differ."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether rewards, parts and advantages are what was recorded, to the last bit."""
+        return not (self.rewards or self.advantages)
+
+
+def prove(stored: StoredStep, stage: SampledStage, past: Side) -> Proof:
+    """Compare rewards given now, and advantages worked out now from the recorded rewards, with what
+    the step recorded. Abstentions are compared as such; their words are not."""
+    method, groups = stored_method(stored, stage, score(stored, stage))
+    again = [e.reward or Reward(None) for group in groups for e in group]
+    both = zip(stored.samples, again, strict=True)
+    changed = [d for s, now in both if (d := reward_difference(stored.address(s), s, now))]
+    unasked = ""
+    sampled = stored.step == 1 or stored.weights == f"{stored.stage}.{step_name(stored.step - 1)}"
+    if isinstance(method, Grpo) and method.reads_weights and not sampled:
+        unasked = "they depend on the weights that sampled, which are not stored; the nearest "
+        unasked += f"before are {stored.weights}"
+    weighed = [
+        Difference(stored.address(each), "advantage", each.advantage, now)
+        for each, now in zip(stored.samples, past.pulls, strict=True)
+        if isinstance(stage, GrpoStage) and not unasked
+        if each.reward is not None and each.advantage != now
+    ]
+    causes = changes_since(stored, stage) if changed or weighed else []
+    return Proof(len(again), tuple(changed), tuple(weighed), unasked, tuple(causes))
+
+
+def reward_difference(address: str, sample: Sample, now: Reward) -> Difference | None:
+    """The first thing that differs between a recorded reward and the same one given now."""
+    then = sample.judgement
+    if (then.value is None) != (now.value is None):
+        both = (f"abstained: {r.why}" if r.value is None else r.value for r in (then, now))
+        return Difference(address, "abstention", *both)
+    if then.value != now.value:
+        return Difference(address, "reward", then.value, now.value)
+    for name in dict.fromkeys([*then.parts, *now.parts]):
+        if then.parts.get(name) != now.parts.get(name):
+            return Difference(address, f"part {name}", then.parts.get(name), now.parts.get(name))
+    return None
+
+
+def changes_since(stored: StoredStep, stage: StageSpec) -> list[Confound]:
+    """Differences between the run's manifest and now that affect rewards and advantages."""
+    session, data = stored.session, stage.data.partition(".")[0]
+    before = read_manifest(session.run)
+    now = {
+        "data": {data: data_table(session, data, session.experiment.data[data])},
+        "stages": {stored.stage: stage_table(session, stage)},
+        "code": code_fingerprint(),
+    }
+    then = {
+        "data": {data: before.get("data", {}).get(data, {})},
+        "stages": {stored.stage: before.get("stages", {}).get(stored.stage, {})},
+        "code": before.get("code", {}),
+    }
+    return differences(then, json.loads(json.dumps(now)))
+
+
+def findings(proof: Proof, stage: SampledStage, other: Side) -> Iterator[Finding]:
+    """The first differences of the self-check and what has changed since; then where the run would
+    have gone on differently with these settings."""
+    causes = [f"{cause.path} has changed since the run" for cause in proof.causes[:SHOWN]]
+    if not causes:
+        causes = ["nothing in the manifest has changed: the reward depends on time or chance"]
+    for name, different in (("rewards", proof.rewards), ("advantages", proof.advantages)):
+        if different:
+            shown = [f"{d.sample}: {d.what} {d.recorded} -> {d.now}" for d in different[:SHOWN]]
+            yield Finding(
+                "warning",
+                f"recorded {name} are not reproduced: {len(different)} of {proof.samples}",
+                "; ".join([*shown, *causes]),
+                "restore what changed, or read every change as one of the reward's source as well",
+            )
+    if proof.unasked:
+        yield Finding("note", "recorded advantages were not worked out again", proof.unasked)
+    reasons, size = [r.why for r in other.rewards if r.value is None], len(other.rewards)
+    if len(reasons) > stage.max_abstained_share * size:
+        common = max(set(reasons), key=reasons.count)
+        yield Finding(
+            "warning",
+            "with these settings the run would have stopped at this step",
+            f"{len(reasons)} of {size} rewards abstain, more than "
+            f"{stage.max_abstained_share:.0%}; most often: {common}",
+            "correct the reward, or raise max_abstained_share",
+        )
+    if other.drawn != size:
+        evidence = f"{other.drawn} of {size} completions would have been sampled"
+        yield Finding("note", "sampling would have ended earlier", evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleChange:
+    """One completion before and after; None is an abstention, or a sample that was not drawn."""
+
+    id: str
+    """For `assay report`."""
+    reward_before: float | None
+    reward_after: float | None
+    why_before: str
+    why_after: str
+    pull_before: float | None
+    pull_after: float | None
+    turn: Sign
+    """The change of the sign of the pull."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A step before and after; before is what was recorded."""
+
+    run: str
+    stage: str
+    method: str
+    step: int
+    pull: str
+    """Kind of the samples' pulls: advantage, kept or weight."""
+    settings: tuple[Confound, ...]
+    """Every value of the stage that was set otherwise."""
+    proof: Proof
+    before: Side
+    after: Side
+    samples: tuple[SampleChange, ...]
+    findings: tuple[Finding, ...]
+
+
+def replay(
+    run: RunDirectory,
+    step: int,
+    settings: Sequence[str] = (),
+    *,
+    stage: str | None = None,
+    observer: Observer,
+) -> Replay:
+    """Judge the stored completions of a step again, as `settings` (PATH=VALUE) say. Raises
+    InputError for what does not exist or cannot be replayed."""
+    experiment = experiment_of(run)
+    name = choose_stage(run, experiment, stage)
+    before, after = experiment.stage[name], replayed_stage(run, name, settings)
+    assert isinstance(before, SampledStage) and isinstance(after, SampledStage)
+    session = Session(experiment, run, stored_status(run.path).seed, observer)
+    stored = read_step(session, name, step, before.group)
+    recorded = [sample.judgement for sample in stored.samples]
+    past = judge_side(stored, before, recorded)
+    other = judge_side(stored, after, rewards_after(stored, before, after))
+    proof = prove(stored, before, past)
+    past = replace(past, rewards=tuple(recorded))
+    if isinstance(before, GrpoStage):  # the other methods record none
+        kept = [None if each.reward is None else each.advantage for each in stored.samples]
+        past = replace(past, pulls=tuple(kept))
+    own, set_ = (each.model_dump(mode="json", exclude_none=True) for each in (before, after))
+    columns = (stored.samples, recorded, past.pulls, other.rewards, other.pulls)
+    changes = [
+        SampleChange(
+            stored.address(each),
+            *(then.value, now.value, then.why, now.why),
+            *(pull, pulled, sign_change(pull, pulled)),
+        )
+        for each, then, pull, now, pulled in zip(*columns, strict=True)
+    ]
+    return Replay(
+        run=str(run),
+        stage=name,
+        method=before.method,
+        step=step,
+        pull=PULLS[before.method],
+        settings=tuple(differences(own, set_)),
+        proof=proof,
+        before=past,
+        after=other,
+        samples=tuple(changes),
+        findings=tuple(findings(proof, after, other)),
+    )
+
+
+def sign_change(before: float | None, after: float | None) -> Sign:
+    """What became of the sign of one value."""
+    if before is None or after is None:
+        return "unknown"
+    if before == 0 or after == 0:
+        return "silent" if before == after else "raised" if before == 0 else "silenced"
+    return "same" if (before > 0) == (after > 0) else "flipped"
+
+
+def rewards_after(stored: StoredStep, before: SampledStage, after: SampledStage) -> list[Reward]:
+    """The recorded rewards if the same reward judges, else those of the other one. Recorded rewards
+    are kept, because a deadline may pass one time and not another."""
+    judging = [(each.reward, each.reward_deadline) for each in (before, after)]
+    if judging[0] != judging[1]:
+        return score(stored, after)
+    recorded = [sample.judgement for sample in stored.samples]
+    punishments = [getattr(stage, "overlong", None) for stage in (before, after)]
+    if punishments[0] == punishments[1]:
+        return recorded
+    bare = []
+    for reward in recorded:  # without its punishment for length, to the last rounding of the sum
+        if reward.value is not None and OVERLONG in reward.parts:
+            parts = {name: value for name, value in reward.parts.items() if name != OVERLONG}
+            reward = Reward(reward.value - reward.parts[OVERLONG], parts, reward.why)
+        bare.append(reward)
+    return bare
+
+
+def replayed_stage(run: RunDirectory, stage: str, settings: Sequence[str]) -> StageSpec:
+    """The run's stage with these settings. Raises InputError."""
+    forget_changed_files()
+    before = experiment_of(run)
+    overrides = [whole_path(text, stage, before.stage[stage]) for text in settings]
+    after = read_experiment(run.spec, overrides)
+    check_names(after, run.spec, overrides, run.root)
+    return after.stage[stage]
+
+
+def whole_path(text: str, name: str, stage: StageSpec) -> str:
+    """A setting with its path from the top of the file. Raises InputError."""
+    path = tuple(map(str, parse_override(text).path))
+    inner = path[2:] if path[0] == "stage" else path
+    if path[0] == "stage" and path[1:2] != (name,):
+        fix = f"write stage.{name}.KEY, or name another stage with --stage"
+        raise InputError(f"only {name!r} is replayed", file=place(text), fix=fix)
+    own = type(stage).model_fields
+    if not inner or (inner[0] not in JUDGING and inner[0] in {*own, *Experiment.model_fields}):
+        problem = "only how samples are judged can be replayed, not how they came about"
+        fix = "set " + ", ".join(key for key in JUDGING if key in own)
+        raise InputError(problem, file=place(text), field=".".join(path), fix=fix)
+    return text if path[0] == "stage" else f"stage.{name}.{text.strip()}"
+
+
+def prompt_of(session: Session, line: dict[str, Any]) -> str:
+    """The prompt that a line of `find_samples` answers, rendered again, control tokens included.
+    Raises InputError where the data holds the row no longer."""
+    file = session.run.path / line["file"]
+    if file.is_relative_to(session.run.evaluations):
+        rendering, context = _evaluation_prompt(session, file, line["item_id"])
+    else:
+        rendering, context = _training_prompt(session, file.parent.name, line["row_id"])
+    return session.learner.encoder(rendering).text(context)
+
+
+def _evaluation_prompt(
+    session: Session, file: Path, item_id: str
+) -> tuple[RenderingSettings, Context]:
+    stored = read_description(file.parent / "evaluation.json")
+    if stored.name in session.experiment.evaluate:
+        evaluation = session.evaluations[stored.name]
+    else:
+        about = {"benchmark": stored.benchmark, "role": stored.role, "options": stored.options}
+        spec = EvaluateSpec.model_validate({**about, "checkpoints": ("base",)})
+        given = (stored.name, spec, session.task, {}, session.learner, session.seed)
+        evaluation = encoded_evaluation(*given, root=session.run.root)
+    ids = [item.id for item in evaluation.items]
+    if item_id not in ids:
+        raise InputError(f"{evaluation.spec.benchmark} has no item {item_id!r} any more")
+    return evaluation.spec, evaluation.contexts[ids.index(item_id)]
+
+
+def _training_prompt(
+    session: Session, stage_name: str, row_id: str
+) -> tuple[RenderingSettings, Context]:
+    stage = session.experiment.stage[stage_name]
+    for row in find_part(session.sets, stage.data):
+        if row.id == row_id:
+            encoder, task = session.learner.encoder(stage), session.task
+            return stage, first_context(encoder, task, row, partial(dialogue_of, task))
+    raise InputError(f"{stage.data} has no row {row_id!r} any more")

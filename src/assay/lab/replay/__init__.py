@@ -1,1 +1,0 @@
-"""Judges a stored step again under other settings, without sampling or training."""

@@ -1,1 +1,0 @@
-"""Chooses rows to train on by what a run recorded of them."""

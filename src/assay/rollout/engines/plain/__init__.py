@@ -1,1 +1,0 @@
-"""Samples any causal language model through Transformers' own forward and cache."""
