@@ -503,7 +503,8 @@ def benchmarks_shown(table: BenchmarksTable, words: Words) -> list[Block]:
 def score_blocks(summaries: Sequence[Summary], w: Words) -> list[Block]:
     """One line for each run and metric: score, interval, size, and what has no score; then notes on
     the runs."""
-    titles = ("run", "benchmark", "metric", "score", "interval", "items", "abstained", "errors")
+    titles = ("fingerprint.run", "foreign.benchmark", "progress.metric", "table.score")
+    titles += ("table.interval", "table.items", "foreign.abstained", "foreign.errors")
     rows = []
     for each in summaries:
         result, size = each.result, f"{each.items} × {each.repeats}"
@@ -512,14 +513,15 @@ def score_blocks(summaries: Sequence[Summary], w: Words) -> list[Block]:
         size = clustered(size if each.repeats > 1 else str(each.items), each.clusters, w)
         counts = [size, number(each.abstained), number(each.errors)]
         rows.append([*names, *score, *counts])
-    table = Table([w(f"foreign.{title}") for title in titles], rows)
+    table = Table([w(title) for title in titles], rows)
     return [table, *map(Text, _score_remarks(summaries, w))]
 
 
 def leaderboard_blocks(found: Sequence[ReportedSummary], w: Words) -> list[Block]:
     """One line for each model and category of a table without items; then the averages that the
     file has and that are no scores."""
-    titles = ("run", "category", "score", "interval", "of")
+    titles = ("fingerprint.run", "foreign.category", "table.score", "table.interval")
+    titles += ("compare.items",)
     rows = []
     for each in found:
         score = each.reported.score
@@ -531,7 +533,7 @@ def leaderboard_blocks(found: Sequence[ReportedSummary], w: Words) -> list[Block
         Text(w("foreign.over_absent", run=run, columns=w.listing.join(columns)))
         for run, columns in traps.items()
     ]
-    return [Table([w(f"foreign.{title}") for title in titles], rows), *remarks]
+    return [Table([w(title) for title in titles], rows), *remarks]
 
 
 def _score_remarks(summaries: Sequence[Summary], w: Words) -> list[str]:

@@ -462,7 +462,8 @@ def _tables(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
 def _matrix_cell(cell: Cell, matrix: Matrix, folder: Path, w: Words) -> Shown:
     """A cell with its score and verdict, or its state."""
     if cell.score is None or cell.interval is None:
-        return Shown(w(f"cell_state.{cell.state}"), kind="soft")
+        known = w.sections["status"].get(cell.state) or w(f"cell_state.{cell.state}")
+        return Shown(known, kind="soft")
     ratios = bool(matrix.ratios_to)
     below: list[Line] = [limits(cell.interval, ratios, w), _size(cell, w)]
     dev = matrix.recommendation.dev_scores.get(cell.place)
