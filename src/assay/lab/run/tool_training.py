@@ -32,7 +32,7 @@ from assay.engines.environments import (
 )
 from assay.errors import InputError, RunFailure
 from assay.experiment.checkpoint_reference import CheckpointReference
-from assay.experiment.engine_table import patience_seconds
+from assay.experiment.tables import patience_seconds
 from assay.lab.evaluate.checkpoint_selection import selectors
 from assay.lab.evaluate.run_evaluation import measure_stored
 from assay.lab.monitor.guards import GuardFired, watch_stage
