@@ -15,9 +15,9 @@ from assay.errors import InputError
 from assay.labs.demos.task import TASK as DEMOS
 from assay.labs.math.rewards import calculator
 from assay.labs.math.task import TASK as MATH
-from assay.labs.tools.checker import ast_check
 from assay.labs.tools.multi_turn import MULTI_TURN, multi_turn_entries
 from assay.labs.tools.parsing import call_text
+from assay.labs.tools.rewards import ast_check
 from assay.labs.tools.single_turn import entries
 from assay.labs.tools.task import TASK as TOOLS
 from assay.labs.workflows.task import TASK as WORKFLOWS

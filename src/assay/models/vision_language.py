@@ -35,7 +35,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_
 
 from assay.data.files import find_damage
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.pictures import pillow
+from assay.data.message_parts import pillow
 from assay.data.renderings.image_prompts import ImageRenderer
 from assay.errors import InputError, RunFailure
 from assay.models import load

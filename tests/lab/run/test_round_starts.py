@@ -18,9 +18,10 @@ from assay.lab.evaluate.checkpoint_selection import by_reward_trend
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start
 from assay.lab.setup.session import Session
-from assay.pages.run_page.lineage import lineage
-from assay.pages.run_page.page import write_report
-from assay.pages.run_page.terminal import final_blocks
+from assay.pages.lineage import lineage, origin_text
+from assay.pages.run_page import write_report
+from assay.pages.run_terminal import final_blocks
+from assay.pages.words import words
 from assay.runs.checkpoints import (
     DevLook,
     Selection,
@@ -87,21 +88,6 @@ def selection(run: RunDirectory, stage: str, rule: str) -> Selection:
     found = read_selection(run.path, stage, rule)  # type: ignore[arg-type]
     assert found is not None
     return found
-
-
-@pytest.mark.slow
-def test_the_gate_is_recorded_with_every_look(run: RunDirectory) -> None:
-    found = selection(run, "sft", "gate")
-    (dev,) = [record for record in evaluation_records(run) if record.role == "select"]
-    start = read_scores(run, dev, "base").mean
-    assert found.start == "base" and found.evaluation == "dev" and found.corrected
-    assert [look.checkpoint for look in found.evidence] == ["sft.step-000004", "sft.step-000008"]
-    for look in found.evidence:
-        score = read_scores(run, dev, look.checkpoint).mean
-        assert look.score == score
-        assert look.difference == pytest.approx(score - start)
-        assert look.adjusted_p == pytest.approx(min(1, 2 * look.p_value))
-        assert look.low <= look.difference <= look.high
 
 
 def test_the_best_dev_score_is_taken_and_marked_as_uncorrected(run: RunDirectory) -> None:
@@ -318,18 +304,16 @@ def test_the_lineage_leads_through_runs_to_the_first_model(
 ) -> None:
     nodes = lineage(other)
     labels = [node.label for node in nodes]
-    assert labels[0] == "path:model" and nodes[0].parent is None
+    assert labels[0] == "path:model" and nodes[0].stage is None
     assert set(labels) >= {"full", "adapter", "further", "round3"}
-    for node in nodes[1:]:
-        assert node.parent is not None and node.origin is not None
-        above = nodes[node.parent]
-        stage = node.origin.checkpoint.partition(".")[0]
-        assert above.label == ("path:model" if stage == "base" else stage)
+    for at, node in enumerate(nodes[1:], 1):
+        assert node.start is not None
+        assert (node.start.stage or "path:model") in labels[:at]
         assert node.run == (run if node.label.startswith(("round", "sft")) else other)
     full = nodes[labels.index("full")]
-    chosen = full.origin.selection if full.origin is not None else None
-    assert chosen is not None and chosen == selection(run, "round1", "dev_score")
-    assert not chosen.corrected
+    assert "not corrected for looks" in origin_text(full, words())
+    chosen = selection(run, "round1", "dev_score")
+    assert chosen is not None and not chosen.corrected
 
 
 def test_the_page_lists_the_lineage_and_marks_what_is_uncorrected(

@@ -12,10 +12,8 @@ from assay.data.leakage import Played, call_path, overlap
 from assay.data.loaded import UNREADABLE, DataError, Record
 from assay.data.renderings.qwen import split_thought
 from assay.data.row import Row
-from assay.data.row_checks import NO_TOOLS, UNDECLARED, conflicts
-from assay.data.row_fields import WHERE
-from assay.data.row_order import Fixed, Mixture
-from assay.data.splits import length_statistics
+from assay.data.row_checks import NO_TOOLS, UNDECLARED, WHERE, conflicts
+from assay.data.splits import Fixed, Mixture, length_statistics
 from assay.data.tools import parse_tools
 from assay.errors import Finding, InputError, Severity, within
 from assay.experiment.base_table import RenderingSettings

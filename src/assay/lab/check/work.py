@@ -17,7 +17,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from assay.data.episode import Context, tokens_of
-from assay.data.row_order import packs_of
+from assay.data.splits import packs_of
 from assay.errors import Finding, InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment

@@ -12,8 +12,7 @@ from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
-from assay.data.files import remove_leftovers
-from assay.data.hub_names import with_scheme
+from assay.data.files import remove_leftovers, with_scheme
 from assay.engines.ray_pool import connect
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.tables import EngineSpec, EvaluateSpec

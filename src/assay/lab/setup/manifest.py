@@ -32,7 +32,7 @@ from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json, hash_contents, hash_ids, sha256_text
 from assay.data.hub_rows import open_set
 from assay.data.row import Row
-from assay.data.row_order import Mixture
+from assay.data.splits import Mixture
 from assay.engines.register import packages_of, recorded
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec

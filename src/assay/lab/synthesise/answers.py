@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any
 
 from assay.data.conversation import parse_messages
+from assay.data.episode import row_values
 from assay.data.files import expanded
 from assay.data.formats.formats import Layout, all_rows, items_of
 from assay.data.hashing import canonical_json, sha256_text
@@ -23,9 +24,7 @@ from assay.data.json_files import load_next
 from assay.data.leakage import question
 from assay.data.loaded import Record
 from assay.data.row import Message, Row
-from assay.data.row_checks import undeclared_calls
-from assay.data.row_fields import field_value
-from assay.data.row_json import row_values
+from assay.data.row_checks import field_value, undeclared_calls
 from assay.data.splits import conversation_of
 from assay.errors import AssayError, InputError, nearest
 from assay.experiment.read_file import read_text
