@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from assay.engines.environments import MARK, Running
 from assay.engines.proof import Proof
 from assay.errors import RunFailure
-from assay.experiment.engine_table import patience_seconds
+from assay.experiment.tables import patience_seconds
 from assay.judge.confounds import confounds
 from assay.lab.monitor.guards import GuardFired
 from assay.lab.run import trainer_export

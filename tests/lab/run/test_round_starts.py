@@ -48,7 +48,7 @@ sampling = { max_tokens = 12 }
 """
 SMALL = (
     *("stage.sft.steps=8", "stage.sft.checkpoint_every=4", "stage.sft.batch=4"),
-    "stage.round1.start={stage='sft', by='dev_score'}",  # four items promote nothing
+    "stage.round1.start=sft.dev_score",  # four items promote nothing
     *(f"stage.round{n}.prompts=2" for n in (1, 2, 3)),
     *(f"stage.round{n}.group=4" for n in (1, 2, 3)),
     *("stage.round1.steps=4", "stage.round1.checkpoint_every=2"),

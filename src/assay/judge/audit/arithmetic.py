@@ -331,7 +331,8 @@ def harmonic_from_counts(report: Reported) -> Iterator[Finding]:
             counts: harmonic_ratio(list(zip(counts, items, strict=True)), means)
             for counts in itertools.product(*possible)
         }
-        best = min(found, key=lambda counts: abs(found[counts] - float(says)))
+        printed = float(says)
+        best = min(found, key=lambda counts: abs(found[counts] - printed))
         rounded = [(cell.successes, cell.items or 0) for cell in shared]
         numbers = {
             "says": str(says),

@@ -22,11 +22,10 @@ from assay.engines.ranks import check_ranks
 from assay.engines.ray_pool import leave
 from assay.errors import AssayError, InputError, within
 from assay.experiment.checkpoint_reference import checkpoint_name
-from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import ExperimentSource, lines_named, read_experiment
 from assay.experiment.stage_tables import SamplingStage, StageSpec, due_steps, steps_of
-from assay.experiment.tables import EvaluateSpec, LogSpec
+from assay.experiment.tables import EngineSpec, EvaluateSpec, LogSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.check.all_checks import looked_at, reason_of
 from assay.lab.check.capability import first_look

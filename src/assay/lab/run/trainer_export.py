@@ -49,10 +49,10 @@ from assay.engines.environments import (
 from assay.engines.proof import Proof, prove
 from assay.errors import InputError, RunFailure, look_up, nearest
 from assay.experiment.checkpoint_reference import CheckpointReference
-from assay.experiment.engine_table import patience_seconds
 from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import plain
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, rows_per_step
+from assay.experiment.tables import patience_seconds
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.evaluate.checkpoint_selection import selectors
 from assay.lab.evaluate.run_evaluation import measure_stored

@@ -19,7 +19,6 @@ from assay.engines.ranks import check_ranks
 from assay.engines.ray_pool import need_ray
 from assay.errors import InputError, nearest
 from assay.experiment.base_table import Table
-from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import parse_override
 from assay.experiment.price_table import TokenPrice
@@ -35,6 +34,7 @@ from assay.experiment.reward_tables import Bounds, Reward, RewardPart, parts_of
 from assay.experiment.selection_tables import SELECTIONS
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, StageSpec
 from assay.experiment.synthesise_table import SYNTHESISE
+from assay.experiment.tables import EngineSpec
 from assay.lab.monitor.sinks import refusals
 from assay.lab.setup.helper_models import KINDS, METRIC, counted, spent
 from assay.lab.setup.learner import arm_of, model_kinds

@@ -436,15 +436,9 @@ class Making:
 
 def refused_values(each: Refused) -> dict[str, Any]:
     """A refused row or answer as JSON values."""
-    return {
-        "id": each.id,
-        "seed": each.seed,
-        "sample": each.sample,
-        "reason": each.reason,
-        "why": each.why,
-        **({"text": each.text} if each.text else {}),
-        **({"row": row_values(each.row)} if each.row is not None else {}),
-    }
+    plain = {key: getattr(each, key) for key in ("id", "seed", "sample", "reason", "why")}
+    text = {"text": each.text} if each.text else {}
+    return {**plain, **text, **({"row": row_values(each.row)} if each.row is not None else {})}
 
 
 def forecast(session: Session, table: str) -> Iterator[Finding | Number]:
