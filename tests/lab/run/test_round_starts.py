@@ -251,7 +251,7 @@ def test_another_model_is_refused_with_both_fingerprints(run: RunDirectory, tmp_
     tiny_model(intermediate_size=48).save_pretrained(lab / "model")
     (lab / "again.toml").write_text(text.replace('"other"', '"again"'))
     began = json.loads(run.manifest.read_text())["base_weights"]["sha256"]
-    with pytest.raises(InputError, match=f"stage.full.start: .*{began}.*model has [0-9a-f]"):
+    with pytest.raises(InputError, match=f"stage.full.start: .*{began}.*experiment's has [0-9a-f]"):
         start(lab / "again.toml", root=lab)
     assert runs_of(lab, "again") == []
 
