@@ -1,6 +1,7 @@
 """What `[engine] ranks` and `sharded` cannot be is refused in one line that names both sides."""
 
 import os
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from assay.errors import InputError
 from assay.experiment.experiment import Experiment, engines
 from assay.experiment.tables import EngineSpec
 
-PLAIN = {"name": "e", "task": "math", "model": "path:model"}
+PLAIN: dict[str, Any] = {"name": "e", "task": "math", "model": "path:model"}
 CORES = len(os.sched_getaffinity(0))
 
 

@@ -30,7 +30,6 @@ from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.setup.language_learner import LANGUAGE_MODEL
 from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import most
 from assay.lab.setup.tool_stage import translations
 from assay.lab.setup.validate import read_whole
 from assay.rl.losses import LOSSES
@@ -39,6 +38,7 @@ from assay.rl.signal import may_drop
 from assay.runs.manifest_file import CHECKED, read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import stage_start
+from assay.train.grpo import most
 
 Check = Callable[[Subject], Seen]
 

@@ -34,9 +34,8 @@ from assay.lab.check.gold_trials import NEAR as ROUNDING
 from assay.lab.check.subject import Gold, Number, render_golds, target_messages
 from assay.lab.monitor.run_costs import cost_line
 from assay.lab.setup.helper_models import price_of
-from assay.lab.setup.made_folder import note_made_of
 from assay.lab.setup.metering import MeteredModel, most_tokens
-from assay.lab.setup.prepare import DataSet, find_part, prepare_set, tested_items
+from assay.lab.setup.prepare import DataSet, find_part, note_made_of, prepare_set, tested_items
 from assay.lab.setup.reward_parts import full_reward, reward_of, rewards_in
 from assay.lab.setup.session import Session
 from assay.lab.synthesise.answers import (
