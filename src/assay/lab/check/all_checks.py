@@ -308,9 +308,7 @@ def refuse_other_bases(session: Session) -> None:
         run, _ = stage_start(session.run, stage)
         began = read_manifest(run).get("base_weights", {}).get("sha256")
         if began != (own := session.learner.fingerprint):
-            problem = (
-                f"{run} began with a model of fingerprint {began}, this experiment's has {own}"
-            )
+            problem = f"{run} began with a model of fingerprint {began}, this model has {own}"
             fix = "name the model of that run, or start from a run of this model"
             raise InputError(problem, field=f"stage.{name}.start", fix=fix)
 
