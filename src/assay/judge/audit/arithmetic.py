@@ -331,7 +331,8 @@ def harmonic_from_counts(report: Reported) -> Iterator[Finding]:
             counts: harmonic_ratio(list(zip(counts, items, strict=True)), means)
             for counts in itertools.product(*possible)
         }
-        best = min(found, key=lambda counts: abs(found[counts] - float(says)))
+        printed = float(says)
+        best = min(found, key=lambda counts: abs(found[counts] - printed))
         rounded = [(cell.successes, cell.items or 0) for cell in shared]
         numbers = {
             "says": str(says),
@@ -339,7 +340,7 @@ def harmonic_from_counts(report: Reported) -> Iterator[Finding]:
             "value": repr(found[best]),
             "rounded": harmonic_ratio(rounded, means),
         }
-        fits = abs(found[best] - float(says)) <= float(rounding(says)) + 1e-15
+        fits = abs(found[best] - printed) <= float(rounding(says)) + 1e-15
         key, severity = ("harmonic_holds", "note") if fits else ("harmonic_fails", "error")
         yield flaw(key, severity, search.chosen, numbers, search.line)
 
