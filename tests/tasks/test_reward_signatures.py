@@ -86,13 +86,6 @@ def test_a_function_of_trl_sees_all_turns_of_a_dialogue() -> None:
     assert judged(length, Completion("a\nb", messages=turns)).value == 3.0
 
 
-def test_an_asynchronous_function_of_trl_is_waited_for() -> None:
-    async def slow(completions, **kwargs):
-        return [0.75]
-
-    assert judged(slow).value == 0.75
-
-
 @pytest.mark.parametrize("said", [1.0, [], [1.0, 1.0]])
 def test_another_number_of_values_is_an_abstention(said: object) -> None:
     judge = as_reward(lambda completions: said, "f")

@@ -391,7 +391,7 @@ def program_check(
 
 
 def is_reply(value: Any) -> bool:
-    """Whether a value is a reply of `sandbox.program`; a program can answer in place of its caller,
+    """Whether a value is a reply of `run_program`; a program can answer in place of its caller,
     and only texts are taken from it."""
     return (
         isinstance(value, dict)
