@@ -10,9 +10,9 @@ import pytest
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.experiment.tables import EvaluateSpec
+from assay.lab.setup.endpoint_helper import ScriptedHelper, read_script
 from assay.lab.setup.metering import MeteredModel
 from assay.lab.setup.reward_parts import full_reward, reward_of
-from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
 from assay.labs.math.task import TASK
 from assay.rl.policy import Sampling
 from assay.tasks.running import RewardRunner

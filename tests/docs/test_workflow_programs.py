@@ -1,6 +1,5 @@
 """The page about workflow programs says what the code has."""
 
-
 from assay.labs.workflows.programs.validate import validate
 from tests.docs.pages import DOCS, blocks
 
@@ -16,7 +15,3 @@ def test_the_example_prints_what_it_says(capsys) -> None:
     code = blocks(PAGE, "python")[1]
     exec(code, {})
     assert capsys.readouterr().out.strip() == code.strip().rpartition("# ")[2]
-
-
-
-

@@ -15,9 +15,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from assay.cli.output import finding_text, plain
-from assay.compare.compare_names import compare_named
+from assay.compare.compare_names import Wish, compare_named, designs, typed
 from assay.compare.foreign_arms import read_all_metrics, read_arms, summaries
-from assay.compare.pilot_runs import Wish, designs, typed
 from assay.data.reported.read_reported import Reading
 from assay.errors import Finding
 from assay.judge.audit.rules import audit

@@ -101,14 +101,6 @@ def test_a_mixture_has_the_training_rows_of_its_sets_under_names_of_their_own(la
     assert find_order({"mix": found}, "mix.dev").count == 2
 
 
-def test_every_epoch_has_the_weights_exactly(lab: Path) -> None:
-    found = made(lab, SETS + MIX + "epoch_rows = 20\n")
-    order = find_order({"mix": found}, "mix")
-    for number in range(3):
-        epoch = visits(found.train, 5, number * 20, 20, order)
-        assert Counter(row.id.split("/")[0] for _, row in epoch) == {"easy": 14, "hard": 6}
-
-
 def test_mixtures_can_be_mixed(lab: Path) -> None:
     text = SETS + MIX + "\n[data.all]\nmix = { mix = 0.5, hard = 0.5 }\n"
     found = made(lab, text, "all")

@@ -3,6 +3,7 @@
 Every omitted row is counted by its reason. Truncates and trains nothing.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,9 +11,10 @@ from types import MappingProxyType
 from typing import Any
 
 from assay.data.csv_files import CsvOptions
+from assay.data.files import atomic_write_text
 from assay.data.formats.formats import MOST_BAD, Layout, items_of, iter_items, shaped
 from assay.data.hub_rows import HubSet, hub_records
-from assay.data.leakage import call_path, separate
+from assay.data.leakage import separate
 from assay.data.loaded import Item, Loaded, gather, spread
 from assay.data.renderings.hermes import without_end, without_reasoning
 from assay.data.row import Row
@@ -432,16 +434,6 @@ def describe(made: DataSet, spec: DataSpec) -> str:
     if isinstance(made.order, Mixture):
         shares = ", ".join(f"{part.share} of {part.name}" for part in made.order.parts)
         parts.append(f"an epoch is {made.order.count} rows: {shares}")
-    if isinstance(spec.order, OrderBy):
-        descending = ", the largest first" if spec.order.descending else ""
-        parts.append(f"sorted by {spec.order.by}{descending}")
-    elif spec.order is not None:
-        parts.append("in the order of the source")
-    if spec.disjoint_from:
-        tests = ", ".join(spec.disjoint_from)
-        several = any(call_path(row) for row in made.rows)
-        what = "no path of calls" if several else "no function name"
-        parts.append(f"no question and {what} in common with {tests}")
     return "; ".join(parts)
 
 
@@ -466,3 +458,21 @@ def find_order(sets: Mapping[str, DataSet], name: str) -> RowOrder:
     if name == made.name and made.order is not None:
         return made.order
     return Shuffled(len(made.part(name)))
+
+
+MADE_OF = "made_of.json"
+"""What the contents of a folder are made of."""
+
+
+def note_made_of(folder: Path, made_of: Mapping[str, Any], what: str) -> None:
+    """Write down what a folder's contents, `what` in words, are made of, or check it. Raises
+    InputError where they were made of something else."""
+    file = folder / MADE_OF
+    if not file.exists():
+        atomic_write_text(file, json.dumps(made_of, indent=2, ensure_ascii=False) + "\n")
+        return
+    before = json.loads(file.read_text(encoding="utf-8"))
+    for key, value in json.loads(json.dumps(made_of)).items():
+        if before.get(key) != value:
+            problem = f"its {what} were made of other {key.removesuffix('_sha256')}"
+            raise InputError(problem, file=folder, fix="delete the folder to make them again")
