@@ -27,7 +27,7 @@ class Module:
         """Every name of the test of a comparison, piece by piece."""
         for call, values in self.calls():
             first = ast.unparse(call.args[0]) if call.args else ""
-            if getattr(call.func, "id", "") == "Comparison" or first == "found":
+            if getattr(call.func, "id", "") in ("Comparison", "planned") or first == "found":
                 for keyword in call.keywords:
                     if keyword.arg == "method":
                         for text in self.texts(keyword.value, values):
