@@ -191,6 +191,29 @@ def ratios() -> str:
     return tables_of([row for row in all_rows() if ", " not in row.what])
 
 
+def ranges() -> str:
+    """SmolLM2: the least and the largest ratio of each size over all processors and formats."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in all_rows():
+        if ", " not in row.what:
+            groups.setdefault((row.what, row.size), []).append(row)
+    tables = []
+    for columns in (TRAINING, SAMPLING):
+        lines = [
+            [*words, str(len(rows)), *(spread([row.ratios[c] for row in rows]) for c in columns)]
+            for words, rows in groups.items()
+            if {*columns} <= {*rows[0].ratios}
+        ]
+        tables.append(markdown(["what", "size", "cells", *columns], lines, words=2))
+    return "\n\n".join(tables)
+
+
+def spread(ratios: Sequence[str]) -> str:
+    """The least to the largest of written ratios."""
+    known = sorted((r for r in ratios if r != FAILED), key=lambda r: float(r.rstrip("x%")))
+    return " to ".join(dict.fromkeys((known[0], known[-1]))) if known else FAILED
+
+
 def other_models() -> str:
     """The same of other models."""
     return tables_of([row for row in all_rows() if ", " in row.what])
@@ -444,6 +467,7 @@ def versions_of(result: Record) -> Iterator[tuple[str, str]]:
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
+    "ranges": ranges,
     "ratios": ratios,
     "other_models": other_models,
     "bound": bound,

@@ -5,8 +5,6 @@ import re
 import tomllib
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from assay.experiment.experiment import Experiment
@@ -22,7 +20,7 @@ ANSWERS = {question: (answer, reason) for question, answer, reason in ROW.findal
 
 def test_every_row_of_the_page_has_one_of_three_answers_and_its_key_or_reason():
     rows = [line for line in TEXT.splitlines() if re.match(r"^\| (?!---|can Assay)", line)]
-    assert len(rows) == len(ANSWERS) > 35
+    assert len(rows) == len(ANSWERS) > 25
     assert all(reason.strip() for _, reason in ANSWERS.values())
 
 
@@ -53,31 +51,7 @@ def trl_rows(folder: Path) -> None:
     (folder / "exact.py").write_text(FUNCTION)
 
 
-def swift_rows(folder: Path) -> None:
-    messages = [
-        [{"role": "user", "content": f"{n} + 1"}, {"role": "assistant", "content": str(n + 1)}]
-        for n in range(40)
-    ]
-    lines = (json.dumps({"messages": each}) + "\n" for each in messages)
-    (folder / "train.jsonl").write_text("".join(lines))
-
-
-def verl_rows(folder: Path) -> None:
-    """The columns that verl's `examples/data_preprocess/gsm8k.py` writes."""
-    rows = [
-        {
-            "data_source": "openai/gsm8k",
-            "prompt": [{"role": "user", "content": f"What is {n} + 1?"}],
-            "ability": "math",
-            "reward_model": {"style": "rule", "ground_truth": str(n + 1)},
-            "extra_info": {"split": "train", "index": n},
-        }
-        for n in range(40)
-    ]
-    pq.write_table(pa.Table.from_pylist(rows), folder / "train.parquet")
-
-
-RUNS = {"from-trl": trl_rows, "from-swift": swift_rows, "from-verl": verl_rows}
+RUNS = {"from-trl": trl_rows}
 
 
 @pytest.mark.parametrize("name", RUNS)

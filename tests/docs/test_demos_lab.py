@@ -1,7 +1,5 @@
 """The page on the demos lab lists the experiments that ship, which can all be read."""
 
-import re
-import shlex
 import tomllib
 
 import pytest
@@ -12,20 +10,8 @@ from assay.experiment.stage_tables import RceStage
 from assay.lab.sweep.read_sweep import read_sweep
 from tests.docs.pages import DOCS, blocks
 
-TEXT = (DOCS / "demos-lab.md").read_text(encoding="utf-8")
 FOLDER = DOCS.parent / "experiments" / "demos"
 FILES = sorted(FOLDER.rglob("*.toml"))
-
-
-def test_the_page_lists_every_experiment_that_is_no_part_of_the_ladder() -> None:
-    linked = set(re.findall(r"\(\.\./experiments/demos/([\w-]+)\.toml\)", TEXT))
-    assert linked == {file.stem for file in FOLDER.glob("*.toml")} - {"ladder"}
-
-
-def test_the_commands_of_the_demos_lab_name_files_that_exist() -> None:
-    lines = "".join(blocks("demos-lab.md", "sh")).splitlines()
-    named = [word for line in lines for word in shlex.split(line, comments=True) if ".toml" in word]
-    assert named and all((DOCS.parent / name).is_file() for name in named)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

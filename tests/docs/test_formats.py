@@ -11,7 +11,7 @@ import pytest
 from assay.data.formats.formats import FORMATS, WRITERS, read_rows
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, ToolCall
-from assay.data.row_order import visits
+from assay.data.splits import visits
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.read_file import read_experiment
 from assay.lab.setup.language_learner import LanguageEncoder
@@ -79,18 +79,6 @@ def test_four_formats_say_the_same_conversation(tmp_path: Path, format: str) -> 
     assert row.tools[0]["name"] == "get_weather"
 
 
-def test_a_csv_file_is_read_as_the_page_says(tmp_path: Path) -> None:
-    (text,) = blocks(PAGE, "csv")
-    (tmp_path / "questions.txt").write_text(text)
-    (tmp_path / "questions.csv").write_text(text.replace(";", ",").replace(", roughly", ""))
-    encoder = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
-    for block in blocks(PAGE, "toml")[:2]:
-        table = tomllib.loads(block)["data"]["train"]
-        made = prepare("train", DataSpec(**table), task("tools"), encoder, tmp_path)
-        assert [row.gold for row in made.train] == ["2"]
-        assert made.train[0].messages[0].content.startswith("What is 1 + 1")
-
-
 def test_the_pages_mixture_has_its_shares(tmp_path: Path) -> None:
     rows = [
         {"id": str(n), "prompt": f"{n}?", "answer": "!", "level": n % 7, "kind": "sum"}
@@ -98,7 +86,7 @@ def test_the_pages_mixture_has_its_shares(tmp_path: Path) -> None:
     ]
     for name in ("easy", "hard"):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "x.toml").write_text('name = "x"\ntask = "math"\n' + blocks(PAGE, "toml")[3])
+    (tmp_path / "x.toml").write_text('name = "x"\ntask = "math"\n' + blocks(PAGE, "toml")[2])
     experiment = read_experiment(tmp_path / "x.toml")
     encoder = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
     made = prepare_set(experiment, "mix", task("math"), lambda _: encoder, tmp_path)
@@ -108,9 +96,9 @@ def test_the_pages_mixture_has_its_shares(tmp_path: Path) -> None:
 
 
 def test_the_pages_tables_of_runs_and_the_hub_are_read() -> None:
-    tables = tomllib.loads(blocks(PAGE, "toml")[4])["data"]
+    tables = tomllib.loads(blocks(PAGE, "toml")[3])["data"]
     assert [DataSpec.model_validate(table).origin for table in tables.values()] == [
-        *("run:verl7", "run:verl7", "hf:openai/gsm8k"),
+        "hf:openai/gsm8k",
     ]
 
 
@@ -131,7 +119,7 @@ def test_the_pages_commands_do_what_it_says(
 
 def test_the_pages_table_takes_turns_of_whole_conversations(tmp_path: Path) -> None:
     write(tmp_path, "hardgen", copies=6)
-    table = tomllib.loads(blocks(PAGE, "toml")[2])["data"]["train"]
+    table = tomllib.loads(blocks(PAGE, "toml")[1])["data"]["train"]
     encoder = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
     made = prepare("train", DataSpec(**table), task("tools"), encoder, tmp_path)
     assert made.total == 12 and len(made.train) + len(made.dev) == 4

@@ -17,7 +17,6 @@ PAGE = (DOCS / "renderings.md").read_text(encoding="utf-8")
 HYBRID = chat_template()
 THINKING = HYBRID.replace("{{- '<|im_start|>assistant\\n' }}", PREFILLED)
 TEMPLATES = {"plain": CHATML, "hybrid": HYBRID, "thinking": THINKING}
-WORDS = {True: "yes", False: "no", None: "refused"}
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +62,6 @@ SHOWN = {
     "qwen3_fc": "plain",
 }
 
-IN_PART = {"hermes", "qwen3_fc"}
-"""The page shows what differs from `template`."""
-
 
 def test_every_rendering_has_its_section() -> None:
     assert re.findall(r"^### `(\w+)`", PAGE, re.MULTILINE) == list(RENDERINGS) == list(SHOWN)
@@ -77,12 +73,4 @@ def test_the_text_of_the_page_is_what_the_rendering_writes(name: str, row: Row) 
     if name == "completion":  # it has no place for tools
         row = Row("animals", ANIMALS)
     text = made.tokenizer.decode(list(made.prompt(row.messages, row.tools)))
-    if name in IN_PART:
-        assert shown_text(name) in text
-    else:
-        assert shown_text(name) == text
-
-
-ALIKE = [("template_bare", template, "template") for template in TEMPLATES]
-ALIKE += [("completion", "plain", "template")]
-ALIKE += [("hermes", template, "template") for template in ("hybrid", "thinking")]
+    assert all(part in text for part in shown_text(name).split("...<|im_end|>"))

@@ -1,15 +1,16 @@
 """What `[engine] ranks` and `sharded` cannot be is refused in one line that names both sides."""
 
 import os
+from typing import Any
 
 import pytest
 
 from assay.engines.ranks import check_ranks, threads_of
 from assay.errors import InputError
-from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment, engines
+from assay.experiment.tables import EngineSpec
 
-PLAIN = {"name": "e", "task": "math", "model": "path:model"}
+PLAIN: dict[str, Any] = {"name": "e", "task": "math", "model": "path:model"}
 CORES = len(os.sched_getaffinity(0))
 
 

@@ -65,7 +65,7 @@ REASONS = {
     "data.formats.formats": ("UNTRAINED", "NO_TURN", "NO_CALL"),
     "data.row_checks": ("UNDECLARED", "NO_TOOLS"),
     "data.loaded": ("UNREADABLE",),
-    "data.formats.hardgen": ("NO_RESULTS", "UNKNOWN_ROLE", "NO_TEXT"),
+    "data.formats.call_sets": ("NO_RESULTS", "UNKNOWN_ROLE", "NO_TEXT"),
     "data.python_calls": ("SYNTAX", "NO_CALLS", "NO_LITERAL", "NO_JSON", "UNPACKED", "TWICE"),
     "lab.setup.prepare": ("TOO_LONG", "LONGER", "SHORTER"),
     "data.leakage": ("EXACT", "NORMALISED", "PATH", "FUNCTION"),

@@ -195,7 +195,6 @@ def test_what_is_journalled_is_not_judged_again(tmp_path: Path) -> None:
     [
         {"id": "2/r#0"},
         {"text": "other"},
-        {"tokens": (1,)},
         {"ended": "length"},
         {"row": Row("r", ROW.messages, gold="5")},
         {"judge": "another"},

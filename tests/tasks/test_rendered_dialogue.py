@@ -158,15 +158,3 @@ def test_thoughts_that_the_template_strips_are_not_in_later_contexts():
     assert following == place.renderer.prompt(asked.messages, asked.tools)
     assert dialogue.said[0].content == "<think>hm</think>yes", "rewards see what was written"
     assert following != seen(turn) + turn.actions
-
-
-def test_the_completion_has_all_that_was_said_and_how_it_ended():
-    made = tokenizer()
-    place, _ = world(made)
-    first = say(place, made, made.encode("one"))
-    second = say(place, made, made.encode("two"))
-    completion = place.completion("context")
-    assert completion.text == "one\ntwo"
-    assert completion.tokens == first.actions + second.actions
-    assert [m.role for m in completion.messages] == ["assistant", "user"] * 2
-    assert completion.ended == "context"

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from assay.data.episode import Completion, Reward
+from assay.data.episode import Completion, Reward, reward_values, row_of, row_values
 from assay.data.formats.formats import Layout, iter_rows
 from assay.data.row import Message, Row
-from assay.data.row_json import reward_values, row_of, row_values
 from assay.errors import InputError
 from assay.tasks.reward_signatures import as_reward
 from assay.tasks.running import RewardRunner
@@ -85,13 +84,6 @@ def test_a_function_of_trl_sees_all_turns_of_a_dialogue() -> None:
     turns = (Message("assistant", "a"), Message("user", "go on"), Message("assistant", "b"))
     length = lambda completions: [len(completions[0])]  # noqa: E731
     assert judged(length, Completion("a\nb", messages=turns)).value == 3.0
-
-
-def test_an_asynchronous_function_of_trl_is_waited_for() -> None:
-    async def slow(completions, **kwargs):
-        return [0.75]
-
-    assert judged(slow).value == 0.75
 
 
 @pytest.mark.parametrize("said", [1.0, [], [1.0, 1.0]])

@@ -5,7 +5,6 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,16 +12,11 @@ import pytest
 from assay.data.episode import Completion
 from assay.data.row import Message, Row
 from assay.errors import InputError, RunFailure
-from assay.tasks.reward_signatures import TextReward
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import is_unsafe, reward, task, task_fingerprint, task_names
 from assay.tasks.user_code import (
-    file_note,
     forget_changed_files,
-    function_at,
-    line_note,
     load_file,
-    place_of,
 )
 from tests.tasks.user_files import TASK, forgotten, install, write
 
@@ -227,15 +221,6 @@ def test_a_worker_refuses_a_file_that_changed_after_the_lab_had_loaded_it(folder
         runner.score([(ROW, Completion("x"))])
 
 
-def test_a_place_leads_back_to_its_function(folder: Path) -> None:
-    write(folder, "r.py", "def one(): ...\n")
-    one = load_file("r.py", folder).module.one
-    assert function_at(place_of(one)) is one and function_at(place_of(write)) is write
-    assert file_note(one).startswith("r.py ") and file_note(write) == ""
-    with_option = TextReward(partial(one, by=2))
-    assert file_note(with_option) == file_note(one) and line_note(with_option) == "r.py:1"
-
-
 @pytest.fixture
 def site(folder: Path) -> Path:
     """A folder of the import path, as packages are installed into."""
@@ -261,7 +246,6 @@ def test_an_installed_package_brings_a_task_by_an_entry_point(site: Path, folder
     [
         ("math = m:X", "math", "one 1.2 brings a task 'math', which is built in (uninstall it"),
         ("x = absent_m:X", "x", "task 'x' of one 1.2 cannot be imported: ModuleNotFoundError: "),
-        ("x = json", "x", "one 1.2: defines no task (write TASK"),
     ],
 )
 def test_an_entry_point_that_is_no_task_or_shadows_one_is_refused(

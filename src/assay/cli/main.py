@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from assay.cli.compare import audit, compare, matrix, plan
 from assay.cli.convert import convert, select
 from assay.cli.eval import engines, evaluate, export, import_run, serve, view
+from assay.cli.explain import explain
 from assay.cli.output import Common, Json, Lab, present, verb
 from assay.cli.replay import replay
 from assay.cli.report import costs, report
@@ -33,7 +34,13 @@ GROUPS = {
         "synthesise": synthesise,
         "select": select,
     },
-    "look": {"report": report, "view": view, "costs": costs, "replay": replay},
+    "look": {
+        "report": report,
+        "view": view,
+        "costs": costs,
+        "replay": replay,
+        "explain": explain,
+    },
     "records": {"runs": runs},
     "machine": {
         "export": export,

@@ -6,7 +6,6 @@ methods do the work; they get the stored groups in place of a sampler. The step 
 under its own settings, and every difference from the record is a finding.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -35,7 +34,7 @@ from assay.judge.confounds import Confound, differences
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import encoded_evaluation
 from assay.lab.setup.learner import first_context
-from assay.lab.setup.manifest import check_base, code_fingerprint, data_table, stage_table
+from assay.lab.setup.manifest import check_base
 from assay.lab.setup.prepare import find_order, find_part, prepare_set
 from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.session import Session
@@ -48,7 +47,6 @@ from assay.rl.policy import Policy
 from assay.rl.signal import SignalStats, signal_stats
 from assay.runs.checkpoints import check_checkpoint, step_name, steps_in
 from assay.runs.history import History, Sample, read_description, samples_in
-from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import experiment_of, stage_start
@@ -215,7 +213,7 @@ def judge_side(stored: StoredStep, stage: SampledStage, rewards: Sequence[Reward
     method, groups = stored_method(stored, stage, rewards)
     policy, place_ = None, Place(step=stored.step - 1, kl_coef=stored.kl_coef)
     if isinstance(method, Grpo):
-        method = replace(method.at(place_.step), schedules={})
+        method = method.at(place_.step)
         if method.reads_weights:
             policy = load_policy(stored, stage, method)
         # Advantages need neither the loss nor what the loss reads.
@@ -315,8 +313,6 @@ class Proof:
     """From the recorded rewards, so that only how these are weighed is asked."""
     unasked: str
     """Why advantages could not be worked out again; "" where they were."""
-    causes: tuple[Confound, ...]
-    """Differences between the run's manifest and now; searched only if judgements differ."""
 
     @property
     def exact(self) -> bool:
@@ -342,8 +338,7 @@ def prove(stored: StoredStep, stage: SampledStage, past: Side) -> Proof:
         if isinstance(stage, GrpoStage) and not unasked
         if each.reward is not None and each.advantage != now
     ]
-    causes = changes_since(stored, stage) if changed or weighed else []
-    return Proof(len(again), tuple(changed), tuple(weighed), unasked, tuple(causes))
+    return Proof(len(again), tuple(changed), tuple(weighed), unasked)
 
 
 def reward_difference(address: str, sample: Sample, now: Reward) -> Difference | None:
@@ -360,37 +355,17 @@ def reward_difference(address: str, sample: Sample, now: Reward) -> Difference |
     return None
 
 
-def changes_since(stored: StoredStep, stage: StageSpec) -> list[Confound]:
-    """Differences between the run's manifest and now that affect rewards and advantages."""
-    session, data = stored.session, stage.data.partition(".")[0]
-    before = read_manifest(session.run)
-    now = {
-        "data": {data: data_table(session, data, session.experiment.data[data])},
-        "stages": {stored.stage: stage_table(session, stage)},
-        "code": code_fingerprint(),
-    }
-    then = {
-        "data": {data: before.get("data", {}).get(data, {})},
-        "stages": {stored.stage: before.get("stages", {}).get(stored.stage, {})},
-        "code": before.get("code", {}),
-    }
-    return differences(then, json.loads(json.dumps(now)))
-
-
 def findings(proof: Proof, stage: SampledStage, other: Side) -> Iterator[Finding]:
-    """The first differences of the self-check and what has changed since; then where the run would
-    have gone on differently with these settings."""
-    causes = [f"{cause.path} has changed since the run" for cause in proof.causes[:SHOWN]]
-    if not causes:
-        causes = ["nothing in the manifest has changed: the reward depends on time or chance"]
+    """The first differences of the self-check, then where the run would have gone on differently
+    with these settings."""
     for name, different in (("rewards", proof.rewards), ("advantages", proof.advantages)):
         if different:
             shown = [f"{d.sample}: {d.what} {d.recorded} -> {d.now}" for d in different[:SHOWN]]
             yield Finding(
                 "warning",
                 f"recorded {name} are not reproduced: {len(different)} of {proof.samples}",
-                "; ".join([*shown, *causes]),
-                "restore what changed, or read every change as one of the reward's source as well",
+                "; ".join(shown),
+                "restore what changed since, or read every change as one of the reward's as well",
             )
     if proof.unasked:
         yield Finding("note", "recorded advantages were not worked out again", proof.unasked)

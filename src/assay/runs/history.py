@@ -20,9 +20,8 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from assay.data.episode import Ended, Reward, Turn
-from assay.data.files import sha256_file
+from assay.data.files import kept, sha256_file
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.kept import kept
 from assay.data.row import Message
 from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import Rule, checkpoint_name, parse_checkpoint

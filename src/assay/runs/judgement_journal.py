@@ -13,11 +13,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.data.episode import Completion, Reward
+from assay.data.episode import (
+    Completion,
+    Reward,
+    completion_values,
+    reward_of,
+    reward_values,
+    row_values,
+)
 from assay.data.files import append_line, atomic_write_text, sync
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Row
-from assay.data.row_json import completion_values, reward_of, reward_values, row_values
 from assay.errors import RunFailure
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import (

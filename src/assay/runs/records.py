@@ -22,12 +22,12 @@ from assay.data.episode import FULL_SCORE, Context, Turn, common, tokens_of
 from assay.data.files import (
     atomic_path,
     holds_another,
+    kept,
     place_in_lab,
     sha256_file,
     whole_text,
 )
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.kept import kept
 from assay.data.loaded import Record
 from assay.data.row import Message
 from assay.data.splits import drawn

@@ -17,8 +17,7 @@ from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from assay.data.files import append_line
-from assay.data.kept import kept
+from assay.data.files import append_line, kept
 from assay.errors import InputError
 from assay.judge.verdict import Looks
 from assay.runs.manifest_file import read_manifest

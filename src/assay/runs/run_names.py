@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assay.data.files import sha256_file
-from assay.data.kept import kept
+from assay.data.files import kept, sha256_file
 from assay.errors import FEW_NAMES, InputError, nearest
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import InputError
-from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment
+from assay.experiment.tables import EngineSpec
 from assay.judge.confounds import differences
 from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import read_manifest

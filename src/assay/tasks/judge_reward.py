@@ -7,7 +7,7 @@ its deadline, or returns what no record can hold. What the policy did is the jud
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,82 +107,55 @@ def run_judge(
         else:
             short.append(n)
     size = reward.batch or max(len(short), 1)
-    work = _Work(reward.judge, pairs, given, deadline, reward.least_seconds)
     batches = [short[i : i + size] for i in range(0, len(short), size)]
-    for places, rewards in work.run(batches, concurrency):
-        for n, each in zip(places, rewards, strict=True):
-            done(n, each)
+    waiting, running = [*range(len(batches))][::-1], dict[int, float]()
+    finished = queue.SimpleQueue[tuple[int, list[Reward] | Stop]]()
+    stopped: Stop | None = None
+
+    def seconds(number: int) -> float:
+        return max(deadline * len(batches[number]), reward.least_seconds)
+
+    while (waiting and stopped is None) or running:
+        while waiting and stopped is None and len(running) < concurrency:
+            number = waiting.pop()
+            running[number] = time.monotonic() + seconds(number)
+            batch = [pairs[n] for n in batches[number]]
+            work = number, reward.judge, batch, asked_for(batch, given), finished
+            # A daemon: a judge that hangs must not keep the process from ending.
+            threading.Thread(target=_judge, args=work, name="assay-judge", daemon=True).start()
+        try:
+            came = [finished.get(timeout=max(min(running.values()) - time.monotonic(), 0.0))]
+        except queue.Empty:  # what a call returns that outlived its deadline is not looked at
+            now = time.monotonic()
+            came = [(number, list[Reward]()) for number, end in running.items() if end <= now]
+        for number, rewards in came:
+            if running.pop(number, None) is None:
+                continue
+            if isinstance(rewards, Stop):
+                stopped = rewards
+                continue
+            late = Reward(None, why=f"the judge took more than {seconds(number):g} seconds")
+            places = batches[number]
+            for n, each in zip(places, rewards or [late] * len(places), strict=True):
+                done(n, each)
+    if stopped is not None:
+        raise stopped
 
 
 Stop = OverBudget | RunFailure
-Judged = tuple[Sequence[int], list[Reward]]
-"""The places of a batch's completions, and their rewards."""
 
 
-@dataclass
-class _Work:
-    """The batches under way. A call that outlives its deadline is left behind: a thread cannot be
-    ended; what it returns later is not looked at."""
-
-    judge: Judge
-    pairs: Sequence[Pair]
-    helpers: Mapping[str, HelperModel]
-    deadline: float
-    """Seconds for one completion."""
-    least: float
-    """Seconds for a batch, at least."""
-    finished: "queue.SimpleQueue[tuple[int, list[Reward] | Stop]]" = field(
-        default_factory=queue.SimpleQueue
-    )
-    running: dict[int, float] = field(default_factory=dict)
-    """Batch -> when its time is up."""
-
-    def run(self, batches: Sequence[Sequence[int]], concurrency: int) -> Iterator[Judged]:
-        """Batches with their rewards, as they finish."""
-        waiting = list(enumerate(batches))[::-1]
-        stopped: Stop | None = None
-        while (waiting and stopped is None) or self.running:
-            while waiting and stopped is None and len(self.running) < concurrency:
-                self._start(*waiting.pop())
-            for number, rewards in self._next():
-                del self.running[number]
-                size = len(batches[number])
-                if isinstance(rewards, Stop):
-                    stopped = rewards
-                else:
-                    yield batches[number], rewards or [self._late(size)] * size
-        if stopped is not None:
-            raise stopped
-
-    def _start(self, number: int, places: Sequence[int]) -> None:
-        self.running[number] = time.monotonic() + self._seconds(len(places))
-        batch = [self.pairs[n] for n in places]
-        helpers = asked_for(batch, self.helpers)
-
-        def judge() -> None:
-            try:
-                self.finished.put((number, judged_batch(self.judge, batch, helpers)))
-            except (OverBudget, RunFailure) as error:
-                self.finished.put((number, error))
-
-        # A daemon: a judge that hangs must not keep the process from ending.
-        threading.Thread(target=judge, name="assay-judge", daemon=True).start()
-
-    def _next(self) -> list[tuple[int, list[Reward] | Stop]]:
-        """The next batch that finished, or those whose time is up, without rewards."""
-        left = min(self.running.values()) - time.monotonic()
-        try:
-            found = [self.finished.get(timeout=max(left, 0.0))]
-        except queue.Empty:
-            now = time.monotonic()
-            return [(number, []) for number, end in self.running.items() if end <= now]
-        return [each for each in found if each[0] in self.running]
-
-    def _seconds(self, size: int) -> float:
-        return max(self.deadline * size, self.least)
-
-    def _late(self, size: int) -> Reward:
-        return Reward(None, why=f"the judge took more than {self._seconds(size):g} seconds")
+def _judge(
+    number: int,
+    judge: Judge,
+    batch: Sequence[Pair],
+    helpers: Mapping[str, HelperModel],
+    finished: "queue.SimpleQueue[tuple[int, list[Reward] | Stop]]",
+) -> None:
+    try:
+        finished.put((number, judged_batch(judge, batch, helpers)))
+    except (OverBudget, RunFailure) as error:
+        finished.put((number, error))
 
 
 def asked_for(batch: Sequence[Pair], helpers: Mapping[str, HelperModel]) -> dict[str, HelperModel]:

@@ -98,19 +98,9 @@ class FactReading:
     """Families of answers that have not the right form."""
 
 
-def reading_of(task: Task) -> FactReading | None:
-    """What a task declares; None where it declares nothing."""
-    return getattr(task, "fact_reading", None)
-
-
 def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts by their names alone; of a sum of rewards, the first "REWARD/NAME" is NAME."""
     found: dict[str, Any] = {}
     for key, value in facts.items():
         found.setdefault(key.rpartition("/")[2], value)
     return found
-
-
-def operators_in(fact: str) -> tuple[str, ...]:
-    """The names in a fact `operators`: "AnswerGenerate:1 Programmer:2" is of two."""
-    return tuple(each.rpartition(":")[0] for each in fact.split())

@@ -145,7 +145,8 @@ def _graded(
     found = _asked(rubric, helper, row, shown, said.id)
     if isinstance(found, Reward):
         return found
-    return Reward(rubric.score(found.grades), found.grades, facts=found.facts)
+    grades, said_besides = found
+    return Reward(rubric.score(grades), grades, facts=said_besides)
 
 
 def _preferred(
@@ -170,20 +171,16 @@ def _preferred(
         found = _asked(rubric, helper, row, shown, said.id, name)
         if isinstance(found, Reward):
             return found
-        won = found.grades[PREFERENCE]
+        won = found[0][PREFERENCE]
         places[name] = won if ahead else 1 - won
-        facts |= {f"{name}/{key}": value for key, value in found.facts.items()}
+        facts |= {f"{name}/{key}": value for key, value in found[1].items()}
     values = set(places.values())
     value = values.pop() if len(values) == 1 else 0.5
     return Reward(value, {PREFERENCE: value, **places}, facts=facts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    """What a judge said, read."""
-
-    grades: Mapping[str, float]
-    facts: Mapping[str, str | float]
+_Verdict = tuple[Mapping[str, float], Mapping[str, str | float]]
+"""The grades and the facts that a judge said, read."""
 
 
 def _asked(
@@ -213,7 +210,7 @@ def _asked(
             if attempt:
                 facts["asked"] = float(attempt + 1)
             grades = {name: float(value) for name, value in found.items() if name != REASON}
-            return _Verdict(grades, facts)
+            return grades, facts
         problem = "the answer was cut" if said.ended == "length" else found
         again = f"That could not be read: {problem}. {verdict_format(rubric)}"
         conversation += [Message("assistant", escaped(text)), Message("user", again)]
@@ -234,7 +231,7 @@ def _likeliest(rubric: Rubric, helper: HelperModel, row: Row, shown: Mapping[str
             said = [json.dumps({name: int(level)}) for level in levels]
         logps = helper.score([conversation] * len(said), said)
         grades[name] = levels[max(range(len(said)), key=lambda n: sum(logps[n]))]
-    return _Verdict(grades, {})
+    return grades, {}
 
 
 def read_verdict(rubric: Rubric, text: str) -> Mapping[str, Any] | str:
@@ -250,7 +247,10 @@ def read_verdict(rubric: Rubric, text: str) -> Mapping[str, Any] | str:
         return "it is no JSON object"
     grades = {name: value for name, value in found.items() if name != REASON}
     if rubric.pairs:
-        return _preference(grades, found.get(REASON, ""))
+        worth = {FIRST: 1.0, SECOND: 0.0, TIE: 0.5}
+        if grades.keys() != {"better"} or grades["better"] not in (*worth,):
+            return f'"better" is none of "{FIRST}", "{SECOND}" and "{TIE}"'
+        return {REASON: found.get(REASON, ""), PREFERENCE: worth[grades["better"]]}
     if grades.keys() != rubric.criteria.keys():
         return "its keys are not those that were asked for"
     for name, value in grades.items():
@@ -259,13 +259,6 @@ def read_verdict(rubric: Rubric, text: str) -> Mapping[str, Any] | str:
         if not whole or not each.low <= value <= each.high:
             return f"{name} is no whole number from {each.low} to {each.high}"
     return found
-
-
-def _preference(grades: Mapping[str, Any], reason: str) -> Mapping[str, Any] | str:
-    worth = {FIRST: 1.0, SECOND: 0.0, TIE: 0.5}
-    if grades.keys() != {"better"} or grades["better"] not in (*worth,):
-        return f'"better" is none of "{FIRST}", "{SECOND}" and "{TIE}"'
-    return {REASON: reason, PREFERENCE: worth[grades["better"]]}
 
 
 GRADE = """Grade an answer by this rubric and by nothing else.
@@ -307,17 +300,13 @@ def question(rubric: Rubric, row: Row, shown: Mapping[str, str]) -> str:
         framed["reference"] += "\n\n"
     gaps = {
         "about": rubric.about,
-        "criteria": "\n".join(_line(*each) for each in rubric.criteria.items()),
+        "criteria": "\n".join(f"- {name}: {each.about}" for name, each in rubric.criteria.items()),
         "question": _framed("question", asked_text(row)),
         "format": verdict_format(rubric),
         **framed,
     }
     template = rubric.prompt or (PREFER if rubric.pairs else GRADE)
     return re.sub(r"\{(\w+)\}", lambda gap: gaps.get(gap[1], ""), template)
-
-
-def _line(name: str, each: Criterion) -> str:
-    return f"- {name}: {each.about}"
 
 
 def verdict_format(rubric: Rubric) -> str:

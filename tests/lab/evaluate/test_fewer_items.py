@@ -6,21 +6,18 @@ from itertools import pairwise
 
 import pytest
 
-from assay.compare.compare_names import ArmRequest
 from assay.compare.judged_table import compare_checkpoints
 from assay.data.splits import drawn
 from assay.errors import InputError
-from assay.lab.run.evaluate_again import substance
 from assay.lab.run.runner import start
 from assay.lab.setup.validate import read_whole
 from assay.pages.content import about_evaluation, results
 from assay.pages.facts import gather
 from assay.pages.markdown import blocks_markdown
 from assay.pages.words import words
-from assay.runs.history import find_record, read_answers, read_description
+from assay.runs.history import find_record, read_answers
 from assay.runs.records import EvaluationRecord, read_scores
 from assay.runs.run_files import DamagedFile
-from tests.compare.tables import runs_table
 from tests.pages.synthetic import add_scores, empty_run
 from tests.tiny_labs import make_lab
 from tests.written import as_written
@@ -84,13 +81,6 @@ def test_a_table_says_how_many_were_asked_and_compares_on_those_that_both_were(r
     assert sft.to_control.agreement is not None
 
 
-def test_arms_of_two_runs_are_compared_on_the_part_and_the_number_is_no_confound(run):
-    table = runs_table(ArmRequest(run, "base"), ArmRequest(run, "sft.step-000002"), on="test")
-    assert table.lines[1].to_control is not None
-    assert table.lines[1].to_control.comparison.items == 3
-    assert not any("fewer" in found.path for found in table.differences)
-
-
 def test_the_page_says_how_many_items_of_how_many_and_why(run):
     facts = gather(run)
     shown = blocks_markdown(results(facts, words()), words())
@@ -103,19 +93,7 @@ def test_the_page_says_how_many_items_of_how_many_and_why(run):
     assert "fewer" not in about_evaluation(whole, words())
 
 
-def test_a_record_of_an_older_version_asked_all_of_all_and_is_found_again(run, tmp_path):
-    """Its description does not name `fewer`: the same settings are the same record."""
-    file = next(run.evaluations.glob("*/evaluation.json"))
-    record, stored = read_description(file), json.loads(file.read_text())
-    assert record.fewer == stored.pop("fewer") == {"base": 3}
-    older = tmp_path / replace(record, fewer={}).key / file.name
-    older.parent.mkdir()
-    older.write_text(json.dumps(stored))
-    assert substance(read_description(older)) == substance(replace(record, fewer={}))
-    assert substance(read_description(older)) != substance(record)
-
-
-@pytest.mark.parametrize("fewer", [None, [3], {"base": "3"}, {"base": 0}, {"base": True}])
+@pytest.mark.parametrize("fewer", [None, {"base": "3"}, {"base": 0}])
 def test_a_damaged_number_of_items_is_named(tmp_path, fewer):
     lab = empty_run(tmp_path)
     add_scores(lab, "base", [1.0, 0.0])

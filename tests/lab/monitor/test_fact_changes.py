@@ -9,7 +9,6 @@ from assay.lab.monitor.fact_changes import FactChanges, FactRow, failure_type
 from assay.lab.monitor.progress import Progress, progress
 from assay.labs.workflows.execution import CODES, FAMILIES, OTHER, family_of
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.reward_metrics import plain_facts
 from tests.lab.monitor.program_runs import Made, Of, add_calls, call, program_run
 from tests.lab.watched import watched_run
 
@@ -232,10 +231,3 @@ def test_every_code_of_the_validator_is_of_a_family():
         family_of("limit memory") == "limit" and family_of("operator malformed")[:8] == "operator"
     )
     assert family_of("something new") == OTHER
-
-
-def test_facts_of_a_sum_of_rewards_are_found_by_their_names():
-    assert plain_facts({"solved/error": "x", "other/error": "y", "cost": 1}) == {
-        "error": "x",
-        "cost": 1,
-    }

@@ -146,7 +146,6 @@ def test_the_stage_is_the_last_that_has_begun_unless_it_is_named(run):
     ("span", "words"),
     [
         ({"first": 99}, "'rl' has no step 99 (it has steps 1 to 24)"),
-        ({"last": 25}, "'rl' has no step 25"),
         ({"first": 9, "last": 4}, "step 9 is not before step 4"),
         ({"stage": "r"}, "no stage 'r' (did you mean 'rl'? known: rl, sft)"),
     ],

@@ -46,7 +46,6 @@ def state(run: RunDirectory, last: int | None = None) -> RuleState:
         ("better", 50, "met"),
         ("better", 5, "missed"),
         ("better", 32, "undecided"),
-        ("worse", 5, "met"),
         ("equivalent", 32, "undecided"),
     ],
 )

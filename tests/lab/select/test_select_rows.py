@@ -91,15 +91,6 @@ def test_an_abstention_counts_neither_as_right_nor_as_wrong(tmp_path: Path):
     assert found.curve[0] is None and found.answers == 4
 
 
-def test_a_reward_short_of_the_full_one_is_not_right_unless_it_is_said(tmp_path: Path):
-    steps = [[(row, [100.0, 99.0, 99.0, 0.0]) for row in ROWS]] * 2
-    measured_lab(tmp_path, steps)
-    assert select(tmp_path).selection.recorded["mean_curve"] == (0.25, 0.25)
-    found = select(tmp_path, passes=99.0, to="more")
-    assert found.selection.recorded["mean_curve"] == (0.75, 0.75)
-    assert found.selection.rule["passes"] == 99
-
-
 def test_one_set_of_a_mixture_is_selected_by_the_curves_of_all_its_rows(tmp_path: Path):
     both = {f"sums/{row}": shares for row, shares in SHARES.items()}
     both |= {f"more/{a + 5}+{b}": [4, 4] for a, b in ((1, 3), (1, 4), (2, 3), (2, 4))}

@@ -48,7 +48,7 @@ class LocalAnswerer(Answerer):
     """See `Answerer`. Checkpoints are read from disk unless a policy is given, which is asked."""
 
     policy: Samples | None = None
-    chunk: int = field(default=CHUNK, kw_only=True)
+    chunk: int = field(default_factory=lambda: CHUNK, kw_only=True)
     in_process: ClassVar[bool] = True
 
     def check(self) -> None:

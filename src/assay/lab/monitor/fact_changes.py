@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.data.kept import kept
+from assay.data.files import kept
 from assay.experiment.experiment import Experiment
 from assay.experiment.price_table import units
 from assay.judge.binomial import (
@@ -32,7 +32,7 @@ from assay.lab.monitor.run_costs import known, sent
 from assay.runs.cost_ledger import LedgerCall
 from assay.runs.history import History, Sample, is_there, samples_in
 from assay.runs.records import RIGHT, WRONG, outcome
-from assay.tasks.reward_metrics import FactReading, marked, operators_in, plain_facts, reading_of
+from assay.tasks.reward_metrics import FactReading, marked, plain_facts
 from assay.tasks.task import task
 
 MOST_BLOCKS = 6
@@ -114,16 +114,13 @@ def _noted(sample: Sample) -> SampleText:
         outcome=sample.outcome or outcome(sample.reward, str(error or "")),
         error=None if error is None else str(error),
         form=marked(sample.judgement, "format"),
-        operators=None if operators is None else operators_in(str(operators)),
+        operators=None
+        if operators is None
+        else tuple(each.rpartition(":")[0] for each in str(operators).split()),
         fallback=None if fallback is None else fallback > 0,
         cost=facts.get("cost"),
     )
     return SampleText(noted, str(facts.get("program") or sample.text), facts.get("why", ""))
-
-
-def _programs_of_step(history: History, stage: str, step: int) -> Sequence[SampleText]:
-    file = history.run.samples(stage, step)
-    return _programs(file) if is_there(file) else ()
 
 
 @dataclass(frozen=True)
@@ -216,7 +213,7 @@ def fact_changes(
 
 def fact_reading(experiment: Experiment) -> FactReading | None:
     """How the task of the run reads its facts. A task of a user's file is not run for a report."""
-    return None if ":" in experiment.task else reading_of(task(experiment.task))
+    return None if ":" in experiment.task else getattr(task(experiment.task), "fact_reading", None)
 
 
 @dataclass(frozen=True)
@@ -411,13 +408,12 @@ def sample_pair(history: History, stage: str, first: int, last: int) -> SamplePa
     steps, each step gives its own. None where the two are one step, where one keeps no samples, or
     where the task notes no programs. Raises DamagedFile.
     """
+    files = (history.run.samples(stage, step) for step in (first, last))
     before, after = (
-        [
-            each
-            for each in _programs_of_step(history, stage, step)
-            if each.facts.error is not None and each.facts.reward is not None
-        ]
-        for step in (first, last)
+        [s for s in _programs(file) if s.facts.error is not None and s.facts.reward is not None]
+        if is_there(file)
+        else []
+        for file in files
     )
     if first == last or not before or not after:
         return None

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assay.data.kept import kept
+from assay.data.files import kept
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
     checkpoint_name,

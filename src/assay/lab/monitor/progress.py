@@ -260,7 +260,11 @@ def _rows(history: History, lines: Lines, span: tuple[int, int]) -> list[MetricR
     spec = history.experiment.stage[lines[0]["stage"]]
     rows = []
     for metric in _shown(between):
-        first, last = (_line_of(lines, step, metric) for step in span)
+        ends = [next(x for x in lines if x["step"] == step) for step in span]
+        if metric in SPARSE:  # it keeps its last value
+            known = [[x for x in lines if x["step"] <= s and metric in x][-1:] for s in span]
+            ends = [(own or [end])[0] for own, end in zip(known, ends, strict=True)]
+        first, last = ends
         before = estimate(history.run, spec, first, metric) if first is not last else None
         after = estimate(history.run, spec, last, metric)
         found = [line for line in between if metric in line]
@@ -268,13 +272,6 @@ def _rows(history: History, lines: Lines, span: tuple[int, int]) -> list[MetricR
         both = change(before, after) if before and after else None
         rows.append(MetricRow(metric, before, after, both, line))
     return rows
-
-
-def _line_of(lines: Lines, step: int, metric: str) -> Mapping[str, Any]:
-    """The line of a step; a metric that few steps record keeps its last value."""
-    line = next(x for x in lines if x["step"] == step)
-    known = [x for x in lines if x["step"] <= step and metric in x]
-    return known[-1] if metric in SPARSE and known else line
 
 
 def _shown(lines: Lines) -> list[str]:

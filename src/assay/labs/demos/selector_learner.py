@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from assay.data.episode import Context, Turn
 from assay.data.files import atomic_write_text, expanded
 from assay.data.hashing import canonical_json, sha256_text
+from assay.data.message_parts import image_bytes
 from assay.data.renderings.rendering import Loss
 from assay.data.row import ImagePart, Message, Row
 from assay.errors import InputError
@@ -54,7 +55,6 @@ from assay.models.embeddings import (
     PATH,
     Precomputed,
     combined,
-    content,
     embed_images,
     embed_texts,
     encoder_named,
@@ -156,7 +156,7 @@ def images_of(message: Message) -> list[ImagePart]:
 def plain_sha256(message: Message) -> str:
     """What a file of features has for a message: the sha256 of its text in UTF-8 with the bytes of
     its images behind it."""
-    data = message.content.encode() + b"".join(content(image) for image in images_of(message))
+    data = message.content.encode() + b"".join(image_bytes(image) for image in images_of(message))
     return hashlib.sha256(data).hexdigest()
 
 

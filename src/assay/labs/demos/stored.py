@@ -63,37 +63,33 @@ def stored_file(experiment: Experiment, name: str, root: Path) -> Path:
 
 def generated_folder(experiment: Experiment, name: str, root: Path) -> Path:
     """The folder in which a table's selections are made."""
-    key = sha256_text(canonical_json(_made_of(experiment, experiment.selections[name])))
-    return root / GENERATED / f"{name}-{key[:12]}"
-
-
-def _made_of(experiment: Experiment, spec: SelectionsSpec) -> Any:
+    spec, helper = experiment.selections[name], experiment.helpers[FROZEN]
     sets = sorted(mixed(experiment, spec.data.partition(".")[0]))
-    helper = experiment.helpers[FROZEN]
-    return {
+    made_of = {
         "task": experiment.task,
         "selections": spec.makes,
         "data": {n: experiment.data[n].model_dump(mode="json", exclude_none=True) for n in sets},
         "frozen": helper.model_dump(mode="json", exclude_none=True, exclude=WITHOUT_EFFECT),
     }
+    return root / GENERATED / f"{name}-{sha256_text(canonical_json(made_of))[:12]}"
 
 
-def selection_record(experiment: Experiment, name: str, root: Path) -> dict[str, Any]:
+def selection_record(experiment: Experiment, table: str, root: Path) -> dict[str, Any]:
     """The settings of a table and the sha256 of its file, for the manifest."""
-    table = experiment.selections[name].model_dump(mode="json", exclude_none=True)
-    if "file" in table:
-        table["file"] = FILE.removesuffix(":")  # known by what it holds, not by where it lies
-    return {**table, "file_sha256": sha256_file(stored_file(experiment, name, root))}
+    settings = experiment.selections[table].model_dump(mode="json", exclude_none=True)
+    if "file" in settings:
+        settings["file"] = FILE.removesuffix(":")  # known by what it holds, not by where it lies
+    return {**settings, "file_sha256": sha256_file(stored_file(experiment, table, root))}
 
 
-def selection_rows(experiment: Experiment, name: str, rows: Sequence[Row], root: Path) -> Loaded:
+def selection_rows(experiment: Experiment, table: str, rows: Sequence[Row], root: Path) -> Loaded:
     """The rows of a table's queries with their selections; the others are dropped and counted.
 
     Raises InputError, and what `read_selection_file` and `with_selections` raise.
     """
-    file, spec = stored_file(experiment, name, root), experiment.selections[name]
+    file, spec = stored_file(experiment, table, root), experiment.selections[table]
     if not file.exists():
-        problem = f"the selections {name!r} are not made"
+        problem = f"the selections {table!r} are not made"
         fix = "assay generate FILE makes them" if spec.kind else f"it counts from {root}"
         raise InputError(f"{problem}: no file {file}", fix=fix)
     found = read_selection_file(file)

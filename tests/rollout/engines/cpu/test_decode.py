@@ -7,7 +7,6 @@ once before it is used, as a capture does, and insists on inputs at fixed addres
 from collections.abc import Callable
 
 import pytest
-import torch
 from torch import Tensor
 
 from assay.models.inference import InferenceModel
@@ -16,7 +15,6 @@ from assay.rollout.engines.cpu import decode, engine
 from assay.rollout.engines.cpu import kv_cache as rollout_cache
 from assay.rollout.engines.cpu.decode import LEAST_COLUMNS, StaticDecode
 from assay.rollout.engines.cpu.kv_cache import (
-    first_positions,
     positions_read,
 )
 from assay.rollout.engines.cpu.sampler import LocalSampler
@@ -93,14 +91,3 @@ def test_positions_read_in_vain_and_copied_parts_change_nothing(family, monkeypa
     assert [turn.actions for turn in found] == [turn.actions for turn in plain]
     for one, other in zip(found, plain, strict=True):
         assert one.behaviour_logps == pytest.approx(other.behaviour_logps, abs=1e-9)
-
-
-def test_a_cache_is_read_whole_where_copying_a_part_would_cost_more():
-    held = torch.randn(2, 3, 100, 4)
-    assert positions_read(held, 60) == 60
-    assert first_positions(held, 60).data_ptr() == held.data_ptr()
-    narrow = held.bfloat16()
-    assert [positions_read(narrow, wanted) for wanted in (100, 50, 49)] == [100, 100, 49]
-    part = first_positions(narrow, 49)
-    assert part.is_contiguous() and torch.equal(part, narrow[:, :, :49])
-    assert first_positions(narrow, 100).data_ptr() == narrow.data_ptr()

@@ -68,11 +68,6 @@ def test_every_prompt_is_dealt_once_with_its_repeats_and_the_work_is_even():
     assert max(sizes) - min(sizes) <= max(map(len, CONTEXTS))
 
 
-@pytest.mark.parametrize(("prompts", "parts"), [(1, 1), (31, 1), (32, 2), (48, 3), (1000, 4)])
-def test_no_process_is_started_for_few_prompts(prompts, parts):
-    assert len(dealt([(n,) for n in range(prompts)], 4)) == parts
-
-
 def test_what_a_process_could_not_do_is_done_again(two_threads, monkeypatch):
     """Killed, for want of memory for one, before it has sent all."""
     parent, done = os.getpid(), []

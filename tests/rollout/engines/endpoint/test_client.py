@@ -179,13 +179,6 @@ def test_two_names_that_come_out_alike_stay_apart_both_ways() -> None:
     assert len(set(theirs)) == 3 and [names.here[name] for name in theirs] == ["a.b", "a_b", "a b"]
 
 
-def test_the_hermes_rendering_writes_the_tools_into_the_messages() -> None:
-    with fake(said("x")) as server:
-        server.endpoint().say(ASKED, [TOOL], SAMPLING, "hermes")
-    body = server.asked[0][1]
-    assert "tools" not in body and '"name": "math.add"' in body["messages"][0]["content"]
-
-
 def test_an_unknown_rendering_is_refused_before_anything_is_sent() -> None:
     with fake(said("x")) as server, pytest.raises(RenderingError, match="morse"):
         server.endpoint().say(ASKED, [], SAMPLING, "morse")

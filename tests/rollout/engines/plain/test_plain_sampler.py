@@ -8,7 +8,7 @@ from assay.data.episode import Turn
 from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines import plain_sampler
-from assay.rollout.engines.plain_sampler import Decoding, PlainSampler, Way, batched
+from assay.rollout.engines.plain_sampler import Decoding, PlainSampler, Way
 from tests.few import few
 from tests.tiny import generated
 
@@ -78,17 +78,6 @@ def test_a_cache_that_mixes_rows_up_is_not_used(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(plain_sampler.Decoding, "select", other_rows)
     assert not PlainSampler(tiny_family("gpt2"), ENDS).way.cached
-
-
-def test_without_padding_only_equal_lengths_run_together() -> None:
-    for padded in (False, True):
-        found = list(batched(CONTEXTS, padded, most=7))
-        assert sorted(n for batch in found for _, members in batch for n in members) == list(
-            range(len(CONTEXTS))
-        )
-        assert all(sum(len(members) for _, members in batch) <= 7 for batch in found)
-        lengths = [{len(context) for context, _ in batch} for batch in found]
-        assert any(len(each) > 1 for each in lengths) == padded
 
 
 def test_sampling_leaves_every_part_in_its_mode() -> None:

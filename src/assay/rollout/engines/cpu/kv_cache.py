@@ -417,38 +417,23 @@ class Prompts:
 
     def remember(self, cache: Cache, row: int, turn: Turn) -> None:
         """Keep a finished turn's keys and values, where later turns extend it."""
-        if self.conversations is None:
+        if (store := self.conversations) is None:
             return
-        slot, fed = row // cache.slots, len(turn.actions) - 1
-        context = tokens_of(turn.context)
-        tokens = context + turn.actions[:fed]
-        remember(self.conversations, cache, slot, row, len(context), tokens)
-
-
-def remember(
-    store: PrefixStore, cache: Cache, slot: int, row: int, length: int, tokens: Sequence[int]
-) -> None:
-    """Store keys and values: of `length` tokens from the prompt slot, of the rest from the row."""
-    begin = store.count(tokens) * BLOCK
-    if begin + BLOCK > len(tokens):
-        return  # all whole blocks are stored
-    of_prompt = slice(begin, max(begin, length))
-    of_own = slice(max(begin - length, 0), len(tokens) - length)
-    layers = zip(
-        cache.prompt_keys, cache.prompt_values, cache.own_keys, cache.own_values, strict=True
-    )
-    whole = torch.stack(
-        [
-            torch.stack(
-                [
-                    torch.cat([prompt[slot, :, of_prompt], own[row, :, of_own]], dim=1)
-                    for prompt, own in ((prompt_key, own_key), (prompt_value, own_value))
-                ]
-            )
-            for prompt_key, prompt_value, own_key, own_value in layers
+        slot, context = row // cache.slots, tokens_of(turn.context)
+        length, tokens = len(context), context + turn.actions[:-1]
+        begin = store.count(tokens) * BLOCK
+        if begin + BLOCK > len(tokens):
+            return  # all whole blocks are stored
+        of_prompt = slice(begin, max(begin, length))
+        of_own = slice(max(begin - length, 0), len(tokens) - length)
+        keys = zip(cache.prompt_keys, cache.own_keys, strict=True)
+        values = zip(cache.prompt_values, cache.own_values, strict=True)
+        pieces = [
+            torch.cat([prompt[slot, :, of_prompt], own[row, :, of_own]], dim=1)
+            for layer in zip(keys, values, strict=True)
+            for prompt, own in layer
         ]
-    )
-    store.add(tokens, whole, begin)
+        store.add(tokens, torch.stack(pieces).unflatten(0, (-1, 2)), begin)
 
 
 def cache_shape(model: InferenceModel) -> CacheShape:
@@ -513,38 +498,23 @@ def held(cache: Cache, slot: int, length: int) -> Tensor:
     )
 
 
-@dataclass(frozen=True)
-class Span:
-    """Tokens behind..stop of a context, for a prompt slot that holds those before them."""
-
-    slot: int
-    context: Sequence[int]
-    behind: int
-    stop: int
-    asked: bool
-    """Whether the logits after the last of them are wanted."""
-
-
 def compute(prompts: Prompts, cache: Cache, placed: Sequence[Placed], *, logits: bool) -> Tensor:
-    """Run the tokens that no store has through the model; logits of each last one if asked."""
-    spans = [
-        Span(slot, context, copy_stored(prompts.store, cache, slot, context), len(context), logits)
-        for slot, context in placed
-    ]
-    prompts.prefilled += sum(span.stop - span.behind for span in spans)
-    segments, tokens, positions = [], [], []
-    for span in spans:
-        start = len(tokens)
-        tokens += span.context[span.behind : span.stop]
-        positions += range(span.behind, span.stop)
-        segments.append(Segment(span.slot, span.behind, start, len(tokens)))
-        cache.prompt_lengths_U[span.slot] = span.stop
-    ends = [s.stop - 1 for span, s in zip(spans, segments, strict=True) if span.asked]
+    """Run the tokens that no store has through the model in one pass; logits (K, V) of each last
+    one if asked."""
+    segments, tokens, positions = list[Segment](), list[int](), list[int]()
+    for slot, context in placed:
+        behind, start = copy_stored(prompts.store, cache, slot, context), len(tokens)
+        tokens += context[behind:]
+        positions += range(behind, len(context))
+        segments.append(Segment(slot, behind, start, len(tokens)))
+        cache.prompt_lengths_U[slot] = len(context)
+    prompts.prefilled += len(tokens)
+    ends, device = [each.stop - 1 for each in segments if logits], prompts.model.device
     return prompts.model.forward(
-        torch.tensor(tokens, device=prompts.model.device),
-        torch.tensor(positions, device=prompts.model.device),
+        torch.tensor(tokens, device=device),
+        torch.tensor(positions, device=device),
         PrefillPlan(cache, segments),
-        torch.tensor(ends, dtype=torch.long, device=prompts.model.device),
+        torch.tensor(ends, dtype=torch.long, device=device),
     )
 
 

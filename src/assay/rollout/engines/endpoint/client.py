@@ -30,13 +30,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import httpx
 
-from assay.data.conversation import dump_message
+from assay.data.conversation import dump_message, in_call_order
 from assay.data.episode import Ended
 from assay.data.files import whole_text
 from assay.data.message_parts import refuse_images, sent_parts
 from assay.data.renderings import hermes
 from assay.data.renderings.rendering import RENDERINGS
-from assay.data.renderings.template import RenderingError, in_call_order
+from assay.data.renderings.template import RenderingError
 from assay.data.row import Message
 from assay.errors import InputError, nearest
 from assay.rl.policy import Sampling
@@ -324,23 +324,11 @@ class Endpoint:
         request can ever succeed, RenderingError, DataError for an image that a rendering
         cannot carry or whose file has changed, and what `charge` raises.
         """
-        if rendering not in ("auto", "template"):
-            refuse_images(messages, f"rendering {rendering!r}", "ask with rendering = 'auto'")
-        question = self._question(messages, tools, sampling, rendering, seed)
-        return await self._ask(question, charge or Free())
-
-    def _question(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]],
-        sampling: Sampling,
-        rendering: str,
-        seed: int | None,
-    ) -> _Question:
         settings = {"model": self.model, **_settings(sampling, seed)}
         written = sum(len(message.content) for message in messages)
         tokens = written // BYTES_PER_TOKEN + sampling.max_tokens
         if rendering not in ("auto", "template"):
+            refuse_images(messages, f"rendering {rendering!r}", "ask with rendering = 'auto'")
             messages = in_call_order(messages)
         if rendering in CHATS:
             hermes_text = rendering == "hermes"
@@ -353,14 +341,18 @@ class Endpoint:
             def read(answer: Any) -> Said:
                 return self._said(*chat_text(answer, names), answer)
 
-            return _Question("chat/completions", body, read, tokens)
-        text = _text(rendering, messages, tools)
-        return _Question(
-            "completions",
-            lambda: {**settings, "prompt": text},
-            lambda answer: self._said(*completion_text(answer), answer),
-            tokens,
-        )
+            question = _Question("chat/completions", body, read, tokens)
+        else:
+            check_rendering(rendering)
+            # Renderings that are written out here ask nothing of a tokenizer.
+            text = RENDERINGS[rendering].text(None, messages, tools, True)
+            question = _Question(
+                "completions",
+                lambda: {**settings, "prompt": text},
+                lambda answer: self._said(*completion_text(answer), answer),
+                tokens,
+            )
+        return await self._ask(question, charge or Free())
 
     async def likely_words(
         self, tokens: tuple[int, ...], begin: int, count: int, charge: Charge | None = None
@@ -544,14 +536,14 @@ def _settings(sampling: Sampling, seed: int | None) -> dict[str, Any]:
 
 def _chat(messages: Sequence[Message], names: Portable) -> dict[str, Any]:
     """Messages and tools as OpenAI has them: arguments are text, every call has an id."""
-    sent = call_arguments_as_text([_sent(message) for message in messages], names)
+    plain = [
+        {"role": message.role, "content": sent_parts(message)}
+        if message.parts
+        else dump_message(message)
+        for message in messages
+    ]
+    sent = call_arguments_as_text(plain, names)
     return {"messages": sent, "tools": list(names.tools)} if names.tools else {"messages": sent}
-
-
-def _sent(message: Message) -> dict[str, Any]:
-    if not message.parts:
-        return dump_message(message)
-    return {"role": message.role, "content": sent_parts(message)}
 
 
 CHATS = ("auto", "template", "hermes")
@@ -569,9 +561,3 @@ def check_rendering(rendering: str) -> None:
         problem = f"a server renders by its own chat template, not by {rendering!r}"
         fix = "serve a checkpoint that was trained so, and ask by 'template': its template is that"
         raise RenderingError(problem, field="rendering", fix=fix)
-
-
-def _text(rendering: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str:
-    check_rendering(rendering)
-    # Renderings that are written out here ask nothing of a tokenizer.
-    return RENDERINGS[rendering].text(None, messages, tools, True)

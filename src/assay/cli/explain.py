@@ -1,0 +1,41 @@
+"""`assay explain WORD`: what a key of the experiment file, a table or a preset means."""
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.cli.output import Outcome
+
+
+def explain(
+    root: Path,
+    word: Annotated[str, typer.Argument(help="A key (lr, stage.rl.kl), a table, or a preset.")],
+) -> Outcome:
+    """Say what a key, a table or a preset means."""
+    from rich.text import Text
+
+    from assay.errors import InputError, nearest
+    from assay.experiment.reference import reference
+    from assay.rl.presets import ELSEWHERE, PRESETS
+
+    name = word.strip("[]`").split(".")[-1]
+    entries: dict[str, list[str]] = {}
+    keys: set[str] = {*PRESETS}
+    page = re.sub(r"\[(\w+)\]\(#\w+\)", r"\1", reference())
+    for part in re.split(r"\n##+ ", page)[1:]:
+        heading, _, body = part.partition("\n")
+        lines = [line for line in body.splitlines() if line.strip()]
+        keys |= {line.split("`")[1] for line in lines if line.startswith("- `")}
+        table = name.lower() in re.findall(r"\w+", heading.lower())
+        if chosen := [line for line in lines if table or line.startswith(f"- `{name}` ")]:
+            entries[heading] = chosen
+    preset = asdict(PRESETS[name]) | {"elsewhere": ELSEWHERE[name]} if name in PRESETS else {}
+    if not entries and not preset:
+        raise InputError(f"no key, table or preset is called {name!r}", fix=nearest(name, keys))
+    shown = [f"{key}: {value}" for key, value in preset.items() if value is not None]
+    for heading, lines in entries.items():
+        shown += [heading, *(f"  {line}" for line in lines)]
+    return Outcome({"entries": entries, "preset": preset}, [Text("\n".join(shown))])
