@@ -1,6 +1,6 @@
 """How answers were generated, what became of them, and what repeated samples say.
 
-Figures come from `judge.sampled_scores` through the lines of a table; nothing is computed here.
+Figures come from `judge.arms` through the lines of a table; nothing is computed here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
