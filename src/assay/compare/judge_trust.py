@@ -14,7 +14,7 @@ import numpy as np
 
 from assay.compare.arm import Arm
 from assay.data.hashing import canonical_json
-from assay.errors import Finding, Severity, finding
+from assay.errors import Finding, finding
 from assay.judge.cluster_robust import FEW_CLUSTERS
 from assay.judge.intervals import Estimate, Interval, bootstrap_figures, grouped
 from assay.judge.scores import Array
@@ -78,9 +78,9 @@ class JudgedBy:
         ends = {"low": kappa.interval.low, "high": kappa.interval.high}
         values = {"criterion": name, "kappa": kappa.value, **ends}
         values["least"] = self.held.stored.least_kappa
-        severity: Severity = "warning" if self.held.trust == "below" else "note"
-        found = finding(f"judge_{self.held.trust}", severity, **values)
-        return () if self.held.trust == "shown" else (found,)
+        if self.held.trust == "below":
+            return (finding("judge_below", "warning", **values),)
+        return (finding("judge_unsure", "note", **values),) if self.held.trust == "unsure" else ()
 
     @property
     def refusal(self) -> str:

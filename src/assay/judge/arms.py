@@ -161,7 +161,7 @@ def compare_arms(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> 
     return planned(
         found,
         lambda alpha: (smallest_seen(known, alpha), None),
-        "t over seeds and items",
+        method="t over seeds and items",
         items=len(differences),
         gained=int((differences > 0).sum()),
         lost=int((differences < 0).sum()),

@@ -122,7 +122,7 @@ def compare_harmonic(
     return planned(
         found,
         plan_at,
-        METHOD,
+        method=METHOD,
         items=sum(p.items for p in pairs),
         gained=sum(p.gained or 0 for p in pairs),
         lost=sum(p.lost or 0 for p in pairs),

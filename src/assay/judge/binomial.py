@@ -77,7 +77,7 @@ def compare_counts(control: float, control_items: int, successes: float, items: 
     return planned(
         Figures(before, after, after - before, p_value, interval_at),
         plan_at,
-        "two binomials without items: score test, Newcombe interval",
+        method="two binomials without items: score test, Newcombe interval",
         items=min(control_items, items),
     )
 

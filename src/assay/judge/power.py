@@ -233,7 +233,7 @@ def times_needed(
     return high
 
 
-def planned(found: Figures, plan_at: PlanAt, method: str, **counts: Any) -> Comparison:
+def planned(found: Figures, plan_at: PlanAt, *, method: str, **counts: Any) -> Comparison:
     """A comparison alone, with its verdict and what its design sees."""
     detectable, needed = plan_at(ALPHA)
     compared = Comparison(

@@ -119,7 +119,7 @@ def compare_means(found: Sequence[Comparison]) -> Comparison | None:
     return planned(
         Figures(before, after, difference, p_value, agreed),
         plan_at,
-        "mean of binomials without items: score test, Newcombe limits",
+        method="mean of binomials without items: score test, Newcombe limits",
         items=sum(c.items for c in found),
     )
 
