@@ -268,9 +268,12 @@ def stored_method(
         made = build_grpo(stage, given, stored.steps).at(stored.step - 1)
         groups = [made.shaped(group) for group in groups]
         prompts = StoredPrompts(groups, stage.prompts)
-        most = min(made.settings.max_batches, prompts.batches)
-        settings = replace(made.settings, max_batches=most)
-        return replace(made, prompts=prompts, settings=settings), groups
+        shown = made.stage
+        if dynamic := shown.dynamic:
+            most = min(dynamic.max_batches, prompts.batches)
+            few = dynamic.model_copy(update={"max_batches": most})
+            shown = shown.model_copy(update={"dynamic": few})
+        return replace(made, prompts=prompts, stage=shown), groups
     method, prompts = build_method(stage, given, stored.steps), StoredPrompts(groups, stage.prompts)
     if isinstance(method, Rft):
         return replace(method, prompts=prompts), groups
