@@ -16,7 +16,7 @@ from assay.judge.share_changes import Change, Counts
 from assay.judge.templates import filled
 from assay.judge.trends import Forecast
 from assay.lab.monitor.fact_changes import FactChanges, FactRow, FactTable, SampleText
-from assay.lab.monitor.milestones import PART, is_share
+from assay.lab.monitor.guards import PART, is_share
 from assay.lab.monitor.progress import MetricRow, Progress
 from assay.pages.facts import idle
 from assay.pages.page import (
