@@ -28,6 +28,7 @@ from assay.data.row import Message, Row  # noqa: E402
 from assay.engines.environments import environment_for, survey  # noqa: E402
 from assay.engines.register import ProvenSampler  # noqa: E402
 from assay.engines.vllm_engine import Opening, opened  # noqa: E402
+from assay.experiment.stage_tables import GrpoStage  # noqa: E402
 from assay.models.adapt import save_activations, train_all, train_lora  # noqa: E402
 from assay.models.load import load_model  # noqa: E402
 from assay.models.lora import LoraOptions  # noqa: E402
@@ -36,7 +37,6 @@ from assay.models.precision import (  # noqa: E402
     choose_precision,
     make_optimizer,
 )
-from assay.rl.advantages import AdvantageOptions  # noqa: E402
 from assay.rl.objectives import Grpo as GrpoObjective  # noqa: E402
 from assay.rl.objectives import Objective  # noqa: E402
 from assay.rl.packed import Packed  # noqa: E402
@@ -45,7 +45,7 @@ from assay.rollout.engines.plain_sampler import PlainSampler  # noqa: E402
 from assay.rollout.engines.register import Sampler  # noqa: E402
 from assay.rollout.policies.language import LanguagePolicy  # noqa: E402
 from assay.train.checkpoint import Batch, Journalled, Place  # noqa: E402
-from assay.train.grpo import Grpo, GrpoSettings  # noqa: E402
+from assay.train.grpo import Grpo  # noqa: E402
 from assay.train.likelihood import NLL, Sft, likelihood_batch  # noqa: E402
 from assay.train.loop import LoopSettings  # noqa: E402
 from assay.train.pair_choice import Choice  # noqa: E402
@@ -227,8 +227,17 @@ class GrpoSide(Side):
 
     def __init__(self) -> None:
         self.cell = GrpoCell(**SETTINGS["cell"])
-        self.options = GrpoSettings(
-            advantage_options=AdvantageOptions(epsilon=1e-4), max_tokens=self.cell.completion
+        self.options = GrpoStage.model_validate(
+            {
+                "method": "grpo",
+                "data": "d",
+                "steps": 1,
+                "prompts": 1,
+                "reward": "r",
+                "algorithm": "trl_grpo",
+                "drop_without_signal": True,
+                "sampling": {"max_tokens": self.cell.completion},
+            }
         )
         super().__init__(self.cell, shapes.GRPO_RATE, GrpoObjective(), self.options.micro_tokens)
 

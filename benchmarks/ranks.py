@@ -116,9 +116,10 @@ class Side(Trained):
     def step(self, step: int) -> Record:
         """One whole step; its seconds and the tokens that were sampled."""
         from assay.data.episode import Episode, Reward
+        from assay.experiment.stage_tables import GrpoStage
         from assay.rl.objectives import Grpo as GrpoObjective
         from assay.rl.policy import SampleKey, Sampling
-        from assay.train.grpo import Grpo, GrpoSettings
+        from assay.train.grpo import Grpo
         from assay.train.pair_choice import Choice
         from assay.train.update import update
 
@@ -137,9 +138,20 @@ class Side(Trained):
             ]
             for row in range(cell.prompts)
         ]
-        method = Grpo(None, GrpoSettings(), GrpoObjective(several_updates=True), str)  # type: ignore[arg-type]
+        stage = GrpoStage.model_validate(
+            {
+                "method": "grpo",
+                "data": "d",
+                "steps": 1,
+                "prompts": 1,
+                "reward": "r",
+                "algorithm": "verl_grpo",
+                "drop_without_signal": True,
+            }
+        )
+        method = Grpo(None, stage, GrpoObjective(several_updates=True), str)  # type: ignore[arg-type]
         updates, _, _ = method.updates(self.trains, groups, Choice(tuple(range(cell.prompts))))
-        settings = {"micro_tokens": method.settings.micro_tokens, "clip_norm": CLIP_NORM}
+        settings = {"micro_tokens": stage.micro_tokens, "clip_norm": CLIP_NORM}
         for packed in updates:
             update(self.trains, packed, method.objective, self.optimizer, **settings)
         wall = time.perf_counter() - started

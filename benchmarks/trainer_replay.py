@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from assay.data.episode import Completion, Episode, Reward, Turn, tokens_of
 from assay.data.formats.plain_text import PlainText
 from assay.data.row import Row
-from assay.data.row_order import packs_of, visits
+from assay.data.splits import packs_of, visits
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.learner import gold_turns, question

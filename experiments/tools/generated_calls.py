@@ -26,8 +26,8 @@ from typing import Any
 from drawing import Draw, Names, Side, row_count, tables
 
 from assay.data.row import Message, Row, ToolCall
-from assay.labs.tools.checker import ast_check
 from assay.labs.tools.multi_turn import HINT
+from assay.labs.tools.rewards import ast_check
 from assay.labs.tools.single_turn import CATEGORIES, entries
 from assay.tasks.task import Loaded
 

@@ -28,9 +28,8 @@ from drawing import Draw, Names, Side, row_count, tables
 
 from assay.data.row import Message, Row, ToolCall
 from assay.errors import RunFailure
-from assay.labs.tools.multi_turn import function_docs, hinted
+from assay.labs.tools.multi_turn import LIMITS, WORKERS, function_docs, hinted, wheel_folders
 from assay.labs.tools.parsing import PythonCall
-from assay.labs.tools.simulation import LIMITS, WORKERS, wheel_folders
 from assay.sandbox.isolation import chosen_isolation
 from assay.sandbox.pool import WorkerPool
 from assay.tasks.task import Loaded

@@ -4,7 +4,7 @@ Every package raises a subclass defined beside the code that knows the problem; 
 prints the message as one line. Nothing here catches anything.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,8 +134,13 @@ def nearest(word: str, known: object) -> str:
         asked = "did you mean " + " or ".join(repr(name) for name in close) + "?"
         few = len(close) < len(names) <= FEW_NAMES
         return asked + (" known: " + ", ".join(names) if few else "")
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return "known: " + ", ".join(names[:MOST_NAMES]) + more
+    return "known: " + listed(names)
+
+
+def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
+    """The first names, and how many follow."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _loosely(name: str) -> str:

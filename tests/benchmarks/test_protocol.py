@@ -15,11 +15,8 @@ from benchmarks.driver import (
     Limits,
     Measured,
     Side,
-    SideFailed,
     measure_in_turn,
     running,
-    smallest_good,
-    try_options,
 )
 
 STUB = "tests.benchmarks.stub_worker"
@@ -62,16 +59,6 @@ def test_a_side_that_crashes_is_recorded_as_failed_without_a_number(
     assert set(found["medians"]) == set(found["versions"]) == {"a"}
     assert "exit 1" in found["failures"]["b"]
     assert "no more memory" in found["failures"]["b"]
-
-
-def test_options_are_tried_up_to_one_that_does_not_fit(tmp_path: Path) -> None:
-    with side("a", tmp_path, [9, 4, 3, 1], crash=3).start() as worker:
-        tried = try_options(worker, "step", [{}, {}, {}], "cpu")
-    assert [one.get("cpu") for one in tried] == [4, 3, None]
-    assert "ended by itself" in tried[2]["does_not_fit"]
-    assert smallest_good(tried, "cpu")["cpu"] == 3
-    with side("b", tmp_path, [9], crash=0).start() as worker, pytest.raises(SideFailed):
-        try_options(worker, "step", [{}], "cpu")
 
 
 def stub_benchmark(folder: Path) -> subprocess.Popen[bytes]:

@@ -8,7 +8,7 @@ import pytest
 from assay.engines import environments
 from assay.engines.environments import ENVIRONMENTS, Environment, folder_of
 from assay.engines.register import SAMPLERS
-from assay.experiment.engine_table import EngineSpec
+from assay.experiment.tables import EngineSpec
 from tests.cli.conftest import answer, assert_one_line, call
 
 FILE = """name = "e"

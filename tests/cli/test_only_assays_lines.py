@@ -60,7 +60,7 @@ checkpoints = ["base", "rl.last"]
 sampling = { max_tokens = 4 }
 """
 COMMANDS = [
-    ["check", "tiny.toml", "--probe", "2"],
+    ["check", "tiny.toml"],
     ["run", "tiny.toml"],
     ["compare", "tiny@base", "tiny@rl.last", "--on", "test"],
     ["export", "tiny@adapter.last", "out"],

@@ -6,19 +6,15 @@ from pathlib import Path
 import pytest
 
 import assay
-from assay.compare.benchmarks_table import benchmarks_table
-from assay.compare.judged_table import compare_checkpoints
 from assay.judge.averages import harmonic_of
 from assay.pages.run_page.page import write_report
 from assay.pages.run_page.terminal import final_blocks
-from assay.runs.records import RecordWriter
 from assay.runs.run_names import find_run, parse_run_name
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.compare.test_judged_table import RL, SFT, other_run
 from tests.judge.simulated import single_pass
 from tests.pages.pages import Page, printed
 from tests.pages.synthetic import MANIFEST, RECORD, add_scores
-from tests.pages.synthetic import answer as synthetic_answer
 
 CLEAN = replace(RECORD, shared={})
 OTHER = replace(CLEAN, name="lenient", benchmark="bfcl/simple_python")
@@ -61,29 +57,6 @@ def test_ratios_are_to_the_control_as_it_was_measured(root):
     assert "×1.333" in page.row("verl8")[1] and "undecided" in page.row("verl8")[1]
 
 
-def test_a_file_of_another_tool_is_one_benchmark(root):
-    (root / "scores.csv").write_text("id,score\na,1\n")
-    names = (root / "scores.csv", "verl7", "--on", "held_out", "--on", "lenient")
-    assert_one_line(call("compare", *names, "--lab", root), "is a file of another tool")
-
-
-def test_a_control_that_was_asked_fewer_items_is_compared_on_those(root):
-    run = find_run(root, parse_run_name("verl8"))
-    fewer = replace(CLEAN, name="fewer", benchmark="fewer", fewer={"base": 10})
-    record = add_scores(run, "rl.step-000030", RL, fewer)
-    asked = record.asked("base")
-    lines = [synthetic_answer("fewer", "base", i, 0, float(n < 4)) for n, i in enumerate(asked)]
-    with RecordWriter(run.evaluations, record, "base") as writer:
-        writer.write_chunk(0, lines)
-        writer.finish()
-    table = benchmarks_table([compare_checkpoints(run, "fewer")])
-    places = [int(item.rpartition("_")[2]) for item in asked]
-    (ratio,) = table.rows[1].ratios
-    assert ratio == pytest.approx(sum(RL[place] for place in places) / 4)
-    harmonic = table.rows[1].harmonic
-    assert harmonic is not None and harmonic.value == pytest.approx(ratio)
-
-
 def test_accepted_differences_mark_the_table_of_all_benchmarks_too(tmp_path):
     for name, manifest in (("one", MANIFEST), ("two", {**MANIFEST, "code": {"commit": "c0ffee"}})):
         run = other_run(tmp_path, manifest, SFT, name, CLEAN)
@@ -108,13 +81,6 @@ def test_ratios_are_to_given_figures_and_one_run_is_enough(root):
     assert row["harmonic"]["value"] == pytest.approx(2 / (1 / 1.2 + 1 / 1.8))
     shown = " ".join(call("compare", "verl8", *figures, "--lab", root).stdout.split())
     assert "×1.200" in shown and "1.440" in shown and "taken as constants" in shown
-
-
-def test_a_baseline_of_zero_has_no_ratio_and_the_page_says_so(root):
-    rows = compared(root, "verl7@base", "verl7", "--on", "held_out", "--on", "lenient")["rows"]
-    assert list(rows[1]["ratios"].values()) == [None, pytest.approx(4 / 1)]
-    assert [row["harmonic"] for row in rows] == [None, None]
-    assert {row["problem"] for row in rows} == {"baseline 0"}
 
 
 def test_the_page_of_a_run_has_the_table_of_its_benchmarks(root):

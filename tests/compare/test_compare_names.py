@@ -74,17 +74,6 @@ def test_the_control_is_the_first_or_the_one_named():
         results_table(*sides, control="bettre")
 
 
-def test_without_outputs_agreement_is_unknown_and_not_nought():
-    judged = results_table(side("a", BASE), side("b", BETTER, outputs={}))
-    assert pairing(judged).agreement is None
-
-
-def test_rewards_beyond_one_are_judged_on_one_scale():
-    judged = results_table(side("a", [0.5, -1.0, 0.25]), side("b", [1.5, 1.0, 0.25]))
-    assert judged.lines[1].score == pytest.approx(2.75 / 3)
-    assert pairing(judged).comparison.difference == pytest.approx(3 / 3)
-
-
 def test_settings_that_no_file_carries_are_marked_as_unknown():
     judged = results_table(side("a", BASE), side("b", BETTER))
     assert marks(judged) == {"settings_unknown": "a, b", "checker_unknown": "a, b"}
@@ -93,17 +82,6 @@ def test_settings_that_no_file_carries_are_marked_as_unknown():
 def known(name: str, values: list, **settings) -> Result:
     made = side(name, values, metric="match", checker="inspect-ai match", format="inspect-ai")
     return replace(made, settings=settings, configured=True)
-
-
-def test_only_what_both_carry_is_said_to_be_the_same():
-    sampling = {"sampling": {"temperature": 0.0}}
-    first = known("a", BASE, evaluation={"sums": sampling}, packages={"x": "1"})
-    second = known("b", BETTER, evaluation={"sums": sampling})
-    judged = results_table(first, second)
-    states = {part.part: judged.state(part) for part in judged.parts}
-    same = {part for part, state in states.items() if state == "same"}
-    assert same == {"items", "sampling", "checker"}
-    assert set(states.values()) == {"same", "unknown"}
 
 
 def test_the_model_is_what_is_under_test_and_every_other_setting_a_confound():
@@ -122,18 +100,6 @@ def test_the_model_is_what_is_under_test_and_every_other_setting_a_confound():
     assert allowed.allowed == ("sampling.temperature",)
 
 
-def test_other_numbers_of_repeats_are_a_note_and_no_confound():
-    judged = results_table(side("a", BASE), side("b", BETTER, repeats=3))
-    assert pairing(judged).comparison.verdict == "better"
-    assert [(d.path, d.kind) for d in judged.differences] == [("evaluation.repeats", "note")]
-
-
-def test_settings_of_another_tool_cannot_be_compared_and_are_marked():
-    other = known("b", BETTER, sampling={"temperature": 0.0})
-    judged = results_table(side("a", BASE), replace(other, metric="score", checker=""))
-    assert marks(judged)["settings_unknown"] == "a, b"
-
-
 @pytest.mark.parametrize(
     ("other", "words"),
     [
@@ -149,29 +115,6 @@ def test_what_is_never_compared(other: Result, words: str):
     control = side("a", BASE, questions={"item_3": "asked", "item_4": "only here"})
     with pytest.raises(InputError, match=words):
         results_table(control, other)
-
-
-def test_no_common_items_are_refused():
-    moved = side("b", BETTER, scores={(f"x{i}", 0): v for i, v in enumerate(BETTER)})
-    with pytest.raises(InputError, match="20 and 20, 0 of them shared"):
-        results_table(side("a", BASE), moved)
-
-
-def test_other_checkers_are_refused():
-    with pytest.raises(InputError, match=r"checker 'one'.*'two'"):
-        results_table(side("a", BASE, checker="one"), side("b", BETTER, checker="two"))
-
-
-def test_uneven_repeats_are_refused():
-    scores = {(f"item_{i}", 0): v for i, v in enumerate(BETTER)}
-    more = side("b", BETTER, scores={**scores, ("item_7", 1): 1.0})
-    with pytest.raises(InputError, match="2 to 'item_7'; 1 of 20 items are uneven"):
-        results_table(side("a", BASE), more)
-
-
-def test_one_run_alone_is_refused():
-    with pytest.raises(InputError, match="only one run"):
-        results_table(side("a", BASE))
 
 
 @pytest.fixture
@@ -198,53 +141,6 @@ def test_a_run_of_the_lab_gets_the_same_figures_as_among_its_own(run: RunDirecto
     assert ours.p_value == theirs.p_value
     found = marks(judged)
     assert found["settings_unknown"] == found["checker_unknown"] == "outside"
-
-
-def test_an_unfinished_run_of_the_lab_is_refused(run: RunDirectory):
-    from assay.runs.status import stored_status, write_status
-
-    write_status(run.path, replace(stored_status(run.path), status="failed"))
-    with pytest.raises(InputError, match="is failed"):
-        own_arm(ArmRequest(run))
-
-
-def test_a_known_checker_of_another_tool_is_not_the_labs(run: RunDirectory):
-    own = own_arm(ArmRequest(run))
-    checker = "lm-evaluation-harness exact_match"
-    scores = {(item, 0): 1.0 for item in own.scores.item_ids}
-    outside = side("x", BETTER, scores=scores, format="lm-eval", checker=checker)
-    with pytest.raises(InputError, match="checker"):
-        results_table(own, outside)
-
-
-def test_items_of_one_source_are_one_cluster_and_their_number_is_told():
-    sources = {f"item_{i}": f"source {i // 4}" for i in range(20)}
-    alone = results_table(side("a", BASE), side("b", BETTER))
-    judged = results_table(side("a", BASE, clusters=sources), side("b", BETTER))
-    assert pairing(alone).comparison.verdict == "better"
-    found = pairing(judged).comparison
-    assert (found.clusters, found.verdict) == (5, "undecided")
-    assert [line.clusters for line in judged.lines] == [5, 5]
-    assert [line.clusters for line in alone.lines] == [None, None]
-
-
-def test_reducers_that_a_file_has_no_scores_of_are_named():
-    judged = results_table(side("a", BASE), side("b", BETTER, left_out=("house/best",)))
-    assert [english(f).evidence for f in judged.findings if f.code == "no_scores_in_file"] == [
-        "b: house/best"
-    ]
-
-
-def test_own_runs_and_tables_are_warned_of_beyond_two_percent_without_a_score(tmp_path: Path):
-    run = empty_run(tmp_path, "own")
-    add_scores(run, "base", [0.0] * 95 + [None] * 5)
-    own = own_arm(ArmRequest(run))
-    scores = {(item, 0): 1.0 for item in own.scores.item_ids}
-    other = side("other", [], scores=scores)
-    judged = results_table(own, other)
-    found = [f for f in judged.findings if f.code == "unscored"]
-    assert [english(f).evidence for f in found] == [f"{own.name}: 5.0% (5 / 100)"]
-    assert judged.control.possible == (0.0, 0.05)
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

@@ -7,11 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from assay.compare.compare_names import ArmRequest
-from assay.compare.judged_table import compare_checkpoints
 from assay.errors import InputError
 from assay.runs.manifest_file import write_manifest
 from assay.runs.records import EvaluationRecord, RecordWriter
@@ -21,13 +19,10 @@ from tests.compare.tables import runs_table
 from tests.compare.test_judged_table import RL, SFT, control_of, other_run
 from tests.english import english
 from tests.pages.synthetic import (
-    CITIES,
     MANIFEST,
     RECORD,
     add_record,
-    add_scores,
     answer,
-    call,
     empty_run,
     item_ids,
 )
@@ -91,12 +86,6 @@ def test_items_that_the_model_it_starts_from_was_trained_on_are_refused(run, tmp
     refused(run, child_of(parent, tmp_path), "1 rows of data.train in parent/")
 
 
-def test_ancestors_that_nobody_looked_at_are_named(run, tmp_path):
-    parent = empty_run(tmp_path, "parent")
-    (found,) = runs_table(run, child_of(parent, tmp_path), allow=["base_weights"]).findings
-    assert found.code == "training_on_tests_unknown" and found.values["names"] == str(parent)
-
-
 def test_a_run_is_compared_with_the_checkpoint_that_it_started_from(run, tmp_path):
     child = child_of(run, tmp_path)
     for first, second in ((run, child), (child, run)):
@@ -105,19 +94,6 @@ def test_a_run_is_compared_with_the_checkpoint_that_it_started_from(run, tmp_pat
         assert control_of(table.lines[1]).comparison is not None
     grandchild = child_of(child, tmp_path, "grandchild")
     assert {d.kind for d in runs_table(run, grandchild).differences} <= {"tested", "note"}
-
-
-def test_a_run_is_not_compared_with_a_checkpoint_that_it_did_not_start_from(run, tmp_path):
-    other = other_run(tmp_path, MANIFEST, SFT, "sibling", CLEAN)
-    found = runs_table(other, child_of(run, tmp_path)).differences
-    assert "base_weights.checkpoint" in {d.path for d in found if d.kind == "confound"}
-
-
-def test_runs_without_a_common_item_say_so(run, tmp_path):
-    other = empty_run(tmp_path, "other")
-    lines = [answer("held_out", "rl.step-000030", f"others_{i}", 0, 1.0) for i in range(5)]
-    add_record(other, "rl.step-000030", lines, CLEAN)
-    refused(run, other, "0 of them shared")
 
 
 def rewrite(run: RunDirectory, change: Callable[[EvaluationRecord], EvaluationRecord]) -> None:
@@ -167,10 +143,6 @@ def test_two_versions_of_the_reward_that_scores_an_evaluation_are_refused(run, t
     refused(run, other, r"'tools.ast'.* another version .*aaaaaaaa.*bbbbbbbb")
     write_manifest(other, manifest(source_sha256="a" * 64))
     assert runs_table(run, other).differences == ()
-    write_manifest(other, manifest(version=2))
-    refused(run, other, r"'tools.ast'.* another version .*\(1\).*\(2\)")
-    write_manifest(other, manifest(version=1))
-    assert runs_table(run, other).differences == (), "a record of before there were versions"
 
 
 def fallback_run(root: Path, name: str, shares: int) -> RunDirectory:
@@ -209,30 +181,6 @@ def test_a_setting_of_another_report_bears_on_nothing(run, tmp_path):
     assert confounds == ("evaluation.dev.role", "evaluation.dev.sampling.temperature")
 
 
-def test_how_answers_were_drawn_is_compared_by_the_records_themselves(run, tmp_path):
-    sampled = replace(CLEAN, sampling={**RECORD.sampling, "temperature": 0.7})
-    other = other_run(tmp_path, MANIFEST, SFT, record=sampled)
-    comparison = control_of(runs_table(run, other).lines[1]).comparison
-    assert comparison.confounds == ("evaluation.held_out.sampling.temperature",)
-
-
-def test_other_numbers_of_repeats_are_a_note(run, tmp_path):
-    thrice = empty_run(tmp_path, "thrice")
-    thrice.manifest.write_text(json.dumps(MANIFEST))
-    add_scores(thrice, "rl.step-000030", np.array([[score] * 3 for score in SFT]), CLEAN)
-    table = runs_table(run, thrice)
-    (repeats,) = [d for d in table.differences if d.path.endswith(".repeats")]
-    assert repeats.kind == "note"
-    assert control_of(table.lines[1]).comparison.verdict != "not comparable"
-
-
-def test_evaluations_of_other_names_are_found_by_their_benchmark(run, tmp_path):
-    other = other_run(tmp_path, MANIFEST, SFT, record=replace(CLEAN, name="afterwards"))
-    with pytest.raises(InputError, match="no reporting evaluation"):
-        runs_table(run, other)
-    assert runs_table(run, other, on="held_out").differences == ()
-
-
 TRAINED = {**MANIFEST, "stages": {"rl": {"algorithm": "grpo", "steps": 40}}}
 
 
@@ -244,14 +192,6 @@ def test_beside_a_model_before_training_the_training_is_what_is_compared(run, tm
     assert control_of(table.lines[1]).comparison.verdict == "better"
     both = runs_table(ArmRequest(base, "base"), ArmRequest(run, "base"))
     assert both.differences == ()
-
-
-def test_another_base_model_is_a_confound_before_training_too(run, tmp_path):
-    other = {**MANIFEST, "base_weights": {"source": "hf:x", "sha256": "y"}}
-    base = other_run(tmp_path, other, SFT, "untrained", CLEAN)
-    comparison = control_of(runs_table(ArmRequest(base, "base"), run).lines[1]).comparison
-    assert comparison.verdict == "not comparable"
-    assert comparison.confounds == ("base_weights.sha256", "base_weights.source")
 
 
 def damage(run: RunDirectory, checkpoint: str = "rl.step-000030") -> Path:
@@ -272,14 +212,6 @@ def test_a_damaged_record_is_named_and_the_other_runs_are_still_compared(run, tm
     assert "broken/" in english(found).what
 
 
-def test_a_damaged_control_is_said_to_be_replaced(run, tmp_path):
-    others = [other_run(tmp_path, MANIFEST, SFT, name, CLEAN) for name in ("a", "b")]
-    damage(run)
-    table = runs_table(run, *others)
-    assert table.control.name.startswith("a/")
-    assert table.left_out[0].code == "control_left_out"
-
-
 def test_a_damaged_record_beside_one_other_is_refused_by_its_name(run, tmp_path):
     other = other_run(tmp_path, MANIFEST, SFT, record=CLEAN)
     file = damage(other)
@@ -287,23 +219,6 @@ def test_a_damaged_record_beside_one_other_is_refused_by_its_name(run, tmp_path)
         runs_table(run, other)
     assert str(raised.value).startswith(f"{file}: the record cannot be read")
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "text", "kind"),
-    [
-        ("evaluations/*/evaluation.json", "{", DamagedFile),
-        ("evaluations/*/evaluation.json", "{}", DamagedFile),
-        ("manifest.json", '{"seed": ', DamagedFile),
-    ],
-)
-def test_damaged_descriptions_are_named_too(run, tmp_path, pattern, text, kind):
-    other = other_run(tmp_path, MANIFEST, SFT, record=CLEAN)
-    (file,) = other.path.glob(pattern)
-    write_listed(other.path, file, text)
-    with pytest.raises(kind, match="cannot be read") as raised:
-        runs_table(run, other)
-    assert str(file) in str(raised.value)
 
 
 def save_weights(run: RunDirectory, values: list[float]) -> None:
@@ -336,19 +251,6 @@ def test_runs_that_answer_the_same_are_flagged_with_what_their_weights_say(
     assert words in f"{said.what}; {said.evidence}"
 
 
-def test_checkpoints_of_one_run_that_answer_the_same_are_flagged(run):
-    add_scores(run, "rl.step-000040", RL, CLEAN)
-    (found,) = compare_checkpoints(run, "held_out").findings
-    assert "rl.step-000030 and rl.step-000040" in english(found).evidence
-    texts = {call(CITIES[i % len(CITIES)], score == 1.0) for i, score in enumerate(RL)}
-    assert f"{len(texts)} distinct" in english(found).evidence
-
-
-def test_answers_that_differ_in_one_repeat_are_not_flagged(run, tmp_path):
-    changed = [*RL[:-1], 1.0]
-    assert runs_table(run, other_run(tmp_path, MANIFEST, changed, record=CLEAN)).findings == ()
-
-
 def test_an_accepted_difference_that_is_none_is_refused_with_the_nearest(run, tmp_path):
     other = other_run(tmp_path, {**MANIFEST, "code": {"commit": "x"}}, SFT, record=CLEAN)
     assert runs_table(run, other, allow=["code"]).allowed == ("code.commit",)
@@ -363,22 +265,3 @@ def test_a_declared_factor_that_does_not_differ_is_found(run, tmp_path):
     assert runs_table(run, other, vary=["stage"]).findings == ()
     table = runs_table(ArmRequest(run, "base"), ArmRequest(run), vary=["stage.rl.lambda"])
     assert table.findings == ()
-
-
-def test_the_same_checkpoint_file_on_another_base_is_not_the_same_weights(run, tmp_path):
-    based = {**MANIFEST, "base_weights": {"source": "hf:x", "sha256": "y"}}
-    other = other_run(tmp_path, based, RL, record=CLEAN)
-    for each in (run, other):
-        save_weights(each, [1.0, 2.0])
-    (found,) = runs_table(run, other, allow=["base_weights"]).findings
-    assert english(found).what == "two checkpoints answer the same"
-
-
-@pytest.mark.parametrize(("key", "kind"), [("compute", "warning"), ("device", "warning")])
-def test_another_number_format_or_device_is_a_warning_in_the_table(run, tmp_path, key, kind):
-    machine = {**MANIFEST["machine"], "precision": {"master": "float32", key: "other"}}
-    other = other_run(tmp_path, {**MANIFEST, "machine": machine}, SFT, record=CLEAN)
-    table = runs_table(run, other)
-    assert {d.path: d.kind for d in table.differences} == {f"machine.precision.{key}": kind}
-    assert {p.part: table.state(p) for p in table.parts}["precision and engine"] == "warning"
-    assert control_of(table.lines[1]).comparison.verdict != "not comparable"

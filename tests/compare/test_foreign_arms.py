@@ -49,11 +49,6 @@ def test_a_name_takes_one_run_of_a_file_or_all(tmp_path: Path):
         read_arms(f"{file}@tunde")
 
 
-def test_a_file_whose_name_holds_an_at_is_that_file(tmp_path: Path):
-    file = table(tmp_path, "item,score\na,1\n", "a@b.csv")
-    assert [arm.name for arm in read_arms(file)] == ["a@b"]
-
-
 def test_several_metrics_and_none_named_are_refused_with_their_names(tmp_path: Path):
     file = table(tmp_path, "item,exact,loose\na,1,1\nb,0,1\n")
     with pytest.raises(InputError, match="2 metrics: exact, loose"):
@@ -73,22 +68,12 @@ def test_a_metric_may_be_named_as_lm_eval_names_it_without_a_filter():
         read_arms(folder, ReadOptions(metric="acc,strict"))
 
 
-def test_the_metric_called_score_is_the_one_that_is_meant(tmp_path: Path):
-    (arm,) = read_arms(table(tmp_path, "item,loose,score\na,1,0\n"))
-    assert arm.result is not None and arm.result.metric == "score"
-
-
 def test_abstentions_and_errors_are_counted_and_never_zero(tmp_path: Path):
     text = "item,run,score,error\na,r,1,\nb,r,,timed out\nc,r,1,\n"
     (summary,) = summaries(read_all_metrics(table(tmp_path, text)))
     assert summary.score == 1.0
     assert summary.interval == wilson(2, 2)
     assert (summary.abstained, summary.errors) == (1, 1)
-
-
-def test_a_run_without_any_score_has_none(tmp_path: Path):
-    found = read_all_metrics(table(tmp_path, "item,run,score\na,x,1\na,y,\n"))
-    assert [s.score for s in summaries(found)] == [1.0, None]
 
 
 def test_runs_that_are_called_alike_get_the_name_of_their_file(tmp_path: Path):

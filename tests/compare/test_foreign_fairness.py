@@ -80,21 +80,6 @@ def test_an_argument_that_is_not_the_models_name_is_a_confound_of_its_part(
     assert verdict(allowed) != "not comparable"
 
 
-def test_which_model_it_is_is_under_test_and_declared_by_nobody(tmp_path: Path):
-    files = lm_eval(tmp_path, "base"), lm_eval(tmp_path, "tuned", peft="p", revision="v2")
-    table = compared(*files)
-    assert verdict(table) != "not comparable"
-    assert set(kinds(table).values()) == {"tested"}
-
-
-def test_one_model_in_two_engines_is_a_confound(tmp_path: Path):
-    files = (
-        lm_eval(tmp_path, "base", lambda log: log["config"].update(model="hf")),
-        lm_eval(tmp_path, "tuned", lambda log: log["config"].update(model="vllm")),
-    )
-    assert kinds(compared(*files))["engine.name"] == "confound"
-
-
 def test_another_device_is_a_warning_in_the_table_and_another_gpu_of_its_kind_is_nothing(tmp_path):
     cuda, cpu = lm_eval(tmp_path, "base"), lm_eval(tmp_path, "tuned", device="cpu")
     table = compared(cuda, cpu)
@@ -161,26 +146,6 @@ def test_models_with_templates_of_their_own_are_compared_and_one_without_is_not(
     assert kinds(compared(plain, first))[path] == "confound"
 
 
-def test_ways_of_writing_prompts_that_left_them_as_they_were_are_notes(tmp_path: Path):
-    spoken = lm_eval(tmp_path, "tuned", lambda log: log.update(system_instruction_sha="s"))
-    found = kinds(compared(lm_eval(tmp_path, "base"), spoken))
-    assert found["evaluation.sums.rendering.system_instruction_sha"] == "note"
-
-
-def test_other_words_of_a_prompt_do_not_follow_from_another_model(tmp_path: Path):
-    other = lm_eval(tmp_path, "tuned", line=lambda row: row.update(prompt_hash="x"))
-    found = kinds(compared(lm_eval(tmp_path, "base"), other))
-    assert found["evaluation.sums.prompts_sha256"] == "confound"
-
-
-def test_documents_that_lay_elsewhere_are_the_same_documents(tmp_path: Path):
-    def moved(log: dict[str, Any]) -> None:
-        log["configs"]["sums"]["dataset_kwargs"] = {"data_files": {"test": "/mnt/rows.jsonl"}}
-
-    table = compared(lm_eval(tmp_path, "base"), lm_eval(tmp_path, "tuned", moved))
-    assert "note" in kinds(table).values() and verdict(table) != "not comparable"
-
-
 def test_documents_in_another_order_are_paired_by_what_they_ask(tmp_path: Path):
     base = lm_eval(tmp_path, "base")
     shuffled = lm_eval(
@@ -230,7 +195,6 @@ def evaluated(**values: Any) -> Change:
     ("change", "path", "kind"),
     [
         (evaluated(model_args={"load_in_4bit": True}), "model_args.load_in_4bit", "confound"),
-        (evaluated(model_args={"max_length": 9}), "model_args.max_length", "confound"),
         (evaluated(model_args={"device": "cpu"}), "machine.device", "warning"),
         (evaluated(model_args={"revision": "v2"}), "base_weights.revision", "tested"),
         (
@@ -238,27 +202,9 @@ def evaluated(**values: Any) -> Change:
             "evaluation.sums.sampling.temperature",
             "confound",
         ),
-        (evaluated(model_generate_config={"seed": 3}), "random_seeds.seed", "note"),
-        (
-            lambda log: log["plan"]["config"].update(max_connections=3),
-            "machine.max_connections",
-            "note",
-        ),
         (evaluated(model_roles={"grader": "g"}), "evaluation.sums.model_roles.grader", "confound"),
-        (
-            evaluated(scorers=[{"name": "match", "options": {"location": "any"}}]),
-            "evaluation.sums.scorer.location",
-            "confound",
-        ),
         (evaluated(model_base_url="http://there"), "machine.base_url", "note"),
-        (evaluated(dataset={"location": "/mnt/q"}), "dataset.location", "note"),
         (evaluated(dataset={"shuffled": True}), "dataset.shuffled", "note"),
-        (lambda log: log["eval"]["config"].update(limit=99), "dataset.limit", "note"),
-        (
-            lambda log: log["eval"]["config"].update(message_limit=9),
-            "evaluation.sums.message_limit",
-            "confound",
-        ),
     ],
 )
 def test_every_setting_of_inspect_ai_counts_as_what_it_is(
@@ -276,21 +222,13 @@ def test_a_model_is_one_in_two_engines_and_providers_are_part_of_a_models_name(t
     assert kinds(remote) == {"base_weights.model": "tested"}
 
 
-def named(folder: Path, place: str, name: str, **arguments: Any) -> str:
-    """The produced log in a folder of its own, as if the model NAME had been run."""
-    return lm_eval(folder, place, lambda log: log.update(model_name=name), **arguments)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
         {"pretrained": "org/tuned", "gguf_file": "tuned.gguf"},
         {"pretrained": "org/tuned-AWQ"},
-        {"model": "tuned-Q4_K_M", "pretrained": None},
         {"pretrained": "org/tuned", "revision": "gptq-4bit-32g"},
         {"pretrained": "org/tuned", "quantization": "fp8"},
-        {"pretrained": "org/tuned", "kv_cache_dtype": "fp8"},
-        {"pretrained": "org/tuned", "bnb_4bit_quant_type": "nf4"},
     ],
     ids=lambda given: ",".join(map(str, given.values())),
 )
@@ -302,19 +240,6 @@ def test_a_quantised_model_is_never_compared_in_silence_with_one_that_is_not(
     assert verdict(table) == "not comparable"
     confounds = {path for path, kind in kinds(table).items() if kind == "confound"}
     assert {path.partition(".")[0] for path in confounds} == {"model_args"}
-
-
-def test_two_models_quantised_alike_are_compared(tmp_path: Path):
-    files = (
-        lm_eval(tmp_path, "base", pretrained="org/base", gguf_file="base-Q4_K_M.gguf"),
-        lm_eval(tmp_path, "tuned", pretrained="/out/tuned", gguf_file="tuned.Q4_K_M.gguf"),
-    )
-    assert verdict(compared(*files)) != "not comparable"
-
-
-def test_a_quantised_model_of_inspect_ai_is_a_confound(tmp_path: Path):
-    files = inspect(tmp_path, "hf/org/base"), inspect(tmp_path, "hf/org/tuned-bnb-4bit")
-    assert kinds(compared(*files, metric="match"))["model_args.quantisation"] == "confound"
 
 
 def codes(table: Table) -> dict[str, str]:

@@ -59,21 +59,6 @@ def test_bare_names_of_several_seeds_compare_the_methods(arms, tmp_path):
     )
 
 
-def test_seeds_that_were_made_in_another_order_are_the_same_method(tmp_path):
-    for name, seeds in (("sft", (1, 2)), ("rl", (2, 1))):
-        for seed in seeds:
-            run = trained(tmp_path, name, seed, [0.0, 1.0] * 10)
-            run.manifest.write_text(json.dumps({**MANIFEST, "seed": seed}))
-    found = compared(tmp_path, "sft", "rl")["result"]
-    assert "seed" not in [each["path"] for each in found["differences"]]
-    assert found["lines"][1]["to_control"]["comparison"]["method"] == "t over seeds and items"
-
-
-def test_seeds_that_are_named_are_checkpoints(arms, tmp_path):
-    lines = compared(tmp_path, "sft#1", "rl#2")["result"]["lines"]
-    assert "McNemar" in lines[1]["to_control"]["comparison"]["method"]
-
-
 def test_other_looks_of_the_lab_stand_beside_the_verdict_and_its_own_do_not(arms, tmp_path):
     lines = compared(tmp_path, "sft", "rl")["result"]["lines"]
     assert "the lab had" not in lines[1]["to_control"]["explanation"]

@@ -1,19 +1,28 @@
 """A file is the old one or the new one; hashes are those of the bytes."""
 
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from assay.data import files
 from assay.data.files import (
+    CHECKSUMS,
     append_line,
     atomic_path,
     atomic_write_bytes,
     atomic_write_text,
+    built_once,
+    find_damage,
+    kept,
     new_folder,
     remove_leftovers,
+    write_checksums,
 )
 
 
@@ -109,3 +118,79 @@ def test_a_journal_goes_on_after_what_a_kill_tore(tmp_path: Path) -> None:
     journal.write_bytes(b"torn at once")
     append_line(journal, "4")
     assert journal.read_bytes() == b"4\n"
+
+
+def test_builders_at_the_same_time_build_once(tmp_path: Path) -> None:
+    builds: list[int] = []
+    gate = threading.Barrier(4)
+
+    def build(directory: Path) -> None:
+        builds.append(1)
+        (directory / "a").touch()
+
+    def ask() -> None:
+        gate.wait()
+        built_once(tmp_path / "thing", build)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(builds) == 1
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("folder")
+    (folder / "inner").mkdir()
+    (folder / "a.bin").write_bytes(bytes(range(64)))
+    (folder / "inner" / "b.json").write_text("{}\n")
+    write_checksums(folder)
+    return folder
+
+
+@given(st.sampled_from(["a.bin", "inner/b.json", CHECKSUMS]), st.integers(0, 10**6))
+def test_one_changed_bit_anywhere_is_found_in_its_file(folder: Path, name: str, place: int):
+    file = folder / name
+    before = file.read_bytes()
+    changed = bytearray(before)
+    changed[place // 8 % len(before)] ^= 1 << place % 8
+    try:
+        file.write_bytes(changed)
+        found = find_damage(folder)
+    finally:
+        file.write_bytes(before)
+    assert [damage.file for damage in found] == [file]
+
+
+def counting():
+    """A kept reading, and what it read."""
+    read: list[str] = []
+
+    @kept(2)
+    def reading(file: Path, upper: bool = False) -> str:
+        text = file.read_text() if file.exists() else "nothing"
+        read.append(text)
+        return text.upper() if upper else text
+
+    return reading, read
+
+
+def test_a_file_is_read_once_until_it_is_written(tmp_path):
+    file, (reading, read) = tmp_path / "a", counting()
+    file.write_text("one")
+    assert [reading(file), reading(file), reading(file, upper=True)] == ["one", "one", "ONE"]
+    with file.open("a") as stream:
+        stream.write(" more")
+    assert reading(file) == "one more" and read == ["one", "one", "one more"]
+
+
+def test_another_file_of_the_same_time_and_size_is_read(tmp_path):
+    file, (reading, _) = tmp_path / "a", counting()
+    file.write_text("one")
+    time = file.stat().st_mtime_ns
+    reading(file)
+    atomic_write_text(file, "two")
+    os.utime(file, ns=(time, time))
+    assert reading(file) == "two"

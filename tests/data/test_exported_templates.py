@@ -1,7 +1,6 @@
 """Other programs write what Assay trains on, by the template that a checkpoint carries."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,15 +9,13 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from assay.data.conversation import dump_messages
-from assay.data.formats.formats import read_rows
-from assay.data.renderings.exported_template import chat_template, save_tokenizer
-from assay.data.renderings.rendering import Renderer, automatic
+from assay.data.renderings.rendering import Renderer, automatic, chat_template, save_tokenizer
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, ToolCall
 from assay.data.tools import openai_tool
 from tests.data.bfcl_handler import chat_template as published_template
 from tests.data.bfcl_handler import trl_template
-from tests.data.chat import CHATML, QWEN3, SPECIAL, build, tokenizer
+from tests.data.chat import QWEN3, SPECIAL, build, tokenizer
 from tests.data.talks import WEATHER, talks
 
 RENDERERS = [
@@ -40,16 +37,6 @@ SEARCH = {
 CALL = ToolCall("get_weather", {"city": "Zürich", "days": [1, 2.5, None, True]}, "call_1")
 ASKED = (Message("system", "Be brief."), Message("user", "What is the weather in Zürich?"))
 TALKS: dict[str, tuple[Message, ...]] = {
-    "one question": ASKED[1:],
-    "system": ASKED,
-    "several turns": (*ASKED, Message("assistant", "Sunny."), Message("user", "And tomorrow?")),
-    "a call and its result": (
-        *ASKED,
-        Message("assistant", "", (CALL,)),
-        Message("tool", "21 degrees", (), "call_1"),
-        Message("assistant", "It is 21 degrees."),
-        Message("user", "Thanks"),
-    ),
     "equal calls, two results": (
         *ASKED,
         Message("assistant", "", (CALL, CALL, ToolCall("f", {}))),
@@ -64,21 +51,11 @@ TALKS: dict[str, tuple[Message, ...]] = {
         Message("assistant", "Sunny.", reasoning="Warm."),
         Message("user", "And tomorrow?"),
     ),
-    "a result as a user's text": (
-        *ASKED,
-        Message("assistant", "I look.", reasoning="Look outside."),
-        Message("user", "<tool_response>\n21\n</tool_response>"),
-    ),
     "line ends before an answer": (
         *ASKED,
         Message("assistant", "\n\nSunny.", reasoning="Warm."),
         Message("user", "<tool_response>\n22\n</tool_response> so?"),
         Message("assistant", "\n\nNo.", reasoning="\nCold."),
-        Message("tool", "1"),
-    ),
-    "thought in the text": (
-        *ASKED,
-        Message("assistant", "<think>\nLook.\n</think>\n\nSunny."),
         Message("tool", "1"),
     ),
     "中文": (
@@ -153,19 +130,6 @@ def test_any_conversation_reads_elsewhere_as_it_does_here(
     assert outside(saved[style, name], messages, tools, not whole, False) == expected
 
 
-@pytest.mark.parametrize(("style", "name"), RENDERERS)
-def test_real_rows_read_elsewhere_as_they_do_here(
-    saved: Any, shared: Path, style: str, name: str
-) -> None:
-    made = Renderer(tokenizer(style), name)
-    for file in ("glaive_toolcall_en", "glaive_toolcall_zh"):
-        for row in read_rows(shared / "data" / "tool" / f"{file}.jsonl", "messages")[:12]:
-            expected = made.tokenizer.decode(
-                list(made.conversation(row.messages, row.tools).tokens)
-            )
-            assert outside(saved[style, name], row.messages, row.tools, False, False) == expected
-
-
 @pytest.mark.parametrize("published", [published_template, lambda: trl_template("qwen3")])
 def test_a_template_that_writes_the_rendering_already_is_kept(published: Any) -> None:
     template = published()
@@ -174,28 +138,6 @@ def test_a_template_that_writes_the_rendering_already_is_kept(published: Any) ->
     assert chat_template(Renderer(made, "template")) == template
     assert chat_template(Renderer(made, "qwen3_fc")) != template
     assert chat_template(Renderer(tokenizer("qwen3"), "qwen3")) != QWEN3, "it has other words"
-
-
-def test_a_model_without_a_template_gets_the_one_that_was_assumed() -> None:
-    bare = build(SPECIAL["chatml"], None, [])
-    messages = [{"role": "user", "content": "Hello"}]
-    expected = "<|im_start|>user\nHello<|im_end|>\n"
-    for name in ("template", "hermes"):
-        template = chat_template(Renderer(bare, name))
-        assert (
-            bare.apply_chat_template(messages, chat_template=template, tokenize=False) == expected
-        )
-
-
-def test_several_templates_are_kept_by_name(tmp_path: Path) -> None:
-    several = build(SPECIAL["chatml"], None, [])
-    several.chat_template = {"default": CHATML, "tool_use": QWEN3}
-    save_tokenizer(Renderer(several, "template"), tmp_path / "template")
-    theirs = AutoTokenizer.from_pretrained(tmp_path / "template")
-    assert theirs.chat_template == several.chat_template
-    save_tokenizer(Renderer(several, "hermes"), tmp_path / "hermes")
-    theirs = AutoTokenizer.from_pretrained(tmp_path / "hermes")
-    assert isinstance(theirs.chat_template, str) and theirs.chat_template.endswith(CHATML)
 
 
 @pytest.mark.parametrize(("style", "name"), [("chatml", "hermes"), ("llama", "hermes")])

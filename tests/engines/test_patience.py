@@ -10,7 +10,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from assay.engines.ranks import Others
 from assay.engines.vllm_engine import Opening, VllmEngine
 from assay.errors import RunFailure
-from assay.experiment.engine_table import EngineSpec, patience_seconds
+from assay.experiment.tables import EngineSpec, patience_seconds
 
 
 @pytest.mark.parametrize("words", ["", "half a line"])

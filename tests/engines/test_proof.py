@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerFast
 
+from assay.data.formats.chat_rows import UNLIKE
 from assay.data.formats.convert_rows import Wanted, convert
 from assay.data.formats.formats import write_rows
 from assay.data.formats.plain_text import PlainText
-from assay.data.formats.trl_rows import UNLIKE
 from assay.data.row import Message, Row, ToolCall
 from assay.engines.environments import python_of
 from assay.engines.proof import prove

@@ -7,8 +7,8 @@ import pytest
 
 from assay.engines.ranks import check_ranks, threads_of
 from assay.errors import InputError
-from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment, engines
+from assay.experiment.tables import EngineSpec
 
 PLAIN: dict[str, Any] = {"name": "e", "task": "math", "model": "path:model"}
 CORES = len(os.sched_getaffinity(0))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assay.data.row_order import packs_of
+from assay.data.splits import packs_of
 from assay.engines.environments import ask
 
 SCRIPT = Path(__file__).parent / "packing_in_swift.py"

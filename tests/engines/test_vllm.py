@@ -114,20 +114,10 @@ BEHIND = {"keeps": ".", "a layer": ".layers.15.", "a tensor": "17.mlp.down_proj.
     ("fault", "size", "lies", "seen"),
     [
         ("keeps", 1e-5, False, r"embed_tokens.* kept their old weights"),
-        (
-            "a layer",
-            1e-5,
-            False,
-            r"model\.layers\.15\.mlp\.up_proj\.weight and . more kept their old",
-        ),
+        ("a layer", 1e-5, False, r"layers\.15\.mlp\.up_proj\.weight and . more kept their old"),
         ("a tensor", 1e-5, False, r"tensors model\.layers\.17\.mlp\.down_proj\.weight kept"),
         ("head", 1e-5, False, r"tensors lm_head\.weight kept their old weights"),
-        (
-            "stale cache",
-            1e-5,
-            False,
-            r"prefix cache holds keys .* \d+ tokens of what",
-        ),
+        ("stale cache", 1e-5, False, r"prefix cache holds keys .* \d+ tokens of what"),
         ("keeps", 1e-5, True, "to the last bit"),
         ("keeps", 2e-2, True, "all weights"),
         ("a layer", 1e-3, True, "a part of the weights"),

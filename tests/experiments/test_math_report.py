@@ -18,7 +18,6 @@ from assay.experiment.read_file import read_experiment
 from assay.experiment.reward_tables import plain
 from assay.experiment.stage_tables import GrpoStage
 from assay.judge.averages import harmonic_ratio
-from assay.judge.confounds import differences
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import read_sweep
 from tests.docs.pages import blocks
@@ -120,42 +119,6 @@ def test_the_reported_best_score_comes_out_of_the_reported_counts() -> None:
     assert score == 1.0758890919394155 == float(search.says or 0)
 
 
-def arms(name: str) -> dict[str, Experiment]:
-    """The runs of a sweep by arm."""
-    runs = plan(read_sweep(MATH / f"{name}.toml"))
-    return {run.name.removeprefix(f"{name}."): run.experiment for run in runs}
-
-
-def test_the_rules_start_each_round_from_their_pick_and_change_nothing_else() -> None:
-    found = arms("grpo-rounds-by-rule")
-    hand = found.pop("hand")
-    assert hand.stage == experiment("grpo-rounds").stage
-    before = ["basic1", "basic2", "basic3", "quality1"]
-    for arm, which in {"gate": "best", "trend": "reward_trend"}.items():
-        stages = found.pop(arm).stage
-        starts = ["base", *(f"{name}.{which}" for name in before)]
-        assert [stage.start for stage in stages.values()] == starts
-        back = {n: s.model_copy(update={"start": hand.stage[n].start}) for n, s in stages.items()}
-        assert back == hand.stage
-    assert not found
-
-
-def test_each_exploration_changes_one_thing() -> None:
-    found = {k: v.model_dump(mode="json") for k, v in arms("grpo-explored").items()}
-    own = found.pop("round")
-    changed = {arm: {d.path for d in differences(own, spec)} for arm, spec in found.items()}
-    stage = "stage.basic."
-    assert {arm: paths - {"name"} for arm, paths in changed.items()} == {
-        "harder": {"data.rl.where"},
-        "clip_higher": {f"{stage}clip.high"},
-        "from_sft": {
-            "model",
-            *(f"{stage}{k}" for k in ("optimizer.lr", "optimizer.min_lr", "sampling.max_tokens")),
-            f"{stage}reward.unfinished.value",
-        },
-    }
-
-
 def test_the_search_is_nine_runs_with_eighteen_points_as_reported() -> None:
     found = read_sweep(MATH / "short-cot-search.toml")
     runs = [run.experiment.stage["sft"] for run in plan(found)]
@@ -172,15 +135,3 @@ def test_the_search_is_nine_runs_with_eighteen_points_as_reported() -> None:
     (base,) = [run for run in record.runs if run.name == record.searches[0].baseline]
     reported = {name.lower(): float(values[0]) for name, values in base.scores.items()}
     assert {n: r for n, r in found.sweep.ratios_to.items() if n in BENCHMARKS} == reported
-
-
-def test_dev_questions_rank_the_points_and_the_finer_search_looks_around_the_winner() -> None:
-    coarse, finer = (read_sweep(MATH / f"short-cot-{n}.toml") for n in ("search", "finer"))
-    for found in (coarse, finer):
-        assert found.sweep.selecting == ("dev_math", "dev_gsm8k")
-        assert list(found.sweep.on) == BENCHMARKS
-    assert coarse.sweep.ratios_to == finer.sweep.ratios_to
-    runs = [run.experiment.stage["sft"] for run in plan(finer)]
-    assert len(runs) == 8 and {run.epochs for run in runs} == {8}
-    assert all(1.5e-5 <= run.optimizer.lr <= 3e-5 for run in runs)
-    assert all(384 <= run.model_dump()["batch"] <= 768 for run in runs)

@@ -9,7 +9,6 @@ from scipy import stats
 from assay.errors import InputError
 from assay.judge.arms import arm_interval, as_repeats, compare_arms
 from assay.judge.intervals import score_interval
-from assay.judge.paired import compare
 from assay.judge.scores import Array, ItemScores, ItemsDifferError
 from assay.judge.verdict import Comparison
 from tests.few import few
@@ -40,10 +39,6 @@ def false_verdicts(seed_spread: float, seeds: int, judge: Judge, pairs: int = 25
 @few("seeds, seed_spread", [(2, 0.1), (3, 0.03), (2, 0.0), (5, 0.1)], fast=1)
 def test_methods_that_are_equal_are_called_different_in_few_pairs(seeds, seed_spread):
     assert false_verdicts(seed_spread, seeds, compare_arms) <= 0.07
-
-
-def test_one_run_for_each_arm_sees_two_checkpoints_that_do_differ():
-    assert false_verdicts(0.1, 2, lambda a, b: compare(a[0], b[0]), pairs=40) > 0.25
 
 
 def test_a_difference_beyond_seeds_and_items_is_found():
@@ -90,13 +85,6 @@ def test_the_interval_of_an_arm_is_wider_than_that_of_its_items_when_seeds_diffe
     found = arm_interval(seeds)
     assert found.half_width > 3 * score_interval(as_repeats(seeds)).half_width
     assert found.low <= as_repeats(seeds).mean <= found.high
-
-
-def test_seeds_as_repeats_align_items_by_id():
-    first = single_pass([1.0, 0.0, 0.0])
-    turned = ItemScores(tuple(reversed(first.item_ids)), first.scores[::-1])
-    assert as_repeats([first, turned]).scores.tolist() == [[1, 1], [0, 0], [0, 0]]
-    assert as_repeats([first]) is first
 
 
 def test_methods_of_which_one_was_asked_a_part_are_compared_on_that_part():

@@ -4,17 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import bdtr
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import confint_proportions_2indep, proportions_ztest
 
 from assay.errors import InputError
-from assay.judge.averages import harmonic_ratio
 from assay.judge.binomial import compare_counts, newcombe, score_test
 from assay.judge.families import adjust_family, holm
 from assay.judge.intervals import tango
 from assay.judge.selection import (
-    adjust_for_looks,
     expected_maximum,
     expected_optimism,
 )
@@ -76,30 +73,6 @@ def test_two_binomials_agree_with_statsmodels(before_items, after_items, data):
         assert score_test(before, before_items, after, after_items) == pytest.approx(p_value)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "verdict"),
-    [
-        # Percentages of 200 items from a published log of tool-use runs.
-        (26.9, 26.5, "undecided"),
-        (26.9, 27.5, "undecided"),
-        (26.9, 45.7, "better"),
-        (26.9, 10.6, "worse"),
-        (45.7, 42.6, "undecided"),
-    ],
-)
-def test_scores_of_an_old_log_are_judged_as_counts(before, after, verdict):
-    comparison = compare_counts(2 * before, 200, 2 * after, 200)
-    assert comparison.verdict == verdict
-    assert comparison.gained is None
-    assert "without items" in comparison.method
-
-
-def test_small_trials_of_an_old_log_are_undecided_with_a_wide_interval():
-    comparison = compare_counts(43, 44, 64, 64)
-    assert comparison.verdict == "undecided"
-    assert comparison.interval.low < -0.02 and comparison.interval.high > 0.1
-
-
 def test_the_items_needed_without_pairing_separate_the_scores_in_80_percent():
     needed = compare_counts(80, 200, 96, 200).items_needed
     assert needed is not None
@@ -126,22 +99,6 @@ def test_the_optimism_of_the_best_of_18_on_200_items_is_4_8_points():
     assert observed == pytest.approx(expected_optimism(18, 200, variance), abs=0.001)
 
 
-def test_20_looks_promote_a_null_checkpoint_in_about_17_percent():
-    rng = np.random.default_rng(4)
-    chances = rng.beta(5, 5, size=(PAIRS, 200))
-    base = rng.random((PAIRS, 200)) < chances
-    promoted = np.zeros((2, PAIRS), bool)
-    for _ in range(20):
-        look = rng.random((PAIRS, 200)) < chances
-        gained, lost = (look & ~base).sum(1), (~look & base).sum(1)
-        exact = 2 * bdtr(np.minimum(gained, lost).astype(float), gained + lost, 0.5)
-        better = gained > lost
-        promoted[0] |= better & (exact < 0.05)
-        promoted[1] |= better & (20 * exact < 0.05)
-    assert promoted[0].mean() == pytest.approx(0.17, abs=0.025)
-    assert promoted[1].mean() < 0.025
-
-
 @pytest.mark.parametrize(
     # Tables of normal order statistics (Harter 1961).
     ("looks", "expected"),
@@ -149,26 +106,3 @@ def test_20_looks_promote_a_null_checkpoint_in_about_17_percent():
 )
 def test_the_expected_maximum_is_that_of_the_tables(looks, expected):
     assert expected_maximum(looks) == pytest.approx(expected, abs=1e-5)
-
-
-def test_looks_multiply_the_p_value():
-    assert adjust_for_looks(0.01, 20) == pytest.approx(0.2)
-    assert adjust_for_looks(0.4, 20) == 1.0
-
-
-COUNTS = [(16, 40), (933, 1319), (206, 500), (73, 675)]
-BASELINES = [0.30, 0.716, 0.44, 0.096]
-
-
-def test_the_harmonic_ratio_of_four_benchmarks_is_exact():
-    assert harmonic_ratio(COUNTS, BASELINES) == 1.0758890919394155
-
-
-def test_one_benchmark_at_zero_makes_the_harmonic_ratio_zero():
-    assert harmonic_ratio([(0, 40), *COUNTS[1:]], BASELINES) == 0.0
-
-
-@pytest.mark.parametrize("baselines", [[0.3, 0.7, 0.4], [0.3, 0.7, 0.4, 0.0]])
-def test_baselines_without_ratios_are_refused(baselines):
-    with pytest.raises(InputError):
-        harmonic_ratio(COUNTS, baselines)

@@ -8,7 +8,7 @@ import pytest
 
 from assay.compare.judge_trust import kappa_on
 from assay.judge.intervals import Estimate, Interval
-from assay.runs.judge_file import Judged
+from assay.runs.judgement_journal import Judged
 
 ORACLE = json.loads((Path(__file__).parent / "label_oracle.json").read_text())
 GRADES = (1.0, 2.0, 3.0, 4.0, 5.0)

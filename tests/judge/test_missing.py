@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.judge.arms import compare_arms
-from assay.judge.averages import compare_harmonic
-from assay.judge.paired import compare, score_range, with_missing_at
+from assay.judge.paired import compare, with_missing_at
 from assay.judge.scores import ItemScores
-from assay.judge.selection import choose, promote
+from assay.judge.selection import promote
 from tests.few import few
 from tests.judge.simulated import item_ids, judge_family, single_pass, without_plans
 
@@ -93,26 +91,6 @@ def test_the_worst_case_is_that_of_scores_filled_by_hand(seed, repeats, low, hig
     assert found.worst_case is (found.highest if found.difference < 0 else found.lowest)
 
 
-def test_with_repeats_only_the_missing_answers_are_filled():
-    control = ItemScores(item_ids(2), np.array([[1.0, 0.0], [0.0, 0.0]]))
-    other = ItemScores(item_ids(2), np.array([[1.0, np.nan], [1.0, 1.0]]))
-    found = compare(control, other)
-    assert found.lowest is not None and found.highest is not None
-    assert (found.lowest.score, found.highest.score) == (0.75, 1.0)
-    assert (found.unscored, found.unscored_shares) == (0, (0.0, 0.25))
-
-
-def test_without_missing_scores_there_is_no_worst_case():
-    found = compare(single_pass([0, 1, 1]), single_pass([1, 1, 1]))
-    assert (found.lowest, found.highest, found.worst_case) == (None, None, None)
-    assert found.lowest_score == found.score
-
-
-def test_a_score_has_a_range_where_answers_are_missing():
-    assert score_range(single_pass([1, 0, np.nan, np.nan])) == (0.25, 0.75)
-    assert score_range(single_pass([1, 0])) == (0.5, 0.5)
-
-
 GAPS = [1.0] * 40 + [np.nan] * 60
 """All that was scored is right."""
 HALF = [1.0, 0.0] * 50
@@ -142,23 +120,3 @@ def test_a_checkpoint_is_not_promoted_by_what_it_has_no_score_for():
     # Two that are better in any case: the one whose failures are scored is not passed over.
     silent = [1.0] * 85 + [np.nan] * 15
     assert promote(start, {5: single_pass(silent), 10: single_pass(GOOD)}).step == 10
-
-
-def test_a_setting_is_not_chosen_for_what_it_has_no_score_for():
-    cells = {"gaps": [single_pass(GAPS)], "good": [single_pass(GOOD)]}
-    found = choose(cells, dict.fromkeys(cells, (single_pass(HALF),)), 2)
-    assert (found.candidate, found.chosen) == ("good", True)
-    alone = choose({"gaps": cells["gaps"]}, {"gaps": [single_pass(HALF)]}, 1)
-    assert not alone.chosen
-
-
-@pytest.mark.slow
-def test_arms_of_several_seeds_and_harmonic_scores_have_a_worst_case():
-    half, gaps, good = single_pass(HALF), single_pass(GAPS), single_pass(GOOD)
-    arms = compare_arms([half, half], [gaps, gaps])
-    assert arms.adjusted_p < 0.05 and arms.verdict == "undecided"
-    assert compare_arms([half, half], [good, good]).verdict == "better"
-    both = compare_harmonic([half, half], [gaps, gaps], [0.5, 0.5])
-    assert both.adjusted_p < 0.05 and both.verdict == "undecided"
-    assert both.lowest is not None and both.lowest.score == pytest.approx(0.4 / 0.5)
-    assert compare_harmonic([half, half], [good, good], [0.5, 0.5]).verdict == "better"

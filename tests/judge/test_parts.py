@@ -2,7 +2,7 @@
 
 import pytest
 
-from assay.judge.confounds import OTHER, PARTS, Confound, by_part, differences, part_of
+from assay.judge.confounds import OTHER, differences, part_of
 
 
 @pytest.mark.parametrize(
@@ -33,23 +33,6 @@ def test_a_path_belongs_to_the_part_it_is_a_setting_of(path, part):
     assert part_of(path) == part
 
 
-def test_parts_without_a_difference_are_the_same_and_the_worst_kind_counts():
-    found = [
-        Confound("stages.rl.steps", 1, 2, "declared"),
-        Confound("stages.rl.optimizer.lr", 1, 2, "confound"),
-        Confound("machine.cpu", 1, 2, "note"),
-    ]
-    states = {state.part: state.kind for state in by_part(found)}
-    assert states.pop("hyper-parameters") == "confound"
-    assert states.pop("packages and machine") == "note"
-    assert set(states.values()) == {None} and states.keys() < PARTS.keys()
-
-
-def test_a_difference_of_no_part_is_not_lost():
-    (state,) = [s for s in by_part([Confound("new", 1, 2, "confound")]) if s.differences]
-    assert (state.part, state.kind) == (OTHER, "confound")
-
-
 FILE = {
     "base_weights": {"sha256": "w"},
     "data": {"a": {"file_sha256": "1", "contents_sha256": "1", "train": {"row_ids_sha256": "1"}}},
@@ -74,17 +57,3 @@ def test_a_fingerprint_follows_from_the_setting_it_is_worked_out_from():
 def test_a_fingerprint_that_nothing_explains_is_a_confound():
     (found,) = differences(FILE, with_data(contents_sha256="2"))
     assert (found.path, found.kind) == ("data.a.contents_sha256", "confound")
-
-
-def test_what_another_data_set_changes_explains_nothing():
-    other = with_data(contents_sha256="2")
-    other["data"]["b"] = {"file_sha256": "9"}
-    kinds = {d.path: d.kind for d in differences(FILE, other, vary=["data.b"])}
-    assert kinds["data.a.contents_sha256"] == "confound"
-
-
-def test_an_undeclared_cause_stays_a_confound():
-    other = with_data(file_sha256="2", contents_sha256="2")
-    assert [d.path for d in differences(FILE, other) if d.kind == "confound"] == [
-        "data.a.file_sha256"
-    ]

@@ -45,16 +45,3 @@ def test_the_earliest_of_equally_long_rises_is_taken():
     # Two rises of ten steps, and a fall of twenty between them.
     found = longest_rise(STEPS, noisy((0.5, 0.9, 0.5, 0.1, 0.5), spread=0.01), CUTS)
     assert found is not None and (found.after, found.until) == (0, 10)
-
-
-def test_steps_without_a_reward_are_left_out():
-    rewards: list[float | None] = [*noisy((0, 0.3, 0.5, 0.7, 0.9))]
-    rewards[3] = rewards[17] = None
-    rewards[30] = float("nan")
-    found = longest_rise(STEPS, rewards, CUTS)
-    assert found is not None and found.until == 40 and found.trend.steps == 37
-
-
-def test_only_checkpoints_end_a_rise():
-    found = longest_rise(STEPS, noisy((0, 0.3, 0.5, 0.7, 0.9)), [7, 23])
-    assert found is not None and (found.after, found.until) == (0, 23)

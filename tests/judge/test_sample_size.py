@@ -9,12 +9,10 @@ from scipy import special
 from assay.errors import InputError
 from assay.judge.arms import crossed_error
 from assay.judge.cluster_robust import cluster_means, p_value
-from assay.judge.power import items_needed
 from assay.judge.sample_size import (
     Design,
     Variances,
     given_discordance,
-    given_score,
     items_for,
     plan,
     smallest_difference,
@@ -105,18 +103,6 @@ def test_components_of_a_pilot_are_those_that_made_it():
     assert found.discordance is None
 
 
-def test_one_pass_of_one_seed_knows_nothing_of_sampling_and_seeds():
-    first, second = (ItemScores(item_ids(4), np.array([v]).T) for v in ([0, 0, 1, 1], [0, 1, 1, 1]))
-    found = variances_of([first], [second])
-    assert (found.sampling, found.luck, found.seeds) == (None, None, None)
-    assert found.discordance == 0.25
-
-
-def test_without_a_pilot_it_is_mcnemars_plan():
-    assert items_for(given_discordance(0.2), Design(0), 0.05) == items_needed(0.2, 0.05)
-    assert given_score(0.5).discordance == 0.5
-
-
 @settings(max_examples=20)
 @given(st.floats(0.01, 0.5), st.floats(0.01, 0.5), st.floats(0, 0.01), st.integers(2, 5))
 def test_more_of_anything_never_sees_less(items, sampling, seeds, count):
@@ -129,12 +115,6 @@ def test_more_of_anything_never_sees_less(items, sampling, seeds, count):
         assert found is not None and found <= 1.1 * first
     stricter = smallest_difference(v, Design(200, 2, count, arms=3))
     assert stricter is not None and stricter > first
-
-
-def test_items_do_not_mend_seeds_that_vary():
-    known = Variances(0.2, 0.1, 0.0, seeds=2 * 0.05**2)
-    assert items_for(known, Design(0, seeds=2), 0.03) is None
-    assert items_for(known, Design(0, seeds=64), 0.03) is not None
 
 
 def test_the_cheapest_design_sees_the_difference_with_the_fewest_answers():

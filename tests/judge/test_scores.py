@@ -5,7 +5,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.judge.scores import ItemScores, cluster_totals, item_scores
-from tests.judge.simulated import item_ids, single_pass
+from tests.judge.simulated import item_ids
 
 
 @pytest.mark.parametrize(
@@ -40,15 +40,6 @@ def test_missing_answers_and_changing_repeats_are_counted():
     assert scores.binary
 
 
-@pytest.mark.parametrize("value", [0.5, 1 / 3])
-def test_graded_scores_are_not_binary(value):
-    assert not single_pass([0, 1, value]).binary
-
-
-def test_zero_and_one_on_another_scale_are_not_binary():
-    assert not ItemScores(item_ids(2), np.array([[0.0], [1.0]]), bounds=(-1.0, 1.0)).binary
-
-
 def test_records_in_any_order_become_a_table_with_gaps_for_abstentions():
     records = [("b", 1, 1.0), ("a", 0, 0.5), ("b", 0, None), ("a", 2, 1.0)]
     scores = item_scores(records, {"a": "left", "b": "right"})
@@ -56,16 +47,6 @@ def test_records_in_any_order_become_a_table_with_gaps_for_abstentions():
     assert scores.item_ids == ("b", "a")
     assert scores.clusters == ("right", "left")
     np.testing.assert_array_equal(scores.scores, expected)
-
-
-def test_a_repeat_recorded_twice_is_refused():
-    with pytest.raises(InputError, match="two records for repeat 0"):
-        item_scores([("a", 0, 1.0), ("a", 0, 0.0)])
-
-
-def test_no_records_are_refused():
-    with pytest.raises(InputError, match="no item has a score"):
-        item_scores([])
 
 
 def test_cluster_totals_add_values_and_count_items():

@@ -70,24 +70,3 @@ def test_sampling_noise_is_counted_once_so_that_five_seeds_see_six_points():
     # Counted among items and seeds both, it left 68 %, and 0.5 % false.
     assert rejected(5, 0.37) > 0.78
     assert 0.01 < rejected(5, 0.0) < 0.06
-
-
-@pytest.mark.parametrize(("between", "freedom"), [(0.03, 39.0), (0.036, 8.01)])
-def test_seeds_cost_degrees_of_freedom_only_above_the_median_of_chance(between, freedom):
-    table_SI = np.random.default_rng(2).random((3, 40))
-    table_SI += np.array([[-between], [0.0], [between]]) - table_SI.mean(1, keepdims=True)
-    found = crossed_error((table_SI,), None, 1.0)
-    assert (found.seeds, found.freedom) == (0.0, pytest.approx(freedom, rel=0.01))
-
-
-def test_clusters_of_unequal_size_leave_fewer_degrees_of_freedom():
-    values_SI = np.tile(np.random.default_rng(2).random(40), (2, 1))
-    equal = tuple(str(i // 4) for i in range(40))
-    unequal = tuple(str(max(i - 30, 0)) for i in range(40))
-    assert crossed_error((values_SI,), equal, 1.0).freedom == pytest.approx(9)
-    assert crossed_error((values_SI,), unequal, 1.0).freedom < 2
-
-
-def test_items_that_all_agree_keep_the_width_of_the_score_interval():
-    found = crossed_error((np.ones((2, 60)),), None, 1.0)
-    assert found.error * 1.96 == pytest.approx(1.96**2 / (60 + 1.96**2), rel=1e-3)

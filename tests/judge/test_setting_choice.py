@@ -5,8 +5,8 @@ import pytest
 
 from assay.judge.averages import harmonic_score
 from assay.judge.paired import compare
-from assay.judge.scores import ItemScores, ItemsDifferError
-from assay.judge.selection import choose, expected_optimism
+from assay.judge.scores import ItemScores
+from assay.judge.selection import choose
 from tests.judge.simulated import single_pass, without_plans
 
 BASE = [single_pass([0.0] * 100)]
@@ -42,13 +42,6 @@ def test_rivals_are_those_not_shown_to_be_worse():
     assert choose(cells, dict.fromkeys(cells, BASE), 3).rivals == ("close",)
 
 
-def test_the_earliest_of_equals_is_the_candidate_and_optimism_grows_with_looks():
-    found = choose({"first": BETTER, "second": BETTER}, {"first": BASE, "second": BASE}, 18)
-    assert found.candidate == "first"
-    assert found.optimism == expected_optimism(18, 100)
-    assert choose({"first": BETTER}, {"first": BASE}, 1).optimism == pytest.approx(0, abs=1e-4)
-
-
 def test_cells_that_are_no_better_are_seldom_recommended():
     rng = np.random.default_rng(11)
     chosen = 0
@@ -59,36 +52,6 @@ def test_cells_that_are_no_better_are_seldom_recommended():
         with without_plans():
             chosen += choose(cells, dict.fromkeys(cells, runs[0]), 8).chosen
     assert chosen / 24 < 0.09
-
-
-def test_the_best_harmonic_score_is_chosen_and_those_not_shown_to_be_worse_are_rivals():
-    cells = {"a": candidate(100, 120), "close": candidate(98, 120), "far": candidate(60, 80)}
-    found = choose(cells, {}, 3, RATIOS)
-    assert (found.candidate, found.rivals) == ("a", ("close",))
-    far = found.standings["far"]
-    expected = harmonic_score(cells["far"], RATIOS) - harmonic_score(cells["a"], RATIOS)
-    assert far.difference == pytest.approx(expected)
-    assert far.interval.low < far.difference < far.interval.high < 0
-    assert found.comparison is None and not found.chosen
-    zero = choose({"zero": candidate(0, 200), "some": candidate(5, 5)}, {}, 2, RATIOS)
-    assert zero.candidate == "some"
-    with pytest.raises(ItemsDifferError):
-        choose({"a": candidate(9, 9), "b": candidate(9, 9, 150)}, {}, 2, RATIOS)
-
-
-def test_answers_without_a_score_count_as_failures():
-    scores = np.array([[1.0]] * 10 + [[np.nan]] * 190)
-    few = [ItemScores(candidate(1, 1)[0].item_ids, scores), candidate(0, 100)[1]]
-    assert choose({"few": few, "half": candidate(100, 100)}, {}, 2, RATIOS).candidate == "half"
-
-
-def test_a_harmonic_winner_must_beat_its_baseline_after_paying_for_every_look():
-    cells, base = {"a": candidate(100, 120)}, candidate(91, 120)
-    raw = choose(cells, {"a": base}, 1, RATIOS)
-    many = choose(cells, {"a": base}, 100, RATIOS)
-    assert raw.chosen and raw.comparison is not None
-    assert not many.chosen and many.comparison is not None
-    assert many.comparison.adjusted_p == pytest.approx(min(1.0, 100 * raw.comparison.p_value))
 
 
 def test_optimism_is_what_the_best_of_equals_gains_by_luck_at_most():

@@ -1,7 +1,5 @@
 """Health rules: each fires on its fault, none on a healthy run; advice depends on what is seen."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -79,46 +77,25 @@ def test_a_healthy_run_has_no_findings(seed):
     assert fired(healthy(seed), RISING_DEV) == {}
 
 
-@pytest.mark.parametrize("steps", range(12))
-def test_the_first_steps_of_a_healthy_run_have_no_findings(steps):
-    assert fired(healthy(3, steps)) == {}
-
-
-def test_a_stage_that_records_none_of_the_metrics_has_no_findings():
-    assert check_health([{"stage": "sft", "step": 1, "nll": 2.0, "seconds": 1.0}]).findings == ()
-    assert check_health([]).findings == ()
-
-
 FAULTS = [
     ("no_signal", {"signal_share": 0.0}, "error", "0.0%"),
-    ("no_signal", {"signal_share": 0.05}, "warning", "5.0%"),
     ("truncated", {"truncated_share": 1.0}, "error", "100.0%"),
-    ("truncated", {"truncated_share": 0.4}, "warning", "limit 30.0%"),
-    ("abstentions", {"abstained_share": 0.05}, "warning", "5.0%"),
     ("abstentions", {"abstained_share": 0.3}, "error", "30.0%"),
     ("zero_gradient", {"grad_norm": 0.0}, "error", "10 step"),
-    ("non_finite_gradient", {"grad_norm": math.inf}, "error", "20 of 30"),
     ("non_finite_gradient", {"grad_norm": None}, "error", "20 of 30"),
     ("non_finite_gradient", {"skipped_steps": 2}, "warning", "2 updates skipped"),
-    ("rollout_gap", {"rollout_gap_mean": 0.2}, "warning", "0.200"),
     ("rollout_gap", {"rollout_gap_mean": 0.7}, "error", "limit 0.500"),
     ("entropy_collapse", {"entropy": 0.05}, "warning", "0.044 of it left"),
     ("length_explosion", {"length_mean": 90.0}, "warning", "times as much"),
-    ("length_explosion", {"length_mean": 400.0}, "error", "limit 4"),
     ("kl_blow_up", {"kl": 0.3}, "warning", "0.300"),
-    ("kl_blow_up", {"kl": 5.0}, "error", "limit 1"),
     ("stale_reference", {"clip_high_share": 0.3}, "warning", "30.1%"),
-    ("stale_reference", {"clip_low_share": 0.9}, "error", "clipped_share"),
     ("repeated_samples", {"repeated_share": 0.8}, "warning", "80.0%"),
-    ("repeated_samples", {"repeated_share": 1.0}, "error", "100.0%"),
     ("alike_programs", {"different_trees_share": 0.05}, "warning", "5.0%"),
-    ("alike_programs", {"different_trees_share": 0.0}, "warning", "0.0%"),
     ("format_falling", {"format_share": lambda s: 0.95 - 0.003 * s}, "warning", "a step"),
     ("format_falling", {"format_share": lambda s: 0.95 - 0.03 * s}, "error", "limit 10.0%"),
     ("stagnant_reward", {"reward_mean": lambda s: 0.4 + 0.001 * (s % 3)}, "warning", "less than"),
     ("fallbacks", {"fallback_share": 0.1}, "warning", "10.0%"),
     ("rising_api_errors", {"api_error_share": lambda s: 0.01 * (s - 10)}, "error", "a step"),
-    ("falling_speed", {"seconds": 60.0}, "warning", "of it left"),
     ("falling_speed", {"seconds": 200.0}, "error", "limit 0.25"),
     ("no_bonus", {"bonus_to_advantage": 5e-4, "share_without_cot": 1.0}, "error", "5 steps"),
     ("no_kl", {"kl": 0.0}, "error", "kl: exactly 0 in all 5 steps"),
@@ -177,14 +154,6 @@ def test_a_part_that_did_nothing_is_told_after_some_steps_or_where_the_stage_has
     assert rules <= fired([{**line, **idle} for line in healthy(0, IDLE)]).keys()
 
 
-def test_one_step_in_which_a_part_acted_is_enough_for_the_stage_or_for_the_last_steps():
-    once = [{**line, "part/bonus": float(line["step"] == 1)} for line in healthy()]
-    assert fired(once) == {}
-    lately = [{**line, "entropy_bonus": float(line["step"] <= 25)} for line in healthy()]
-    assert set(fired(lately)) == {"no_entropy_bonus"}
-    assert fired(lately[:-1]) == {}
-
-
 def test_a_kl_of_nothing_is_a_fault_only_after_the_weights_moved():
     """The first step compares the start with itself, and so does every step without an update."""
     first = [{**line, "kl": 0.0} for line in healthy(0, 1)]
@@ -197,44 +166,12 @@ def test_a_kl_of_nothing_is_a_fault_only_after_the_weights_moved():
     assert set(fired(moved)) == {"no_kl"} and fired(moved[:-1]) == {}
 
 
-def test_a_bonus_is_judged_in_steps_with_signal_and_a_trace_of_it_is_none():
-    silent = [
-        {**line, "bonus_to_advantage": 9e-4 if line["signal_share"] else 0.9}
-        for line in ({**line, "signal_share": line["step"] % 2 * 0.6} for line in healthy())
-    ]
-    assert "no_bonus" in fired(silent)
-    heard = [{**line, "bonus_to_advantage": 1.1e-3} for line in healthy()]
-    assert fired(heard) == {}
-
-
-def test_fallbacks_that_rise_are_told_before_they_are_many():
-    rising = with_fault(fallback_share=lambda s: 0.002 * (s - 10))
-    assert list(fired(rising)) == ["rising_fallbacks"]
-
-
 def test_every_rule_is_shown_to_fire():
     shown = {rule for rule, *_ in FAULTS}
     apart = {"rising_fallbacks", "over_budget", "kl_at_start"}
     apart |= {name for name, rule in RULES.items() if rule.warning is rule.error is None}
     assert shown | apart == set(RULES)
     assert {rule.kind for rule in RULES.values()} == set(CHECKS)
-
-
-@pytest.mark.parametrize("fault", [{"repeated_share": 0.8}, {"different_trees_share": 0.02}])
-def test_alike_samples_name_a_low_temperature_as_the_cause_only_where_it_is_low(fault):
-    said = []
-    for temperature in (0.3, 1.0):
-        (found,) = fired(with_fault(**fault, temperature=temperature)).values()
-        said.append(english(found).fix)
-    cold, warm = said
-    cause = "the temperature is below 0.7, which is the likely cause"
-    assert cold.startswith(f"{cause}; raise the temperature")
-    assert cause not in warm and "raise the temperature" in warm
-
-
-def test_a_fault_that_has_passed_is_not_reported_as_present():
-    metrics = [{**x, "signal_share": 0.0 if x["step"] < 18 else 0.6} for x in healthy()]
-    assert fired(metrics) == {}
 
 
 def test_what_to_do_otherwise_is_a_note():
@@ -251,11 +188,6 @@ def test_a_reward_that_rises_while_dev_falls_is_an_error():
     said = english(fired(healthy(), FALLING_DEV)["reward_without_gain"])
     assert said.severity == "error"
     assert "0.500 at step 0 to 0.167 at step 20" in said.evidence
-
-
-def test_a_dev_score_that_falls_within_noise_is_no_finding():
-    noisy = [FALLING_DEV[0], (20, single_pass([1] * 28 + [0] * 32))]
-    assert fired(healthy(), noisy) == {}
 
 
 def budget(spent: float, low: float, high: float) -> Spending:

@@ -26,17 +26,6 @@ def test_signs_and_verdicts_are_counted_out_of_what_was_compared():
     assert counts.groups == 1
 
 
-def test_there_is_no_gain_where_nothing_rose():
-    control = single_pass([1.0] * 30 + [0.0] * 70)
-    counts = tally(judge_family(control, {"same": control}), 1, 0, {"same": A})
-    assert counts.largest_gain is None and counts.largest_loss is None
-
-
-def test_nothing_compared_has_no_extremes():
-    counts = tally({}, 3, 0, {})
-    assert (counts.compared, counts.largest_gain, counts.groups) == (0, None, 0)
-
-
 def test_groups_are_joined_by_shared_items_however_far_apart():
     assert separate_groups([A, B, C]) == 2
     assert separate_groups([A, C, frozenset("dx"), B]) == 1

@@ -35,8 +35,6 @@ def make_sound_lab(folder: Path) -> Path:
 def look(
     lab: Path,
     *overrides: str,
-    probe: int = 0,
-    calls: float | None = None,
     file: str = "tiny.toml",
     timed: bool = False,
     settings: tuple[str, ...] = SOUND,
@@ -46,9 +44,7 @@ def look(
     with pytest.MonkeyPatch.context() as patch:
         if not timed:
             patch.setattr(work, "measure", lambda subject: work.Speed(1e-5, 1e-3, 1e-5))
-        return check_experiment(
-            lab / file, (*settings, *overrides), root=lab, probe=probe, calls=calls
-        )
+        return check_experiment(lab / file, (*settings, *overrides), root=lab)
 
 
 def found(report: CheckResult, words: str) -> Finding:

@@ -154,29 +154,12 @@ def test_other_features_are_other_prompts(lab, monkeypatch):
     assert changed.plain(changed.prompt(row, question(session.task, row))) != encoder.plain(context)
 
 
-def test_answers_in_the_features_of_demonstrations_are_other_features(lab, tmp_path):
-    file = make_colours_lab(tmp_path, of("similarity", "answers = true"), UNTRAINED)
-    plain = session_of(lab / "colours.toml").learner.encoder(RenderingSettings())
-    assert session_of(file).learner.encoder(RenderingSettings()).fingerprint != plain.fingerprint
-
-
 def test_the_similar_and_the_random_are_measured_without_training(tmp_path):
     runs = {}
     for kind in ("similarity", "random"):
         file = make_colours_lab(tmp_path / kind, of(kind), UNTRAINED)
         (runs[kind],) = start(file, root=tmp_path / kind)
     assert means(runs["similarity"])["base"] > 0.6 > means(runs["random"])["base"]
-
-
-def test_zero_shots_are_an_empty_selection_for_every_kind(tmp_path):
-    evaluation = UNTRAINED + "options = { shots = 0 }\n"
-    for kind in ("pointer", "random"):
-        file = make_colours_lab(tmp_path / kind, of(kind), evaluation)
-        try:
-            (run,) = start(file, root=tmp_path / kind)
-        except InputError:  # a selection of nothing helps nobody, so that gold answers earn 0
-            (run,) = start(file, root=tmp_path / kind, despite="zero-shot")
-        assert picks_of(run, "base") == [[]] * 20
 
 
 def test_what_has_no_weights_is_not_trained(tmp_path):

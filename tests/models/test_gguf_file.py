@@ -13,7 +13,6 @@ from transformers import (
     AutoTokenizer,
     GenerationConfig,
     MistralConfig,
-    PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 
@@ -32,7 +31,6 @@ from assay.models.gguf_file import (
 from assay.models.gguf_header import read_header
 from assay.models.weight_files import save_weights
 from tests.data.chat import LINES, metaspace, tokenizer
-from tests.few import few
 from tests.models.folders import tiny_model
 from tests.models.llama_cpp import PIECES, by_llama_cpp, by_transformers, chat, exported, trained
 
@@ -56,26 +54,6 @@ def whole(kind: str, folder: Path, tied: bool, dtype: torch.dtype = torch.float3
     check_gguf(model, words)
     write_gguf(model, folder, folder / "model.gguf")
     return model
-
-
-def logits(model: PreTrainedModel, ids: list[int]) -> torch.Tensor:
-    with torch.no_grad():
-        return model(input_ids=torch.tensor([ids])).logits[0].float()
-
-
-@few("tied", [True, False], fast=1)
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-def test_transformers_reads_the_same_model_from_the_gguf_file(
-    tmp_path: Path, kind: str, tied: bool
-) -> None:
-    model = whole(kind, tmp_path, tied)
-    theirs = AutoModelForCausalLM.from_pretrained(
-        tmp_path, gguf_file="model.gguf", dtype=torch.float32
-    ).eval()
-    words = AutoTokenizer.from_pretrained(tmp_path, gguf_file="model.gguf")
-    ids = AutoTokenizer.from_pretrained(tmp_path).encode(TEXT)
-    assert words.encode(TEXT) == ids
-    torch.testing.assert_close(logits(theirs, ids), logits(model, ids), rtol=1e-4, atol=1e-4)
 
 
 def test_every_role_of_a_token_and_every_end_is_in_the_header(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from assay.models.same_weights import compare_weights
+from assay.models.folder import compare_weights
 from assay.models.weight_files import save_module
 
 

@@ -14,7 +14,7 @@ from benchmarks.families import FAMILIES, byte_tokenizer, config_of
 from transformers import AutoConfig, AutoModelForCausalLM, GemmaTokenizer, PreTrainedModel
 
 from assay.data.files import cache_root
-from assay.data.renderings.exported_template import write_tokenizer
+from assay.data.renderings.template import write_tokenizer
 from assay.engines.environments import ask
 from assay.models.load import load_model
 from assay.models.precision import choose_precision

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.data.pictures import images_in, picture_of
+from assay.data.message_parts import images_in, picture_of
 from assay.data.row import Message
 from assay.errors import InputError, RunFailure
 from assay.models.precision import choose_precision

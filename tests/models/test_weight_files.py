@@ -9,15 +9,13 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
 
 from assay.errors import InputError
 from assay.models.adapt import train_lora
-from assay.models.load import load_model, weight_fingerprint
+from assay.models.load import weight_fingerprint
 from assay.models.lora import LoraOptions
-from assay.models.precision import choose_precision
 from assay.models.weight_files import load_weights, save_weights
-from tests.models.folders import tiny_model, tiny_tokenizer
+from tests.models.folders import tiny_model
 
 
 def lora_model(
@@ -51,17 +49,6 @@ def test_a_full_checkpoint_gives_back_every_bit_with_tied_weights_once(
     other = tiny_model(tied=tied)
     load_weights(other, tmp_path)
     assert weight_fingerprint(other) == weight_fingerprint(model)
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_a_full_checkpoint_with_tokenizer_is_a_model_folder_for_everyone(
-    tmp_path: Path, tied: bool
-) -> None:
-    model = scrambled(tied=tied)
-    save_weights(model, tmp_path, tiny_tokenizer())
-    ours = load_model(tmp_path, choose_precision("fp32", "cpu"))
-    theirs = AutoModelForCausalLM.from_pretrained(tmp_path)
-    assert ours.fingerprint == weight_fingerprint(theirs) == weight_fingerprint(model)
 
 
 def test_an_adapter_checkpoint_holds_the_adapter_alone_and_gives_it_back(tmp_path: Path) -> None:

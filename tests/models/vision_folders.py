@@ -21,7 +21,7 @@ from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 from transformers.models.qwen2_5_vl.processing_qwen2_5_vl import Qwen2_5_VLProcessor
 from transformers.models.smolvlm.processing_smolvlm import DEFAULT_CHAT_TEMPLATE
 
-from assay.data.pictures import images_in, picture_of
+from assay.data.message_parts import images_in, picture_of
 from assay.data.row import ImagePart, Message, TextPart
 from assay.data.wheels import wheel_directory
 from tests.models.folders import tiny_tokenizer

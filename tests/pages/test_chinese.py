@@ -7,7 +7,7 @@ import pytest
 
 import assay
 from assay.errors import finding
-from assay.judge.identity import Twins, contradictory_answers, loss_parts, same_answers
+from assay.judge.identity import contradictory_answers, loss_parts, same_answers
 from assay.pages.provenance import dropped_for
 from assay.pages.words import named_tests, worded, words
 from tests.pages.english import Module
@@ -33,8 +33,9 @@ def english_in(text: str, *names: str) -> str:
 @pytest.mark.parametrize(("same", "share"), [(None, None), (True, None), (False, 0.25)])
 @pytest.mark.parametrize("greedy", [True, False])
 def test_what_equal_answers_come_from_is_said_in_chinese(same, share, greedy):
-    twins = Twins("aa@b", "cc@d", 20, 40, 20, same, share, greedy)
-    said = worded(same_answers(twins), words("zh"))
+    counts = {"items": 20, "answers": 40, "distinct": 20}
+    found = same_answers("aa@b", "cc@d", counts, same, share, greedy)
+    said = worded(found, words("zh"))
     assert english_in(said.what + said.evidence + said.fix, "aa@b", "cc@d") == ""
 
 
@@ -64,7 +65,7 @@ REASONS = {
     "data.formats.formats": ("UNTRAINED", "NO_TURN", "NO_CALL"),
     "data.row_checks": ("UNDECLARED", "NO_TOOLS"),
     "data.loaded": ("UNREADABLE",),
-    "data.formats.hardgen": ("NO_RESULTS", "UNKNOWN_ROLE", "NO_TEXT"),
+    "data.formats.call_sets": ("NO_RESULTS", "UNKNOWN_ROLE", "NO_TEXT"),
     "data.python_calls": ("SYNTAX", "NO_CALLS", "NO_LITERAL", "NO_JSON", "UNPACKED", "TWICE"),
     "lab.setup.prepare": ("TOO_LONG", "LONGER", "SHORTER"),
     "data.leakage": ("EXACT", "NORMALISED", "PATH", "FUNCTION"),

@@ -8,7 +8,7 @@ import pytest
 from assay.cli.eval import measured
 from assay.cli.output import plain
 from assay.compare.judged_table import compare_checkpoints
-from assay.judge.sampled_scores import pass_at_k
+from assay.judge.arms import pass_at_k
 from assay.lab.run.evaluate_again import Evaluated
 from assay.library.typed_results import evaluation_result
 from assay.pages.run_page.page import write_report

@@ -8,7 +8,7 @@ from assay.pages.judge_content import judge_line
 from assay.pages.markdown import page_markdown
 from assay.pages.page import Page
 from assay.pages.words import worded, words
-from assay.runs.judge_file import Judged, JudgedLabels
+from assay.runs.judgement_journal import Judged, JudgedLabels
 from tests.pages.test_chinese import english_in
 
 NAMES = ("clear", "grader", "scripted:judge.jsonl", "labels.jsonl", "kappa", "Cohen", "labels FILE")

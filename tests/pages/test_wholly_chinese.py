@@ -15,10 +15,9 @@ import pytest
 from rich.console import Console, RenderableType
 
 from assay.cli.output import finding_text, plain
-from assay.compare.compare_names import compare_named
+from assay.compare.compare_names import Wish, compare_named, designs, typed
 from assay.compare.foreign_arms import read_all_metrics, read_arms, summaries
-from assay.compare.pilot_runs import Wish, designs, typed
-from assay.data.reported.read_reported import Reading
+from assay.data.reported.read_reported import ReportFile
 from assay.errors import Finding
 from assay.judge.audit.rules import audit
 from assay.lab.monitor.progress import progress
@@ -187,7 +186,7 @@ def audited(key: str, lang: str) -> str:
     report = record(FAULTS[key][0])
     flaws = audit(report)
     said = [finding_text(plain(each), lang) for each in audit_findings(flaws, lang)]
-    return drawn(*said, *summary(Path("f.toml"), Reading((report,)), flaws, lang))
+    return drawn(*said, *summary(Path("f.toml"), ReportFile((report,)), flaws, lang))
 
 
 def test_no_english_word_stands_on_a_chinese_page(texts):

@@ -39,13 +39,6 @@ def test_taking_turns_keeps_their_tokens_weights_and_episode_numbers():
     assert taken.reference_S is None
 
 
-def test_nothing_packed_and_nothing_taken_are_empty():
-    assert len(pack([]).actions_S) == 0
-    empty = pack(EPISODES).take([])
-    assert len(empty.actions_S) == len(empty.contexts) == 0
-    assert empty.offsets_N1.tolist() == [0]
-
-
 def test_behaviour_is_unknown_when_one_turn_does_not_know_it():
     unknown = Episode("d", "x", (Turn((9,), (7,), (True,)),))
     assert pack(EPISODES).behaviour_S is not None

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from assay.data.episode import Episode, Reward, Turn
+from assay.experiment.training_settings import AdaptiveKl
 from assay.rl.advantages import ADVANTAGES, normalised_rewards
 from assay.rl.aggregation import token_weights
-from assay.rl.kl import SEQUENCE_KL, AdaptiveKl
+from assay.rl.kl import SEQUENCE_KL
 from assay.rl.objectives import Grpo
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import Scores

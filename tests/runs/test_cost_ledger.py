@@ -84,20 +84,6 @@ def test_what_was_asked_before_the_run_was_made_is_in_its_ledger(tmp_path):
     assert [each.problem for each in read_calls(tmp_path)] == ["check", "work"]
 
 
-def test_another_run_begins_without_the_calls_of_the_one_before(tmp_path):
-    first, second = tmp_path / "1", tmp_path / "2"
-    for folder in (first, second):
-        folder.mkdir()
-    ledger = opened(first)
-    late = begin(ledger, call(problem="first"))
-    ledger.close()
-    ledger.move_to(second)
-    begin(ledger, call(problem="second"))
-    update(ledger, late, call(problem="too late"))
-    assert [each.problem for each in read_calls(first)] == ["first"]
-    assert [each.problem for each in read_calls(second)] == ["second"]
-
-
 def test_threads_write_side_by_side_and_nothing_is_lost(tmp_path):
     ledger = opened(tmp_path)
 
@@ -123,10 +109,6 @@ def test_the_first_of_two_answers_to_the_same_stays(tmp_path):
     assert ledger.known("k") == first and ledger.known("other") is None
     ledger.close()
     assert opened(tmp_path).known("k") == first
-
-
-def test_a_run_without_a_ledger_has_no_calls_and_gets_none_by_being_read(tmp_path):
-    assert read_calls(tmp_path) == [] and not list(tmp_path.iterdir())
 
 
 def test_a_ledger_that_is_none_is_named_in_one_line(tmp_path):

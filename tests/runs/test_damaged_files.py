@@ -6,11 +6,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assay.data.loaded import DataError
-from assay.data.reported.read_reported import read_reported
-from assay.data.results.readers import read_results
-from assay.errors import InputError
-from assay.experiment.read_file import read_experiment
 from assay.runs.history import evaluation_records, find_samples, read_answers
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory
@@ -89,16 +84,3 @@ def test_a_description_of_the_wrong_kind_is_damaged(run: RunDirectory, old: str,
     as_written(file)
     with pytest.raises(DamagedFile, match=r"evaluation\.json: cannot be read"):
         evaluation_records(run)
-
-
-def test_files_nested_without_end_are_refused_in_one_line(tmp_path: Path) -> None:
-    deep = tmp_path / "deep.toml"
-    deep.write_text("a = " + "[" * 20_000)
-    with pytest.raises(InputError, match="nested too deeply"):
-        read_experiment(deep)
-    with pytest.raises(InputError, match="nested too deeply"):
-        read_reported(deep)
-    results = tmp_path / "deep.json"
-    results.write_text("[" * 200_000)
-    with pytest.raises(DataError, match="nested too deeply"):
-        read_results(results)

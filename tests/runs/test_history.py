@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from assay.data.episode import Reward
-from assay.runs.history import History, Sample, find_samples, samples_in
+from assay.runs.history import Sample, find_samples, samples_in
 from assay.runs.records import ANSWERS, SAMPLES, write_samples, write_table
 from assay.runs.run_directory import RunDirectory
 from tests.pages.synthetic import empty_run
@@ -61,10 +61,3 @@ def test_a_completion_and_an_answer_are_read_as_one_type(tmp_path: Path):
     assert other == Sample(id="e/base/a#2", number=2, **both)  # type: ignore[arg-type]
     assert one.judgement == Reward(0.5, {"format": 1.0}, "late", "timed out", {"calls": 2})
     assert [each.tokens for each in samples_in(tmp_path / "step.parquet")] == [()]
-
-
-def test_steps_without_samples_have_none(run: RunDirectory):
-    history = History(run)
-    assert history.sampled("rl") == [1] and history.sampled("sft") == []
-    assert len(list(history.samples("rl", 1))) == 6 and not list(history.samples("rl", 2))
-    assert next(history.samples("rl", 1)).visit == 0

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from assay.data.episode import Completion, Reward
@@ -17,22 +16,26 @@ from assay.errors import InputError
 from assay.lab.evaluate.endpoint_answerer import answer_name
 from assay.runs.checkpoints import STATE, check_checkpoint, read_selection, write_selections
 from assay.runs.cost_ledger import CostLedger
-from assay.runs.history import History, find_record, find_samples, read_answers
-from assay.runs.judge_file import JudgedLabels, read_judged, write_judged
-from assay.runs.judgement_journal import JudgementJournal
+from assay.runs.history import History, find_record, find_samples
+from assay.runs.judgement_journal import JudgedLabels, JudgementJournal, read_judged, write_judged
 from assay.runs.manifest_file import read_manifest, write_manifest
 from assay.runs.metrics import append_metrics, keep_history
-from assay.runs.records import RecordWriter, read_scores, write_samples
+from assay.runs.records import RecordWriter, read_scores
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
-from assay.runs.run_names import experiment_of
+from assay.runs.run_names import (
+    Chosen,
+    Winner,
+    experiment_of,
+    winner_of,
+    write_points,
+    write_winner,
+)
 from assay.runs.status import stored_status
 from assay.runs.verify_files import verify_run
-from assay.runs.winner_file import Chosen, Winner, winner_of, write_points, write_winner
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.pages.synthetic import RECORD, Shape, add_scores, demo_run, empty_run
 from tests.pages.synthetic import answer as recorded_answer
-from tests.sample_lines import read_samples
 
 SMALL = Shape(items=8, steps=3, groups=2, group=2)
 LIST = "checksums.jsonl"
@@ -80,24 +83,6 @@ def test_a_record_of_another_run_is_refused_with_and_without_the_list_of_checksu
         (run.path / LIST).unlink()
     refused(lambda: read_scores(run, record, "base"), str(files[0]), f"is of the run {other}")
     assert f"is of the run {other}" in faults(run)[str(files[0].relative_to(run.path))]
-
-
-def test_files_of_older_runs_are_known_by_the_ids_of_their_lines(tmp_path: Path) -> None:
-    run = demo_run(tmp_path, SMALL)
-    (run.path / LIST).unlink()
-    for file in (*run.path.glob("samples/*/*"), *run.evaluations.glob("*/*.parquet")):
-        pq.write_table(pq.read_table(file).replace_schema_metadata(None), file)
-    record = find_record(run, "held_out")
-    assert set(faults(run)) == {LIST, "checkpoints/rl/step-000010"} | {
-        f"checkpoints/{name}"
-        for name in ("rl/step-000020", "rl/step-000030", "rl/step-000040", "sft/step-000014")
-    }
-    assert read_answers(run, record, "base") and len(list(History(run).samples("rl", 1))) == 4
-    exchange(run.samples("rl", 1), run.samples("rl", 2))
-    refused(lambda: list(History(run).samples("rl", 1)), "holds rl/2/row_0#0")
-    sft = "sft.step-000014"
-    exchange(record.file(run.evaluations, "base"), record.file(run.evaluations, sft))
-    refused(lambda: read_answers(run, record, "base"), f"holds held_out/{sft}/")
 
 
 def test_chunks_of_another_checkpoint_or_place_are_refused_before_anything_is_asked(
@@ -161,16 +146,6 @@ def test_checkpoints_of_another_step_stage_seed_or_experiment_are_named(tmp_path
         shutil.rmtree(own)
     assert faults(run) == {}
     assert find_damage(Path(shutil.copytree(folders[1], tmp_path / "a-model-of-my-own"))) == []
-
-
-def test_a_checkpoint_of_an_older_version_is_known_by_the_step_of_its_state(tmp_path: Path) -> None:
-    run = empty_run(tmp_path)
-    folder = checkpoint(run, "rl", 2)
-    (folder / "checksums.json").unlink()
-    check_checkpoint(folder, "")
-    folder.rename(run.checkpoint("rl", 4))
-    with pytest.raises(DamagedFile, match="step-000004: holds the checkpoint of step 2"):
-        check_checkpoint(run.checkpoint("rl", 4), "")
 
 
 def test_runs_whose_folders_were_renamed_or_exchanged_are_read_by_nobody(tmp_path: Path) -> None:
@@ -289,13 +264,3 @@ def test_a_description_of_other_settings_is_refused(tmp_path: Path) -> None:
     folder.rename(folder.with_name("held_out-00000000"))
     with pytest.raises(DamagedFile, match=f"describes {record.key}"):
         find_record(run, "held_out")
-
-
-def test_a_file_that_is_written_anew_is_never_taken_for_damaged(tmp_path: Path) -> None:
-    """A reader may meet any version that the run wrote, which its list has before."""
-    run = empty_run(tmp_path)
-    lines = read_samples(demo_run(tmp_path, SMALL, "other").samples("rl", 1))
-    for _ in range(3):
-        write_samples(run.samples("rl", 1), lines, run.path)
-        assert len(list(History(run).samples("rl", 1))) == 4
-        lines = [{**line, "reward": 0.5} for line in lines]

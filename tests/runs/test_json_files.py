@@ -5,10 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.runs.manifest_file import read_manifest
-from assay.runs.metrics import read_metrics
 from assay.runs.run_files import DamagedFile, as_entry, entries, read_json
-from tests.pages.synthetic import empty_run
 
 
 @dataclass(frozen=True)
@@ -37,19 +34,3 @@ def test_a_journal_is_read_up_to_its_torn_end_and_damage_has_its_line(tmp_path: 
         entries(file, Entry)
     with pytest.raises(DamagedFile, match="missing 1 required"):
         as_entry(Entry, {}, file)
-
-
-@pytest.mark.parametrize("line", ["x", "[1]", '{"stage": 1, "step": 1}', '{"stage": "a"}'])
-def test_a_damaged_line_of_metrics_has_its_number(tmp_path: Path, line: str) -> None:
-    file = tmp_path / "metrics.jsonl"
-    file.write_text('{"stage": "sft", "step": 1}\n' + line + "\n")
-    with pytest.raises(DamagedFile, match=r"metrics.jsonl:2: "):
-        read_metrics(file)
-
-
-@pytest.mark.parametrize("text", ["[]", '{"stages": 3}', '{"base_weights": []}'])
-def test_a_manifest_of_another_form_is_damaged(tmp_path: Path, text: str) -> None:
-    run = empty_run(tmp_path)
-    run.manifest.write_text(text)
-    with pytest.raises(DamagedFile):
-        read_manifest(run)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from assay.runs import registry
-from assay.runs.registry import indexed_runs, last_score, note_run, rebuild_index
+from assay.runs.registry import indexed_runs, last_score, note_run
 from assay.runs.status import stored_status, write_status
-from tests.pages.synthetic import RECORD, add_scores, empty_run
+from tests.pages.synthetic import add_scores, empty_run
 
 
 @pytest.fixture
@@ -26,13 +26,6 @@ def test_the_score_is_the_last_checkpoints_on_the_first_report(run):
     assert (row.score, row.on) == (0.75, "held_out of rl.step-000030")
 
 
-def test_evaluations_that_choose_report_nothing(tmp_path):
-    run = empty_run(tmp_path)
-    assert last_score(run) == (None, "")
-    add_scores(run, "rl.step-000030", [1.0], replace(RECORD, name="dev", role="select"))
-    assert last_score(run) == (None, "")
-
-
 def test_a_finished_run_is_listed_from_the_index_alone(run, monkeypatch):
     monkeypatch.setattr(registry, "last_score", lambda run: 1 / 0)
     monkeypatch.setattr(registry, "is_held", lambda run: 1 / 0)
@@ -45,16 +38,3 @@ def test_a_run_at_work_is_looked_at_again(run):
     add_scores(run, "rl.step-000040", [1.0, 1.0, 1.0, 1.0])
     (row,) = indexed_runs(run.root)
     assert (row.status, row.score, row.on) == ("interrupted", 1.0, "held_out of rl.step-000040")
-
-
-def test_a_damaged_record_is_named_and_the_others_are_listed(run):
-    other = empty_run(run.root, "other")
-    record = add_scores(other, "base", [1.0, 0.0])
-    rebuild_index(run.root)
-    file = record.file(other.evaluations, "base")
-    file.write_bytes(b"PAR1 and no more")
-    rebuild_index(run.root)
-    first, second = indexed_runs(run.root)
-    assert first.score == 0.75
-    assert second.score is None
-    assert second.on == f"cannot be read: evaluations/{record.key}/base.parquet"

@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import MOST_CHARACTERS, InputError
-from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.read_file import read_experiment
-from assay.lab.evaluate.endpoint_answerer import endpoint_run_name
 from assay.runs.run_names import parse_run_name
 from tests.cli.conftest import assert_one_line, call
 from tests.experiment.spec_texts import write_spec
@@ -49,13 +47,6 @@ def test_what_no_index_folder_or_terminal_can_hold_is_refused_by_line(
     assert words in said and said.isprintable() and len(said) < 2 * MOST_CHARACTERS
 
 
-def test_texts_of_several_lines_and_other_scripts_are_texts(tmp_path: Path) -> None:
-    text = 'about = """one\n\ttwo 中文 ✓ \u200d é"""'
-    assert "中文" in read_experiment(write_spec(tmp_path, (ABOUT, text))).about
-    limits = f"seeds = [{-(2**63)}, {2**63 - 1}]"
-    assert len(read_experiment(write_spec(tmp_path, (SEEDS, limits))).seeds) == 2
-
-
 @pytest.mark.parametrize(
     "name", ["a#" + "9" * 5000, "a@sft.step-" + "9" * 5000, "x" * 100_000, "a/" + "b" * 5000]
 )
@@ -65,14 +56,3 @@ def test_names_of_runs_of_any_length_are_one_line(tmp_path: Path, name: str) -> 
     assert len(str(raised.value)) < 2 * MOST_CHARACTERS
     (tmp_path / "runs").mkdir()
     assert_one_line(call("report", name, "--lab", tmp_path))
-
-
-def test_a_step_of_thousands_of_digits_is_no_checkpoint() -> None:
-    assert parse_checkpoint("sft.step-" + "9" * 5000) is None
-    assert parse_checkpoint("sft.step-000040") is not None
-
-
-def test_the_run_of_an_endpoint_has_a_name_that_a_folder_can_have() -> None:
-    name = endpoint_run_name("tools", "openai:" + "m/" * 5000, "http://host/v1")
-    assert len(name) < 200
-    assert name != endpoint_run_name("tools", "openai:" + "m/" * 5001, "http://host/v1")

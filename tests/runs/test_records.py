@@ -9,14 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assay.runs.history import samples_in
 from assay.runs.records import (
     ANSWERS,
     CLUSTER,
     SAMPLES,
     EvaluationRecord,
     RecordWriter,
-    read_columns,
     read_scores,
     write_samples,
     write_table,
@@ -94,36 +92,11 @@ def test_a_writer_stopped_between_chunks_goes_on_to_the_same_bytes(tmp_path, mon
     assert not first.parent.exists()
 
 
-def test_chunks_are_merged_in_their_order_whatever_order_they_came_in(tmp_path):
-    with RecordWriter(tmp_path / "mixed", RECORD, "base") as writer:
-        for index in (2, 0, 1):
-            writer.write_chunk(index, [line(*pair) for pair in CHUNKS[index]])
-        assert digest(writer.finish()) == digest(write(tmp_path / "whole"))
-
-
-def test_a_finished_record_is_left_as_it_is(tmp_path):
-    file = write(tmp_path)
-    before = (digest(file), file.stat().st_mtime_ns)
-    with RecordWriter(tmp_path, RECORD, "base") as writer:
-        assert all(writer.has_chunk(i) for i in range(len(CHUNKS)))
-    assert write(tmp_path) == file
-    assert (digest(file), file.stat().st_mtime_ns) == before
-    assert not file.with_suffix(".parts").exists()
-
-
 def test_a_record_keeps_order_types_and_abstentions(tmp_path):
     table = pq.read_table(write(tmp_path))
     assert table.schema.equals(ANSWERS)
     assert table.to_pylist() == [line(*pair) for pairs in CHUNKS for pair in pairs]
     assert table.column("score").null_count == 2
-
-
-def test_a_column_too_few_or_too_many_is_refused(tmp_path):
-    short = {k: v for k, v in line("a", 0).items() if k != "score"}
-    for bad in (short, {**line("a", 0), "scores": 1.0}):
-        with pytest.raises(AssertionError, match="columns"):
-            write_table(tmp_path / "t.parquet", [bad], ANSWERS)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_samples_read_back_as_written(tmp_path):
@@ -148,18 +121,6 @@ def test_samples_read_back_as_written(tmp_path):
     older = pa.schema([column for column in SAMPLES if column.name != "visit"])
     write_table(tmp_path / "older.parquet", [sample], older)
     assert read_samples(tmp_path / "older.parquet") == [sample]
-
-
-def test_facts_and_outcomes_are_columns_that_older_files_lack(tmp_path):
-    older = line("a", 0)
-    newer = line("b", 0) | {"facts": json.dumps({"said": "x", "calls": 2})}
-    with RecordWriter(tmp_path, RECORD, "base") as writer:
-        writer.write_chunk(0, [older])
-        writer.write_chunk(1, [newer])
-        file = writer.finish()
-    found = read_columns(file, ["item_id"], ["facts"])
-    assert found["facts"] == [None, newer["facts"]]
-    assert [each.facts for each in samples_in(file)] == [{}, {"said": "x", "calls": 2}]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from assay.runs.registry import (
 )
 from assay.runs.run_directory import RunDirectory, all_runs, create_run
 from assay.runs.run_files import write_listed
-from assay.runs.status import RunBusy, hold_run, stored_status, write_status
+from assay.runs.status import hold_run, stored_status, write_status
 from tests.forked import forked
 
 NAMING = """
@@ -103,16 +103,6 @@ def test_the_index_made_again_is_the_one_that_was_kept(lab):
     assert dump(root) == kept
 
 
-def test_an_index_of_another_version_is_made_again(lab):
-    root, *_ = lab
-    kept = dump(root)
-    index = sqlite3.connect(root / INDEX)
-    index.executescript("DROP TABLE runs; CREATE TABLE runs (x); PRAGMA user_version = 99")
-    index.close()
-    assert len(indexed_runs(root)) == 2
-    assert dump(root) == kept
-
-
 def test_a_run_is_listed_with_its_status_and_a_dead_one_as_interrupted(lab):
     root, teacher, _ = lab
     status = replace(stored_status(teacher.path), status="running", step=9)
@@ -145,17 +135,6 @@ def test_a_damaged_run_keeps_what_it_may_need(lab, file: str) -> None:
     delete_run(teacher)
 
 
-def test_what_is_protected_stays_so_however_the_run_is_damaged(lab) -> None:
-    _, teacher, _ = lab
-    mark_protected(teacher, teacher.checkpoint("sft", 16), "published")
-    (teacher.path / "status.json").write_text("{")
-    with pytest.raises(InputError, match="published"):
-        delete_checkpoint(teacher, "sft", 16)
-    (teacher.path / "protected.json").write_text("{")
-    with pytest.raises(InputError, match="cannot be read"):
-        delete_run(teacher)
-
-
 def test_references_are_read_from_manifests_and_records(lab):
     root, teacher, pupil = lab
     here, there = (f"runs/{run.name}/{run.id}" for run in (teacher, pupil))
@@ -166,15 +145,6 @@ def test_references_are_read_from_manifests_and_records(lab):
             f"{here}/checkpoints/sft/step-000016",
         ),
     ]
-
-
-def test_a_record_in_the_making_refers_to_nothing_yet(lab):
-    root, teacher, _ = lab
-    parts = teacher.evaluations / "test-01234567" / "sft.step-000008.parts"
-    parts.mkdir()
-    (parts / "00000.parquet").touch()
-    (parts.parent / ".sft.step-000008.parquet.x.part").touch()
-    assert not [target for _, target in references(root) if target.endswith("step-000008")][1:]
 
 
 def note_often(run: RunDirectory) -> None:
@@ -223,22 +193,6 @@ def test_a_checkpoint_that_another_run_started_from_is_protected(lab):
     assert checkpoint.is_dir()
 
 
-def test_a_checkpoint_that_a_record_measured_is_protected(lab):
-    root, teacher, _ = lab
-    assert "evaluations/test-01234567/sft.step-000016.parquet refers to" in refusal(
-        root, teacher.checkpoint("sft", 16)
-    )
-
-
-def test_what_nobody_refers_to_may_go(lab):
-    root, teacher, pupil = lab
-    delete_checkpoint(pupil, "sft", 8)
-    assert not pupil.checkpoint("sft", 8).exists()
-    assert pupil.checkpoint("sft", 16).is_dir()
-    guard_delete(root, teacher.checkpoint("sft", 24))
-    guard_delete(root, teacher.metrics)
-
-
 def test_a_run_goes_with_its_own_records_and_then_frees_what_it_used(lab):
     root, teacher, pupil = lab
     measure(pupil, "sft.step-000016")
@@ -265,16 +219,6 @@ def test_what_is_marked_stays_whoever_asks(lab):
     assert json.loads((pupil.path / "protected.json").read_text()) == {
         "evaluations/test-01234567/base.parquet": "table 2 of the paper"
     }
-
-
-def test_a_run_at_work_is_not_deleted(lab):
-    _, _, pupil = lab
-    with hold_run(pupil.path):
-        with pytest.raises(RunBusy):
-            delete_run(pupil)
-        with pytest.raises(RunBusy):
-            delete_checkpoint(pupil, "sft", 8)
-    assert pupil.checkpoint("sft", 8).is_dir()
 
 
 VIEW = "CREATE VIEW runs AS SELECT 1"
@@ -316,16 +260,6 @@ def test_a_lab_that_may_not_be_written_is_listed_from_its_folders(lab, monkeypat
     assert indexed_runs(root) == expected and not [*root.glob(f"{INDEX}*")]
 
 
-def test_a_folder_that_is_no_run_hides_no_other(lab):
-    root, *_ = lab
-    runs = all_runs(root)
-    (root / "runs" / runs[0].name / "notes").mkdir()
-    (root / "runs" / "drafts" / "old").mkdir(parents=True)
-    assert all_runs(root) == runs
-    rebuild_index(root)
-    assert len(indexed_runs(root)) == len(runs)
-
-
 def adapters_over(run: RunDirectory, start: str) -> None:
     """A LoRA stage of the run, with a checkpoint, that started from `start`."""
     run.checkpoint("rl", 4).mkdir(parents=True)
@@ -342,11 +276,3 @@ def test_what_a_lora_stage_of_the_same_run_stands_on_cannot_be_deleted(tmp_path,
     delete_checkpoint(run, "sft", 8)
     delete_checkpoint(run, "rl", 4)
     delete_checkpoint(run, "sft", 16)
-
-
-def test_adapters_whose_start_is_gone_refer_to_nothing(tmp_path):
-    run = make(tmp_path, "own")
-    adapters_over(run, "gone.last")
-    assert references(tmp_path) == []
-    delete_run(run)
-    assert all_runs(tmp_path) == []

@@ -19,9 +19,7 @@ from assay.experiment.checkpoint_reference import (
 )
 from assay.runs import run_directory
 from assay.runs.checkpoints import Selection, read_selection, write_selections
-from assay.runs.manifest_file import read_manifest
-from assay.runs.protection import delete_run
-from assay.runs.run_directory import RunDirectory, create_run, lab_root, runs_of
+from assay.runs.run_directory import RunDirectory, create_run, runs_of
 from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import (
     RunNotFound,
@@ -34,12 +32,9 @@ from assay.runs.run_names import (
 )
 from assay.runs.status import (
     RunBusy,
-    Status,
     hold_run,
-    is_held,
     read_status,
     stored_status,
-    write_status,
 )
 
 HOLD = """
@@ -93,39 +88,6 @@ def test_runs_are_in_the_order_in_which_they_were_made_whatever_the_clock_says(t
     assert runs_of(tmp_path, "demo") == [*made, *later]
 
 
-def test_a_run_that_could_not_be_made_leaves_nothing(tmp_path, monkeypatch):
-    def fail(*_: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(run_directory, "write_status", fail)
-    with pytest.raises(OSError, match="disk full"):
-        create_run(tmp_path, "demo", seed=1, spec="")
-    assert list((tmp_path / "runs").iterdir()) == []
-
-
-def test_what_kills_left_of_runs_goes_when_the_next_is_made_or_one_is_deleted(tmp_path):
-    folder = tmp_path / "runs" / "demo"
-    left = [folder / ".20260101T000000Z-abcdef.0123.part", folder / ".20260102T000000Z-abcdef.part"]
-    for path in left:
-        (path / "checkpoints").mkdir(parents=True)
-    own = folder / ".mine"
-    own.mkdir()
-    first = make(tmp_path)
-    assert sorted(folder.iterdir()) == [own, first.path]
-    left[0].mkdir()
-    delete_run(first)
-    assert sorted(folder.iterdir()) == [own]
-
-
-def test_the_root_is_the_option_then_the_variable_then_here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ASSAY_LAB", raising=False)
-    assert lab_root() == tmp_path
-    monkeypatch.setenv("ASSAY_LAB", str(tmp_path / "lab"))
-    assert lab_root() == tmp_path / "lab"
-    assert lab_root(str(tmp_path / "other")) == tmp_path / "other"
-
-
 def hold_elsewhere(run: RunDirectory) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(run.path)], stdout=subprocess.PIPE, text=True
@@ -152,27 +114,6 @@ def test_two_processes_cannot_hold_one_run_and_a_killed_one_is_interrupted(run):
     assert stored_status(run.path).status == "running"
     with hold_run(run.path):
         assert read_status(run.path).status == "running"
-
-
-def test_looking_at_a_held_run_does_not_let_it_go(run):
-    with hold_run(run.path):
-        assert is_held(run.path)
-        assert is_held(run.path)
-        with pytest.raises(RunBusy), hold_run(run.path):
-            pass
-    assert not is_held(run.path)
-
-
-def test_the_lock_goes_when_the_work_fails(run):
-    with pytest.raises(ZeroDivisionError), hold_run(run.path):
-        raise ZeroDivisionError
-    assert not is_held(run.path)
-
-
-def test_a_run_that_ended_stays_as_it_ended(run):
-    status = Status(seed=1, started="2026", status="failed", message="why", stage="rl", step=3)
-    write_status(run.path, status)
-    assert read_status(run.path) == status
 
 
 @pytest.mark.parametrize(
@@ -246,17 +187,6 @@ def test_what_does_not_exist_is_refused_with_the_nearest(tmp_path, text, expecte
     assert str(raised.value) == expected
 
 
-def test_of_few_checkpoints_all_are_named_of_many_the_nearest(run):
-    for step in range(2, 26, 2):
-        run.checkpoint("sft", step).mkdir(parents=True)
-    with pytest.raises(RunNotFound, match=r"it has sft.step-2, sft.step-4, .*, sft.step-24\)"):
-        directory(run, "sft.step-9")
-    run.checkpoint("sft", 26).mkdir()
-    near = r"did you mean 'sft.step-26'\? it has 13, sft.step-2 to sft.step-26\)"
-    with pytest.raises(RunNotFound, match=near):
-        directory(run, "sft.step-100")
-
-
 def directory(run: RunDirectory, text: str) -> Path:
     reference = parse_checkpoint(text)
     assert reference is not None
@@ -287,15 +217,6 @@ def test_the_best_of_a_stage_may_be_what_it_started_from(run):
     assert directory(run, "rl.best") == run.checkpoint("sft", 8)
     found = resolve_checkpoint(run, CheckpointReference("rl", "best"))
     assert checkpoint_name(found) == "sft.step-000008"
-
-
-def test_the_best_of_a_stage_may_be_the_base_which_has_no_folder(run):
-    run.checkpoint("sft", 8).mkdir(parents=True)
-    write_selections(run.path, "sft", [Selection("base", "base", "dev", 0.5, looks=1)])
-    found = resolve_checkpoint(run, CheckpointReference("sft", "best"))
-    assert checkpoint_name(found) == "base"
-    with pytest.raises(InputError, match="is the model that the run began with"):
-        directory(run, "sft.best")
 
 
 @pytest.mark.parametrize(
@@ -333,9 +254,3 @@ def test_a_damaged_status_is_one_error_that_names_the_file(run, text, said):
     (run.path / "status.json").write_bytes(b"\xff\xfe")
     with pytest.raises(DamagedFile):
         read_status(run.path)
-
-
-def test_the_manifest_of_an_older_run_says_nothing_that_is_gone(tmp_path):
-    run = create_run(tmp_path, "demo", seed=1, spec="")
-    run.manifest.write_text('{"evaluation": {"a": {"missing": "", "n": 2}, "b": {"missing": "x"}}}')
-    assert read_manifest(run)["evaluation"] == {"a": {"n": 2}, "b": {"missing": "x"}}

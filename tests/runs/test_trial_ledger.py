@@ -1,20 +1,24 @@
 """Every look at a benchmark counts, over all runs, also when its run is gone."""
 
 import json
-import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from assay.judge.paired import compare
-from assay.judge.verdict import ALPHA, Looks, sentences, with_looks
+from assay.judge.verdict import ALPHA, Looks, with_looks
 from assay.runs.protection import delete_run
-from assay.runs.registry import note_run, rebuild_index
+from assay.runs.registry import (
+    DELETED,
+    looks_at,
+    looks_by_benchmark,
+    note_deleted,
+    note_run,
+    rebuild_index,
+)
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.run_files import DamagedFile
-from assay.runs.trial_ledger import DELETED, looks_at, looks_by_benchmark, note_deleted
 from tests.english import explain
 from tests.judge.simulated import single_pass
 
@@ -52,15 +56,6 @@ def test_every_measured_checkpoint_of_every_run_is_a_look(tmp_path: Path):
     looked(tmp_path, "b", "base", "rl.step-000001")
     found = looks_at(tmp_path, "gsm8k", ITEMS)
     assert found == Looks("gsm8k", looks=4, runs=2, deleted=0)
-
-
-def test_a_look_in_the_same_tick_of_the_clock_counts(tmp_path: Path):
-    folder = looked(tmp_path, "a", "sft.step-000004").evaluations / "test-1"
-    assert looks_at(tmp_path, "gsm8k", ITEMS).looks == 1
-    before = folder.stat()
-    (folder / "sft.step-000008.parquet").touch()
-    os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert looks_at(tmp_path, "gsm8k", ITEMS).looks == 2
 
 
 def test_other_benchmarks_and_other_items_of_one_name_are_no_looks(tmp_path: Path):
@@ -124,20 +119,3 @@ def test_a_verdict_stands_beside_all_looks_of_its_lab():
     assert f"p = {corrected:.2g}" in text and "does not survive" in text
     strong = with_looks(better(20), Looks("gsm8k", 30, 12, 5))
     assert "does not survive" not in explain(strong) and "the lab had 30 looks" in explain(strong)
-
-
-def test_a_family_is_added_to_the_looks_besides():
-    found = with_looks(replace(better(8), family=3), Looks("gsm8k", 10, 4, 0, here=4))
-    assert f"p = {found.p_value * 9:.2g}" in explain(found)
-
-
-def test_without_looks_besides_the_own_family_is_enough():
-    found = replace(better(8), family=3)
-    assert with_looks(found, Looks("gsm8k", 3, 1, 0, here=3)) == found
-    unknown = with_looks(found, Looks("gsm8k", 3, 1, 0, unknown=2, here=3))
-    assert "2 further runs are gone or damaged" in explain(unknown)
-
-
-def test_runs_that_are_not_comparable_have_no_looks_to_correct_for():
-    found = with_looks(better(8), Looks("gsm8k", 30, 12, 5))
-    assert not [s for s in sentences(replace(found, verdict="not comparable")) if "looks" in s.key]

@@ -11,17 +11,9 @@ PASSES = {
         "from collections import deque\ndef f(n): return deque([n], 2)",
         "from collections import deque\nassert f(1) == deque([1]) and f(1).maxlen == 2",
     ),
-    "a counter": (
-        "from collections import Counter\ndef f(s): return Counter(s)",
-        "assert f('aab').most_common(1) == [('a', 2)] and f('ab') == {'a': 1, 'b': 1}",
-    ),
     "a default dictionary": (
         "from collections import defaultdict\ndef f(n): return defaultdict(list, {n: [1]})",
         "assert f(1)[1] == [1] and f(1)[2] == []",
-    ),
-    "a fraction": (
-        "from fractions import Fraction\ndef f(n): return Fraction(1, n)",
-        "assert f(2) == 0.5 and abs(f(3) - 1 / 3) < 1e-9",
     ),
     "a date": (
         "from datetime import date, timedelta\ndef f(d): return d + timedelta(days=1)",
@@ -42,10 +34,6 @@ PASSES = {
         "d, s = {'a': 1}, {1, 2}\nf(d, s)\nassert d['b'] is d and s == {2}",
     ),
     "an argument that comes back": ("def f(a): return a", "a = [1]\nassert f(a) is a"),
-    "a change before an exception": (
-        "def f(a):\n    a.pop()\n    raise ValueError",
-        "a = [1]\ntry:\n    f(a)\nexcept ValueError:\n    pass\nassert a == []",
-    ),
     "a function": ("def f(n): return lambda x: x + n", "assert f(2)(3) == 5 and callable(f(1))"),
     "an iterator of the test": ("def f(i): return sum(i)", "assert f(x for x in [1, 2]) == 3"),
     "a class": (

@@ -262,7 +262,7 @@ def test_a_reply_without_the_nonce_is_believed_by_nobody(
 ) -> None:
     assert works(pool)
     real = pipes.signed
-    monkeypatch.setattr(pools, "signed", lambda nonce, line: real(bytes(16), line))
+    monkeypatch.setattr(pipes, "signed", lambda nonce, line: real(bytes(16), line))
     found = run(pool, "chain", names=[]).outcome
     assert found == Outcome(failure="crash", why="the reply is not the supervisor's")
     monkeypatch.undo()
@@ -273,7 +273,7 @@ def test_an_interrupted_run_leaves_nothing_for_the_next(
     pool: ProgramPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert works(pool)
-    answer, real = threading.Event(), pools.wait_ready
+    answer, real = threading.Event(), pipes.wait_ready
 
     def interrupted(*arguments: Any) -> list[int]:
         ready = real(*arguments)
@@ -288,7 +288,7 @@ def test_an_interrupted_run_leaves_nothing_for_the_next(
         answer.wait(30)
         return {"late": True}
 
-    monkeypatch.setattr(pools, "wait_ready", interrupted)
+    monkeypatch.setattr(pipes, "wait_ready", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(pool, "chain", host, names=["a"])
     monkeypatch.undo()

@@ -20,13 +20,6 @@ TEST = "assert double(2) == 4"
 RIGHT = "def double(x):\n    return 2 * x\n"
 FORGERIES = {
     "prints a verdict": 'print(\'{"passed": 1, "failure": ""}\')\ndef double(x): return 5',
-    "writes to every descriptor": """
-import os
-for n in range(3, 20):
-    try: os.write(n, b'{"passed": 1, "failure": ""}\\n{"value": true}\\n')
-    except OSError: pass
-def double(x): return 5
-""",
     "ends with success": "import sys\nsys.exit(0)",
     "ends in the function": "import os\ndef double(x): os._exit(0)",
     "raises SystemExit": "def double(x): raise SystemExit(0)",
@@ -34,12 +27,6 @@ def double(x): return 5
 class Any(int):
     def __eq__(self, other): return True
 def double(x): return Any(5)
-""",
-    "is true of everything": """
-class Any:
-    def __eq__(self, other): return True
-    def __bool__(self): return True
-def double(x): return Any()
 """,
     "patches assertions": """
 import builtins

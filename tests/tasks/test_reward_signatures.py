@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from assay.data.episode import Completion, Reward
+from assay.data.episode import Completion, Reward, reward_values, row_of, row_values
 from assay.data.formats.formats import Layout, iter_rows
 from assay.data.row import Message, Row
-from assay.data.row_json import reward_values, row_of, row_values
 from assay.errors import InputError
 from assay.tasks.reward_signatures import as_reward
 from assay.tasks.running import RewardRunner

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.episode import Completion, Reward
+from assay.data.episode import Completion, Reward, row_of, row_values
 from assay.data.row import ImagePart, Message, Row, TextPart, ToolCall
-from assay.data.row_json import row_of, row_values
 from assay.errors import InputError
 from assay.sandbox.isolation import isolation_available
 from assay.sandbox.pool import WorkerPools

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from assay.experiment.training_settings import Pairs
 from assay.models.adapt import save_activations
 from assay.models.lora import LoraOptions, add_lora
 from assay.models.precision import Precision, choose_precision, make_optimizer
@@ -22,14 +23,15 @@ from assay.rl.packed import Packed
 from assay.rl.policy import Policy
 from assay.rl.preference import Preference
 from assay.rollout.policies.language import LanguagePolicy
-from assay.train.grpo import Grpo, GrpoSettings, score_all
+from assay.train.grpo import Grpo, score_all
 from assay.train.likelihood import likelihood_batch, pair_batch, weighted_batch
-from assay.train.pair_choice import Choice, PairRule, choose_pairs
+from assay.train.pair_choice import Choice, choose_pairs
 from assay.train.ranks import Member, RankedPolicy, Team, serve
 from assay.train.sharded import ShardedMember, put_together
 from tests.exact import random_groups
 from tests.forked import forked
 from tests.tiny import tiny_model
+from tests.train import toys
 from tests.train.toys import CandidatePolicy
 
 SECONDS = timedelta(seconds=60)
@@ -207,12 +209,12 @@ def batches(
         halves = [groups[n::minibatches] for n in range(minibatches)]
         return [weighted_batch([e for g in half for e in g], 0.5, 1.0) for half in halves], Nll()
     if method == "dpo":
-        packed = pair_batch(choose_pairs(groups, PairRule(), 0), "plain")
+        packed = pair_batch(choose_pairs(groups, Pairs(), 0), "plain")
         with policy.reference():
             reference_S, _ = score_all(policy, packed, 10**6, entropy=False, atom="pair")
         return [packed.with_tokens(reference_S=reference_S)], Preference()
     objective = GrpoObjective(method, kl_coef=0.05, entropy_coef=0.05, several_updates=True)
-    settings = GrpoSettings(aggregation=aggregation, minibatches=minibatches, micro_tokens=10**6)
+    settings = toys.settings(aggregation=aggregation, minibatches=minibatches, micro_tokens=10**6)
     grpo = Grpo(None, settings, objective, str)  # type: ignore[arg-type]
     updates, _, _ = grpo.updates(policy, groups, Choice(tuple(range(len(groups)))))
     return [moved(packed) for packed in updates], objective

@@ -20,7 +20,7 @@ from assay.rl.thought import Thinking
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.train.checkpoint import TrainState
-from assay.train.grpo import Grpo, GrpoSettings
+from assay.train.grpo import Grpo
 from assay.train.loop import LoopSettings, train
 from assay.train.sampled_groups import Prompts, SingleTurn
 from tests.tiny_labs import make_lab
@@ -38,13 +38,13 @@ def egpo(says: dict[int, str], form: str = "egpo") -> Grpo:
         return "".join(says.get(int(token), "x") for token in tokens)
 
     source = SingleTurn(toys.contexts(), Sampling(1.0, 1), 0, toys.score, toys.decode)
-    settings = GrpoSettings(
+    settings = toys.settings(
         advantage=PRESETS[form].advantage,
-        advantage_options=PRESETS[form].advantage_options,
-        thinking=Thinking(decode, frozenset({-1})),
+        options=PRESETS[form].advantage_options,
     )
+    thinking = Thinking(decode, frozenset({-1}))
     prompts = Prompts(toys.rows(), source, prompts=4, group=8, seed=0)
-    return Grpo(prompts, settings, GrpoObjective(), toys.decode)
+    return Grpo(prompts, settings, GrpoObjective(), toys.decode, thinking)
 
 
 def run(method, steps: int, state: TrainState | None = None) -> toys.MemoryRecorder:

@@ -19,7 +19,7 @@ from assay.models.precision import choose_precision
 from assay.models.scoring import Reads
 from assay.rl.policy import Sampling
 from assay.rollout.policies.language import LanguagePolicy
-from assay.train.distill import Distill
+from assay.train.likelihood import Distill
 from assay.train.sampled_groups import Prompts, SingleTurn
 from assay.train.update import constant
 from tests.few import few

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from assay.data.episode import Episode, Reward, Turn
+from assay.experiment.training_settings import Pairs
 from assay.rl.preference import Preference
 from assay.train.checkpoint import Place, TrainState
 from assay.train.likelihood import Dpo
 from assay.train.loop import LoopSettings, train
-from assay.train.pair_choice import PairRule, choose_pairs
+from assay.train.pair_choice import choose_pairs
 from assay.train.update import accumulate, micro_batches
 from tests.train import toys
 
@@ -30,7 +31,7 @@ GROUPS = [group(0, 1.0, 0.0, 0.5), group(1, 0.2, None, 0.8), group(2, 0.5, 0.5)]
 
 
 def dpo(batch: int = 4, **changes) -> Dpo:
-    pairs = choose_pairs(GROUPS, PairRule(), 0)
+    pairs = choose_pairs(GROUPS, Pairs(), 0)
     made = Dpo(pairs, batch, 3, Preference(0.7), "score", 10**6, groups=3, telling=2)
     return replace(made, **changes)
 

@@ -10,7 +10,7 @@ from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import Packed
 from assay.rl.policy import Sampling
 from assay.train.checkpoint import TrainState
-from assay.train.grpo import Grpo, GrpoSettings
+from assay.train.grpo import Grpo
 from assay.train.loop import FirstBatchCheck, LoopSettings, train
 from assay.train.sampled_groups import Prompts, SingleTurn
 from tests.train import toys
@@ -35,7 +35,7 @@ class Watch:
 def run(check: Watch | None, steps: int, score=toys.score, start: int = 0):
     source = SingleTurn(toys.contexts(), Sampling(1.0, 1), 0, score, toys.decode)
     stream = Prompts(toys.rows(), source, prompts=4, group=8, seed=0)
-    method = Grpo(stream, GrpoSettings(), GrpoObjective(), toys.decode)
+    method = Grpo(stream, toys.settings(), GrpoObjective(), toys.decode)
     policy, recorder = toys.CandidatePolicy(), toys.MemoryRecorder()
     optimizer = torch.optim.SGD(policy.module.parameters(), lr=0.1)
     state = TrainState(step=start, cursor=4 * start)

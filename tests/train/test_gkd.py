@@ -24,7 +24,7 @@ from assay.rl.objectives import Distill
 from assay.rl.packed import Packed
 from assay.rollout.policies.language import LanguagePolicy
 from assay.tasks.helper_model import NextWords
-from assay.train.distill import Tell, packed_batch, with_teacher
+from assay.train.likelihood import Tell, packed_batch, with_teacher
 from assay.train.update import Totals, accumulate
 from tests.tiny import VOCABULARY, tiny_model
 

@@ -22,11 +22,12 @@ from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
 from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import in_tokens
-from assay.train.grpo import Grpo, GrpoSettings
+from assay.train.grpo import Grpo
 from assay.train.pair_choice import Choice
 from tests.exact import exact_model, in_float64, random_groups
 from tests.few import few
 from tests.tiny import FAMILIES, tiny_model
+from tests.train import toys
 
 FP32 = choose_precision("fp32", "cpu")
 SIZES = [(16, 1, 5), (1, 2), (7, 11), (3,), (2, 4, 8)]
@@ -59,14 +60,13 @@ def batch(policy: LanguagePolicy, preset_name: str, seed: int) -> tuple[Packed, 
         entropy_coef=coefficient,
         several_updates=True,
     )
-    settings = GrpoSettings(
+    settings = toys.settings(
         advantage=preset.advantage,
-        advantage_options=preset.advantage_options,
+        options=preset.advantage_options,
         aggregation=preset.aggregation,
         micro_tokens=10**6,
-        thinking=Thinking(spell),
     )
-    method = Grpo(None, settings, objective, str)  # type: ignore[arg-type]
+    method = Grpo(None, settings, objective, str, Thinking(spell))  # type: ignore[arg-type]
     groups = random_groups(seed, SIZES[seed % len(SIZES)])
     (packed,), _, _ = method.updates(policy, groups, Choice(tuple(range(len(groups)))))
     return moved(packed, seed, min(0.1, preset.clip_high)), objective

@@ -14,7 +14,7 @@ from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
 from assay.train.checkpoint import Place
-from assay.train.grpo import Grpo, GrpoSettings
+from assay.train.grpo import Grpo
 from assay.train.pair_choice import OVERLONG, choose, groups_that_teach
 from assay.train.sampled_groups import StoredPrompts
 from assay.train.update import accumulate
@@ -46,9 +46,9 @@ def group(
 def method(groups: Sequence[Sequence[Episode]], prompts: int, **options) -> Grpo:
     """GRPO over stored groups, `prompts` of them a batch, in as many batches as there are."""
     kl = options.pop("kl", 0.0)
-    options = {"max_batches": -(-len(groups) // prompts), "thinking": THINKING, **options}
-    stream = StoredPrompts(groups, prompts)
-    return Grpo(stream, GrpoSettings(**options), GrpoObjective(kl_coef=kl), toys.decode)
+    options = {"max_batches": -(-len(groups) // prompts), **options}
+    stream, objective = StoredPrompts(groups, prompts), GrpoObjective(kl_coef=kl)
+    return Grpo(stream, toys.settings(**options), objective, toys.decode, THINKING)
 
 
 def collected(made: Grpo):
@@ -96,7 +96,9 @@ def test_what_signal_leaves_free_is_filled_with_the_first_of_the_others():
 @pytest.mark.parametrize("aggregation", sorted(AGGREGATIONS))
 def test_after_a_refill_the_averages_are_over_what_the_step_trains_on(aggregation, drop, count):
     groups = [DULL[0], SHARP[0], DULL[1], SHARP[1], SHARP[2]]
-    made = method(groups, 2, aggregation=aggregation, drop=drop, keep_dropped_in_denominator=count)
+    made = method(
+        groups, 2, aggregation=aggregation, drop=drop, algorithm="grpo" if count else "dapo"
+    )
     (packed,) = collected(made).updates
     (alone,) = collected(method(groups[1:4:2], 2, aggregation=aggregation)).updates
     assert torch.equal(packed.weight_S, alone.weight_S)
@@ -159,9 +161,9 @@ def test_a_preset_that_counts_dropped_groups_loses_nothing_by_dropping_and_other
         "aggregation": preset.aggregation,
         "mask_truncated": mask_truncated,
     }
-    kept = preset.keep_dropped_in_denominator
-    dropped = gradient(method(groups, prompts, keep_dropped_in_denominator=kept, **options))
-    if not kept:
+    counting = "grpo" if preset.keep_dropped_in_denominator else "dapo"
+    dropped = gradient(method(groups, prompts, algorithm=counting, **options))
+    if not preset.keep_dropped_in_denominator:
         teaching = sorted(groups_that_teach(shaped(groups, **options)))[:prompts]
         groups = [groups[g] for g in teaching]
     if groups:

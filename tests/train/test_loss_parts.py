@@ -12,7 +12,6 @@ from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.objectives import ObjectiveOutput
 from assay.rl.packed import pack
 from assay.rl.policy import Scores
-from assay.train.grpo import GrpoSettings
 from assay.train.likelihood import Rce, Rft, Sft
 from assay.train.update import Totals, constant
 from tests.train import toys
@@ -22,7 +21,7 @@ STORED = tuple(
     Episode(f"q{i}", f"q{i}", (Turn(toys.query(i), (toys.right(i),), (True,)),)) for i in range(20)
 )
 EVERY_TERM = GrpoObjective(kl_coef=0.3, entropy_coef=0.1, several_updates=True)
-SEVERAL = GrpoSettings(drop=False, minibatches=2, epochs=2, aggregation="seq_mean_token_mean")
+SEVERAL = toys.settings(drop=False, minibatches=2, epochs=2, aggregation="seq_mean_token_mean")
 
 
 def test_grpo_writes_every_part_with_its_coefficient():

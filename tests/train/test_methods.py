@@ -5,15 +5,15 @@ import torch
 
 from assay.data.episode import Completion, Episode, Reward, Turn
 from assay.errors import RunFailure
+from assay.experiment.stage_tables import GrpoStage
+from assay.experiment.training_settings import Overlong
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling
 from assay.train.checkpoint import Journalled, TrainState
-from assay.train.grpo import Grpo, GrpoSettings
-from assay.train.likelihood import Rce, Rft, Sft
+from assay.train.grpo import Grpo
+from assay.train.likelihood import Rft, Sft
 from assay.train.loop import LoopSettings, train
-from assay.train.sampled_groups import MultiTurn, Prompts, SingleTurn, StoredGroups
-from assay.train.update import Schedule
-from tests.few import few
+from assay.train.sampled_groups import MultiTurn, Prompts, SingleTurn
 from tests.train import toys
 
 
@@ -30,22 +30,10 @@ def run(method, steps: int, *, lr: float = 0.1, policy=None, **settings):
     return policy, recorder
 
 
-def grpo(settings: GrpoSettings | None = None, objective: GrpoObjective | None = None, **kwargs):
+def grpo(settings: GrpoStage | None = None, objective: GrpoObjective | None = None, **kwargs):
     return Grpo(
-        prompts(**kwargs), settings or GrpoSettings(), objective or GrpoObjective(), toys.decode
+        prompts(**kwargs), settings or toys.settings(), objective or GrpoObjective(), toys.decode
     )
-
-
-def test_sft_learns_stored_answers():
-    stored = tuple(
-        Episode(f"q{i}", f"q{i}", (Turn(toys.query(i), (toys.right(i),), (True,)),))
-        for i in range(20)
-    )
-    before = toys.accuracy(toys.CandidatePolicy())
-    policy, recorder = run(Sft(stored, 10, 0), 30)
-    assert before < 0.35 < 0.8 < toys.accuracy(policy)
-    nll = [line["nll"] for line in recorder.lines]
-    assert nll[-1] < nll[0] / 2
 
 
 def test_a_batch_of_packs_takes_all_rows_of_each_and_an_epoch_takes_each_pack_once():
@@ -68,28 +56,6 @@ def test_rft_learns_from_its_own_rewarded_samples_alone():
     assert recorder.lines[-1]["kept_share"] > recorder.lines[0]["kept_share"]
 
 
-@few("stored", [True, False], fast=1)
-def test_rce_learns_from_weighted_candidates(stored):
-    groups = tuple(
-        tuple(
-            Episode(
-                f"q{i}#{a}",
-                f"q{i}",
-                (Turn(toys.query(i), (a,), (True,)),),
-                Reward(float(a == toys.right(i))),
-            )
-            for a in range(toys.CANDIDATES)
-        )
-        for i in range(20)
-    )
-    source = StoredGroups(groups, 5, 0) if stored else prompts()
-    policy, recorder = run(Rce(source, Schedule(0.5, 0.1, 40), 1.0, toys.decode), 40)
-    assert toys.accuracy(policy) > (0.8 if stored else 0.6)
-    taus = [line["tau"] for line in recorder.lines]
-    assert taus[0] == 0.5
-    assert taus[-1] == pytest.approx(0.1)
-
-
 def test_grpo_learns_and_does_one_forward_per_micro_batch_when_on_policy():
     policy, recorder = run(grpo(), 40)
     assert toys.accuracy(policy) > 0.8
@@ -105,7 +71,7 @@ def test_grpo_without_any_signal_makes_no_forward_and_says_so():
 
 
 def test_several_updates_per_rollout_use_the_log_probs_before_the_first():
-    settings = GrpoSettings(minibatches=2, epochs=3)
+    settings = toys.settings(minibatches=2, epochs=3)
     policy, recorder = run(grpo(settings, GrpoObjective(several_updates=True)), 15)
     assert toys.accuracy(policy) > 0.8
     assert any(line["clip_high_share"] + line["clip_low_share"] > 0 for line in recorder.lines)
@@ -121,7 +87,7 @@ def test_dynamic_sampling_refills_up_to_its_limit():
             return [Reward(0.0) for _ in pairs]
         return toys.score(pairs)
 
-    _, recorder = run(grpo(GrpoSettings(max_batches=3), score=sparse), 4)
+    _, recorder = run(grpo(toys.settings(max_batches=3), score=sparse), 4)
     assert max(line["sampled_batches"] for line in recorder.lines) > 1
     assert all(line["sampled_batches"] <= 3 for line in recorder.lines)
     cursors = [state.cursor for state in recorder.states]
@@ -161,7 +127,7 @@ def test_truncated_completions_can_be_masked_but_still_count_in_the_baseline():
 
     policy = Cut()
     before = policy.weight.clone()
-    _, recorder = run(grpo(GrpoSettings(mask_truncated=True)), 1, policy=policy)
+    _, recorder = run(grpo(toys.settings(mask_truncated=True)), 1, policy=policy)
     assert recorder.lines[0]["truncated_share"] > 0
     cut = [r for r in recorder.samples_by_step[1] if r.ended == "length"]
     assert cut
@@ -266,7 +232,7 @@ def even(pairs):
 def multi_turn(crashing: frozenset[str] = frozenset(), share: float = 0.1) -> Grpo:
     source = MultiTurn(lambda row: Counter(row, row.id in crashing), Sampling(1.0, 1), 0, even)
     stream = Prompts(toys.rows(), source, prompts=4, group=8, seed=0, max_abstained_share=share)
-    return Grpo(stream, GrpoSettings(), GrpoObjective(), toys.decode)
+    return Grpo(stream, toys.settings(), GrpoObjective(), toys.decode)
 
 
 def test_multi_turn_episodes_with_tool_results_between_the_turns_train():
@@ -287,7 +253,7 @@ def test_an_episode_whose_world_crashes_abstains_and_the_others_go_on():
 
 
 def test_a_journalled_reward_is_not_punished_for_its_length_a_second_time():
-    settings = GrpoSettings(overlong_buffer=2, max_tokens=1, overlong_factor=0.5)
+    settings = toys.settings(overlong=Overlong(buffer=2, factor=0.5), max_tokens=1)
     _, first = run(grpo(settings), 1)
     journal = journal_of(first)
     recorder = toys.MemoryRecorder(journal={1: journal})

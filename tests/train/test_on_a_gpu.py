@@ -13,7 +13,7 @@ import torch
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedModel
 
 from assay.data.episode import Episode, Turn
-from assay.models import scoring, weight_files
+from assay.models import weight_files
 from assay.models.adapt import save_activations, train_all, train_lora
 from assay.models.inference import inference_model
 from assay.models.lora import LoraOptions
@@ -22,7 +22,6 @@ from assay.models.prefix_tree import answer_logps
 from assay.rl.objectives import Grpo, Nll
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.cpu import decode
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import check_language_policy
@@ -205,34 +204,3 @@ def test_only_a_backward_pass_on_a_gpu_adds_in_one_order(device: str) -> None:
     assert seen
     assert set(seen) == {device == "cuda"}
     assert not torch.are_deterministic_algorithms_enabled()
-
-
-def test_a_tensor_left_on_the_cpu_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pretended_cuda():
-        policy = policy_of("fp32", "cuda")
-        turns = policy.sample(CONTEXTS, KEYS, DRAWN)
-        monkeypatch.setattr(scoring, "moved", lambda host, device: host)
-        with pytest.raises(RuntimeError, match="one device"):
-            policy.score(batch(turns))
-
-
-def test_a_step_that_waits_for_the_device_cannot_be_captured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    real = decode.static_logits
-
-    def waiting(*given: Any) -> torch.Tensor:
-        logits_BV = real(*given)
-        float(logits_BV.max())
-        return logits_BV
-
-    with pretended_cuda():
-        policy = policy_of("fp32", "cuda")
-        monkeypatch.setattr(decode, "static_logits", waiting)
-        with pytest.raises(RuntimeError, match="waits for the device"):
-            policy.sample(CONTEXTS, KEYS, DRAWN)
-
-
-def test_memory_of_a_gpu_is_not_read_as_numpy() -> None:
-    with pretended_cuda(), pytest.raises(TypeError, match="numpy"):
-        torch.zeros(2, device="cuda").numpy()

@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from assay.experiment.training_settings import Kl
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import Packed
 from assay.rl.policy import Scores
 from assay.rl.presets import PRESETS
 from assay.train.checkpoint import Place
-from assay.train.grpo import Grpo, GrpoSettings
+from assay.train.grpo import Grpo
 from assay.train.sampled_groups import StoredPrompts, value_of
 from tests.train import toys
 from tests.train.test_group_choice import group
@@ -39,13 +40,13 @@ def step(name: str, kl: float = 0.0) -> tuple[Packed, GrpoObjective]:
     """The one update that a preset makes of the groups, as at the stage's tables."""
     preset = PRESETS[name]
     objective = GrpoObjective(preset.loss, preset.clip, several_updates=True)
-    settings = GrpoSettings(
+    settings = toys.settings(
         advantage=preset.advantage,
-        advantage_options=preset.advantage_options,
+        options=preset.advantage_options,
         aggregation=preset.aggregation,
-        keep_dropped_in_denominator=preset.keep_dropped_in_denominator,
+        algorithm=name,
         drop=not kl,
-        kl_in_reward=kl,
+        kl=Kl(coef=kl, where="reward", estimator="k1"),
     )
     made = Grpo(StoredPrompts(GROUPS, 3), settings, objective, toys.decode)
     batch = made.collect(moved_policy(), Place(), toys.MemoryRecorder())

@@ -5,7 +5,6 @@ import torch
 from assay.data.episode import Episode, Reward, Turn
 from assay.rl.losses import Clip
 from assay.rl.objectives import Grpo as GrpoObjective
-from assay.train.grpo import GrpoSettings
 from assay.train.likelihood import Rce
 from assay.train.sampled_groups import StoredGroups
 from assay.train.update import constant
@@ -29,7 +28,7 @@ def test_parts_that_are_not_set_record_nothing() -> None:
 
 def test_clip_higher_counts_what_an_equal_bound_would_have_cut() -> None:
     """The toy's updates are large, so that ratios pass the lower of the two upper bounds."""
-    settings = GrpoSettings(epochs=4)
+    settings = toys.settings(epochs=4)
 
     def raised(clip: Clip) -> list[float]:
         objective = GrpoObjective(clip=clip, several_updates=True)
@@ -44,12 +43,12 @@ def test_clip_higher_counts_what_an_equal_bound_would_have_cut() -> None:
 
 
 def test_top_entropy_counts_the_tokens_that_it_leaves_out() -> None:
-    lines = written(grpo(GrpoSettings(top_entropy_share=0.5)), 2)
+    lines = written(grpo(toys.settings(top_entropy_share=0.5)), 2)
     assert all(0.2 < line["entropy_cut_share"] <= 0.5 for line in lines)
 
 
 def test_masked_completions_and_replaced_groups_are_counted() -> None:
-    settings = GrpoSettings(max_batches=3, mask_truncated=True)
+    settings = toys.settings(max_batches=3, mask_truncated=True)
     none = written(grpo(settings, score=lambda pairs: [Reward(0.5) for _ in pairs]), 1)
     assert none[0]["groups_replaced"] == 8, "two batches of four in place of one that teaches not"
     assert none[0]["masked_share"] == none[0]["truncated_share"]
@@ -71,7 +70,7 @@ def test_a_curriculum_counts_the_candidates_that_it_leaves_out() -> None:
         assert line.get("left_out_share") == expected
         stream = StoredGroups(groups, 4, 0, None, best)
         stored = grpo()
-        stored = type(stored)(stream, GrpoSettings(), GrpoObjective(), toys.decode)
+        stored = type(stored)(stream, toys.settings(), GrpoObjective(), toys.decode)
         (line,) = written(stored, 1)
         assert line.get("left_out_share") == expected
 

@@ -5,32 +5,15 @@ import math
 import pytest
 import torch
 
-from assay.rl.losses import Clip
-from assay.rl.objectives import Grpo as GrpoObjective
+from assay.experiment.stage_tables import GrpoStage
+from assay.lab.setup.stage_methods import schedules_of
 from assay.train.checkpoint import TrainState
-from assay.train.grpo import SCHEDULED, Grpo, GrpoSettings
+from assay.train.grpo import Grpo, objective_of
 from assay.train.loop import LoopSettings, StepMetrics, train
 from assay.train.sampled_groups import Prompts
-from assay.train.update import LearningRate, Schedule, constant
+from assay.train.update import LearningRate, Schedule
 from tests.train import toys
 from tests.train.test_methods import grpo
-
-
-def test_a_line_goes_from_start_to_end_and_stays():
-    assert [Schedule(2.0, 0.5, 4).at(step) for step in range(6)] == [2.0, 1.5, 1.0, 0.5, 0.5, 0.5]
-    assert Schedule(2.0, 0.5, 1).at(0) == 2.0
-    assert Schedule(1.0, 0.0, 3).at(1) == 0.5
-    assert constant(0.3).at(99) == 0.3
-
-
-def test_half_a_cosine_is_flat_at_both_ends():
-    values = [Schedule(1.0, 0.0, 5, "cosine").at(step) for step in range(5)]
-    assert values == pytest.approx([0.5 * (1 + math.cos(math.pi * s / 4)) for s in range(5)])
-    assert (values[0], values[2], values[4]) == pytest.approx((1.0, 0.5, 0.0))
-
-
-def test_the_greatest_value_is_at_either_end():
-    assert Schedule(0.0, 0.2, 5).most == Schedule(0.2, 0.0, 5).most == 0.2
 
 
 @pytest.mark.parametrize("shape", ["constant", "cosine", "linear"])
@@ -96,10 +79,21 @@ MOVING = {
 }
 
 
+KEYS = {
+    "sampling": {"temperature": {"start": 1.0, "end": 0.5, "steps": 5}},
+    "kl": {"coef": {"start": 0.0, "end": 0.4, "steps": 5}},
+    "clip": {
+        "low": {"start": 0.2, "end": 0.1, "steps": 5},
+        "high": {"start": 0.28, "end": 0.2, "steps": 5, "shape": "cosine"},
+    },
+}
+
+
 def method():
-    made = grpo(GrpoSettings(drop=False), GrpoObjective(clip=Clip(0.2, 0.28)))
-    object.__setattr__(made, "schedules", MOVING)
-    return StepMetrics(made, MOVING, {})
+    made = {"method": "grpo", "data": "d", "steps": 5, "prompts": 4, "reward": "r", **KEYS}
+    stage = GrpoStage.model_validate({**made, "algorithm": "verl_grpo"})
+    assert schedules_of(stage, 5) == MOVING
+    return StepMetrics(grpo(stage, objective_of(stage)), MOVING, {})
 
 
 def run(steps: int, state: TrainState | None = None, policy=None):
@@ -129,23 +123,6 @@ def test_a_resumed_stage_goes_on_with_the_values_of_its_step():
     untimed = [name for name in recorder.lines[3] if "seconds" not in name and "memory" not in name]
     for name in untimed:
         assert [x[name] for x in recorder.lines[3:]] == [x[name] for x in again.lines], name
-
-
-def test_every_scheduled_setting_reaches_the_method():
-    before = grpo(GrpoSettings(), GrpoObjective())
-    read = {
-        "temperature": lambda m: m.settings.temperature,
-        "kl_coef": lambda m: m.objective.kl_coef,
-        "kl_reward_coef": lambda m: m.settings.kl_in_reward,
-        "clip_low": lambda m: m.objective.clip.low,
-        "clip_high": lambda m: m.objective.clip.high,
-    }
-    assert read.keys() == SCHEDULED.keys()
-    for name, put in SCHEDULED.items():
-        after = put(before, 0.123)
-        assert {n: r(after) for n, r in read.items()} == {
-            n: 0.123 if n == name else r(before) for n, r in read.items()
-        }
 
 
 def test_ratios_use_the_temperature_that_sampled():

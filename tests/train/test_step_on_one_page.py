@@ -8,12 +8,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row
-from assay.data.row_order import Fixed
+from assay.data.splits import Fixed
 from assay.models.precision import choose_precision
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rollout.policies.language import LanguagePolicy
 from assay.train.checkpoint import TrainState
-from assay.train.grpo import Grpo, GrpoSettings
+from assay.train.grpo import Grpo
 from assay.train.loop import LoopSettings, train
 from assay.train.sampled_groups import Prompts, SingleTurn
 from tests.data.chat import tokenizer
@@ -53,7 +53,7 @@ def test_one_step_on_one_page_gives_the_weights_of_the_loop(monkeypatch):
         decode,
     )
     stream = Prompts(rows, source, 4, grpo_step.GROUP, 0, order=Fixed((0, 1, 2, 3)))
-    settings = GrpoSettings(
+    settings = toys.settings(
         aggregation="seq_mean_token_mean", drop=False, max_tokens=grpo_step.SAMPLING.max_tokens
     )
     method = Grpo(stream, settings, GrpoObjective(), decode)

@@ -1,6 +1,5 @@
 """Stored groups: which candidates an epoch learns from, and what the methods make of them."""
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import cast
 
@@ -8,12 +7,12 @@ import pytest
 import torch
 
 from assay.data.episode import Episode, Reward, Turn
-from assay.rl.kl import AdaptiveKl
+from assay.experiment.training_settings import AdaptiveKl, Kl
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.presets import PRESETS
 from assay.train.checkpoint import Batch, Place, TrainState
-from assay.train.grpo import Grpo, GrpoSettings
-from assay.train.likelihood import GroupValidation, Rce, Rft
+from assay.train.grpo import Grpo
+from assay.train.likelihood import Rce, Rft, Validation, weighted_batch
 from assay.train.loop import LoopSettings, train
 from assay.train.sampled_groups import StoredGroups
 from assay.train.update import accumulate, constant
@@ -59,13 +58,18 @@ def taken(made: Rce | Rft | Grpo) -> Batch:
 
 
 def grpo(stream: StoredGroups, beta: float = 0.12, **options) -> Grpo:
-    settings = GrpoSettings(
-        LEVER.advantage, LEVER.advantage_options, LEVER.aggregation, drop=False, old_at_start=True
+    settings = toys.settings(
+        advantage=LEVER.advantage,
+        options=LEVER.advantage_options,
+        aggregation=LEVER.aggregation,
+        drop=False,
+        candidates="stored",
+        **options,
     )
     objective = GrpoObjective(
         LEVER.loss, LEVER.clip, beta, "k3_sequence_reverse", several_updates=True
     )
-    return Grpo(stream, replace(settings, **options), objective, toys.decode)
+    return Grpo(stream, settings, objective, toys.decode)
 
 
 def test_the_curriculum_takes_the_best_by_rank_epoch_by_epoch():
@@ -152,7 +156,7 @@ def trained(steps: int, made: Grpo, policy: toys.CandidatePolicy, state: TrainSt
 
 def test_an_adaptive_coefficient_follows_the_kl_of_each_step_and_stops_with_it():
     stream = groups(stored(0, 1.0, 0.0, 0.5), stored(1, 0.0, 1.0, 0.2), prompts=2)
-    made = replace(grpo(stream), adaptive_kl=AdaptiveKl())
+    made = grpo(stream, kl=Kl(coef=0.12, adaptive=AdaptiveKl()))
     state = TrainState()
     lines = trained(12, made, toys.CandidatePolicy(), state).lines
     rule, coefs = AdaptiveKl(), [line["kl_coef"] for line in lines]
@@ -183,7 +187,8 @@ def test_the_validation_of_groups_is_rces_loss_with_raw_rewards_and_tau_1():
         nll = torch.stack([-logps[list(e.turns[0].actions)].sum() for e in group])
         expected.append(float((values.softmax(0) * nll).sum().detach()))
     for budget in (1, 1000):
-        made = GroupValidation(held, frozenset({2}), budget)
+        packed = weighted_batch([e for group in held for e in group], 1.0, 1.0)
+        made = Validation(packed, frozenset({2}), budget, groups=True)
         assert made.loss(cast(toys.CandidatePolicy, policy)) == pytest.approx(
             sum(expected) / 2, rel=1e-6
         )

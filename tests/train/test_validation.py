@@ -13,7 +13,7 @@ from assay.rl.policy import Scores
 from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import in_tokens
 from assay.train.checkpoint import TrainState
-from assay.train.likelihood import Sft, Validation
+from assay.train.likelihood import Sft, Validation, likelihood_batch
 from assay.train.loop import LoopSettings, train
 from tests.exact import random_groups
 from tests.tiny import tiny_model
@@ -33,7 +33,7 @@ def dropping_policy() -> LanguagePolicy:
 
 
 def validation(micro_tokens: int = 40) -> Validation:
-    return Validation(HELD_OUT, frozenset({7}), micro_tokens)
+    return Validation(likelihood_batch(HELD_OUT), frozenset({7}), micro_tokens)
 
 
 def test_it_is_the_mean_over_trained_tokens_of_the_plain_model_without_dropout() -> None:
@@ -41,7 +41,7 @@ def test_it_is_the_mean_over_trained_tokens_of_the_plain_model_without_dropout()
     masked = Episode("m", "m", (Turn((5, 6), (7, 8, 9), (True, False, True)),))
     packed = pack((*HELD_OUT, masked))
     given = in_tokens(packed), packed.actions_S, packed.offsets_N1
-    found = Validation((*HELD_OUT, masked), frozenset({1}), 40).loss(policy)
+    found = Validation(likelihood_batch((*HELD_OUT, masked)), frozenset({1}), 40).loss(policy)
     policy.module.eval()
     logps_S, _ = score_plainly(policy.module, *given)
     assert found == pytest.approx(-float(logps_S[packed.mask_S].mean().detach()), rel=1e-5)

@@ -6,10 +6,9 @@ import torch
 from assay.data.episode import Episode, Reward, Turn
 from assay.rl.aggregation import rce_shares
 from assay.rl.objectives import Grpo as GrpoObjective
-from assay.rl.packed import pack
 from assay.rl.policy import Sampling
 from assay.train.checkpoint import Place
-from assay.train.grpo import Grpo, GrpoSettings
+from assay.train.grpo import Grpo
 from assay.train.likelihood import Rce
 from assay.train.sampled_groups import Prompts, SingleTurn, StoredGroups
 from assay.train.update import constant
@@ -32,7 +31,7 @@ def prompts(rows: int, per_step: int, score=uneven) -> Prompts:
 
 
 def step(stream: Prompts, cursor: int = 0, **options):
-    made = Grpo(stream, GrpoSettings(**options), GrpoObjective(), toys.decode)
+    made = Grpo(stream, toys.settings(**options), GrpoObjective(), toys.decode)
     place = Place(cursor=cursor)
     return made.collect(toys.CandidatePolicy(), place, toys.MemoryRecorder())
 
@@ -104,17 +103,3 @@ def test_rce_weighs_each_visit_by_itself():
     shares = rce_shares(torch.tensor(rewards), torch.zeros(3, dtype=torch.long), 0.5)
     assert packed.weight_S.tolist() == pytest.approx([*(shares / 2).tolist()] * 2)
     assert packed.group_N.tolist() == [0, 0, 0, 1, 1, 1]
-
-
-def test_sampled_rce_weighs_each_visit_by_itself():
-    made = Rce(prompts(1, 3), constant(0.5), 1.0, toys.decode, imitate=True)
-    batch = made.collect(toys.CandidatePolicy(), Place(), toys.MemoryRecorder())
-    (packed,) = batch.updates
-    sums = torch.zeros(3).index_add(0, packed.group_S, packed.weight_S)
-    assert sums.tolist() == pytest.approx([1 / 3] * 3)
-
-
-def test_a_packed_group_is_one_visit():
-    once = stored([1.0, 0.0])
-    again = tuple(Episode(e.id, e.group, e.turns, e.reward, visit=1) for e in once)
-    assert pack([*once, *again]).group_N.tolist() == [0, 0, 1, 1]

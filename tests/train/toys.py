@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,10 @@ import torch
 
 from assay.data.episode import Completion, Reward, Turn
 from assay.data.row import Message, Row
+from assay.experiment.stage_tables import GrpoStage
+from assay.experiment.training_settings import AdvantageOptions, Dynamic, Updates
 from assay.models.weight_files import load_module, save_module
+from assay.rl import advantages as rl
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Scores
 from assay.rollout.token_choice import choose, key_states, uniforms
@@ -145,3 +148,30 @@ def accuracy(policy: CandidatePolicy, count: int = FEATURES) -> float:
     with torch.no_grad():
         probabilities = policy.logps([query(i) for i in range(count)]).exp()
     return float(sum(probabilities[i, right(i)] for i in range(count)) / count)
+
+
+def settings(
+    *,
+    drop: bool = True,
+    aggregation: str = "token_mean",
+    options: rl.AdvantageOptions | None = None,
+    minibatches: int = 1,
+    epochs: int = 1,
+    max_batches: int = 1,
+    max_tokens: int = 256,
+    **keys: Any,
+) -> GrpoStage:
+    """The table of a stage whose method a test makes itself; unlike a file's it is not checked."""
+    least = {"method": "grpo", "data": "d", "steps": 1, "prompts": 1, "reward": "r"}
+    made = GrpoStage.model_validate(least)
+    changes: dict[str, Any] = {
+        "drop_without_signal": drop,
+        "aggregation": aggregation,
+        "updates": Updates(minibatches=minibatches, epochs=epochs),
+        "dynamic": Dynamic(max_batches=max_batches),
+        "sampling": made.sampling.model_copy(update={"max_tokens": max_tokens}),
+        **keys,
+    }
+    if options is not None:
+        changes["advantage_options"] = AdvantageOptions.model_construct(**asdict(options))
+    return made.model_copy(update=changes)

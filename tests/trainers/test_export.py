@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from transformers import GenerationConfig
 
 from assay.data.episode import Completion
-from assay.data.row_order import visits
+from assay.data.splits import visits
 from assay.engines.proof import Proof
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.monitor.observer import Silent

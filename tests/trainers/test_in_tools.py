@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from assay.data.episode import tokens_of
 from assay.data.formats.plain_text import PlainText
-from assay.data.row_order import visits
+from assay.data.splits import visits
 from assay.engines.environments import installed
 from assay.experiment.stage_tables import SftStage
 from assay.lab.monitor.observer import Silent

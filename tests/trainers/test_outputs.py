@@ -90,12 +90,6 @@ def test_a_round_of_several_updates_is_one_step(trl: Path) -> None:
     assert numbers(TrlOutput(trl, updates=3).steps()) == [1]
 
 
-def test_a_checkpoint_counts_once_its_last_file_is_whole(trl: Path) -> None:
-    state = trl / "checkpoint-4" / "trainer_state.json"
-    state.write_bytes(state.read_bytes()[:100])
-    assert [each.step for each in TrlOutput(trl).checkpoints()] == [2]
-
-
 def test_a_step_whose_table_is_still_written_is_not_there_yet(trl: Path) -> None:
     table = trl / "completions" / "completions_00004.parquet"
     whole = table.read_bytes()

@@ -16,7 +16,7 @@ from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.rl.presets import ELSEWHERE, PRESETS
 from assay.trainers.outputs.plain_folders import flat
 from assay.trainers.read_back import same
-from assay.trainers.register import TRAINERS, folder_texts, lines, nested, scalar, yaml_lines
+from assay.trainers.register import TRAINERS, folder_texts, lines, scalar
 from assay.trainers.settings import Settings, Translated, listed, translated
 from assay.trainers.table import READ, VALUES, WHEN, table
 from tests.cli.conftest import answer, call
@@ -254,15 +254,6 @@ def test_what_a_round_is_divided_into_comes_to_the_batch(tool: str) -> None:
     assert made["max_steps"] == 10 * 2 * 3
 
 
-def test_steps_of_verl_are_rounds() -> None:
-    stage = {**GRPO, "prompts": 6, "updates": {"minibatches": 2, "epochs": 3}}
-    made = translate("verl", stage).values
-    assert made["trainer.total_training_steps"] == 10
-    assert made["actor_rollout_ref.actor.ppo_mini_batch_size"] == 3
-    assert made["actor_rollout_ref.actor.ppo_epochs"] == 3
-    assert made["data.train_batch_size"] == 6 and made["actor_rollout_ref.rollout.n"] == 4
-
-
 @pytest.mark.parametrize(("tool", "method"), TABLES)
 def test_defaults_of_assay_differ_by_guards_and_fixed_constants_alone(
     tool: str, method: str
@@ -314,8 +305,3 @@ def test_numbers_of_the_configuration_stay_numbers(value: Any) -> None:
     assert json.loads(text.replace(".0e", "e")) == value
     if isinstance(value, float):
         assert "." in text
-
-
-def test_dotted_keys_become_tables() -> None:
-    lines = list(yaml_lines(nested({"a.b.c": 1, "a.b.d": [2.0], "e": "f"})))
-    assert lines == ["a:", "  b:", "    c: 1", "    d: [2.0]", 'e: "f"']

@@ -20,12 +20,12 @@ from safetensors.torch import load_file
 from assay.engines.environments import MARK, Running
 from assay.engines.proof import Proof
 from assay.errors import RunFailure
-from assay.experiment.engine_table import patience_seconds
+from assay.experiment.tables import patience_seconds
 from assay.judge.confounds import confounds
 from assay.lab.monitor.guards import GuardFired
-from assay.lab.run import tool_training
+from assay.lab.run import trainer_export
+from assay.lab.run.recorder import Following
 from assay.lab.run.runner import resume, start
-from assay.lab.run.trainer_records import Following
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, runs_of
@@ -53,8 +53,8 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     equal = Proof("trl==1.16.0", 12, 12, 0, 0, 0)
     monkeypatch.setattr("assay.trainers.register.installed", lambda name: python)
     monkeypatch.setattr("assay.trainers.register.misfit", lambda name: "")
-    monkeypatch.setattr("assay.lab.run.tool_training.python_of", lambda name: python)
-    monkeypatch.setattr("assay.lab.run.tool_training.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("assay.lab.run.trainer_export.python_of", lambda name: python)
+    monkeypatch.setattr("assay.lab.run.trainer_export.POLL_SECONDS", 0.05)
     monkeypatch.setattr("assay.lab.run.trainer_export.prove", lambda *_: equal)
     make_lab(tmp_path, until="[evaluate.sampled]", edits=EDITS)
     text = (tmp_path / "tiny.toml").read_text()
@@ -144,13 +144,13 @@ def test_a_tool_that_says_nothing_ends_the_run_which_goes_on(
     lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told(monkeypatch, step=4, hangs=True)
-    monkeypatch.setattr(tool_training, "patience_seconds", lambda engine: 3.0)
+    monkeypatch.setattr(trainer_export, "patience_seconds", lambda engine: 3.0)
     with pytest.raises(RunFailure, match=r"said nothing for 0.05 minutes \(engine.patience\)"):
         start(lab / "tiny.toml", root=lab)
     (run,) = runs_of(lab, "tiny")
     assert read_status(run.path).status == "failed" and steps(run) == [1, 2, 3]
     assert not [each for each in psutil.process_iter() if str(STAND_IN) in each.cmdline()]
-    monkeypatch.setattr(tool_training, "patience_seconds", patience_seconds)
+    monkeypatch.setattr(trainer_export, "patience_seconds", patience_seconds)
     told(monkeypatch)
     resume(run)
     assert steps(run) == [1, 2, 3, 4] and checkpoint_steps(run, "rl") == [2, 4]

@@ -223,7 +223,7 @@ def plan(
 
     From a pilot, or from typed numbers.
     """
-    from assay.compare.pilot_runs import Wish, designs, pilot, typed
+    from assay.compare.compare_names import Wish, designs, pilot, typed
     from assay.pages.command_tables.sample_size_table import plan_blocks, plan_result
 
     if runs and (discordance is not None or score is not None):

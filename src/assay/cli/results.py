@@ -16,9 +16,9 @@ from assay.judge.verdict import as_scored
 from assay.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from assay.compare.benchmarks_table import BenchmarksTable
     from assay.compare.foreign_arms import ReadOptions, Summary
     from assay.compare.judge_trust import JudgedBy
+    from assay.compare.table import BenchmarksTable
     from assay.lab.monitor.progress import Progress
     from assay.library.typed_results import Run
     from assay.pages.page import Block
@@ -84,8 +84,7 @@ def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[
 
 def run_identity(run: RunDirectory) -> dict[str, Any]:
     """The name, folder and status of a run."""
-    from assay.runs.sink_states import read_sink_states
-    from assay.runs.status import read_status
+    from assay.runs.status import read_sink_states, read_status
 
     status = read_status(run.path)
     return {

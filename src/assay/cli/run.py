@@ -137,17 +137,6 @@ def check(
     root: Path,
     file: Annotated[Path, typer.Argument(help="The experiment file.")],
     overrides: Overrides = None,
-    probe: Annotated[
-        int, typer.Option(min=0, help="Sample this many prompts to see whether there is signal.")
-    ] = 0,
-    calls: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Requests to a helper model for each completion; else those of earlier runs.",
-        ),
-    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Show every note and every number.")] = False,
 ) -> Outcome:
     """Check data, gold answers, leakage, memory and time.
@@ -158,22 +147,20 @@ def check(
     from assay.library.actions import check as check_spec
     from assay.pages.command_tables.check_tables import check_lines, check_tables, note_lines
 
-    found = check_spec(file, overrides=overrides or (), root=root, probe=probe, calls=calls)
+    found = check_spec(file, overrides=overrides or (), root=root)
     figures = {"file": file, **{f"{kind}s": count for kind, count in found.counts.items()}}
     words = filled("{file}: {errors:errors}, {warnings:warnings}, {notes:notes}", figures)
     result = {"counts": found.counts, "numbers": found.numbers, "histograms": found.histograms}
     if full:
         shown = [*check_tables(found.numbers), words]
         return Outcome(result, shown, found.findings, exit_code=2 if found.failed else 0)
-    notes = [] if probe else [each.what for each in found.findings if each.severity == "note"]
+    notes = [each.what for each in found.findings if each.severity == "note"]
     shown = [*check_lines(found.numbers), *note_lines(notes), words]
     verb = "synthesise" if any(each.startswith("synthesise.") for each in found.numbers) else "run"
     shown += [] if found.failed else [f"next: assay {verb} {file}"]
     shown += [f"everything: assay check {file} --full"]
-    # The result of a probe that was asked for is a note.
-    counted = () if probe else ("note",)
     code = 2 if found.failed else 0
-    return Outcome(result, shown, found.findings, counted=counted, exit_code=code)
+    return Outcome(result, shown, found.findings, counted=("note",), exit_code=code)
 
 
 def generate(

@@ -160,7 +160,7 @@ def runs(
 def ledger(root: Path) -> Outcome:
     """The ledger of trials, benchmark by benchmark."""
     from assay.judge.verdict import ALPHA
-    from assay.runs.trial_ledger import looks_by_benchmark
+    from assay.runs.registry import looks_by_benchmark
 
     looks = looks_by_benchmark(root)
     false = {name: each.looks * ALPHA / 2 for name, each in looks.items()}

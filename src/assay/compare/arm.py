@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
 from pathlib import Path
-from typing import Any
 
 from assay.data.results.foreign_result import Result
 from assay.errors import InputError
@@ -180,7 +179,9 @@ def load_arm(
     columns = [*COLUMNS, OUTPUT] if outputs else COLUMNS
     found = read_columns(origin.file, columns, [CLUSTER, FACTS, OUTCOME, ENDED])
     if first is not None:
-        found = _lines_of(found, frozenset(record.items[:first]))
+        wanted = frozenset(record.items[:first])
+        kept = [item in wanted for item in found["item_id"]]
+        found = {name: [*compress(values, kept)] for name, values in found.items()}
     keys = list(zip(found["item_id"], found["repeat"], strict=True))
     given = found.get(OUTCOME) or [""] * len(keys)
     return Arm(
@@ -201,12 +202,6 @@ def load_arm(
     )
 
 
-def _lines_of(columns: Mapping[str, Sequence[Any]], items: frozenset[str]) -> dict[str, list[Any]]:
-    """The lines of some items."""
-    kept = [item in items for item in columns["item_id"]]
-    return {name: [*compress(values, kept)] for name, values in columns.items()}
-
-
 def _final_answers(keys: Sequence[Key], facts: Sequence[str | None]) -> dict[Key, str]:
     """The fact ANSWER of every completion; empty where none has it.
 
@@ -214,12 +209,12 @@ def _final_answers(keys: Sequence[Key], facts: Sequence[str | None]) -> dict[Key
     """
     if not any(text and f'{ANSWER}"' in text for text in facts):
         return {}
-    return {key: _final_answer(text or "{}") for key, text in zip(keys, facts, strict=True)}
-
-
-def _final_answer(facts: str) -> str:
-    found = json.loads(facts).items()
-    return next((str(value) for name, value in found if name.rpartition("/")[2] == ANSWER), "")
+    found = {}
+    for key, text in zip(keys, facts, strict=True):
+        named = json.loads(text or "{}").items()
+        own = (str(value) for name, value in named if name.rpartition("/")[2] == ANSWER)
+        found[key] = next(own, "")
+    return found
 
 
 def with_seeds(first: Arm, further: Sequence[Arm], name: str) -> Arm:

@@ -143,15 +143,16 @@ class Summary:
 
 def summaries(results: Iterable[Result]) -> list[Summary]:
     """Scores with intervals, one for each run and metric."""
-    return [_summary(result) for result in results]
-
-
-def _summary(result: Result) -> Summary:
-    if all(answer.score is None for answer in result.answers):
-        return Summary(result, None, None, len(result.answers))
-    scores = _scores(result)
-    interval, possible = score_interval(scores), score_range(scores)
-    return Summary(result, scores.mean, interval, scores.missing, scores.sources, possible)
+    found = []
+    for result in results:
+        if all(answer.score is None for answer in result.answers):
+            found.append(Summary(result, None, None, len(result.answers)))
+            continue
+        scores = _scores(result)
+        interval, possible = score_interval(scores), score_range(scores)
+        more = (scores.missing, scores.sources, possible)
+        found.append(Summary(result, scores.mean, interval, *more))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +166,13 @@ class ReportedSummary:
 
 def read_leaderboard_scores(path: Path) -> list[ReportedSummary]:
     """Every score of a table of BFCL. Raises DataError."""
-    return [ReportedSummary(each, _reported_interval(each)) for each in read_leaderboard(path)]
-
-
-def _reported_interval(found: Reported) -> Interval | None:
-    if found.score is None or found.items is None:
-        return None
-    return wilson(round(found.score * found.items), found.items)
+    found = []
+    for each in read_leaderboard(path):
+        interval = None
+        if each.score is not None and each.items is not None:
+            interval = wilson(round(each.score * each.items), each.items)
+        found.append(ReportedSummary(each, interval))
+    return found
 
 
 def distinct_names(arms: Sequence[Arm], files: Sequence[str]) -> list[Arm]:
@@ -194,15 +195,14 @@ def joined_logs(arms: Sequence[Arm], files: Sequence[str]) -> tuple[list[Arm], l
     found: dict[object, list[tuple[Arm, str]]] = {}
     for arm, file in zip(arms, files, strict=True):
         found.setdefault(run_of_log(arm.result) or id(arm), []).append((arm, file))
-    joined = [(_joined([arm for arm, _ in those]), those[0][1]) for those in found.values()]
-    return [arm for arm, _ in joined], [file for _, file in joined]
-
-
-def _joined(arms: Sequence[Arm]) -> Arm:
-    if len(arms) == 1:
-        return arms[0]
-    (run,) = together([arm.result for arm in arms if arm.result is not None])
-    return arm_of(run)
+    joined = []
+    for those in found.values():
+        arm = those[0][0]
+        if len(those) > 1:
+            (run,) = together([each.result for each, _ in those if each.result is not None])
+            arm = arm_of(run)
+        joined.append(arm)
+    return joined, [those[0][1] for those in found.values()]
 
 
 def on_items_of(control: Arm, other: Arm) -> Arm:

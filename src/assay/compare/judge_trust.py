@@ -1,5 +1,5 @@
 """What is known of the judge behind the scores of a comparison: its agreement with the labels that
-the runs hold (`runs.judge_file`), as Cohen's kappa.
+the runs hold (`runs.judgement_journal`), as Cohen's kappa.
 
 Weighted by the square of the distance, so that on a scale 4 for 5 is less wrong than 1 for 5.
 Intervals are over the sources of the items, of which one may have several answers.
@@ -14,11 +14,11 @@ import numpy as np
 
 from assay.compare.arm import Arm
 from assay.data.hashing import canonical_json
-from assay.errors import Finding, finding
+from assay.errors import Finding, Severity, finding
 from assay.judge.cluster_robust import FEW_CLUSTERS
 from assay.judge.intervals import Estimate, Interval, bootstrap_figures, grouped
 from assay.judge.scores import Array
-from assay.runs.judge_file import Judged, JudgedLabels, read_judged
+from assay.runs.judgement_journal import Judged, JudgedLabels, read_judged
 
 RUBRIC = "rubric"
 """The option of a record that holds the rubric of its judge."""
@@ -71,17 +71,16 @@ class JudgedBy:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What people should know before they read a score of this judge."""
-        worst = self.held and self.held.worst
-        if self.held is None or not worst:
+        if self.held is None or self.held.worst is None:
             return (finding("judge_unknown", "warning"),)
-        name, kappa = worst
+        name, kappa = self.held.worst
         assert kappa.interval is not None, "kappa_on gives one"
         ends = {"low": kappa.interval.low, "high": kappa.interval.high}
-        least = {"least": self.held.stored.least_kappa}
-        values = {"criterion": name, "kappa": kappa.value, **least, **ends}
-        if self.held.trust == "below":
-            return (finding("judge_below", "warning", **values),)
-        return (finding("judge_unsure", "note", **values),) if self.held.trust == "unsure" else ()
+        values = {"criterion": name, "kappa": kappa.value, **ends}
+        values["least"] = self.held.stored.least_kappa
+        severity: Severity = "warning" if self.held.trust == "below" else "note"
+        found = finding(f"judge_{self.held.trust}", severity, **values)
+        return () if self.held.trust == "shown" else (found,)
 
     @property
     def refusal(self) -> str:

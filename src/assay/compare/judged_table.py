@@ -34,16 +34,15 @@ from assay.compare.judge_trust import judged_by
 from assay.compare.selection_pairs import picked, weights
 from assay.compare.table import Flips, Line, Pairing, Table, TaskFigure, TaskLine
 from assay.errors import Finding, InputError, finding, worst_first
-from assay.judge.arms import arm_interval
+from assay.judge.arms import Sampled, SampledScores, arm_interval, sampled_scores
 from assay.judge.arms import compare_arms as compare_methods
 from assay.judge.averages import average, average_change, compare_harmonic
 from assay.judge.confounds import Confound
 from assay.judge.families import adjust_family
-from assay.judge.identity import MANY_FALLBACKS, Twins, contradictory_answers, same_answers
+from assay.judge.identity import MANY_FALLBACKS, contradictory_answers, same_answers
 from assay.judge.intervals import Interval, score_interval
 from assay.judge.paired import compare, score_range
 from assay.judge.sample_size import noise_of
-from assay.judge.sampled_scores import Sampled, SampledScores, sampled_scores
 from assay.judge.scores import ItemScores, on_one_scale, restricted
 from assay.judge.verdict import FEW_UNSCORED, Comparison, not_comparable, with_lower_better
 from assay.runs.history import evaluation_records, find_record, measured_checkpoints
@@ -124,17 +123,9 @@ def identity_findings(arms: Sequence[Arm]) -> list[Finding]:
         same, share = None, None
         if one.provenance is not None and other.provenance is not None:
             same, share = weights(one.provenance, other.provenance)
-        twins = Twins(
-            control=one.name,
-            other=other.name,
-            items=len(one.scores.item_ids),
-            answers=len(one.outputs),
-            distinct=len(set(one.outputs.values())),
-            same_weights=same,
-            changed_share=share,
-            greedy=greedy,
-        )
-        found.append(same_answers(twins))
+        counts = {"items": len(one.scores.item_ids), "answers": len(one.outputs)}
+        counts["distinct"] = len(set(one.outputs.values()))
+        found.append(same_answers(one.name, other.name, counts, same, share, greedy))
     for arm in arms:
         found += contradictory_answers(arm.name, arm.answers)
     return worst_first(found)

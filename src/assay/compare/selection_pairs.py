@@ -16,7 +16,7 @@ from typing import Any
 from assay.compare.arm import Arm, Key, Provenance
 from assay.data.files import Damage, recorded_checksums
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.models.same_weights import WeightDifference, compare_weights
+from assay.models.folder import WeightDifference, compare_weights
 from assay.runs.checkpoints import check_checkpoint
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory

@@ -7,7 +7,7 @@ they became. Roles of other formats, such as ms-swift's `tool_call`, are convert
 """
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, get_args
@@ -15,7 +15,7 @@ from typing import Any, get_args
 from assay.data.json_files import load_json
 from assay.data.loaded import Record
 from assay.data.message_parts import image_part, stored_parts
-from assay.data.python_calls import NotCallsError, parse_literal
+from assay.data.python_calls import parse_literal
 from assay.data.row import Message, Part, Role, TextPart, ToolCall
 from assay.errors import nearest
 
@@ -196,74 +196,78 @@ def check_order(record: Record, messages: tuple[Message, ...], path: str) -> tup
             raise record.error(where, "the assistant speaks first", "a user message comes first")
     if all(message.role == "system" for message in messages):
         raise record.error(path, "holds no user message")
-    return _in_order_of_calls(record, messages, path)
+    calls: tuple[ToolCall, ...] = ()
+    for index, message in enumerate(messages):
+        if message.role == "tool":
+            _check_result(record, calls, message, f"{path}[{index}]")
+        else:
+            calls = message.tool_calls
+    ordered = tuple(in_call_order(messages))
+    if ordered != messages:
+        record.remark(REORDERED)
+    for is_result, run in groupby(call_places(ordered), lambda place: place is not None):
+        answered = {*run}
+        if is_result and answered != {*range(len(answered))}:
+            record.remark(UNANSWERED)
+    return ordered
 
 
-def _in_order_of_calls(
-    record: Record, messages: tuple[Message, ...], path: str
-) -> tuple[Message, ...]:
-    """The messages with the results of one turn in the order of its calls: templates that write no
-    ids tell them apart by their places alone.
-    """
-    ordered: list[Message] = []
-    for is_result, run in groupby(messages, lambda message: message.role == "tool"):
-        said = [*run]
-        if is_result:
-            calls = ordered[-1].tool_calls if ordered else ()
-            places = _answered_calls(record, calls, said, path, len(ordered))
-            if places != sorted(places):
-                record.remark(REORDERED)
-            answered = {place for place in places if place < len(calls)}
-            if answered != {*range(len(answered))}:
-                record.remark(UNANSWERED)
-            said = [said[at] for at in sorted(range(len(said)), key=places.__getitem__)]
-        ordered += said
-    return tuple(ordered)
-
-
-def _answered_calls(
-    record: Record, calls: tuple[ToolCall, ...], results: list[Message], path: str, start: int
-) -> list[int]:
-    """The places of the calls that results answer: those that their ids or names say, and for the
-    others those that are left, in order. Raises DataError.
+def _check_result(record: Record, calls: tuple[ToolCall, ...], result: Message, where: str) -> None:
+    """Raise DataError for a result of a call that was not made, by its id, else by the name of its
+    function; it may say neither.
     """
     if not calls:
-        fix = "the call comes before its result"
-        raise record.error(f"{path}[{start}]", "a tool result without a call", fix)
-    free = [*range(len(calls))]
-    places: list[int | None] = []
-    for index, result in enumerate(results, start):
-        meant = _meant_calls(record, calls, result, f"{path}[{index}]")
-        place = next((at for at in meant if at in free), meant[-1]) if meant else None
-        if place in free:
-            free.remove(place)
-        places.append(place)
-    left = iter(free)
-    return [next(left, len(calls)) if place is None else place for place in places]
-
-
-def _meant_calls(
-    record: Record, calls: tuple[ToolCall, ...], result: Message, where: str
-) -> list[int]:
-    """The places of the calls that a result may answer by its id, else by the name of its function;
-    none where it says neither. Raises DataError for one that was not called.
-    """
+        raise record.error(
+            where, "a tool result without a call", "the call comes before its result"
+        )
     ids = [call.id for call in calls if call.id]
     if result.tool_call_id and ids:
-        meant = [at for at, call in enumerate(calls) if call.id == result.tool_call_id]
-        if result.name and meant and result.name not in {calls[at].name for at in meant}:
+        meant = [call.name for call in calls if call.id == result.tool_call_id]
+        if result.name and meant and result.name not in meant:
             record.remark(ID_OR_NAME)
         field, problem = "tool_call_id", f"answers call {result.tool_call_id!r}, which was not made"
         known = ids
-    elif result.name:
-        meant = [at for at, call in enumerate(calls) if call.name == result.name]
-        field, problem = "name", f"is a result of {result.name!r}, which was not called"
-        known = [call.name for call in calls]
     else:
-        return []
+        known = [call.name for call in calls]
+        meant = [name for name in known if result.name in (name, "")]
+        field, problem = "name", f"is a result of {result.name!r}, which was not called"
     if not meant:
         raise record.error(f"{where}.{field}", problem, "the calls are " + ", ".join(known))
-    return meant
+
+
+def call_places(messages: Sequence[Message]) -> list[int | None]:
+    """The place of the call that each message answers among those of its turn: the call of its id,
+    else of its function's name, else the first that no other result answers; None for others."""
+    places: list[int | None] = []
+    calls: tuple[ToolCall, ...] = ()
+    for is_result, run in groupby(messages, lambda message: message.role == "tool"):
+        results = [*run]
+        found: list[int | None] = [None] * len(results)
+        free = [*range(len(calls))] if is_result else []
+        for mark in ("id", "name", ""):
+            for index, result in enumerate(results):
+                named = {"id": result.tool_call_id, "name": result.name, "": ""}[mark]
+                fitting = [at for at in free if not mark or getattr(calls[at], mark) == named]
+                if found[index] is None and fitting and (named or not mark):
+                    found[index] = fitting[0]
+                    free.remove(fitting[0])
+        calls = results[-1].tool_calls
+        places += found
+    return places
+
+
+def in_call_order(messages: Sequence[Message]) -> list[Message]:
+    """The messages with the results of one turn in the order of its calls: templates that write no
+    ids tell them apart by their places alone."""
+    ordered: list[Message] = []
+    pairs = zip(messages, call_places(messages), strict=True)
+    for is_result, run in groupby(pairs, lambda pair: pair[0].role == "tool"):
+        turn = [*run]
+        if is_result:
+            # Those without a call of their own are more than there are calls.
+            turn = sorted(turn, key=lambda pair: len(messages) if pair[1] is None else pair[1])
+        ordered += [message for message, _ in turn]
+    return ordered
 
 
 def dump_messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
@@ -360,7 +364,7 @@ def loaded_value(record: Record, value: Any, path: str) -> Any:
     except ValueError as error:
         try:
             found = parse_literal(value)
-        except NotCallsError:
+        except ValueError:
             raise record.error(path, f"is not JSON: {error}") from error
     record.remark(LITERALS)
     return found

@@ -2,7 +2,9 @@
 
 A file is written under a hidden name that ends in `.part`, locked, and renamed when complete, so
 the remains of a killed process can be recognised. The sha256 of a folder's files lies in one more
-file beside them. What files hold, and which may be absent, is known to the caller.
+file beside them. What files hold, and which may be absent, is known to the caller. Also keeps what
+was worked out from a file until it is another one, and reads a bare `OWNER/NAME` as what the
+Hugging Face hub calls so; no network is asked.
 """
 
 import fcntl
@@ -13,11 +15,12 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from filelock import lock_descriptor
 
@@ -344,3 +347,57 @@ def changed(sha256: str, written: Sequence[str]) -> str:
 def _own(record: Mapping[str, Any]) -> str:
     """The hash of the record's other entries, which the record holds too."""
     return sha256_text(canonical_json(record))
+
+
+Rest = ParamSpec("Rest")
+Value = TypeVar("Value")
+
+
+def stamp(file: Path) -> Hashable:
+    """What is another one after every write; None where there is no file."""
+    try:
+        found = file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def kept(
+    most: int,
+) -> Callable[[Callable[Concatenate[Path, Rest], Value]], Callable[Concatenate[Path, Rest], Value]]:
+    """Decorates a function of a file and hashable values: it reads again only what has changed.
+
+    The `most` latest results stay in memory; callers share them and must not change them.
+    """
+
+    def decorate(
+        read: Callable[Concatenate[Path, Rest], Value],
+    ) -> Callable[Concatenate[Path, Rest], Value]:
+        @lru_cache(maxsize=most)
+        def again(_: Hashable, file: Path, *arguments: Rest.args, **named: Rest.kwargs) -> Value:
+            return read(file, *arguments, **named)
+
+        @wraps(read)
+        def reading(file: Path, *arguments: Rest.args, **named: Rest.kwargs) -> Value:
+            return again(stamp(file), file, *arguments, **named)
+
+        return reading
+
+    return decorate
+
+
+BARE = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+FILES = (".csv", ".gguf", ".json", ".jsonl", ".md", ".parquet", ".toml", ".txt", ".yaml")
+
+
+def with_scheme(text: str, root: Path = Path()) -> str:
+    """`hf:OWNER/NAME` of a bare name; any other source as it is.
+
+    Raises InputError where a file or folder of that name lies in `root`.
+    """
+    if BARE.fullmatch(text) is None:
+        return text
+    if (root / text).exists():
+        problem = f"{text!r} lies here and could be a name of the hub"
+        raise InputError(problem, fix=f"write path:{text} or hf:{text}")
+    return text if text.lower().endswith(FILES) else f"hf:{text}"

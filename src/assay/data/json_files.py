@@ -178,18 +178,30 @@ def refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _finite(text: str) -> float:
+def finite(text: str) -> float:
+    """A number of a text. Raises ValueError for one that no float holds."""
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"the number {text[:20]} is beyond the largest that a float holds")
     return value
 
 
+def nests_deeper(value: Any, most: int) -> bool:
+    """Whether members of a value lie deeper than that; without recursion, as it may be hostile."""
+    level = [value]
+    for _ in range(most):
+        nested = [
+            v.values() if isinstance(v, dict) else v for v in level if type(v) in (dict, list)
+        ]
+        level = [child for children in nested for child in children]
+    return bool(level)
+
+
 HEAD_BYTES = 4096
 """Within which a file shows what it is."""
 _SPACE = re.compile(r"[ \t\r\n]*")
-_DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finite)
-_WITH_CONSTANTS = json.JSONDecoder(parse_float=_finite)
+_DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=finite)
+_WITH_CONSTANTS = json.JSONDecoder(parse_float=finite)
 
 
 def load_next(text: str, at: int, constants: bool = False) -> tuple[Any, int]:

@@ -1,18 +1,13 @@
-"""Checks that a schema is valid and that a text fits it, in a worker process that can be killed.
+"""Checks that a text fits a JSON schema or a pattern, in a worker process that can be killed.
 
-A client's patterns and references may take for ever to check. Nothing is fetched: a schema may
+Patterns and references may take for ever to check. Nothing is fetched: a schema may
 refer only to its own parts. `format` is not checked, as JSON Schema leaves that open.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
-
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
-from jsonschema.validators import validator_for
-from referencing import Registry
-from referencing.exceptions import Unresolvable
 
 from assay.data.json_files import refuse_constant
 
@@ -23,6 +18,13 @@ REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 def check(schema: Any, text: str | None) -> dict[str, str]:
     """The problem under `schema` or under `text`; empty where a text, if there is one, fits."""
+    # A worker that searches for a pattern imports none of this.
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
     kind = validator_for(schema, default=Draft202012Validator)
     try:
         if not isinstance(schema, dict):
@@ -63,3 +65,11 @@ def shown(text: str) -> str:
     """A text fit for a message of one line."""
     text = " ".join(text.split())
     return text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + "…"
+
+
+def search(pattern: str, text: str) -> bool | str:
+    """Whether a pattern occurs in a text; why where it is none."""
+    try:
+        return re.search(pattern, text) is not None
+    except re.error as error:
+        return f"the pattern is not a regular expression: {error}"

@@ -2,12 +2,14 @@
 
 A data file names an image as OpenAI does, `{"type": "image_url", "image_url": {"url": ...}}`, by a
 data URL or by a path below the folder of the data file; `sha256` beside the URL is compared.
-Nothing is fetched from a network, and no picture is decoded here.
+Nothing is fetched from a network. Pictures are decoded with Pillow, an extra (`assay-lab[vision]`):
+a model that reads text, or one behind an endpoint, needs none. Nothing is scaled here.
 """
 
 import base64
 import binascii
 import hashlib
+import io
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -17,6 +19,7 @@ from typing import Any
 
 from assay.data.loaded import DataError, Record
 from assay.data.row import ImagePart, Message, TextPart
+from assay.errors import InputError
 
 MOST_BYTES = 20 << 20
 """The largest image that is read; OpenAI's interface takes 20 MB."""
@@ -181,3 +184,54 @@ def refuse_images(messages: Iterable[Message], carrier: str, fix: str) -> None:
                 file, line, field = part.origin
                 problem = f"an image, which {carrier} cannot carry"
                 raise DataError(problem, file=file, line=line, field=field, fix=fix)
+
+
+MOST_PIXELS = 64 << 20
+"""Of one picture: a small file can claim billions."""
+FIX = "restore the image, or take the row out"
+
+
+def images_in(messages: Iterable[Message]) -> list[ImagePart]:
+    """The images of a conversation, in order."""
+    return [part for each in messages for part in each.parts if isinstance(part, ImagePart)]
+
+
+def picture_of(part: ImagePart) -> Any:
+    """The picture in RGB, transparent parts on white, as a `PIL.Image.Image`.
+
+    Raises InputError, and DataError that names the row's file and line and the image's path.
+    """
+    image = pillow()
+    data = image_bytes(part)
+    try:
+        with image.open(io.BytesIO(data)) as opened:
+            width, height = opened.size
+            if width * height > MOST_PIXELS:
+                raise ValueError(f"{width} x {height} pixels are more than {MOST_PIXELS}")
+            opened.load()
+            if opened.mode not in ("RGBA", "LA", "PA") and "transparency" not in opened.info:
+                return opened.convert("RGB")
+            layer = opened.convert("RGBA")
+            ground = image.new("RGBA", layer.size, "white")
+            return image.alpha_composite(ground, layer).convert("RGB")
+    except Exception as error:
+        # A decoder of a damaged file raises whatever its format's code does.
+        raise unreadable(part, error) from error
+
+
+def unreadable(part: ImagePart, error: Exception) -> DataError:
+    """The error about bytes that are no picture."""
+    file, line, field = part.origin
+    why = " ".join(str(error).split()) or type(error).__name__
+    problem = f"{part.path or 'the image'} cannot be read as a picture: {why}"
+    return DataError(problem, file=file or None, line=line or None, field=field or None, fix=FIX)
+
+
+def pillow() -> Any:
+    """The module `PIL.Image`. Raises InputError."""
+    try:
+        from PIL import Image  # type: ignore[import-not-found]
+    except ImportError as error:
+        fix = "pip install 'assay-lab[vision]'"
+        raise InputError("reading images needs Pillow", fix=fix) from error
+    return Image

@@ -91,13 +91,12 @@ def _cells(batch: pa.RecordBatch | pa.Table, path: Path) -> list[dict[str, Any]]
     except UnicodeDecodeError as error:
         raise _damaged(error, path) from error
     except (pa.ArrowException, ValueError, OverflowError):  # nanoseconds, a year beyond Python's
-        columns = [_cells_of(column) for column in batch.columns]
-        return [
-            dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)
-        ]
+        names = batch.schema.names
+        rows = zip(*map(_of_column, batch.columns), strict=True)
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def _cells_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+def _of_column(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     try:
         return column.to_pylist()
     except (pa.ArrowException, ValueError, OverflowError):
@@ -110,7 +109,7 @@ def raw_rows(path: Path) -> Iterator[dict[str, Any]]:
     Raises what `read_parquet` raises.
     """
     for batch in _checked_batches(path):
-        yield from _python_rows(batch, path)
+        yield from _cells(batch, path)
 
 
 def _checked_batches(path: Path) -> Iterator[pa.RecordBatch]:
@@ -141,13 +140,6 @@ def _checked_batches(path: Path) -> Iterator[pa.RecordBatch]:
                 return
             budget.spend(sum(map(_bytes_of, batch.columns)), len(batch))
             yield batch
-
-
-def _python_rows(batch: pa.RecordBatch | pa.Table, path: Path) -> list[dict[str, Any]]:
-    try:
-        return batch.to_pylist()
-    except (pa.ArrowException, ValueError, OverflowError) as error:  # a year beyond Python's
-        raise _damaged(error, path) from error
 
 
 def _damaged(error: Exception, path: Path) -> DataError:

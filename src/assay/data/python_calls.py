@@ -25,50 +25,47 @@ MAX_CHARACTERS = 200_000
 """A longer list of calls is no calls that a model should learn."""
 
 
-class NotCallsError(ValueError):
-    """A text that is no list of calls; the message is one of the reasons above."""
-
-
 def parse_calls(text: str) -> tuple[tuple[ToolCall, ...], int]:
     """The calls of a text in order, and how many of their arguments were given by position.
 
     Arguments by position are named `arg_0`, `arg_1`, as the published converter of such data names
-    them. Raises NotCallsError.
+    them. Raises ValueError with one of the reasons above.
     """
     body = _tree(text)
     if not isinstance(body, ast.List) or not body.elts:
-        raise NotCallsError(NO_CALLS)
+        raise ValueError(NO_CALLS)
     calls, positional = [], 0
     for node in body.elts:
         if not isinstance(node, ast.Call):
-            raise NotCallsError(NO_CALLS)
+            raise ValueError(NO_CALLS)
         calls.append(ToolCall(_name(node.func), _arguments(node)))
         positional += len(node.args)
     return tuple(calls), positional
 
 
 def parse_literal(text: str) -> Any:
-    """The JSON value that a Python literal says. Raises NotCallsError."""
+    """The JSON value that a Python literal says. Raises ValueError with one of these reasons."""
     return _value(_tree(text))
 
 
 def parse_loose_calls(text: str) -> tuple[ToolCall, ...]:
     """The calls of a list whose names need not be Python's, as in `[Get Weather(from="Oslo")]`,
-    with arguments by name in JSON or as Python literals. Raises NotCallsError.
+    with arguments by name in JSON or as Python literals. Raises ValueError with one of the reasons
+    above.
     """
     text = text.strip()
     if len(text) > MAX_CHARACTERS or not (text.startswith("[") and text.endswith("]")):
-        raise NotCallsError(SYNTAX)
+        raise ValueError(SYNTAX)
     calls = []
     for piece in _pieces(text[1:-1]):
         name, opened, inner = piece.strip().partition("(")
         if not (name.strip() and opened and inner.endswith(")")):
-            raise NotCallsError(NO_CALLS)
+            raise ValueError(NO_CALLS)
         arguments: dict[str, Any] = {}
         for given in _pieces(inner[:-1]):
             key, equals, value = given.partition("=")
             if not equals or key.strip() in arguments:
-                raise NotCallsError(TWICE if equals else NO_CALLS)
+                raise ValueError(TWICE if equals else NO_CALLS)
             try:
                 arguments[key.strip()] = load_json(value)
             except ValueError:
@@ -92,11 +89,11 @@ def _pieces(text: str) -> list[str]:
 
 def _tree(text: str) -> ast.expr:
     if len(text) > MAX_CHARACTERS:
-        raise NotCallsError(SYNTAX)
+        raise ValueError(SYNTAX)
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise NotCallsError(SYNTAX) from None
+        raise ValueError(SYNTAX) from None
 
 
 def _name(node: ast.expr) -> str:
@@ -105,20 +102,20 @@ def _name(node: ast.expr) -> str:
         return node.id
     if isinstance(node, ast.Attribute):
         return f"{_name(node.value)}.{node.attr}"
-    raise NotCallsError(NO_CALLS)
+    raise ValueError(NO_CALLS)
 
 
 def _arguments(node: ast.Call) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     for index, value in enumerate(node.args):
         if isinstance(value, ast.Starred):
-            raise NotCallsError(UNPACKED)
+            raise ValueError(UNPACKED)
         arguments[f"arg_{index}"] = _value(value)
     for keyword in node.keywords:
         if keyword.arg is None:
-            raise NotCallsError(UNPACKED)
+            raise ValueError(UNPACKED)
         if keyword.arg in arguments:
-            raise NotCallsError(TWICE)
+            raise ValueError(TWICE)
         arguments[keyword.arg] = _value(keyword.value)
     return arguments
 
@@ -129,18 +126,18 @@ def _value(node: ast.expr | None) -> Any:
         finite = type(value) is float and math.isfinite(value)
         if value is None or type(value) in (str, int, bool) or finite:
             return value
-        raise NotCallsError(NO_JSON)
+        raise ValueError(NO_JSON)
     if isinstance(node, ast.List | ast.Tuple):
         return [_value(item) for item in node.elts]
     if isinstance(node, ast.Dict):
         if None in node.keys:
-            raise NotCallsError(UNPACKED)
+            raise ValueError(UNPACKED)
         made = [(_value(k), _value(v)) for k, v in zip(node.keys, node.values, strict=True)]
         if not all(isinstance(key, str) for key, _ in made):
-            raise NotCallsError(NO_JSON)
+            raise ValueError(NO_JSON)
         return dict(made)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
         value = _value(node.operand)
         if type(value) in (int, float):
             return -value if isinstance(node.op, ast.USub) else value
-    raise NotCallsError(NO_JSON if isinstance(node, ast.Set) else NO_LITERAL)
+    raise ValueError(NO_JSON if isinstance(node, ast.Set) else NO_LITERAL)

@@ -1,20 +1,28 @@
-"""Drops and counts duplicate rows, refuses ids used twice, and remarks on rows that are kept.
+"""Drops and counts duplicate rows, refuses ids used twice, remarks on rows that are kept, keeps
+those that meet conditions, and sorts rows by a field.
 
 Rows are duplicates where everything but id, conversation and place of origin is equal. Two
 different rows with one id are an error, because records and random numbers go by ids. Rows with the
 same question and different answers are kept; `conflicts` names them.
+
+A field is `id`, `conversation`, `gold`, or one inside `gold` or `extra` by its dotted path, such as
+`extra.difficulty`. Text that is a number is compared as one, because a CSV file has only text.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from assay.data.conversation import stored_messages
 from assay.data.hashing import canonical_json
 from assay.data.loaded import DataError, Item, LeftOut
 from assay.data.row import Row
 from assay.data.tools import function_names
+from assay.errors import nearest
 
 SAME = "says the same as an earlier row"
 
@@ -103,3 +111,178 @@ def undeclared_calls(row: Row) -> str:
     if not called or called <= set(function_names(row.tools)):
         return ""
     return UNDECLARED if row.tools else NO_TOOLS
+
+
+ROOTS = ("id", "conversation", "gold", "extra")
+"""What the path of a field begins with."""
+
+WHERE = "where: not "
+"""Begins the reason of rows that a condition leaves out."""
+
+Value = str | int | float | bool
+
+
+def field_problem(path: str) -> str:
+    """What is wrong with a field's path in itself; "" where nothing is."""
+    root, _, rest = path.partition(".")
+    known = root in ROOTS and (root == "gold" or (root == "extra") == bool(rest))
+    return "" if known else f"{path!r} is no field of a row"
+
+
+def field_value(row: Row, path: str) -> Any:
+    """The value of a field; None where the row does not have it."""
+    root, _, rest = path.partition(".")
+    value = getattr(row, root)
+    return _inner(value, rest) if rest else value
+
+
+def _inner(value: Any, path: str) -> Any:
+    """The value at a dotted path; a key may hold dots itself."""
+    if not isinstance(value, Mapping):
+        return None
+    if path in value:
+        return value[path]
+    for at in (at for at, character in enumerate(path) if character == "."):
+        found = _inner(value.get(path[:at]), path[at + 1 :])
+        if found is not None:
+            return found
+    return None
+
+
+def check_field(rows: Sequence[Row], path: str, place: str) -> None:
+    """Raise DataError with the nearest fields where no row has this one; `place` is the key."""
+    if not rows or any(field_value(row, path) is not None for row in rows):
+        return
+    known = {f"extra.{name}" for row in rows for name in row.extra} | {*ROOTS[:3]}
+    raise DataError(f"no row has a field {path!r}", field=place, fix=nearest(path, known))
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a field has to be; every comparison that is given has to hold."""
+
+    field: str
+    at_least: float | None = None
+    at_most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    equals: Value | None = None
+    one_of: tuple[Value, ...] | None = None
+    none_of: tuple[Value, ...] | None = None
+    contains: Value | None = None
+    """Text within a text, or a member of a list."""
+    exists: bool | None = None
+
+    def __str__(self) -> str:
+        return f"{self.field} " + ", ".join(
+            f"{name} {_said(value)}" for name, value in self.given()
+        )
+
+    def given(self) -> list[tuple[str, Any]]:
+        """The comparisons that are given, by name."""
+        names = (name for name in self.__slots__ if name != "field")
+        return [(name, value) for name in names if (value := getattr(self, name)) is not None]
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " | ".join(map(_said, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def fits(condition: Condition, row: Row) -> bool:
+    """Whether a row meets a condition. One without the field meets only `exists = false`.
+
+    Raises DataError where a value that is no number would have to be compared with one.
+    """
+    value = field_value(row, condition.field)
+    if value is None:
+        return condition.exists is False
+    return condition.exists is not False and all(
+        _holds(name, wanted, value, row, condition.field) for name, wanted in condition.given()
+    )
+
+
+def _holds(name: str, wanted: Any, value: Any, row: Row, path: str) -> bool:
+    if name in BOUNDS:
+        return BOUNDS[name](number(value, row, path), wanted)
+    if name == "contains":
+        if isinstance(value, str):
+            return str(wanted) in value
+        return isinstance(value, list | tuple) and any(_same(one, wanted) for one in value)
+    if name == "exists":
+        return True
+    same = any(_same(value, one) for one in (wanted if isinstance(wanted, tuple) else (wanted,)))
+    return same != (name == "none_of")
+
+
+BOUNDS: Mapping[str, Callable[[float, float], bool]] = {
+    "at_least": operator.ge, "at_most": operator.le, "above": operator.gt, "below": operator.lt
+}  # fmt: skip
+
+
+def number(value: Any, row: Row, path: str) -> float:
+    """A value of a row as a number. Raises DataError for one that is none, and for NaN."""
+    found = _as_number(value)
+    if found is None:
+        file, _, line = row.origin.rpartition(":")
+        place = {"file": file, "line": int(line)} if file and line.isdigit() else {}
+        fix = "compare text with equals, one_of or contains"
+        raise DataError(f"{value!r} is no number", field=path, fix=fix, **place)
+    return found
+
+
+def _as_number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return None if math.isnan(found) else found
+
+
+def _same(value: Any, wanted: Value) -> bool:
+    if isinstance(wanted, bool) or isinstance(value, bool):
+        return value is wanted
+    if isinstance(wanted, int | float):
+        return _as_number(value) == wanted
+    return value == wanted
+
+
+def sorted_places(rows: Sequence[Row], path: str, descending: bool) -> tuple[int, ...]:
+    """The places of the rows by a field, equal ones as they are given.
+
+    All values are numbers, or all are text. Raises DataError for a row without the field and for
+    one whose value is of another kind.
+    """
+    check_field(rows, path, "order.by")
+    values = [field_value(row, path) for row in rows]
+    for row, value in zip(rows, values, strict=True):
+        if value is None:
+            fix = f'leave such rows out: where = [{{ field = "{path}", exists = true }}]'
+            raise DataError(f"row {row.id} has no {path}", field="order.by", fix=fix)
+    text = all(isinstance(value, str) for value in values)
+    if not text or all(_as_number(value) is not None for value in values):
+        values = [number(value, row, path) for row, value in zip(rows, values, strict=True)]
+    return tuple(sorted(range(len(rows)), key=values.__getitem__, reverse=descending))
+
+
+def where(
+    rows: Iterable[Row], conditions: Sequence[Condition]
+) -> tuple[tuple[Row, ...], dict[str, tuple[str, ...]]]:
+    """The rows that meet all conditions, and the ids of the others by what they missed first.
+
+    Raises what `check_field` and `fits` raise.
+    """
+    kept, dropped = tuple(rows), {}
+    for condition in conditions:
+        if condition.exists is None:
+            check_field(kept, condition.field, "where")
+        left = tuple(row for row in kept if fits(condition, row))
+        if len(left) < len(kept):
+            staying = {row.id for row in left}
+            ids = tuple(row.id for row in kept if row.id not in staying)
+            dropped[f"{WHERE}{condition}"] = ids
+        kept = left
+    return kept, dropped

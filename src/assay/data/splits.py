@@ -1,15 +1,20 @@
-"""Selects rows: subsets, train against dev, and rows within the length limits.
+"""Selects and orders rows: subsets, train against dev, the length limits, mixtures and packs.
 
 Subsets and sides are chosen by hashes of ids with the seed, so they do not depend on the order of
 rows, and hardly on rows added or removed. Rows that are too long or too short are dropped, counted
 and named, never cut. No file is read here.
+
+The order in which a stage visits rows (shuffled, fixed, or a mixture of several sets) is a pure
+function of seed and position in an endless stream, so that a resumed run goes on at the same row.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from heapq import heappop, heappush
 from itertools import accumulate, islice
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -20,28 +25,8 @@ from assay.errors import InputError
 How = Literal["first", "random"]
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A subset in the order of the source, with how it was chosen."""
-
-    rows: tuple[Row, ...]
-    how: How
-    seed: int | None
-    """None for "first", which has no chance in it."""
-    total: int
-    """Rows that there were to choose from."""
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Two sides that share no conversation, each in the order of the source."""
-
-    train: tuple[Row, ...]
-    dev: tuple[Row, ...]
-
-
-def take(rows: Sequence[Row], count: int, how: How, seed: int = 0) -> Taken:
-    """`count` rows: the first of the file, or a random subset without replacement.
+def take(rows: Sequence[Row], count: int, how: How, seed: int = 0) -> tuple[Row, ...]:
+    """`count` rows in their order: the first of the file, or a random subset without replacement.
 
     Raises InputError if there are fewer than `count`.
     """
@@ -49,24 +34,26 @@ def take(rows: Sequence[Row], count: int, how: How, seed: int = 0) -> Taken:
         problem = f"asks for {count} of {len(rows)} rows"
         raise InputError(problem, field="take.rows", fix=f"at most {len(rows)}")
     if how == "first":
-        return Taken(tuple(rows[:count]), how, None, len(rows))
+        return tuple(rows[:count])
     chosen = set(drawn([row.id for row in rows], count, seed))
-    return Taken(tuple(row for row in rows if row.id in chosen), how, seed, len(rows))
+    return tuple(row for row in rows if row.id in chosen)
 
 
 def split_by_conversation(
     rows: Sequence[Row], dev: float | int, seed: int = 0, side: str = "dev"
-) -> Split:
-    """Put conversations on the dev side: a share of them, or so many that it has `dev` rows.
+) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    """The rows of the training side and of the dev side, which has a share of the conversations, or
+    so many that it has `dev` rows.
 
     See `dev_conversations`; `side` is what errors call it. Raises InputError if one side would be
     empty.
     """
     chosen = dev_conversations(Counter(map(conversation_of, rows)), dev, seed, side)
-    return Split(
-        train=tuple(row for row in rows if conversation_of(row) not in chosen),
-        dev=tuple(row for row in rows if conversation_of(row) in chosen),
+    train, held_out = (
+        tuple(row for row in rows if (conversation_of(row) in chosen) == held_out)
+        for held_out in (False, True)
     )
+    return train, held_out
 
 
 def dev_conversations(
@@ -138,15 +125,6 @@ class Lengths:
     """The BINS + 1 edges of the bins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """A row beyond the limit."""
-
-    row_id: str
-    tokens: int
-    limit: int
-
-
 def length_statistics(lengths: Sequence[int]) -> Lengths:
     """Mean, standard deviation, percentiles and histogram of token counts."""
     values = np.asarray(lengths if len(lengths) else [0], dtype=np.float64)
@@ -163,24 +141,224 @@ def length_statistics(lengths: Sequence[int]) -> Lengths:
     )
 
 
-def drop_long(
-    rows: Sequence[Row], lengths: Sequence[int], limit: int
-) -> tuple[tuple[Row, ...], tuple[Dropped, ...]]:
-    """The rows of at most `limit` tokens, and the others; `lengths` holds each row's tokens."""
-    return _within(rows, lengths, limit, lambda tokens: tokens <= limit)
+def within_tokens(
+    rows: Sequence[Row], lengths: Sequence[int], least: int | None = None, most: int | None = None
+) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+    """The rows of `least` to `most` tokens, and the ids of the others; `lengths` holds each row's
+    tokens."""
+    fits = [(least or 0) <= tokens <= (tokens if most is None else most) for tokens in lengths]
+    kept = tuple(row for row, fit in zip(rows, fits, strict=True) if fit)
+    return kept, tuple(row.id for row, fit in zip(rows, fits, strict=True) if not fit)
 
 
-def drop_short(
-    rows: Sequence[Row], lengths: Sequence[int], limit: int
-) -> tuple[tuple[Row, ...], tuple[Dropped, ...]]:
-    """The rows of at least `limit` tokens, and the others."""
-    return _within(rows, lengths, limit, lambda tokens: tokens >= limit)
+Item = TypeVar("Item")
+Visit = tuple[int, int]
+"""Earlier visits to a row, and its place among the rows."""
 
 
-def _within(
-    rows: Sequence[Row], lengths: Sequence[int], limit: int, fits: Callable[[int], bool]
-) -> tuple[tuple[Row, ...], tuple[Dropped, ...]]:
-    pairs = list(zip(rows, lengths, strict=True))
-    kept = tuple(row for row, tokens in pairs if fits(tokens))
-    dropped = tuple(Dropped(row.id, tokens, limit) for row, tokens in pairs if not fits(tokens))
-    return kept, dropped
+@lru_cache(maxsize=32)
+def epoch_order(seed: int, epoch: int, count: int) -> tuple[int, ...]:
+    """The order of `count` rows in one epoch."""
+    generator = np.random.Generator(np.random.Philox(key=[seed, epoch]))
+    return tuple(int(i) for i in generator.permutation(count))
+
+
+class RowOrder(Protocol):
+    """The endless stream of a stage's rows."""
+
+    @property
+    def count(self) -> int:
+        """Visits of one epoch."""
+        ...
+
+    def visit(self, seed: int, position: int) -> Visit:
+        """The row at a position of the stream."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffled:
+    """Every row once an epoch, each epoch shuffled anew."""
+
+    count: int
+
+    def visit(self, seed: int, position: int) -> Visit:
+        """See `RowOrder.visit`."""
+        epoch, place = divmod(position, self.count)
+        return epoch, epoch_order(seed, epoch, self.count)[place]
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Every row once an epoch, in the same order each time."""
+
+    places: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """See `RowOrder.count`."""
+        return len(self.places)
+
+    def visit(self, seed: int, position: int) -> Visit:
+        """See `RowOrder.visit`."""
+        epoch, place = divmod(position, len(self.places))
+        return epoch, self.places[place]
+
+
+MOST_REPEATS = 100
+"""A row that an epoch would visit more often is a slip of the hand."""
+
+
+def exact_shares(weights: Mapping[str, float], count: int) -> dict[str, int]:
+    """`count` divided by weight, rounded by the largest remainder; ties go by name."""
+    wanted = {name: weight * count / sum(weights.values()) for name, weight in weights.items()}
+    # A weight of 0.3 times 10 is a little less than 3.
+    shares = {name: int(value + 1e-9) for name, value in wanted.items()}
+    by_remainder = sorted(wanted, key=lambda name: (shares[name] - wanted[name], name))
+    for name in by_remainder[: count - sum(shares.values())]:
+        shares[name] += 1
+    return shares
+
+
+def epoch_shares(
+    weights: Mapping[str, float], sizes: Mapping[str, int], count: int | None
+) -> dict[str, int]:
+    """Visits of an epoch to each set; the weights add up to 1.
+
+    Without a `count` an epoch is the longest in which no row is visited twice. With one, the rows
+    of a set that is smaller than its share are visited again within the epoch. Raises InputError
+    where a set has no row or would get no visit, and where a row would be visited more than
+    MOST_REPEATS times.
+    """
+    for name, size in sizes.items():
+        if not size:
+            raise InputError(f"{name!r} has no rows", field="mix", fix="take it out")
+    if count is None:
+        count = min(int((size + 1) / weights[name]) + 1 for name, size in sizes.items())
+        while any(n > sizes[name] for name, n in exact_shares(weights, count).items()):
+            count -= 1
+    shares = exact_shares(weights, count)
+    for name, share in shares.items():
+        if not share:
+            problem = f"{name!r} gets no row of an epoch of {count}"
+            raise InputError(problem, field="mix", fix="raise its weight, or set epoch_rows")
+        if share > MOST_REPEATS * sizes[name]:
+            problem = f"an epoch of {count} rows visits the {sizes[name]} of {name!r} {share} times"
+            raise InputError(problem, field="epoch_rows", fix="lower it, or the set's weight")
+    return shares
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One set of a mixture; the rows of all sets lie end to end."""
+
+    name: str
+    share: int
+    """Visits of one epoch of the mixture."""
+    start: int
+    """The place of its first row."""
+    order: RowOrder
+    """The order in which its own rows come, over all epochs."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Exactly the same number of rows from each set in every epoch, which go round in each set.
+
+    Shuffled, or sorted by `ranks`: the rank of each row.
+    """
+
+    parts: tuple[Part, ...]
+    ranks: tuple[int, ...] | None = None
+    _sorted: dict[tuple[int, int], list[Visit]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    @property
+    def count(self) -> int:
+        """See `RowOrder.count`."""
+        return sum(part.share for part in self.parts)
+
+    @cached_property
+    def _slots(self) -> tuple[tuple[Part, int], ...]:
+        """Each visit of an epoch, unshuffled: its set, and which of the set's visits it is."""
+        return tuple((part, k) for part in self.parts for k in range(part.share))
+
+    def visit(self, seed: int, position: int) -> Visit:
+        """See `RowOrder.visit`."""
+        epoch, place = divmod(position, self.count)
+        if self.ranks is None:
+            return self._slot(seed, epoch, epoch_order(seed, epoch, self.count)[place])
+        return self._by_rank(seed, epoch)[place]
+
+    def source(self, seed: int, position: int) -> str:
+        """The name of the set whose row is at a position of the stream."""
+        place = self.visit(seed, position)[1]
+        return next(part.name for part in reversed(self.parts) if part.start <= place)
+
+    def sources(self, seed: int, cursor: int, count: int) -> Counter[str]:
+        """The number of rows of each set among `count` from position `cursor`."""
+        return Counter(self.source(seed, at) for at in range(cursor, cursor + count))
+
+    def _slot(self, seed: int, epoch: int, slot: int) -> Visit:
+        part, k = self._slots[slot]
+        visit, place = part.order.visit(
+            int(sha256_text(f"{seed}\n{part.name}")[:15], 16), epoch * part.share + k
+        )
+        return visit, part.start + place
+
+    def _by_rank(self, seed: int, epoch: int) -> list[Visit]:
+        if (seed, epoch) not in self._sorted:
+            assert self.ranks is not None
+            ranks = self.ranks
+            found = [self._slot(seed, epoch, slot) for slot in range(self.count)]
+            self._sorted.clear()
+            self._sorted[seed, epoch] = sorted(found, key=lambda visit: (ranks[visit[1]], visit))
+        return self._sorted[seed, epoch]
+
+
+PACKED_TOGETHER = 1000
+"""Rows that are laid into packs at a time, as in ms-swift 4.6 (`PackingDataset`)."""
+
+
+def packs_of(sizes: Sequence[int], most: int) -> tuple[tuple[int, ...], ...]:
+    """Places of items in packs whose sizes sum to at most `most`; a larger item is one alone.
+
+    The largest first, each into the emptiest pack, of a thousand items at a time; the last pack of
+    each thousand is laid again with the next: what ms-swift 4.6 does with binpacking 2.
+    """
+    packs: list[tuple[int, ...]] = []
+    open_pack: tuple[int, ...] = ()
+    for start in range(0, len(sizes), PACKED_TOGETHER):
+        end = min(start + PACKED_TOGETHER, len(sizes))
+        packs += _emptiest_first((*open_pack, *range(start, end)), sizes, most)
+        open_pack = packs.pop() if end < len(sizes) else ()
+    return tuple(packs)
+
+
+def _emptiest_first(
+    places: Sequence[int], sizes: Sequence[int], most: int
+) -> Iterator[tuple[int, ...]]:
+    packs: list[list[int]] = []
+    loads: list[tuple[int, int]] = []
+    for place in sorted(places, key=lambda place: -sizes[place]):
+        if loads and loads[0][0] + sizes[place] <= most:
+            load, number = heappop(loads)
+        else:
+            load, number = 0, len(packs)
+            packs.append([])
+        packs[number].append(place)
+        heappush(loads, (load + sizes[place], number))
+    return map(tuple, packs)
+
+
+def visits(
+    items: Sequence[Item], seed: int, cursor: int, count: int, order: RowOrder | None = None
+) -> list[tuple[int, Item]]:
+    """`count` items from position `cursor` of the endless stream, each with its earlier visits.
+
+    Without an `order`, the items are shuffled anew each epoch.
+    """
+    order = order or Shuffled(len(items))
+    found = (order.visit(seed, position) for position in range(cursor, cursor + count))
+    return [(visit, items[place]) for visit, place in found]

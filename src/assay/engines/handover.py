@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from assay.errors import listed
 from assay.models.weight_files import State
 from assay.rl.sampling_proof import NotAsTold
 
@@ -264,7 +265,11 @@ def compare(state: State, before: Held, columns: Columns, found: State) -> dict[
             stayed = changed and same(values[..., known], last)
             (old if stayed else other).append(name)
     if old or other:
-        told = [f"{listed(names)} {what}" for names, what in ((old, OLD), (other, OTHER)) if names]
+        told = [
+            f"{listed(names, NAMED)} {what}"
+            for names, what in ((old, OLD), (other, OTHER))
+            if names
+        ]
         raise NotAsTold(f"{FALSE_WEIGHTS}: of {len(found)} tensors {', '.join(told)}")
     seen = {"engine/read_moved": moved / len(state)} if before.number else {}
     return {"engine/read": len(found) / len(state), **seen}
@@ -292,9 +297,3 @@ def same(a: Tensor, b: Tensor) -> bool:
     """Whether they are equal; products take what is below the smallest normal number for 0."""
     tiny = torch.finfo(b.dtype).tiny
     return a.shape == b.shape and bool(((a == b) | ((a - b).abs() < tiny)).all())
-
-
-def listed(names: list[str]) -> str:
-    """The first names, and how many follow."""
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -2,7 +2,7 @@
 engine of somebody else's, and proves each hand-over of weights to it.
 
 `own` are the engines of `rollout`. To add an engine, write its factory and enter it in `SAMPLERS`,
-and its name in `experiment.engine_table`.
+and its name in `experiment.tables`.
 
 The engine takes over the trained weights before the first sample that follows an update, so that
 several updates of a step cost one hand-over. Then weights are read back from it, and
@@ -24,23 +24,12 @@ import torch
 from torch import nn
 
 from assay.data.episode import Context, Turn, tokens_of
+from assay.engines import handover
 from assay.engines.environments import ENVIRONMENTS, TORCH, need_vllm
-from assay.engines.handover import (
-    FULL,
-    ROUGH,
-    STALE_CACHE,
-    Reading,
-    chosen_columns,
-    compare,
-    judge,
-    judge_first,
-    judge_sampled,
-    kept,
-)
 from assay.engines.vllm_engine import Opening, VllmEngine, opened
 from assay.errors import RunFailure
-from assay.experiment.engine_table import patience_seconds
 from assay.experiment.experiment import Experiment
+from assay.experiment.tables import patience_seconds
 from assay.experiment.training_settings import LoraAdapt
 from assay.models.precision import Precision
 from assay.models.weight_files import (
@@ -90,7 +79,7 @@ class ProvenSampler:
         self.module = module
         self.end_tokens = end_tokens
         self.compute = compute or next(module.parameters()).dtype
-        self.numerics = ROUGH if self.compute == torch.bfloat16 else FULL
+        self.numerics = handover.ROUGH if self.compute == torch.bfloat16 else handover.FULL
         self.measured: dict[str, float] = {}
         """Metrics of the last hand-over."""
         self.proof = SamplingProof()
@@ -102,8 +91,8 @@ class ProvenSampler:
         self._earlier: list[int] = []
         """Tokens that a prefix cache of earlier weights would hold."""
         self._probe: Sequences | None = None
-        self._first: Reading | None = None
-        self._before: Reading | None = None
+        self._first: handover.Reading | None = None
+        self._before: handover.Reading | None = None
 
     def refresh(self, module: nn.Module) -> None:
         """The weights changed: the next sample hands them over."""
@@ -172,11 +161,11 @@ class ProvenSampler:
 
     def _read_back(self, engine: VllmEngine, state: State) -> dict[str, float]:
         """Metrics of the weights that the engine holds now. Raises NotAsTold."""
-        before, columns = engine.held, chosen_columns(state, engine.held)
-        engine.held = kept(state, before)
-        found = compare(state, before, columns, engine.read(columns))
+        before, columns = engine.held, handover.chosen_columns(state, engine.held)
+        engine.held = handover.kept(state, before)
+        found = handover.compare(state, before, columns, engine.read(columns))
         if self._earlier and (cached := engine.reused(self._earlier)):
-            raise NotAsTold(f"{STALE_CACHE}: {cached} tokens of what was sampled before")
+            raise NotAsTold(f"{handover.STALE_CACHE}: {cached} tokens of what was sampled before")
         return found
 
     def _prove(self, engine: VllmEngine) -> None:
@@ -187,10 +176,10 @@ class ProvenSampler:
         if self._first is None or self._before is None:
             with bare(self.module) as without:
                 bare_S = logps_of(self.module, *self._probe).numpy() if without else None
-            found = judge_first(now, self.numerics, bare_S)
+            found = handover.judge_first(now, self.numerics, bare_S)
             self._first = now
         else:
-            found = judge(now, self._before, self._first, self.numerics)
+            found = handover.judge(now, self._before, self._first, self.numerics)
         self._before = now
         self.measured |= {**found, "engine/proof_seconds": time.perf_counter() - started}
 
@@ -226,7 +215,7 @@ class ProvenSampler:
         told_S = np.array([logp for turn in own for logp in turn.behaviour_logps or ()])
         at_one = min(warmth, 1.0)  # differences of logits count the more the colder it is
         logps = told_S * at_one, logps_S * at_one
-        found = judge_sampled(*logps, self._before, self._first, self.numerics)
+        found = handover.judge_sampled(*logps, self._before, self._first, self.numerics)
         self.measured |= found
         self.measured["engine/proof_seconds"] += time.perf_counter() - started
         if not sampling.temperature:
@@ -276,7 +265,7 @@ def chosen(turns: Sequence[Turn]) -> Sequences | None:
 
 def reading(
     module: nn.Module, engine: VllmEngine, contexts: list[list[int]], actions: list[list[int]]
-) -> Reading:
+) -> handover.Reading:
     """The probe scored by both. The cache is asked first: scoring anew might put right what it
     holds."""
     starts = np.cumsum([0, *map(len, actions)])
@@ -288,7 +277,7 @@ def reading(
     heads = [actions[row][: place + 1] for row, place in points]
     cached = engine.score_cached([contexts[row] for row, _ in points], heads)
     scored = engine.score(contexts, actions)
-    return Reading(
+    return handover.Reading(
         trainer_S=logps_of(module, contexts, actions).numpy(),
         engine_S=np.array([logp for row in scored for logp in row]),
         cached_K=np.array([logp for (logp,) in cached]),

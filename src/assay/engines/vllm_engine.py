@@ -25,14 +25,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.multiprocessing.reductions import reduce_tensor  # type: ignore[attr-defined]
 
-from assay.engines.environments import (
-    LAST_WORDS,
-    how_ended,
-    last_words_in,
-    need_vllm,
-    python_of,
-    surroundings,
-)
+from assay.engines import environments
 from assay.engines.handover import Columns, Held
 from assay.errors import RunFailure
 from assay.models.folder import WEIGHTS
@@ -165,11 +158,12 @@ class VllmEngine:
             limit = f"{patience / 60:g} minutes (engine.patience)"
             raise RunFailure(f"vLLM's process was asked to {do} and said nothing for {limit}")
         if not line:
-            how, words = how_ended(self.process.wait()), last_words_in(self.log)
+            how = environments.how_ended(self.process.wait())
+            words = environments.last_words_in(self.log)
             raise RunFailure(f"vLLM's process ended ({how}): {words}")
         reply = json.loads(line)
         if "error" in reply:
-            raise RunFailure(f"vLLM failed to {do}: {reply['error'][-LAST_WORDS:]}")
+            raise RunFailure(f"vLLM failed to {do}: {reply['error'][-environments.LAST_WORDS :]}")
         return reply["answer"]
 
     def close(self) -> None:
@@ -204,7 +198,7 @@ def close_all() -> None:
 
 
 def _started(opening: Opening) -> VllmEngine:
-    python = python_of(need_vllm())
+    python = environments.python_of(environments.need_vllm())
     _remove_abandoned()
     place = MEMORY if os.access(MEMORY, os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=place))
@@ -236,7 +230,7 @@ def _started(opening: Opening) -> VllmEngine:
 def _surroundings(device: str) -> dict[str, str]:
     # One process, so that nothing is left when it is killed. Threads wait without spinning: the
     # trainer's run on the same cores.
-    clean = surroundings()
+    clean = environments.surroundings()
     if device != "cpu":  # handles of tensors are opened on the GPU that holds them
         place = torch.cuda.current_device()
         visible = clean.get("CUDA_VISIBLE_DEVICES", "")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model_validator
 from pydantic_core import PydanticCustomError
 
-from assay.data.hub_names import with_scheme
+from assay.data.files import with_scheme
 from assay.errors import InputError
 
 T = TypeVar("T")

@@ -21,7 +21,6 @@ from assay.experiment.base_table import (
 )
 from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.data_tables import DataSpec
-from assay.experiment.engine_table import EngineSpec
 from assay.experiment.helper_tables import HelperSpec, endpoints_chosen, models_apart
 from assay.experiment.selection_tables import (
     KINDS,
@@ -41,7 +40,14 @@ from assay.experiment.stage_tables import (
     StageSpec,
 )
 from assay.experiment.synthesise_table import SYNTHESISE, SynthesiseSpec
-from assay.experiment.tables import EvaluateSpec, GuardSpec, LogSpec, MilestoneSpec, NoteSpec
+from assay.experiment.tables import (
+    EngineSpec,
+    EvaluateSpec,
+    GuardSpec,
+    LogSpec,
+    MilestoneSpec,
+    NoteSpec,
+)
 from assay.experiment.training_settings import EveryEpochs, LoraAdapt, Schedule
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)]

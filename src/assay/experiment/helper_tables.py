@@ -140,16 +140,12 @@ class HelperSpec(Table):
                     yield refused(field, "only an openai: model has this", "remove it")
         if self.price is not None and self.prices is not None:
             yield refused("prices", "price and prices exclude each other", "keep one")
-        if self.budget is not None and not self._may_have_price:
+        priced = self.price != "unknown" and (self.price is not None or kind == "openai")
+        if self.budget is not None and not priced:
             fix = "write price = { prompt = ..., completion = ... } per million tokens"
             yield refused("budget", "needs a price", fix)
         if kind in ("openai", "scripted") and self.dtype is not None:
             yield refused("dtype", f"a model of {kind}: is not in this process", "remove it")
-
-    @property
-    def _may_have_price(self) -> bool:
-        endpoint = self.source.startswith("openai:")
-        return self.price != "unknown" and (self.price is not None or endpoint)
 
     @property
     def written_price(self) -> Price | None:

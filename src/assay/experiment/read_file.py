@@ -73,41 +73,33 @@ def read_experiment(
     and InputError for an override that names nothing.
     """
     file = file_of(source)
-    if file is not None and file.suffix.lower() in TABLES:
-        raise _is_record(file)
-    raw, text = _values_of(source), text_of(source)
+    is_record = file is not None and file.suffix.lower() in TABLES
+    raw, text = ({}, "") if is_record else (_values_of(source), text_of(source))
     if "base" in raw:  # which every sweep has, and no experiment
         fix = "run it with 'assay fill', see it with 'assay matrix', or give the file of one of "
         fix += f"its experiments: {raw['base']}"
         raise InputError("is a sweep, not an experiment", file=file, fix=fix)
     record, own = Reported.model_fields.keys(), Experiment.model_fields.keys()
-    if bool(raw.keys() & (record - own)) and not raw.keys() & (own - record):
-        raise _is_record(file)
+    if is_record or (raw.keys() & (record - own) and not raw.keys() & (own - record)):
+        problem = "is a record of reported results, not an experiment"
+        raise InputError(problem, file=file, fix=f"judge it with 'assay audit {file}'")
     settings = [parse_override(override) for override in overrides]
     values = apply_overrides(raw, settings)
-    unusable = [Problem(*found) for found in unusable_values(values)]
+    problems = [Problem(*found) for found in unusable_values(values)]
     if HELPERS in values:
-        unusable.append(Problem((HELPERS,), UNKNOWN, "a helper model is written [model.NAME]"))
+        problems.append(Problem((HELPERS,), UNKNOWN, "a helper model is written [model.NAME]"))
+    experiment, untold = None, 0
     try:
         experiment = Experiment.model_validate(values, context=like)
+        problems += [_unknown_vary(path) for path in experiment.vary if not _is_field(path, values)]
     except ValidationError as invalid:
-        paths = {problem.path for problem in unusable}
-        errors = invalid.errors(include_url=False)
+        paths, errors = {problem.path for problem in problems}, invalid.errors(include_url=False)
         untold = max(len(errors) - MOST_PROBLEMS, 0)
         others = problems_in(errors[:MOST_PROBLEMS], values)
-        problems = [*unusable, *(other for other in others if other.path not in paths)]
-        raise first_error(problems, file, text, settings, untold) from None
-    if problems := [
-        *unusable,
-        *[_unknown_vary(path) for path in experiment.vary if not _is_field(path, values)],
-    ]:
-        raise first_error(problems, file, text, settings)
+        problems += [other for other in others if other.path not in paths]
+    if experiment is None or problems:
+        raise first_error(problems, file, text, settings, untold)
     return _with_record_beside(experiment, file)
-
-
-def _is_record(file: Path | None) -> InputError:
-    problem = "is a record of reported results, not an experiment"
-    return InputError(problem, file=file, fix=f"judge it with 'assay audit {file}'")
 
 
 def _with_record_beside(experiment: Experiment, file: Path | None) -> Experiment:

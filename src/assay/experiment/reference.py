@@ -12,7 +12,6 @@ from pydantic_core import PydanticUndefined
 
 from assay.experiment.base_table import Table
 from assay.experiment.data_tables import DataSpec
-from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.helper_tables import HelperSpec
 from assay.experiment.rubric_file import RubricFile
@@ -28,7 +27,14 @@ from assay.experiment.stage_tables import (
     SftStage,
 )
 from assay.experiment.synthesise_table import SynthesiseSpec
-from assay.experiment.tables import EvaluateSpec, GuardSpec, LogSpec, MilestoneSpec, NoteSpec
+from assay.experiment.tables import (
+    EngineSpec,
+    EvaluateSpec,
+    GuardSpec,
+    LogSpec,
+    MilestoneSpec,
+    NoteSpec,
+)
 from assay.experiment.toml_write import inline
 
 INTRODUCTION = """\

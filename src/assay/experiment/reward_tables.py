@@ -4,7 +4,6 @@ Kinds and their options are looked up in `lab.setup.validate`; `tasks.reward_tab
 parts and `tasks.running` scores them.
 """
 
-from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any
 
@@ -65,28 +64,25 @@ class RewardPart(Table):
 
 def check_conditions(parts: "str | dict[str, float | RewardPart]") -> Any:
     """The parts, if each condition is on another part and none waits for itself."""
-    if not isinstance(parts, str):
-        raise_all(_conflicts(parts))
-    return parts
-
-
-def _conflicts(parts: Mapping[str, float | RewardPart]) -> Refusals:
-    if not any(
-        p.weight and p.value != 0 if isinstance(p, RewardPart) else p for p in parts.values()
-    ):
+    if isinstance(parts, str):
+        return parts
+    found, table = [], {n: p for n, p in parts.items() if isinstance(p, RewardPart)}
+    worths = [p.worth if isinstance(p, RewardPart) else p for p in parts.values()]
+    if not any(worths):
         problem = "every part is worth 0" if parts else "a table without parts"
-        yield refused("", problem, "for example { accuracy = 1.0 }")
-    waits = {name: [*p.when] if isinstance(p, RewardPart) else [] for name, p in parts.items()}
-    for name, others in waits.items():
-        for other in others:
-            if other not in parts:
-                fix = nearest(other, parts)
-                yield refused(f"{name}.when.{other}", f"no part {other!r}", fix)
+        found.append(refused("", problem, "for example { accuracy = 1.0 }"))
+    for name, other in ((name, other) for name, p in table.items() for other in p.when):
+        if other not in parts:
+            fix = nearest(other, parts)
+            found.append(refused(f"{name}.when.{other}", f"no part {other!r}", fix))
     try:
-        TopologicalSorter(waits).prepare()
+        TopologicalSorter({name: [*p.when] for name, p in table.items()}).prepare()
     except CycleError as cycle:
         ring = cycle.args[1]
-        yield refused(f"{ring[0]}.when", f"the conditions go in a circle: {' - '.join(ring)}")
+        problem = f"the conditions go in a circle: {' - '.join(ring)}"
+        found.append(refused(f"{ring[0]}.when", problem))
+    raise_all(found)
+    return parts
 
 
 Reward = Annotated[str | dict[str, Weight | RewardPart], AfterValidator(check_conditions)]

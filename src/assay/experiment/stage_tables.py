@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from assay.errors import InputError, nearest
+from assay.errors import InputError
 from assay.experiment.base_table import (
     Count,
     Few,
@@ -23,10 +23,9 @@ from assay.experiment.base_table import (
     Temperature,
     Weight,
     one_of,
-    raise_all,
     refused,
 )
-from assay.experiment.checkpoint_reference import RULES, CheckpointReference, parse_checkpoint
+from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.reward_tables import Reward, RewardSettings
 from assay.experiment.training_settings import (
     LEARNING_RATES,
@@ -59,8 +58,8 @@ class CommonStage(RenderingSettings):
     data: str
     """The data set to train on."""
     start: Annotated[str, Field(json_schema_extra={"filled": "the stage before"})] = "base"
-    """`base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`, `run:NAME@CHECKPOINT`, or `{ stage =
-    "STAGE", by = RULE }` (docs/rounds.md)."""
+    """`base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`, `run:NAME@CHECKPOINT`, or by another rule
+    `STAGE.dev_score`, `STAGE.reward_trend` (docs/rounds.md)."""
     steps: Count | None = None
     """Optimizer steps (sft) or rounds of sampling and updating; this or `epochs`."""
     epochs: Count | None = None
@@ -91,15 +90,13 @@ class CommonStage(RenderingSettings):
         """The data sets, `NAME` or `NAME.dev`, that the stage trains on or is validated on."""
         return (self.data,) if self.validation is None else (self.data, self.validation)
 
-    @model_validator(mode="before")
+    @field_validator("start", mode="before")
     @classmethod
-    def _named_start(cls, values: Any) -> Any:
-        """A stage and a rule are a name from here on, as the gate's choice always was."""
-        start = values.get("start")
-        if not isinstance(start, Mapping):
-            return values
-        raise_all(_start_problems(start))
-        return {**values, "start": f"{start['stage']}.{RULES[start.get('by', 'gate')]}"}
+    def _is_a_name(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            fix = 'write "STAGE.best", "STAGE.dev_score" or "STAGE.reward_trend"'
+            raise refused("", "a stage and a rule are one name", fix)
+        return value
 
     @field_validator("trainer")
     @classmethod
@@ -131,20 +128,6 @@ class CommonStage(RenderingSettings):
             problem = "these rows are trained on; their loss would only say how well they are known"
             fix = f'hold some out: split = {{ dev = 0.05 }} and validation = "{self.data}.dev"'
             yield refused("validation", problem, fix)
-
-
-def _start_problems(start: Mapping[str, Any]) -> Refusals:
-    """What is wrong with a start written as a table."""
-    for key in start:
-        if key not in ("stage", "by"):
-            yield refused(f"start.{key}", "unknown key", nearest(key, ["stage", "by"]))
-    if "stage" not in start:
-        yield refused("start.stage", "is missing", "add it: the stage whose checkpoint is taken")
-    elif not isinstance(start["stage"], str):
-        yield refused("start.stage", "expected a string", "write a stage's name")
-    by = start.get("by", "gate")
-    if by not in RULES:
-        yield refused("start.by", f"unknown rule {by!r}", nearest(str(by), RULES))
 
 
 class SftStage(CommonStage):

@@ -214,6 +214,14 @@ class AdaptiveKl(Table):
             if getattr(self, low) > getattr(self, high):
                 yield refused(low, f"is more than {high!r}", f"lower it, or raise {high}")
 
+    def next(self, coef: float, kl: float) -> float:
+        """The coefficient after a step whose KL term was `kl`, without its coefficient."""
+        if kl > self.above:
+            coef *= self.factor
+        elif kl < self.below:
+            coef /= self.factor
+        return min(max(coef, self.least), self.most)
+
 
 class Kl(Table):
     """Penalty for moving away from a reference."""

@@ -49,53 +49,31 @@ SAMPLING_ARGUMENTS = tuple(
 )
 """Arguments of a model in other tools that say how its answers are drawn and cut."""
 
+SOURCE = ("source", "hub", "file_sha256", "samples", "expand")
+LEFT_OUT = ("nulls", "where", "undeclared_calls", "max_prompt_tokens", "min_tokens", "max_tokens")
+SPLIT = ("contents_sha256", "split", "sources")
+OF_DATA: Mapping[str, tuple[str, ...]] = {
+    "contents_sha256": (
+        *(*SOURCE, *LEFT_OUT, "format", "columns", "csv", "pass_rate", "examples"),
+        *("take", "selection", "split"),
+    ),
+    "groups": ("contents_sha256",),
+    "selection": ("take",),
+    "prompts_sha256": ("contents_sha256",),
+    "total": (*SOURCE, "sources"),
+    "sources": ("mix", "epoch_rows"),
+    **dict.fromkeys(("train", "dev", "test"), SPLIT),
+    "dropped": ("contents_sha256", *LEFT_OUT, "expand"),
+}
+MORE = {
+    "prompts_sha256": ("stages.*.rendering", "base_weights"),
+    "sources": ("data.*.contents_sha256",),
+}
 CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
-    "data.{}.contents_sha256": (
-        "data.{}.source",
-        "data.{}.hub",
-        "data.{}.file_sha256",
-        "data.{}.format",
-        "data.{}.columns",
-        "data.{}.csv",
-        "data.{}.nulls",
-        "data.{}.where",
-        "data.{}.samples",
-        "data.{}.pass_rate",
-        "data.{}.examples",
-        "data.{}.expand",
-        "data.{}.undeclared_calls",
-        "data.{}.max_prompt_tokens",
-        "data.{}.min_tokens",
-        "data.{}.max_tokens",
-        "data.{}.take",
-        "data.{}.selection",
-        "data.{}.split",
-    ),
-    "data.{}.groups": ("data.{}.contents_sha256",),
-    "data.{}.selection": ("data.{}.take",),
-    "data.{}.prompts_sha256": ("data.{}.contents_sha256", "stages.*.rendering", "base_weights"),
-    "data.{}.total": (
-        "data.{}.source",
-        "data.{}.hub",
-        "data.{}.file_sha256",
-        "data.{}.samples",
-        "data.{}.expand",
-        "data.{}.sources",
-    ),
-    "data.{}.sources": ("data.*.contents_sha256", "data.{}.mix", "data.{}.epoch_rows"),
-    "data.{}.train": ("data.{}.contents_sha256", "data.{}.split", "data.{}.sources"),
-    "data.{}.dev": ("data.{}.contents_sha256", "data.{}.split", "data.{}.sources"),
-    "data.{}.test": ("data.{}.contents_sha256", "data.{}.split", "data.{}.sources"),
-    "data.{}.dropped": (
-        "data.{}.contents_sha256",
-        "data.{}.nulls",
-        "data.{}.where",
-        "data.{}.expand",
-        "data.{}.undeclared_calls",
-        "data.{}.max_prompt_tokens",
-        "data.{}.min_tokens",
-        "data.{}.max_tokens",
-    ),
+    **{
+        f"data.{{}}.{key}": (*(f"data.{{}}.{name}" for name in names), *MORE.get(key, ()))
+        for key, names in OF_DATA.items()
+    },
     "stages.{}.from": ("stages.{}.start",),
     "stages.{}.allow": ("stages.{}.trainer",),
     "stages.{}.unlike": ("stages.{}.trainer",),
@@ -147,7 +125,6 @@ def differences(
     because a recorded setting does is a consequence ("follows"), see CONSEQUENCES.
     """
     left, right = dict(_leaves(control)), dict(_leaves(other))
-    left, right = _with_versions(left, right), _with_versions(right, left)
     paths = [
         path
         for path in sorted(left.keys() | right.keys())
@@ -191,15 +168,6 @@ def _leaves(table: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, 
             yield path, value
 
 
-def _with_versions(one: Mapping[Path, Any], other: Mapping[Path, Any]) -> dict[Path, Any]:
-    """Leaves with `version` 1 for the source hash of each built-in reward that older records have,
-    where the other side knows the reward by its version."""
-    versioned = {path[:-1] for path in other if path[-1] == "version"}
-    old = {p for p in one if p[-1] == "source_sha256" and p[:-1] in versioned}
-    kept = {path: value for path, value in one.items() if path not in old}
-    return kept | {(*path[:-1], "version"): 1 for path in old}
-
-
 def _only_empty(path: Path, one: Mapping[Path, Any], other: Mapping[Path, Any]) -> bool:
     """Whether one has an empty table where the other has values, each a difference itself."""
     deeper = (found for found in other if len(found) > len(path))
@@ -240,7 +208,7 @@ def _explained(path: Path, differing: Collection[Path]) -> bool:
     return False
 
 
-def _matches(path: Path, prefix: Sequence[str]) -> bool:
+def _matches(path: Sequence[str], prefix: Sequence[str]) -> bool:
     """Whether a path begins with the parts of a pattern, in which `{}` and `*` are any part."""
     if len(path) < len(prefix):
         return False
@@ -268,17 +236,12 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "base weights": ("base_weights",),
     "helper models": ("helpers",),
     "split": ("data.*.split",),
-    "rows": (
-        *(
-            "data.*.train",
-            "data.*.dev",
-            "data.*.test",
-            "data.*.take",
-            "data.*.dropped",
-            "data.*.where",
-        ),
-        "data.*.selection",
-        *("data.*.mix", "data.*.epoch_rows", "data.*.sources", "data.*.order"),
+    "rows": tuple(
+        f"data.*.{name}"
+        for name in (
+            *("train", "dev", "test", "take", "dropped", "where", "selection"),
+            *("mix", "epoch_rows", "sources", "order"),
+        )
     ),
     "prompt rendering": (
         "data.*.prompts_sha256",
@@ -341,7 +304,7 @@ def part_of(path: str) -> str:
     """The part that a dotted path of a manifest belongs to; OTHER for none."""
     found = path.split(".")
     for part, prefixes in PARTS.items():
-        if any(_begins(found, prefix.split(".")) for prefix in prefixes):
+        if any(_matches(found, prefix.split(".")) for prefix in prefixes):
             return part
     return OTHER
 
@@ -352,8 +315,3 @@ def by_part(differences: Sequence[Confound]) -> list[PartState]:
     for difference in differences:
         found.setdefault(part_of(difference.path), []).append(difference)
     return [PartState(part, tuple(those)) for part, those in found.items()]
-
-
-def _begins(path: Sequence[str], prefix: Sequence[str]) -> bool:
-    pairs = zip(prefix, path, strict=False)
-    return len(path) >= len(prefix) and all(want in ("*", have) for want, have in pairs)

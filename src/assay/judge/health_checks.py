@@ -405,7 +405,7 @@ def _advice(rule: Rule, lines: Sequence[Line]) -> tuple[str, ...]:
     """The advice whose condition holds: the recent mean of its metric lies on the named side."""
     held = {}
     for each in rule.advice:
-        recent = values_of(lines, each.metric)[-WINDOW:] if each.metric else []
+        recent = values_of(lines, each.metric)[-WINDOW:]
         value = float(np.mean(recent)) if recent else math.nan
         over = each.above is not None and value > each.above
         under = each.below is not None and value < each.below

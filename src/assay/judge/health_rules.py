@@ -15,25 +15,7 @@ LONG = 2 * WINDOW
 IDLE = 5
 """Steps after which a part of an algorithm that did nothing is told; fewer where a stage ends."""
 
-Kind = Literal[
-    "high",
-    "low",
-    "grown",
-    "shrunk",
-    "rising",
-    "falling",
-    "flat",
-    "zero",
-    "broken",
-    "budget",
-    "dev",
-    "idle",
-    "never",
-    "first",
-    "turned",
-    "peak",
-    "start",
-]
+Kind = str
 """`high`, `low`: the mean of the recent steps against a threshold. `grown`, `shrunk`: that mean as
 a multiple of the mean of the first steps. `rising`, `falling`: a slope whose 99 % interval leaves
 0 and that comes to the threshold over the steps looked at. `flat`: a slope that cannot come to the
@@ -182,9 +164,12 @@ def derived(line: Mapping[str, Any]) -> Mapping[str, Any]:
         more["tokens_per_second"] = tokens / seconds
     part = line.get("part/format")
     if part is not None and "format_share" not in line:
-        # Of runs from before every task had the metric.
+        # Of runs whose task has not the metric.
         more["format_share"] = part
-    requests, failures = (_asked(line, end) for end in ("/requests", "/failures"))
+    requests, failures = (
+        sum(v or 0 for key, v in line.items() if key.startswith("helper/") and key.endswith(end))
+        for end in ("/requests", "/failures")
+    )
     if requests and "api_error_share" not in line:
         more["api_error_share"] = failures / requests
     clipped = [line[key] for key in ("clip_low_share", "clip_high_share") if key in line]
@@ -200,14 +185,6 @@ def with_moves(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         found.append({**line, MOVED: float(moved)})
         moved |= line.get("grad_norm", 1.0) not in (0, None) and line.get("learning_rate", 1.0) != 0
     return found
-
-
-def _asked(line: Mapping[str, Any], end: str) -> float:
-    """What all helper models together were asked, or failed to answer."""
-    found = (
-        value for key, value in line.items() if key.startswith("helper/") and key.endswith(end)
-    )
-    return sum(value or 0 for value in found)
 
 
 OF_SAMPLES = frozenset(

@@ -6,7 +6,6 @@ weights.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from assay.errors import Finding, finding
@@ -35,55 +34,44 @@ CAUSES = ("api_error", "execution_error", "attribute_error", "runtime_error")
 """Metrics that begin so count errors after which only a fallback gives a result."""
 
 
-@dataclass(frozen=True, slots=True)
-class Twins:
-    """Two checkpoints that gave the same answer to every item in every repeat."""
+def same_answers(
+    one: str,
+    other: str,
+    counts: Mapping[str, int],
+    same_weights: bool | None,
+    changed_share: float | None,
+    greedy: bool,
+) -> Finding:
+    """What identical answers of two checkpoints to every item in every repeat come from, as far as
+    the record shows.
 
-    control: str
-    other: str
-    items: int
-    answers: int
-    distinct: int
-    """Different answers among them."""
-    same_weights: bool | None
-    """None where the weights of one of them no longer exist."""
-    changed_share: float | None
-    """Share of the weights that differ; None where that is not known."""
-    greedy: bool
-    """Whether decoding is deterministic."""
-
-
-def same_answers(twins: Twins) -> Finding:
-    """What identical answers of two checkpoints come from, as far as the record shows."""
+    `counts` are those of `items`, `answers` and `distinct` answers. `same_weights` is None where
+    the weights of one no longer exist, `changed_share` where it is not known.
+    """
     code = "same_greedy"
-    if twins.same_weights:
+    if same_weights:
         code = "same_weights"
-    elif twins.distinct <= FEW_ANSWERS and twins.items > FEW_ANSWERS:
+    elif counts["distinct"] <= FEW_ANSWERS < counts["items"]:
         code = "no_choice"
-    elif not twins.greedy:
+    elif not greedy:
         code = "same_although_sampled"
-    elif twins.same_weights is None:
+    elif same_weights is None:
         code = "same_and_weights_gone"
-    decoding = "greedy" if twins.greedy else "sampled"
-    counts: dict[str, Any] = {
-        "items": twins.items,
-        "answers": twins.answers,
-        "distinct": twins.distinct,
-    }
-    weights = "same" if twins.same_weights else "different"
-    if twins.same_weights is None:
+    weights, more = "same" if same_weights else "different", dict[str, str]()
+    if same_weights is None:
         weights = "unknown"
-    elif not twins.same_weights and twins.changed_share is not None:
-        weights = "different_share"
-        counts["share"] = f"{twins.changed_share:.2%}"
+    elif not same_weights and changed_share is not None:
+        weights, more = "different_share", {"share": f"{changed_share:.2%}"}
+    decoding = "greedy" if greedy else "sampled"
     return finding(
         code,
         "warning" if code in ("same_greedy", "same_and_weights_gone") else "error",
         template="twins",
-        one=twins.control,
-        other=twins.other,
+        one=one,
+        other=other,
         words={"weights": f"twins.{weights}", "decoding": f"twins.{decoding}"},
         **counts,
+        **more,
     )
 
 

@@ -5,7 +5,7 @@ which words, is decided by the caller.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -156,7 +156,7 @@ def _within(scores_IR: Array) -> Array:
 def smallest_difference(variances: Variances, design: Design, power: float = POWER) -> float | None:
     """The smallest difference that a design sees with `power` in every comparison; None for none.
 
-    McNemar's test exactly where it is the test; else Student's t of `seed_variance.crossed_error`,
+    McNemar's test exactly where it is the test; else Student's t of `arms.crossed_error`,
     its degrees of freedom at their expectation.
     """
     v, n = variances, design.items
@@ -209,24 +209,17 @@ def items_for(
         found = items_needed(variances.discordance, difference, power, design.alpha)
         return found if found is not None and found <= MOST_ITEMS else None
     low, high = 1, MOST_ITEMS
-    if not _sees(variances, _with(design, high), difference, power):
+
+    def sees(count: int) -> bool:
+        smallest = smallest_difference(variances, replace(design, items=count), power)
+        return smallest is not None and smallest <= difference
+
+    if not sees(high):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        if _sees(variances, _with(design, middle), difference, power):
-            high = middle
-        else:
-            low = middle
+        low, high = (low, middle) if sees(middle) else (middle, high)
     return high
-
-
-def _with(design: Design, items: int) -> Design:
-    return Design(items, design.repeats, design.seeds, design.arms)
-
-
-def _sees(variances: Variances, design: Design, difference: float, power: float) -> bool:
-    smallest = smallest_difference(variances, design, power)
-    return smallest is not None and smallest <= difference
 
 
 def plan(
@@ -245,9 +238,9 @@ def plan(
     for design in designs:
         items = design.items or items_for(variances, design, difference, power)
         if items is None:
-            found.append(Planned(_with(design, 0), None, False))
+            found.append(Planned(replace(design, items=0), None, False))
             continue
-        whole = _with(design, items)
+        whole = replace(design, items=items)
         smallest = smallest_difference(variances, whole, power)
         # Exact power has steps: what was asked for holds where the items were found for it.
         enough = not design.items or (smallest is not None and smallest <= difference)
@@ -269,7 +262,7 @@ def noise_of(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Nois
         return None
     items, seeds = len(shared[0].item_ids), min(len(control), len(other))
     now = Design(items, repeats, seeds)
-    error = _error(found, now)
+    error = variance_of(found, now) ** 0.5
     if error == 0:
         return None
     sampling = found.sampling / (items * repeats * seeds)
@@ -278,11 +271,7 @@ def noise_of(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Nois
     return Noise(
         sampling_share=sampling / error**2,
         now=error,
-        further_repeat=_error(found, Design(items, repeats + 1, seeds)),
+        further_repeat=variance_of(found, Design(items, repeats + 1, seeds)) ** 0.5,
         further_items=variance_of(found, now, further) ** 0.5,
-        all_repeats=_error(without, now),
+        all_repeats=variance_of(without, now) ** 0.5,
     )
-
-
-def _error(found: Variances, design: Design) -> float:
-    return variance_of(found, design) ** 0.5

@@ -145,14 +145,16 @@ def on_one_scale(*scores: ItemScores) -> tuple[ItemScores, ...]:
     """
     lows, highs = zip(*(each.bounds for each in scores), strict=True)
     bounds = (min(lows), max(highs))
-    sources = _known_clusters(scores)
-    found = [(each, each.clusters or _clusters_of(each, sources)) for each in scores]
-    return tuple(
-        each
-        if (each.bounds, each.clusters) == (bounds, clusters)
-        else replace(each, bounds=bounds, clusters=clusters)
-        for each, clusters in found
-    )
+    known = next((each for each in scores if each.clusters is not None), None)
+    sources = dict(zip(known.item_ids, known.clusters or (), strict=True)) if known else {}
+    found = []
+    for each in scores:
+        clusters = each.clusters
+        if not clusters and sources.keys() >= set(each.item_ids):
+            clusters = tuple(sources[item] for item in each.item_ids)
+        same = (each.bounds, each.clusters) == (bounds, clusters)
+        found.append(each if same else replace(each, bounds=bounds, clusters=clusters))
+    return tuple(found)
 
 
 def on_shared_items(*scores: ItemScores) -> tuple[ItemScores, ...]:
@@ -181,19 +183,6 @@ def restricted(scores: ItemScores, items: frozenset[str]) -> ItemScores:
         scores=scores.scores[places],
         clusters=clusters if clusters is None else tuple(clusters[place] for place in places),
     )
-
-
-def _known_clusters(scores: Iterable[ItemScores]) -> Mapping[str, str]:
-    """The cluster by item, of the first that knows any."""
-    known = next((each for each in scores if each.clusters is not None), None)
-    return dict(zip(known.item_ids, known.clusters or (), strict=True)) if known else {}
-
-
-def _clusters_of(scores: ItemScores, sources: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The clusters of all items; None where one of them has none."""
-    if not sources.keys() >= set(scores.item_ids):
-        return None
-    return tuple(sources[item] for item in scores.item_ids)
 
 
 def cluster_totals(values_I: Array, clusters: tuple[str, ...] | None) -> tuple[Array, Array]:

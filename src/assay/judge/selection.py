@@ -47,34 +47,22 @@ def longest_rise(
     one, rises where the 95 % interval of its slope lies above 0, and where no later part of it, cut
     at a checkpoint, is shown to fall: a reward that rose and collapsed ends before the collapse.
     """
-    found = _trends(steps, rewards, [0, *sorted(checkpoints)])
+    found: dict[Window, Trend] = {}
+    for after, until in combinations([0, *sorted(checkpoints)], 2):
+        inside = [n for n, step in enumerate(steps) if after < step <= until]
+        line = trend([steps[n] for n in inside], [rewards[n] for n in inside])
+        if line is not None:
+            found[after, until] = line
+    falling = [window for window, line in found.items() if line.falls]
     rising = [
         (after, until)
         for (after, until), line in found.items()
-        if line.rises and not _falls_in_the_end(found, after, until)
+        if line.rises and not any(a > after and b == until for a, b in falling)
     ]
     if not rising:
         return None
     after, until = max(rising, key=lambda window: (window[1] - window[0], -window[1]))
     return Rise(after, until, found[after, until])
-
-
-def _trends(
-    steps: Sequence[int], rewards: Sequence[float | None], cuts: Sequence[int]
-) -> Mapping[Window, Trend]:
-    """The line of every window between two cuts that has steps enough for one."""
-    found = {}
-    for after, until in combinations(cuts, 2):
-        inside = [n for n, step in enumerate(steps) if after < step <= until]
-        line = trend([steps[n] for n in inside], [rewards[n] for n in inside])
-        if line is not None:
-            found[after, until] = line
-    return found
-
-
-def _falls_in_the_end(found: Mapping[Window, Trend], after: int, until: int) -> bool:
-    """Whether a later part of a window is shown to fall."""
-    return any(a > after and b == until and line.falls for (a, b), line in found.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,19 +112,13 @@ def _first_best(looks: Mapping[int, Comparison], steps: Sequence[int]) -> int:
     return max(steps, key=lambda step: (looks[step].lowest_score, -step))
 
 
-def adjust_for_looks(p_value: float, looks: int) -> float:
-    """The p-value of the most favourable of `looks` looks (Bonferroni: valid however related)."""
-    return min(1.0, p_value * looks)
-
-
 def corrected_for_looks(comparison: Comparison, looks: int) -> Comparison:
     """The comparison as the most favourable of `looks` looks, with the verdict that follows."""
     worst = comparison.worst_case
-    by = [
-        Correction(adjust_for_looks(p, looks), looks)
-        for p in (comparison.p_value, worst.p_value if worst else 1.0)
-    ]
-    return adjusted(comparison, by[0], by[1], looks)
+    values = comparison.p_value, worst.p_value if worst else 1.0
+    # Bonferroni: valid however the looks are related.
+    scored, filled = (Correction(min(1.0, p * looks), looks) for p in values)
+    return adjusted(comparison, scored, filled, looks)
 
 
 def expected_maximum(looks: int) -> float:

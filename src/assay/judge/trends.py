@@ -3,16 +3,18 @@
 Fits a line whose deviations follow a first-order autoregression. Its correlation is unknown and is
 averaged over, weighted by how well it explains the values: with few steps an interval from a single
 estimate would be too narrow. Every forecast names its assumption. Which metric to fit is the
-caller's choice.
+caller's choice. LIM scores prompts by how closely their learning curve, the share of right answers
+in each epoch, follows the mean curve (arXiv 2502.11886, and `lim_selection.py` of GAIR-NLP/LIMR).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from scipy import special
 
+from assay.errors import InputError
 from assay.judge.intervals import LEVEL, Interval
 from assay.judge.scores import Array
 
@@ -288,3 +290,52 @@ def _line(steps_N: Array, values_N: Array) -> Resembling | None:
     design_N2 = np.stack((np.ones(len(steps_N)), steps_N - steps_N.mean()), 1)
     gaps = np.diff(steps_N)
     return resembling(design_N2, values_N, gaps / np.median(gaps))
+
+
+Curve = tuple[float, ...]
+"""Share of right answers by epoch, each from 0 to 1."""
+Gapped = Sequence[float | None]
+"""The same; None for an epoch in which the prompt was not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearningImpact:
+    """The scores of prompts, and the curve that theirs were compared with."""
+
+    scores: Mapping[str, float]
+    """By prompt, at most 1: 1 for the mean curve itself, 0 for right answers only."""
+    mean: Curve
+
+
+def fill_gaps(curve: Gapped) -> tuple[float | None, ...]:
+    """The curve with a missing epoch before a measured one taken from that; one pass, first epoch
+    first, so that of two missing in a row only the second is filled."""
+    following = [*curve[1:], None]
+    return tuple(after if one is None else one for one, after in zip(curve, following, strict=True))
+
+
+def learning_impact(curves: Mapping[str, Gapped]) -> LearningImpact:
+    """s_i = 1 - sum_k (r_i^k - rbar^k)^2 / sum_k (1 - rbar^k)^2, with rbar^k the mean over prompts.
+
+    Curves are of one length. Prompts that lack an epoch after `fill_gaps` count nowhere.
+    Raises InputError where no prompt has all epochs, and where every answer of every epoch is right
+    (0/0).
+    """
+    filled = {prompt: fill_gaps(curve) for prompt, curve in curves.items()}
+    whole = {
+        prompt: found
+        for prompt, curve in filled.items()
+        if len(found := tuple(r for r in curve if r is not None)) == len(curve)
+    }
+    if not whole:
+        fix = "make the epochs longer, or train for more of them"
+        raise InputError("no prompt was measured in every epoch", fix=fix)
+    mean = tuple(sum(shares) / len(whole) for shares in zip(*whole.values(), strict=True))
+    scale = sum((1 - share) ** 2 for share in mean)
+    if not scale:
+        raise InputError("every answer of every epoch is right", fix="take harder prompts")
+    scores = {
+        prompt: 1 - sum((r - rbar) ** 2 for r, rbar in zip(curve, mean, strict=True)) / scale
+        for prompt, curve in whole.items()
+    }
+    return LearningImpact(scores, mean)

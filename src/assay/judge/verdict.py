@@ -87,7 +87,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """How often the items of a benchmark were looked at in a lab, see `runs.trial_ledger`."""
+    """How often the items of a benchmark were looked at in a lab, see `runs.registry`."""
 
     benchmark: str
     looks: int

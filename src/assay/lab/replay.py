@@ -213,7 +213,7 @@ def judge_side(stored: StoredStep, stage: SampledStage, rewards: Sequence[Reward
     method, groups = stored_method(stored, stage, rewards)
     policy, place_ = None, Place(step=stored.step - 1, kl_coef=stored.kl_coef)
     if isinstance(method, Grpo):
-        method = replace(method.at(place_.step), schedules={})
+        method = method.at(place_.step)
         if method.reads_weights:
             policy = load_policy(stored, stage, method)
         # Advantages need neither the loss nor what the loss reads.

@@ -14,7 +14,7 @@ from assay.data.row import Row
 from assay.errors import InputError, nearest
 from assay.experiment.data_tables import Recorded
 from assay.experiment.experiment import Experiment
-from assay.judge.learning_impact import learning_impact
+from assay.judge.trends import learning_impact
 from assay.lab.setup.prepare import rows_by_id
 from assay.lab.setup.reward_parts import full_reward
 from assay.lab.setup.run_rows import (

@@ -153,15 +153,11 @@ def check(
     *,
     overrides: Overrides = (),
     root: Root = None,
-    probe: int = 0,
-    calls: float | None = None,
     progress: bool = True,
 ) -> "CheckResult":
     """Find the problems of an experiment that can be known before training.
 
-    `probe` prompts of each stage are sampled to see whether there is signal. The price of helper
-    models counts `calls` requests a completion, else as many as earlier runs made. Raises
-    InputError where the experiment itself cannot be read; every other problem is a finding.
+    Raises InputError where the experiment itself cannot be read; every other problem is a finding.
     """
     from assay.lab.check.all_checks import check_experiment
 
@@ -170,8 +166,6 @@ def check(
             spec,
             settings(overrides),
             root=root_of(root),
-            probe=probe,
-            calls=calls,
             observer=observer,
         )
 

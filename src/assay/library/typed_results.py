@@ -10,13 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.compare.benchmarks_table import BenchmarksTable
 from assay.compare.judged_table import ScoreRow, score_rows
-from assay.compare.table import Line, Table
+from assay.compare.table import BenchmarksTable, Line, Table
 from assay.errors import Finding
 from assay.experiment.experiment import Experiment
+from assay.judge.arms import SampledScores
 from assay.judge.intervals import Interval
-from assay.judge.sampled_scores import SampledScores
 from assay.pages.comparison.comparison_page import labelled_sentence, line_labels
 from assay.pages.facts import DevScore, RunFacts, gather
 from assay.pages.run_page.inline_html import benchmarks_html, comparison_html, run_html

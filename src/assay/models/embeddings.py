@@ -28,8 +28,7 @@ from transformers import AutoConfig
 
 from assay.data.files import cache_root, sha256_file
 from assay.data.loaded import check_file
-from assay.data.message_parts import image_bytes
-from assay.data.pictures import pillow, unreadable
+from assay.data.message_parts import image_bytes, pillow, unreadable
 from assay.data.row import ImagePart
 from assay.data.wheels import WHEELS, wheel_directory
 from assay.errors import InputError, look_up

@@ -31,7 +31,7 @@ from transformers import (
 from assay.data.files import find_damage
 from assay.data.renderings.template import apply_template, template_source
 from assay.data.row import Message
-from assay.errors import MOST_NAMES, InputError
+from assay.errors import InputError, listed
 from assay.models.composite import is_composite, text_state
 from assay.models.folder import CONFIG, check_model_folder, weight_files
 from assay.models.memory import available_memory
@@ -379,9 +379,7 @@ def refuse_not_finite(tensors: Iterable[tuple[str, Tensor]], file: object) -> No
     """Raise InputError, with the names, where a tensor holds an infinity or what is no number."""
     wrong = [name for name, tensor in tensors if not is_finite(tensor)]
     if wrong:
-        names = ", ".join(wrong[:MOST_NAMES])
-        names += f" and {len(wrong) - MOST_NAMES} more" if len(wrong) > MOST_NAMES else ""
-        problem = f"weights that are not finite: {names}"
+        problem = f"weights that are not finite: {listed(wrong)}"
         raise InputError(problem, file=str(file), fix="copy or download them again")
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from assay.data.files import expanded
-from assay.data.hub_names import with_scheme
+from assay.data.files import expanded, with_scheme
 from assay.errors import InputError, RunFailure, nearest
 from assay.models.folder import CONFIG, check_model_folder
 

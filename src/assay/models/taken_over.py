@@ -20,7 +20,7 @@ from peft import __version__ as peft_version
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from assay.errors import MOST_NAMES, InputError
+from assay.errors import InputError, listed
 from assay.models.folder import ADAPTER, CONFIG, check_whole, weight_files
 from assay.models.load import MASTER_BYTES, load_strictly, refuse_not_finite, refuse_oversized
 from assay.models.lora import merged
@@ -76,12 +76,10 @@ def open_theirs(folder: Path, base: Callable[[], PreTrainedModel]) -> PreTrained
         problem = f"peft does not open it over this base model: {reason(error)}"
         raise InputError(problem, file=folder / ADAPTER_CONFIG, fix="restore it") from error
     if loaded.unexpected_keys:
-        names = ", ".join(sorted(loaded.unexpected_keys)[:MOST_NAMES])
-        problem = f"peft opens it without {names}, which it holds"
+        problem = f"peft opens it without {listed(sorted(loaded.unexpected_keys))}, which it holds"
         raise InputError(problem, file=folder / ADAPTER, fix="restore its adapter_config.json")
     if absent := [n for n, tensor in weights.items() if tensor.numel() and tensor.isnan().all()]:
-        names = ", ".join(absent[:MOST_NAMES])
-        problem = f"lacks {names}, which its adapter_config.json asks for"
+        problem = f"lacks {listed(absent)}, which its adapter_config.json asks for"
         raise InputError(problem, file=folder / ADAPTER, fix="restore one of the two")
     refuse_not_finite(weights.items(), folder / ADAPTER)
     return model.eval()

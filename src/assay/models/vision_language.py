@@ -35,22 +35,11 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_
 
 from assay.data.files import find_damage
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.pictures import pillow
+from assay.data.message_parts import pillow
 from assay.data.renderings.image_prompts import ImageRenderer
 from assay.errors import InputError, RunFailure
+from assay.models import load
 from assay.models.folder import CONFIG, check_model_folder
-from assay.models.load import (
-    MASTER_BYTES,
-    UNREAD,
-    counted_weights,
-    end_token_ids,
-    keep_freed_memory,
-    load_strictly,
-    refuse_missing_ids,
-    refuse_not_finite,
-    refuse_oversized,
-    weight_fingerprint,
-)
 from assay.models.precision import Precision
 from assay.models.prefix_tree import Tokens, alike, common
 from assay.models.supported import (
@@ -202,7 +191,7 @@ def read_vision_config(directory: Path) -> PreTrainedConfig:
 
 def parameter_count(config: PreTrainedConfig) -> int:
     """Weights of the language model and of what reads images, tied ones once. Raises InputError."""
-    return counted_weights(config, AutoModelForImageTextToText)
+    return load.counted_weights(config, AutoModelForImageTextToText)
 
 
 def position_bytes(config: PreTrainedConfig, width: int) -> int:
@@ -221,9 +210,9 @@ def check_vision_language(directory: Path) -> tuple[PreTrainedConfig, ImageRende
     pillow()
     check_model_folder(directory)
     config = read_vision_config(directory)
-    refuse_oversized(directory, config, MASTER_BYTES, AutoModelForImageTextToText)
+    load.refuse_oversized(directory, config, load.MASTER_BYTES, AutoModelForImageTextToText)
     renderer = read_renderer(directory, config)
-    refuse_missing_ids(directory, config, renderer.tokenizer)
+    load.refuse_missing_ids(directory, config, renderer.tokenizer)
     try:
         with quiet_transformers():
             processor = AutoImageProcessor.from_pretrained(
@@ -265,14 +254,16 @@ def load_vision_language(directory: Path, precision: Precision) -> VisionLanguag
 
     Raises what `check_vision_language` does, InputError (with every key) and InputError.
     """
-    keep_freed_memory()
-    for damage in find_damage(directory, unless=UNREAD):
+    load.keep_freed_memory()
+    for damage in find_damage(directory, unless=load.UNREAD):
         raise InputError(damage.problem, file=damage.file, fix="restore it, or make it again")
     config, renderer, processor = check_vision_language(directory)
-    model: Any = load_strictly(directory, config, precision.master, AutoModelForImageTextToText)
-    refuse_not_finite([*model.named_parameters(), *model.named_buffers()], directory)
-    ends = end_token_ids(model, renderer.tokenizer)
-    weights = weight_fingerprint(model)
+    model: Any = load.load_strictly(
+        directory, config, precision.master, AutoModelForImageTextToText
+    )
+    load.refuse_not_finite([*model.named_parameters(), *model.named_buffers()], directory)
+    ends = load.end_token_ids(model, renderer.tokenizer)
+    weights = load.weight_fingerprint(model)
     for parameter in model.parameters():
         # The frequencies of rotary positions are buffers and stay as exact as they are.
         parameter.data = parameter.data.to(precision.compute)

@@ -27,7 +27,7 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import revert_weight_conversion
 
 from assay.data.files import sync
-from assay.data.renderings.exported_template import write_tokenizer
+from assay.data.renderings.template import write_tokenizer
 from assay.errors import InputError
 from assay.models.folder import (
     ADAPTER,

@@ -14,7 +14,7 @@ from typing import Any
 
 from assay.compare.judged_table import compare_checkpoints
 from assay.compare.table import Table, with_trials
-from assay.data.kept import kept, stamp
+from assay.data.files import kept, stamp
 from assay.errors import Finding, InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from assay.compare.table import Table as Compared
-from assay.judge.sampled_scores import AtK, SampledScores
+from assay.judge.arms import AtK, SampledScores
 from assay.pages.content import interval_text
 from assay.pages.page import Block, Cell, Column, Heading, Mark, Table, Text
 from assay.pages.result_tables import checkpoint_label, settings_text

@@ -6,7 +6,7 @@ from assay.data.hashing import canonical_json
 from assay.pages.facts import RunFacts
 from assay.pages.page import Block, Heading, Text
 from assay.pages.words import Words, number
-from assay.runs.judge_file import read_judged
+from assay.runs.judgement_journal import read_judged
 
 
 def run_judges(facts: RunFacts, w: Words) -> list[Block]:

@@ -3,11 +3,9 @@
 With d = logp_ref - logp on tokens that the policy sampled (Schulman, "Approximating KL
 divergence", 2020). In the reward an estimator is a number; in the loss its gradient counts, and
 that of k1 is 0 in expectation. Names and clamps are verl's; averaging is `aggregation`'s.
-`AdaptiveKl` moves the coefficient of the term.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -57,25 +55,6 @@ SEQUENCE_KL: dict[str, float] = {"k3_sequence": 1.0, "k3_sequence_reverse": -1.0
 unbiased estimate of KL(new || reference). `k3_sequence_reverse` is rho - 1 - log(rho) with rho =
 new / reference: on samples of the reference, one of KL(reference || new). The latter is Lever-Plus'
 term (reports 002 and 004), which averages it over stored candidates, samples of neither."""
-
-
-@dataclass(frozen=True, slots=True)
-class AdaptiveKl:
-    """Moves the coefficient after each step so that the term stays within bounds (Lever-Plus)."""
-
-    above: float = 0.1
-    below: float = 0.01
-    factor: float = 1.5
-    least: float = 0.001
-    most: float = 10.0
-
-    def next(self, coef: float, kl: float) -> float:
-        """The coefficient after a step whose KL term was `kl`, without its coefficient."""
-        if kl > self.above:
-            coef *= self.factor
-        elif kl < self.below:
-            coef /= self.factor
-        return min(max(coef, self.least), self.most)
 
 
 def kl_estimate(name: str, logps_S: Tensor, reference_S: Tensor) -> Tensor:

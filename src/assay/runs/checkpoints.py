@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.data.files import Damage, compare, find_damage, recorded_checksums
+from assay.data.files import Damage, find_damage, recorded_checksums
 from assay.experiment.checkpoint_reference import RULES, Rule
 from assay.runs.run_files import DamagedFile, as_entry, read_json, write_json
 
@@ -47,20 +47,9 @@ def check_place(checkpoint: Path, fix: str) -> None:
 
 
 def misplaced(checkpoint: Path) -> Damage | None:
-    """What a folder holds that is called after another checkpoint: its checksums name it, in older
-    ones the state has the step."""
-    recorded, state = recorded_checksums(checkpoint), checkpoint / STATE
-    if isinstance(recorded, Damage):
-        return recorded
-    if not state.is_file() or (recorded and compare(state, recorded.get(STATE, ""))):
-        return None  # `find_damage` says it
-    try:
-        step = read_json(state, dict).get("step")
-    except DamagedFile as error:
-        return Damage(state, error.problem)
-    if type(step) is not int or step_name(step) == checkpoint.name:
-        return None
-    return Damage(checkpoint, f"holds the checkpoint of step {step}")
+    """What a folder holds that is called after another checkpoint, by the name in its checksums."""
+    recorded = recorded_checksums(checkpoint)
+    return recorded if isinstance(recorded, Damage) else None
 
 
 def continuable(checkpoint: Path) -> bool:

@@ -156,6 +156,7 @@ CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, text TEXT NOT NULL, en
  prompt_tokens INTEGER, completion_tokens INTEGER) WITHOUT ROWID;
 """
 INSERT = f"INSERT INTO calls ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
+SELECT = f"SELECT {', '.join(COLUMNS)} FROM calls ORDER BY id"
 ANSWER = "SELECT text, ended, prompt_tokens, completion_tokens FROM answers WHERE key = ?"
 REMEMBER = "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?)"
 UPDATE = f"UPDATE calls SET {', '.join(f'{name} = ?' for name in COLUMNS)} WHERE id = ?"
@@ -329,16 +330,21 @@ def lost_costs(place: Path, folder: Path) -> str:
     return lost or _unreadable(place / LEDGER)
 
 
+def _held_by(ledger: Path) -> LedgerState | str:
+    """What a ledger holds, or why it cannot be read."""
+    try:
+        with closing(_opened(str(ledger), changes=False)) as store:
+            return _state(store)
+    except sqlite3.Error as error:
+        return f"cannot be read ({error})"
+
+
 def _unreadable(ledger: Path) -> str:
     """Why a ledger cannot be read; "" where it can, or where nothing was written yet."""
     if not ledger.exists() or (ledger.is_file() and not ledger.stat().st_size):
         return ""
-    try:
-        with closing(_opened(str(ledger), changes=False)) as store:
-            _state(store)
-    except sqlite3.Error as error:
-        return f"cannot be read ({error})"
-    return ""
+    found = _held_by(ledger)
+    return found if isinstance(found, str) else ""
 
 
 def _lack(ledger: Path, file: Path, when: str) -> str:
@@ -348,11 +354,9 @@ def _lack(ledger: Path, file: Path, when: str) -> str:
         return ""
     if not ledger.exists():
         return f"is missing; it held {before.calls} calls {when}"
-    try:
-        with closing(_opened(str(ledger), changes=False)) as store:
-            now = _state(store)
-    except sqlite3.Error as error:
-        return f"cannot be read ({error}); it held {before.calls} calls {when}"
+    now = _held_by(ledger)
+    if isinstance(now, str):
+        return f"{now}; it held {before.calls} calls {when}"
     if now.calls < before.calls or now.ended < before.ended:
         counts = f"{now.calls} calls, {now.ended} of them ended"
         lost = (
@@ -395,14 +399,7 @@ def _state(store: sqlite3.Connection) -> LedgerState:
 
 
 def _calls(store: sqlite3.Connection) -> list[LedgerCall]:
-    # A ledger that is older than a column and only read has it not; the column is the last.
-    known = [name for name in COLUMNS if name in _columns(store)] or COLUMNS
-    rows = store.execute(f"SELECT {', '.join(known)} FROM calls ORDER BY id")
-    return [LedgerCall(*row) for row in rows]
-
-
-def _columns(store: sqlite3.Connection) -> set[str]:
-    return {row[1] for row in store.execute("PRAGMA table_info(calls)")}
+    return [LedgerCall(*row) for row in store.execute(SELECT)]
 
 
 def _opened(file: str, changes: bool = True) -> sqlite3.Connection:
@@ -414,8 +411,6 @@ def _opened(file: str, changes: bool = True) -> sqlite3.Connection:
     store.execute("PRAGMA journal_mode = WAL")
     store.execute("PRAGMA synchronous = NORMAL")
     store.executescript(SCHEMA)
-    if "opening" not in _columns(store):
-        store.execute("ALTER TABLE calls ADD COLUMN opening INTEGER NOT NULL DEFAULT 0")
     return store
 
 

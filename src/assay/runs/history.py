@@ -20,9 +20,8 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from assay.data.episode import Ended, Reward, Turn
-from assay.data.files import sha256_file
+from assay.data.files import kept, sha256_file
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.kept import kept
 from assay.data.row import Message
 from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import Rule, checkpoint_name, parse_checkpoint
@@ -361,7 +360,6 @@ def read_description(file: Path) -> EvaluationRecord:
     one of its records."""
     values = read_json(file, dict)
     values.pop("schema", None)
-    values.pop("missing", None)  # records of older versions
     record = as_entry(EvaluationRecord, values, file)
     if not _FILE_NAME.fullmatch(record.name) or any(count < 1 for count in record.fewer.values()):
         problem = "cannot be read: its name, or a number of items, is none"
@@ -520,10 +518,15 @@ def find_samples(run: RunDirectory, id_: str) -> list[dict[str, Any]]:
     head, _, rest = id_.partition("/")
     if head in folders and "/" in rest:
         place, _, item = rest.partition("/")
-        return _in_file(run, _member(folders[head], place, f"{run} {head}"), item)
+        file = _member(folders[head], place, f"{run} {head}")
+        found = _lines(run, [file], item)
+        if not found:
+            known = {sample.row for sample in samples_in(file)}
+            raise InputError(f"no {item!r} in {file}", fix=nearest(item, known))
+        return found
     different = dict.fromkeys(folder for group in folders.values() for folder in group)
     files = [file for folder in different for file in sorted(folder.glob("*.parquet"))]
-    found = _one_meaning([line for file in files for line in _lines(run, file, id_)], id_)
+    found = _lines(run, files, id_)
     if not found:
         places = "an evaluation or stage is one of " + ", ".join(folders) if folders else ""
         raise InputError(f"{run} has no sample, row or item {id_!r}", fix=places)
@@ -544,31 +547,17 @@ def _member(folders: list[Path], place: str, whose: str) -> Path:
     return there[0]
 
 
-def _in_file(run: RunDirectory, file: Path, item: str) -> list[dict[str, Any]]:
-    found = _one_meaning(list(_lines(run, file, item)), item)
-    if not found:
-        known = {sample.row for sample in samples_in(file)}
-        raise InputError(f"no {item!r} in {file}", fix=nearest(item, known))
-    return found
-
-
-def _lines(run: RunDirectory, file: Path, item: str) -> Iterator[dict[str, Any]]:
-    """Lines of a file whose row or item is `item`, or whose sample id ends in it."""
-    key = ANSWER["row"] if file.is_relative_to(run.evaluations) else SAMPLE["row"]
+def _lines(run: RunDirectory, files: Sequence[Path], item: str) -> list[dict[str, Any]]:
+    """Lines of files whose sample id ends in `item`; without any, those whose row or item it is."""
+    samples, others = [], []
     bare = item.rpartition("#")[0] or item
-    for line in whole_table(file, filters=[(key, "in", [item, bare])]).to_pylist():
-        if item in (line[key], _own_id(line)):
-            text = {"text": line.pop("output")} if "output" in line else {}
-            place = {"file": str(file.relative_to(run.path))}
-            read = {name: json.loads(line[name]) for name in ("parts", FACTS) if line.get(name)}
-            yield {**line, **text, **place, **read}
-
-
-def _one_meaning(lines: list[dict[str, Any]], item: str) -> list[dict[str, Any]]:
-    """The samples of this id where there are any, else those of the row or item of this id."""
-    return [line for line in lines if _own_id(line) == item] or lines
-
-
-def _own_id(line: Line) -> str:
-    """`ROW#SAMPLE` or `ITEM#REPEAT`."""
-    return line["sample_id"].split("/", 2)[2]
+    for file in files:
+        key = ANSWER["row"] if file.is_relative_to(run.evaluations) else SAMPLE["row"]
+        for line in whole_table(file, filters=[(key, "in", [item, bare])]).to_pylist():
+            own = line["sample_id"].split("/", 2)[2]
+            if item in (line[key], own):
+                text = {"text": line.pop("output")} if "output" in line else {}
+                place = {"file": str(file.relative_to(run.path))}
+                read = {name: json.loads(line[name]) for name in ("parts", FACTS) if line.get(name)}
+                (samples if own == item else others).append({**line, **text, **place, **read})
+    return samples or others

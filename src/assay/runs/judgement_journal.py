@@ -1,4 +1,5 @@
-"""Journal of what judges and program checks said, so that a kill loses no judgement.
+"""What judges and program checks said: a journal, so that a kill loses no judgement, and what a
+judge said of answers that people labelled (`agreement/NAME-HASH.json`).
 
 A line is on the disk before the judgement is used. Its key is the completion's name, the part of
 the reward, and hashes of what was judged and by what: samples with the same text have judgements of
@@ -6,17 +7,34 @@ their own, and a text that another machine samples in its place is judged again.
 once what it holds is recorded.
 """
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.data.episode import Completion, Reward
+from assay.data.episode import (
+    Completion,
+    Reward,
+    completion_values,
+    reward_of,
+    reward_values,
+    row_values,
+)
 from assay.data.files import append_line, atomic_write_text, sync
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Row
-from assay.data.row_json import completion_values, reward_of, reward_values, row_values
 from assay.errors import RunFailure
-from assay.runs.run_files import FIX, DamagedFile, named_line, whole_lines
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import (
+    FIX,
+    DamagedFile,
+    as_entry,
+    named_line,
+    read_json,
+    whole_lines,
+    write_listed,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +115,61 @@ def _entry(line: dict[str, Any], file: Path, number: int) -> tuple[Key, Reward]:
     except (KeyError, TypeError) as error:
         problem = f"is no judgement: {' '.join(str(error).split())}"
         raise DamagedFile(problem, file=file, line=number, fix=FIX) from error
+
+
+FOLDER = "agreement"
+SCHEMA = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One labelled answer, and what the judge said of it."""
+
+    item: str
+    cluster: str
+    """The source of the item; intervals are over these."""
+    label: Mapping[str, float]
+    """Of people, by criterion; of a pair under `preference`."""
+    verdict: Mapping[str, float]
+    """Of the judge, by the same names; empty where it abstained."""
+
+
+@dataclass(frozen=True)
+class JudgedLabels:
+    """The labelled answers of a rubric and what its judge said of them."""
+
+    kind: str
+    """The name of the reward."""
+    settings: Mapping[str, Any]
+    """The rubric, as records of evaluations have it among their options."""
+    levels: Mapping[str, Sequence[float]]
+    """The grades of each criterion."""
+    model: str
+    least_kappa: float
+    labels: str
+    """The name of the file of labels."""
+    judged: Sequence[Judged]
+
+
+def write_judged(run: RunDirectory, name: str, found: JudgedLabels) -> Path:
+    """Write what was found, in the place of what was there; returns the file."""
+    file = run.path / FOLDER / f"{name}.json"
+    file.parent.mkdir(exist_ok=True)
+    write_listed(
+        run.path, file, json.dumps({"schema": SCHEMA, "name": name, **asdict(found)}) + "\n"
+    )
+    return file
+
+
+def read_judged(run: RunDirectory) -> list[JudgedLabels]:
+    """All that the run holds. Raises DamagedFile."""
+    return [read_file(file) for file in sorted((run.path / FOLDER).glob("*.json"))]
+
+
+def read_file(file: Path) -> JudgedLabels:
+    """What one file holds. Raises DamagedFile."""
+    values = read_json(file, dict)
+    if (name := values.pop("name", file.stem)) != file.stem:
+        raise DamagedFile(f"holds {name}", file=file, fix=FIX)
+    values.pop("schema", None)
+    return as_entry(JudgedLabels, values, file)

@@ -42,9 +42,6 @@ def read_manifest(run: RunDirectory) -> Manifest:
         if not isinstance(value, kind):
             problem = f"cannot be read: {path!r} is no {KINDS[kind]}"
             raise DamagedFile(problem, file=file, fix=FIX)
-    for table in manifest.get("evaluation", {}).values():
-        if isinstance(table, dict) and table.get("missing") == "":
-            del table["missing"]  # older runs say of each that it lacks no part
     return manifest
 
 

@@ -11,20 +11,19 @@ from assay.data.files import PART, remove_parts
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.runs.manifest_file import read_manifest
-from assay.runs.registry import forget_run
+from assay.runs.registry import forget_run, note_deleted
 from assay.runs.run_directory import RunDirectory, all_runs, runs_of
 from assay.runs.run_files import FIX, DamagedFile, read_json, write_json
 from assay.runs.run_names import (
     RunNotFound,
     checkpoint_directory,
     checkpoint_steps,
+    chosen_checkpoints,
     experiment_of,
     find_run,
     read_run_name,
 )
 from assay.runs.status import hold_run
-from assay.runs.trial_ledger import note_deleted
-from assay.runs.winner_file import chosen_checkpoints
 
 PROTECTED = "protected.json"
 Reference = tuple[str, str]

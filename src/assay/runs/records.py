@@ -22,12 +22,12 @@ from assay.data.episode import FULL_SCORE, Context, Turn, common, tokens_of
 from assay.data.files import (
     atomic_path,
     holds_another,
+    kept,
     place_in_lab,
     sha256_file,
     whole_text,
 )
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.kept import kept
 from assay.data.loaded import Record
 from assay.data.row import Message
 from assay.data.splits import drawn
@@ -187,7 +187,7 @@ def outcome(score: float | None, error: str, judged: str | None = "") -> str:
 
 FIX = "restore it, or delete it and evaluate again"
 NAME = b"name"
-"""Key in the metadata of a parquet file of a run: its `place_in_lab`; older files lack it."""
+"""Key in the metadata of a parquet file of a run: its `place_in_lab`."""
 
 
 def write_table(
@@ -282,28 +282,11 @@ def check_record(file: Path) -> None:
         return
     with _naming(file), pq.ParquetFile(file) as source:
         name = (source.schema_arrow.metadata or {}).get(NAME, b"").decode(errors="replace")
-        other = holds_another(file, name) if name else _holds_lines(source, place[1])
+        other = holds_another(file, name)
         content = sha256_file(file)
     if other:
         raise DamagedFile(other, file=file, fix=FIX)
     check_listed(file, content)
-
-
-def _holds_lines(source: pq.ParquetFile, name: str) -> str:
-    """What a file without a name of its own holds by the id of its first line, where its name in
-    the lab says another evaluation and checkpoint, or another stage and step."""
-    kind, *inside = name.split("/")[2:5]
-    if len(inside) < 2:
-        return ""
-    folder, last = inside[0], inside[1].removesuffix(".parquet").removesuffix(".parts")
-    if kind == "evaluations":
-        expected = f"{folder.rpartition('-')[0]}/{last}/"
-    else:
-        expected = f"{folder}/{last.removeprefix('step-').lstrip('0') or '0'}/"
-    for batch in source.iter_batches(1, columns=["sample_id"]):
-        (found,) = batch.column("sample_id").to_pylist()
-        return "" if str(found).startswith(expected) else f"holds {found}"
-    return ""
 
 
 def check_types(found: pa.Schema) -> None:

@@ -21,12 +21,12 @@ from assay.data.files import (
     atomic_write_text,
     changed,
     holds_another,
+    kept,
     place_in_lab,
     sha256_file,
     sync,
     whole_text,
 )
-from assay.data.kept import kept
 from assay.errors import InputError
 
 T = TypeVar("T")

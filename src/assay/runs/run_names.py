@@ -1,17 +1,18 @@
 """Finds runs and checkpoints by name.
 
 Names are `NAME[/ID or #SEED][@STAGE.step-N | @STAGE.best | @STAGE.last]`, and `SWEEP[#SEED]@winner`
-for the run and checkpoint that a sweep chose. A bare name means the latest run of that name. Reads
-only folders, never the index.
+for the run and checkpoint that a sweep chose (`sweeps/NAME/winner.json`). A bare name means the
+latest run of that name. Reads only folders, never the index.
 """
 
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from assay.data.files import sha256_file
-from assay.data.kept import kept
+from assay.data.files import kept, sha256_file
 from assay.errors import FEW_NAMES, InputError, nearest
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
@@ -26,9 +27,8 @@ from assay.experiment.stage_tables import OTHER_RUN, StageSpec, start_of
 from assay.runs.checkpoints import check_checkpoint, read_selection
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, all_runs, folders_in, runs_of
-from assay.runs.run_files import DamagedFile, check_listed
-from assay.runs.status import stored_status
-from assay.runs.winner_file import winner_of
+from assay.runs.run_files import FIX, DamagedFile, as_entry, check_listed, read_json, write_json
+from assay.runs.status import read_status, stored_status
 
 _PATTERN = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,254})"
@@ -101,10 +101,18 @@ def find_run(root: Path, reference: RunReference) -> RunDirectory:
         fix = nearest(reference.name, names) if names else f"no runs in {root}"
         raise RunNotFound(f"no run named {reference.name!r}", fix=fix)
     if reference.id is not None:
-        return _by_id(runs, reference.id)
-    if reference.seed is not None:
-        return _by_seed(runs, reference.seed)
-    return runs[-1]
+        found = [r for r in runs if reference.id in (r.id, r.id.rpartition("-")[2])][:1]
+        what, fix = f"run {reference.id!r}", nearest(reference.id, [run.id for run in runs])
+    elif reference.seed is not None:
+        seeds = {run: seed_or_damage(run) for run in runs}
+        found = [run for run in runs if seeds[run] == reference.seed][-1:]
+        known = ", ".join(map(str, sorted(set(seeds.values()), key=str)))
+        what, fix = f"run with seed {reference.seed}", f"it has seeds {known}"
+    else:
+        return runs[-1]
+    if not found:
+        raise RunNotFound(f"{runs[0].name!r} has no {what}", fix=fix)
+    return found[0]
 
 
 def checkpoint_steps(run: RunDirectory, stage: str) -> list[int]:
@@ -230,29 +238,12 @@ def _steps(stage: str, steps: list[int], wanted: int) -> str:
     return f"did you mean '{stage}.step-{near}'? it has {len(steps)}, {ends}"
 
 
-def _by_id(runs: list[RunDirectory], id_: str) -> RunDirectory:
-    for run in runs:
-        if id_ in (run.id, run.id.rpartition("-")[2]):
-            return run
-    fix = nearest(id_, [run.id for run in runs])
-    raise RunNotFound(f"{runs[0].name!r} has no run {id_!r}", fix=fix)
-
-
 def seed_or_damage(run: RunDirectory) -> int | str:
     """A run's seed, or the error of its status file, which equals no seed."""
     try:
         return stored_status(run.path).seed
     except DamagedFile as error:
         return str(error)
-
-
-def _by_seed(runs: list[RunDirectory], seed: int) -> RunDirectory:
-    seeds = {run: seed_or_damage(run) for run in runs}
-    found = [run for run in runs if seeds[run] == seed]
-    if not found:
-        fix = "it has seeds " + ", ".join(map(str, sorted(set(seeds.values()), key=str)))
-        raise RunNotFound(f"{runs[0].name!r} has no run with seed {seed}", fix=fix)
-    return found[-1]
 
 
 def experiment_of(run: RunDirectory) -> Experiment:
@@ -286,3 +277,108 @@ def run_checkpoint(name: str, root: Path) -> tuple[RunDirectory, CheckpointRefer
     if reference.checkpoint is None:
         raise InputError(f"run:{name} names no checkpoint", fix=f"write run:{name}@STAGE.last")
     return run, reference.checkpoint, checkpoint_directory(run, reference.checkpoint)
+
+
+SWEEPS = "sweeps"
+WINNER, POINTS = "winner.json", "points.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One run of the winning point."""
+
+    run: str
+    """NAME/ID."""
+    checkpoint: str
+    """As records name it: `base` or `sft.step-000040`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The winning point of a sweep with the evidence for it."""
+
+    sweep: str
+    runs: Mapping[str, Chosen]
+    """By training seed; the first is what `SWEEP@winner` means."""
+    setting: Mapping[str, Any]
+    """Its values on the axes of the table."""
+    points: int
+    """Points that it is the best of."""
+    rule: str
+    evidence: Mapping[str, Any]
+    chosen: str
+    """When, in UTC."""
+    earlier: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    """Winners that it took the place of: their runs, points and time."""
+
+    def chosen_run(self, seed: int | None = None) -> Chosen | None:
+        """The run of a training seed, or of the first."""
+        return self.runs.get(str(seed)) if seed is not None else next(iter(self.runs.values()))
+
+
+def write_winner(root: Path, winner: Winner) -> Path:
+    """Store the winner of a sweep, whole or not at all; returns the file."""
+    file = root / SWEEPS / winner.sweep / WINNER
+    write_json(file, {"schema": 1, **asdict(winner)})
+    return file
+
+
+def read_winner(root: Path, sweep: str) -> Winner | None:
+    """The recorded winner of a sweep; None before there is one. Raises DamagedFile."""
+    file = root / SWEEPS / sweep / WINNER
+    if not file.exists():
+        return None
+    values = read_json(file, dict)
+    values.pop("schema", None)
+    found = as_entry(Winner, values, file)
+    if not found.runs:
+        raise DamagedFile("cannot be read: it names no runs", file=file, fix=FIX)
+    _check_sweep(file, found.sweep)
+    return found
+
+
+def _check_sweep(file: Path, sweep: str) -> None:
+    """Raise DamagedFile where a file in the folder of a sweep is another sweep's."""
+    if sweep != file.parent.name:
+        raise DamagedFile(f"is of the sweep {sweep}", file=file, fix=FIX)
+
+
+def chosen_checkpoints(root: Path) -> Iterator[tuple[Path, str]]:
+    """The file of every recorded winner with each of its checkpoints, by path in the lab.
+
+    Raises DamagedFile.
+    """
+    for file in sorted((root / SWEEPS).glob(f"*/{WINNER}")):
+        winner = read_winner(root, file.parent.name)
+        for chosen in winner.runs.values() if winner else ():
+            stage, _, step = chosen.checkpoint.partition(".")
+            inner = f"/checkpoints/{stage}/{step}" if step else ""
+            yield file, f"runs/{chosen.run}{inner}"
+
+
+def write_points(root: Path, sweep: str, table: Mapping[str, Any]) -> Path:
+    """Store what a sweep runs: `points`, each with the `run` of its name, and `seeds`."""
+    file = root / SWEEPS / sweep / POINTS
+    write_json(file, {"sweep": sweep, **table})
+    return file
+
+
+def winner_of(root: Path, sweep: str) -> Winner:
+    """The recorded winner. Raises InputError, which says how much of the sweep is missing."""
+    found = read_winner(root, sweep)
+    if found is not None:
+        return found
+    file = root / SWEEPS / sweep / POINTS
+    if not file.exists():
+        folder = root / SWEEPS
+        known = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+        fix = nearest(sweep, known) if known else "run 'assay fill' on its sweep file"
+        raise InputError(f"no sweep {sweep!r} has chosen a winner", fix=fix)
+    planned = read_json(file, dict)
+    _check_sweep(file, planned.get("sweep", sweep))
+    points = [point for point in planned.get("points", []) if "run" in point]
+    states = ({read_status(run.path).status for run in runs_of(root, p["run"])} for p in points)
+    missing = sum("finished" not in each for each in states)
+    left = f"{missing} of {len(points)} points are not finished" if missing else "none was chosen"
+    fix = "'assay fill' its file, or see 'assay matrix' on it"
+    raise InputError(f"the sweep {sweep!r} has no winner yet: {left}", fix=fix)

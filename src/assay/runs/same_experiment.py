@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import InputError
-from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment
+from assay.experiment.tables import EngineSpec
 from assay.judge.confounds import differences
 from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import read_manifest
@@ -121,14 +121,9 @@ class DamagedRun:
 
 def apart(runs: Iterable[RunDirectory]) -> tuple[list[RunDirectory], list[DamagedRun]]:
     """The runs that can be read and those that cannot, each in the order given."""
-    sound, broken = [], []
-    for run in runs:
-        why = damage(run)
-        if why:
-            broken.append(DamagedRun(run, why))
-        else:
-            sound.append(run)
-    return sound, broken
+    why = {run: damage(run) for run in runs}
+    broken = [DamagedRun(run, problem) for run, problem in why.items() if problem]
+    return [run for run, problem in why.items() if not problem], broken
 
 
 def damage(run: RunDirectory) -> str:

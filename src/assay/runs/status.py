@@ -2,20 +2,22 @@
 
 A running process holds the lock, and the system releases it when the process dies. A run whose file
 has the status `running` while nobody holds the lock was interrupted. Child processes started by
-exec do not inherit the lock.
+exec do not inherit the lock. `sinks.json` beside it holds what the run has sent to its sinks, so
+that a resumed run continues the same remote run without sending a step twice.
 """
 
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from assay.data.files import holds_another, lock, locked
 from assay.errors import InputError
-from assay.runs.run_files import FIX, DamagedFile, read_typed, write_json
+from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json, read_typed, write_json
 
 RunState = Literal["running", "finished", "failed", "interrupted"]
 SCHEMA = 2
@@ -128,3 +130,68 @@ def _try_lock(run: Path, tries: int, shared: bool = False) -> int | None:
             # Another process may hold the lock only to check whether it is free.
             time.sleep(0.01)
     return None
+
+
+SINKS = "sinks.json"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkState:
+    """One sink of a run."""
+
+    remote: str = ""
+    """The id of the remote run; "" before there is one."""
+    step: int = 0
+    """The last step that arrived, counted over all stages."""
+    problem: str = ""
+    """What failed and what is missing; "" where all arrived."""
+    attempt: int = 0
+    """How often the run was started over: each time is another remote run."""
+
+
+@dataclass
+class SinkStates:
+    """The file of one run, written by the threads of all its sinks."""
+
+    file: Path
+    states: dict[str, SinkState]
+    log: Mapping[str, Any] | None
+    """The `[log]` table that a resumed run was given; None: that of its experiment."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def of(self, sink: str) -> SinkState:
+        """The state of a sink; that of one which has got nothing yet, if it is new."""
+        return self.states.get(sink, SinkState())
+
+    def change(self, sink: str, **values: str | int) -> None:
+        """Store new values of a sink's state."""
+        with self._lock:
+            self.states[sink] = replace(self.of(sink), **values)  # type: ignore[arg-type]
+            self._write()
+
+    def keep_log(self, log: Mapping[str, Any]) -> None:
+        """Store the table that the run is resumed with."""
+        with self._lock:
+            self.log = log
+            self._write()
+
+    def _write(self) -> None:
+        sinks = {name: asdict(state) for name, state in self.states.items()}
+        write_json(self.file, {"log": self.log, "sinks": sinks})
+
+
+def read_sink_states(run: Path) -> SinkStates:
+    """The states of the run in folder `run`; empty if it never had a sink. Raises DamagedFile."""
+    file = run / SINKS
+    found = read_json(file, dict) if file.exists() else {}
+    states = {
+        name: as_entry(SinkState, values, file) for name, values in found.get("sinks", {}).items()
+    }
+    return SinkStates(file, states, found.get("log"))
+
+
+def start_sinks_over(run: Path) -> None:
+    """Let every sink begin another remote run, because steps that were sent are trained again."""
+    states = read_sink_states(run)
+    for name, state in list(states.states.items()):
+        states.change(name, remote="", step=0, problem="", attempt=state.attempt + 1)

@@ -5,7 +5,7 @@ Reads only, repairs nothing.
 
 import glob
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,7 +23,7 @@ from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.runs.checkpoints import OPTIMIZER, misplaced
 from assay.runs.cost_ledger import LEDGER, LedgerUnusable, lost_calls, read_calls
 from assay.runs.history import read_description
-from assay.runs.judge_file import FOLDER, read_file
+from assay.runs.judgement_journal import FOLDER, read_file
 from assay.runs.manifest_file import PUT_ASIDE, read_manifest
 from assay.runs.metrics import lost_history, read_metrics
 from assay.runs.records import check_record
@@ -78,22 +78,16 @@ def verify_run(run: RunDirectory) -> Verified:
     """Check every file of a run."""
     names = _names(run)
     faults = [] if (run.path / LIST).exists() else [Fault("missing", LIST, "is missing")]
-    listed: Mapping[str, Sequence[str]] = {}
-    try:
-        listed = listed_files(run.path)
-    except InputError as error:
-        faults.append(_error(run, error))
-    try:
-        stored_status(run.path)
-    except InputError as error:
-        faults.append(_error(run, error))
+    faults += _raised(run, lambda: listed_files(run.path))
+    listed = {} if faults else listed_files(run.path)
+    faults += _raised(run, lambda: stored_status(run.path))
     checkpoints = sorted({m[0].rpartition("/")[0] for m in map(IN_CHECKPOINT.search, names) if m})
     own = [name for name in names if not IN_CHECKPOINT.search(name)]
     written = [name for name in own if _plain(name) in listed]
     unlisted = [n for n in own if n not in written and WRITTEN.fullmatch(_plain(n))]
     known = {*written, *unlisted, *(n for n in own if CHANGING.fullmatch(_plain(n)))}
     faults += [
-        *(f for name in sorted(known) if (f := _file_fault(run, name))),
+        *(f for name in sorted(known) for f in _raised(run, lambda name=name: _read(run, name))),
         *(fault for name in checkpoints for fault in _checkpoint_faults(run, name)),
         *_missing(run, listed, {_plain(name) for name in written}),
         *_metrics_faults(run),
@@ -133,28 +127,29 @@ def _fault(run: RunDirectory, file: Path, problem: str) -> Fault:
     return Fault(kind, file.relative_to(run.path).as_posix(), problem)
 
 
-def _error(run: RunDirectory, error: InputError) -> Fault:
-    return _fault(run, Path(error.file or run.path), error.problem)
-
-
-def _file_fault(run: RunDirectory, name: str) -> Fault | None:
-    """How a file differs from what the run wrote under its name, by its checksum and by what it
-    says of itself."""
-    file = run.path / name
+def _raised(run: RunDirectory, read: Callable[[], object]) -> list[Fault]:
+    """What is wrong with a file by the error of its reader."""
     try:
-        if file.suffix == ".parquet":
-            check_record(file)
-        elif file.name == "evaluation.json":
-            read_description(file)
-        elif file.match(f"{FOLDER}/*.json"):
-            read_file(file)
-        elif JOURNAL.fullmatch(_plain(name)):
-            whole_lines(file)
-        else:
-            check_listed(file, sha256_file(file))
+        read()
     except InputError as error:
-        return _error(run, error)
-    return None
+        return [_fault(run, Path(error.file or run.path), error.problem)]
+    return []
+
+
+def _read(run: RunDirectory, name: str) -> None:
+    """Raise InputError where a file differs from what the run wrote under its name, by its checksum
+    and by what it says of itself."""
+    file = run.path / name
+    if file.suffix == ".parquet":
+        check_record(file)
+    elif file.name == "evaluation.json":
+        read_description(file)
+    elif file.match(f"{FOLDER}/*.json"):
+        read_file(file)
+    elif JOURNAL.fullmatch(_plain(name)):
+        whole_lines(file)
+    else:
+        check_listed(file, sha256_file(file))
 
 
 def _checkpoint_faults(run: RunDirectory, name: str) -> Iterator[Fault]:
@@ -199,12 +194,14 @@ def _metrics_faults(run: RunDirectory) -> list[Fault]:
     stages = sorted(p.name for p in run.path.glob("checkpoints/*") if p.is_dir())
     places = [run.checkpoint(s, step) for s in stages for step in checkpoint_steps(run, s)]
     own = [place for place in places if not misplaced(place)]
-    try:
-        lost = list(filter(None, (lost_history(run.metrics, place) for place in own)))
+    lost: list[str] = []
+
+    def read() -> None:
+        lost.extend(filter(None, (lost_history(run.metrics, place) for place in own)))
         read_metrics(run.metrics)
-    except InputError as error:
-        file = Path(error.file or run.metrics).relative_to(run.path).as_posix()
-        return [Fault("damaged", file, error.problem)]
+
+    if found := _raised(run, read):
+        return found
     if not run.metrics.exists() and places:
         return [Fault("missing", name, "is missing")]
     return [Fault("damaged", name, lost[0])] if lost else []

@@ -62,6 +62,7 @@ from typing import Any, Self
 import psutil
 
 from assay.errors import RunFailure
+from assay.sandbox import pipes
 from assay.sandbox.isolation import (
     Mode,
     installed_paths,
@@ -70,21 +71,6 @@ from assay.sandbox.isolation import (
     visible_paths,
 )
 from assay.sandbox.limits import OF_A_CALL, CallLimits, Limits, Outcome
-from assay.sandbox.pipes import (
-    ANSWER,
-    CALL,
-    FRAME,
-    NONCE_BYTES,
-    REQUEST,
-    Call,
-    LineReader,
-    encode_line,
-    read_answer,
-    read_call,
-    signed,
-    wait_ready,
-    write_all,
-)
 
 START_SECONDS = 120.0
 """For starting Python and importing the function's module on a busy machine."""
@@ -141,7 +127,7 @@ class Conversation:
 
     def __init__(
         self,
-        replies: LineReader,
+        replies: pipes.LineReader,
         requests: int,
         mark: bytes,
         asking: Asking | None,
@@ -162,7 +148,7 @@ class Conversation:
         """Sends the request; a worker that is dead is heard as the end of its replies."""
         os.set_blocking(self._requests, True)
         with contextlib.suppress(BrokenPipeError):
-            write_all(self._requests, request)
+            pipes.write_all(self._requests, request)
         os.set_blocking(self._requests, False)
 
     def listen(self, silence: float, longest: float) -> ProgramRun | None:
@@ -182,7 +168,7 @@ class Conversation:
         os.set_blocking(self._requests, True)
         # A worker that is dead by now is found so by the next program.
         with contextlib.suppress(BrokenPipeError):
-            write_all(self._requests, self._outgoing)
+            pipes.write_all(self._requests, self._outgoing)
 
     def _heard(self, silence: float, at_most: float) -> ProgramRun | None:
         replies = self._replies
@@ -191,7 +177,7 @@ class Conversation:
         while True:
             writable = [self._requests] if self._outgoing else []
             left = min(at_most, heard + silence) - time.monotonic()
-            ready = wait_ready([replies.descriptor, *wake], writable, min(left, 1.0))
+            ready = pipes.wait_ready([replies.descriptor, *wake], writable, min(left, 1.0))
             now = time.monotonic()
             heard = now if ready or self._open else heard
             if now >= min(at_most, heard + silence):
@@ -213,7 +199,7 @@ class Conversation:
             if not line.startswith(self._mark):
                 return ProgramRun(FORGED)
             message = line[len(self._mark) :]
-            if message[:1] != CALL:
+            if message[:1] != pipes.CALL:
                 seconds, _, last = message.partition(b" ")
                 return ProgramRun(self._fault or self._outcome(last), float(seconds))
             self._take(message[1:])
@@ -224,7 +210,7 @@ class Conversation:
         if self._stopped:
             return
         try:
-            call = read_call(line, self.asked)
+            call = pipes.read_call(line, self.asked)
         except ValueError as bad:
             self._fault = Outcome(failure="protocol", why=str(bad))
             self._stop()
@@ -234,15 +220,15 @@ class Conversation:
         assert self._asking
         self._asking.threads.submit(self._ask, call, self._asking)
 
-    def _ask(self, call: Call, asking: Asking) -> None:
+    def _ask(self, call: pipes.Call, asking: Asking) -> None:
         """In a thread of its own."""
         assert self._host
         try:
             reply = dict(self._host(call.name, call.arguments, call.number))
-            line = encode_line({"id": call.number, "reply": reply}, finite=True)
+            line = pipes.encode_line({"id": call.number, "reply": reply}, finite=True)
             if len(line) > asking.limits.reply_bytes:
                 why = f"the answer is over {asking.limits.reply_bytes} bytes"
-                line = encode_line({"id": call.number, "refused": why})
+                line = pipes.encode_line({"id": call.number, "refused": why})
             self._answered.put(line)
         except BaseException as error:  # also what ends a thread, which would wait for ever else
             self._answered.put(error)
@@ -254,11 +240,11 @@ class Conversation:
             self.error = self.error or answer
             self._stop()
         elif not self._stopped:
-            self._outgoing += FRAME.pack(len(answer)) + answer
+            self._outgoing += pipes.FRAME.pack(len(answer)) + answer
 
     def _stop(self) -> None:
         if not self._stopped:
-            self._outgoing += FRAME.pack(0)
+            self._outgoing += pipes.FRAME.pack(0)
             self._stopped = True
 
     def _send(self) -> bool:
@@ -272,11 +258,11 @@ class Conversation:
 
     def _outcome(self, last: bytes) -> Outcome:
         """What the last line says: the supervisor's word, or the called code's about itself."""
-        if last[:1] != ANSWER:
+        if last[:1] != pipes.ANSWER:
             return Outcome(**json.loads(last[1:]))
         if self._asking:
             try:
-                return read_answer(last[1:])
+                return pipes.read_answer(last[1:])
             except ValueError as bad:
                 return Outcome(failure="protocol", why=str(bad))
         try:
@@ -319,13 +305,13 @@ class Worker(Closing):
         Raises RunFailure when the worker itself cannot start, and TypeError when the
         arguments are not JSON: neither says anything about the call.
         """
-        return self.run(encode_line(arguments), deadline, deadline).outcome
+        return self.run(pipes.encode_line(arguments), deadline, deadline).outcome
 
     def run(
         self, arguments: bytes, deadline: float, longest: float, host: Host | None = None
     ) -> ProgramRun:
         """One call with arguments as JSON; see `ProgramPool.run`."""
-        request = REQUEST.pack(deadline, longest, len(arguments)) + arguments
+        request = pipes.REQUEST.pack(deadline, longest, len(arguments)) + arguments
         start = time.monotonic()
         # One that dies before it asked was killed from outside, or by the call, or died as it
         # started: a second try shows which.
@@ -345,8 +331,8 @@ class Worker(Closing):
                     self.kill()
                     return None
             assert self._process and self._process.stdin
-            nonce, requests = os.urandom(NONCE_BYTES), self._process.stdin.fileno()
-            mark = signed(nonce, b"")
+            nonce, requests = os.urandom(pipes.NONCE_BYTES), self._process.stdin.fileno()
+            mark = pipes.signed(nonce, b"")
             conversation = Conversation(self._replies, requests, mark, self.asking, host)
             conversation.begin(nonce + request)
             verdict = conversation.listen(deadline + GRACE_SECONDS, longest + GRACE_SECONDS)
@@ -421,7 +407,7 @@ class Worker(Closing):
             start_new_session=True,
         )
         assert self._process.stdout
-        self._replies = LineReader(self._process.stdout.fileno())
+        self._replies = pipes.LineReader(self._process.stdout.fileno())
         line = self._replies.read_line(time.monotonic() + START_SECONDS)
         if line is None:
             raise RunFailure(f"the worker for {self.function} did not start")
@@ -580,7 +566,9 @@ class ProgramPool(Closing):
         try:
             if worker is None:
                 raise RuntimeError("the pool of programs is closed")
-            return worker.run(encode_line(dict(arguments), finite=True), deadline, longest, host)
+            return worker.run(
+                pipes.encode_line(dict(arguments), finite=True), deadline, longest, host
+            )
         finally:
             self._idle.put(worker)
 

@@ -30,6 +30,7 @@ from typing import Any, NoReturn
 
 import psutil
 
+from assay.sandbox import call_watch, pipes
 from assay.sandbox.call_process import (
     PR_SET_CHILD_SUBREAPER,
     PR_SET_DUMPABLE,
@@ -37,33 +38,8 @@ from assay.sandbox.call_process import (
     process_control,
     run_call,
 )
-from assay.sandbox.call_watch import (
-    WATCH_SECONDS,
-    end_all,
-    end_descendants,
-    ended,
-    ended_without_answer,
-    failure,
-    group_cpu_seconds,
-    held,
-    over_limits,
-)
 from assay.sandbox.isolation import enter_private_root
 from assay.sandbox.limits import CallLimits, Limits, system_call_filter
-from assay.sandbox.pipes import (
-    ANSWER,
-    CALL,
-    FRAME,
-    NONCE_BYTES,
-    REQUEST,
-    encode_line,
-    read_exactly,
-    signed,
-    wait_readable,
-    wait_ready,
-    wipe,
-    write_all,
-)
 
 SPARE = 1 << 16
 """Bytes that are read at once, beyond the longest line."""
@@ -90,7 +66,7 @@ class OwnClock:
         """Counts the time since the last tick; `waiting` holds from now on."""
         cpu = None
         if waiting or self._cpu is not None:
-            cpu = group_cpu_seconds(psutil.Process().children(recursive=True))
+            cpu = call_watch.group_cpu_seconds(psutil.Process().children(recursive=True))
         now = time.monotonic()
         passed = now - self.last
         if self._cpu is not None and cpu is not None:
@@ -126,23 +102,25 @@ class Relay:
             self.clock.tick(waiting=self.open > 0)
             own, in_all = deadline - self.clock.seconds, longest - self.clock.in_all()
             if own <= 0:
-                return failure("deadline", "still running at its deadline")
+                return call_watch.failure("deadline", "still running at its deadline")
             if in_all <= 0:
-                return failure("deadline", f"still running after {longest:g} seconds in all")
-            if last := self._turn(min(own, in_all, WATCH_SECONDS)):
+                return call_watch.failure(
+                    "deadline", f"still running after {longest:g} seconds in all"
+                )
+            if last := self._turn(min(own, in_all, call_watch.WATCH_SECONDS)):
                 self.clock.tick(waiting=False)
                 return last
             if time.monotonic() >= look:
-                look = time.monotonic() + WATCH_SECONDS
-                if over := over_limits(self.limits, self.served.own):
+                look = time.monotonic() + call_watch.WATCH_SECONDS
+                if over := call_watch.over_limits(self.limits, self.served.own):
                     return over
 
     def end(self, last: bytes | memoryview) -> None:
         """Tells the lab how the call ended, then waits for the end of the conversation."""
-        write_all(self.served.replies, b"%s%.6f " % (self.mark, self.clock.seconds))
-        write_all(self.served.replies, last)
+        pipes.write_all(self.served.replies, b"%s%.6f " % (self.mark, self.clock.seconds))
+        pipes.write_all(self.served.replies, last)
         while not self.stopped:
-            if wait_readable([self.served.requests], 1.0):
+            if pipes.wait_readable([self.served.requests], 1.0):
                 self._hear_lab()
             elif self.served.lab_is_gone():
                 raise EOFError
@@ -153,16 +131,16 @@ class Relay:
             os.close(descriptor)
         memoryview(self.space)[: self.filled] = bytes(self.filled)
         for reply, _ in self.pending:
-            wipe(reply)
+            pipes.wipe(reply)
 
     def _turn(self, seconds: float) -> bytes | memoryview:
         """Carries what there is; the last line where it is over, else b""."""
         writable = self.tell_call if self.pending else []
-        ready = wait_ready([self.hear_call, self.served.requests], writable, seconds)
+        ready = pipes.wait_ready([self.hear_call, self.served.requests], writable, seconds)
         if self.served.requests in ready:
             self._hear_lab()
         if self.stopped:
-            return failure("crash", "stopped by the lab")
+            return call_watch.failure("crash", "stopped by the lab")
         if self.served.lab_is_gone():
             raise EOFError
         if writable and writable[0] in ready:
@@ -170,20 +148,20 @@ class Relay:
         if self.hear_call in ready:
             return self._hear_call()
         # It may have written its last line since.
-        if ended(self.process) and not wait_readable([self.hear_call], 0.0):
-            return ended_without_answer(self.process)
+        if call_watch.ended(self.process) and not pipes.wait_readable([self.hear_call], 0.0):
+            return call_watch.ended_without_answer(self.process)
         return b""
 
     def _hear_lab(self) -> None:
         """Takes one frame."""
-        head = read_exactly(self.served.requests, FRAME.size)
+        head = pipes.read_exactly(self.served.requests, pipes.FRAME.size)
         if not head:
             raise EOFError
-        (length,) = FRAME.unpack(head)
+        (length,) = pipes.FRAME.unpack(head)
         if length == 0:
             self.stopped = True
             return
-        reply = read_exactly(self.served.requests, length)
+        reply = pipes.read_exactly(self.served.requests, length)
         if not reply:
             raise EOFError
         self.open -= 1
@@ -200,14 +178,14 @@ class Relay:
         if done < len(reply):
             self.pending.appendleft((reply, done))
         else:
-            wipe(reply)
+            pipes.wipe(reply)
 
     def _hear_call(self) -> bytes | memoryview:
         """Carries whole lines to the lab; the last line where it is over, else b""."""
         view = memoryview(self.space)
         count = os.readv(self.hear_call, [view[self.filled :]])
         if count == 0:
-            return ended_without_answer(self.process)
+            return call_watch.ended_without_answer(self.process)
         self.filled += count
         start = 0
         while start < self.filled:
@@ -226,25 +204,27 @@ class Relay:
 
     def _look(self, line: memoryview, whole: bool) -> bytes | memoryview:
         """Passes a whole call on; the last line where the call is over, else b""."""
-        if self.calls is None or line[:1] == ANSWER:
+        if self.calls is None or line[:1] == pipes.ANSWER:
             if len(line) > self.limits.output_bytes:
-                return failure("output", f"answer over {self.limits.output_bytes} bytes")
-            last = line if self.calls else ANSWER + bytes(line)
+                return call_watch.failure("output", f"answer over {self.limits.output_bytes} bytes")
+            last = line if self.calls else pipes.ANSWER + bytes(line)
             return last if whole else b""
-        if line[:1] != CALL:
-            return failure("protocol", "a line that is neither a call nor an answer")
+        if line[:1] != pipes.CALL:
+            return call_watch.failure("protocol", "a line that is neither a call nor an answer")
         if len(line) > self.calls.request_bytes:
-            return failure("calls", f"a call over {self.calls.request_bytes} bytes")
+            return call_watch.failure("calls", f"a call over {self.calls.request_bytes} bytes")
         if not whole:
             return b""
         if self.asked == self.calls.calls:
-            return failure("calls", f"more than {self.calls.calls} calls")
+            return call_watch.failure("calls", f"more than {self.calls.calls} calls")
         if self.open == self.calls.together:
-            return failure("calls", f"more than {self.calls.together} calls open at once")
+            return call_watch.failure(
+                "calls", f"more than {self.calls.together} calls open at once"
+            )
         self.asked += 1
         self.open += 1
-        write_all(self.served.replies, self.mark)
-        write_all(self.served.replies, line)
+        pipes.write_all(self.served.replies, self.mark)
+        pipes.write_all(self.served.replies, line)
         return b""
 
 
@@ -265,14 +245,14 @@ class Supervisor:
         if self.calls:
             # Before what this process holds is looked at, and for all calls.
             importlib.import_module("asyncio")
-        self.own = held(os.getpid())
+        self.own = call_watch.held(os.getpid())
         longest = max(self.limits.output_bytes, self.calls.request_bytes if self.calls else 0)
         # Of a fixed size: what grows leaves copies behind.
         self.space = bytearray(longest + SPARE)
         gc.freeze()  # otherwise a collection in every fork copies the pages of all imports
-        write_all(self.replies, encode_line({"ready": True}))
+        pipes.write_all(self.replies, pipes.encode_line({"ready": True}))
         while True:
-            if wait_readable([self.requests], 1.0):
+            if pipes.wait_readable([self.requests], 1.0):
                 self._answer(function)
             elif self.lab_is_gone():
                 self._leave()
@@ -280,10 +260,10 @@ class Supervisor:
     def _answer(self, function: Callable[..., Any]) -> None:
         """Runs a call, and carries what it and the lab say until the lab ends the conversation."""
         # Into arrays and nowhere else, so that clearing them leaves no copy.
-        nonce = read_exactly(self.requests, NONCE_BYTES)
-        head = nonce and read_exactly(self.requests, REQUEST.size)
-        deadline, longest, length = REQUEST.unpack(head or bytes(REQUEST.size))
-        arguments = read_exactly(self.requests, length)
+        nonce = pipes.read_exactly(self.requests, pipes.NONCE_BYTES)
+        head = nonce and pipes.read_exactly(self.requests, pipes.REQUEST.size)
+        deadline, longest, length = pipes.REQUEST.unpack(head or bytes(pipes.REQUEST.size))
+        arguments = pipes.read_exactly(self.requests, length)
         if not nonce or not arguments:
             self._leave()
         folder = "" if self.privacy else tempfile.mkdtemp(dir=self.scratch)
@@ -294,12 +274,12 @@ class Supervisor:
             outer, inner = [hear, tell], [answer, replies]
         process = os.fork()
         if process == 0:
-            wipe(nonce)
+            pipes.wipe(nonce)
             run_call(function, arguments, self.limits, self.calls, folder, inner, self.privacy)
-        wipe(arguments)
+        pipes.wipe(arguments)
         for descriptor in inner:
             os.close(descriptor)
-        relay = Relay(self, process, outer, signed(nonce, b""))
+        relay = Relay(self, process, outer, pipes.signed(nonce, b""))
         try:
             last = relay.watch(deadline, longest)
             self._end_call(process)
@@ -324,9 +304,9 @@ class Supervisor:
 
     def _end_call(self, process: int) -> None:
         if self.privacy:
-            end_all()
+            call_watch.end_all()
         else:
-            end_descendants(process)
+            call_watch.end_descendants(process)
 
 
 def main() -> NoReturn:
@@ -352,6 +332,8 @@ def main() -> NoReturn:
         function = getattr(importlib.import_module(module), attribute)
         function = function(*argument) if argument else function
     except Exception as error:
-        write_all(replies, encode_line({"ready": False, "why": f"{type(error).__name__}: {error}"}))
+        pipes.write_all(
+            replies, pipes.encode_line({"ready": False, "why": f"{type(error).__name__}: {error}"})
+        )
         os._exit(1)
     Supervisor(requests, replies, setup, privacy).serve(function)

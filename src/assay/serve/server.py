@@ -27,14 +27,7 @@ from starlette.routing import Route
 
 from assay.lab.evaluate.opened_model import Served, opened
 from assay.rollout.engines.cpu.batcher import Batcher
-from assay.serve.connections import (
-    HOST,
-    TOKEN,
-    answering,
-    is_loopback,
-    token_for_clients,
-    until_stopped,
-)
+from assay.serve import connections
 from assay.serve.requests import (
     Answered,
     Asked,
@@ -288,7 +281,7 @@ class Address:
 
     port: int
     counts: Counts
-    host: str = HOST
+    host: str = connections.HOST
 
     @property
     def url(self) -> str:
@@ -298,12 +291,14 @@ class Address:
 
 
 @contextmanager
-def running(served: Served, token: str, port: int, host: str = HOST) -> Iterator[Address]:
+def running(
+    served: Served, token: str, port: int, host: str = connections.HOST
+) -> Iterator[Address]:
     """The server, up as long as this is open. Raises InputError."""
     batcher = Batcher(served.sampler)
     endpoint = Endpoint(served, batcher, token)
     try:
-        with answering(endpoint.app(), port, host) as taken:
+        with connections.answering(endpoint.app(), port, host) as taken:
             try:
                 yield Address(taken, endpoint.counts, host)
             finally:  # before the server waits for open requests
@@ -327,8 +322,8 @@ def serve(
 
     Raises InputError for what does not exist.
     """
-    token, made = token_for_clients(host, token_file)
-    with until_stopped() as stop, opened(root, target, rendering, name) as served:
+    token, made = connections.token_for_clients(host, token_file)
+    with connections.until_stopped() as stop, opened(root, target, rendering, name) as served:
         with running(served, token, port, host=host) as address:
             for line in greeting(served, address, token if made else None):
                 note(line)
@@ -344,8 +339,8 @@ def greeting(served: Served, address: Address, token: str | None) -> list[str]:
         f"rendering {served.renderer.name}",
         f"tokenizer and config for clients that render themselves: {served.folder}",
     ]
-    if not is_loopback(address.host):
+    if not connections.is_loopback(address.host):
         lines.append("other machines can reach it; what is sent is not encrypted")
     if token is not None:
-        lines.append(f"token: {token} (made for this server; {TOKEN} sets one)")
+        lines.append(f"token: {token} (made for this server; {connections.TOKEN} sets one)")
     return lines

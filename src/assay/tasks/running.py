@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Protocol, Self
 
-from assay.data.episode import Completion, Reward
-from assay.data.hashing import canonical_json, sha256_text
-from assay.data.row import Row
-from assay.data.row_json import (
+from assay.data.episode import (
+    Completion,
+    Reward,
     completion_of,
     completion_values,
     reward_of,
@@ -23,6 +22,8 @@ from assay.data.row_json import (
     row_of,
     row_values,
 )
+from assay.data.hashing import canonical_json, sha256_text
+from assay.data.row import Row
 from assay.sandbox.isolation import Mode
 from assay.sandbox.limits import Limits, Outcome
 from assay.sandbox.pool import WorkerPool, WorkerPools

@@ -22,7 +22,7 @@ from assay.data.episode import Completion, Context, Reward, Turn
 from assay.data.files import sync, write_checksums
 from assay.data.row import Row
 from assay.errors import InputError
-from assay.rl.kl import AdaptiveKl
+from assay.experiment.training_settings import AdaptiveKl
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy

@@ -8,12 +8,16 @@ estimator, loss and aggregation.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, pstdev
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from assay.data.episode import Episode, Reward, tokens_of
 from assay.errors import InputError, look_up
+from assay.experiment.base_table import Table
+from assay.experiment.stage_tables import GrpoStage
+from assay.experiment.training_settings import Schedule as ScheduleTable
 from assay.rl.advantages import (
     ADVANTAGES,
     AdvantageInput,
@@ -21,13 +25,14 @@ from assay.rl.advantages import (
     Estimator,
     normalised_rewards,
 )
-from assay.rl.aggregation import Dropped, constant_scale, token_weights
-from assay.rl.kl import AdaptiveKl, kl_rewards
+from assay.rl.aggregation import Dropped, Importance, constant_scale, token_weights
+from assay.rl.kl import kl_rewards
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.objectives import high_entropy_mask
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import Policy
-from assay.rl.signal import signal_stats
+from assay.rl.presets import PRESETS, Preset
+from assay.rl.signal import may_drop, signal_stats
 from assay.rl.thought import Thinking, Thought, ends_open, find_thought
 from assay.train.checkpoint import Batch, Journal, Place
 from assay.train.pair_choice import (
@@ -49,48 +54,7 @@ from assay.train.sampled_groups import (
     share,
     value_of,
 )
-from assay.train.update import Schedule, Spread, micro_batches
-
-
-@dataclass(frozen=True, slots=True)
-class GrpoSettings:
-    """How one step's groups become updates."""
-
-    advantage: str = "grpo"
-    advantage_options: AdvantageOptions = AdvantageOptions()
-    aggregation: str = "token_mean"
-    keep_dropped_in_denominator: bool = True
-    """Whether groups that are dropped and not replaced count in the averages."""
-    drop: bool = True
-    """Leave groups of equal rewards out before any forward."""
-    max_batches: int = 1
-    """Dynamic sampling: batches of prompts sampled at most for one step."""
-    minibatches: int = 1
-    epochs: int = 1
-    mask_truncated: bool = False
-    overlong_buffer: int = 0
-    """Tokens before the limit over which length is punished; 0 for none."""
-    overlong_factor: float = 1.0
-    kl_in_reward: float = 0.0
-    """Coefficient of the KL estimate that is subtracted from the reward at every token."""
-    kl_reward_estimator: str = "k1"
-    temperature: float = 1.0
-    max_tokens: int = 256
-    micro_tokens: int = 2048
-    top_entropy_share: float = 1.0
-    """Share of the step's tokens, those of highest entropy, at which the policy loss counts."""
-    part_weights: Mapping[str, float] = field(default_factory=dict)
-    """Parts of the reward and their weights, for estimators that look at them."""
-    thinking: Thinking | None = None
-    """How chains of thought are found, for estimators that look at them."""
-    old_at_start: bool = False
-    """Ratios are taken to the reference, the weights at the stage's start; else to the weights
-    before the step's first update."""
-    normalise: bool = False
-    """Standardise rewards inside their group before the estimator does so again (as reported)."""
-    full_softmax: bool = True
-    """False: words were cut off, by top-p and the like (as reported). The rollout's log-probs are
-    then of another distribution: they neither correct the loss nor measure the gap."""
+from assay.train.update import Schedule, Spread, constant, micro_batches
 
 
 @dataclass(frozen=True)
@@ -98,40 +62,84 @@ class Grpo:
     """See `checkpoint.Method`."""
 
     prompts: GroupStream
-    settings: GrpoSettings
+    stage: GrpoStage
+    """The table, with schedules that `at` takes the values of."""
     objective: GrpoObjective
+    """See `objective_of`."""
     decode: Callable[[Sequence[int]], str]
-    schedules: Mapping[str, Schedule] = field(default_factory=dict)
-    """Settings that move over the steps, of `SCHEDULED`."""
-    adaptive_kl: AdaptiveKl | None = None
-    """Moves the KL coefficient, from the objective's on."""
+    thinking: Thinking | None = None
+    """How chains of thought are found, for estimators that look at them."""
+    part_weights: Mapping[str, float] = field(default_factory=dict)
+    """Parts of the reward and their weights, for estimators that look at them."""
+    steps: int = 1
+    """Of the stage."""
 
     def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
         """Sample and judge one step, or take stored groups, and make its batch."""
         now = self.at(place.step)
-        if self.adaptive_kl is not None and place.kl_coef is not None:
-            now = SCHEDULED["kl_coef"](now, place.kl_coef)
+        if self.stage.kl.adaptive is not None and place.kl_coef is not None:
+            now = replace(now, objective=replace(now.objective, kl_coef=place.kl_coef))
         groups, batches = now.judged_groups(policy, place, journal)
         return now.batch(policy, groups, batches)
 
     def at(self, step: int) -> "Grpo":
         """The method with its scheduled settings as they are at `step`, counted from 0."""
-        now = self
-        for name, schedule in self.schedules.items():
-            now = SCHEDULED[name](now, schedule.at(step))
-        return now
+        now = at_step(self.stage, step, self.steps)
+        if now is self.stage:
+            return self
+        objective = objective_of(now)
+        now = now.model_copy(update={"drop_without_signal": self.drop})
+        return replace(self, stage=now, objective=objective)
+
+    @property
+    def preset(self) -> Preset:
+        """The stage's algorithm. Raises UnknownName."""
+        return look_up(PRESETS, self.stage.algorithm, "algorithm")
+
+    @property
+    def advantage(self) -> str:
+        """The name of the advantage estimator."""
+        return self.stage.advantage or self.preset.advantage
 
     @property
     def estimator(self) -> Estimator:
         """The advantage estimator. Raises UnknownName."""
-        return look_up(ADVANTAGES, self.settings.advantage, "advantage")
+        return look_up(ADVANTAGES, self.advantage, "advantage")
+
+    @property
+    def options(self) -> AdvantageOptions:
+        """The preset's numbers with the stage's in their place."""
+        table = self.stage.advantage_options
+        own = table.model_dump(exclude_none=True) if table else {}
+        return replace(self.preset.advantage_options, **own)
+
+    @property
+    def drop(self) -> bool:
+        """Whether groups of equal rewards are left out before any forward."""
+        stage = self.stage
+        if stage.drop_without_signal != "auto":
+            return stage.drop_without_signal
+        return may_drop(
+            advantage=self.advantage,
+            kl_coef=most(stage.kl.coef),
+            entropy_coef=stage.entropy_coef,
+            lone=self.options.lone,
+        )
+
+    @property
+    def kl_in_reward(self) -> float:
+        """Coefficient of the KL estimate that is subtracted from the reward at every token."""
+        return first(self.stage.kl.coef) if self.stage.kl.where == "reward" else 0.0
 
     @property
     def reads_weights(self) -> bool:
         """Whether advantages or the tokens that count depend on the model's scores."""
-        settings = self.settings
-        entropies = self.estimator.thought or settings.top_entropy_share < 1
-        return entropies or settings.kl_in_reward != 0
+        return self.reads_entropies or self.kl_in_reward != 0
+
+    @property
+    def reads_entropies(self) -> bool:
+        """Whether advantages or the tokens that count depend on entropies."""
+        return self.estimator.thought or self.stage.top_entropy_share not in (None, 1)
 
     def batch(self, policy: Policy, sampled: Sequence[Group], batches: int) -> Batch:
         """The updates, metrics and records of judged groups; `batches` of prompts were sampled.
@@ -142,8 +150,8 @@ class Grpo:
         choice = choose(
             judged,
             self.prompts.prompts,
-            drop=self.settings.drop,
-            count=self.settings.keep_dropped_in_denominator,
+            drop=self.drop,
+            count=self.preset.keep_dropped_in_denominator,
         )
         updates, advantages, extra = self.updates(policy, judged, choice)
         rewards_E, group_E = rewards_of(judged)
@@ -167,18 +175,23 @@ class Grpo:
             metrics,
             tuple(records),
             consumed=batches * self.prompts.prompts,
-            adaptive_kl=self.adaptive_kl,
+            adaptive_kl=self.stage.kl.adaptive,
         )
 
     def own_parts(self, sampled: Sequence[Group]) -> dict[str, float]:
         """What the parts that are set did in a step: groups sampled in place of those that teach
         nothing, the share of completions masked, and that of stored candidates left out."""
         found = curriculum_metrics(self.prompts, sampled)
-        if self.settings.max_batches > 1:
+        if self.most_batches > 1:
             found["groups_replaced"] = float(len(sampled) - self.prompts.prompts)
-        if self.settings.mask_truncated:
+        if self.stage.mask_truncated:
             found["masked_share"] = share(is_truncated(e) for group in sampled for e in group)
         return found
+
+    @property
+    def most_batches(self) -> int:
+        """Batches of prompts that are sampled at most for one step."""
+        return self.stage.dynamic.max_batches if self.stage.dynamic else 1
 
     def judged_groups(
         self, policy: Policy, place: Place, journal: Journal
@@ -190,7 +203,7 @@ class Grpo:
         """
         groups: list[list[Episode]] = []
         batches = 0
-        while batches < self.settings.max_batches:
+        while batches < self.most_batches:
             here = replace(place, cursor=place.cursor + batches * self.prompts.prompts)
             batches += 1
             groups += [self.shaped(g) for g in self.prompts.next(policy, here, journal)]
@@ -201,17 +214,15 @@ class Grpo:
 
     def shaped(self, group: Group) -> list[Episode]:
         """The group with long completions punished and truncated ones masked, as set."""
-        settings = self.settings
-        shaped = []
+        overlong, shaped = self.stage.overlong, []
         for episode in group:
-            if settings.overlong_buffer:
+            if overlong is not None:
                 # The limit is a turn's, so of several turns the longest is looked at.
                 length = max((len(turn.actions) for turn in episode.turns), default=0)
-                punishment = overlong_punishment(
-                    length, settings.max_tokens, settings.overlong_buffer, settings.overlong_factor
-                )
+                limit = self.stage.sampling.max_tokens
+                punishment = overlong_punishment(length, limit, overlong.buffer, overlong.factor)
                 episode = replace(episode, reward=punished(episode.reward, punishment))
-            if settings.mask_truncated and is_truncated(episode):
+            if self.stage.mask_truncated and is_truncated(episode):
                 silent = tuple(
                     replace(t, loss_mask=(False,) * len(t.actions)) for t in episode.turns
                 )
@@ -224,15 +235,16 @@ class Grpo:
     ) -> tuple[tuple[Packed, ...], Mapping[str, float], dict[str, float]]:
         """The optimizer updates of the step, the advantage of each episode, and metrics."""
         episodes = [e for g in choice.trained for e in judged[g]]
-        packed = pack(episodes, self.settings.temperature)
+        packed = pack(episodes, first(self.stage.sampling.temperature))
         if not bool(packed.mask_S.any()):
             return (), {}, {}
-        if not self.settings.full_softmax:
+        if not self.stage.sampling.is_full:
+            # Told log-probs are of another distribution: they neither correct nor measure.
             packed = packed.with_tokens(behaviour_S=None)
         counted = [judged[g] for g in choice.counted]
         packed, advantages, metrics = self.weighed(policy, packed, episodes, counted)
         batches = self.minibatches(packed, judged, choice)
-        return tuple(batches) * self.settings.epochs, advantages, metrics
+        return tuple(batches) * self.stage.updates.epochs, advantages, metrics
 
     def weighed(
         self,
@@ -242,31 +254,28 @@ class Grpo:
         counted: Sequence[Group] = (),
     ) -> tuple[Packed, Mapping[str, float], dict[str, float]]:
         """The batch with old and reference log-probs where needed, and its advantages."""
-        settings = self.settings
-        estimator = self.estimator
-        with_bonus = estimator.thought
-        with_entropy = with_bonus or settings.top_entropy_share < 1
-        entropy_S = None
-        needs_old = self.objective.needs.old and not settings.old_at_start
-        if needs_old or with_entropy or settings.kl_in_reward:
-            old_S, entropy_S = score_all(policy, packed, settings.micro_tokens, with_entropy)
+        stage, estimator, entropy_S = self.stage, self.estimator, None
+        # Of stored candidates ratios are taken to the weights at the stage's start.
+        needs_old = self.objective.needs.old and not stage.stored
+        if needs_old or self.reads_weights:
+            old_S, entropy_S = score_all(policy, packed, stage.micro_tokens, self.reads_entropies)
             packed = packed.with_tokens(old_S=old_S)
-        if settings.top_entropy_share < 1:
+        if (share_ := stage.top_entropy_share or 1) < 1:
             assert entropy_S is not None
-            mask_S = high_entropy_mask(entropy_S, packed.mask_S, settings.top_entropy_share)
+            mask_S = high_entropy_mask(entropy_S, packed.mask_S, share_)
             packed = packed.with_tokens(policy_mask_S=mask_S)
-        if self.objective.needs.reference or settings.kl_in_reward or settings.old_at_start:
+        if self.objective.needs.reference or self.kl_in_reward or stage.stored:
             with policy.reference():
-                reference_S, _ = score_all(policy, packed, settings.micro_tokens, False)
+                reference_S, _ = score_all(policy, packed, stage.micro_tokens, False)
             packed = packed.with_tokens(reference_S=reference_S)
-        if settings.old_at_start:
+        if stage.stored:
             # Told log-probs are of other weights than these.
             packed = packed.with_tokens(old_S=packed.reference_S, excess_S=None)
-        thought = self.thought(packed) if with_bonus else None
+        thought = self.thought(packed) if estimator.thought else None
         cot_mask_S = None if thought is None else self.with_bonus(packed, thought)
         batch = self.advantage_input(packed, episodes, entropy_S, cot_mask_S)
-        advantage_S = estimator(beside(batch, counted), settings.advantage_options)
-        metrics = estimator.diagnose(batch, settings.advantage_options)
+        advantage_S = estimator(beside(batch, counted), self.options)
+        metrics = estimator.diagnose(batch, self.options)
         if packed.policy_mask_S is not None:
             heard = packed.policy_mask_S.sum() / packed.mask_S.sum()
             metrics["entropy_cut_share"] = 1 - heard.item()
@@ -290,17 +299,13 @@ class Grpo:
         rewards_E, _ = rewards_of([episodes])
         group_E = torch.zeros(len(episodes), dtype=torch.long)
         group_E[packed.episode_N] = packed.group_N
-        if self.settings.normalise:
+        if self.stage.rewards == "normalised":
             rewards_E = normalised_rewards(rewards_E, group_E)
         token_rewards_S = None
-        if self.settings.kl_in_reward:
+        if self.kl_in_reward:
             assert packed.old_S is not None and packed.reference_S is not None
-            penalty_S = kl_rewards(
-                self.settings.kl_reward_estimator,
-                packed.old_S,
-                packed.reference_S,
-                self.settings.kl_in_reward,
-            )
+            logps = packed.old_S, packed.reference_S
+            penalty_S = kl_rewards(self.stage.kl.estimator, *logps, self.kl_in_reward)
             token_rewards_S = torch.where(packed.mask_S, penalty_S, 0.0)
         return AdvantageInput(
             rewards_E=rewards_E,
@@ -318,10 +323,10 @@ class Grpo:
 
         Raises InputError where a reward lacks a part.
         """
-        if not self.estimator.parts or not self.settings.part_weights:
+        if not self.estimator.parts or not self.part_weights:
             return {}
-        weights = dict(self.settings.part_weights)
-        if self.settings.overlong_buffer:
+        weights = dict(self.part_weights)
+        if self.stage.overlong is not None:
             weights[OVERLONG] = 1.0
         rows = []
         for episode in episodes:
@@ -338,7 +343,7 @@ class Grpo:
 
     def thought(self, packed: Packed) -> Thought | None:
         """Chain-of-thought tokens; a context that ends inside an open one starts with thought."""
-        thinking = self.settings.thinking
+        thinking = self.thinking
         if thinking is None:
             return None
         opened_N = torch.tensor([ends_open(tokens_of(c), thinking) for c in packed.contexts])
@@ -356,7 +361,7 @@ class Grpo:
         Counted groups have their place among the others, so that updates are made of the same
         groups as if all were trained on.
         """
-        parts = self.settings.minibatches
+        parts = self.stage.updates.minibatches
         number = {g: n for n, g in enumerate(choice.trained)}
         batches = []
         for part in range(parts):
@@ -376,34 +381,61 @@ class Grpo:
         tokens = [sum(sum(turn.loss_mask) for turn in e.turns) for e in gone]
         episodes = len(batch.episode_N.unique()) + len(gone)
         return token_weights(
-            self.settings.aggregation,
+            self.stage.aggregation or self.preset.aggregation,
             batch.mask_S,
             batch.episode_S,
-            scale=constant_scale(episodes, self.settings.max_tokens),
+            scale=constant_scale(episodes, self.stage.sampling.max_tokens),
             # An episode without a trained token is no episode to a mean over sequences.
             dropped=Dropped(tokens=sum(tokens), episodes=sum(n > 0 for n in tokens)),
         )
 
 
-def _with_clip(method: Grpo, **bounds: float) -> Grpo:
-    objective = method.objective
-    return replace(method, objective=replace(objective, clip=replace(objective.clip, **bounds)))
+def objective_of(stage: GrpoStage) -> GrpoObjective:
+    """The preset's objective with the overrides of a stage at one step."""
+    preset = look_up(PRESETS, stage.algorithm, "algorithm")
+    bounds = {name: first(value) for name, value in stage.clip if value is not None}
+    correction = stage.importance.model_dump() if stage.importance else {}
+    return GrpoObjective(
+        loss=stage.loss or preset.loss,
+        clip=replace(preset.clip, **bounds),
+        kl_coef=first(stage.kl.coef) if stage.kl.where == "loss" else 0.0,
+        kl_estimator=stage.kl.estimator,
+        entropy_coef=stage.entropy_coef,
+        importance=Importance(**correction),
+        several_updates=stage.updates.minibatches * stage.updates.epochs > 1 or stage.stored,
+    )
 
 
-SCHEDULED: Mapping[str, Callable[[Grpo, float], Grpo]] = {
-    "temperature": lambda method, value: replace(
-        method, settings=replace(method.settings, temperature=value)
-    ),
-    "kl_coef": lambda method, value: replace(
-        method, objective=replace(method.objective, kl_coef=value)
-    ),
-    "kl_reward_coef": lambda method, value: replace(
-        method, settings=replace(method.settings, kl_in_reward=value)
-    ),
-    "clip_low": lambda method, value: _with_clip(method, low=value),
-    "clip_high": lambda method, value: _with_clip(method, high=value),
-}
-"""How a scheduled setting is put into a method, by the metric that holds its value."""
+Settings = TypeVar("Settings", bound=Table)
+
+
+def at_step(table: Settings, step: int, steps: int) -> Settings:
+    """The table with the schedules in it as they are at a step of so many."""
+    changes: dict[str, Any] = {}
+    for key, value in table:
+        if isinstance(value, ScheduleTable):
+            changes[key] = schedule_of(value, steps).at(step)
+        elif isinstance(value, Table) and (inner := at_step(value, step, steps)) is not value:
+            changes[key] = inner
+    return table.model_copy(update=changes) if changes else table
+
+
+def schedule_of(value: float | ScheduleTable, steps: int) -> Schedule:
+    """A number or a schedule of the stage's table, over the `steps` of the stage."""
+    if not isinstance(value, ScheduleTable):
+        return constant(value)
+    end = value.start if value.end is None else value.end
+    return Schedule(value.start, end, value.steps or steps, value.shape or "linear")
+
+
+def most(value: float | ScheduleTable) -> float:
+    """A setting at its greatest."""
+    return schedule_of(value, 1).most
+
+
+def first(value: float | ScheduleTable) -> float:
+    """A setting at the first step."""
+    return value.start if isinstance(value, ScheduleTable) else value
 
 
 def beside(batch: AdvantageInput, counted: Sequence[Group]) -> AdvantageInput:

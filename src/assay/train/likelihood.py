@@ -3,28 +3,40 @@
 SFT gives each trained token the same weight. RFT samples groups and does the same with the rewarded
 episodes. RCE weighs all members of a group by softmax(reward / tau). All three use the objective
 `Nll`.
+
+`Distill` (GKD, arXiv 2306.13649) learns the student's completions, and stored answers, by their
+divergence from a teacher's distributions: of the visits to prompts a share `lmbda` is answered by
+the student. The teacher is asked about a step's completions before its update, which computes
+nothing of it but its head.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
-from assay.data.episode import Episode
-from assay.data.row_order import RowOrder, visits
+from assay.data.episode import Episode, Turn, tokens_of
+from assay.data.splits import RowOrder, visits
+from assay.models.divergence import Teacher
 from assay.models.lora import begin_masks
 from assay.models.scoring import evaluating
 from assay.rl.advantages import normalised_rewards
 from assay.rl.aggregation import rce_weights, sft_weights
+from assay.rl.objectives import Distill as DistillObjective
 from assay.rl.objectives import Nll
 from assay.rl.packed import Packed, group_numbers, pack
-from assay.rl.policy import Policy
+from assay.rl.policy import Policy, SampleKey
 from assay.rl.preference import Preference, Scoring, pair_weights, preference_factors
+from assay.rollout.token_choice import key_state, uniforms
+from assay.tasks.helper_model import NextWords
 from assay.train.checkpoint import Batch, Journal, Place
 from assay.train.grpo import score_all
 from assay.train.pair_choice import Pair, with_signal
 from assay.train.sampled_groups import (
     GroupStream,
+    Job,
+    Prompts,
     best_of,
     is_stored,
     sample_records,
@@ -122,50 +134,29 @@ class Sft:
 class Validation:
     """Held-out episodes whose loss is measured after some steps; nothing is chosen by it."""
 
-    episodes: tuple[Episode, ...]
+    packed: Packed
     due: frozenset[int]
     """The steps after which it is measured."""
     micro_tokens: int
+    groups: bool = False
+    """Whether these are judged groups whose rewards differ, weighed by RCE with the raw rewards and
+    tau 1 (Lever-Plus)."""
 
     def look(self, policy: Policy, step: int) -> dict[str, float]:
         """The metric of a step; none where no measurement is due."""
         return {"validation_loss": self.loss(policy)} if step in self.due else {}
 
     def loss(self, policy: Policy) -> float:
-        """Mean negative log-likelihood per trained token, as a step's metric `nll`, but with every
-        dropout off. Draws no random number."""
-        packed = likelihood_batch(self.episodes)
-        tokens = total = 0.0
+        """Mean negative log-likelihood per trained token, as a step's metric `nll`; of groups the
+        mean of sum_b softmax(R)_b * -log p(b). Every dropout is off, no random number drawn."""
+        tokens = total = weighed = 0.0
         with torch.no_grad(), evaluating(policy.module):
-            for micro in micro_batches(policy, packed, NLL.atom, self.micro_tokens):
-                sums = NLL(policy.score(micro), micro).sums
-                tokens += float(sums["tokens"])
-                total += float(sums["nll"])
-        return total / tokens
-
-
-@dataclass(frozen=True)
-class GroupValidation:
-    """Held-out groups whose RCE loss is measured after some steps, with the raw rewards and tau 1
-    (Lever-Plus); nothing is chosen by it."""
-
-    groups: Sequence[Sequence[Episode]]
-    """Judged, and each with rewards that differ."""
-    due: frozenset[int]
-    """The steps after which it is measured."""
-    micro_tokens: int
-
-    def look(self, policy: Policy, step: int) -> dict[str, float]:
-        """The metric of a step; none where no measurement is due."""
-        return {"validation_loss": self.loss(policy)} if step in self.due else {}
-
-    def loss(self, policy: Policy) -> float:
-        """Mean over groups of sum_b softmax(R)_b * -log p(b), with every dropout off. Draws no
-        random number."""
-        packed = weighted_batch([e for group in self.groups for e in group], 1.0, 1.0)
-        with torch.no_grad(), evaluating(policy.module):
-            micros = micro_batches(policy, packed, NLL.atom, self.micro_tokens)
-            return sum(float(NLL(policy.score(m), m).parts["nll_loss"]) for m in micros)
+            for micro in micro_batches(policy, self.packed, NLL.atom, self.micro_tokens):
+                found = NLL(policy.score(micro), micro)
+                tokens += float(found.sums["tokens"])
+                total += float(found.sums["nll"])
+                weighed += float(found.parts["nll_loss"])
+        return weighed if self.groups else total / tokens
 
 
 @dataclass(frozen=True)
@@ -271,3 +262,91 @@ def weighted_batch(
         rewards_E = normalised_rewards(rewards_E, group_E)
     weight_S = rce_weights(packed.mask_S, packed.episode_S, rewards_E, group_E, tau)
     return packed.with_tokens(weight_S=weight_S)
+
+
+OBJECTIVE = DistillObjective()
+UNJUDGED = ("reward_mean", "reward_std", "abstained_share")
+"""Metrics that say nothing of completions that nothing judges."""
+
+
+Tell = Callable[[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]], NextWords]
+"""Asks a teacher about answers after their contexts, in order."""
+
+
+@dataclass(frozen=True)
+class Distill:
+    """See `checkpoint.Method`."""
+
+    prompts: Prompts
+    stored: Mapping[str, Episode]
+    """The answer to each row; none is read where `lmbda` is 1."""
+    lmbda: float
+    """Share of the visits that the student answers itself."""
+    teacher: Teacher
+    """Without its head, which it tells with its answers."""
+    tell: Tell
+    decode: Callable[[Sequence[int]], str]
+    temperature: Schedule
+    """At which the student samples; 0 takes the likeliest words."""
+    full_softmax: bool = True
+    """See `GrpoSettings`."""
+    judged: bool = True
+    """Whether completions have rewards."""
+
+    def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
+        """Sample where the student answers, take stored answers elsewhere, and ask the teacher."""
+        jobs = self.prompts.jobs(place.cursor)
+        own = [job for job in jobs if self.samples(job)]
+        groups = self.prompts.groups_of(own, policy, place, journal)
+        sampled = [episode for group in groups for episode in group]
+        firsts = [job for job in jobs if job[1] % self.prompts.group == 0]
+        taken = [self.stored[row.id] for row, n in firsts if not self.samples((row, n))]
+        episodes = [e for e in [*sampled, *taken] if e.turns]
+        packed = packed_batch(episodes, self.temperature.at(place.step) or 1.0)
+        if not self.full_softmax:
+            packed = packed.with_tokens(behaviour_S=None)
+        metrics = {"rows": float(len(firsts)), "tokens": float(packed.mask_S.sum())}
+        if sampled:
+            metrics = {**sampling_metrics(groups), **metrics}
+        if not self.judged:
+            metrics = {n: v for n, v in metrics.items() if n not in UNJUDGED}
+        updates = (with_teacher(packed, self.teacher, self.tell),) if packed.mask_S.any() else ()
+        records = sample_records(sampled, {}, self.decode)
+        return Batch(updates, OBJECTIVE, metrics, tuple(records), consumed=self.prompts.prompts)
+
+    def samples(self, job: Job) -> bool:
+        """Whether the student answers this visit to a row itself."""
+        row, number = job
+        key = SampleKey(self.prompts.seed, f"lmbda {row.id}", number // self.prompts.group)
+        state_1 = np.array([key_state(key)], dtype=np.uint64)
+        return float(uniforms(state_1, np.array([0]))[0]) < self.lmbda
+
+
+def packed_batch(episodes: Sequence[Episode], temperature: float) -> Packed:
+    """Episodes packed so that each trained token weighs the same, those of the student marked."""
+    known = [replace(e, turns=tuple(map(with_logps, e.turns))) for e in episodes]
+    packed = likelihood_batch(known, temperature)
+    own = [turn.ended != "stored" for episode in episodes for turn in episode.turns]
+    own_S = torch.tensor(own, dtype=torch.bool)[packed.turn_S]
+    return packed.with_tokens(own_S=own_S & packed.mask_S)
+
+
+def with_logps(turn: Turn) -> Turn:
+    """The turn with some log-probs: of a stored one none are read."""
+    return (
+        turn if turn.behaviour_logps else replace(turn, behaviour_logps=(0.0,) * len(turn.actions))
+    )
+
+
+def with_teacher(packed: Packed, teacher: Teacher, tell: Tell) -> Packed:
+    """The batch with what a teacher says of it."""
+    contexts = [tokens_of(context) for context in packed.contexts]
+    actions = packed.actions_S.split(packed.offsets_N1.diff().tolist())
+    told = tell(contexts, [tuple(each.tolist()) for each in actions])
+    return replace(
+        packed,
+        teacher=replace(teacher, words=told.words, size=told.size),
+        teacher_SD=told.hidden_SD,
+        told_SN=told.told_SN,
+        told_logps_SN=told.logps_SN,
+    )

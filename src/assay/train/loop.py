@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from assay.data.episode import Reward
-from assay.data.row_order import Mixture
+from assay.data.splits import Mixture
 from assay.errors import RunFailure
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from assay.data.episode import Episode, Reward
+from assay.experiment.training_settings import Pairs
 from assay.rl.advantages import EQUAL
 from assay.rl.policy import SampleKey
 from assay.rl.signal import groups_with_signal
@@ -110,18 +111,8 @@ STREAM = "pairs"
 """Keeps the draws of pairs apart from those of tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairRule:
-    """Which pairs are chosen; without `total` and `per_group` every one, once."""
-
-    total: int | None = None
-    """Pairs drawn over all groups."""
-    per_group: int | None = None
-    """Pairs drawn from each group whose scores differ."""
-    power: float = 3.0
-    """p of the weight (better - worse)^p of a pair that is drawn."""
-    least_gap: float = 0.0
-    """Scores that differ by less make no pair."""
+POWER = 3.0
+"""p of the weight (better - worse)^p of a pair that is drawn, unless the table says another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +136,7 @@ Values = Sequence[Sequence[float | None]]
 """The scores of each group's completions; None for an abstention, which is in no pair."""
 
 
-def choose_pairs(
-    groups: Sequence[Sequence[Episode]], rule: PairRule, seed: int
-) -> tuple[Pair, ...]:
+def choose_pairs(groups: Sequence[Sequence[Episode]], rule: Pairs, seed: int) -> tuple[Pair, ...]:
     """The pairs of judged groups, group by group."""
     names = [group[0].group if group else "" for group in groups]
     values = [[value_of(episode) for episode in group] for group in groups]
@@ -157,7 +146,7 @@ def choose_pairs(
     )
 
 
-def chosen_places(values: Values, names: Sequence[str], rule: PairRule, seed: int) -> list[Places]:
+def chosen_places(values: Values, names: Sequence[str], rule: Pairs, seed: int) -> list[Places]:
     """The places of the pairs that a rule chooses; `names` tell the groups apart in draws."""
     found = [group_places(values, g, rule) for g in range(len(values))]
     if rule.total is not None:
@@ -174,9 +163,9 @@ def chosen_places(values: Values, names: Sequence[str], rule: PairRule, seed: in
     return [places for own in found for places in own]
 
 
-def group_places(values: Values, group: int, rule: PairRule) -> list[Places]:
+def group_places(values: Values, group: int, rule: Pairs) -> list[Places]:
     """All pairs of one group, in the order of its completions."""
-    least = max(rule.least_gap, EQUAL)
+    least = max(rule.least_gap or 0.0, EQUAL)
     judged = [(n, value) for n, value in enumerate(values[group]) if value is not None]
     return [
         (group, chosen, rejected)
@@ -187,21 +176,21 @@ def group_places(values: Values, group: int, rule: PairRule) -> list[Places]:
 
 
 def drawn(
-    values: Values, places: Sequence[Places], rule: PairRule, seed: int, stream: str, count: int
+    values: Values, places: Sequence[Places], rule: Pairs, seed: int, stream: str, count: int
 ) -> list[Places]:
     """`count` of the pairs with replacement, by weight; none of none."""
     if not places:
         return []
     gaps = np.array([(values[g][a] or 0.0) - (values[g][b] or 0.0) for g, a, b in places])
     # The largest gap is 1, so that no power of a large reward overflows.
-    upto = np.cumsum((gaps / gaps.max()) ** rule.power)
+    upto = np.cumsum((gaps / gaps.max()) ** (POWER if rule.power is None else rule.power))
     keys = key_states([SampleKey(seed, stream, draw) for draw in range(count)])
     targets = uniforms(keys, np.zeros(count)) * upto[-1]
     at = np.minimum(np.searchsorted(upto, targets, side="right"), len(places) - 1)
     return [places[n] for n in at.tolist()]
 
 
-def pair_count(values: Values, rule: PairRule) -> int:
+def pair_count(values: Values, rule: Pairs) -> int:
     """How many pairs a rule chooses, which no seed changes."""
     found = [len(group_places(values, g, rule)) for g in range(len(values))]
     if rule.total is not None:
@@ -211,6 +200,6 @@ def pair_count(values: Values, rule: PairRule) -> int:
     return sum(found)
 
 
-def groups_with_pairs(values: Values, rule: PairRule) -> int:
+def groups_with_pairs(values: Values, rule: Pairs) -> int:
     """How many groups give a pair; those of equal scores do not."""
     return sum(bool(group_places(values, g, rule)) for g in range(len(values)))

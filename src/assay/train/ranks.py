@@ -220,7 +220,12 @@ class Member:
                 self.team.copy(weight.data)
         if self.team.rank:
             self.optimizer.load_state_dict(filled(state))
-        for tensor in tensors_of(self.optimizer.state_dict()):
+        for tensor in [
+            v
+            for _, slot in sorted(self.optimizer.state_dict()["state"].items())
+            for v in slot.values()
+            if torch.is_tensor(v)
+        ]:
             self.team.copy(tensor)
         self.policy.updated()
         frozen = getattr(self.policy, "frozen", None)
@@ -581,10 +586,3 @@ def filled(state: Mapping[str, Any]) -> dict[str, Any]:
         for n, s in state["state"].items()
     }
     return {**state, "state": slots}
-
-
-def tensors_of(state: Mapping[str, Any]) -> list[Tensor]:
-    """The tensors of an optimizer's state, the same order in all ranks."""
-    return [
-        v for _, slot in sorted(state["state"].items()) for v in slot.values() if torch.is_tensor(v)
-    ]

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from assay.data.episode import Completion, Context, Ended, Episode, Reward, Turn
 from assay.data.row import Row
-from assay.data.row_order import RowOrder, visits
+from assay.data.splits import RowOrder, visits
 from assay.errors import RunFailure
 from assay.models.lora import begin_masks
 from assay.rl.policy import Policy, SampleKey, Sampling
@@ -234,7 +234,11 @@ class Prompts:
         episodes = judge(self.source.score, sampled, journal.recorded_rewards(step), step)
         self.check_abstentions(step, episodes)
         begin_masks(policy.module, self.seed, place.step)
-        return self.in_groups(episodes, jobs)
+        visited = [
+            replace(e, visit=sample // self.group)
+            for e, (_, sample) in zip(episodes, jobs, strict=True)
+        ]
+        return [visited[i : i + self.group] for i in range(0, len(visited), self.group)]
 
     def jobs(self, cursor: int) -> list[Job]:
         """The completions of the `prompts` rows from position `cursor` of the shuffled stream."""
@@ -243,14 +247,6 @@ class Prompts:
             for visit, row in visits(self.rows, self.seed, cursor, self.prompts, self.order)
             for member in range(self.group)
         ]
-
-    def in_groups(self, episodes: Sequence[Episode], jobs: Sequence[Job]) -> list[list[Episode]]:
-        """The episodes of `jobs` by group, each with its visit."""
-        visited = [
-            replace(e, visit=sample // self.group)
-            for e, (_, sample) in zip(episodes, jobs, strict=True)
-        ]
-        return [visited[i : i + self.group] for i in range(0, len(visited), self.group)]
 
     def check_abstentions(self, step: int, episodes: Sequence[Episode]) -> None:
         """Stop where too many rewards abstained, naming the commonest reason."""

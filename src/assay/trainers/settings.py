@@ -8,7 +8,7 @@ The rows are in settings.toml, which `table` reads.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -303,14 +303,10 @@ def translated(
             place, fix = f"stage.{settings.name}.{key}", f"{how} lists it as a difference"
             raise InputError(f"{tool} {each.what}", field=place, fix=fix)
     differences = tuple(Difference(key, each.what, each.refused) for key, each in found)
-    refuse_needless(allowed, [each.key for each in differences if each.allowed], tool)
-    return Translated(table.written(settings), differences)
-
-
-def refuse_needless(allowed: Collection[str], needed: Sequence[str], tool: str) -> None:
-    """Raise InputError for a key that is allowed and needs no permission."""
+    needed = [each.key for each in differences if each.allowed]
     for key in allowed:
         if key not in needed:
             fix = nearest(key, needed) if needed else "leave it out"
             problem = f"{key!r} needs no permission to go to {tool}"
             raise InputError(problem, field="--allow", fix=fix)
+    return Translated(table.written(settings), differences)

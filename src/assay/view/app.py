@@ -29,8 +29,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from assay.errors import AssayError
 from assay.pages.page import Page, Text
 from assay.pages.words import LANGUAGES, Words, flat, words
+from assay.runs.registry import reading_once
 from assay.runs.run_names import RunNotFound
-from assay.runs.trial_ledger import reading_once
 from assay.view.asked_pages import compare_page, costs_shown, matrix_shown
 from assay.view.curves_page import curves_page
 from assay.view.frame import ICON, Shown, document, script, style_sheet

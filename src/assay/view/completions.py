@@ -17,7 +17,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from assay.data.episode import FULL_SCORE
-from assay.data.kept import stamp
+from assay.data.files import stamp
 from assay.data.row import Message
 from assay.runs.history import ANSWER, SAMPLE, History
 from assay.runs.records import (

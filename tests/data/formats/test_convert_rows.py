@@ -12,7 +12,6 @@ import pytest
 from assay.data.formats.convert_rows import NO_ANSWER, Wanted, convert, recognise
 from assay.data.formats.formats import read_rows
 from assay.data.formats.plain_text import PlainText
-from assay.data.formats.trl_rows import EARLIER, NO_TOOLS
 from assay.data.hashing import hash_contents
 from assay.data.loaded import DataError
 from assay.data.message_parts import image_bytes
@@ -67,8 +66,8 @@ def test_rl_and_sft_files_of_one_split_hold_the_same_rows_on_the_same_sides(
     assert len(sides["test"]) == 5 and len(sides["train"]) == 15
     assert not sides["test"] & sides["train"]
     # An experiment's own split of the file puts every conversation on the same side.
-    own = split_by_conversation(read_rows(source, "messages"), 0.25)
-    assert {row.id for row in own.dev} == sides["test"]
+    _, held_out = split_by_conversation(read_rows(source, "messages"), 0.25)
+    assert {row.id for row in held_out} == sides["test"]
 
 
 def test_verl_rows_say_their_side_and_number_and_come_back_whole(
@@ -82,24 +81,6 @@ def test_verl_rows_say_their_side_and_number_and_come_back_whole(
     back = read_rows(tmp_path / "out" / "test.parquet", "verl")
     original = {row.id: replace(row, origin="") for row in read_rows(source, "messages")}
     assert [replace(row, origin="") for row in back] == [original[row.id] for row in back]
-
-
-def test_trl_is_written_with_the_last_answer_as_the_completion_and_nothing_is_lost(
-    source: Path, tmp_path: Path
-) -> None:
-    made = convert(source, tmp_path / "out", Wanted(("trl",), dev=5))
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"train.jsonl", "test.jsonl"}
-    assert made.rows[str(tmp_path / "out" / "test.jsonl")] == 5
-    assert made.losses[str(tmp_path / "out" / "test.jsonl")] == {EARLIER: 5, NO_TOOLS: 5}
-    original = {row.id: replace(row, origin="") for row in read_rows(source, "messages")}
-    for side in ("train", "test"):
-        file = tmp_path / "out" / f"{side}.jsonl"
-        assert recognise(file) == "trl"
-        for value in map(json.loads, file.read_text().splitlines()):
-            assert value["completion"] == [{"role": "assistant", "content": "Done."}]
-            assert [m["role"] for m in value["prompt"]] == ["user", "assistant", "tool"]
-        back = read_rows(file, "trl")
-        assert [replace(row, origin="") for row in back] == [original[row.id] for row in back]
 
 
 def uneven(folder: Path) -> Path:
@@ -116,22 +97,6 @@ def uneven(folder: Path) -> Path:
     file = folder / "uneven.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return file
-
-
-def test_one_trl_file_is_what_sft_and_grpo_take(tmp_path: Path) -> None:
-    # TRL 1.16: GRPOTrainer gives the template no tools, and reward functions every column but
-    # prompt and completion.
-    convert(uneven(tmp_path), tmp_path / "out", Wanted(("trl", "verl"), dev=2, text=TEXT))
-    for side in ("train", "test"):
-        records = [json.loads(line) for line in (tmp_path / "out" / f"{side}.jsonl").open()]
-        others = pq.read_table(tmp_path / "out" / f"{side}.parquet").to_pylist()
-        for trl, verl in zip(records, others, strict=True):
-            reward_kwargs = trl.keys() - {"prompt", "completion", "completion_ids"}
-            assert {"gold", "id"} <= reward_kwargs
-            assert trl["id"] == verl["extra_info"]["id"]
-            assert trl["gold"] == verl["reward_model"]["ground_truth"]
-            assert trl["prompt"] == verl["prompt"] and trl["tools"] is None
-            assert [m["role"] for m in trl["prompt"]] == ["system", "user"]
 
 
 def test_every_column_of_a_trl_file_has_one_type_whatever_the_rows_hold(tmp_path: Path) -> None:
@@ -180,14 +145,11 @@ def test_a_row_that_nothing_can_reward_is_left_out_of_every_file(tmp_path: Path)
             Wanted(("verl",), text=TEXT),
             r"a.txt: is no name for verl rows \(end it in .parquet or",
         ),
-        ("a.parquet", Wanted(("swift",)), "no name for swift rows"),
-        ("a.jsonl", Wanted(("swift",), dev=0.5), "looks like a file"),
         ("a.jsonl", Wanted(("swift", "verl")), "looks like a file"),
         ("out", Wanted(("swift", "messages"), dev=0.5), "train.jsonl: would be written in two"),
         ("out", Wanted(("swift",), dev=0.001), "both sides need at least one"),
         ("a.jsonl", Wanted(("swft",)), "did you mean 'swift'"),
         ("a.jsonl", Wanted(("swift",), format="gsm"), "did you mean 'gsm8k'"),
-        ("a.jsonl", Wanted(("swift",), format="trl"), "prompt: missing"),
         ("talks.jsonl", Wanted(("swift",)), r"talks.jsonl: exists \(remove it"),
     ],
 )
@@ -212,13 +174,6 @@ def test_a_bad_row_at_the_end_leaves_nothing_half_written(
     with pytest.raises(DataError, match=r"talks.jsonl:21: messages\[0\]: a tool result without"):
         convert(source, target, wanted)
     assert [path.name for path in tmp_path.rglob("*")] == ["talks.jsonl"]
-
-
-def test_no_row_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": "?"}]}))
-    with pytest.raises(InputError, match=r"no row is left \(a conversation in which the assist"):
-        convert(tmp_path / "a.jsonl", tmp_path / "b.jsonl", Wanted(("swift",), expand="each_turn"))
-    assert not (tmp_path / "b.jsonl").exists()
 
 
 REAL = {
@@ -261,27 +216,17 @@ def test_the_trials_of_a_task_stay_on_one_side(shared: Path, tmp_path: Path) -> 
     assert not tasks[0] & tasks[1] and min(map(len, tasks)) > 1
 
 
-def test_displays_without_messages_are_refused(shared: Path, tmp_path: Path) -> None:
-    for domain in ("Airline", "Retail"):
-        file = shared / "data" / "tool" / f"taubench_Mock{domain}DomainEnv_few_shot.jsonl"
-        with pytest.raises(InputError, match="messages_display"):
-            convert(file, tmp_path / "a.jsonl", Wanted(("messages",)))
-
-
 IMAGE = b"\x89PNG\r\n\x1a\n" + bytes(20)
 
 
-def shown(folder: Path, count: int = 1) -> Path:
-    """Rows that show an image of the folder."""
+def shown(folder: Path) -> Path:
+    """A row that shows an image of the folder."""
     (folder / "images").mkdir(parents=True)
     (folder / "images" / "cat.png").write_bytes(IMAGE)
     content = [{"type": "image_url", "image_url": {"url": "images/cat.png"}}]
     said = {"role": "assistant", "content": "A cat."}
-    rows = [
-        {"id": str(n), "messages": [{"role": "user", "content": content}, said], "n": n}
-        for n in range(count)
-    ]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    row = {"id": "0", "messages": [{"role": "user", "content": content}, said]}
+    (folder / "rows.jsonl").write_text(json.dumps(row))
     return folder / "rows.jsonl"
 
 
@@ -291,7 +236,6 @@ def shown(folder: Path, count: int = 1) -> Path:
         ("b.jsonl", "in/images/cat.png", 0),
         ("in/b.jsonl", "images/cat.png", 0),
         ("out/b.jsonl", "", 1),
-        ("in/images/b.jsonl", "cat.png", 0),
     ],
 )
 def test_an_image_is_found_from_the_folder_that_its_rows_go_to(
@@ -304,11 +248,3 @@ def test_an_image_is_found_from_the_folder_that_its_rows_go_to(
     assert isinstance(part, ImagePart) and part.path == path
     assert image_bytes(part) == IMAGE and hash_contents([before]) == hash_contents([after])
     assert sum(made.remarks.values()) == embedded
-
-
-def test_both_sides_of_a_split_find_their_images(tmp_path: Path) -> None:
-    convert(shown(tmp_path, 4), tmp_path / "out", Wanted(("messages",), dev=0.5))
-    for side in ("train", "test"):
-        for row in read_rows(tmp_path / "out" / f"{side}.jsonl", "messages"):
-            (part,) = row.messages[0].parts
-            assert isinstance(part, ImagePart) and image_bytes(part) == IMAGE

@@ -1,7 +1,10 @@
-"""Rows read from every format, written and read again, and what bad rows are told."""
+"""Rows read from every format, written and read again, and what bad rows are told;
+turns, each a target once."""
 
 import json
 from dataclasses import replace
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +14,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assay.data.formats.chat_rows import (
+    CALL_IDS,
+    EARLIER,
+    EMPTY,
+    HEADING,
+    LOSS,
+    MERGED,
+    NO_TOOLS,
+    OPENING,
+    REASONING,
+)
 from assay.data.formats.convert_rows import recognise
-from assay.data.formats.formats import FORMATS, iter_items, read_rows, record_reader, write_rows
+from assay.data.formats.formats import (
+    FORMATS,
+    NO_CALL,
+    NO_TURN,
+    expanded,
+    iter_items,
+    read_rows,
+    record_reader,
+    shaped,
+    write_rows,
+)
 from assay.data.formats.plain_text import PlainText
-from assay.data.formats.swift import CALL_IDS, EMPTY, HEADING, MERGED, OPENING, REASONING
-from assay.data.formats.trl_rows import EARLIER, NO_TOOLS
-from assay.data.loaded import DataError, gather
+from assay.data.loaded import UNREADABLE, DataError, gather, spread
 from assay.data.row import Message, Row, ToolCall
-from assay.data.row_checks import SAME, conflicts
+from assay.data.row_checks import NO_TOOLS as CALLED_WITHOUT_TOOLS
+from assay.data.row_checks import SAME, TEXT_AND_CALLS, UNDECLARED
 from assay.errors import InputError
 
 WEATHER = {"name": "get_weather", "parameters": {"type": "dict", "properties": {}}}
@@ -121,55 +144,24 @@ def plain(message: Message) -> Message:
     return Message(message.role, thought + message.content, calls)
 
 
-def test_messages_take_arguments_and_tools_as_text_or_objects(tmp_path: Path) -> None:
-    plain_call = {"name": "f", "arguments": {"a": 1}}
-    told = {"role": "assistant", "content": None, "tool_calls": [OPENAI_CALL, plain_call]}
-    result = {"role": "tool", "content": "ok", "tool_call_id": "c1"}
-    row = read_one(tmp_path, {"messages": [ASK, told, result], "tools": json.dumps([WEATHER])})
-    assert row.tools == (WEATHER,)
-    assert row.messages[1].tool_calls == (ToolCall("f", {"a": 1}, "c1"), ToolCall("f", {"a": 1}))
-    assert row.prompt == row.messages
-
-
-def test_typed_parts_become_text_reasoning_and_calls(tmp_path: Path) -> None:
-    parts = [
-        {"type": "reasoning", "value": "hm"},
-        {"type": "text", "text": "so"},
-        {"type": "tool_call", "value": '{"name": "f", "arguments": {}}'},
-    ]
-    messages = [ASK, {"role": "assistant", "content": parts}]
-    row = read_one(tmp_path, {"messages": messages})
-    assert row.messages[1] == Message("assistant", "so", (ToolCall("f", {}),), "", "hm")
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [
         ({"text": "x"}, r"messages: missing \(the fields here are: text\)"),
         ({"messages": []}, "messages: holds no messages"),
-        ({"messages": "hi"}, "messages: is a string, not an array"),
         ({"messages": [{"role": "system", "content": "x"}]}, "messages: holds no user message"),
         ({"messages": [{"role": "usr", "content": ""}]}, "unknown role 'usr' .did you mean 'user'"),
-        ({"messages": [{"content": ""}]}, r"messages\[0\].role: is null, not a string"),
         ({"messages": [{"role": "user"}]}, r"messages\[0\].content: missing"),
-        (
-            {"messages": [{"role": "user", "content": 1}]},
-            r"content: is an integer, not an array or",
-        ),
         ({"messages": [{"role": "assistant", "content": "x"}]}, "the assistant speaks first"),
         (
             {"messages": [ASK, {"role": "system", "content": ""}]},
             "a system message after the first",
         ),
-        ({"messages": [ASK, {"role": "tool", "content": ""}]}, "a tool result without a call"),
         (
             {"messages": [ASK, {"role": "user", "content": [{"type": "image", "image": "x"}]}]},
             r"messages\[1\].content\[0\].type: unknown part 'image'",
         ),
         ({"messages": [ASK | {"tool_calls": [OPENAI_CALL]}]}, "a user message cannot call tools"),
-        ({"messages": [ASK], "tools": "[{"}, "tools: is not JSON"),
-        ({"messages": [ASK], "id": 1.5}, "id: is a number, not a string or an integer"),
-        ({"messages": [ASK], "conversation": 1}, "conversation: is an integer, not a string"),
     ],
 )
 def test_bad_rows_are_named(tmp_path: Path, value: dict[str, Any], message: str) -> None:
@@ -177,36 +169,6 @@ def test_bad_rows_are_named(tmp_path: Path, value: dict[str, Any], message: str)
     with pytest.raises(DataError, match=f"a.jsonl:2: .*{message}") as caught:
         read_rows(path, "messages")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        ({"name": "f", "arguments": "{"}, "function.arguments: is not JSON"),
-        ({"name": "f", "arguments": "[1]"}, "function.arguments: is an array, not an object"),
-        ({"name": "f"}, "function.arguments: is null, not an object"),
-        ({"arguments": {}}, "function.name: is null, not a string"),
-        ({"name": "", "arguments": {}}, "function.name: is empty"),
-    ],
-)
-def test_bad_calls_are_named(tmp_path: Path, function: dict[str, Any], message: str) -> None:
-    told = {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
-    with pytest.raises(DataError, match=r"a.jsonl:1: messages\[1\].tool_calls\[0\]." + message):
-        read_one(tmp_path, {"messages": [ASK, told]})
-
-
-def test_rows_without_ids_have_the_hash_of_their_content(tmp_path: Path) -> None:
-    first = read_one(tmp_path, {"messages": [ASK], "x": 1})
-    assert len(first.id) == 16
-    assert first.id == read_one(tmp_path, {"x": 1, "messages": [ASK]}).id
-    assert first.id != read_one(tmp_path, {"messages": [ASK], "x": 2}).id
-    assert read_one(tmp_path, {"messages": [ASK], "id": 7}).id == "7"
-
-
-def test_two_rows_with_one_id_are_an_error_that_names_both(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "a.jsonl", {"messages": [ASK]}, {"messages": [ASK]})
-    with pytest.raises(DataError, match=r"a.jsonl:2: id: .* is also the id of .*a.jsonl:1 "):
-        read_rows(path, "messages")
 
 
 def test_rows_that_say_the_same_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -229,18 +191,6 @@ def test_rows_that_say_the_same_are_left_out_and_counted(tmp_path: Path) -> None
         read_rows(path, "messages")
 
 
-def test_rows_that_ask_the_same_and_answer_differently_are_named(tmp_path: Path) -> None:
-    rows = [
-        Row("a", (Message("user", "x"), Message("assistant", "1"))),
-        Row("b", (Message("user", "x"), Message("assistant", "2"))),
-        Row("c", (Message("user", "x"), Message("assistant", "1"))),
-        Row("d", (Message("user", "x"), Message("assistant", "2")), tools=(WEATHER,)),
-        Row("e", (Message("user", "y"), Message("assistant", "2")), gold=1),
-        Row("f", (Message("user", "y"), Message("assistant", "3")), gold=1),
-    ]
-    assert conflicts(rows) == [("b", "a")]
-
-
 PAIR = {"prompt": "Weather?", "chosen": "Sunny.", "rejected": "No."}
 
 
@@ -248,8 +198,6 @@ PAIR = {"prompt": "Weather?", "chosen": "Sunny.", "rejected": "No."}
     ("value", "words"),
     [
         (PAIR, "chosen, rejected: pairs of a chosen and a rejected answer, for DPO"),
-        ({"chosen": [ASK, {"role": "assistant", "content": "a"}], "rejected": [ASK]}, "for DPO"),
-        ({**PAIR, "messages": [ASK]}, "for DPO"),
         ({"messages": [ASK], "rejected_response": "No."}, "rejected_response: pairs of"),
         ({"prompt": "x", "completion": "y", "label": False}, "completion, label: .* for KTO"),
         ({"prompt": "x", "completions": ["y"], "labels": [True]}, "process reward model"),
@@ -262,15 +210,6 @@ def test_preference_data_is_refused_by_name_with_what_to_do(
     path = write_lines(tmp_path / "a.jsonl", value)
     with pytest.raises(DataError, match=rf"a.jsonl:1: .*{words}.*for sft give the good"):
         recognise(path) if format is None else list(iter_items(path, format))
-
-
-def test_swift_merges_text_and_calls_into_one_turn(tmp_path: Path) -> None:
-    call = {"role": "tool_call", "content": '{"name": "f", "arguments": {"a": 1}}'}
-    messages = [ASK, {"role": "assistant", "content": "Let me see."}, call, call]
-    messages += [{"role": "tool_response", "content": "ok"}, {"role": "tool", "content": "too"}]
-    row = read_one(tmp_path, {"messages": messages, "tools": json.dumps([WEATHER])}, "swift")
-    expected = Message("assistant", "Let me see.", (ToolCall("f", {"a": 1}),) * 2)
-    assert row.messages[1:] == (expected, Message("tool", "ok"), Message("tool", "too"))
 
 
 def test_verl_rows_of_others_are_read_as_they_are(tmp_path: Path) -> None:
@@ -292,21 +231,6 @@ def test_verl_rows_of_others_are_read_as_they_are(tmp_path: Path) -> None:
     assert written["extra_info"]["split"] == "train" and written["extra_info"]["index"] == 3
     for key in ("data_source", "prompt", "ability", "reward_model"):
         assert written[key] == value[key]
-
-
-def test_verl_rows_with_tools_are_the_text_of_a_rendering_or_refused(tmp_path: Path) -> None:
-    talk = (Message("user", "Weather?"), Message("assistant", "", (ToolCall("f", {"a": 1}),)))
-    messages = (*talk, Message("tool", "ok"), Message("assistant", "Fine."))
-    row = Row("r", messages, (WEATHER,), origin="b.jsonl:7")
-    write_rows(tmp_path / "a.jsonl", [row], "verl", text=PlainText("qwen3"))
-    value = json.loads((tmp_path / "a.jsonl").read_text())
-    system, asked = value["prompt"]
-    assert [set(message) for message in value["prompt"]] == [{"role", "content"}] * 2
-    assert system["content"].startswith("# Tools\n\nYou may call one or more functions")
-    assert asked["content"].endswith("<tool_response>\nok\n</tool_response>")
-    assert value["reward_model"] == {"style": "rule", "ground_truth": "Fine."}
-    with pytest.raises(DataError, match=r"b.jsonl:7: row r: verl gives .* \(name what .* --for"):
-        write_rows(tmp_path / "b.jsonl", [row], "verl")
 
 
 @pytest.mark.parametrize("column", ["prompt", "reward_model.ground_truth"])
@@ -350,30 +274,188 @@ def test_an_extra_field_named_like_a_column_is_refused_on_writing(tmp_path: Path
     assert not (tmp_path / "b.jsonl").exists()
 
 
-@pytest.mark.parametrize(
-    "file", ["glaive_toolcall_en", "glaive_toolcall_zh", "reason_tool_use_demo"]
-)
-def test_real_tool_rows_are_read_and_come_back(shared: Path, tmp_path: Path, file: str) -> None:
-    source = shared / "data" / "tool" / f"{file}.jsonl"
-    real = read_rows(source, "messages")
-    lines = [json.loads(line) for line in source.read_text().splitlines()]
-    assert [len(row.messages) for row in real] == [len(line["messages"]) for line in lines]
-    assert all(row.messages[-1].role == "assistant" for row in real)
-    if file == "reason_tool_use_demo":
-        assert sum(len(m.tool_calls) for row in real for m in row.messages) == 32
-        assert all(m.reasoning for row in real for m in row.messages if m.role == "assistant")
-    for format in ("messages", "trl", "verl"):
-        text = PlainText("qwen3") if format == "verl" else None
-        lost = write_rows(tmp_path / format, real, format, text=text)
-        assert set(lost) <= ({EARLIER, NO_TOOLS} if format == "trl" else set())
-        assert placeless(read_rows(tmp_path / format, format)) == placeless(real)
+BAD = ['{"prompt": "x", "answer": ', '["x"]', '{"prompt": 1, "answer": "x"}', '{"answer": "x"}']
 
 
-def test_real_trajectories_without_tool_documents_are_read(shared: Path, tmp_path: Path) -> None:
-    lines = (shared / "data" / "tool" / "taubench_gpt4o_airline.jsonl").read_text().splitlines()
-    values = [json.loads(line) for line in lines]
-    path = write_lines(
-        tmp_path / "a.jsonl", *({"id": n, "messages": v["traj"]} for n, v in enumerate(values))
+def rows_with(folder: Path, bad: list[str], good: int, ending: str = "jsonl") -> Path:
+    """A file of good rows, with the bad ones from line 3 on."""
+    lines = [json.dumps({"prompt": f"{n}?", "answer": "x"}) for n in range(good)]
+    lines[2:2] = bad
+    file = folder / f"a.{ending}"
+    file.write_text("\n".join(lines) if ending == "jsonl" else "[" + ",\n".join(lines) + "]")
+    return file
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("ending", ["jsonl", "json"])
+def test_one_bad_row_of_a_hundred_is_left_out_and_named(
+    tmp_path: Path, bad: str, ending: str
+) -> None:
+    if ending == "json" and bad == BAD[0]:
+        return  # Nobody can say where the next member of a broken array begins.
+    loaded = gather(iter_items(rows_with(tmp_path, [bad], 99, ending), "prompt_answer"))
+    ((reason, ids),) = loaded.dropped.items()
+    assert len(loaded.rows) == 99 and len(ids) == 1
+    assert reason == f"{UNREADABLE} ({ids[0]})" and ids[0].startswith("line 3: ")
+
+
+def test_more_than_one_in_a_hundred_refuse_the_file_and_say_how_many(tmp_path: Path) -> None:
+    file = rows_with(tmp_path, BAD[2:3], 98)
+    with pytest.raises(DataError, match=r"a.jsonl:3: prompt: is an integer, not .*array$"):
+        gather(iter_items(file, "prompt_answer"))
+    file = rows_with(tmp_path, BAD, 298)
+    with pytest.raises(
+        DataError, match=r"a.jsonl:3: .*4 of 302 rows cannot be read, and at most 1%"
+    ):
+        gather(iter_items(file, "prompt_answer"))
+
+
+NANOSECONDS = pa.scalar(1, pa.timestamp("ns"))
+YEAR_20000 = pa.scalar(18262 * 365, pa.date32())
+BESIDE: list[Any] = [
+    *(datetime(2026, 1, 1), date(2026, 1, 1), time(1), timedelta(1), Decimal("1.5"), b"\x00\xff"),
+    *(
+        float("nan"),
+        float("-inf"),
+        [float("nan")],
+        {"at": date(2026, 1, 1)},
+        NANOSECONDS,
+        YEAR_20000,
+    ),
+    pa.scalar([("a", 1)], pa.map_(pa.string(), pa.int64())),
+]
+
+
+def parquet_with(folder: Path, name: str, value: Any, first: Any = None) -> Path:
+    """Three rows, of which the last two hold a value in a column of this name."""
+    columns = {"prompt": ["a?", "b?", "c?"], "answer": ["x", "y", "z"]}
+    kind = value.type if isinstance(value, pa.Scalar) else None
+    value = value.as_py() if kind and pa.types.is_map(kind) else value
+    columns[name] = pa.array([first, value, value], kind)  # type: ignore[assignment]
+    pq.write_table(pa.table(columns), folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+@pytest.mark.parametrize("value", BESIDE)
+def test_a_column_that_json_has_no_form_of_leaves_itself_out(tmp_path: Path, value: Any) -> None:
+    loaded = gather(iter_items(parquet_with(tmp_path, "made", value), "prompt_answer"))
+    assert [row.gold for row in loaded.rows] == ["x", "y", "z"] and not loaded.dropped
+    assert all("made" not in {*row.extra, *row.columns} for row in loaded.rows)
+    ((words, ids),) = loaded.remarks.items()
+    assert words.startswith("column 'made' holds ") and words.endswith(": it is left out")
+    assert ids == tuple(row.id for row in loaded.rows[1:])
+
+
+@pytest.mark.parametrize("name", ["answer", "gold", "id", "tools", "loss_mask", "images", "image"])
+def test_a_column_that_means_something_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    file = parquet_with(tmp_path, name, b"x", b"x")
+    with pytest.raises(DataError, match=rf"a.parquet:1: {name}: holds bytes, which JSON does not"):
+        gather(iter_items(file, "prompt_answer"))
+
+
+@pytest.mark.parametrize("at", BESIDE[:4])
+def test_the_time_of_a_message_leaves_itself_out(tmp_path: Path, at: Any) -> None:
+    asked, said = ({"role": r, "content": r, "at": at} for r in ("user", "assistant"))
+    pq.write_table(pa.table({"messages": [[asked, said]]}), file := tmp_path / "a.parquet")
+    loaded = gather(iter_items(file, "messages"))
+    assert [m.content for m in loaded.rows[0].messages] == ["user", "assistant"]
+    assert [*loaded.remarks] == ["messages hold 'at', a time, which is not read"]
+    timed = {"role": "user", "content": at}
+    pq.write_table(pa.table({"messages": [[timed, {**said, "content": at}]]}), file)
+    with pytest.raises(DataError, match=r"messages\[0\]\.content: missing"):
+        gather(iter_items(file, "messages"))
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json"])
+def test_nan_in_a_json_file_leaves_its_column_out(tmp_path: Path, ending: str) -> None:
+    lines = ['{"prompt": "a?", "answer": "x", "score": NaN}', '{"prompt": "b?", "answer": "NaN"}']
+    file = tmp_path / f"a.{ending}"
+    file.write_text("\n".join(lines) if ending == "jsonl" else f"[{lines[0]},\n{lines[1]}]")
+    loaded = gather(iter_items(file, "prompt_answer"))
+    assert [row.gold for row in loaded.rows] == ["x", "NaN"]
+    assert list(loaded.remarks) == [
+        "column 'score' holds NaN or Infinity, which JSON does not have: it is left out"
+    ]
+    file.write_text(file.read_text().replace('"x"', "-Infinity"))
+    with pytest.raises(DataError, match=rf"a.{ending}:1: answer: holds NaN or Infinity"):
+        gather(iter_items(file, "prompt_answer"))
+
+
+TOOLS = ({"name": "f"},)
+CALLS = Message("assistant", "", (ToolCall("f", {}),))
+ASKS, RESULT, SAYS = Message("user", "Do f."), Message("tool", "ok"), Message("assistant", "Done.")
+TALK = Row("talk", (ASKS, CALLS, RESULT, SAYS), TOOLS, gold="all of it")
+
+
+def test_each_turn_is_a_row_of_what_came_before_it() -> None:
+    first, second = expanded(TALK, "each_turn")
+    assert isinstance(first, Row) and isinstance(second, Row)
+    assert first.messages == (ASKS, CALLS)
+    assert [m.loss for m in second.messages] == [True, False, True, True]
+    assert [m.content for m in second.messages] == [m.content for m in TALK.messages]
+    assert (first.id, second.id) == ("talk:1", "talk:2")
+    assert {first.conversation, second.conversation} == {"talk"}
+    # The gold answer judges the whole conversation.
+    assert (first.gold, second.gold) == (None, "all of it")
+
+
+def test_a_prompt_with_a_gold_answer_is_a_turn() -> None:
+    row = Row("talk", (ASKS, SAYS, ASKS), gold="42")
+    first, second = expanded(row, "each_turn")
+    assert isinstance(first, Row) and isinstance(second, Row)
+    assert first.gold is None and (second.gold, second.id) == ("42", "talk:2")
+
+
+def test_the_last_call_ends_the_conversation() -> None:
+    (cut,) = expanded(TALK, "last_call")
+    assert isinstance(cut, Row) and cut.messages == (ASKS, CALLS)
+    assert (cut.id, cut.gold) == ("talk", None)
+    silent = Row("silent", (ASKS, SAYS))
+    mute = Row("mute", (ASKS,))
+    assert next(iter(expanded(silent, "last_call"))).reason == NO_CALL  # type: ignore[union-attr]
+    assert next(iter(expanded(mute, "each_turn"))).reason == NO_TURN  # type: ignore[union-attr]
+    assert list(expanded(mute, None)) == [mute]
+
+
+def test_undeclared_calls_are_counted_and_kept_or_dropped_row_by_row() -> None:
+    strange = Row(
+        "strange",
+        (ASKS, CALLS, RESULT, Message("assistant", "And g.", (ToolCall("g", {}),))),
+        TOOLS,
     )
-    real = read_rows(path, "messages")
-    assert sum(len(m.tool_calls) for row in real for m in row.messages) == 577
+    bare = Row("bare", (ASKS, CALLS))
+    kept = gather(shaped([TALK, strange, bare], "each_turn", True))
+    assert len(kept.rows) == 5 and kept.dropped == {}
+    assert kept.remarks == {
+        TEXT_AND_CALLS: ("strange",),
+        UNDECLARED: ("strange",),
+        CALLED_WITHOUT_TOOLS: ("bare",),
+    }
+    left = gather(shaped([TALK, strange, bare], "each_turn", False))
+    assert [row.id for row in left.rows] == ["talk:1", "talk:2", "strange:1"]
+    assert left.dropped == {UNDECLARED: ("strange:2",), CALLED_WITHOUT_TOOLS: ("bare:1",)}
+    assert left.remarks == {TEXT_AND_CALLS: ("strange",)}
+    assert gather(spread(left)) == left
+
+
+def test_loss_flags_survive_every_format_and_say_what_ms_swift_forgets(tmp_path: Path) -> None:
+    rows = [row for row in expanded(TALK, "each_turn") if isinstance(row, Row)]
+    for format in ("messages", "trl", "verl", "swift"):
+        text = PlainText("qwen3") if format == "verl" else None
+        lost = write_rows(tmp_path / f"{format}.jsonl", rows, format, text=text)
+        back = read_rows(tmp_path / f"{format}.jsonl", format)
+        assert [row.messages for row in back] == [row.messages for row in rows]
+        assert (LOSS in lost) == (format == "swift")
+
+
+@pytest.mark.parametrize("format", ["messages", "swift"])
+def test_what_follows_the_last_trained_message_is_cut(tmp_path: Path, format: str) -> None:
+    ask = {"role": "user", "content": "?"}
+    said = {"role": "assistant", "content": "a"}
+    mute = {"role": "assistant", "content": "b", "loss": False}
+    lines = [{"id": 1, "messages": [ask, said, ask, mute]}, {"id": 2, "messages": [ask, mute]}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    loaded = gather(iter_items(tmp_path / "a.jsonl", format))
+    assert [m.content for m in loaded.rows[0].messages] == ["?", "a"]
+    ((reason, ids),) = loaded.dropped.items()
+    assert ids == ("2",) and "loss is false" in reason

@@ -1,4 +1,5 @@
-"""Rows of plain columns, under any names, become the conversations that other trainers read."""
+"""Preference pairs are read as groups of two candidates with one prompt, or refused by line; other
+plain rows give a prompt and its answer."""
 
 import json
 from pathlib import Path
@@ -8,10 +9,153 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assay.data.formats.convert_rows import recognise
 from assay.data.formats.formats import Layout, iter_items, read_rows
-from assay.data.loaded import DataError, gather
-from assay.data.row import Message, Row
+from assay.data.formats.plain_rows import REVERSED, candidate_message
+from assay.data.loaded import DataError, Remark, gather
+from assay.data.renderings.rendering import Renderer
+from assay.data.row import Message, Row, ToolCall
+from assay.lab.setup.language_learner import LanguageEncoder
+from assay.lab.setup.learner import stored_turns
+from assay.tasks.task import task
+from tests.data.chat import tokenizer
+
+ENCODER = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
+ASK = {"role": "user", "content": "2 + 2?"}
+
+
+HUMAN = {"from": "human", "value": "2 + 2?"}
+
+
+def gpt(text: str) -> dict[str, str]:
+    return {"from": "gpt", "value": text}
+
+
+def said(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
+def read(folder: Path, value: dict[str, Any]) -> Row:
+    file = folder / "pairs.jsonl"
+    file.write_text(json.dumps(value) + "\n")
+    (row,) = read_rows(file, "preference")
+    return row
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"prompt": "2 + 2?", "chosen": "4", "rejected": "5"},
+        {"prompt": [ASK], "chosen": [said("4")], "rejected": [said("5")]},
+        {"chosen": [ASK, said("4")], "rejected": [ASK, said("5")]},
+        {"prompt": [ASK], "chosen": [ASK, said("4")], "rejected": [ASK, said("5")]},
+        {"instruction": "", "input": "2 + 2?", "chosen": "4", "rejected": "5", "history": []},
+        {"conversations": [HUMAN], "chosen": gpt("4"), "rejected": gpt("5"), "tools": ""},
+        {
+            "input": {"messages": [ASK], "tools": []},
+            "preferred_output": [said("4")],
+            "non_preferred_output": [said("5")],
+        },
+        {"messages": [ASK, said("4")], "rejected_response": "5"},
+        {"messages": [ASK, said("4")], "rejected_messages": [ASK, said("5")]},
+    ],
+)
+def test_a_pair_is_a_group_of_two_with_rewards_1_and_0(tmp_path: Path, value: Any) -> None:
+    row = read(tmp_path, {"id": "sum", "level": 2, **value})
+    assert row.id == "sum" and row.messages == (Message("user", "2 + 2?"),) and row.gold is None
+    assert row.extra == {
+        "level": 2,
+        "candidates": [{"text": "4", "reward": 1.0}, {"text": "5", "reward": 0.0}],
+    }
+
+
+def test_scores_that_contradict_the_names_of_the_two_are_told(tmp_path: Path) -> None:
+    value = {"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}
+    file = tmp_path / "pairs.jsonl"
+    for better, worse in ((2, 1), (1, 1), (0.5, 2)):
+        file.write_text(json.dumps({**value, "chosen_score": better, "rejected_score": worse}))
+        told = [i.words for i in iter_items(file, "preference") if isinstance(i, Remark)]
+        assert told == ([REVERSED] if better <= worse else [])
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"prompt": "?", "chosen": "4"}, "rejected: missing"),
+        ({"chosen": "4", "rejected": "5"}, "prompt: missing, and chosen and rejected begin with"),
+        ({"prompt": "?", "chosen": [ASK, said("4")], "rejected": "5"}, "chosen: does not begin"),
+        (
+            {"prompt": [ASK, said("4")], "chosen": "a", "rejected": "b"},
+            "prompt: ends with the assistant",
+        ),
+        (
+            {"prompt": "?", "chosen": "4", "rejected": [ASK]},
+            "rejected: does not end with an answer",
+        ),
+        (
+            {"prompt": "?", "chosen": "4", "rejected": "5", "chosen_score": "high"},
+            "chosen_score: is a string, not an integer or a number",
+        ),
+    ],
+)
+def test_what_is_no_pair_is_refused_with_its_line(tmp_path: Path, value: Any, message: str) -> None:
+    with pytest.raises(DataError) as found:
+        read(tmp_path, value)
+    assert f"pairs.jsonl:1: {message}" in str(found.value) and "\n" not in str(found.value)
+
+
+HH = "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: 1+0?\n\nAssistant:"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "parts"),
+    [
+        (f"{HH} 1", f"{HH} no idea", (HH, " 1", " no idea")),
+        ("What? Yes, it is.", "What? Yes, no.", ("What? Yes,", " it is.", " no.")),
+        # One text begins with the other.
+        ("Q A", "Q A B", ("Q ", "A", "A B")),
+    ],
+)
+def test_texts_are_parted_where_trl_parts_them(
+    tmp_path: Path, chosen: str, rejected: str, parts: tuple[str, str, str]
+) -> None:
+    """These are what `extract_prompt` of TRL 1.16 gives; a dialogue stays one text, as there."""
+    row = read(tmp_path, {"chosen": chosen, "rejected": rejected})
+    texts = [each["text"] for each in row.extra["candidates"]]
+    assert (row.messages, *texts) == ((Message("user", parts[0]),), *parts[1:])
+
+
+TOOLS = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}]
+CALL = {"name": "f", "arguments": {"a": 1}}
+OPENAI_CALL = {"type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+
+
+def test_calls_as_json_text_are_calls_of_the_prompt_and_of_an_answer(tmp_path: Path) -> None:
+    value = {
+        "input": {
+            "messages": [
+                *(ASK, {"role": "assistant", "tool_calls": [OPENAI_CALL]}),
+                {"role": "tool", "content": "4"},
+            ],
+            "tools": TOOLS,
+            "parallel_tool_calls": False,
+        },
+        "preferred_output": [{"role": "assistant", "tool_calls": json.dumps([OPENAI_CALL])}],
+        "non_preferred_output": [said("5")],
+    }
+    row = read(tmp_path, value)
+    call = ToolCall("f", {"a": 1})
+    assert [m.role for m in row.messages] == ["user", "assistant", "tool"]
+    assert row.messages[1].tool_calls == (call,) and [t["name"] for t in row.tools] == ["f"]
+    chosen, rejected = row.extra["candidates"]
+    assert candidate_message(chosen) == Message("assistant", "", (call,))
+    assert (chosen["reward"], rejected) == (1.0, {"text": "5", "reward": 0.0})
+    assert row.extra["input"] == {"parallel_tool_calls": False}
+    # It is trained on as the call that it is.
+    trained, as_text = (
+        stored_turns(ENCODER, task("tools"), row, [each])
+        for each in (chosen, {"text": chosen["text"], "reward": 1.0})
+    )
+    assert trained == as_text
 
 
 def lines(folder: Path, *values: dict[str, Any]) -> Path:
@@ -23,21 +167,6 @@ def lines(folder: Path, *values: dict[str, Any]) -> Path:
 def only(file: Path, format: str, **columns: str) -> Row:
     (row,) = gather(iter_items(file, format, Layout(columns=columns))).rows
     return row
-
-
-def test_prompt_and_answer_become_messages_and_gold(tmp_path: Path) -> None:
-    file = lines(tmp_path, {"prompt": "1 + 1?", "answer": "2", "level": 3})
-    row = only(file, "prompt_answer")
-    assert row.messages == (Message("user", "1 + 1?"), Message("assistant", "2"))
-    assert row.gold == "2" and row.extra == {"level": 3}
-
-
-def test_a_completion_is_what_is_learned_and_the_answer_what_is_compared(tmp_path: Path) -> None:
-    said = [{"role": "user", "content": "1 + 1?"}]
-    value = {"system": "Add.", "prompt": said, "answer": 2, "completion": "It is 2."}
-    row = only(lines(tmp_path, value), "prompt_answer")
-    assert [message.role for message in row.messages] == ["system", "user", "assistant"]
-    assert row.messages[-1].content == "It is 2." and row.gold == 2
 
 
 def test_alpaca_rows_put_the_input_below_the_instruction(tmp_path: Path) -> None:
@@ -81,21 +210,29 @@ def test_an_unknown_column_is_named_with_the_nearest(tmp_path: Path) -> None:
         only(file, "prompt_answer", prompt="question")
 
 
-def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
-    file = lines(tmp_path, {"prompt": "hidden", "question": "1 + 1?", "answer": "2"})
-    with pytest.raises(DataError, match=r"columns\.prompt: the file has a column 'prompt' of its"):
-        only(file, "prompt_answer", prompt="question")
+def test_a_text_file_holds_a_document_between_blank_lines(tmp_path):
+    file = tmp_path / "a.md"
+    file.write_text("One line\nand another.\n\n\n  \nSecond.\n")
+    rows = read_rows(file, "documents")
+    assert [row.messages[0].content for row in rows] == ["One line\nand another.", "Second."]
+    assert [row.origin.rpartition(":")[2] for row in rows] == ["1", "6"]
+    assert len({row.id for row in rows}) == 2
 
 
-def test_plain_rows_are_recognised(tmp_path: Path) -> None:
-    assert recognise(lines(tmp_path, {"prompt": "?", "answer": "!"})) == "prompt_answer"
-    assert recognise(lines(tmp_path, {"prompt": "?", "completion": "!", "answer": "!"})) == "trl"
-    assert recognise(lines(tmp_path, {"instruction": "?", "output": "!"})) == "alpaca"
-    (tmp_path / "a.csv").write_text("prompt,answer\n?,!\n")
-    assert recognise(tmp_path / "a.csv") == "prompt_answer"
+def test_a_tool_is_described_without_the_rows_id(tmp_path):
+    file = tmp_path / "tools.jsonl"
+    tool = {"name": "get", "description": "Gets.", "parameters": {"type": "object"}}
+    other = {**tool, "name": "put"}
+    lines = [{"id": "one", **tool}, {"id": "two", "tools": [tool, other]}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    one, two = read_rows(file, "tool_schemas")
+    assert (one.id, one.tools, one.extra) == ("one", (tool,), {})
+    assert two.tools == (tool, other) and two.messages[0].content == "get: Gets.\nput: Gets."
 
 
-def test_the_format_csv_reads_a_file_of_any_ending(tmp_path: Path) -> None:
-    (tmp_path / "rows.txt").write_text("prompt,answer\n?,!\n")
-    (row,) = read_rows(tmp_path / "rows.txt", "csv")
-    assert row.gold == "!"
+@pytest.mark.parametrize("value", [{"tools": []}, {"name": 3}, {"text": 4}])
+def test_what_is_no_seed_is_refused(tmp_path, value):
+    file = tmp_path / "x.jsonl"
+    file.write_text(json.dumps(value))
+    with pytest.raises(DataError):
+        read_rows(file, "documents" if "text" in value else "tool_schemas")

@@ -90,11 +90,6 @@ def test_text_that_the_models_template_would_add_is_refused() -> None:
         text.prompt(Row("r", (Message("user", "Hello."),)))
 
 
-def test_a_rendering_that_reads_a_template_needs_a_model() -> None:
-    with pytest.raises(RenderingError, match=r"'template' reads a model's template \(.*--for"):
-        PlainText("template")
-
-
 @pytest.mark.parametrize(
     ("template", "opened"), [(HYBRID, []), (THINKING, [("assistant", "<think>\n", False)])]
 )

@@ -69,13 +69,10 @@ def test_spelling_white_space_and_the_form_of_arguments_are_the_templates_affair
     ("talk", "what"),
     [
         ((TALK[1:]), "the text of message 1 (system)"),
-        ((*TALK[:1], *TALK[2:]), "the text of message 2 (user)"),
         ((*TALK[:2], replace(CALLED, content=""), *TALK[3:]), "the text of message 3 (assistant)"),
-        ((*TALK[:2], replace(CALLED, tool_calls=()), *TALK[3:]), "call 1 of message 3"),
         ((*TALK[:2], replace(CALLED, tool_calls=(CALL,)), *TALK[3:]), "call 2 of message 3"),
         ((*TALK[:2], replace(CALLED, tool_calls=(CALL, replace(OTHER, arguments={}))), *TALK[3:]),
          "call 2 of message 3"),
-        ((*TALK[:3], *TALK[4:]), "the text of message 4 (tool)"),
         ((*TALK[:3], *TALK[4:2:-1], TALK[5]), "the text of message"),
         (TALK[:5], "the text of message 6 (assistant)"),
     ],
@@ -190,27 +187,3 @@ def test_results_follow_their_calls_in_every_rendering() -> None:
     for name in ("template", "hermes", "qwen3", "qwen3_fc"):
         made = Renderer(tokenizer("qwen3"), name)
         assert made.conversation(swapped) == made.conversation(given) == made.conversation(unnamed)
-
-
-TEXT_ARGUMENTS = (
-    "{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}{% for m in messages %}"
-    "<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}"
-    "{{ '<tool_call>' + c.function.name + c.function.arguments }}{% endfor %}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-
-def test_a_template_that_adds_arguments_to_text_gets_text() -> None:
-    made = Renderer(build(SPECIAL["chatml"], TEXT_ARGUMENTS, ["<tool_call>"]), "template")
-    (turn,) = made.turns((ASKED, Message("assistant", "", (OTHER,))), [WEATHER])
-    assert made.tokenizer.decode(list(turn.actions)) == (
-        '<tool_call>get_weather{"city": "Rom"}<|im_end|>'
-    )
-
-
-def test_what_a_conversation_causes_is_not_blamed_on_the_template() -> None:
-    raising = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
-    made = Renderer(build(SPECIAL["chatml"], raising + NO_SYSTEM, []), "template")
-    with pytest.raises(RenderingError, match=r"no system.*change the rows") as caught:
-        made.prompt((Message("system", "x"), ASKED))
-    assert "restore" not in str(caught.value)

@@ -1,35 +1,22 @@
 """The two Qwen3 renderings against what upstream writes: its handler, and its chat template."""
 
-import json
 from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from assay.data.episode import tokens_of
-from assay.data.formats.formats import read_rows
 from assay.data.renderings.qwen import qwen3, qwen3_fc
 from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, ToolCall
-from assay.lab.check.rendering_mismatch import ThinkHandling, think_handling
 from assay.labs.tools.single_turn import entries
-from tests.data.bfcl_handler import chat_template, format_prompt, heard, stored, trl_template
+from tests.data.bfcl_handler import chat_template, format_prompt, heard, stored
 from tests.data.chat import SPECIAL, build, tokenizer
 from tests.data.talks import WEATHER, plain, talks
 
 RESPONSE = {**WEATHER, "response": {"type": "dict", "properties": {}}}
-CALL = ToolCall("get_weather", {"city": "Zürich"})
 ASKED = (Message("system", "Be brief."), Message("user", "Weather?"))
-STEPS = (
-    *ASKED,
-    Message("assistant", "", (CALL, CALL, ToolCall("f", {})), reasoning="Look."),
-    Message("tool", "21"),
-    Message("tool", "22"),
-    Message("assistant", "It is 21.", reasoning="Done."),
-    Message("user", "Thanks"),
-)
 
 
 def as_upstream(messages: tuple[Message, ...]) -> list[dict]:
@@ -58,20 +45,6 @@ def test_history_is_what_the_handler_keeps_of_what_the_model_wrote(thought, text
     held = [*as_upstream(ASKED), heard(written), stored(after)]
     split = replace(said, reasoning=thought.strip("\n"))
     assert qwen3_fc((*ASKED, split, after), [], True) == format_prompt(held, [])
-
-
-bodies = st.one_of(
-    st.builds(
-        lambda name, arguments, more: json.dumps({"name": name, "arguments": arguments, **more}),
-        st.sampled_from(["f", "g"]),
-        st.one_of(plain, st.dictionaries(plain, plain, max_size=2), st.just([1.0])),
-        st.sampled_from([{}, {"id": 1}]),
-    ),
-    st.sampled_from(['{"name": "f",  "arguments": {"é": 1}}', "no json", "{", "[" * 100_000]),
-)
-said = st.lists(
-    st.one_of(plain, bodies.map(lambda body: f"<tool_call>\n{body}\n</tool_call>")), max_size=4
-).map("".join)
 
 
 DEEP = '{"name": "f", "arguments": ' + "[" * 900 + "]" * 900 + "}"
@@ -117,18 +90,6 @@ def test_the_handler_prompt_of_real_items_is_upstreams() -> None:
             assert list(tokens) == made.tokenizer.encode(expected, add_special_tokens=False)
 
 
-def test_the_handlers_habits_are_kept() -> None:
-    text = qwen3_fc(STEPS[:5], [RESPONSE], True)
-    doubled = '{"name": "get_weather", "arguments": {"city": "Z\\u00fcrich"}}\n</tool_call>'
-    assert text == format_prompt(as_upstream(STEPS[:5]), [RESPONSE])
-    assert doubled + "<tool_call>\n" in text and doubled + "\n<tool_call>" in text
-    assert "<think>\nLook.\n</think>\n\n<tool_call>" in text
-    assert "user\n<tool_response>\n21\n</tool_response>\n<tool_response>\n22\n" in text
-    assert '"response": {' in text and '"type": "function"' not in text
-    later = qwen3_fc(STEPS, [RESPONSE], True)
-    assert "Look." not in later and "Done." not in later
-
-
 def published():
     return build(SPECIAL["qwen3"], chat_template(), ["<think>", "</think>", "<tool_call>"])
 
@@ -172,23 +133,6 @@ def openai(message: Message) -> dict:
     return value
 
 
-def test_the_quoted_template_is_the_one_that_trl_ships() -> None:
-    made = Renderer(build(SPECIAL["qwen3"], trl_template("qwen3"), ["<think>"]), "template")
-    for messages in (ASKED, STEPS[:5], STEPS):
-        own = Renderer(made.tokenizer, "qwen3")
-        assert own.prompt(messages, [WEATHER]) == made.prompt(messages, [WEATHER])
-
-
-def test_the_instruct_template_asks_as_qwen3_does_and_writes_no_think_block() -> None:
-    template = trl_template("qwen3_instruct_2507")
-    made = Renderer(build(SPECIAL["qwen3"], template, ["<think>"]), "template")
-    silent = tuple(replace(m, reasoning="") for m in STEPS)
-    own = Renderer(made.tokenizer, "qwen3")
-    assert own.prompt(silent, [WEATHER]) == made.prompt(silent, [WEATHER])
-    assert think_handling(made) == ThinkHandling(False, None, False, None, None)
-    assert think_handling(own).empty_block
-
-
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_fc"])
 @given(messages=talks(), with_tools=st.booleans())
 def test_every_turn_is_trained_after_the_prompt_that_it_is_sampled_after(
@@ -209,45 +153,8 @@ def test_every_turn_is_trained_after_the_prompt_that_it_is_sampled_after(
     assert all(turn.actions[-1] == made.end_token for turn in turns)
 
 
-@pytest.mark.parametrize("name", ["qwen3", "qwen3_fc"])
-def test_a_tokenizer_without_the_control_tokens_is_refused(name: str) -> None:
-    with pytest.raises(RenderingError, match=f"{name!r} writes <|im_start|>, no special token"):
-        Renderer(tokenizer("llama"), name)
-
-
 def test_the_fingerprint_does_not_depend_on_a_template_that_is_not_read() -> None:
     one, two = tokenizer("qwen3"), tokenizer("chatml")
     prints = {name: Renderer(one, name).fingerprint for name in ("qwen3", "qwen3_fc", "template")}
     assert len(set(prints.values())) == 3
     assert prints["qwen3"] == Renderer(two, "qwen3").fingerprint
-
-
-@pytest.mark.parametrize("name", ["qwen3", "qwen3_fc"])
-def test_real_conversations_render_with_exact_prefixes(shared, name: str) -> None:
-    made = Renderer(tokenizer("qwen3"), name)
-    for file in ("glaive_toolcall_en", "glaive_toolcall_zh", "reason_tool_use_demo"):
-        for row in read_rows(shared / "data" / "tool" / f"{file}.jsonl", "messages")[:12]:
-            whole = made.conversation(row.messages, row.tools)
-            prompt = made.prompt(row.prompt, row.tools)
-            assert whole.tokens[: len(prompt)] == prompt
-            assert made.turns(row.messages, row.tools)
-
-
-def test_one_sequence_trains_a_conversation_without_reasoning_for_the_handler() -> None:
-    """What is trained stays in later prompts as it was, so nothing is rewritten."""
-    silent = tuple(replace(m, reasoning="") for m in STEPS[:-1])
-    handler, template = (Renderer(tokenizer("qwen3"), n) for n in ("qwen3_fc", "qwen3"))
-    assert not handler.conversation(silent, [WEATHER]).rewritten
-    assert len(handler.turns(silent, [WEATHER])) == 1
-    assert template.conversation(silent, [WEATHER]).rewritten == (2,)
-    beside = (*ASKED, Message("assistant", "Let me see.", (CALL,)), *silent[3:])
-    assert handler.conversation(beside, [WEATHER]).rewritten == (2,)
-
-
-def test_text_next_to_calls_is_trained_and_then_lost() -> None:
-    said = Message("assistant", "Let me see.", (CALL,))
-    made = Renderer(tokenizer("qwen3"), "qwen3_fc")
-    first, second = made.turns((*ASKED, said, *STEPS[3:6]))
-    decode = made.tokenizer.decode
-    assert decode(list(first.actions)).startswith("Let me see.\n<tool_call>\n")
-    assert "Let me see." not in decode(tokens_of(second.context))

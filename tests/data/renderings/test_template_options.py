@@ -1,23 +1,30 @@
-"""Options reach the chat template as Transformers passes them, and leave with a checkpoint."""
+"""Options reach the chat template as Transformers passes them, and leave with a checkpoint;
+what each rendering does with reasoning."""
 
+import copy
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from assay.data.episode import tokens_of
-from assay.data.renderings.exported_template import chat_template
-from assay.data.renderings.rendering import Renderer
+from assay.data.loaded import gather
+from assay.data.renderings.hermes import LEFT_OUT, without_reasoning
+from assay.data.renderings.rendering import Renderer, chat_template
 from assay.data.renderings.template import (
     DATE,
     RenderingError,
+    check_template,
     template_messages,
     undressed,
     with_options,
 )
-from assay.data.row import Message
+from assay.data.row import Message, Row, ToolCall
+from assay.lab.check.rendering_mismatch import ThinkHandling, think_handling
 from tests.data.bfcl_handler import trl_template, trl_templates
-from tests.data.chat import SPECIAL, build
+from tests.data.chat import CHATML, SPECIAL, build, tokenizer
+from tests.data.formats.test_plain_text import HYBRID, THINKING
 from tests.few import few
 
 ASKED = Message("user", "How warm is it?")
@@ -131,16 +138,6 @@ def test_a_template_that_cuts_reasoning_trains_it_as_trl_does(
     assert decode([*tokens_of(turn.context), *turn.actions]) == told(trained, INLINE, False)
 
 
-def test_an_answer_without_reasoning_closes_the_thought_that_its_prompt_opened() -> None:
-    renderer = Renderer(made(trl_template("deepseek_r1_distill"), R1), "template")
-    first, second = renderer.turns((*PLAIN, *THOUGHT))
-    decode = renderer.tokenizer.decode
-    assert decode(list(first.actions)) == "\n</think>\n\nIt is 4.<｜end▁of▁sentence｜>"
-    assert decode(list(second.actions)) == "I look.\n</think>\n\nIt is 4.<｜end▁of▁sentence｜>"
-    # What later prompts forget stays forgotten.
-    assert tokens_of(second.context) == renderer.prompt((*PLAIN, ASKED))
-
-
 def test_special_tokens_that_are_kept_are_trained_whole_and_no_others() -> None:
     special = [*SPECIAL["chatml"], "<t>", "</t>"]
     plain = (
@@ -166,3 +163,89 @@ def test_special_tokens_that_are_kept_are_trained_whole_and_no_others() -> None:
     tokenizer.eos_token = "<|im_end|>"
     with pytest.raises(RenderingError, match="ends answers"):
         Renderer(tokenizer, "template", ("<|im_end|>",))
+
+
+PARTS = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% for part in m['content'] %}"
+    "{% if part['type'] == 'text' %}{{ part['text'] }}{% else %}<image>{% endif %}{% endfor %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+TALK = (Message("system", "s"), Message("user", "a {{ b }}"), Message("assistant", "c"))
+
+
+def with_parts() -> Any:
+    made = copy.copy(tokenizer("chatml"))  # other tests share it
+    made.chat_template = PARTS
+    return made
+
+
+def test_a_text_is_written_as_by_the_template_that_reads_strings() -> None:
+    check_template(with_parts())
+    parts, strings = Renderer(with_parts(), "template"), Renderer(tokenizer("chatml"), "template")
+    assert "a {{ b }}" in with_parts().decode(parts.prompt(TALK[:2], ()))
+    assert parts.prompt(TALK[:2], ()) == strings.prompt(TALK[:2], ())
+    assert parts.conversation(TALK, ()).tokens == strings.conversation(TALK, ()).tokens
+
+
+def test_the_exported_hermes_template_writes_what_was_trained() -> None:
+    made = with_parts()
+    renderer = Renderer(made, "hermes")
+    exported = chat_template(renderer)
+    assert undressed(exported) == PARTS
+    talk = [{"role": m.role, "content": m.content} for m in TALK[:2]]
+    text = made.apply_chat_template(
+        talk, chat_template=exported, tokenize=False, add_generation_prompt=True
+    )
+    assert made.encode(text, add_special_tokens=False) == list(renderer.prompt(TALK[:2], ()))
+    shown = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "x"}]}]
+    assert "<image>x" in made.apply_chat_template(shown, chat_template=exported, tokenize=False)
+
+
+QUESTION = Message("user", "Weather?")
+SUNNY = Message("assistant", "Sunny.", reasoning="Look outside.")
+
+
+def renderer(template: str, name: str) -> Renderer:
+    return Renderer(build(SPECIAL["qwen3"], template, [*WORDS, "<tool_call>"]), name)
+
+
+@pytest.mark.parametrize(
+    ("template", "name", "expected"),
+    [
+        (HYBRID, "template", ThinkHandling(False, True, True, True, False)),
+        (THINKING, "template", ThinkHandling(True, True, True, True, False)),
+        (THINKING, "qwen3_fc", ThinkHandling(False, True, False, True, False)),
+        (HYBRID, "hermes", ThinkHandling(False, True, True, True, False)),
+        (CHATML, "hermes", ThinkHandling(False, True, False, True, True)),
+    ],
+)
+def test_the_handling_of_reasoning_is_measured(template, name, expected) -> None:
+    assert think_handling(renderer(template, name)) == expected
+
+
+def test_a_prefilled_tag_is_prompt_and_only_what_follows_is_trained() -> None:
+    made = renderer(THINKING, "template")
+    (turn,) = made.turns((QUESTION, SUNNY))
+    decode = made.tokenizer.decode
+    assert decode(tokens_of(turn.context)).endswith("<|im_start|>assistant\n<think>\n")
+    assert decode(list(turn.actions)) == "Look outside.\n</think>\n\nSunny.<|im_end|>"
+    (silent,) = made.turns((QUESTION, Message("assistant", "Sunny.")))
+    assert decode(list(silent.actions)) == "\n</think>\n\nSunny.<|im_end|>"
+
+
+QUOTED = Message("user", "<think>\nmine\n</think>\n\nWhy?")
+CALLED = Message("assistant", "", (ToolCall("f", {"a": 1}),), reasoning="So f.")
+WRITTEN = Message("assistant", "<think>\nSo.\n</think>\n\nBecause.")
+
+
+def test_both_ways_of_writing_reasoning_are_left_out_and_nothing_else():
+    row = Row("r", (QUOTED, CALLED, Message("tool", "1"), WRITTEN), gold="1", conversation="c")
+    found = gather(without_reasoning([row]))
+    plain = (
+        QUOTED,
+        replace(CALLED, reasoning=""),
+        row.messages[2],
+        Message("assistant", "Because."),
+    )
+    assert found.rows == (replace(row, messages=plain),)
+    assert found.remarks == {LEFT_OUT: ("r",)}

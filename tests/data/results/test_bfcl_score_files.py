@@ -35,14 +35,6 @@ def test_scores_are_those_that_bfcl_counted_whichever_of_the_two_files_is_named(
     assert (len(right), len(first.answers)) == (header["correct_count"], header["total_count"])
 
 
-def test_files_that_lie_side_by_side_are_found(tmp_path: Path):
-    for kind in ("score", "result"):
-        text = (FOLDER / "bfcl" / kind / "small" / f"{NAME}_{kind}.json").read_text()
-        (tmp_path / f"BFCL_v4_simple_python_{kind}.json").write_text(text)
-    (result,) = read_results(tmp_path / "BFCL_v4_simple_python_score.json")
-    assert len(result.answers) == 12 and result.run == tmp_path.name
-
-
 def pair(folder: Path) -> tuple[Path, Path]:
     root = copied("bfcl", folder)
     return (
@@ -70,25 +62,6 @@ def test_results_that_were_generated_again_are_refused(tmp_path: Path):
     result.write_text("\n".join(lines).replace(f'"{wrong}"', '"simple_python_99"') + "\n")
     with pytest.raises(DataError, match=rf"score\.json:2: id: '{wrong}' does not occur"):
         read_results(score)
-
-
-def test_an_item_answered_twice_is_refused_by_line(tmp_path: Path):
-    score, result = pair(tmp_path)
-    result.write_text(result.read_text() + result.read_text().splitlines()[4] + "\n")
-    with pytest.raises(DataError, match=r"result\.json:13: id: 'simple_python_4' is also.*line 5"):
-        read_results(score)
-
-
-def test_damaged_lines_are_named(tmp_path: Path):
-    score, _ = pair(tmp_path)
-    score.write_text(score.read_text()[:-40])
-    with pytest.raises(DataError, match=r"score\.json:\d+: malformed JSON"):
-        read_results(score)
-    score.write_text('{"accuracy": 1}\n')
-    with pytest.raises(DataError, match=r"score\.json:1: total_count: missing"):
-        read_results(score, "bfcl")
-    with pytest.raises(DataError, match="no file of BFCL"):
-        read_results(score.rename(score.with_name("x.json")), "bfcl")
 
 
 @pytest.mark.parametrize(
@@ -155,19 +128,6 @@ def test_the_trap_of_report_000_is_no_score(tmp_path: Path):
     overall = found["Multi Turn Overall Acc"]
     assert (overall.score, overall.over_absent) == (None, True)
     assert [found[c].score for c in ("Miss Func", "Miss Param", "Long Context")] == [None] * 3
-
-
-def test_a_score_of_zero_and_a_category_that_was_not_run_are_two_things(tmp_path: Path):
-    found = read(tmp_path, MULTI_TURN + "1,m,25.00%,50.00%,0.00%,25.00%,25.00%")
-    assert found["Multi Turn Overall Acc"].score == 0.25
-    assert (found["Miss Func"].score, found["Miss Func"].items) == (0.0, 200)
-    assert found["Multi Turn Overall Acc"].items is None
-
-
-def test_a_share_that_cannot_be_of_so_many_entries_has_no_items(tmp_path: Path):
-    # 33.33 % is no number of 200 entries: another version, or a part of the entries.
-    found = read(tmp_path, MULTI_TURN + "1,m,N/A,33.33%,N/A,N/A,N/A")
-    assert (found["Base"].score, found["Base"].items) == (pytest.approx(0.3333), None)
 
 
 @pytest.mark.parametrize(

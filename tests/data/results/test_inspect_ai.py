@@ -54,17 +54,6 @@ def test_a_log_that_stopped_is_unfinished():
     assert {r.unfinished for r in read_results(LOGS / "broken.eval")} == {"its status is error"}
 
 
-def test_settings_differ_in_the_model_and_in_what_was_made_to_fail():
-    small, large = (read_results(LOGS / name)[0] for name in ("small.eval", "large.json"))
-    assert small.configured and small.settings["base_weights"]["model"] == "mockllm/small"
-    apart = {key for key in small.settings if small.settings[key] != large.settings[key]}
-    assert apart == {"base_weights", "evaluation", "time"}
-    one, two = (result.settings["evaluation"]["sums"] for result in (small, large))
-    assert {key for key in one if one[key] != two[key]} == {"steps"}
-    assert small.settings["packages"] == {"inspect_ai": "0.3.285"}
-    assert small.questions == large.questions and len(small.questions) == 12
-
-
 def made(folder: Path, scores: dict, **more: object) -> Path:
     """A log of one sample by the documented form."""
     sample = {"id": 1, "epoch": 1, "input": "?", "target": "!", "scores": scores, **more}
@@ -89,11 +78,6 @@ def made(folder: Path, scores: dict, **more: object) -> Path:
 def test_values_count_as_inspect_ai_counts_them(tmp_path: Path, value: object, score: object):
     (result,) = read_results(made(tmp_path, {"s": {"value": value}}))
     assert [answer.score for answer in result.answers] == [score]
-
-
-def test_a_score_of_several_parts_is_several_metrics(tmp_path: Path):
-    results = read_results(made(tmp_path, {"s": {"value": {"a": 1, "b": "I"}}}))
-    assert [(r.metric, r.answers[0].score) for r in results] == [("s.a", 1.0), ("s.b", 0.0)]
 
 
 @pytest.mark.parametrize(
@@ -123,40 +107,6 @@ def test_a_log_of_2024_has_one_score_without_a_name(tmp_path: Path):
         0.5,
         "long",
     )
-
-
-def test_a_log_without_its_samples_says_so(tmp_path: Path):
-    file = made(tmp_path, {})
-    file.write_text(json.dumps({**json.loads(file.read_text()), "samples": None}))
-    with pytest.raises(DataError, match=r"holds no samples .*--log-samples"):
-        read_results(file)
-
-
-def damaged(folder: Path, change) -> Path:
-    file = copied("inspect_ai", folder) / "small.eval"
-    file.write_bytes(change(file.read_bytes()))
-    return file
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda raw: raw[: len(raw) // 2], "damaged zip"),
-        (lambda raw: raw[:90] + bytes(8) + raw[98:], "damaged zip"),
-    ],
-)
-def test_a_damaged_zip_is_named(tmp_path: Path, change, words: str):
-    with pytest.raises(DataError, match=rf"small\.eval: is a {words}"):
-        read_results(damaged(tmp_path, change))
-
-
-def test_a_cut_off_json_log_is_named_with_its_line(tmp_path: Path):
-    file = copied("inspect_ai", tmp_path) / "large.json"
-    text = file.read_text()[:20_000]
-    file.write_text(text)
-    for format_ in (None, "inspect-ai"):
-        with pytest.raises(DataError, match=rf"large\.json:{text.count(chr(10)) + 1}: malformed"):
-            read_results(file, format_)
 
 
 def test_a_packed_member_with_other_bytes_is_a_damaged_zip(tmp_path: Path):
@@ -223,13 +173,6 @@ def test_a_reducer_that_is_no_mean_is_a_metric_of_its_own(tmp_path: Path):
     assert np.mean(list(reduced.values())) > mean
 
 
-def test_a_reducer_without_scores_is_named_and_never_taken_for_a_mean(tmp_path: Path):
-    some = read_results(with_reducers(tmp_path / "some", ["mean", "house/best"], []))
-    assert {r.left_out for r in some} == {("house/best",)}
-    with pytest.raises(DataError, match="no scores of its epochs reduced by house/best"):
-        read_results(with_reducers(tmp_path / "none", ["house/best"], []))
-
-
 def changed(folder: Path, change, name: str = "large.json") -> Path:
     """A produced log, changed."""
     file = copied("inspect_ai", folder) / name
@@ -274,15 +217,6 @@ def test_what_the_model_was_called_with_wins_over_what_the_log_was_asked_for(tmp
     file = changed(tmp_path, settings)
     assert sampling(file) == {"temperature": 0.9}
     assert read_results(file)[0].settings["random_seeds"] == {"seed": 3}
-
-
-def test_calls_with_several_settings_are_all_shown(tmp_path: Path):
-    def settings(log: dict) -> None:
-        for sample in log["samples"]:
-            sample["events"] = [call({"top_p": 1, "temperature": t}) for t in (0.2, 0.7)]
-
-    apart = [{"temperature": 0.2}, {"temperature": 0.7}]
-    assert sampling(changed(tmp_path, settings)) == {"top_p": 1, "calls": apart}
 
 
 def contradicted(file: Path) -> set[str]:
@@ -390,28 +324,6 @@ def test_a_number_of_samples_that_the_rows_do_not_have_is_named(
 
     name = f"{part}.{key}" if part == "results" else f"eval.{part}.{key}"
     assert contradicted(changed(tmp_path, edited)) == ({name} if wrong else set())
-
-
-def test_chosen_added_and_stopped_samples_contradict_no_size_of_a_data_set(tmp_path: Path):
-    changes = {
-        "chosen": lambda log: log["eval"]["config"].update(sample_id=[1, 2]),
-        "stopped": lambda log: log["results"].update(early_stopping={"manager": "m"}),
-    }
-    for name, change in changes.items():
-
-        def larger(log: dict, change=change) -> None:
-            log["eval"]["dataset"]["samples"] = 100
-            change(log)
-
-        assert contradicted(changed(tmp_path / name, larger)) == set()
-
-    def added(log: dict) -> None:
-        log["eval"]["dataset"] |= {
-            "samples": 2,
-            "sample_ids": log["eval"]["dataset"]["sample_ids"][:2],
-        }
-
-    assert contradicted(changed(tmp_path / "added", added)) == set()
 
 
 def test_a_standard_error_that_the_samples_do_not_have_is_named(tmp_path: Path):

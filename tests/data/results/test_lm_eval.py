@@ -42,13 +42,6 @@ def test_every_metric_and_filter_has_the_mean_that_lm_eval_printed(file: Path):
         assert result.checker == f"lm-evaluation-harness {result.metric}"
 
 
-def test_filters_and_metrics_are_results_of_their_own():
-    sums = [result.metric for result in read_results(samples("sums-small"))]
-    assert sums == ["exact_match,strict-match", "exact_match,flexible-extract"]
-    choice = read_results(samples("sums-small", "sums_choice"))
-    assert [result.metric for result in choice] == ["acc", "acc_norm"]
-
-
 def test_settings_hold_the_configuration_and_tell_models_and_examples_apart():
     small, large, examples = (
         read_results(samples(name))[0] for name in ("sums-small", "sums-large", "two_examples")
@@ -106,28 +99,6 @@ def test_damage_is_named_by_file_and_line(tmp_path: Path, change, words: tuple[s
     with pytest.raises(DataError) as refusal:
         read_results(file)
     assert all(word in str(refusal.value) for word in (file.name, *words)), refusal.value
-
-
-def test_the_results_file_says_which_way_a_metric_is_better(tmp_path: Path):
-    folder = copied("lm_eval/sums-small", tmp_path)
-    log = folder / log_name(folder)
-    text = log.read_text().replace('"acc_norm": true', '"acc_norm": false')
-    log.write_text(text)
-    found = read_results(next(folder.glob("samples_sums_choice*")))
-    assert {r.metric: r.higher_is_better for r in found} == {"acc": True, "acc_norm": False}
-    (whole,) = [r for r in read_results(folder) if r.metric == "acc_norm"]
-    assert whole.higher_is_better is False
-    log.unlink()
-    moved = read_results(next(folder.glob("samples_sums_choice*")))
-    assert {r.higher_is_better for r in moved} == {None}
-
-
-def test_a_key_of_the_documents_names_their_clusters():
-    file = next((FOLDER / "lm_eval/sums-small").glob("samples_sums_2*.jsonl"))
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    found = read_results(file, cluster="answer")[0].clusters
-    assert found == {str(line["doc_id"]): line["doc"]["answer"] for line in lines}
-    assert read_results(file)[0].clusters == {}
 
 
 def rewritten(folder: Path, name: str, change, as_array: bool = False) -> Path:
@@ -255,11 +226,6 @@ def test_settings_of_the_command_line_and_of_a_task_in_python_contradict_nothing
         assert contradicted(edited(tmp_path / name, change, asked(temperature=0.9))) == set()
 
 
-def test_fewer_answers_than_the_repeats_that_were_stated_are_named(tmp_path: Path):
-    place = edited(tmp_path, lambda log: log["configs"]["sums"].update(repeats=4))
-    assert contradicted(place) == {"configs.sums.generation_kwargs.repeats"}
-
-
 @pytest.mark.parametrize(("score", "wrong"), [("plain", False), ("weighed", False), (0.9, True)])
 def test_a_group_that_is_no_mean_of_its_tasks_is_named(tmp_path: Path, score, wrong: bool):
     def grouped(log: dict) -> None:
@@ -272,15 +238,6 @@ def test_a_group_that_is_no_mean_of_its_tasks_is_named(tmp_path: Path, score, wr
 
     found = contradicted(edited(tmp_path, grouped), "sums_choice")
     assert found == ({"results.outer.acc,none"} if wrong else set())
-
-
-def test_settings_of_the_command_line_that_the_rows_have_otherwise_are_named(tmp_path: Path):
-    def command(log: dict) -> None:
-        log["configs"]["sums"]["generation_kwargs"] = {"temperature": 0.0}
-        log["config"]["gen_kwargs"] = {"temperature": 1.0, "top_p": 0.5}
-
-    found = contradicted(edited(tmp_path, command, asked(temperature=0.0)))
-    assert found == {"config.gen_kwargs.temperature", "config.gen_kwargs.top_p"}
 
 
 ROWS = 12
@@ -306,14 +263,6 @@ def test_a_size_or_a_limit_that_does_not_leave_the_rows_is_named(
         log["config"]["limit"] = limit
 
     assert contradicted(edited(tmp_path, counted)) == ({field} if field else set())
-
-
-def test_documents_that_were_chosen_contradict_no_size(tmp_path: Path):
-    place = edited(tmp_path, lambda log: log["n-samples"]["sums"].update(original=99))
-    rewritten(
-        place, next(place.glob("samples_sums_2*")).name, lambda r: r | {"doc_id": r["doc_id"] + 7}
-    )
-    assert contradicted(place) == set()
 
 
 @pytest.mark.parametrize("name", ["system_instruction", "chat_template"])
@@ -386,18 +335,6 @@ def test_tasks_may_be_the_clusters(tmp_path: Path):
     assert by_metric(group(tmp_path / "b", "small"), cluster="answer")[METRIC].clusters
 
 
-def test_a_task_of_two_dates_is_of_two_runs(tmp_path: Path):
-    place = group(tmp_path, "small")
-    (file,) = place.glob("samples_few_2*.jsonl")
-    later = re.sub(r"_2026-\d\d", "_2027-01", file.name)
-    file.with_name(later).write_text(file.read_text())
-    found = [result for result in read_results(place) if result.metric == METRIC]
-    assert [(r.run[:18], r.benchmark) for r in found] == [
-        ("sums-small/2026-11", "few, sums"),
-        ("sums-small/2027-01", "few"),
-    ]
-
-
 def second(place: Path, model: str | None = None, keep: str = "samples_sums_2*", **config) -> None:
     """The logs of the folder again a month later, of which `keep` stay."""
     (log,) = place.glob("results_*.json")
@@ -415,30 +352,12 @@ def runs(place: Path) -> list[tuple[str, str]]:
     return [(r.run, r.benchmark) for r in read_results(place) if r.metric == METRIC]
 
 
-def test_two_models_logged_into_one_folder_are_two_runs(tmp_path: Path):
-    place = group(tmp_path, "small")
-    second(place, "tuned", keep="samples_*")
-    assert runs(place) == [("sums-small", "few, sums"), ("tuned", "few, sums")]
-    assert [arm.name for arm in read_arms(f"{place}@tuned", ReadOptions(metric=METRIC))] == [
-        "tuned"
-    ]
-
-
 def test_one_call_for_each_task_is_one_run(tmp_path: Path):
     place = group(tmp_path, "small")
     (few,) = place.glob("samples_few_2*.jsonl")
     second(place, keep=few.name)
     few.unlink()
     assert runs(place) == [("sums-small", "few, sums")]
-
-
-def test_one_call_for_each_task_with_other_arguments_is_two_runs(tmp_path: Path):
-    place = group(tmp_path, "small")
-    (few,) = place.glob("samples_few_2*.jsonl")
-    second(place, keep=few.name, load_in_4bit=True)
-    few.unlink()
-    assert [benchmark for _, benchmark in runs(place)] == ["sums", "few"]
-    assert len({run for run, _ in runs(place)}) == 2
 
 
 def test_tasks_are_one_comparison_with_a_line_for_each_and_a_mean_that_weighs_them_alike(tmp_path):

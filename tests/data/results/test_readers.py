@@ -6,7 +6,6 @@ import pytest
 
 from assay.data.loaded import DataError
 from assay.data.results.foreign_result import (
-    arguments,
     model_arguments,
     quantisation,
 )
@@ -30,7 +29,6 @@ def test_every_reader_is_tried_on_a_file_that_its_tool_wrote():
     [
         ("r.json", b'{"loss": 1, "epoch": 2}', ("r.json", "epoch, loss", "--format", "lm-eval")),
         ("r.jsonl", b"not json\n", ("r.jsonl:1", "malformed JSON")),
-        ("r.jsonl", b"\n\n", ("r.jsonl", "no rows")),
         ("r.jsonl", b"", ("r.jsonl", "empty")),
         ("r.parquet", b"PAR1 and no more", ("r.parquet", "damaged parquet")),
         ("r.eval", b"PK and no more", ("r.eval", "damaged zip")),
@@ -47,26 +45,12 @@ def test_what_is_no_file_of_results_is_refused_by_name(
     assert all(word in str(refusal.value) for word in words), refusal.value
 
 
-def test_missing_files_and_folders_are_refused(tmp_path: Path):
-    with pytest.raises(DataError, match="no such file"):
-        read_results(tmp_path / "absent.jsonl")
-    with pytest.raises(InputError, match="folder"):
-        read_results(tmp_path)
-
-
 def test_the_model_is_named_by_some_arguments_and_every_other_may_change_an_answer():
     text = "pretrained=a/b,revision=v2,peft=c,load_in_4bit=True,max_gen_toks=32,house_option=x"
     found = model_arguments(text)
     assert found.identity == {"pretrained": "a/b", "revision": "v2", "peft": "c"}
     assert found.answers == {"load_in_4bit": True, "max_gen_toks": 32, "house_option": "x"}
     assert found.transport == {} and found.device is None
-
-
-def test_text_and_table_of_the_same_arguments_are_equal():
-    text = "pretrained=m,dtype=bfloat16,add_bos_token=false,temperature=0.5,prefix_token_id=7"
-    table = {"pretrained": "m", "dtype": "torch.bfloat16", "add_bos_token": False}
-    assert arguments(text) == arguments({**table, "temperature": 0.5, "prefix_token_id": 7})
-    assert arguments(None) == arguments("") == {}
 
 
 @pytest.mark.parametrize(
@@ -82,27 +66,17 @@ def test_an_argument_that_says_what_its_absence_says_is_absent(idle: str):
     assert model_arguments(f"pretrained=m,{idle}") == model_arguments("pretrained=m")
 
 
-def test_where_a_model_runs_is_apart_and_a_device_has_no_number():
-    found = model_arguments("pretrained=m,device=cuda:1,parallelize=True,batch_size=8")
-    assert found.transport == {"parallelize": True, "batch_size": 8}
-    assert (found.device, found.answers) == ("cuda", {})
-
-
 @pytest.mark.parametrize(
     ("name", "form"),
     [
         ("org/base-7B-Instruct", ""),
-        ("org/model-v0.1-bf16", ""),
         ("org/model-unquantized", ""),
         ("reports-2025-q3", ""),
-        ("org/model-GPTQ-Int4", "gptq int4"),
         ("org/model-bnb-4bit", "4bit bnb"),
-        ("org/model.w8a8", "w8a8"),
         ("org/model-NVFP4A16", "nvfp4a16"),
         ("org/model-4.65bpw-h6-exl2", "4.65bpw exl2"),
         ("/models/model-IQ2_XXS.gguf", "gguf iq2xxs"),
         ("model:8b-instruct-q4_K_M", "q4km"),
-        ("org/model-int4wo-hqq", "hqq int4wo"),
     ],
 )
 def test_a_models_name_says_how_it_is_quantised(name: str, form: str):

@@ -55,9 +55,3 @@ def test_a_claimed_range_is_judged_at_its_best():
     best = compare_counts(0.455 * 800, 800, 0.5 * 800, 800)
     assert flaw.values["p"] == pytest.approx(best.p_value)
     assert (flaw.values["least"], flaw.values["fewest"]) == (0.5, 100)
-
-
-def test_a_score_next_to_the_end_of_the_scale_keeps_its_difference_inside():
-    text = claimed("[3, 3]", "[100]") + "score = 1.0\n"
-    (flaw,) = [*found(text, "difference_inside_noise"), *found(text, "difference_could_be_real")]
-    assert flaw.values["control"] == 0

@@ -7,15 +7,11 @@ import pytest
 from benchmarks.families import TOKENS, byte_tokenizer, tiny_family
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from assay.data.episode import Episode, Reward, Turn
 from assay.data.row import Row
 from assay.errors import Finding, InputError
-from assay.judge.intervals import wilson
-from assay.lab.check import memory_and_disk
+from assay.lab.check import work
 from assay.lab.check.all_checks import CheckResult, check_experiment
-from assay.lab.check.capability import rates_finding
 from assay.lab.check.rows import well_formed
-from assay.lab.check.subject import Number
 from assay.models.weight_files import save_weights
 from tests.few import few
 from tests.lab.sound_lab import SEARCH, add_row, found, look, make_sound_lab, silent
@@ -223,8 +219,8 @@ def test_memory_that_is_not_there_is_found(lab: Path, monkeypatch: pytest.Monkey
         (needed * 0.9, GIB, "warning"),
         (needed * 0.8, needed * 0.9, "error"),
     ):
-        monkeypatch.setattr(memory_and_disk, "available_memory", lambda device, free=free: free)
-        monkeypatch.setattr(memory_and_disk, "installed_memory", lambda device, whole=whole: whole)
+        monkeypatch.setattr(work, "available_memory", lambda device, free=free: free)
+        monkeypatch.setattr(work, "installed_memory", lambda device, whole=whole: whole)
         assert found(look(lab), "stage.rl: the memory of a step").severity == severity
 
 
@@ -240,7 +236,7 @@ def test_disk_holds_every_checkpoint_and_two_optimizers(
         "checkpoints_mb"
     ] * 2**20 == pytest.approx(2 * needed)
     usage = type("Usage", (), {"free": needed})()
-    monkeypatch.setattr(memory_and_disk.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(work.shutil, "disk_usage", lambda path: usage)
     assert found(look(lab, longer), "do not fit on the disk").severity == "error"
 
 
@@ -335,37 +331,3 @@ def test_settings_that_are_seldom_meant(lab: Path) -> None:
     assert found(report, "stage.rl: groups of equal rewards are kept").severity == "note"
     sound = look(lab, "stage.sft.optimizer.lr=9e-5")
     assert silent(sound, "learning rate") and silent(sound, "groups of equal")
-
-
-# Probe
-
-
-def test_a_probe_samples_groups_and_says_how_sure_it_is(lab: Path) -> None:
-    numbers = look(lab, probe=3).numbers["stage.rl.probe"]
-    assert numbers["prompts"] == 3 and "format_share" in numbers
-    interval = wilson(numbers["signal_share"] * 3, 3)
-    assert numbers["signal_share_low"] == interval.low
-    assert numbers["signal_share_high"] == interval.high
-    solved = wilson(numbers["solved_share"] * 3, 3)
-    assert (numbers["solved_share_low"], numbers["solved_share_high"]) == (solved.low, solved.high)
-    report = look(lab, probe=3)
-    assert numbers == report.numbers["stage.rl.probe"]
-    finding = found(report, "prompts solved at least once at base")
-    assert finding.severity == "warning", "a random model adds nothing up"
-
-
-@pytest.mark.parametrize(
-    ("signal", "prompts", "severity"), [(0, 20, "note"), (0, 40, "warning"), (2, 40, "note")]
-)
-def test_a_probe_warns_once_it_is_sure_of_little_signal(
-    signal: int, prompts: int, severity: str
-) -> None:
-    rewards = [Reward(float(g < signal and s == 0)) for g in range(prompts) for s in range(4)]
-    turn = Turn((1,), (2,), (True,), ended="length")
-    episodes = [Episode(str(n), "g", (turn,), reward) for n, reward in enumerate(rewards)]
-    seen = list(rates_finding("rl", "base", prompts, 4, episodes))
-    (finding,) = [one for one in seen if isinstance(one, Finding)]
-    assert finding.severity == severity
-    assert f"{signal} of {prompts}" in finding.what
-    shares = {one.name: one.value for one in seen if isinstance(one, Number)}
-    assert shares["signal_share"] == signal / prompts and shares["truncated_share"] == 1

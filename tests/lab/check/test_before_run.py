@@ -9,14 +9,14 @@ from assay.experiment.read_file import read_experiment
 from assay.lab.check.all_checks import checks_of, looked_at
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import runner
-from assay.lab.run.runner import launch_or_resume, resume, start
+from assay.lab.run.runner import resume, start
 from assay.lab.setup.session import Session
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.pages.comparison.comparison_page import write_comparison
 from assay.pages.matrix.matrix_page import write_matrix
 from assay.pages.run_page.notebook import notebook
 from assay.pages.run_page.page import write_report
-from assay.runs.manifest_file import CHECKED, overridden, read_manifest, write_manifest
+from assay.runs.manifest_file import CHECKED, overridden, read_manifest
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status
 from tests.cli.conftest import answer, assert_one_line, call
@@ -227,21 +227,3 @@ def test_a_checkpoint_is_measured_on_items_that_it_was_trained_on_with_a_warning
         "Trained on test items: 5 rows of data.sums ask what items of evaluate.math-gsm8k" in later
     )
     assert "训练中见过测试题：data.sums 有 5 行与 evaluate.math-gsm8k" in later
-
-
-def test_a_run_that_nobody_looked_at_is_looked_at_when_it_is_resumed(tmp_path: Path) -> None:
-    file = three_sets(tmp_path)
-    with pytest.raises(KeyboardInterrupt):
-        start(file, (TRAINED,), root=tmp_path, observer=Stopping("sft", 1), despite=REASON)
-    (run,) = runs_of(tmp_path, "tiny")
-    write_manifest(run, {k: v for k, v in read_manifest(run).items() if k != CHECKED})
-    before = read_status(run.path)
-    for attempt in (
-        lambda: resume(run),
-        lambda: launch_or_resume(file, (TRAINED,), root=tmp_path, observer=Stopping()),
-    ):
-        with pytest.raises(InputError, match=HOLDS):
-            attempt()
-    assert read_status(run.path) == before and CHECKED not in read_manifest(run)
-    assert call("resume", "tiny", "--lab", tmp_path, "--despite", REASON).exit_code == 0
-    assert overridden(read_manifest(run)) == REASON

@@ -5,7 +5,7 @@ import pytest
 from assay.errors import Finding
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import GrpoStage
-from assay.lab.check.unusual_settings import idle_clip
+from assay.lab.check.all_checks import idle_clip
 
 
 def told(**settings: object) -> list[Finding]:

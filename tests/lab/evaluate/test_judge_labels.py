@@ -23,7 +23,7 @@ from assay.lab.run.runner import resume, start
 from assay.lab.setup.session import Session
 from assay.runs.cost_ledger import read_calls
 from assay.runs.history import History
-from assay.runs.judge_file import read_judged
+from assay.runs.judgement_journal import read_judged
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.verify_files import verify_run
 from assay.tasks.rubric import Criterion, Rubric

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from assay.judge.share_changes import Counts
+from assay.judge.binomial import Counts
 from assay.lab.monitor.fact_changes import FactChanges, FactRow, failure_type
 from assay.lab.monitor.progress import Progress, progress
 from assay.labs.workflows.execution import CODES, FAMILIES, OTHER, family_of

@@ -140,18 +140,6 @@ def ran(folder: Path, kill_at: int) -> BaseProcess:
     return process
 
 
-def test_pairs_come_from_the_easiest_group_where_the_data_is_sorted_so(tmp_path):
-    sorted_by = 'format = "messages"\norder = { by = "extra.level" }'
-    make_dpo_lab(tmp_path, DPO.replace('format = "messages"', sorted_by))
-    _, method = method_of(tmp_path)
-    rows = [pair.chosen.group for pair in method.pairs]
-    assert rows == ["4+4", "4+4", "3+4", "3+4", "2+4", "2+4", "1+4", "1+4"]
-    assert method.order is not None and [method.order.visit(7, n)[1] for n in range(9)] == [
-        *range(8),
-        0,
-    ]
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

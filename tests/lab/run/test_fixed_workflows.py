@@ -8,7 +8,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.lab.run.runner import start
-from tests.cli.conftest import answer, assert_one_line, call
+from tests.cli.conftest import assert_one_line, call
 
 EXPERIMENT = """
 name = "sums"
@@ -57,17 +57,6 @@ def lab(folder: Path, model: str = "workflow:programmer") -> Path:
     return file
 
 
-def test_two_fixed_workflows_compare_item_by_item(tmp_path):
-    """The programmer solves the sums, the direct answer the names."""
-    for name in ("direct", "programmer"):
-        file = lab(tmp_path, f"workflow:{name}")
-        words = ("--set", f"name={name}", "--lab", tmp_path)
-        assert call("run", file, *words).exit_code == 0
-    done = call("compare", "direct", "programmer", "--allow", "model", "--lab", tmp_path, "--json")
-    found = answer(done)["result"]["lines"]
-    assert [line["score"] for line in found] == pytest.approx([2 / 6, 4 / 6])
-
-
 def test_a_price_takes_what_the_calls_cost_off_the_score(tmp_path):
     """One question of the script costs 1 for a token read and 2 for one written."""
     file = lab(tmp_path, "workflow:direct")
@@ -93,10 +82,3 @@ def test_an_unknown_workflow_and_one_that_is_to_be_trained_are_refused(tmp_path:
     file.write_text(file.read_text() + stage)
     with pytest.raises(InputError, match="a fixed workflow gives no log-probabilities"):
         start(file, root=tmp_path)
-
-
-def test_a_workflow_whose_operators_are_not_offered_is_refused(tmp_path: Path) -> None:
-    file = lab(tmp_path, "workflow:direct")
-    offered = 'evaluate.test.options.operators=["Custom"]'
-    with pytest.raises(InputError, match="calls AnswerGenerate, which 'm0' does not offer"):
-        start(file, [offered], root=tmp_path)

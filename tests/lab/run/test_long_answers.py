@@ -9,7 +9,7 @@ from pytest import MonkeyPatch
 
 from assay.cli.main import app
 from assay.experiment.checkpoint_reference import CheckpointReference
-from assay.lab.check import memory_and_disk
+from assay.lab.check import work
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup import language_learner
@@ -147,7 +147,7 @@ def test_the_longest_row_decides_whether_layers_are_run_again(lab: Path) -> None
 def short_of_memory(free: float, *words: str) -> None:
     """`assay WORDS` on a machine with so much memory."""
     with MonkeyPatch.context() as patch:
-        for module in (language_learner, memory_and_disk):
+        for module in (language_learner, work):
             patch.setattr(module, "available_memory", lambda device: free)
         app(list(words))
 

@@ -171,16 +171,6 @@ def test_a_run_of_two_ranks_goes_on_with_one(two: RunDirectory, tmp_path: Path) 
     assert read_manifest(all_runs(tmp_path)[0])["time"]["resumed"][0]["changed"]["machine.ranks"]
 
 
-def test_a_run_of_one_process_goes_on_with_two_ranks(two: RunDirectory, tmp_path: Path) -> None:
-    make_lab(tmp_path)
-    process = start(tmp_path, 1)
-    until(lambda: steps_done(tmp_path, "sft") >= 11)
-    process.kill()
-    process.join()
-    go_on(tmp_path, "--ranks", "2")
-    expect_near(all_runs(tmp_path)[0], two)
-
-
 @pytest.mark.timeout(900)
 def test_ranks_with_a_part_of_the_weights_each_write_the_same_files(
     two: RunDirectory, tmp_path: Path

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from assay.experiment.training_settings import AdaptiveKl
 from assay.lab.run.runner import start
-from assay.rl.kl import AdaptiveKl
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.cli.conftest import assert_one_line, call
 from tests.lab.selector_task import make_colours_lab, use_words

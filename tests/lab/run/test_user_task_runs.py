@@ -1,6 +1,5 @@
 """A task in a user's file goes through every command, and a change of it is named."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,35 +56,6 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     with forgotten(tmp_path):
         yield tmp_path
-
-
-@pytest.mark.slow
-def test_a_task_in_a_file_is_run_compared_replayed_and_reported(lab: Path) -> None:
-    ran = call("run", "tiny.toml", "--despite", "short answers earn nothing")
-    assert ran.exit_code == 0, ran.output
-    (run,) = (lab / "runs" / "tiny").iterdir()
-    manifest = json.loads((run / "manifest.json").read_text())
-    assert {*manifest["task_source"]} == {"my task.py", "near.py"}
-    assert {*manifest["stages"]["rl"]["reward"]} == {"sums.exact", "path:short.py:short"}
-    assert "(my task.py " in manifest["evaluation"]["test"]["checker"]
-    words = ("compare", "tiny#7@base", "tiny#7@rl.last")
-    assert call(*words).exit_code == 0
-    again = call("replay", "tiny", "--step", "1", "--set", "stage.rl.reward=path:short.py:short")
-    assert again.exit_code == 0, again.output
-    measured = call("runs")
-    assert "tiny" in measured.output
-
-    # A change of what the file imports is a named difference, of the run and of its scores.
-    write(lab, "mine/near.py", NEAR + "# another\n")
-    other = call("run", "tiny.toml", "--new", "--despite", "as above", "--set", "seeds=[8]")
-    assert other.exit_code == 0, other.output
-    refused = call("compare", "tiny#7@rl.last", "tiny#8@rl.last")
-    assert "checked by" in refused.output and "(my task.py " in refused.output
-
-    # Its records stay readable where the file is gone.
-    (lab / "mine" / "my task.py").unlink()
-    for done in (call("report", "tiny#7"), call(*words), call("runs")):
-        assert done.exit_code == 0, done.output
 
 
 def test_a_run_is_not_resumed_with_another_task_or_without_it(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assay.data.row_order import Shuffled
+from assay.data.splits import Shuffled
 from assay.lab.select import Request, Selected, select_rows
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory, create_run

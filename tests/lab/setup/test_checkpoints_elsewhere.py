@@ -8,7 +8,7 @@ import torch
 from peft import AutoPeftModelForCausalLM
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from assay.data.renderings.exported_template import chat_template
+from assay.data.renderings.rendering import chat_template
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start

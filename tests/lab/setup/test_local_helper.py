@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from assay.data.row import ImagePart, Message, TextPart
 from assay.experiment.helper_tables import HelperSpec
 from assay.lab.setup import local_helper
 from assay.lab.setup.helper_models import HelperModels
-from assay.lab.setup.local_helper import JointCalls, LocalHelper, OneThread
+from assay.lab.setup.local_helper import JointCalls, LocalHelper
 from assay.lab.setup.metering import MeteredModel
 from assay.labs.demos.demonstrations import (
     Demonstration,
@@ -225,8 +226,8 @@ def test_one_thread_computes_for_all_callers():
         seen.add(threading.get_ident())
         return items
 
-    at_work = OneThread()
-    asks, scores = JointCalls(notes, at_work), JointCalls(notes, at_work)
+    shared = threading.Lock(), ThreadPoolExecutor(1)
+    asks, scores = JointCalls(notes, *shared), JointCalls(notes, *shared)
     callers = [
         threading.Thread(target=calls, args=([n],)) for n in range(4) for calls in (asks, scores)
     ]
@@ -241,7 +242,7 @@ def test_an_error_reaches_every_caller_of_the_batch():
     def fails(items: list[int]) -> list[int]:
         raise RuntimeError(f"no {len(items)}")
 
-    calls = JointCalls(fails, OneThread())
+    calls = JointCalls(fails, threading.Lock(), ThreadPoolExecutor(1))
     for _ in range(2):
         with pytest.raises(RuntimeError, match="no 3"):
             calls([1, 2, 3])

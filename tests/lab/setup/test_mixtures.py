@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from assay.data.renderings.rendering import Renderer
-from assay.data.row_order import visits
+from assay.data.splits import visits
 from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
@@ -99,14 +99,6 @@ def test_a_mixture_has_the_training_rows_of_its_sets_under_names_of_their_own(la
     assert find_order({"mix": found}, "mix").count == 14
     assert find_part({"mix": found}, "mix.dev") == found.dev
     assert find_order({"mix": found}, "mix.dev").count == 2
-
-
-def test_every_epoch_has_the_weights_exactly(lab: Path) -> None:
-    found = made(lab, SETS + MIX + "epoch_rows = 20\n")
-    order = find_order({"mix": found}, "mix")
-    for number in range(3):
-        epoch = visits(found.train, 5, number * 20, 20, order)
-        assert Counter(row.id.split("/")[0] for _, row in epoch) == {"easy": 14, "hard": 6}
 
 
 def test_mixtures_can_be_mixed(lab: Path) -> None:

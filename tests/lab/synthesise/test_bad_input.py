@@ -8,7 +8,7 @@ from tests.lab.synthesise.sums import make_sums, synthesise
 
 WRONG = {
     'prompt = "{qestion}?"': r"toml:\d+: synthesise\.more\.prompt: no gap \{qestion\}.*question",
-    'prompt = "path:no.txt"': r"synthesise\.more\.prompt: .*no\.txt: No such file.*counts from",
+    'prompt = "path:no.txt"': r"synthesise\.more\.prompt: .*no\.txt: no such file",
     'reward = "length_bonus"': r"synthesise\.more\.reward: unknown reward",
     'teacher = "teachr"': r"synthesise\.more\.teacher: no helper model 'teachr' .*'teacher'",
     'disjoint_from = ["gsm8k"]': r"synthesise\.more\.disjoint_from: unknown benchmark or data set",

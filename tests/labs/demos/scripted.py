@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from assay.lab.setup.endpoint_helper import ScriptedHelper, read_script
 from assay.lab.setup.metering import MeteredModel
-from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
 from assay.rl.policy import Sampling
 
 

@@ -105,18 +105,6 @@ def test_selections_of_another_script_are_refused(tmp_path):
         made(tmp_path, "2/2")
 
 
-def test_other_settings_have_a_folder_of_their_own(tmp_path, lab):
-    make_kinds_lab(tmp_path, EXPERIMENT.replace("width = 3", "width = 2"))
-    made(tmp_path)
-    assert merged(tmp_path).parent.name != merged(lab).parent.name
-    reading = EXPERIMENT.replace("width = 3", "width = 3\nrequire_positive = true")
-    (tmp_path / "kinds.toml").write_text(reading)
-    made(tmp_path)
-    assert (tmp_path / "generated" / merged(lab).parent.name).is_dir(), (
-        "what reading sets is shared"
-    )
-
-
 def test_runs_on_different_selections_are_not_compared_unless_allowed(lab, tmp_path):
     root = tmp_path / "lab"
     shutil.copytree(lab, root)

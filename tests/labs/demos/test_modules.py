@@ -145,15 +145,3 @@ def test_a_demonstration_without_a_word_is_refused_with_the_size_that_would_do()
     big = choice(pool=(3, 15), features=table(count=20))
     with pytest.raises(InputError, match=r"selector\.vocabulary: demonstration 15 .* \(16 or more"):
         lever(WIDTH)(batch_of([big]), FIRST, NONE)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_weights_follow_from_the_seed_and_leave_the_generator_alone(kind):
-    torch.manual_seed(5)
-    before = torch.random.get_rng_state()
-    first, again, other = (make_selector(kind, sizes(), seed) for seed in (1, 1, 2))
-    assert torch.equal(before, torch.random.get_rng_state())
-    pairs = zip(first.state_dict().values(), again.state_dict().values(), strict=True)
-    assert all(torch.equal(a, b) for a, b in pairs)
-    pairs = zip(first.state_dict().values(), other.state_dict().values(), strict=True)
-    assert not first.state_dict() or not all(torch.equal(a, b) for a, b in pairs)

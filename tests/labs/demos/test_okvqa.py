@@ -154,7 +154,6 @@ def test_a_file_in_the_place_of_another_is_named(tmp_path: Path) -> None:
     ("side", "options", "words"),
     [
         ("train", {}, "options: OK-VQA is read by path, and no file of train questions is named"),
-        ("train", {"images": "x/%d%d"}, "options.images: 'x/%d%d' has no one place"),
         ("train", {"train_images": "x"}, "options.train_images: the queries of okvqa:train are"),
         ("train", {"pool": 6}, "options.pool: a pool of 6 of the 5 demonstrations"),
     ],

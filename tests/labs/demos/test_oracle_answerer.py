@@ -93,13 +93,6 @@ def test_reversed_picks_are_the_oracles_in_the_opposite_order(run, tmp_path):
     assert sum(expected) < sum(oracle["score"]), "the order matters to this frozen model"
 
 
-def test_singles_are_those_that_help_alone_with_the_best_next_to_the_query(tmp_path):
-    found = columns_with("selector:singles", tmp_path)
-    for item, picks in zip(found["item_id"], found["tokens"], strict=True):
-        alone = [n for n in ROWS[item].extra["pool"] if helps(ROWS[item], (n,))]
-        assert len(set(picks)) == 2 and list(picks[: len(alone)]) == alone
-
-
 STAGE = '\n[data.train]\nsource = "helped:train"\n\n[stage.sft]\nmethod = "sft"\ndata = "train"\n'
 
 

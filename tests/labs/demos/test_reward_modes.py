@@ -90,12 +90,6 @@ def test_what_was_not_scored_officially_abstains_and_says_why(known, why):
     assert reward.value is None and why in reward.why
 
 
-def test_fallbacks_count_where_that_is_asked_for_and_errors_never():
-    kept = made("hard_plus_soft", skip_fallback=False)
-    assert stored_reward(kept, ROW, stored(Known(0.5, "fallback", "x"))).value == 1.5
-    assert stored_reward(kept, ROW, stored(Known(0.0, "error", "x"))).value is None
-
-
 def test_a_mode_abstains_from_what_was_not_noted_and_never_reads_it_as_nothing():
     bare = stored(Known(1.0, "official", "dog"))
     assert stored_reward(made("hard01_plus_gtprob"), ROW, bare).value is None
@@ -147,10 +141,3 @@ def test_a_selection_that_is_not_allowed_earns_nothing_and_is_not_asked():
     rewards = judged("hard_plus_soft", ["[0, 0]", "[0, 3]", "[5, 0]"], "a")
     assert [each.value for each in rewards] == [0, 2, 0]
     assert rewards[0].outcome == "not allowed"
-
-
-def test_only_modes_that_read_probabilities_have_answers_scored():
-    for kind in MODES.keys() - {"legacy"}:
-        frozen = Frozen("a")
-        REWARDS[kind].judge([(ROW, Completion("[0, 3]"))], {"frozen": frozen})  # type: ignore[arg-type]
-        assert (frozen.scored > 0) == ("gtprob" in kind)

@@ -11,7 +11,7 @@ import pytest
 from assay.data.loaded import Loaded
 from assay.errors import InputError
 from assay.experiment.selection_tables import SelectionsSpec
-from assay.labs.demos.demonstrations import POOL, picks_of
+from assay.labs.demos.demonstrations import POOL
 from assay.labs.demos.selection_file import SelectionFile, read_selection_file
 from assay.labs.demos.stored import (
     ALL_SKIPPED,
@@ -62,16 +62,6 @@ def test_a_file_of_numbers_gives_the_rows_of_those_demonstrations(tmp_path):
     facts = stored["facts"]
     assert (facts["accuracy"], facts["eval_mode"], facts["relevance"]) == (0.6, "official", 1.0)
     assert facts["gold_probability"] == 0.31
-
-
-def test_a_pool_is_what_was_picked_filled_up_to_its_size(tmp_path):
-    """Lever-Plus's rule for files without pools."""
-    (row,) = loaded(file_of(tmp_path, {"3": [scored(1.0)]})).rows
-    pool = row.extra[POOL]
-    assert pool[:2] == PICKS and len(pool) == len({*pool}) == 6 and 3 not in pool
-    assert {*pool[2:]} <= {*ROWS[3].extra[POOL]}
-    for stored in row.extra["candidates"]:
-        assert picks_of(row, stored["text"]) == tuple(PICKS)
 
 
 def test_what_a_looser_rule_scored_is_left_out_and_counted(tmp_path):

@@ -1,6 +1,5 @@
 """Benchmarks read the questions that their options name, and refuse options that name none."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -69,24 +68,6 @@ def test_olympiadbench_is_judged_by_its_own_rules_with_the_tolerance_of_the_row(
     assert not isinstance(asked, Reward)
     assert (asked["gold"], asked["tolerances"], asked["unit"]) == ("4.2", [0.1], "%")
     assert any(item.extra["is_multiple_answer"] for item in benchmark.items)
-
-
-def test_a_union_is_one_benchmark_of_each_source(tmp_path: Path) -> None:
-    rows = [
-        {"source": source, "prompt": f"{source} {n}?", "answer": n}
-        for source in ("AMC23", "MATH500")
-        for n in range(3)
-    ]
-    (tmp_path / "rl.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert len(made("math/union", tmp_path, path="rl.jsonl").items) == 6
-    part = made("math/union", tmp_path, path="rl.jsonl", source="AMC23")
-    assert [item.id.partition("/")[0] for item in part.items] == ["AMC23"] * 3
-    assert part.options["source"] == "AMC23"
-    with pytest.raises(InputError, match=r"options.source: no item has the source 'AMC'.*AMC23"):
-        made("math/union", tmp_path, path="rl.jsonl", source="AMC")
-    # The items of one source may be a benchmark of their own as well.
-    alone = made("math/math500", tmp_path, path="rl.jsonl", format="math_union", source="MATH500")
-    assert len(alone.items) == 3
 
 
 def test_the_usual_data_set_of_the_hub_needs_no_split(monkeypatch: pytest.MonkeyPatch) -> None:

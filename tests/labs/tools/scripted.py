@@ -7,9 +7,8 @@ from typing import Any
 from assay.data.episode import Completion
 from assay.data.row import Row, ToolCall
 from assay.labs.tools import single_turn
-from assay.labs.tools.multi_turn import truth_messages
+from assay.labs.tools.multi_turn import functions_of, judging, truth_messages, wheel_folders
 from assay.labs.tools.parsing import call_text
-from assay.labs.tools.simulation import functions_of, judging, wheel_folders
 from assay.sandbox.limits import Limits
 from assay.sandbox.pool import Worker
 from assay.tasks.task import Dialogue

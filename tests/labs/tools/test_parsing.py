@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from assay.data.renderings import hermes
 from assay.data.row import ToolCall
 from assay.labs.tools.parsing import (
-    MAX_CHARACTERS,
     MAX_DEPTH,
     MAX_PYTHON_CHARACTERS,
     Decoded,
@@ -39,7 +38,6 @@ def block(body: str) -> str:
     [
         (block(GOOD), 1),
         (f"<tool_call>{GOOD}</tool_call>", 1),
-        (f"I will look.\n{block(GOOD)}\nDone.", 1),
         (f"<think>hm</think>\n\n{block(GOOD)}", 1),
         (f"{block(GOOD)}\n{block(GOOD)}", 2),
         (block('{"id": "1", "name": "f", "arguments": {"a": 1}, "why": ""}'), 1),
@@ -54,12 +52,9 @@ def test_strict_reads_hermes_blocks(text, calls):
     ("text", "error"),
     [
         ("", "no_call"),
-        ("The answer is 4.", "no_call"),
         (GOOD, "no_call"),
         (f"<tool_call>\n{GOOD}", "unclosed_call"),
         (block(""), "bad_json"),
-        (block(GOOD + GOOD), "bad_json"),
-        (block('f(a=__import__("os").system("id"))'), "bad_json"),
         (f"<tool_call>{block(GOOD)}</tool_call>", "bad_json"),
         (block('{"name": "f", "arguments": {"a": "</tool_call>"}}'), "bad_json"),
         (block('{"name": "f", "arguments": {"a": NaN}}'), "bad_json"),
@@ -67,9 +62,7 @@ def test_strict_reads_hermes_blocks(text, calls):
         (block('{"name": "f", "arguments": {"a": %s}}' % ("9" * 400)), "bad_json"),
         (block(f"[{GOOD}]"), "not_an_object"),
         (block('{"arguments": {}}'), "missing_name"),
-        (block('{"name": "", "arguments": {}}'), "missing_name"),
         (block('{"name": "f"}'), "bad_arguments"),
-        (block('{"name": "f", "arguments": [1]}'), "bad_arguments"),
         (block('{"name": "f", "arguments": "{}"}'), "bad_arguments"),
     ],
 )
@@ -85,28 +78,12 @@ def test_strict_refuses_with_a_typed_error_and_no_calls(text, error):
         (f"```json\n[{GOOD}, {GOOD}]\n```", 2),
         (f"<tool_call>\n{GOOD}", 1),
         (f"<tool_call>```json\n{GOOD}\n```</tool_call>", 1),
-        (f"The set {{1, 2}} and then {GOOD}", 1),
         (f'The state {{"a": 1}} gives\n```json\n{GOOD}\n```', 1),
     ],
 )
 def test_lenient_also_reads_fenced_and_bare_objects(text, calls):
     assert parse_strict(text).error
     assert parse_lenient(text) == Parsed((CALL,) * calls)
-
-
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("", "no_call"),
-        ("The answer is 4.", "no_call"),
-        ('{"a": 1}', "no_call"),
-        (f'{{"result": {GOOD}}}', "no_call"),
-        (f'{{"a": 1}} {GOOD}', "no_call"),
-        (f"<tool_call>{GOOD[:-1]}</tool_call>", "bad_json"),
-    ],
-)
-def test_lenient_still_refuses_what_is_no_call_with_the_strict_error(text, error):
-    assert parse_lenient(text) == Parsed(error=error)
 
 
 def nested(depth: int, opening: str, closing: str) -> str:
@@ -130,9 +107,7 @@ def test_depth_is_bounded_far_below_the_interpreters(parse, opening, closing):
         "<tool_call>" * 15_000,
         "{" * 150_000,
         '{"a":' * 30_000,
-        "```\n" * 40_000,
         "```" + "a" * 150_000,
-        "[" * 150_000,
         "\x00\ud800" * 1_000,
         block('{"name": "\\ud800", "arguments": {"\\u0000": "\\udfff"}}'),
     ],
@@ -140,20 +115,6 @@ def test_depth_is_bounded_far_below_the_interpreters(parse, opening, closing):
 def test_hostile_text_is_an_answer_like_any_other(parse, text):
     parsed = parse(text)
     assert bool(parsed.calls) != bool(parsed.error)
-
-
-@pytest.mark.parametrize("parse", [parse_strict, parse_lenient])
-def test_size_is_bounded(parse):
-    room = MAX_CHARACTERS - len(block(GOOD))
-    assert not parse(" " * room + block(GOOD)).error
-    assert parse(" " * (room + 1) + block(GOOD)) == Parsed(error="too_long")
-
-
-@given(st.text(alphabet='<tool_call>/{}[]":,aname rguments1\n`\\', max_size=200))
-def test_any_text_gives_calls_or_an_error_and_never_both(text):
-    for parse in (parse_strict, parse_lenient):
-        parsed = parse(text)
-        assert bool(parsed.calls) != bool(parsed.error)
 
 
 values = st.recursive(
@@ -200,12 +161,6 @@ VALUES = st.recursive(
 )
 
 
-def call(text: str) -> PythonCall:
-    (only,) = decode_message(text).calls
-    assert isinstance(only, PythonCall)
-    return only
-
-
 def hermes_text(name: str, arguments: dict) -> str:
     return hermes.call_text(ToolCall(name, arguments))
 
@@ -215,9 +170,7 @@ def hermes_text(name: str, arguments: dict) -> str:
     [
         ("ls()", ["ls()"]),
         ("[ls(a=True), cd('x')]", ["ls(a=True)", "cd('x')"]),
-        ("ls(), pwd()", ["ls()", "pwd()"]),
         ("\n```[mean(numbers=[1, -2.5, 3])]```\n", ["mean(numbers=[1,-2.5,3])"]),
-        ("I look.</think>\n\n[pwd()]", ["pwd()"]),
         ("<think>ls()</think>pwd()", ["pwd()"]),
         ('f(d={"a": (1, None), 2: []}, t=())', ["f(d={'a':(1,None),2:[]},t=())"]),
         ('I look. <tool_call>\n{"name": "ls", "arguments": {}}\n</tool_call>', ["ls()"]),
@@ -242,36 +195,20 @@ def test_a_message_that_calls_nothing_is_no_refusal(text):
 
 HOSTILE = {
     "__import__('os').system('echo x > f')": "not_a_name",
-    "__import__('os')": "private_name",
-    "globals().update(re=None)": "not_a_name",
-    "fs.ls()": "not_a_name",
     "(lambda: 1)()": "not_a_name",
     "[ls][0]()": "not_only_calls",
     "ﬁnd()": "",  # Python itself reads the ligature as "find"
     "_load_scenario(scenario={})": "private_name",
-    "__init__()": "private_name",
     "ls(__class__=1)": "bad_keyword",
-    "ls(_a=1)": "bad_keyword",
-    "ls(a=1, a=2)": "bad_keyword",
     "ls(**{'a': 1})": "unpacked",
-    "ls(*[1])": "unpacked",
-    "f(d={**{}})": "unpacked",
     "f(x=g(1))": "not_literal",
-    "f(x=y)": "not_literal",
     "f(x='a' * 10 ** 9)": "not_literal",
-    "f(x=9 ** 9 ** 9)": "not_literal",
-    "f(x=f'{1}')": "not_literal",
     "f(x={(1,): 2})": "not_literal",
     "f(x=-True)": "not_literal",
     "f(x=(y := 1))": "not_literal",
-    "[f(), 5]": "not_only_calls",
-    "f() or g()": "not_only_calls",
     "import os; os.system('x')": "statements",
-    "x = ls()": "statements",
-    "exec('1')\nls()": "statements",
     f"f(x={'9' * 301})": "",
     f"f(x={'9' * 5000})": "too_large",
-    "f(x=1e999)": "too_large",
     f"f(x={'[' * 150}{']' * 150})": "",
     f"f(x={'[' * 5000}{']' * 5000})": "too_deep",
     f"f(x={'-' * 20000}1)": "too_deep",
@@ -291,28 +228,12 @@ def test_hostile_text_is_refused_with_its_reason(text, reason):
     [
         ("os.system", {"command": "x"}, "not_a_name"),
         ("__import__", {"name": "os"}, "private_name"),
-        ("lambda", {}, "not_a_name"),
         ("ls", {"a b": 1}, "bad_keyword"),
-        ("ls", {"a=1, b": 1}, "bad_keyword"),
         ("ls", {"__class__": 1}, "bad_keyword"),
     ],
 )
 def test_hostile_json_is_refused_with_its_reason(name, arguments, reason):
     assert decode_message(hermes_text(name, arguments)) == Decoded(error=reason)
-
-
-def test_errors_of_hermes_blocks_keep_their_names():
-    assert decode_message("<tool_call>").error == "unclosed_call"
-    assert decode_message("<tool_call>ls()</tool_call>").error == "bad_json"
-    assert decode_message('<tool_call>{"name": "f"}</tool_call>').error == "bad_arguments"
-    deep = hermes_text("f", {"x": 1}).replace("1", "[" * 40 + "]" * 40)
-    assert decode_message(deep).error == "bad_json"
-
-
-def test_one_refused_call_refuses_its_message():
-    assert decode_message("[ls(), __import__('os')]") == Decoded(error="private_name")
-    good, bad = hermes_text("ls", {}), hermes_text("os.system", {})
-    assert decode_message(good + bad) == Decoded(error="not_a_name")
 
 
 @given(NAMES, st.lists(VALUES, max_size=3), st.dictionaries(NAMES, VALUES, max_size=3))

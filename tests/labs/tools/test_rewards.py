@@ -8,7 +8,6 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.data.row import Message, Row, ToolCall
-from assay.errors import InputError
 from assay.labs.tools.parsing import call_text
 from assay.labs.tools.rewards import (
     REWARD_MAXIMUM,
@@ -45,7 +44,6 @@ def value(judge, text: str, gold: str = GOLD) -> float:
     [
         (GOLD, 1.1, 1),
         (SWAPPED, 1.1, 1),
-        (f"Of course.\n{GOLD}", 1.1, 1),
         (f"never closed: <think> {GOLD}", 1.1, 1),
         (call_text(CALLS[:1]), 0.1, 0),
         (call_text((*CALLS, CALLS[0])), 0.1, 0),
@@ -67,10 +65,8 @@ def test_values_of_the_fine_grained_and_the_binary_reward(text, fine, binary):
     [
         (f"<think>a</think>\n\n{GOLD}", 1),
         (f"prefilled, so only closed</think>\n\n{GOLD}", 1),
-        (f"a</think>\n\nb</think>\n\n{GOLD}", 1),
         (f"{GOLD}</think>\n\n{GOLD}", 1),
         (f"a</think>\n{GOLD}", 0),
-        (f"<think>a {GOLD}", 0),
         (f"{GOLD}</think>\n\nno call after the reasoning", 0),
     ],
 )
@@ -84,14 +80,10 @@ def test_think_reward_looks_only_behind_the_last_end_of_reasoning(judge, text, s
         ("1", "1", True, True),
         ("1", "1.0", False, True),
         ("1", "true", False, True),
-        ("1", '"1"', False, False),
-        ("null", '""', False, False),
         ("[]", "{}", False, True),
-        ("[1, 2]", "[2, 1]", False, True),
         ("[[1, 2], [3]]", "[[3], [2, 1]]", False, True),
         ('{"x": 1, "y": 2}', '{"y": 2, "x": 1}', True, True),
         ('{"x": 1}', '{"x": 1, "y": null}', False, False),
-        ("100.0", "1e2", True, True),
     ],
 )
 def test_comparison_of_values(gold, answer, strict, as_reported):
@@ -100,15 +92,6 @@ def test_comparison_of_values(gold, answer, strict, as_reported):
 
     assert value(strict_binary, text(answer), text(gold)) == strict
     assert value(strict_binary_as_reported, text(answer), text(gold)) == as_reported
-
-
-def test_as_reported_compares_whole_blocks_and_broken_ones_as_text():
-    more = '<tool_call>{"name": "f", "arguments": {"a": 1}, "id": "7"}</tool_call>'
-    plain = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
-    assert value(strict_binary, more, plain) == 1
-    assert value(strict_binary_as_reported, more, plain) == 0
-    broken = "<tool_call>f(</tool_call>"
-    assert value(strict_binary_as_reported, broken, broken) == 1
 
 
 def reported(text: str, gold: str) -> float:
@@ -175,43 +158,6 @@ def test_a_call_in_a_thought_is_no_call_and_spoils_none(thought):
         assert value(strict_binary, before + "No.", "No.") == 1
 
 
-def test_gold_is_the_string_else_the_target_message():
-    target = Row("r", (Message("user", "?"), Message("assistant", "", tool_calls=CALLS)))
-    assert strict_binary(target, Completion(SWAPPED)).value == 1
-    assert strict_binary(target, Completion("words")).value == 0
-    written = Row("r", (Message("user", "?"), Message("assistant", GOLD)))
-    assert strict_binary(written, Completion(SWAPPED)).value == 1
-    words = Row("r", (Message("user", "?"), Message("assistant", "Hello.")))
-    assert strict_binary(words, Completion("Hi.")).value == 1
-
-
-@pytest.mark.parametrize("judge", [fine_grained, strict_binary, strict_binary_as_reported])
-def test_row_without_a_gold_answer_is_an_error_and_not_a_zero(judge):
-    with pytest.raises(InputError, match="row r has no gold answer"):
-        judge(Row("r", (Message("user", "?"),)), Completion(GOLD))
-
-
-def test_ast_reward_wants_a_row_of_bfcl():
-    with pytest.raises(InputError, match="row r has no possible answers of BFCL"):
-        ast(row(GOLD), Completion(GOLD))
-
-
-def test_gold_string_that_is_a_broken_call_is_an_error():
-    with pytest.raises(InputError, match=r"row r is no call: bad_json \(write it in <tool_call>"):
-        value(strict_binary, GOLD, "<tool_call>f(a=1)</tool_call>")
-
-
-def test_parts_say_what_was_right():
-    assert fine_grained(row(GOLD), Completion(GOLD)).parts == {"format": 1, "calls": 1}
-    wrong = call_text(CALLS[:1])
-    assert strict_binary(row(GOLD), Completion(wrong)).parts == {"format": 1, "calls": 0}
-    assert strict_binary_think(row(GOLD), Completion(wrong)).parts == {
-        "format": 0,
-        "calls": 0,
-        "think": 0,
-    }
-
-
 TRIANGLE = '{"name": "calculate_triangle_area", "arguments": {"base": 10, "height": %s}}'
 
 
@@ -220,10 +166,8 @@ TRIANGLE = '{"name": "calculate_triangle_area", "arguments": {"base": 10, "heigh
     [
         (TRIANGLE % 5, (1, 1, 1), ""),
         (TRIANGLE % 6, (1, 1, 0), "value_error:others"),
-        (TRIANGLE % '"5"', (1, 1, 0), "type_error:simple"),
         (TRIANGLE % '5, "unit": "miles"', (1, 1, 0), "value_error:string"),
         (TRIANGLE.replace("area", "x") % 5, (1, 0, 0), "simple_function_checker:wrong_func_name"),
-        (TRIANGLE % '5, "c": 1', (1, 1, 0), "simple_function_checker:unexpected_param"),
         (TRIANGLE % 5 + "}", (0, 0, 0), "bad_json"),
     ],
 )
@@ -234,13 +178,6 @@ def test_ast_reward_splits_format_name_and_arguments(body, parts, error):
     assert earned.value == (1.0 if error == "" else 0.0)
     assert earned.parts == dict(zip(("format", "name", "arguments"), parts, strict=True))
     assert ast_error(item, answer) == error
-
-
-def test_two_calls_where_one_is_right_have_the_wrong_names_and_count():
-    item = entries("simple_python")[0]
-    text = call_text(item.messages[-1].tool_calls * 2)
-    assert ast(item, Completion(text)).parts == {"format": 1, "name": 0, "arguments": 0}
-    assert ast_error(item, Completion(text)) == "simple_function_checker:wrong_count"
 
 
 @pytest.mark.parametrize("name", REWARDS)

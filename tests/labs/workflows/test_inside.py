@@ -10,7 +10,7 @@ import pytest
 
 from assay.labs.workflows.inside import checked_result
 from assay.sandbox.isolation import Mode, isolation_available
-from assay.sandbox.limits import Limits, Outcome
+from assay.sandbox.limits import Limits
 from assay.sandbox.pool import ProgramPool
 
 LIMITS = Limits(cpu_seconds=20, memory_bytes=1 << 30, processes=8)
@@ -150,8 +150,6 @@ def test_arguments_by_place_and_by_name_reach_the_lab_as_json_and_defaults_are_l
     ("call", "why"),
     [
         ("self.custom(problem)", "missing a required argument: 'instruction'"),
-        ("self.custom(problem, '', '')", "too many positional arguments"),
-        ("self.custom(inputs=problem, instruction='')", "missing a required argument: 'input'"),
         ("self.test(problem, mode='x')", "got an unexpected keyword argument 'mode'"),
     ],
 )
@@ -176,16 +174,6 @@ def test_the_usage_is_the_labs_and_what_the_program_says_it_cost_is_thrown_away(
     unknown = {"result": {}, "usage": {**TOTALS, "total_cost": None}}
     found = run(body(ask, "return str(self.llm.get_usage_summary()['total_cost'])"), reply=unknown)
     assert found == {"answer": "0.0"}
-
-
-def test_a_handle_may_be_asked_itself_and_has_no_operators(
-    run: Callable[..., Any], seen: list[Any]
-) -> None:
-    assert run(body("return await self.llm(problem)")) == {"answer": "Custom 0"}
-    assert seen == [("Custom", {"input": "6 x 7", "instruction": ""})]
-    found = run(body("return await self.llm.answer_generate(input=problem)"))
-    assert found["error"] == "raised AttributeError"
-    assert found["why"].endswith("'AsyncLLM' object has no attribute 'answer_generate'")
 
 
 def test_an_operators_error_can_be_caught_and_ends_the_program_where_it_is_not(
@@ -233,11 +221,8 @@ def test_what_a_program_raises_is_told_with_its_kind_and_line(
     ("returned", "answer"),
     [
         ("'text', 0.25", "text"),
-        ("3.0, 0", "3.0"),
         ("['a', 'ü'], 0.1", '["a", "ü"]'),
         ("{'response': 1}", '{"response": 1}'),
-        ("(1, 2, 3)", "1"),
-        ("()", "()"),
         ("'\\ud800 half'", "? half"),
     ],
 )
@@ -255,22 +240,14 @@ def test_a_code_problem_comes_with_its_entry_point(run: Callable[..., Any]) -> N
     assert run(alone, "write f", "f")["error"] == "raised TypeError"
 
 
-def test_memory_is_the_sandboxs_to_tell_and_not_the_programs(run: Callable[..., Any]) -> None:
-    assert run(body("raise MemoryError")) == Outcome(
-        failure="memory", why="MemoryError: over the memory limit"
-    )
-
-
 @pytest.mark.parametrize(
     "claim",
     [
         None,
         {},
         {"answer": "x", "error": "raised KeyError"},
-        {"error": "solved", "why": "x", "line": 1},
         {"error": "raised " + "x" * 100, "why": "x", "line": 1},
         {"error": "raised KeyError", "why": "x" * 1000, "line": 1},
-        {"error": "raised KeyError", "why": "x", "line": 1, "answer": "x"},
     ],
 )
 def test_a_claim_of_another_form_is_none(claim: Any) -> None:

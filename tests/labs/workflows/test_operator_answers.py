@@ -82,19 +82,6 @@ def test_a_verdict_is_a_real_bool(text: str, result: bool, feedback: str) -> Non
     assert type(answer["review_result"]) is bool
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "The solution is correct.",
-        "0",
-        "not True",
-        "<review_result>perhaps</review_result>",
-    ],
-)
-def test_a_verdict_that_is_none_is_malformed(text: str) -> None:
-    malformed("Review", text)
-
-
 @pytest.mark.parametrize("name", ["ScEnsemble", "MdEnsemble"])
 @pytest.mark.parametrize(
     "text",
@@ -153,27 +140,6 @@ def test_of_several_blocks_what_the_function_needs_is_code() -> None:
     assert read_answer(operator, text, "solve") == {"code": f"import math\nN = 1\n{CODE} + N"}
     assert "def other" in str(read_answer(operator, text)["code"])
     assert read_answer(operator, text, "none_such") == {"code": "import math"}
-
-
-@pytest.mark.parametrize("text", ["Here is code.", "def f(:\n", "x = '\0'", "(" * 9_000])
-def test_what_is_not_python_is_handed_on_to_fail(text: str) -> None:
-    assert read("Programmer", text) == {"code": text.split("\n")[0]}
-
-
-@pytest.mark.parametrize("text", ["7", "# only a note", "print(4)", "```python\nprint(4)\n```"])
-def test_python_that_defines_nothing_is_no_code(text: str) -> None:
-    assert read("Programmer", text) == {"code": ""}
-    assert "defines no function" in malformed("Test", text)
-
-
-@pytest.mark.parametrize(
-    "text", [" ten \n", "so:\n<response>ten</response>", "<solution>10</solution>"]
-)
-@pytest.mark.parametrize(
-    ("name", "keys"), [("Custom", ["response"]), ("Format", ["solution", "response"])]
-)
-def test_a_text_is_handed_on_as_it_is(name: str, keys: list[str], text: str) -> None:
-    assert read(name, text) == dict.fromkeys(keys, text)
 
 
 def test_a_solution_is_what_stands_in_its_tags_else_the_text() -> None:

@@ -5,11 +5,10 @@ import re
 import pytest
 
 from assay.data.formats.problem_rows import TYPES
-from assay.errors import InputError
 from assay.labs.workflows.programs.operators import OPERATORS
 from assay.labs.workflows.programs.program import program_of
 from assay.labs.workflows.programs.validate import validate
-from assay.labs.workflows.task import policy_prompt, prefix
+from assay.labs.workflows.task import prefix
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -32,13 +31,3 @@ def test_the_template_only_lacks_the_answer(problem_type: str) -> None:
     assert [each.code for each in validate(template, code_problem=is_code)] == ["undefined_name"]
     done = template.replace("...", "answer = problem")
     assert validate(done, code_problem=is_code) == ()
-
-
-@pytest.mark.parametrize(
-    ("problem_type", "entry_point", "field"),
-    [("maths", "", "problem_type"), ("code", "", "entry_point")],
-)
-def test_wrong_problems_are_refused(problem_type: str, entry_point: str, field: str) -> None:
-    with pytest.raises(InputError) as failure:
-        policy_prompt("p", problem_type, entry_point)
-    assert failure.value.field == field

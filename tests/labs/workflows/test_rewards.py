@@ -105,27 +105,6 @@ def test_points_of_a_number_are_those_of_the_reports_code(answer: str, points: f
     assert correct(row(), answer) == points
 
 
-def test_points_of_code_and_text_pay_near_misses() -> None:
-    code = row("code", "def f(x):\n    return x", "f")
-    assert correct(code, "def f(x):\n    return x\n") == 10
-    assert correct(code, "def f(x): return 0") == 5, "its name is enough"
-    assert correct(code, "pass") == -5
-    text = row("qa", "the old blue house")
-    said = {"the old blue house": 10, "It is the old blue house.": 8, "the old blue": 3, "old": 0}
-    assert {answer: correct(text, answer) for answer in said} == said
-    assert correct(text, "a car") == -5
-
-
-def test_the_sums_are_weighted_and_held_and_a_failure_earns_the_least() -> None:
-    right = execution("solved", 0.0005, answer="\\boxed{42}", seconds=2.0)
-    assert weighted(right, 1.0, row(), V1).value == pytest.approx(0.7 * 10 + 0.2 * 10 + 0.1 * 10)
-    expected = 0.65 * 10 + 0.15 * 10 + 0.1 * 10 + 0.05 * -2
-    assert weighted(right, 1.0, row(), V2).value == pytest.approx(expected)
-    near = execution("wrong", 0.0005, answer="42.05", seconds=2.0)
-    assert weighted(near, 0.0, row(), V1).value == pytest.approx(0.7 * 8 + 2 + 1), "a near miss"
-    assert weighted(execution("timeout"), None, row(), V1).value == -10
-
-
 @given(amount, st.floats(0, 1), st.sampled_from([None, 0.0, 0.3, 1.0]), amount)
 def test_net_is_the_score_minus_the_price_of_its_cost(
     price: float, spent: float, score: float | None, saved: float

@@ -7,8 +7,8 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.data.row import Message, Row
+from assay.lab.setup.endpoint_helper import ScriptedHelper, ScriptRule
 from assay.lab.setup.metering import MeteredModel
-from assay.lab.setup.scripted_helper import ScriptedHelper, ScriptRule
 from assay.labs.workflows.execution import Terms, facts_of, solved
 from assay.labs.workflows.programs.validate import validate
 from assay.labs.workflows.run_program import FIXED, FIXED_CODE, RunSettings, run_all, visit_of

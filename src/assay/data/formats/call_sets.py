@@ -1,11 +1,30 @@
-"""Reads three published sets of tool calls as their files are: xLAM, ToolACE and Glaive v2.
+"""Reads rows whose tools, calls and results are text, and published sets of tool calls.
 
-xLAM-function-calling-60k: `query`, and `tools` and `answers` as JSON text. ToolACE: `system` with
-the functions as a JSON list, and `conversations` whose calls are `[Get Weather(city="Oslo")]` and
-whose results are one JSON list for all calls of a turn. Glaive-function-calling-v2: `system` and
-`chat` as text with USER:, ASSISTANT:, `<functioncall>` and FUNCTION RESPONSE:. What a system text
-says about the spelling of calls is cut, because the rendering says its own. Raises DataError, as
-all readers.
+`hermes`: Hermes or Qwen text (parsed by `data.renderings.hermes`) in `{"messages": [{"role",
+"content"}]}`, ShareGPT's `{"conversations": [{"from", "value"}]}` or one `{"text":
+"<|im_start|>..."}`; `tools` and `system` may be columns of their own. LLaMA-Factory's
+`function_call` is the JSON text of one call or of several, and `observation` a result.
+
+`looptool`: verl's columns. `prompt` holds a system message with the tools and a user message with
+the whole history, `<|im_end|>` and `<|im_start|>` between its turns. `reward_model.ground_truth` is
+the answer: it becomes the last message, and stays text as the gold; the copies of prompt and answer
+in `extra_info` are left out.
+
+`xlam` (xLAM-function-calling-60k): `query`, and `tools` and `answers` as JSON text. `toolace`:
+`system` with the functions as a JSON list, and `conversations` whose calls are `[Get
+Weather(city="Oslo")]` and whose results are one JSON list for all calls of a turn. `glaive`
+(Glaive-function-calling-v2): `system` and `chat` as text with USER:, ASSISTANT:, `<functioncall>`
+and FUNCTION RESPONSE:. What a system text says about the spelling of calls is cut, because the
+rendering says its own.
+
+`hardgen`: `{"0": {"role": "system", "tools": JSON text, "content"?}, "1": {"role": "user",
+"content"}, ...}`. An assistant's content may begin with a think block; after it comes text, or a
+list of calls such as `[f(a=1), g()]`. A tool's content is a list of `{call: result}`. A
+conversation that cannot be parsed is left out with the reason; a file in another format is an
+error. Not kept: which call a result belongs to (results follow their calls in order), the type of
+results that are not text (they become JSON text), and the stack trace of a result that is an error.
+
+Calls as Python are parsed into a syntax tree and never run. Raises DataError, as all readers.
 """
 
 import json
@@ -14,13 +33,136 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from assay.data.conversation import check_order, loaded_value, message_loss, parse_call
-from assay.data.formats.kept import build_row
+from assay.data.conversation import (
+    check_order,
+    loaded_value,
+    message_loss,
+    message_role,
+    parse_call,
+    remark_unread,
+)
+from assay.data.formats.chat_rows import ground_truth, source_id
+from assay.data.formats.kept import (
+    BESIDE,
+    CALLS,
+    ROLES,
+    build_row,
+    row_id,
+    system_beside,
+    tools_beside,
+)
 from assay.data.json_files import load_next, load_values
-from assay.data.loaded import Record
-from assay.data.python_calls import NotCallsError, parse_loose_calls
+from assay.data.loaded import DataError, Item, LeftOut, Record, Remark
+from assay.data.python_calls import parse_calls, parse_literal, parse_loose_calls
+from assay.data.renderings.hermes import (
+    THINK_END,
+    Said,
+    call_text,
+    parse_text_messages,
+    split_chatml,
+    split_thinking,
+)
 from assay.data.row import Message, Row, ToolCall
 from assay.data.tools import parse_tools
+
+HERMES = ("messages", "conversations", "text", "tools")
+SAID = {"role", "content", "from", "value"}
+
+
+def hermes_row(record: Record) -> Row:
+    """A row of this format. Raises DataError."""
+    column = next((name for name in HERMES[:3] if record.value.get(name) is not None), "messages")
+    said = [*_said(record, column)]
+    own = said[0][1] if said and said[0][0] == "system" else None
+    system = system_beside(record, own)
+    before = [("system", system, True)] if system else []
+    found = parse_text_messages(record, [*before, *said], tools_beside(record), column)
+    return build_row(record, *found, *HERMES, *BESIDE)
+
+
+def _said(record: Record, column: str) -> Iterator[Said]:
+    if column == "text":
+        for role, text in split_chatml(record, record.need("text", str), "text"):
+            known = message_role(record, {"role": role}, "text", tuple(ROLES))
+            yield ROLES[known], text, True
+        return
+    waiting: Said | None = None
+    for index, value in enumerate(record.need(column, list)):
+        said = _one_said(record, value, f"{column}[{index}]", column)
+        if said[0] != CALLS:
+            yield from [waiting] if waiting else []
+            waiting = said
+            continue
+        said = ("assistant", *said[1:])
+        if waiting and waiting[0] == "assistant":
+            # A call and the text right before it, or another call, are one turn.
+            if waiting[2] != said[2]:
+                fix = "give all messages of the turn the same loss"
+                raise record.error(f"{column}[{index}]", "differs from its turn in loss", fix)
+            said = ("assistant", f"{waiting[1]}\n{said[1]}", said[2])
+        elif waiting:
+            yield waiting
+        waiting = said
+    yield from [waiting] if waiting else []
+
+
+def _one_said(record: Record, value: Any, path: str, column: str) -> Said:
+    message = record.typed(path, value, dict)
+    sharegpt = column == "conversations" and "role" not in message
+    role_key, text_key = ("from", "value") if sharegpt else ("role", "content")
+    for key in ("tool_calls", "function_call"):
+        if message.get(key):
+            fix = "this format reads calls in the text; name format = 'messages'"
+            raise record.error(f"{path}.{key}", "holds calls beside the text", fix)
+    remark_unread(record, message, SAID)
+    role = ROLES[message_role(record, message, path, tuple(ROLES), role_key)]
+    text = record.typed(f"{path}.{text_key}", message.get(text_key), str)
+    if role != CALLS:
+        return role, text, message_loss(record, message, path, role)
+    thought, calls = called(record, text, path)
+    text = "\n".join([*([thought] if thought else []), *map(call_text, calls)])
+    return role, text, message_loss(record, message, path, "assistant")
+
+
+def called(record: Record, text: str, path: str) -> tuple[str, tuple[ToolCall, ...]]:
+    """What a message of CALLS says: the JSON text of one call or of a list, with reasoning in its
+    tags before it where there is some. Raises DataError."""
+    thought, end, rest = text.rpartition(THINK_END)
+    calls = record.typed(path, loaded_value(record, rest.strip(), path), dict, list)
+    listed = calls if isinstance(calls, list) else [calls]
+    return thought + end, tuple(parse_call(record, call, path) for call in listed)
+
+
+COPIES = ("instruction", "input", "output")
+
+
+def looptool_row(record: Record) -> Row:
+    """A row of this format. Raises DataError."""
+    said: list[Said] = []
+    for index, value in enumerate(record.need("prompt", list)):
+        path = f"prompt[{index}]"
+        message = record.typed(path, value, dict)
+        role = message_role(record, message, path, ("system", "user"))
+        text = record.typed(f"{path}.content", message.get("content"), str)
+        if role == "user":
+            # The data leaves the marks of the history's first and last turn out.
+            marked = text.startswith("<|im_start|>")
+            whole = text if marked else f"<|im_start|>user\n{text}<|im_end|>\n"
+            said += [(*turn, False) for turn in split_chatml(record, whole, path)]
+        else:
+            said.append((role, text, False))
+    truth = record.typed("reward_model.ground_truth", ground_truth(record), str)
+    said.append(("assistant", truth, True))
+    messages, tools = parse_text_messages(record, said, (), "prompt")
+    info = record.maybe("extra_info", dict) or {}
+    kept = {key: value for key, value in info.items() if key not in COPIES}
+    extra = {**record.others("prompt", "extra_info"), "extra_info": kept}
+    return Row(source_id(record, info), messages, tools, truth, origin=record.origin, extra=extra)
+
+
+XLAM = ("query", "tools", "answers")
+TOOLACE = ("system", "conversations")
+GLAIVE = ("system", "chat")
 
 
 def xlam_row(record: Record) -> Row:
@@ -36,10 +178,6 @@ def xlam_row(record: Record) -> Row:
     return build_row(record, messages, parse_tools(record, record.value.get("tools")), *XLAM)
 
 
-XLAM = ("query", "tools", "answers")
-TOOLACE = ("system", "conversations")
-GLAIVE = ("system", "chat")
-
 LISTED = re.compile(r"\[\s*\{")
 SPELLING = re.compile(
     r"Here is a list of functions in JSON format that you can invoke:?\s*\.?"
@@ -47,7 +185,7 @@ SPELLING = re.compile(
     r"|(?:Put it in the format of|Format:)\s*\[func.*?\]|NO other text MUST be included\.?",
     re.DOTALL,
 )
-CALLS = re.compile(r"\[[^\[\]{}()\"'=,]+\(.*\)\s*\]", re.DOTALL)
+CALL_LIST = re.compile(r"\[[^\[\]{}()\"'=,]+\(.*\)\s*\]", re.DOTALL)
 
 
 def toolace_row(record: Record) -> Row:
@@ -79,19 +217,19 @@ def _toolace_messages(
     if role in ("user", "human"):
         yield Message("user", text)
     elif role in ("tool", "observation"):
-        yield from _results(text, calls)
+        yield from _toolace_results(text, calls)
     elif role not in ("assistant", "gpt"):
         raise record.error(f"{path}.from", f"unknown role {role!r}")
-    elif not CALLS.fullmatch(text.strip()):
+    elif not CALL_LIST.fullmatch(text.strip()):
         yield Message("assistant", text)
     else:
         try:
             yield Message("assistant", "", parse_loose_calls(text))
-        except NotCallsError as error:
+        except ValueError as error:
             raise record.error(f"{path}.value", str(error)) from error
 
 
-def _results(text: str, calls: tuple[ToolCall, ...]) -> Iterator[Message]:
+def _toolace_results(text: str, calls: tuple[ToolCall, ...]) -> Iterator[Message]:
     """One message for each result of a JSON list that has one for each call, else the text."""
     try:
         (found,) = load_values(text)
@@ -157,3 +295,81 @@ def glaive_row(record: Record) -> Row:
         calls = (parse_call(record, call, f"chat[{index}]"),) if called else ()
         messages.append(Message("assistant", before.strip() if called else said, calls))
     return build_row(record, check_order(record, tuple(messages), "chat"), tools, *GLAIVE)
+
+
+POSITIONAL = "calls give arguments by position, which are named arg_0, arg_1 and so on"
+SHORTENED = "tool results that are stack traces were shortened to their error"
+
+NO_RESULTS = "a tool message that is no list of {call: result}"
+UNKNOWN_ROLE = "a message of an unknown role"
+NO_TEXT = "a message without text"
+
+TRACE = re.compile(r"^Function call .* failed\..*?Error:\s+(.*?)\s+Stack trace:", re.DOTALL)
+
+
+def hardgen_items(record: Record) -> Iterator[Item]:
+    """The row of a record, with remarks; or what was left out and why.
+
+    Raises DataError where there is no numbered system turn with tools that are JSON.
+    """
+    described = record.need("0", dict).get("tools")
+    if described in (None, ""):
+        raise record.error("0.tools", "missing", "turn 0 holds the tools as JSON text")
+    tools = parse_tools(record, described, "0.tools")
+    id_ = row_id(record)
+    turns = [k for k in (*record.value, *record.unread) if k.isascii() and k.isdigit()]
+    try:
+        said = tuple(_hardgen_messages(record, sorted(turns, key=int)))
+        messages = check_order(record, said, "turns")
+    except (DataError, ValueError) as error:
+        reason = error.problem if isinstance(error, DataError) else str(error)
+        yield LeftOut(id_, reason, record.origin)
+        return
+    yield from (Remark(id_, words) for words in sorted(record.told))
+    extra = record.others("id", *turns)
+    yield Row(id_, messages, tools, origin=record.origin, extra=extra)
+
+
+def _hardgen_messages(record: Record, turns: list[str]) -> Iterator[Message]:
+    """Raises DataError, and ValueError for text that is no list of calls."""
+    system = record.value["0"].get("content")
+    if system:
+        yield Message("system", record.typed("0.content", system, str))
+    for key in turns:
+        turn = record.value[key]
+        if key == "0" or turn is None:  # files of many turns fill the others up with null
+            continue
+        role, content = (record.typed(key, turn, dict).get(name) for name in ("role", "content"))
+        if not isinstance(content, str):
+            raise record.error(key, NO_TEXT)
+        if role == "user":
+            yield Message("user", content)
+        elif role == "assistant":
+            reasoning, said = split_thinking(content)
+            said = said.strip()
+            if not (said.startswith("[") and said.endswith("]")):
+                yield Message("assistant", said, reasoning=reasoning)
+                continue
+            calls, positional = parse_calls(said)
+            if positional:
+                record.remark(POSITIONAL)
+            yield Message("assistant", "", calls, reasoning=reasoning)
+        elif role == "tool":
+            yield from _hardgen_results(record, key, content)
+        else:
+            raise record.error(key, UNKNOWN_ROLE)
+
+
+def _hardgen_results(record: Record, key: str, content: str) -> Iterator[Message]:
+    try:
+        results = parse_literal(content)
+    except ValueError:
+        results = None
+    if not (isinstance(results, list) and results and all(type(r) is dict for r in results)):
+        raise record.error(key, NO_RESULTS)
+    for value in (value for result in results for value in result.values()):
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if isinstance(value, str) and (trace := TRACE.match(value)):
+            record.remark(SHORTENED)
+            text = json.dumps({"error": trace[1]}, ensure_ascii=False)
+        yield Message("tool", text)

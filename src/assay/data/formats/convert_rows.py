@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.files import scratch_folder, sync
-from assay.data.formats import messages
+from assay.data.formats.chat_rows import messages_row
 from assay.data.formats.formats import (
     FORMATS,
     WRITERS,
@@ -24,9 +24,9 @@ from assay.data.formats.formats import (
     shaped,
     write_rows,
 )
-from assay.data.formats.messages import refuse_preferences
+from assay.data.formats.kept import KEPT
+from assay.data.formats.plain_rows import refuse_preferences
 from assay.data.formats.plain_text import PlainText
-from assay.data.formats.trl_rows import KEPT
 from assay.data.json_files import read_jsonl
 from assay.data.loaded import UNREADABLE, DataError, Item, LeftOut, Remark, named
 from assay.data.message_parts import moved
@@ -233,8 +233,8 @@ def convert(
             folder.rmdir()
     return Converted(
         format,
-        {str(path): seen[side][0] for path, _, side in places},
-        {str(path): seen[side][1] for path, _, side in places},
+        {str(path): seen[side].total() for path, _, side in places},
+        {str(path): len(seen[side]) for path, _, side in places},
         {named(why, tally.unread): count for why, count in tally.dropped.items()},
         {words: count for words, count in tally.remarks.items() if count},
         losses,
@@ -323,8 +323,9 @@ def _write(
     scratch: Path,
     tally: _Tally,
     told: Told,
-) -> tuple[dict[str, tuple[int, int]], dict[str, dict[str, int]]]:
-    """Write every place below `scratch`. Returns rows and conversations by side, losses by file."""
+) -> tuple[dict[str, Counter[str]], dict[str, dict[str, int]]]:
+    """Write every place below `scratch`. Returns the rows of each
+    conversation by side, and losses by file."""
     first = next(rows, None)
     if first is None:
         reasons = ", ".join(f"{reason}: {count}" for reason, count in tally.dropped.items())
@@ -332,41 +333,30 @@ def _write(
     rows = chain([first], rows)
     if len(places) == 1:
         path, format, side = places[0]
-        seen = _Seen()
-        lost = write_rows(scratch / path.name, seen.count(rows), format, side, wanted.text)
-        return {side: seen.numbers()}, {str(path): lost}
-    spool, every = scratch / "rows-between.jsonl", _Seen()
-    write_rows(spool, every.count(rows), "messages")
+        seen = Counter[str]()
+        lost = write_rows(scratch / path.name, _counted(rows, seen), format, side, wanted.text)
+        return {side: seen}, {str(path): lost}
+    spool, every = scratch / "rows-between.jsonl", Counter[str]()
+    write_rows(spool, _counted(rows, every), "messages")
     dev = wanted.dev
-    test = dev_conversations(every.conversations, dev) if dev is not None else frozenset()
+    test = dev_conversations(every, dev) if dev is not None else frozenset()
     sides, losses = {}, {}
     for path, format, side in places:
-        seen = _Seen()
+        seen = Counter[str]()
         # Paths of images count from where the file is going to lie.
         kept_as = str(places[0][0].with_name(spool.name))
-        between = (messages.parse(replace(r, file=kept_as)) for r in read_jsonl(spool))
+        between = (messages_row(replace(r, file=kept_as)) for r in read_jsonl(spool))
         kept = (row for row in between if (conversation_of(row) in test) == (side == "test"))
-        kept = _telling(kept, f"writing {path.name}", every.rows, told)
-        losses[str(path)] = write_rows(
-            scratch / path.name, seen.count(kept), format, side, wanted.text
-        )
-        sides[side] = seen.numbers()
+        kept = _telling(kept, f"writing {path.name}", every.total(), told)
+        kept = _counted(kept, seen)
+        losses[str(path)] = write_rows(scratch / path.name, kept, format, side, wanted.text)
+        sides[side] = seen
     spool.unlink()
     return sides, losses
 
 
-class _Seen:
-    """Counts the rows and conversations that pass."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.conversations: Counter[str] = Counter()
-
-    def count(self, rows: Iterable[Row]) -> Iterator[Row]:
-        for row in rows:
-            self.rows += 1
-            self.conversations[conversation_of(row)] += 1
-            yield row
-
-    def numbers(self) -> tuple[int, int]:
-        return self.rows, len(self.conversations)
+def _counted(rows: Iterable[Row], conversations: Counter[str]) -> Iterator[Row]:
+    """The rows; each is counted under its conversation."""
+    for row in rows:
+        conversations[conversation_of(row)] += 1
+        yield row

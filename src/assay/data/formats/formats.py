@@ -14,23 +14,9 @@ from typing import Literal
 
 from assay.data.conversation import cut_untrained
 from assay.data.csv_files import CsvOptions, is_csv, read_csv
-from assay.data.formats import (
-    call_sets,
-    hardgen,
-    hermes_rows,
-    math_rows,
-    messages,
-    plain_rows,
-    preference_rows,
-    problem_rows,
-    seed_rows,
-    swift,
-    trl_rows,
-    verl_rows,
-)
+from assay.data.formats import call_sets, chat_rows, plain_rows, problem_rows
 from assay.data.formats.kept import KEPT, Written
-from assay.data.formats.messages import PREFERENCE, refuse_preferences
-from assay.data.formats.plain_rows import renamed
+from assay.data.formats.plain_rows import PREFERENCE, refuse_preferences, renamed
 from assay.data.formats.plain_text import PlainText
 from assay.data.json_files import begins_array, jsonl_lines, read_array, write_jsonl
 from assay.data.loaded import UNREADABLE, DataError, Found, Item, LeftOut, Record, Remark
@@ -142,42 +128,43 @@ def record_reader(parse: Callable[[Record], Row]) -> Reader:
     return read
 
 
+ROWS: Mapping[str, Callable[[Record], Row]] = {
+    "messages": chat_rows.messages_row,
+    "hermes": call_sets.hermes_row,
+    "swift": chat_rows.swift_row,
+    "verl": chat_rows.verl_row,
+    "looptool": call_sets.looptool_row,
+    "trl": chat_rows.trl_row,
+    "xlam": call_sets.xlam_row,
+    "toolace": call_sets.toolace_row,
+    "glaive": call_sets.glaive_row,
+    **problem_rows.PROBLEM_ROWS,
+    "prompt_answer": plain_rows.prompt_answer_row,
+    "csv": plain_rows.prompt_answer_row,
+    "alpaca": plain_rows.alpaca_row,
+    PREFERENCE: plain_rows.preference_row,
+    plain_rows.DOCUMENTS: plain_rows.document_row,
+    "tool_schemas": plain_rows.tool_row,
+}
 FORMATS: dict[str, Reader] = {
-    "messages": record_reader(messages.parse),
-    "hermes": record_reader(hermes_rows.hermes_row),
-    "swift": record_reader(swift.parse),
-    "verl": record_reader(verl_rows.parse),
-    "hardgen": hardgen.items,
-    "looptool": record_reader(hermes_rows.looptool_row),
-    "trl": record_reader(trl_rows.parse),
-    "xlam": record_reader(call_sets.xlam_row),
-    "toolace": record_reader(call_sets.toolace_row),
-    "glaive": record_reader(call_sets.glaive_row),
-    **{name: record_reader(parse) for name, parse in math_rows.MATH_ROWS.items()},
-    **{name: record_reader(parse) for name, parse in problem_rows.PROBLEM_ROWS.items()},
-    "math_union": record_reader(math_rows.union_row),
-    "prompt_answer": record_reader(plain_rows.prompt_answer_row),
-    "csv": record_reader(plain_rows.prompt_answer_row),
-    "alpaca": record_reader(plain_rows.alpaca_row),
-    PREFERENCE: record_reader(preference_rows.parse),
-    seed_rows.DOCUMENTS: record_reader(seed_rows.document_row),
-    "tool_schemas": record_reader(seed_rows.tool_row),
+    **{name: record_reader(parse) for name, parse in ROWS.items()},
+    "hardgen": call_sets.hardgen_items,
 }
 
 WRITERS: dict[str, Writer] = {
-    "messages": lambda row, _: messages.dump(row),
-    "swift": swift.dump,
-    "verl": verl_rows.dump,
-    "trl": trl_rows.dump,
+    "messages": chat_rows.dump_messages_row,
+    "swift": chat_rows.dump_swift,
+    "verl": chat_rows.dump_verl,
+    "trl": chat_rows.dump_trl,
 }
 
 WITH_IMAGES = frozenset({"messages"})
 """Formats that carry images; the others refuse them."""
 
-PARQUET_SCHEMAS = {"verl": verl_rows.SCHEMA}
+PARQUET_SCHEMAS = {"verl": chat_rows.VERL_SCHEMA}
 """Formats that may be written as parquet; the others are JSON lines."""
 
-PLACED = {"verl": verl_rows.placed}
+PLACED = {"verl": chat_rows.placed}
 """Formats whose records hold the side of a split and their number on it."""
 
 
@@ -240,8 +227,8 @@ def items_of(
     """
     if format not in FORMATS:
         raise InputError(f"unknown format {format!r}", fix=nearest(format, FORMATS))
-    if records is None and format == seed_rows.DOCUMENTS and Path(file).suffix in seed_rows.PLAIN:
-        records = seed_rows.read_paragraphs(Path(file))
+    if records is None and format == plain_rows.DOCUMENTS and Path(file).suffix in plain_rows.PLAIN:
+        records = plain_rows.read_paragraphs(Path(file))
     if records is None:
         records = read_records(file, layout.csv or (CsvOptions() if format == "csv" else None))
     total, bad, first = 0, 0, None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assay.data.conversation import loaded_value, parse_messages, stored_messages
+from assay.data.conversation import loaded_value, parse_message, parse_messages, stored_messages
 from assay.data.hashing import canonical_json, content_id
 from assay.data.json_files import load_json
 from assay.data.loaded import DataError, Record
@@ -72,6 +72,16 @@ def gold_text(row: Row) -> str:
     return row.gold if isinstance(row.gold, str) else canonical_json(row.gold)
 
 
+CALLS = "function_call"
+ROLES = {
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "bot"), "assistant"),
+    **dict.fromkeys(("tool", "function", "function_response", "tool_response"), "tool"),
+    **dict.fromkeys(("observation", "observations"), "tool"),
+    **dict.fromkeys(("tool_call", CALLS), CALLS),
+}
+"""Roles of ShareGPT, LLaMA-Factory, ms-swift and OpenAI -> those of messages, or CALLS."""
 OPTIONS = "chat_template_kwargs"
 """The column of what a row gives the chat template, in TRL's name."""
 ROW_FIELDS = ("id", "conversation", "gold", OPTIONS)
@@ -109,11 +119,8 @@ def build_row(
     for column in ("image", "video", "audio"):
         record.value.get(column)  # Raises for bytes: a question about a picture is none without it.
     options = loaded_value(record, record.value.get(OPTIONS) or {}, OPTIONS)
-    source = record.value.get("id")
-    if source is None:
-        source = content_id(record.value)
     return Row(
-        id=str(record.typed("id", source, str, int)),
+        id=row_id(record),
         messages=messages,
         tools=tools,
         gold=record.value.get("gold"),
@@ -122,6 +129,20 @@ def build_row(
         extra=record.others(*own, *ROW_FIELDS),
         template_options=record.typed(OPTIONS, options, dict),
     )
+
+
+def said_in(record: Record, field: str, role: Any) -> tuple[Message, ...]:
+    """The messages of a column that must be there; text is one of `role`. Raises DataError."""
+    value = record.need(field, str, list)
+    if isinstance(value, str):
+        return (Message(role, value),)
+    return tuple(parse_message(record, said, f"{field}[{at}]") for at, said in enumerate(value))
+
+
+def row_id(record: Record) -> str:
+    """The id that a record gives its row, else a hash of the record. Raises DataError."""
+    own = record.maybe("id", str, int)
+    return str(content_id(record.value) if own is None else own)
 
 
 def system_beside(record: Record, own: str | None) -> str:

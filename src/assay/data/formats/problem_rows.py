@@ -1,4 +1,17 @@
-"""Rows of problems for workflow programs: report 003's own, and those of six benchmarks.
+r"""Rows of problems: mathematical ones, and those for workflow programs.
+
+  format          question                 worked solution   gold
+  gsm8k           question                                   answer, all of it with `#### 42`
+  math            problem, else question   solution          answer, else the solution
+  math_cot        prompt                   solution          answer, else the solution
+  limr            context                                    answer
+  olympiadbench   context and question     solution          final_answer
+  math_union      each row as the format that its columns show; `source` names its benchmark
+
+The row's last message is the solution, else the answer. `math` reads MATH, MATH-500, AMC and AIME;
+`math_cot` report 001's rows. `extra.level` is a number to filter and sort by: 3 of "Level 3", and
+of the difficulties easy, medium and hard their rank from 1. The final answer within a gold text is
+the task's to find.
 
   format              problem                     type   ground truth         tests
   workflow_problems   problem                     given  ground_truth         tests, else test
@@ -9,17 +22,198 @@
   drop                context                     qa     ref_text
 
 The prompt of a row is the problem alone: neither truth nor hidden tests are in it. `public_tests`
-are those that a program may know: MBPP's first, and the examples in a docstring of HumanEval.
+are those that a program may know: MBPP's first, and the examples in a docstring of HumanEval, said
+as doctests (`>>> f(2)` above `4`) or in a line: `f(2) == 4`, `f(2) -> 4`, `f(2) should return 4`.
+Kept is what has literals on both sides; nothing is run.
 """
 
 import ast
-from collections.abc import Mapping, Sequence
+import doctest
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from assay.data.formats.code_examples import examples_in
-from assay.data.hashing import content_id
+from assay.data.formats.kept import build_row, row_id
 from assay.data.loaded import Record
 from assay.data.row import Message, Row
+
+BOX = r"\boxed"
+MARK = "####"
+"""Stands before the final answer of GSM8K."""
+RANKS = {"easy": 1, "medium": 2, "hard": 3}
+"""Difficulty in words -> `extra.level`."""
+_LEVEL = re.compile(r"Level (\d+|\?)")
+
+
+def gsm8k_row(record: Record) -> Row:
+    """A row whose gold is the whole answer text; `extra` holds the raw fields but the id.
+
+    Raises DataError.
+    """
+    question = record.need("question", str)
+    answer = record.need("answer", str)
+    return Row(
+        id=row_id(record),
+        messages=(Message("user", question), Message("assistant", answer)),
+        gold=answer,
+        origin=record.origin,
+        extra=record.others("id"),
+    )
+
+
+def math_problem_row(record: Record, columns: tuple[str, ...]) -> Row:
+    """A row with its question in the first of these columns, a solution, an answer, or both.
+
+    Raises DataError, also where neither holds a final answer.
+    """
+    column = next((name for name in columns if record.value.get(name) is not None), columns[0])
+    asked = record.need(column, str)
+    solution = record.maybe("solution", str) or ""
+    number = record.maybe("answer", str, int, float)
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)  # 27 of the number 27.0
+    answer = "" if number is None else str(number).strip()
+    if not answer and BOX not in solution:
+        problem = f"missing, and no solution holds {BOX}{{...}}"
+        raise record.error("answer", problem, "give the row an answer, or leave it out")
+    messages = Message("user", asked), Message("assistant", solution or answer)
+    row = build_row(record, messages, (), column, "solution", "answer", "context_messages")
+    own_id = record.maybe("unique_id", str) if record.value.get("id") is None else None
+    fields, meta = dict(row.extra), row.extra.get("meta")
+    if isinstance(meta, Mapping) and "difficulty" in meta:
+        fields.setdefault("difficulty", meta["difficulty"])
+    if graded := _LEVEL.fullmatch(str(fields.get("level"))):
+        # MATH has "Level ?" where nobody graded the problem.
+        fields["level"] = int(graded[1]) if graded[1] != "?" else None
+    if fields.get("difficulty") in RANKS:
+        fields.setdefault("level", RANKS[fields["difficulty"]])
+    return replace(row, id=own_id or row.id, gold=answer or solution, extra=fields)
+
+
+def olympiad_row(record: Record) -> Row:
+    """A row whose gold is the text of all final answers; `extra` keeps what its judge reads:
+    `error` (the tolerance), `unit`, `answer_type`, `is_multiple_answer`, and `subfield`.
+
+    Raises DataError, also for a question with images.
+    """
+    if record.value.get("image_1") is not None:
+        fix = "use a text-only part, such as OE_TO_maths_en_COMP"
+        raise record.error("image_1", "the question has images, which this format refuses", fix)
+    finals = record.need("final_answer", list)
+    if not finals:
+        raise record.error("final_answer", "is empty", "leave theorems to prove out")
+    gold = ", ".join(record.typed(f"final_answer[{n}]", each, str) for n, each in enumerate(finals))
+    solutions = record.maybe("solution", list) or [gold]
+    said = record.typed("solution[0]", solutions[0], str)
+    asked = (record.maybe("context", str), record.need("question", str))
+    question = Message("user", "\n".join(filter(None, asked)))
+    own = ("context", "question", "solution", "final_answer")
+    return replace(build_row(record, (question, Message("assistant", said)), (), *own), gold=gold)
+
+
+MATH_ROWS: Mapping[str, Callable[[Record], Row]] = {
+    "gsm8k": gsm8k_row,
+    "math": partial(math_problem_row, columns=("problem", "question")),
+    "math_cot": partial(math_problem_row, columns=("prompt",)),
+    "limr": partial(math_problem_row, columns=("context",)),
+    "olympiadbench": olympiad_row,
+}
+"""The formats of one kind of row each."""
+
+
+COLUMNS = (
+    ("olympiadbench", {"final_answer", "question"}),
+    ("math", {"problem"}),
+    ("math_cot", {"prompt"}),
+    ("limr", {"context", "answer"}),
+    ("gsm8k", {"question", "answer"}),
+)
+"""The columns by which a row of several benchmarks is known, the first that fits."""
+
+
+def math_format(value: Mapping[str, Any]) -> str | None:
+    """The format among MATH_ROWS whose columns an object has; None for none."""
+    format = next((name for name, columns in COLUMNS if columns <= set(value)), None)
+    return "math" if format == "gsm8k" and MARK not in str(value["answer"]) else format
+
+
+def union_row(record: Record) -> Row:
+    """A row of a file that holds several benchmarks; its id begins with its `source`, since
+    benchmarks number their items alike. Raises DataError.
+    """
+    source = record.need("source", str)
+    format = math_format(record.value)
+    if format is None:
+        fix = "columns are those of gsm8k, math, math_cot, limr or olympiadbench"
+        raise record.error(", ".join(record.value), "no format has these columns", fix)
+    row = MATH_ROWS[format](record)
+    return replace(row, id=f"{source}/{row.id}")
+
+
+_SAYS = re.compile(
+    r"\s*(?:==>|==|=>|=|->|-->|➞|→|➡|returns?\b|should return\b|#\s*(?:=>|returns?)?)\s*"
+)
+_LINE_END = re.compile(r"[\s.;,]*(?:#.*)?$")
+LONGEST_LINE = 1000
+"""Characters of a line that is looked at."""
+
+
+def examples_in(text: str, entry_point: str) -> tuple[str, ...]:
+    """`assert f(2) == 4` for each example of `entry_point` in a text, in order, none twice."""
+    found = [*_doctests(text, entry_point), *_lines(text, entry_point)]
+    return tuple(dict.fromkeys(found))
+
+
+def _doctests(text: str, entry_point: str) -> list[str]:
+    try:
+        examples = doctest.DocTestParser().get_examples(text)
+    except ValueError:
+        return []  # a text with odd indentation has no doctests
+    # A docstring may end right below the value of its last example.
+    pairs = ((each.source.strip(), each.want.strip().rstrip('"').strip()) for each in examples)
+    made = (_assertion(call, want, entry_point) for call, want in pairs)
+    return [each for each in made if each]
+
+
+def _lines(text: str, entry_point: str) -> list[str]:
+    call = re.compile(rf"\b{re.escape(entry_point)}\s*\(")
+    made = []
+    for line in text.splitlines():
+        start = call.search(line[:LONGEST_LINE])
+        if start is None or line.lstrip().startswith("def "):
+            continue
+        # The call ends at the first bracket at which it is one expression.
+        ends = (n + 1 for n in range(start.end(), len(line)) if line[n] == ")")
+        end = next((n for n in ends if _parsed(f"f{line[start.end() - 1 : n]}")), 0)
+        says = _SAYS.match(line, end) if end else None
+        if says:
+            want = _LINE_END.sub("", line[says.end() :])
+            made.append(_assertion(line[start.start() : end], want, entry_point))
+    return [each for each in made if each]
+
+
+def _parsed(text: str) -> ast.expr | None:
+    try:
+        return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _assertion(call: str, want: str, entry_point: str) -> str:
+    """The assertion; "" where the call is of something else, or a side is no literal."""
+    called = _parsed(call)
+    if not (isinstance(called, ast.Call) and isinstance(called.func, ast.Name)):
+        return ""
+    try:
+        ast.literal_eval(want)
+        for each in (*called.args, *(keyword.value for keyword in called.keywords)):
+            ast.literal_eval(each)
+    except (SyntaxError, ValueError):
+        return ""
+    return f"assert {call} == {want}" if called.func.id == entry_point else ""
+
 
 PROBLEM, PROBLEM_TYPE, ENTRY_POINT = "problem", "problem_type", "entry_point"
 TESTS, PUBLIC_TESTS = "tests", "public_tests"
@@ -78,9 +272,8 @@ def problem_row(record: Record, fields: Mapping[str, Any], truth: str) -> Row:
     if kind == "math" and len(truth) > LONGEST_ANSWER and not any(m in truth for m in MARKS):
         fix = r"mark it: \boxed{...}, or #### in front"
         raise record.error("ground_truth", "no checkable answer: nothing marks the final one", fix)
-    own = record.maybe("id", str, int)
     return Row(
-        id=str(content_id(record.value) if own is None else own),
+        id=row_id(record),
         messages=(Message("user", fields[PROBLEM]),),
         gold=truth or None,
         origin=record.origin,
@@ -209,7 +402,9 @@ def drop_row(record: Record) -> Row:
     return problem_row(record, fields, record.need("ref_text", str))
 
 
-PROBLEM_ROWS = {
+PROBLEM_ROWS: Mapping[str, Callable[[Record], Row]] = {
+    **MATH_ROWS,
+    "math_union": union_row,
     "workflow_problems": workflow_row,
     "workflow_math": math_row,
     "humaneval": humaneval_row,

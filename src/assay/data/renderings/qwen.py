@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.data.encoding import BREAK
+from assay.data.json_files import nests_deeper
 from assay.data.row import Message
 from assay.data.tools import function_of, openai_tool
 
@@ -135,23 +136,10 @@ def calls_in(text: str) -> list[dict[str, Any]]:
         call = call.get("function", call) if isinstance(call, dict) else None
         if not isinstance(call, dict) or not isinstance(call.get("name"), str):
             return []
-        if "arguments" not in call or _too_deep(call):
+        if "arguments" not in call or nests_deeper(call, DEEPEST):
             return []
         heard.append(call)
     return heard
-
-
-def _too_deep(value: Any) -> bool:
-    """Whether a value nests deeper than DEEPEST; without recursion, as the text is hostile."""
-    level = [value]
-    for _ in range(DEEPEST):
-        nested = [v.values() if isinstance(v, dict) else v for v in level if _holds(v)]
-        level = [child for children in nested for child in children]
-    return bool(level)
-
-
-def _holds(value: Any) -> bool:
-    return isinstance(value, (dict, list))
 
 
 _TEMPLATE = Dialect(openai_tool, utf8_json)

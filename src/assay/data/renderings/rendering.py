@@ -8,27 +8,42 @@ what is trained, because a model that never sees an end never stops. Each piece 
 so `prompt(messages[:-1])` is an exact prefix of `conversation(messages)` even where a tokenizer
 would merge characters across the boundary: the model samples after the prompt's tokens and has to
 be trained after the same ones. Control tokens in messages are handled by `data.encoding`.
+
+A checkpoint gets the chat template that makes other programs render as its stage was trained; a
+template that already gives the same text is kept. Control tokens that a message merely spells are
+parsed as control tokens by other programs; no template can prevent that.
 """
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from itertools import takewhile
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
 from typing import Any, Literal
 
+from assay.data.conversation import in_call_order
 from assay.data.encoding import BREAK, Codec
-from assay.data.episode import Turn
+from assay.data.episode import Turn, common
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.message_parts import refuse_images
 from assay.data.renderings import hermes, qwen
 from assay.data.renderings.left_out import lacks_reasoning, left_out, split_reasoning
 from assay.data.renderings.template import (
+    DATED,
+    IN_PARTS,
+    OPTIONS,
     PROBE,
+    STORED,
     RenderingError,
     apply_template,
-    in_call_order,
+    bare_template,
+    hermes_beginning,
+    qwen_template,
+    reads_parts_alone,
     render_template,
     template_source,
+    undressed,
+    write_tokenizer,
 )
 from assay.data.row import Message, ToolCall
 from assay.errors import nearest
@@ -71,14 +86,6 @@ def _hermes(tokenizer: Any, messages: Sequence[Message], tools: Tools, generatio
     return render_template(tokenizer, hermes.flatten(messages, tools), (), generation)
 
 
-def _bare(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
-    return render_template(tokenizer, messages, tools, generation, bare=True)
-
-
-def _qwen3(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
-    return qwen.qwen3(messages, tools, generation)
-
-
 def _qwen3_fc(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
     return qwen.qwen3_fc(messages, tools, generation, _codec_of(tokenizer).break_up)
 
@@ -99,10 +106,10 @@ def _codec_of(tokenizer: Any, kept: tuple[str, ...] = ()) -> Codec:
 
 RENDERINGS: dict[str, Rendering] = {
     "template": Rendering(render_template, "1"),
-    "template_bare": Rendering(_bare, "1"),
+    "template_bare": Rendering(partial(render_template, bare=True), "1"),
     "completion": Rendering(_completion, "1", reads_template=False, begins=True),
     "hermes": Rendering(_hermes, "2 " + hermes.INSTRUCTION),
-    "qwen3": Rendering(_qwen3, "1", qwen.CONTROL, reads_template=False),
+    "qwen3": Rendering(lambda _, *said: qwen.qwen3(*said), "1", qwen.CONTROL, reads_template=False),
     "qwen3_fc": Rendering(_qwen3_fc, "1", qwen.CONTROL, reads_template=False, keeps_texts=False),
 }
 
@@ -295,7 +302,7 @@ class Renderer:
         spans, rewritten, done = [], [], 0
         for index in (*spoken, *([] if target is None else [target])):
             said = answer if index == target else self._bounds(safe[: index + 1], safe_tools)
-            if said is None or said.start < done or not text.startswith(said.upto):
+            if said is None or said.start < done or not text.startswith(said.text[: said.end]):
                 rewritten.append(index)
                 continue
             tokens += self._codec.encode(text[done : said.start], first=done == 0)
@@ -319,7 +326,7 @@ class Renderer:
         before = self._text(messages[:-1], tools, generation=True)
         after = self._text(messages, tools, generation=False)
         begins = after.startswith(before)
-        shared = len(before) if begins else len(_alike(before, after))
+        shared = len(before) if begins else common(before, after)
         forgets = lacks_reasoning(messages[-1], after[shared:])
         if forgets or (target and not begins):
             thinking = self._with_thought(messages, tools, before, after)
@@ -408,7 +415,7 @@ class Renderer:
         messages = (Message("user", "a"), Message("assistant", PROBE))
         last = self._text(messages, (), generation=False)
         followed = self._text((*messages, Message("user", "c")), (), generation=False)
-        for text in (_alike(last, followed), last):
+        for text in (last[: common(last, followed)], last):
             specials = self._codec.specials(text.rpartition(PROBE)[2])
             if PROBE in text and specials:
                 return specials[-1][0]
@@ -439,12 +446,6 @@ class Renderer:
         return RenderingError(problem, fix=fix)
 
 
-def _alike(one: str, other: str) -> str:
-    """What two texts begin with."""
-    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
-    return "".join(character for character, _ in pairs)
-
-
 @dataclass(frozen=True, slots=True)
 class _Answer:
     """The text up to an assistant's message, and where that stands in it, its end included."""
@@ -452,11 +453,6 @@ class _Answer:
     text: str
     start: int
     end: int
-
-    @property
-    def upto(self) -> str:
-        """The text up to its end."""
-        return self.text[: self.end]
 
 
 def loss_mask(rendered: RenderedConversation, which: Loss = "all") -> tuple[bool, ...]:
@@ -479,14 +475,12 @@ def first_difference(tokenizer: Any, left: Sequence[int], right: Sequence[int]) 
 
     None if `left` begins `right`.
     """
-    for index, token in enumerate(left):
-        if index >= len(right) or right[index] != token:
-            break
-    else:
+    index = common(left, right)
+    if index == len(left):
         return None
     other = repr(tokenizer.decode([right[index]])) if index < len(right) else "the end"
     context = tokenizer.decode(list(left[max(0, index - BEFORE) : index]))
-    here = tokenizer.decode([token])
+    here = tokenizer.decode([left[index]])
     ways = [tokenizer.decode(list(way[index : index + AFTER])) for way in (left, right)]
     return (
         f"token {index} is {here!r} in one and {other} in the other, after {context!r}; "
@@ -500,3 +494,94 @@ def _turn(rendered: RenderedConversation, loss: Loss) -> Turn:
         raise RenderingError("there is no assistant message to train on")
     start, end = mask.index(True), rendered.message_spans[-1][2]
     return Turn(rendered.tokens[:start], rendered.tokens[start:end], mask[start:end])
+
+
+PROBED_CALL = ToolCall("f", {"ort": "Zürich 苏黎世", "n": [1.5, None, True]}, "call00001")
+PROBED_TOOL = {
+    "name": "f",
+    "description": "天气 é",
+    "parameters": {"type": "object", "properties": {"ort": {"type": "string"}}},
+}
+ASKED = (Message("system", "s"), Message("user", "你好"))
+CALLED = Message("assistant", "", (PROBED_CALL, PROBED_CALL), reasoning="r")
+ANSWERED = Message("assistant", "text", reasoning="t")
+PROBES: tuple[tuple[Sequence[Message], Tools], ...] = (
+    (ASKED[1:], ()),
+    (ASKED, ()),
+    (ASKED[1:], (PROBED_TOOL,)),
+    (ASKED, (PROBED_TOOL, PROBED_TOOL | {"name": "g"})),
+    ((*ASKED, Message("assistant", "text")), (PROBED_TOOL,)),
+    ((*ASKED, ANSWERED), ()),
+    ((*ASKED, CALLED, Message("tool", "1"), Message("tool", "2")), (PROBED_TOOL,)),
+    ((*ASKED, CALLED, Message("tool", "1"), ANSWERED), (PROBED_TOOL,)),
+    (
+        (*ASKED, ANSWERED, Message("user", "?"), Message("assistant", "x", (PROBED_CALL,))),
+        (PROBED_TOOL,),
+    ),
+)
+"""Conversations that two templates must write alike to be one: tools, several calls and turns,
+reasoning, other scripts."""
+
+
+COMPLETION = (
+    "{% for message in messages %}{{ message['content'] }}"
+    "{{ '\n' if message['role'] == 'user' else '\n\n' }}{% endfor %}"
+)
+"""The rendering `completion`, which has no generation prompt."""
+
+
+def save_tokenizer(renderer: Renderer, folder: Path) -> None:
+    """Save the tokenizer with the template of its rendering, as `chat_template.jinja`."""
+    own = copy.copy(renderer.tokenizer)
+    own.chat_template = chat_template(renderer)
+    write_tokenizer(own, folder)
+
+
+def chat_template(renderer: Renderer) -> Any:
+    """Jinja that writes what the renderer writes; several by name where the model has several."""
+    made = _template(renderer)
+    if isinstance(made, dict):
+        return {name: source.replace(OPTIONS, STORED) for name, source in made.items()}
+    return made.replace(OPTIONS, STORED)
+
+
+def _template(renderer: Renderer) -> Any:
+    tokenizer = renderer.tokenizer
+
+    def written_by(source: str) -> str:
+        """A model's own template, with the date of training where it asks for a date."""
+        made = bare_template(tokenizer, source) if renderer.name == "template_bare" else source
+        return DATED + made if "date_string" in made else made
+
+    if renderer.name == "hermes":
+        own = template_source(tokenizer)
+        parts = IN_PARTS if reads_parts_alone(tokenizer, own) else ""
+        return written_by(hermes_beginning() + parts + own)
+    if renderer.name == "completion":
+        return renderer.beginning + COMPLETION
+    if renderer.name.startswith("qwen3") and not written_by_own_template(renderer):
+        return qwen_template(renderer.name == "qwen3_fc")
+    if isinstance(tokenizer.chat_template, dict):
+        sources = tokenizer.chat_template.items()
+        return {name: written_by(undressed(source)) for name, source in sources}
+    return written_by(template_source(tokenizer))
+
+
+def written_by_own_template(renderer: Renderer) -> bool:
+    """Whether the tokenizer's template writes all PROBES, prompt and whole, as the renderer."""
+    own = Renderer(renderer.tokenizer, "template")
+    try:
+        return all(
+            written(own, messages, tools) == written(renderer, messages, tools)
+            for messages, tools in PROBES
+        )
+    except RenderingError:
+        return False
+
+
+def written(renderer: Renderer, messages: Sequence[Message], tools: Tools) -> tuple[int, ...]:
+    """The tokens of a conversation as a prompt, and as a whole where the assistant speaks last."""
+    prompt = renderer.prompt(messages, tools)
+    if messages[-1].role != "assistant":
+        return prompt
+    return (*prompt, *renderer.conversation(messages, tools).tokens)

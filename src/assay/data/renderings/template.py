@@ -5,7 +5,7 @@ prompt that changes overnight cannot be resumed or compared. Also writes Assay's
 Jinja, for other programs: `hermes` goes before the model's own template, the Qwen renderings stand
 alone, and `qwen3_fc` does not rewrite a call that an earlier answer holds as mere text.
 `template_bare` is the model's own template with Jinja around it that cuts off the system text which
-the template writes of itself. `exported_template` chooses which a checkpoint gets.
+the template writes of itself. `rendering.chat_template` chooses which a checkpoint gets.
 """
 
 import copy
@@ -14,10 +14,10 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
-from itertools import groupby
+from pathlib import Path
 from typing import Any
 
-from assay.data.conversation import REASONING_KEYS, dump_messages
+from assay.data.conversation import REASONING_KEYS, call_places, dump_messages
 from assay.data.renderings import hermes, qwen
 from assay.data.renderings.bounded import ends, variables
 from assay.data.row import Message, ToolCall
@@ -47,7 +47,7 @@ def qwen_template(handler: bool) -> str:
 
 
 def undressed(source: str) -> str:
-    """A model's own template, without what `exported_template` put around it."""
+    """A model's own template, without what `rendering.chat_template` put around it."""
     own = source.removeprefix(DATED).removeprefix(hermes_beginning()).removeprefix(IN_PARTS)
     own = _STORED.sub("", own)
     if not own.startswith(BARE):
@@ -317,53 +317,36 @@ def template_messages(
     """Messages as JSON; reasoning under all names that templates have for it, and a tool result
     with the name of its function."""
     values = dump_messages(tuple(messages))
-    for value, message, call in zip(values, messages, answered_calls(messages), strict=True):
+    calls: Sequence[ToolCall] = ()
+    for value, message, place in zip(values, messages, call_places(messages), strict=True):
+        calls = calls if message.role == "tool" else message.tool_calls
         if message.reasoning:
             value |= dict.fromkeys(REASONING_KEYS, message.reasoning)
-        if message.name or call is not None:
-            value["name"] = message.name or (call.name if call else "")
+        if message.name or place is not None:
+            value["name"] = message.name or calls[place or 0].name
         for function in (each["function"] for each in value.get("tool_calls", ())):
             if arguments_as_text:
                 function["arguments"] = json.dumps(function["arguments"], ensure_ascii=False)
     return values
 
 
-def answered_calls(messages: Sequence[Message]) -> list[ToolCall | None]:
-    """The call that each message answers: the one of its id, else of its function's name, else the
-    first that no other result of its run answers."""
-    answered: list[ToolCall | None] = []
-    calls: list[ToolCall] = []
-    for is_result, run in groupby(messages, lambda message: message.role == "tool"):
-        results = list(run)
-        found: list[ToolCall | None] = [None] * len(results)
-        for mark in ("id", "name", "") if is_result else ():
-            for index, result in enumerate(results):
-                call = None if found[index] else _first_call(calls, result, mark)
-                if call is not None:
-                    found[index] = calls.pop(next(i for i, c in enumerate(calls) if c is call))
-        calls = list(results[-1].tool_calls)
-        answered += found
-    return answered
+ADDS_BOS = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer")
+"""Classes that begin a text with BOS in Transformers 4, and in 5 not, where nothing is said."""
 
 
-def _first_call(calls: Sequence[ToolCall], result: Message, mark: str) -> ToolCall | None:
-    """The first call that a result names by `mark`; any where that is empty."""
-    named = {"id": result.tool_call_id, "name": result.name, "": ""}[mark]
-    known = [call for call in calls if not mark or (named and getattr(call, mark) == named)]
-    return known[0] if known else None
-
-
-def in_call_order(messages: Sequence[Message]) -> list[Message]:
-    """The messages with the results of parallel calls in the order of the calls, because most
-    renderings tell them apart by their order alone."""
-    ordered: list[Message] = []
-    answered = zip(messages, answered_calls(messages), strict=True)
-    calls: Sequence[ToolCall] = ()
-    for is_result, run in groupby(answered, lambda pair: pair[0].role == "tool"):
-        pairs = list(run)
-        if is_result:
-            places = {id(call): place for place, call in enumerate(calls)}
-            pairs.sort(key=lambda pair: places.get(id(pair[1]), len(calls)))
-        ordered += [message for message, _ in pairs]
-        calls = ordered[-1].tool_calls
-    return ordered
+def write_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Save a tokenizer in words that Transformers 4 knows too, and 5 reads as its own."""
+    tokenizer.save_pretrained(folder)
+    file = folder / "tokenizer_config.json"
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    if settings.get("tokenizer_class") == "TokenizersBackend":
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    if settings["tokenizer_class"] in ADDS_BOS:
+        settings["add_bos_token"] = tokenizer.bos_token_id in tokenizer("")["input_ids"]
+    # Transformers 4 expects a table under this name, and stops at a list.
+    if isinstance(extra := settings.pop("extra_special_tokens", None), list):
+        settings["additional_special_tokens"] = extra
+    elif extra is not None:
+        settings["extra_special_tokens"] = extra
+    text = json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    file.write_text(text, encoding="utf-8")

@@ -41,7 +41,7 @@ Rows = Sequence[tuple[int, list[str]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReportFile:
     """A file of reported results."""
 
     records: tuple[Reported, ...]
@@ -77,7 +77,7 @@ def read_reported(
     items: int | None = None,
     columns: Mapping[str, str] | None = None,
     control: str = "",
-) -> Reading:
+) -> ReportFile:
     """The records of a TOML, CSV or Markdown file.
 
     `items` are those of scores without a number. For tables, `columns` maps roles to titles, where
@@ -97,7 +97,7 @@ def read_reported(
     except UnicodeDecodeError:
         raise InputError("not UTF-8 text", file=file, fix="save the file as UTF-8") from None
     if ending == ".toml":
-        reading = Reading((read_toml(text, file),))
+        reading = ReportFile((read_toml(text, file),))
     else:
         reading = _tables(text, file, columns or {}, control)
     if not any(map(results, reading.records)):
@@ -105,10 +105,10 @@ def read_reported(
         raise InputError("no recognisable results", file=file, fix=fix)
     if items is None:
         return reading
-    return Reading(tuple(_sized(record, items) for record in reading.records), reading.skipped)
+    return ReportFile(tuple(_sized(record, items) for record in reading.records), reading.skipped)
 
 
-def _tables(text: str, file: Path, columns: Mapping[str, str], control: str) -> Reading:
+def _tables(text: str, file: Path, columns: Mapping[str, str], control: str) -> ReportFile:
     """One record of each table that has the columns."""
     for role in columns:
         first, dot, name = role.partition(".")
@@ -130,7 +130,7 @@ def _tables(text: str, file: Path, columns: Mapping[str, str], control: str) -> 
         wanted = ", ".join(columns.values()) or "run and score"
         fix = f"map them with --column ROLE=TITLE; titles: {', '.join(titles)}"
         raise InputError(f"no table has the columns {wanted}", file=file, fix=fix)
-    return Reading(tuple(records), tuple(skipped))
+    return ReportFile(tuple(records), tuple(skipped))
 
 
 def _places(titles: Sequence[str], columns: Mapping[str, str]) -> dict[str, int]:

@@ -167,7 +167,8 @@ def _contradictions(
     rows = {result.metric: _by_item(result) for result in results}
     spec, asked = header["eval"], _reducers(header)
     own = {*_metric_names([spec.get("metrics"), spec.get("scorers")])}
-    for score in _summaries(header, summary):
+    older: Any = {"name": _first_scorer(header), "metrics": summary.get("metrics")}
+    for score in summary.get("scores") or [older]:
         name, scorer = score.get("name"), score.get("scorer")
         label = name if scorer in (None, name) else f"{scorer}.{name}"
         reducer = score.get("reducer") or (asked[0] if len(asked) == 1 else MEAN)
@@ -279,12 +280,6 @@ def _metric_names(found: Any) -> Iterator[str]:
     elif isinstance(found, Mapping | list):
         for each in found.values() if isinstance(found, Mapping) else found:
             yield from _metric_names(each)
-
-
-def _summaries(header: Mapping[str, Any], summary: Mapping[str, Any]) -> Sequence[Any]:
-    """The scores of the header by scorer; a log of 2024 has those of one."""
-    older = {"name": _first_scorer(header), "metrics": summary.get("metrics")}
-    return summary.get("scores") or [older]
 
 
 def _reducible(

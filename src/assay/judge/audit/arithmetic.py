@@ -340,7 +340,7 @@ def harmonic_from_counts(report: Reported) -> Iterator[Finding]:
             "value": repr(found[best]),
             "rounded": harmonic_ratio(rounded, means),
         }
-        fits = abs(found[best] - float(says)) <= float(rounding(says)) + 1e-15
+        fits = abs(found[best] - printed) <= float(rounding(says)) + 1e-15
         key, severity = ("harmonic_holds", "note") if fits else ("harmonic_fails", "error")
         yield flaw(key, severity, search.chosen, numbers, search.line)
 

@@ -165,11 +165,10 @@ def _of_settings(report: Reported, pair: Pair) -> Pair:
     """The pair with the factors it varies, and the other settings that are known of both runs and
     differ."""
     named = next((claim.vary for claim in pair.claims if claim.vary), ())
+    control, run = (settings_of(report, each) for each in (pair.control, pair.run))
     differs = tuple(
         found
-        for found in differences(
-            settings_of(report, pair.control), settings_of(report, pair.run), named
-        )
+        for found in differences(control, run, named)
         if ABSENT not in (found.control, found.other)
         and found.kind != "declared"
         and not same_value(found.control, found.other)

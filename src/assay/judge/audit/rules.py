@@ -12,10 +12,9 @@ from assay.errors import Finding, worst_first
 from assay.judge.audit import arithmetic, claims
 from assay.judge.audit.cells import Cell, Rule, cells, flaw
 from assay.judge.audit.claims import DECIDED, figures
-from assay.judge.binomial import compare_counts
+from assay.judge.binomial import Counts, compare_counts, new_counts
 from assay.judge.intervals import LEVEL, Interval, wilson
 from assay.judge.selection import expected_optimism
-from assay.judge.share_changes import Counts, new_counts
 
 
 def forecast_total(

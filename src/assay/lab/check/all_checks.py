@@ -4,42 +4,121 @@ of its checks that need no forward pass before a run is made.
 Of these an error stops the run unless the user overrides it with a reason. The findings are stored
 in the manifest under `CHECKED` and shown by pages and comparisons. A run with stored findings is
 not checked again, because its data and settings are those of its manifest. Trains nothing.
+
+Checks of settings are here too: what is allowed but seldom intended, learning rates, temperatures
+and clips.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from assay.errors import Finding, InputError, worst_first
 from assay.experiment.helper_tables import choice
 from assay.experiment.read_file import ExperimentSource, name_line
-from assay.experiment.stage_tables import OTHER_RUN
+from assay.experiment.stage_tables import OTHER_RUN, GrpoStage
+from assay.experiment.training_settings import LoraAdapt
 from assay.judge.templates import filled
-from assay.lab.check.capability import probe as sample_groups
 from assay.lab.check.gold_trials import gold_answers, task_sanity
 from assay.lab.check.helper_uses import answering, helper_uses, judges
-from assay.lab.check.memory_and_disk import helper_memory, room
 from assay.lab.check.rendering_mismatch import refuse_other_renderings, renderings, trained
 from assay.lab.check.rows import leakage, lengths, rows
 from assay.lab.check.subject import Histogram, Number, Seen, Shared, Subject
-from assay.lab.check.unusual_settings import learning_rates, other_trainers, smells
-from assay.lab.check.work import preference_pairs, speed
-from assay.lab.evaluate.answerer import Answerer
+from assay.lab.check.work import helper_memory, preference_pairs, room, speed
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.setup.language_learner import LANGUAGE_MODEL
 from assay.lab.setup.session import Session
 from assay.lab.setup.tool_stage import translations
 from assay.lab.setup.validate import read_whole
+from assay.rl.losses import LOSSES
+from assay.rl.presets import PRESETS
+from assay.rl.signal import may_drop
 from assay.runs.manifest_file import CHECKED, read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import stage_start
+from assay.train.grpo import most
 
 Check = Callable[[Subject], Seen]
-Place = Callable[[InputError], None]
-"""Makes an error of a field of the experiment name the line of its file."""
+
+
+COLD = 0.3
+"""Below this temperature the completions of a group are nearly the same."""
+LORA_LOW, FULL_HIGH = 2e-6, 1e-4
+
+
+def smells(subject: Subject) -> Seen:
+    """Every stage."""
+    for name, stage in subject.session.experiment.stage.items():
+        if isinstance(stage, GrpoStage):
+            yield from groups(f"stage.{name}", stage)
+            yield from idle_clip(f"stage.{name}", stage)
+
+
+def learning_rates(subject: Subject) -> Seen:
+    """Learning rates of a language model's stages that belong to the other way of training."""
+    for name, stage in subject.session.experiment.stage.items():
+        rate, lora = stage.optimizer.lr, isinstance(stage.adapt, LoraAdapt)
+        if lora and rate <= LORA_LOW:
+            what, fix = "a learning rate for full training with LoRA", "LoRA wants about 1e-4"
+        elif not lora and rate >= FULL_HIGH:
+            what = "a learning rate for LoRA with full training"
+            fix = "full training wants about 1e-5 or less"
+        else:
+            continue
+        yield Finding("warning", f"stage.{name}: {what}", f"lr = {rate:g}", fix)
+
+
+def groups(place: str, stage: GrpoStage) -> Seen:
+    """Groups with nearly equal completions, and groups without signal that are trained on
+    anyway."""
+    temperature = most(stage.sampling.temperature)
+    if temperature < COLD:
+        what = f"{place}: the completions of a group will be nearly the same"
+        fix = "GRPO learns from differences inside a group: use a temperature near 1"
+        yield Finding("warning", what, f"temperature {temperature:g}", fix)
+    advantage = stage.advantage or PRESETS[stage.algorithm].advantage
+    droppable = may_drop(
+        advantage=advantage, kl_coef=most(stage.kl.coef), entropy_coef=stage.entropy_coef
+    )
+    if not droppable or stage.drop_without_signal is False:
+        why = f"kl.coef {most(stage.kl.coef):g}, entropy_coef {stage.entropy_coef:g}"
+        why += f", advantage {advantage!r}, drop_without_signal {stage.drop_without_signal}"
+        what = f"{place}: groups of equal rewards are kept and cost a full update"
+        fix = "nothing, if that is meant; without KL, entropy and whitening they can be left out"
+        yield Finding("note", what, why, fix)
+
+
+def idle_clip(place: str, stage: GrpoStage) -> Seen:
+    """A loss or clip that is the preset's or the stage's own, where every ratio is 1: the gradient
+    is then the plain policy gradient's, whatever the loss."""
+    preset = PRESETS[stage.algorithm]
+    loss = stage.loss or preset.loss
+    given = [name for name, value in stage.clip if value is not None]
+    low, high = (
+        getattr(stage.clip, end) or getattr(preset, f"clip_{end}") for end in ("low", "high")
+    )
+    own = stage.loss is not None or given or low != high
+    several = stage.updates.minibatches * stage.updates.epochs > 1
+    if own and LOSSES[loss].reads and not (several or stage.stored):
+        what = f"{place}: with one update for each rollout the loss {loss!r} and its clip do "
+        what += "nothing: it trains by the plain policy gradient"
+        told = f"algorithm {stage.algorithm!r}, updates {{ minibatches = 1, epochs = 1 }}: every "
+        told += "ratio is 1, inside any bounds"
+        fix = "make several updates of a rollout (updates.minibatches or updates.epochs), or read "
+        fix += "the result as that of the advantage and the average alone"
+        yield Finding("warning", what, told, fix)
+
+
+def other_trainers(subject: Subject) -> Seen:
+    """What is not the same in the tools that train stages."""
+    for each, made in translations(subject.session):
+        for one in made.differences:
+            what = f"stage.{each.name}.{one.key}: {each.trainer.title} {one.what}"
+            told = "allowed by name" if one.allowed else "another definition"
+            yield Finding("note", what, told, "nothing; the run's page lists it")
+
 
 CHECKS: Mapping[str, Check] = {
     "rows": rows,
@@ -53,7 +132,6 @@ CHECKS: Mapping[str, Check] = {
     "judges": judges,
 }
 """Those of every experiment, in the order in which they are asked."""
-PRICE = "price of helper models"
 
 COMPUTING = "speed"
 """The check that runs the model; the others take seconds."""
@@ -63,7 +141,7 @@ LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
         "what is trained": trained,
         "learning rates": learning_rates,
         "other trainers": other_trainers,
-        PRICE: helper_uses,
+        "price of helper models": helper_uses,
         "memory and disk": room,
         COMPUTING: speed,
     },
@@ -104,12 +182,9 @@ def check_experiment(
     overrides: Sequence[str] = (),
     *,
     root: Path,
-    probe: int = 0,
-    calls: float | None = None,
     observer: Observer | None = None,
 ) -> CheckResult:
-    """Check an experiment in the lab at `root`; `probe` prompts are sampled for each stage, and
-    `calls` requests to a helper model are counted for each completion.
+    """Check an experiment in the lab at `root`.
 
     An experiment whose model, data or evaluations cannot be opened gets that error alone. Raises
     InputError where the file itself is wrong.
@@ -118,35 +193,28 @@ def check_experiment(
     watching = observer or Silent()
     nowhere = RunDirectory(root, experiment.name, "check")
     session = Session(experiment, nowhere, experiment.seeds[0], watching)
-    answerer = answerer_of(session)
-    place = partial(name_line, source=source, overrides=overrides)
-    making = rows_to_make(session, place)
-    if any(each.severity != "note" for each in making.findings):
-        return making
-    unopened = opening_error(session, answerer, place)
-    chosen = [*answering(experiment)]
-    if unopened is not None:
-        return gather([unopened, *making.findings, *chosen])
+    answerer, seen = answerer_of(session), list[Finding | Number | Histogram | Shared]()
+    try:
+        seen += [one for maker in session.made_sources for one in maker.unmade(session)]
+        if any(isinstance(one, Finding) and one.severity != "note" for one in seen):
+            return gather(seen)
+        seen += answering(experiment)
+        answerer.check()
+        session.check_helpers()
+        answerer.evaluations()
+        if answerer.in_process:
+            _ = session.sets
+        translations(session)
+    except InputError as error:
+        name_line(error, source, overrides)
+        where = ":".join(str(part) for part in (error.file, error.line) if part is not None)
+        what = f"{error.field}: {error.problem}" if error.field else error.problem
+        fix = error.fix or "correct it and check again"
+        return gather([Finding("error", what, where, fix), *seen])
     if not answerer.in_process:
         # For an endpoint, it is enough that it answers and that the items exist.
-        return gather([*making.findings, *chosen])
-    checks = checks_of(session)
-    if calls is not None and PRICE in checks:
-        checks[PRICE] = partial(helper_uses, calls=calls)
-    if probe:
-        checks[f"probe of {probe} prompts"] = partial(sample_groups, prompts=probe)
-    found = asked(session, checks, watching)
-    findings = worst_first([*found.findings, *making.findings, *chosen])
-    return replace(found, findings=tuple(findings), numbers={**making.numbers, **found.numbers})
-
-
-def rows_to_make(session: Session, place: Place) -> CheckResult:
-    """What has to be made for data sets first, and what making rows will cost. An experiment whose
-    rows cannot be read gets that error alone."""
-    try:
-        return gather([one for maker in session.made_sources for one in maker.unmade(session)])
-    except InputError as error:
-        return CheckResult((error_finding(error, place),), {})
+        return gather(seen)
+    return gather([*seen, *asked(session, checks_of(session), watching)])
 
 
 def checks_of(session: Session) -> dict[str, Check]:
@@ -155,8 +223,10 @@ def checks_of(session: Session) -> dict[str, Check]:
     return {**CHECKS, **own, **LEARNER_CHECKS.get(session.learner.name, {})}
 
 
-def asked(session: Session, checks: Mapping[str, Check], observer: Observer) -> CheckResult:
-    """The findings of the checks on an opened experiment; `observer` is told how far they are."""
+def asked(
+    session: Session, checks: Mapping[str, Check], observer: Observer
+) -> list[Finding | Number | Histogram | Shared]:
+    """The results of the checks on an opened experiment; `observer` is told how far they are."""
     seen: list[Finding | Number | Histogram | Shared] = []
     with session.sharing_workers() as sharing:
         subject = Subject(sharing)
@@ -164,29 +234,7 @@ def asked(session: Session, checks: Mapping[str, Check], observer: Observer) -> 
             observer.work("checking", done, len(checks), name)
             seen += check(subject)
     observer.work("checking", len(checks), len(checks))
-    return gather(seen)
-
-
-def opening_error(session: Session, answerer: Answerer, place: Place) -> Finding | None:
-    """The first error that keeps the experiment from being opened; None if it opens."""
-    try:
-        answerer.check()
-        session.check_helpers()
-        answerer.evaluations()
-        if answerer.in_process:
-            _ = session.sets
-        translations(session)
-    except InputError as error:
-        return error_finding(error, place)
-    return None
-
-
-def error_finding(error: InputError, place: Place) -> Finding:
-    """What is wrong with the input, as a finding."""
-    place(error)
-    where = ":".join(str(part) for part in (error.file, error.line) if part is not None)
-    what = f"{error.field}: {error.problem}" if error.field else error.problem
-    return Finding("error", what, where, error.fix or "correct it and check again")
+    return seen
 
 
 def gather(seen: Sequence[Finding | Number | Histogram | Shared]) -> CheckResult:
@@ -234,7 +282,7 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     refuse_other_bases(session)
     translations(session)
     began = time.monotonic()
-    found = asked(session.copy(observer=Silent()), cheap, session.observer)
+    found = gather(asked(session.copy(observer=Silent()), cheap, session.observer))
     session.helpers.costs()  # what the checks asked is no cost of the first step
     if found.errors and not reason:
         each = [

@@ -80,7 +80,6 @@ class Trial:
     """Each row's id and line, with what its gold answer earned."""
     empty: tuple[Tried, ...]
     cut: tuple[Tried, ...]
-    begun: tuple[Tried, ...]
     exchanged: tuple[Tried, ...]
     place: str = ""
     """Of a user's reward: its file and line."""
@@ -145,7 +144,6 @@ def try_reward(
     answers = (
         [(gold.row, gold.completion) for gold in golds],
         [(gold.row, Completion("")) for gold in chosen],
-        [cut_short(gold, len(gold.text) // 2) for gold in chosen],
         [cut_short(gold, begun_length(gold.text)) for gold in chosen],
         [(one.row, other.completion) for one, other in swaps],
     )
@@ -160,8 +158,8 @@ def scored_trial(
     answers: Sequence[Sequence[tuple[Row, Completion | Reward]]],
     runner_of: Runner,
 ) -> Trial:
-    """Score the gold answers, and the empty, cut, begun and exchanged ones of the chosen rows;
-    abstentions among them are kept. What is `tried` are all golds, the chosen, and their pairs."""
+    """Score the gold answers, and the empty, cut and exchanged ones of the chosen rows; abstentions
+    among them are kept. What is `tried` are all golds, the chosen, and their pairs."""
     (golds, chosen, swaps), scored = tried, list[list[Reward]]()
     with runner_of(function) as runner:
         for each in answers:
@@ -170,7 +168,7 @@ def scored_trial(
             scored.append([one if isinstance(one, Reward) else next(rewards) for _, one in each])
     gold, *wrong, exchanged = scored
     home = {one.row.id: r.value for one, r in zip(golds, gold, strict=True)}
-    empty, cut, begun = (
+    empty, cut = (
         tuple(Tried(one.row.id, r.value, None) for one, r in zip(chosen, rewards, strict=True))
         for rewards in wrong
     )
@@ -180,7 +178,7 @@ def scored_trial(
     )
     raised = (r.why for each in scored[1:] for r in each if r.outcome == OUTCOMES["exception"])
     named = tuple((with_line(one.row), r) for one, r in zip(golds, gold, strict=True))
-    tries = empty, cut, begun, tuple(swapped)
+    tries = empty, cut, tuple(swapped)
     return Trial(name, most, named, *tries, line_note(function), tuple(raised))
 
 
@@ -206,7 +204,7 @@ def cut_short(gold: Gold, length: int) -> tuple[Row, Completion]:
 
 
 def begun_length(text: str) -> int:
-    """Length in characters of the shortest cut; less than the half that `cut` keeps."""
+    """Length in characters of a cut answer; less than its half."""
     return min(BEGUN, len(text) // 2)
 
 
@@ -227,7 +225,7 @@ def judge_trials(place: str, trials: Sequence[Trial]) -> Seen:
     judged = any(trial.kind in ("correctness", "unknown") for trial in trials)
     for trial in trials:
         if trial.raised:
-            wrong = sum(map(len, (trial.empty, trial.cut, trial.begun, trial.exchanged)))
+            wrong = sum(map(len, (trial.empty, trial.cut, trial.exchanged)))
             told = f"{share_of(len(trial.raised), wrong)}, most often {most_common(trial.raised)}"
             fix = "return a number for any answer; one on which it raises earns its lowest value"
             what = f"{place}: {trial.shown} raises on wrong answers"
@@ -277,7 +275,7 @@ def gold_below_full(place: str, trial: Trial, judged: bool) -> Seen:
 
 def wrong_but_full(place: str, trial: Trial) -> Seen:
     """Wrong answers that earn the full reward."""
-    controls = {"empty": trial.empty, "cut": trial.begun, "exchanged": trial.exchanged}
+    controls = {"empty": trial.empty, "cut": trial.cut, "exchanged": trial.exchanged}
     for name, tried in controls.items():
         full = trial.full(tried)
         if len(full) <= (0 if name == "empty" else FEW * len(tried)):
@@ -360,18 +358,11 @@ def try_dialogues(
 ) -> Trial:
     """Score gold conversations and wrong ones."""
     swaps = exchanged_pairs(golds, lambda one, other: one.script == other.script)
-    cut = [tuple(text[: len(text) // 2] for text in gold.script) for gold in golds]
-    begun = [tuple(text[: begun_length(text)] for text in gold.script) for gold in golds]
-
-    def play_all(scripts: Sequence[Script]) -> list[tuple[Row, Completion | Reward]]:
-        both = zip(golds, scripts, strict=True)
-        return [(gold.row, play(world, gold.row, script, "length")) for gold, script in both]
-
+    cuts = [(g.row, tuple(text[: begun_length(text)] for text in g.script)) for g in golds]
     answers = (
         [(gold.row, gold.played) for gold in golds],
         [(gold.row, play(world, gold.row, ())) for gold in golds],
-        play_all(cut),
-        play_all(begun),
+        [(row, play(world, row, script, "length")) for row, script in cuts],
         [(one.row, play(world, one.row, other.script)) for one, other in swaps],
     )
     return scored_trial(name, function, most, (golds, golds, swaps), answers, runner_of)

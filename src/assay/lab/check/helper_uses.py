@@ -3,7 +3,7 @@
 How many requests a completion makes, and of how many tokens, is what an earlier run of the lab has
 seen of the same task and helper model, in the mean of the completions that asked. Before that, a
 judge asks what it declares, reads the prompt and the answer and writes `max_tokens`, an upper end;
-how often a program asks nobody knows, unless the user says it (`--calls`). Asks no model.
+how often a program asks nobody knows. Asks no model.
 """
 
 import math
@@ -56,8 +56,8 @@ class Asked:
     """Where this comes from."""
 
 
-def helper_uses(subject: Subject, calls: float | None = None) -> Seen:
-    """Requests and price of each declared model; with `calls`, so many requests a completion."""
+def helper_uses(subject: Subject) -> Seen:
+    """Requests and price of each declared model."""
     session = subject.session
     seeds = len(session.experiment.seeds)
     for name, spec in session.experiment.helpers.items():
@@ -66,12 +66,12 @@ def helper_uses(subject: Subject, calls: float | None = None) -> Seen:
         if not completions:
             yield Number(f"model.{name}", "requests", 0)
             continue
-        asked = asked_of(session, name, spec, uses, calls)
+        asked = asked_of(session, name, spec, uses)
         if asked is None:
             what = f"helper model {name}: what it will cost is not known"
             told = f"each of {completions} completions asks as often as it likes, and no run of "
             told += "this task in the lab has asked the model yet"
-            fix = "--calls N counts N requests for each; a run of a few steps shows how many"
+            fix = "a run of a few steps shows how many requests there are for each"
             yield Finding("note", what, told, fix)
             continue
         requests = round(completions * asked.requests)
@@ -88,17 +88,11 @@ def helper_uses(subject: Subject, calls: float | None = None) -> Seen:
         yield Finding("note", what, told, f'bound it: [budget] "helper/{name}/cost"')
 
 
-def asked_of(
-    session: Session, name: str, spec: HelperSpec, uses: Sequence[Judged], calls: float | None
-) -> Asked | None:
-    """What the user says, else what was seen, else what the rewards declare; None where these
-    leave it to the completions."""
+def asked_of(session: Session, name: str, spec: HelperSpec, uses: Sequence[Judged]) -> Asked | None:
+    """What was seen, else what the rewards declare; None where these leave it to completions."""
     completions = sum(use.completions for use in uses)
     tokens = sum(use.completions * use.tokens for use in uses) / completions
     seen = seen_in_lab(session, name)
-    if calls is not None:
-        read, written = (seen.read, seen.written) if seen else (tokens, spec.sampling.max_tokens)
-        return Asked(calls, read, written, "as --calls says")
     if seen is not None or any(use.questions is None for use in uses):
         return seen
     requests = sum(use.completions * (use.questions or 0) for use in uses) / completions

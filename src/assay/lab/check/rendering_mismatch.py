@@ -5,7 +5,7 @@ stage and the items of the evaluation. A stage that differs from its evaluation 
 it allows the evaluation's rendering by name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -42,48 +42,36 @@ COMPARED = 64
 def refuse_other_renderings(session: Session) -> None:
     """Raise InputError if a stage's rendering differs from that of an evaluation of its checkpoints
     which it does not allow."""
-    for stage, evaluation in measured(session):
-        allowed = session.experiment.stage[stage].other_rendering_than or ()
-        found = parting(session, stage, evaluation) if evaluation not in allowed else 0
-        if isinstance(found, str):
-            trained, asked = names(session, stage, evaluation)
-            raise InputError(
-                f"is trained by {trained!r} and evaluate.{evaluation} asks by {asked!r}; {found}",
-                field=f"stage.{stage}.rendering",
-                fix=f'use one rendering, or allow it: other_rendering_than = ["{evaluation}"]',
-            )
+    for stage, evaluation, (trained, asked), found in partings(session, allowed=False):
+        problem = f"is trained by {trained!r} and evaluate.{evaluation} asks by {asked!r}; {found}"
+        fix = f'use one rendering, or allow it: other_rendering_than = ["{evaluation}"]'
+        raise InputError(problem, field=f"stage.{stage}.rendering", fix=fix)
 
 
-def measured(session: Session) -> list[tuple[str, str]]:
-    """Each stage with each evaluation of its checkpoints, in file order."""
-    pairs = [
-        (reference.stage, name)
-        for name, spec in session.experiment.evaluate.items()
-        for reference in map(parse_checkpoint, spec.checkpoints)
-        if reference is not None and reference.stage is not None
-    ]
-    return list(dict.fromkeys(pairs))
-
-
-def names(session: Session, stage: str, evaluation: str) -> tuple[str, str]:
-    """The names of the renderings of a stage and an evaluation, with `auto` resolved."""
+def partings(
+    session: Session, allowed: bool = True
+) -> Iterator[tuple[str, str, tuple[str, str], str]]:
+    """Each stage with each evaluation of its checkpoints that renders otherwise, those that the
+    stage allows among them or not: both renderings by name, and the first difference on rows and
+    items."""
     experiment, learner = session.experiment, session.learner
-    both = experiment.stage[stage], experiment.evaluate[evaluation]
-    trained, asked = (learner.encoder(name).name for name in both)
-    return trained, asked
-
-
-def parting(session: Session, stage: str, evaluation: str) -> str | int:
-    """The first difference between the renderings of a stage and an evaluation, on rows and items;
-    without one the number of compared conversations, 0 if both use one rendering."""
-    spec = session.experiment.stage[stage]
-    rows = find_part(session.sets, spec.data)
-    items = session.evaluations[evaluation].items
-    conversations = [("row", row) for row in spread(rows)] + [
-        ("item", row) for row in spread(items)
-    ]
-    place, options = f"evaluate.{evaluation}", [item.template_options for item in items]
-    return compare(session, spec, place, conversations, last_of(spec), options)
+    measured = dict.fromkeys(
+        (reference.stage, name)
+        for name, evaluation in experiment.evaluate.items()
+        for reference in map(parse_checkpoint, evaluation.checkpoints)
+        if reference is not None and reference.stage is not None
+    )
+    for stage, name in measured:
+        spec, place = experiment.stage[stage], f"evaluate.{name}"
+        if not allowed and name in (spec.other_rendering_than or ()):
+            continue
+        items = session.evaluations[name].items
+        conversations = [("row", row) for row in spread(find_part(session.sets, spec.data))]
+        conversations += [("item", row) for row in spread(items)]
+        options = [item.template_options for item in items]
+        if found := compare(session, spec, place, conversations, last_of(spec), options):
+            trained, asked = (learner.encoder(x).name for x in (spec, experiment.evaluate[name]))
+            yield stage, name, (trained, asked), found
 
 
 def last_of(stage: object) -> bool:
@@ -98,16 +86,16 @@ def compare(
     conversations: Sequence[tuple[str, Row]],
     last: bool,
     options: Sequence[Mapping[str, Any]] = (),
-) -> str | int:
+) -> str:
     """The first difference between the rendering of a stage and that of `place`, whose items give
-    the template these `options`; see `parting`."""
+    the template these `options`; "" where there is none."""
     table, _, name = place.partition(".")
     other = getattr(session.experiment, table)[name]
     learner = session.learner
     alike = learner.encoder(rendering).fingerprint == learner.encoder(other).fingerprint
     others = [row for _, row in conversations if options and row.template_options not in options]
     if alike and not others:
-        return 0
+        return ""
     model = language_model(learner, CHECKING)
     trained, asked = model.encoder(rendering), model.encoder(other)
     for kind, row in conversations:
@@ -115,7 +103,7 @@ def compare(
         found = part_in(session.task, (trained, row), (asked, item), last, place)
         if found is not None:
             return f"{kind} {row.id}{found}"
-    return len(conversations)
+    return ""
 
 
 Written = tuple[LanguageEncoder, Row]
@@ -260,24 +248,21 @@ def differing(subject: Subject) -> Seen:
     """Stages whose evaluations, or whose starts, use prompts rendered differently from their
     own."""
     session = subject.session
-    for stage, evaluation in measured(session):
-        if isinstance(found := parting(session, stage, evaluation), str):
-            trained, asked = names(session, stage, evaluation)
-            severity, fix = "error", f'allow it: other_rendering_than = ["{evaluation}"]'
-            if evaluation in (session.experiment.stage[stage].other_rendering_than or ()):
-                severity, fix = "warning", "leave it so; pages and comparisons carry the mark"
-            what = f"stage.{stage} is trained by {trained!r}, evaluate.{evaluation} asks by "
-            yield Finding(severity, f"{what}{asked!r}", found, f"use one rendering, or {fix}")
+    for stage, evaluation, (trained, asked), found in partings(session):
+        severity, fix = "error", f'allow it: other_rendering_than = ["{evaluation}"]'
+        if evaluation in (session.experiment.stage[stage].other_rendering_than or ()):
+            severity, fix = "warning", "leave it so; pages and comparisons carry the mark"
+        what = f"stage.{stage} is trained by {trained!r}, evaluate.{evaluation} asks by {asked!r}"
+        yield Finding(severity, what, found, f"use one rendering, or {fix}")
     for name, stage in session.experiment.stage.items():
         reference = parse_checkpoint(stage.start)  # None for a start in another run
         if reference is None or (before := reference.stage) is None:
             continue
-        trained = session.experiment.stage[before]
-        rows = [("row", row) for row in spread(find_part(session.sets, trained.data))]
-        found = compare(session, trained, f"stage.{name}", rows, last_of(trained))
-        if isinstance(found, str):
+        below = session.experiment.stage[before]
+        rows = [("row", row) for row in spread(find_part(session.sets, below.data))]
+        if found := compare(session, below, f"stage.{name}", rows, last_of(below)):
             what = f"stage.{name} renders by {stage.rendering!r}, stage.{before}, which it starts "
-            what += f"from, by {trained.rendering!r}"
+            what += f"from, by {below.rendering!r}"
             fix = "use one rendering for both, else the second stage has to unlearn the first"
             yield Finding("warning", what, found, fix)
 

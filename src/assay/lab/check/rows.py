@@ -12,10 +12,8 @@ from assay.data.leakage import Played, call_path, overlap
 from assay.data.loaded import UNREADABLE, DataError, Record
 from assay.data.renderings.qwen import split_thought
 from assay.data.row import Row
-from assay.data.row_checks import NO_TOOLS, UNDECLARED, conflicts
-from assay.data.row_fields import WHERE
-from assay.data.row_order import Fixed, Mixture
-from assay.data.splits import length_statistics
+from assay.data.row_checks import NO_TOOLS, UNDECLARED, WHERE, conflicts
+from assay.data.splits import Fixed, Mixture, length_statistics
 from assay.data.tools import parse_tools
 from assay.errors import Finding, InputError, Severity, within
 from assay.experiment.base_table import RenderingSettings
@@ -181,14 +179,20 @@ def rows(subject: Subject) -> Seen:
         yield from well_formed(f"evaluate.{name}", evaluation.items)
     yield from without_answers(subject)
     yield from blank_answers(subject)
-    yield from without_candidates(subject)
-    yield from unvisited(subject)
+    yield from unread(subject)
 
 
-def unvisited(subject: Subject) -> Seen:
-    """Stages that end before the end of a fixed order, whose last rows they never visit."""
+def unread(subject: Subject) -> Seen:
+    """Rows without the stored candidates that a stage trains on; the last rows of a fixed order
+    that a stage never visits."""
     session = subject.session
     for name, stage in session.experiment.stage.items():
+        if isinstance(stage, SamplingStage) and stage.stored:
+            rows_ = find_part(session.sets, stage.data)
+            bare = [row.id for row in rows_ if not row.extra.get("candidates")]
+            what = f"stage.{name}: rows of data.{stage.data} hold no candidates"
+            fix = "give each row a list of {text, reward}, or sample the candidates"
+            yield from on_rows("error", what, bare, len(rows_), fix)
         if not counts_rows(stage):
             continue
         order = find_order(session.sets, stage.data)
@@ -312,18 +316,6 @@ def without_targets(subject: Subject, data: str) -> list[str]:
         except InputError:
             missing.append(row.id)
     return missing
-
-
-def without_candidates(subject: Subject) -> Seen:
-    """Rows that hold no candidates where a stage trains on stored ones."""
-    for name, stage in subject.session.experiment.stage.items():
-        if not isinstance(stage, SamplingStage) or not stage.stored:
-            continue
-        rows_ = find_part(subject.session.sets, stage.data)
-        bare = [row.id for row in rows_ if not row.extra.get("candidates")]
-        what = f"stage.{name}: rows of data.{stage.data} hold no candidates"
-        fix = "give each row a list of {text, reward}, or sample the candidates"
-        yield from on_rows("error", what, bare, len(rows_), fix)
 
 
 def lengths(subject: Subject) -> Seen:

@@ -21,10 +21,15 @@ from assay.experiment.reward_tables import RewardPart, RewardSettings, parts_of
 from assay.experiment.stage_tables import SftStage
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.setup.manifest import asked_helpers
-from assay.lab.setup.rubrics import OpenedRubric, open_rubric
+from assay.lab.setup.reward_parts import OpenedRubric, open_rubric
 from assay.lab.setup.session import Session
-from assay.runs.judge_file import FOLDER, Judged, JudgedLabels, write_judged
-from assay.runs.judgement_journal import JudgementJournal
+from assay.runs.judgement_journal import (
+    FOLDER,
+    Judged,
+    JudgedLabels,
+    JudgementJournal,
+    write_judged,
+)
 from assay.tasks.rubric import PREFERENCE, RUBRIC, TIE, Rubric
 
 OPTION = "rubric"

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from assay.data.hub_names import with_scheme
+from assay.data.files import with_scheme
 from assay.data.renderings.rendering import Renderer
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.language_learner import language_model, make_renderer, model_folder

@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from assay.data.kept import kept
+from assay.data.files import kept
 from assay.experiment.experiment import Experiment
 from assay.experiment.price_table import units
-from assay.judge.intervals import Estimate, difference_interval, mean_interval
-from assay.judge.share_changes import (
+from assay.judge.binomial import (
     Change,
     Counts,
     Trials,
@@ -27,6 +26,7 @@ from assay.judge.share_changes import (
     change_of_trials,
     direction_of,
 )
+from assay.judge.intervals import Estimate, difference_interval, mean_interval
 from assay.judge.verdict import ALPHA
 from assay.lab.monitor.run_costs import known, sent
 from assay.runs.cost_ledger import LedgerCall

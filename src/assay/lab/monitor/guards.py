@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from assay.data.kept import kept
+from assay.data.files import kept
 from assay.errors import RunFailure
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,

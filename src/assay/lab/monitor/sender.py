@@ -27,8 +27,7 @@ from assay.runs.metrics import read_metrics
 from assay.runs.notes import add_note
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory
-from assay.runs.sink_states import SinkStates, read_sink_states
-from assay.runs.status import stored_status
+from assay.runs.status import SinkStates, read_sink_states, stored_status
 
 MOST_WAITING = 10_000
 """Steps that may wait for a slow sink; then it is given up until the run is resumed."""

@@ -12,12 +12,10 @@ from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
-from assay.data.files import remove_leftovers
-from assay.data.hub_names import with_scheme
+from assay.data.files import remove_leftovers, with_scheme
 from assay.engines.ray_pool import connect
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
-from assay.experiment.engine_table import EngineSpec
-from assay.experiment.tables import EvaluateSpec
+from assay.experiment.tables import EngineSpec, EvaluateSpec
 from assay.lab.evaluate.run_evaluation import (
     answerer_of,
     holder_of,

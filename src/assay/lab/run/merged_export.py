@@ -19,8 +19,7 @@ from transformers import PreTrainedModel
 
 from assay.data.files import new_folder, refuse_taken, sha256_file
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.renderings.exported_template import chat_template, save_tokenizer
-from assay.data.renderings.rendering import Renderer
+from assay.data.renderings.rendering import Renderer, chat_template, save_tokenizer
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.lab.monitor.observer import Observer, Silent

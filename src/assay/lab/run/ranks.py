@@ -15,8 +15,8 @@ import torch
 
 from assay.engines.ranks import followed, joined, launched, ranks_here, team
 from assay.errors import AssayError
-from assay.experiment.engine_table import patience_seconds
 from assay.experiment.stage_tables import StageSpec
+from assay.experiment.tables import patience_seconds
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.learner import StagePolicy
 from assay.lab.setup.session import Session

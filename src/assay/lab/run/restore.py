@@ -36,8 +36,7 @@ from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile, read_json
 from assay.runs.run_names import checkpoint_steps, experiment_of
-from assay.runs.sink_states import start_sinks_over
-from assay.runs.status import hold_run, stored_status, write_status
+from assay.runs.status import hold_run, start_sinks_over, stored_status, write_status
 from assay.train.checkpoint import NotContinuable, TrainState, load_checkpoint
 
 ASIDE = "aside"

@@ -17,16 +17,15 @@ from typing import Literal
 import torch
 
 from assay.data.files import remove_leftovers
-from assay.data.row_order import Mixture
+from assay.data.splits import Mixture
 from assay.engines.ranks import check_ranks
 from assay.engines.ray_pool import leave
 from assay.errors import AssayError, InputError, within
 from assay.experiment.checkpoint_reference import checkpoint_name
-from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import ExperimentSource, lines_named, read_experiment
 from assay.experiment.stage_tables import SamplingStage, StageSpec, due_steps, steps_of
-from assay.experiment.tables import EvaluateSpec, LogSpec
+from assay.experiment.tables import EngineSpec, EvaluateSpec, LogSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.check.all_checks import looked_at, reason_of
 from assay.lab.check.capability import first_look
@@ -56,7 +55,7 @@ from assay.lab.monitor.sender import add_sinks, sending
 from assay.lab.run.ranks import ranked, stage_optimizer
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
-from assay.lab.run.tool_training import ToolCosts, ToolTraining
+from assay.lab.run.trainer_export import ToolCosts, ToolTraining
 from assay.lab.setup.learner import StagePolicy
 from assay.lab.setup.manifest import (
     check_base,
@@ -244,7 +243,11 @@ def proceed(session: Session) -> None:
             with noted(session), session.helpers.recorded_in(session.run):
                 session.observer.begin(session.run)
                 work(session)
-                drop_optimizer_states(session)
+                for name in session.experiment.stage:
+                    for step in checkpoint_steps(session.run, name):
+                        checkpoint = session.run.checkpoint(name, step)
+                        if not is_marked(session.run, checkpoint):
+                            drop_optimizer(checkpoint)
         finally:
             session.observer.end(session.run)
 
@@ -307,15 +310,6 @@ def work(session: Session) -> None:
             report(session, evaluation)
 
 
-def drop_optimizer_states(session: Session) -> None:
-    """Remove optimizer states, which only an unfinished run needs, unless they are protected."""
-    for name in session.experiment.stage:
-        for step in checkpoint_steps(session.run, name):
-            checkpoint = session.run.checkpoint(name, step)
-            if not is_marked(session.run, checkpoint):
-                drop_optimizer(checkpoint)
-
-
 def run_stage(session: Session, name: str) -> None:
     """Train one stage from its last checkpoint to its last step."""
     stage = session.experiment.stage[name]
@@ -337,7 +331,10 @@ def run_stage(session: Session, name: str) -> None:
     measure_start(session, name)
     leave()
     if stage.trainer is not None:
-        train_elsewhere(session, name, stage.trainer, visits)
+        step, costs = max(checkpoint_steps(session.run, name), default=0), ToolCosts()
+        recorder = replace(stage_recorder(session, name, visits, step), costs=costs)
+        made = ToolStage(session, name, stage.trainer, start_source(session, name))
+        ToolTraining(made, recorder, costs).train()
         choose(session, name)
         return
     # LoRA draws its first weights from torch's generator.
@@ -349,14 +346,6 @@ def run_stage(session: Session, name: str) -> None:
     choose(session, name)
     del opened
     gc.collect()
-
-
-def train_elsewhere(session: Session, name: str, tool: str, visits: int) -> None:
-    """The stage in another tool, continued from its newest checkpoint if there is one."""
-    step, costs = max(checkpoint_steps(session.run, name), default=0), ToolCosts()
-    recorder = replace(stage_recorder(session, name, visits, step), costs=costs)
-    made = ToolStage(session, name, tool, start_source(session, name))
-    ToolTraining(made, recorder, costs).train()
 
 
 def stage_recorder(session: Session, name: str, visits: int, step: int) -> RunRecorder:

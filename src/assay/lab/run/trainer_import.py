@@ -14,13 +14,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from assay.data.episode import Episode, tokens_of
-from assay.data.hub_names import with_scheme
+from assay.data.episode import Episode, row_of, tokens_of
+from assay.data.files import with_scheme
 from assay.data.json_files import read_jsonl
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Row
-from assay.data.row_json import row_of
-from assay.data.row_order import visits
+from assay.data.splits import visits
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
@@ -30,9 +29,8 @@ from assay.experiment.tables import EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.monitor.guards import GuardWatch
 from assay.lab.monitor.observer import Observer
-from assay.lab.run.recorder import RunRecorder
+from assay.lab.run.recorder import Following, RunRecorder, begin
 from assay.lab.run.trainer_export import END_OF_ANSWERS, EXPERIMENT, MANIFEST, TRANSLATION
-from assay.lab.run.trainer_records import Following, begin
 from assay.lab.setup.language_learner import LanguageEncoder, language_model, model_folder
 from assay.lab.setup.learner import question
 from assay.lab.setup.manifest import WITHOUT_EFFECT, about_run
@@ -190,9 +188,7 @@ def recorded(session: Session, origin: Origin) -> Following:
         frozenset(),
         session.observer,
         add_files=lambda folder: session.learner.complete(session.run, stage, folder),
-        after_checkpoint=lambda policy, step: None,
         guards=GuardWatch({}, origin.stage, {}, []),
-        due=lambda step: "",
     )
     following = begin(session, recorder, origin.output)
     following.likelihood = origin.likelihood

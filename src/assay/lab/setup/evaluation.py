@@ -20,10 +20,10 @@ from assay.errors import InputError, within
 from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import plain
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.setup.learner import Learner, first_context
+from assay.lab.setup.learner import Learner, drawn_by, first_context
 from assay.lab.setup.prepare import EXAMPLES, DataSet, find_part
 from assay.lab.setup.reward_parts import reward_of, rewards_in, rubric_of
-from assay.rl.policy import Sampling, Stop
+from assay.rl.policy import Sampling
 from assay.runs.manifest_file import Manifest
 from assay.runs.records import EvaluationRecord
 from assay.tasks.judge_reward import JudgeReward
@@ -114,11 +114,7 @@ class Evaluation:
     @property
     def sampling(self) -> Sampling:
         """The sampling settings of the table."""
-        table = self.spec.sampling
-        stop = None if table.stop is None else Stop(table.stop)
-        return Sampling(
-            table.temperature, table.max_tokens, table.top_p, table.top_k, table.min_p or 0.0, stop
-        )
+        return drawn_by(self.spec.sampling, self.spec.sampling.temperature)
 
 
 def make_evaluation(
@@ -150,7 +146,7 @@ def make_evaluation(
         several = any(task.dialogue(item) is not None for item in items)
         dialogue = partial(dialogue_of, task) if several else None
     if spec.take is not None:
-        items = take(items, spec.take.rows, spec.take.how).rows
+        items = take(items, spec.take.rows, spec.take.how)
     for kind, count in spec.fewer.items():
         if count > len(items):
             problem, fix = f"asks for {count} of {len(items)} items", f"at most {len(items)}"

@@ -29,11 +29,11 @@ from assay.experiment.price_table import (
     token_price,
     units,
 )
-from assay.lab.setup.endpoint_helper import EndpointHelper, Rounds
+from assay.lab.setup.endpoint_helper import EndpointHelper, Rounds, ScriptedHelper, read_script
 from assay.lab.setup.language_learner import make_renderer, model_folder
+from assay.lab.setup.learner import drawn_by
 from assay.lab.setup.local_helper import FEATURE_BYTES, LocalHelper, VisionHelper, load_weights
 from assay.lab.setup.metering import HelperBudgets, Meter, MeteredModel
-from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
 from assay.models.load import check_loadable
 from assay.models.memory import model_shape
 from assay.models.precision import Precision
@@ -49,7 +49,7 @@ from assay.models.vision_language import (
     position_bytes,
     read_vision_config,
 )
-from assay.rl.policy import Sampling, Stop
+from assay.rl.policy import Sampling
 from assay.rollout.engines.cpu.engine import CACHE_BYTES, ROWS
 from assay.rollout.engines.endpoint.client import (
     DEADLINE_SECONDS,
@@ -218,7 +218,6 @@ class HelperModels(Mapping[str, HelperModel]):
             elif kind == "openai":
                 with within(f"model.{name}"):
                     check_rendering(spec.rendering)
-                with _named(name):
                     endpoint_for(name, spec).check()
             else:
                 with within(f"model.{name}.source"):
@@ -279,7 +278,7 @@ def helper_precision(spec: HelperSpec, precision: Precision) -> Precision:
     """The run's precision with the number format that a table asks for."""
     if spec.dtype is None:
         return precision
-    compute = {"float32": torch.float32, "bfloat16": torch.bfloat16}[spec.dtype]
+    compute = getattr(torch, spec.dtype)
     return replace(precision, compute=compute, reason="the helper model's table asks for it")
 
 
@@ -310,9 +309,7 @@ def vision_bytes(folder: Path, width: int, tokens: int) -> float:
 def sampling_of(spec: HelperSpec) -> Sampling:
     """The sampling settings of a table."""
     table = spec.sampling
-    stop = None if table.stop is None else Stop(table.stop)
-    cut = table.top_p, table.top_k, table.min_p or 0.0
-    return Sampling(table.temperature, table.max_tokens, *cut, stop, table.beams)
+    return replace(drawn_by(table, table.temperature), beams=table.beams)
 
 
 def counted(usage: Usage) -> dict[str, int]:
@@ -390,17 +387,14 @@ def refuse_unpriced(
 
 def budgets_of(name: str, spec: HelperSpec) -> HelperBudgets:
     """The budgets of a model, nothing of which is spent."""
-    limits: dict[BudgetScope, int] = {}
-    for scope in SCOPES:
-        amount = getattr(spec.budget, scope, None)
-        if amount is not None:
-            limits[scope] = nano(amount)
-    return HelperBudgets(name, limits)
+    amounts = [getattr(spec.budget, scope, None) for scope in SCOPES]
+    limits = zip(SCOPES, amounts, strict=True)
+    return HelperBudgets(name, {scope: nano(a) for scope, a in limits if a is not None})
 
 
 def endpoint_for(name: str, spec: HelperSpec) -> Endpoint:
     """The client of an `openai:` model. Raises InputError."""
-    with _named(name):
+    with within(f"model.{name}"):
         if spec.key is not None and not os.environ.get(spec.key):
             problem = f"the environment has no {spec.key}"
             raise InputError(problem, field="key", fix=f"export {spec.key}=...")
@@ -414,18 +408,6 @@ def endpoint_for(name: str, spec: HelperSpec) -> Endpoint:
     )
     timeout = spec.timeout or deadline / 2
     return replace(endpoint, deadline=deadline, timeout=timeout, traffic=traffic)
-
-
-@contextmanager
-def _named(name: str) -> Iterator[None]:
-    """Inside, an endpoint's error names the helper model's table."""
-    try:
-        yield
-    except InputError as error:
-        if (error.field or "").startswith("model."):
-            raise
-        field = f"model.{name}.{error.field}"
-        raise InputError(error.problem, field=field, fix=error.fix) from error
 
 
 def _recorded(

@@ -21,13 +21,13 @@ from transformers import PretrainedConfig, PreTrainedModel
 from assay.data.episode import Context, Turn, tokens_of
 from assay.data.files import built_once, cache_root, sha256_file, write_checksums
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.renderings.exported_template import save_tokenizer
 from assay.data.renderings.rendering import (
     Loss,
     RenderedConversation,
     Renderer,
     Tools,
     automatic,
+    save_tokenizer,
 )
 from assay.data.renderings.template import RenderingError, with_options
 from assay.data.row import Message, Row

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from assay.data.episode import Context, Turn
-from assay.data.formats.preference_rows import candidate_message
+from assay.data.formats.plain_rows import candidate_message
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Message, Row
 from assay.errors import InputError
@@ -26,7 +26,7 @@ from assay.tasks.task import Asked, BaseTask, Dialogue, FixedArm, Task, built_in
 
 if TYPE_CHECKING:  # pages prepare data without torch
     from assay.models.precision import Precision
-    from assay.rl.policy import Policy, Stop
+    from assay.rl.policy import Policy, Sampling, Stop
     from assay.rl.thought import Thinking
     from assay.rollout.episodes import Samples
     from assay.train.loop import Check as BatchCheck
@@ -247,6 +247,15 @@ def recorded_turn(row: Row, context: Context, candidate: Mapping[str, Any]) -> T
         raise InputError(problem, field="data", fix=fix)
     tokens = tuple(candidate[TOKENS])
     return Turn(context, tokens, (True,) * len(tokens))
+
+
+def drawn_by(table: Any, temperature: float) -> "Sampling":
+    """The sampling settings of a stage's, an evaluation's or a helper model's table."""
+    from assay.rl.policy import Sampling, Stop
+
+    stop = None if table.stop is None else Stop(table.stop)
+    cut = table.top_p, table.top_k, table.min_p or 0.0
+    return Sampling(temperature, table.max_tokens, *cut, stop)
 
 
 def refuse_longer(field: str, limit: int, positions: int | None) -> None:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from assay.data.episode import tokens_of
-from assay.data.pictures import images_in, picture_of, unreadable
+from assay.data.message_parts import images_in, picture_of, unreadable
 from assay.data.renderings.image_prompts import ImageRenderer
 from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import RenderingError
@@ -63,27 +63,22 @@ Result = TypeVar("Result")
 PromptT = TypeVar("PromptT")
 
 
-@dataclass(frozen=True)
-class OneThread:
-    """The thread that computes, for one caller at a time.
-
-    Were the callers to compute themselves, each would keep its own memory and threads of the
-    products: 24 of them held 6.8 GB over all arms, and one holds 2.9.
-    """
-
-    busy: threading.Lock = field(default_factory=threading.Lock)
-    thread: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(1, "assay-helper")
-    )
-
-
 class JointCalls(Generic[Item, Result]):
     """A function over lists, called from several threads: calls that wait while another is
-    computed are computed together after it."""
+    computed are computed together after it.
 
-    def __init__(self, compute: Callable[[list[Item]], list[Result]], at_work: OneThread):
-        """One list at a time is computed by those that share `at_work`."""
-        self._compute, self._at_work = compute, at_work
+    Were the callers to compute themselves, each would keep its own memory and threads of the
+    products: 24 of them held 6.8 GB over all arms, and one thread holds 2.9.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[list[Item]], list[Result]],
+        busy: threading.Lock,
+        thread: ThreadPoolExecutor,
+    ):
+        """One list at a time is computed by those that share a lock and a thread."""
+        self._compute, self._busy, self._thread = compute, busy, thread
         self._waiting: list[tuple[Sequence[Item], Future[list[Result]]]] = []
         self._list = threading.Lock()
 
@@ -92,7 +87,7 @@ class JointCalls(Generic[Item, Result]):
         future: Future[list[Result]] = Future()
         with self._list:
             self._waiting.append((items, future))
-        with self._at_work.busy:
+        with self._busy:
             if not future.done():
                 self._run()
         return future.result()
@@ -103,7 +98,7 @@ class JointCalls(Generic[Item, Result]):
             calls, self._waiting = self._waiting, []
         try:
             every = [item for items, _ in calls for item in items]
-            results = iter(self._at_work.thread.submit(self._compute, every).result())
+            results = iter(self._thread.submit(self._compute, every).result())
         except BaseException as error:
             for _, future in calls:
                 future.set_exception(error)
@@ -126,9 +121,9 @@ class InProcess(ABC, Generic[PromptT]):
     def __init__(self, name: str, renderer: Renderer | ImageRenderer, end_tokens: frozenset[int]):
         """Answers and scores take turns."""
         self.name, self.renderer, self.end_tokens = name, renderer, end_tokens
-        at_work = OneThread()
-        self._answer = JointCalls(self._answers, at_work)
-        self._score = JointCalls(self._scores, at_work)
+        shared = threading.Lock(), ThreadPoolExecutor(1, "assay-helper")
+        self._answer = JointCalls(self._answers, *shared)
+        self._score = JointCalls(self._scores, *shared)
 
     @abstractmethod
     def prompt(self, messages: Sequence[Message], more: int) -> PromptT:

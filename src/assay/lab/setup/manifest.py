@@ -32,14 +32,14 @@ from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json, hash_contents, hash_ids, sha256_text
 from assay.data.hub_rows import open_set
 from assay.data.row import Row
-from assay.data.row_order import Mixture
+from assay.data.splits import Mixture
 from assay.engines.register import packages_of, recorded
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
-from assay.experiment.engine_table import EngineSpec
 from assay.experiment.reward_tables import Reward, RewardPart, parts_of, plain
 from assay.experiment.stage_tables import OTHER_RUN, StageSpec
 from assay.experiment.synthesise_table import MADE_BY
+from assay.experiment.tables import EngineSpec
 from assay.judge.confounds import differences
 from assay.lab.setup.evaluation import Evaluation, Trained, trained_rows
 from assay.lab.setup.language_learner import path_table

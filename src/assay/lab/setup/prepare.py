@@ -3,6 +3,7 @@
 Every omitted row is counted by its reason. Truncates and trains nothing.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,23 +11,27 @@ from types import MappingProxyType
 from typing import Any
 
 from assay.data.csv_files import CsvOptions
+from assay.data.files import atomic_write_text
 from assay.data.formats.formats import MOST_BAD, Layout, items_of, iter_items, shaped
 from assay.data.hub_rows import HubSet, hub_records
-from assay.data.leakage import call_path, separate
+from assay.data.leakage import separate
 from assay.data.loaded import Item, Loaded, gather, spread
 from assay.data.renderings.hermes import without_end, without_reasoning
 from assay.data.row import Row
-from assay.data.row_checks import without_duplicates
-from assay.data.row_fields import Condition, sorted_places, where
-from assay.data.row_order import Fixed, Mixture, Part, RowOrder, Shuffled, epoch_shares
+from assay.data.row_checks import Condition, sorted_places, where, without_duplicates
 from assay.data.splits import (
+    Fixed,
     Lengths,
+    Mixture,
+    Part,
+    RowOrder,
+    Shuffled,
     conversation_of,
-    drop_long,
-    drop_short,
+    epoch_shares,
     length_statistics,
     split_by_conversation,
     take,
+    within_tokens,
 )
 from assay.errors import InputError, within
 from assay.experiment.base_table import RenderingSettings
@@ -78,20 +83,16 @@ def by_length(
     kept, dropped = tuple(rows), {}
     if spec.max_prompt_tokens is not None:
         lengths = [encoder.size(encoder.prompt(row, question(task, row))) for row in kept]
-        kept, out = drop_long(kept, lengths, spec.max_prompt_tokens)
-        dropped[TOO_LONG] = tuple(d.row_id for d in out)
+        kept, dropped[TOO_LONG] = within_tokens(kept, lengths, most=spec.max_prompt_tokens)
     shift = None
     if spec.min_tokens is not None or spec.max_tokens is not None:
         tokens = {row.id: conversation_tokens(encoder, task, row) for row in kept}
         before = kept
-        limits: tuple[tuple[str, int | None, Callable], ...] = (
-            (LONGER, spec.max_tokens, drop_long),
-            (SHORTER, spec.min_tokens, drop_short),
-        )
-        for reason, limit, drop in limits:
-            if limit is not None:
-                kept, out = drop(kept, [tokens[row.id] for row in kept], limit)
-                dropped[reason] = tuple(d.row_id for d in out)
+        for reason, limits in (
+            (LONGER, (None, spec.max_tokens)),
+            (SHORTER, (spec.min_tokens, None)),
+        ):
+            kept, dropped[reason] = within_tokens(kept, [tokens[row.id] for row in kept], *limits)
         shift = Shift(*(length_statistics([tokens[r.id] for r in side]) for side in (before, kept)))
     return kept, {reason: ids for reason, ids in dropped.items() if ids}, shift
 
@@ -270,7 +271,7 @@ def prepare(
         reasons = ", ".join(f"{reason}: {len(ids)}" for reason, ids in dropped.items())
         raise InputError("no row is left", field=f"data.{name}", fix=reasons)
     if spec.take is not None and spec.take.rows is not None:
-        rows = take(rows, spec.take.rows, spec.take.how).rows
+        rows = take(rows, spec.take.rows, spec.take.how)
     train, dev, test = held_out(rows, spec.split) if spec.split else (rows, (), ())
     chosen = None
     if spec.take is not None and spec.take.selection is not None:
@@ -293,14 +294,12 @@ def held_out(
     """The training, dev and test parts; shares are of all conversations. Raises InputError."""
     train, dev, test = tuple(rows), (), ()
     if spec.dev is not None:
-        split = split_by_conversation(rows, spec.dev)
-        train, dev = split.train, split.dev
+        train, dev = split_by_conversation(rows, spec.dev)
     if spec.test is not None:
         size = spec.test
         if isinstance(size, float):
             size *= len({*map(conversation_of, rows)}) / len({*map(conversation_of, train)})
-        split = split_by_conversation(train, size, side="test")
-        train, test = split.train, split.dev
+        train, test = split_by_conversation(train, size, side="test")
     return train, dev, test
 
 
@@ -432,16 +431,6 @@ def describe(made: DataSet, spec: DataSpec) -> str:
     if isinstance(made.order, Mixture):
         shares = ", ".join(f"{part.share} of {part.name}" for part in made.order.parts)
         parts.append(f"an epoch is {made.order.count} rows: {shares}")
-    if isinstance(spec.order, OrderBy):
-        descending = ", the largest first" if spec.order.descending else ""
-        parts.append(f"sorted by {spec.order.by}{descending}")
-    elif spec.order is not None:
-        parts.append("in the order of the source")
-    if spec.disjoint_from:
-        tests = ", ".join(spec.disjoint_from)
-        several = any(call_path(row) for row in made.rows)
-        what = "no path of calls" if several else "no function name"
-        parts.append(f"no question and {what} in common with {tests}")
     return "; ".join(parts)
 
 
@@ -466,3 +455,21 @@ def find_order(sets: Mapping[str, DataSet], name: str) -> RowOrder:
     if name == made.name and made.order is not None:
         return made.order
     return Shuffled(len(made.part(name)))
+
+
+MADE_OF = "made_of.json"
+"""What the contents of a folder are made of."""
+
+
+def note_made_of(folder: Path, made_of: Mapping[str, Any], what: str) -> None:
+    """Write down what a folder's contents, `what` in words, are made of, or check it. Raises
+    InputError where they were made of something else."""
+    file = folder / MADE_OF
+    if not file.exists():
+        atomic_write_text(file, json.dumps(made_of, indent=2, ensure_ascii=False) + "\n")
+        return
+    before = json.loads(file.read_text(encoding="utf-8"))
+    for key, value in json.loads(json.dumps(made_of)).items():
+        if before.get(key) != value:
+            problem = f"its {what} were made of other {key.removesuffix('_sha256')}"
+            raise InputError(problem, file=folder, fix="delete the folder to make them again")

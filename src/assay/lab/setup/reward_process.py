@@ -13,10 +13,9 @@ from typing import Any, TextIO
 
 from pydantic import TypeAdapter
 
-from assay.data.episode import Completion, Reward
+from assay.data.episode import Completion, Reward, row_of
 from assay.data.json_files import read_jsonl
 from assay.data.row import Row
-from assay.data.row_json import row_of
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.lab.setup.reward_parts import reward_of
 from assay.sandbox.isolation import choose_isolation

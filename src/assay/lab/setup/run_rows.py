@@ -19,7 +19,7 @@ from assay.data.hashing import canonical_json, hash_contents, normalise_text, sh
 from assay.data.leakage import question
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
-from assay.data.row_fields import field_value
+from assay.data.row_checks import field_value
 from assay.data.splits import conversation_of, drawn
 from assay.errors import InputError, nearest
 from assay.experiment.data_tables import Examples, PassRate, Recorded

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from assay.data.row import Row
+from assay.errors import InputError, within
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import ExperimentSource, lines_named
 from assay.experiment.reward_tables import RewardSettings
@@ -21,20 +22,23 @@ from assay.experiment.stage_tables import DistillStage, SamplingStage, SftStage,
 from assay.experiment.synthesise_table import SYNTHESISE
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation, trained_rows
-from assay.lab.setup.helper_models import HelperModels
-from assay.lab.setup.language_learner import LanguageLearner
+from assay.lab.setup.helper_models import HelperModels, endpoint_for, in_process
+from assay.lab.setup.language_learner import LanguageLearner, language_model, model_folder
 from assay.lab.setup.learner import Learner, LearnerInput, begun_from
 from assay.lab.setup.prepare import DataSet, find_order, find_part, prepare_set
 from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.stage_methods import StageInput
-from assay.lab.setup.teacher import check_teacher, teller
 from assay.lab.setup.validate import read_whole
+from assay.models.load import check_loadable
 from assay.models.precision import Precision, choose_precision
+from assay.rollout.engines.endpoint.client import Unanswered
+from assay.rollout.engines.endpoint.openai_text import read_words
 from assay.runs.cost_ledger import CostLedger
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.sandbox.isolation import choose_isolation
 from assay.sandbox.pool import WorkerPools
+from assay.tasks.helper_model import HelperModel, NextWords, Tokens
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import Judgements, RewardRunner
 from assay.tasks.task import (
@@ -48,7 +52,136 @@ from assay.tasks.task import (
     task,
 )
 from assay.train.checkpoint import Score
-from assay.train.distill import Tell
+from assay.train.likelihood import Tell
+
+TRIED = "Is 12 + 30 = 42? Yes."
+"""What a teacher behind an endpoint is asked about before the run."""
+SAME_TOKENIZER = "their vocabularies differ: take a teacher with the student's tokenizer"
+
+
+def teller(
+    experiment: Experiment,
+    helpers: Mapping[str, HelperModel],
+    stage: DistillStage,
+    learner: Learner,
+) -> Tell:
+    """Asks the teacher of a stage, which is opened at the first question. Raises InputError where
+    a teacher behind an endpoint tells a word that is another one here."""
+    known = set[int]()
+
+    def tell(contexts: Sequence[Tokens], answers: Sequence[Tokens]) -> NextWords:
+        told = helpers[stage.teacher].read(contexts, answers, stage.loss_top_k)
+        if told.told_SN is not None:
+            texts = {n: text for n, text in told.texts.items() if n not in known}
+            refuse_other(experiment, stage, learner, int(told.told_SN.max()), texts)
+            known.update(texts)
+        return told
+
+    return tell
+
+
+def refuse_other(
+    experiment: Experiment,
+    stage: DistillStage,
+    learner: Learner,
+    most: int,
+    texts: Mapping[int, str],
+) -> None:
+    """Raise InputError where tokens that a teacher told, up to the id `most`, or their texts are
+    not the student's."""
+    base, field = language_model(learner, "distillation").base, f"model.{stage.teacher}.source"
+    names = named(experiment.model, experiment.helpers[stage.teacher].source)
+    size = base.config.get_text_config().vocab_size
+    found = f"token {most} is absent to {names[0]}" if most >= size else ""
+    if found := found or other_text(base.tokenizer, texts, names):
+        raise InputError(found, field=field, fix=SAME_TOKENIZER)
+
+
+def other_text(tokenizer: Any, texts: Mapping[int, str], names: tuple[str, str]) -> str:
+    """The first token whose text is another one here, in a line; "" for none."""
+    for number in sorted(texts):
+        own, theirs = tokenizer.decode([number]), texts[number]
+        # Part of a character has no text of its own.
+        if own != theirs and "\ufffd" not in own + theirs:
+            return f"token {number} is {own!r} to {names[0]} and {theirs!r} to {names[1]}"
+    return ""
+
+
+def named(student: str, teacher: str) -> tuple[str, str]:
+    """Both models, for messages."""
+    return f"the student {student}", f"the teacher {teacher}"
+
+
+def check_teacher(experiment: Experiment, name: str, stage: DistillStage, learner: Learner) -> None:
+    """Raise InputError where the teacher of a stage has other words than the student, reads less or
+    tells none, or the student is no language model."""
+    student = language_model(learner, "distillation")
+    spec, field = experiment.helpers[stage.teacher], f"model.{stage.teacher}.source"
+    if not in_process(spec):
+        try_endpoint(experiment, stage, learner)
+        return
+    with within(field):
+        folder = model_folder(spec.source, student.root)
+        config, tokenizer = check_loadable(folder)
+    names = named(experiment.model, spec.source)
+    if found := first_difference(student.base.tokenizer, tokenizer, names):
+        raise InputError(found, field=field, fix=SAME_TOKENIZER)
+    if stage.loss_top_k is not None and stage.loss_top_k >= len(tokenizer):
+        problem = f"the vocabulary has {len(tokenizer):,} words"
+        raise InputError(problem, field=f"stage.{name}.loss_top_k", fix="omit it")
+    reads = getattr(config, "max_position_embeddings", None)
+    if reads is not None and stage.sampling.max_tokens > reads:
+        problem = f"the teacher reads {reads} tokens at once"
+        raise InputError(problem, field=f"stage.{name}.sampling.max_tokens", fix="allow fewer")
+
+
+def try_endpoint(experiment: Experiment, stage: DistillStage, learner: Learner) -> None:
+    """Raise InputError where a teacher behind an endpoint tells no words, or others than the
+    student's. One that is only busy is left to the run, which asks it again."""
+    endpoint = endpoint_for(stage.teacher, experiment.helpers[stage.teacher])
+    tokens = tuple(language_model(learner, "distillation").base.tokenizer.encode(TRIED))
+    assert stage.loss_top_k is not None  # the experiment's own check
+    try:
+        said = endpoint.connections.wait(endpoint.likely_words(tokens, 1, stage.loss_top_k))
+    except Unanswered as error:
+        if error.passing:
+            return
+        fix = "ask a server of vLLM's kind, or for fewer words"
+        raise InputError(str(error), field=f"model.{stage.teacher}.source", fix=fix) from error
+    told = read_words(said.text)
+    refuse_other(experiment, stage, learner, int(told.words_TN.max()), told.texts)
+
+
+def first_difference(student: Any, teacher: Any, names: tuple[str, str]) -> str:
+    """The first token, by its id, that two tokenizers have differently, in a line; "" for none."""
+    ours, theirs = words_of(student), words_of(teacher)
+    for number in sorted(ours.keys() | theirs.keys()):
+        one, other = ours.get(number), theirs.get(number)
+        if one != other:
+            return f"token {number} is {shown(one)} to {names[0]} and {shown(other)} to {names[1]}"
+    return ""
+
+
+def words_of(tokenizer: Any) -> dict[int, tuple[str, str, bool]]:
+    """By id: each token as it is written, the text that it stands for, and whether it is
+    special."""
+    added = tokenizer.added_tokens_decoder
+    written = {number: word for word, number in tokenizer.get_vocab().items()}
+    numbers = [*written]
+    texts = tokenizer.batch_decode([[n] for n in numbers], clean_up_tokenization_spaces=False)
+    return {
+        number: (written[number], text, number in added and bool(added[number].special))
+        for number, text in zip(numbers, texts, strict=True)
+    }
+
+
+def shown(word: tuple[str, str, bool] | None) -> str:
+    """A token for a message."""
+    if word is None:
+        return "absent"
+    written, text, special = word
+    text = "" if text == written else f" ({text!r})"
+    return f"{written!r}{text}" + (", special," if special else "")
 
 
 @dataclass(frozen=True)
@@ -93,8 +226,7 @@ class Session:
         noted = read_manifest(self.run).get("machine", {}).get("precision", {})
         if noted.get("device") != precision.device:
             return precision
-        names = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-        compute = names.get(noted.get("compute"), precision.compute)
+        compute = getattr(torch, noted.get("compute", ""), precision.compute)
         return replace(precision, compute=compute, reason=str(noted.get("reason")))
 
     @cached_property

@@ -11,8 +11,8 @@ from typing import Any
 from assay.data.episode import Context, Episode, Reward
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Row
-from assay.data.row_order import Fixed, RowOrder, packs_of
-from assay.errors import InputError, look_up
+from assay.data.splits import Fixed, RowOrder, packs_of
+from assay.errors import InputError
 from assay.experiment.stage_tables import (
     DistillStage,
     DpoStage,
@@ -26,30 +26,34 @@ from assay.experiment.stage_tables import (
     rows_per_step,
 )
 from assay.experiment.training_settings import Schedule as ScheduleTable
-from assay.lab.setup.learner import Encoder, gold_turns, question, stored_turns
+from assay.experiment.training_settings import schedules_in
+from assay.lab.setup.learner import Encoder, drawn_by, gold_turns, question, stored_turns
 from assay.lab.setup.reward_parts import rewards_in
 from assay.models.divergence import Teacher
-from assay.rl.advantages import AdvantageOptions
-from assay.rl.aggregation import Importance
-from assay.rl.kl import AdaptiveKl
-from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling
 from assay.rl.preference import Preference
-from assay.rl.presets import PRESETS, Preset
-from assay.rl.signal import may_drop
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.reward_metrics import metrics_of, own_group_metrics
 from assay.tasks.reward_table import RewardTable, is_right, not_in_facts, stored_reward
 from assay.tasks.task import RewardFunction, Task
 from assay.train.checkpoint import Method, Score
-from assay.train.distill import Distill, Tell
-from assay.train.grpo import Grpo, GrpoSettings
-from assay.train.likelihood import Dpo, GroupValidation, Rce, Rft, Sft, Validation, judged_members
+from assay.train.grpo import Grpo, first, objective_of, schedule_of
+from assay.train.likelihood import (
+    Distill,
+    Dpo,
+    Rce,
+    Rft,
+    Sft,
+    Tell,
+    Validation,
+    judged_members,
+    likelihood_batch,
+    weighted_batch,
+)
 from assay.train.loop import Check as BatchCheck
 from assay.train.loop import FirstBatchCheck, LoopSettings, StepMetrics
 from assay.train.pair_choice import (
     Pair,
-    PairRule,
     choose_pairs,
     groups_with_pairs,
     pair_count,
@@ -65,7 +69,7 @@ from assay.train.sampled_groups import (
     StoredPrompts,
     value_of,
 )
-from assay.train.update import MicroBatchSize, Schedule, constant, largest_micro_batch
+from assay.train.update import MicroBatchSize, Schedule, largest_micro_batch
 
 CANDIDATES = "candidates"
 """The field of a row's `extra`: a list of {text, reward, facts}."""
@@ -222,43 +226,27 @@ def stream_of(method: Method) -> GroupStream | None:
     return method.groups if isinstance(method, Rce) else None
 
 
-def schedule_of(value: float | ScheduleTable, steps: int) -> Schedule:
-    """A number or a schedule of the stage's table, over the `steps` of the stage."""
-    if not isinstance(value, ScheduleTable):
-        return constant(value)
-    end = value.start if value.end is None else value.end
-    return Schedule(value.start, end, value.steps or steps, value.shape or "linear")
-
-
-def grpo_schedules(stage: GrpoStage, steps: int) -> dict[str, Schedule]:
-    """The schedules of the stage's table, by the metric that holds their value."""
-    kl = "kl_coef" if stage.kl.where == "loss" else "kl_reward_coef"
-    settings = {
-        "temperature": stage.sampling.temperature,
-        kl: stage.kl.coef,
-        "clip_low": stage.clip.low,
-        "clip_high": stage.clip.high,
-    }
-    return {
-        name: schedule_of(value, steps)
-        for name, value in settings.items()
-        if isinstance(value, ScheduleTable)
-    }
-
-
 def with_step_metrics(stage: StageSpec, task: Task, steps: int, method: Method) -> Method:
     """The method of a stage, which also records its schedules and the task's own metrics."""
-    schedules: dict[str, Schedule] = {}
-    if isinstance(stage, GrpoStage):
-        schedules = grpo_schedules(stage, steps)
-    elif isinstance(stage, SamplingStage) and isinstance(stage.sampling.temperature, ScheduleTable):
-        schedules = {"temperature": schedule_of(stage.sampling.temperature, steps)}
-    return StepMetrics(method, schedules, metrics_of(task), own_group_metrics(task))
+    return StepMetrics(
+        method, schedules_of(stage, steps), metrics_of(task), own_group_metrics(task)
+    )
+
+
+def schedules_of(stage: StageSpec, steps: int) -> dict[str, Schedule]:
+    """The schedules that steps record, by the metric that holds their value; `tau` is always
+    recorded."""
+    metrics = {"sampling.temperature": "temperature", "kl.coef": "kl_coef"}
+    metrics |= {f"clip.{bound}": f"clip_{bound}" for bound in ("low", "high")}
+    if isinstance(stage, GrpoStage) and stage.kl.where == "reward":
+        metrics["kl.coef"] = "kl_reward_coef"
+    found = schedules_in(stage)
+    return {metrics[at]: schedule_of(each, steps) for at, each in found if at in metrics}
 
 
 def build_validation(
     stage: StageSpec, given: StageInput, rows: tuple[Row, ...], due: frozenset[int]
-) -> Validation | GroupValidation:
+) -> Validation:
     """The validation of a stage on held-out rows, due after these steps. Of rce, grpo and dpo
     stages it is RCE's loss where all rows hold candidates; else the likelihood of gold answers,
     rendered like its own: masked as those of an SFT stage, by the last answer in other methods.
@@ -266,10 +254,11 @@ def build_validation(
     if isinstance(stage, RceStage | GrpoStage | DpoStage) and all(
         CANDIDATES in row.extra for row in rows
     ):
-        return GroupValidation(held_out_groups(stage, given, rows), due, stage.micro_tokens)
+        held = [e for group in held_out_groups(stage, given, rows) for e in group]
+        return Validation(weighted_batch(held, 1.0, 1.0), due, stage.micro_tokens, groups=True)
     loss_on = stage.loss_on if isinstance(stage, SftStage) else "last"
     episodes = stored_conversations(replace(given, rows=rows), loss_on)
-    return Validation(episodes, due, stage.micro_tokens)
+    return Validation(likelihood_batch(episodes), due, stage.micro_tokens)
 
 
 def stored_conversations(given: StageInput, loss_on: Loss) -> tuple[Episode, ...]:
@@ -337,92 +326,22 @@ def sampled_source(stage: SamplingStage, given: StageInput, steps: int = 1) -> S
 
 def sampling_of(stage: SamplingStage, encoder: Encoder) -> Sampling:
     """The stage's sampling settings at its first step."""
-    table = stage.sampling
-    temperature, cut = first(table.temperature), (table.top_p, table.top_k, table.min_p or 0.0)
-    return Sampling(temperature, table.max_tokens, *cut, stop=encoder.stop)
-
-
-def first(value: float | ScheduleTable) -> float:
-    """A setting at the first step."""
-    return value.start if isinstance(value, ScheduleTable) else value
-
-
-def most(value: float | ScheduleTable) -> float:
-    """A setting at its greatest."""
-    return schedule_of(value, 1).most
+    drawn = drawn_by(stage.sampling, first(stage.sampling.temperature))
+    return replace(drawn, stop=encoder.stop)
 
 
 def build_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Grpo:
     """A preset with the stage's overrides."""
-    preset = look_up(PRESETS, stage.algorithm, "algorithm")
-    advantage = stage.advantage or preset.advantage
-    options = advantage_options(stage, preset)
-    coef = first(stage.kl.coef)
-    importance = stage.importance.model_dump() if stage.importance else {}
-    updates = stage.updates.minibatches * stage.updates.epochs
-    objective = GrpoObjective(
-        loss=stage.loss or preset.loss,
-        clip=replace(
-            preset.clip, **{name: first(value) for name, value in stage.clip if value is not None}
-        ),
-        kl_coef=coef if stage.kl.where == "loss" else 0.0,
-        kl_estimator=stage.kl.estimator,
-        entropy_coef=stage.entropy_coef,
-        importance=Importance(**importance),
-        several_updates=updates > 1 or stage.stored,
-    )
-    automatic = may_drop(
-        advantage=advantage,
-        kl_coef=most(stage.kl.coef),
-        entropy_coef=stage.entropy_coef,
-        lone=options.lone,
-    )
-    table = given.judge
-    part_weights = (
-        {name: part.scale for name, part in table.parts.items()}
-        if isinstance(table, RewardTable)
-        else {}
-    )
-    settings = GrpoSettings(
-        advantage=advantage,
-        advantage_options=options,
-        aggregation=stage.aggregation or preset.aggregation,
-        keep_dropped_in_denominator=preset.keep_dropped_in_denominator,
-        drop=automatic if stage.drop_without_signal == "auto" else stage.drop_without_signal,
-        max_batches=stage.dynamic.max_batches if stage.dynamic else 1,
-        minibatches=stage.updates.minibatches,
-        epochs=stage.updates.epochs,
-        mask_truncated=stage.mask_truncated,
-        overlong_buffer=stage.overlong.buffer if stage.overlong else 0,
-        overlong_factor=stage.overlong.factor if stage.overlong else 1.0,
-        kl_in_reward=coef if stage.kl.where == "reward" else 0.0,
-        kl_reward_estimator=stage.kl.estimator,
-        temperature=first(stage.sampling.temperature),
-        max_tokens=stage.sampling.max_tokens,
-        micro_tokens=stage.micro_tokens,
-        top_entropy_share=stage.top_entropy_share or 1.0,
-        part_weights=part_weights,
-        thinking=given.encoder.thinking,
-        old_at_start=stage.stored,
-        normalise=stage.rewards == "normalised",
-        full_softmax=stage.sampling.is_full,
-    )
-    adaptive = stage.kl.adaptive
+    parts = given.judge.parts if isinstance(given.judge, RewardTable) else {}
     return Grpo(
         group_stream(stage, given, steps),
-        settings,
-        objective,
+        stage,
+        objective_of(stage),
         given.encoder.decode,
-        grpo_schedules(stage, steps),
-        AdaptiveKl(**adaptive.model_dump()) if adaptive else None,
+        given.encoder.thinking,
+        {name: part.scale for name, part in parts.items()},
+        steps,
     )
-
-
-def advantage_options(stage: GrpoStage, preset: Preset) -> AdvantageOptions:
-    """The preset's options with the stage's in their place."""
-    table = stage.advantage_options
-    given = table.model_dump(exclude_none=True) if table else {}
-    return replace(preset.advantage_options, **given)
 
 
 def judged_groups(stage: StoredStage, given: StageInput) -> tuple[tuple[Episode, ...], ...]:
@@ -491,8 +410,7 @@ def build_dpo(stage: DpoStage, given: StageInput, steps: int = 1) -> Dpo:
     groups: Sequence[tuple[Episode, ...]] = judged_groups(stage, given)
     if isinstance(given.order, Fixed):
         groups = [groups[place] for place in given.order.places]
-    rule = rule_of(stage)
-    pairs = choose_pairs(groups, rule, given.seed)
+    pairs = choose_pairs(groups, stage.pairs, given.seed)
     if not pairs:
         raise no_pairs(len(groups))
     values = [[value_of(episode) for episode in group] for group in groups]
@@ -504,15 +422,9 @@ def build_dpo(stage: DpoStage, given: StageInput, steps: int = 1) -> Dpo:
         stage.scores,
         stage.micro_tokens,
         groups=len(groups),
-        telling=groups_with_pairs(values, rule),
+        telling=groups_with_pairs(values, stage.pairs),
         order=Fixed(tuple(range(len(pairs)))) if isinstance(given.order, Fixed) else None,
     )
-
-
-def rule_of(stage: DpoStage) -> PairRule:
-    """Which pairs the stage's table asks for."""
-    table = stage.pairs.model_dump(exclude_none=True)
-    return PairRule(**table)
 
 
 def scored(stage: DpoStage, pair: Pair) -> Pair:
@@ -538,7 +450,7 @@ def visits_per_epoch(stage: StageSpec, given: StageInput) -> int:
     if not isinstance(stage, DpoStage):
         return len(given.rows) if given.order is None else given.order.count
     judged = [candidate_rewards(stage, given.judge, row) for row in given.rows]
-    count = pair_count([[r.value for r in rewards] for rewards in judged], rule_of(stage))
+    count = pair_count([[r.value for r in rewards] for rewards in judged], stage.pairs)
     if not count:
         raise no_pairs(len(given.rows))
     return count

@@ -5,7 +5,7 @@ here and not on reading, because the registers import torch and the tasks' modul
 files, and whether the model can be trained, are checked in `lab.check`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from assay.experiment.reward_tables import Bounds, Reward, RewardPart, parts_of
 from assay.experiment.selection_tables import SELECTIONS
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, StageSpec
 from assay.experiment.synthesise_table import SYNTHESISE
+from assay.experiment.tables import EngineSpec
 from assay.lab.monitor.sinks import refusals
 from assay.lab.setup.helper_models import KINDS, METRIC, counted, spent
 from assay.lab.setup.learner import arm_of, model_kinds
@@ -90,26 +91,15 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
     except InputError as wrong:
         yield _problem_of(("task",), wrong)
         return
-    if experiment.engine is not None and experiment.engine.sample == "vllm":
-        try:
-            need_vllm()
-        except InputError as wrong:
-            yield _problem_of(("engine", "sample"), wrong)
-    if experiment.engine is not None and experiment.engine.evaluate != "own":
-        try:
-            need_ray(experiment.engine.evaluate, "engine.evaluate")
-        except InputError as wrong:
-            yield _problem_of(("engine", "evaluate"), wrong)
-    try:
-        check_ranks(1 if experiment.engine is None else experiment.engine.ranks)
-    except InputError as wrong:
-        yield _problem_of(("engine", "ranks"), wrong)
+    engine = experiment.engine or EngineSpec()
+    if engine.sample == "vllm":
+        yield from _refused(("engine", "sample"), need_vllm)
+    if engine.evaluate != "own":
+        yield from _refused(("engine", "evaluate"), need_ray, engine.evaluate, "engine.evaluate")
+    yield from _refused(("engine", "ranks"), check_ranks, engine.ranks)
     kind = experiment.model.partition(":")[0]
     yield _unknown(("model",), kind, model_kinds(kind, skill), "kind of model source")
-    try:
-        arm_of(skill, experiment.model)
-    except InputError as wrong:
-        yield _problem_of(("model",), wrong)
+    yield from _refused(("model",), arm_of, skill, experiment.model)
     for name, helper in experiment.helpers.items():
         place = ("model", name)
         kind = helper.source.partition(":")[0]
@@ -140,10 +130,7 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
             )
         if isinstance(stage, GrpoStage):
             yield from _estimators(place, stage)
-        try:
-            need_trainer(name, stage)
-        except InputError as wrong:
-            yield _problem_of((*place, "trainer"), wrong)
+        yield from _refused((*place, "trainer"), need_trainer, name, stage)
     for name, evaluation in experiment.evaluate.items():
         place = ("evaluate", name)
         yield _unknown((*place, "rendering"), evaluation.rendering, WRITTEN_BY, "rendering")
@@ -262,6 +249,14 @@ def _problem_of(path: KeyPath, error: InputError) -> Problem:
     return Problem(path, said, error.fix or "")
 
 
+def _refused(path: KeyPath, check: Callable[..., object], *given: object) -> Iterator[Problem]:
+    """What a check of the value at `path` raises."""
+    try:
+        check(*given)
+    except InputError as wrong:
+        yield _problem_of(path, wrong)
+
+
 def _estimators(place: KeyPath, stage: GrpoStage) -> Iterator[Problem | None]:
     registers: Mapping[str, tuple[str | None, Collection[str], str]] = {
         "algorithm": (stage.algorithm, PRESETS, "preset"),
@@ -359,14 +354,6 @@ def read_whole(source: ExperimentSource, overrides: Sequence[str], root: Path) -
     return experiment
 
 
-def unknown_run(path: KeyPath, name: str, root: Path) -> Iterator[Problem]:
-    """A run or a checkpoint of one, named at `path`, that is not there."""
-    try:
-        find_named(root, name)
-    except InputError as wrong:
-        yield _problem_of(path, wrong)
-
-
 def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
     """Data files, model folders and checkpoints of other runs that are not there; relative paths
     count from `root`."""
@@ -374,7 +361,7 @@ def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
     for path, source in {("model",): experiment.model, **sources}.items():
         kind, _, name = source.partition(":")
         if kind == "run":
-            yield from unknown_run(path, name, root)
+            yield from _refused(path, find_named, root, name)
         if kind not in ("path", "scripted"):
             continue
         try:
@@ -389,7 +376,7 @@ def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
     for name, stage in experiment.stage.items():
         if stage.start.startswith(OTHER_RUN):
             other = stage.start.removeprefix(OTHER_RUN)
-            yield from unknown_run(("stage", name, "start"), other, root)
+            yield from _refused(("stage", name, "start"), find_named, root, other)
     for name, data in experiment.data.items():
         kind, _, rest = (data.source or "").partition(":")
         if kind == "path" and (problem := absent(root / rest)):

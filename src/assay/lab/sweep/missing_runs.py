@@ -21,9 +21,9 @@ from assay.lab.run.runner import lacking
 from assay.lab.setup.validate import check_names
 from assay.lab.sweep.planned_runs import Planned, plan, plan_alone
 from assay.lab.sweep.read_sweep import SweepFile
+from assay.runs.run_names import SWEEPS, write_points
 from assay.runs.same_experiment import check_same, newest
 from assay.runs.status import read_status
-from assay.runs.winner_file import SWEEPS, write_points
 
 POLL_SECONDS = 0.05
 CPU = "cpu"

@@ -28,9 +28,9 @@ from assay.engines.ray_pool import (
 )
 from assay.errors import InputError, RunFailure
 from assay.lab.sweep.missing_runs import CPU, WORDS, Done, Job, last_line, launched, log_of, shares
+from assay.runs.run_names import SWEEPS
 from assay.runs.same_experiment import newest
 from assay.runs.status import is_held
-from assay.runs.winner_file import SWEEPS
 
 LEASE_SECONDS = 120.0
 """For the lock of a dead node to go: at once on one machine, after its lease on NFS."""

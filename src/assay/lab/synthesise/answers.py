@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any
 
 from assay.data.conversation import parse_messages
+from assay.data.episode import row_values
 from assay.data.files import expanded
 from assay.data.formats.formats import Layout, all_rows, items_of
 from assay.data.hashing import canonical_json, sha256_text
@@ -23,11 +24,10 @@ from assay.data.json_files import load_next
 from assay.data.leakage import question
 from assay.data.loaded import Record
 from assay.data.row import Message, Row
-from assay.data.row_checks import undeclared_calls
-from assay.data.row_fields import field_value
-from assay.data.row_json import row_values
+from assay.data.row_checks import field_value, undeclared_calls
 from assay.data.splits import conversation_of
 from assay.errors import AssayError, InputError, nearest
+from assay.experiment.read_file import read_text
 from assay.experiment.synthesise_table import FILE, SynthesiseSpec
 from assay.lab.setup.metering import MeteredModel, contents
 from assay.lab.synthesise.made_set import Refused
@@ -218,21 +218,11 @@ def prompter_of(spec: SynthesiseSpec, root: Path) -> Prompter:
         function, loaded = function_in(text, root)
         return Prompter(of_function(function), canonical_json(loaded.fingerprint))
     if text.startswith(FILE):
-        text = text_of(text.removeprefix(FILE), root)
+        text = read_text(root / expanded(text.removeprefix(FILE)))
     for name in GAP.findall(text):
         if name not in GAPS and not name.startswith("extra."):
             raise InputError(f"no gap {{{name}}}", fix=nearest(name, [*GAPS, "extra.NAME"]))
     return Prompter(of_template(text), text)
-
-
-def text_of(name: str, root: Path) -> str:
-    """The text of a prompt's file. Raises InputError."""
-    file = root / expanded(name)
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise InputError(f"{file}: {why}", fix=f"it counts from {root}") from None
 
 
 GAPS: Mapping[str, Callable[[Row, int], str | None]] = {
@@ -322,8 +312,17 @@ class Asker:
         found = [model.known(each.messages, model.sampling, each.key) for each in questions]
         fresh = [n for n, answer in enumerate(found) if answer is None]
         while fresh and not self.stopped:
-            self._full = ""
-            self._ask(model, questions, fresh, found)
+            self._full, size = "", min(len(fresh), self.at_once)
+            pool = ThreadPoolExecutor(size, thread_name_prefix="assay-teacher")
+            try:
+                asked = pool.map(lambda n: self._answer(model, questions[n]), fresh)
+                for n, answer in zip(fresh, asked, strict=True):
+                    found[n] = answer
+            except BaseException:  # what is on its way is paid for, and waited for
+                self.stopped = self.stopped or "interrupted"
+                raise
+            finally:
+                pool.shutdown(cancel_futures=True)
             left = [n for n in fresh if found[n] is None]
             # A call on its way may cost more than it will: what found no room beside it is asked
             # again once it is there.
@@ -331,25 +330,6 @@ class Asker:
                 self.stopped = self._full
             fresh = left if self._full else []
         return found
-
-    def _ask(
-        self,
-        model: MeteredModel,
-        questions: Sequence[Question],
-        fresh: Sequence[int],
-        found: list[HelperAnswer | None],
-    ) -> None:
-        """Put the answers to some questions in their places, as far as there are any."""
-        pool = ThreadPoolExecutor(min(len(fresh), self.at_once), thread_name_prefix="assay-teacher")
-        try:
-            asked = pool.map(lambda n: self._answer(model, questions[n]), fresh)
-            for n, answer in zip(fresh, asked, strict=True):
-                found[n] = answer
-        except BaseException:  # what is on its way is paid for, and waited for
-            self.stopped = self.stopped or "interrupted"
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
 
     def _answer(self, model: MeteredModel, question: Question) -> HelperAnswer | None:
         with self._lock:

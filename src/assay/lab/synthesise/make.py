@@ -18,14 +18,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from assay.data.episode import Completion, Reward
+from assay.data.episode import Completion, Reward, row_values
 from assay.data.files import atomic_write_text
 from assay.data.formats.formats import expanded, write_rows
 from assay.data.hashing import normalise_text, sha256_text
 from assay.data.json_files import write_jsonl
 from assay.data.leakage import question, separate
 from assay.data.row import Row
-from assay.data.row_json import row_values
 from assay.data.tools import function_of
 from assay.errors import Finding, InputError, within
 from assay.experiment.price_table import units
@@ -34,9 +33,8 @@ from assay.lab.check.gold_trials import NEAR as ROUNDING
 from assay.lab.check.subject import Gold, Number, render_golds, target_messages
 from assay.lab.monitor.run_costs import cost_line
 from assay.lab.setup.helper_models import price_of
-from assay.lab.setup.made_folder import note_made_of
 from assay.lab.setup.metering import MeteredModel, most_tokens
-from assay.lab.setup.prepare import DataSet, find_part, prepare_set, tested_items
+from assay.lab.setup.prepare import DataSet, find_part, note_made_of, prepare_set, tested_items
 from assay.lab.setup.reward_parts import full_reward, reward_of, rewards_in
 from assay.lab.setup.session import Session
 from assay.lab.synthesise.answers import (
@@ -437,15 +435,9 @@ class Making:
 
 def refused_values(each: Refused) -> dict[str, Any]:
     """A refused row or answer as JSON values."""
-    return {
-        "id": each.id,
-        "seed": each.seed,
-        "sample": each.sample,
-        "reason": each.reason,
-        "why": each.why,
-        **({"text": each.text} if each.text else {}),
-        **({"row": row_values(each.row)} if each.row is not None else {}),
-    }
+    plain = {key: getattr(each, key) for key in ("id", "seed", "sample", "reason", "why")}
+    text = {"text": each.text} if each.text else {}
+    return {**plain, **text, **({"row": row_values(each.row)} if each.row is not None else {})}
 
 
 def forecast(session: Session, table: str) -> Iterator[Finding | Number]:

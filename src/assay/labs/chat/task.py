@@ -13,7 +13,7 @@ from assay.data.formats.formats import Layout, iter_rows
 from assay.data.json_files import load_json
 from assay.data.row import Row
 from assay.errors import InputError
-from assay.lab.setup.rubrics import open_rubric
+from assay.lab.setup.reward_parts import open_rubric
 from assay.tasks.rubric import RUBRIC
 from assay.tasks.running import WorkerReward
 from assay.tasks.task import (
@@ -88,7 +88,7 @@ def regex(pattern: str = "") -> WorkerReward:
             return Reward(None, why="the row has no column pattern with a text")
         return {"pattern": sought, "text": said(completion)}
 
-    return WorkerReward("assay.labs.chat.search:search", ask, _read_regex, maker=regex)
+    return WorkerReward("assay.data.json_schema:search", ask, _read_regex, maker=regex)
 
 
 def _read_regex(row: Row, completion: Completion, found: bool | str) -> Reward:

@@ -9,7 +9,7 @@ are many; no model is run.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from assay.data.pictures import images_in, picture_of
+from assay.data.message_parts import images_in, picture_of
 from assay.data.row import ImagePart, Message, Row
 from assay.errors import Finding, InputError
 from assay.experiment.stage_tables import GrpoStage
@@ -49,7 +49,7 @@ def candidate_pools(subject: Subject) -> Seen:
             yield from pools_at(place, picking)
 
 
-def places_of(subject: Subject) -> dict[str, Sequence[Row]]:
+def places_of(subject: Subject) -> dict[str, tuple[Row, ...]]:
     """The rows of each data set and evaluation."""
     session = subject.session
     places: dict[str, Sequence[Row]] = {

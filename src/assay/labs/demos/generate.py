@@ -31,8 +31,7 @@ from assay.experiment.selection_tables import RUN, SELECTIONS, SelectionsSpec
 from assay.lab.check.subject import Number, Seen
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.setup.learner import Encoder, question
-from assay.lab.setup.made_folder import note_made_of
-from assay.lab.setup.prepare import find_part, prepare_set
+from assay.lab.setup.prepare import find_part, note_made_of, prepare_set
 from assay.lab.setup.session import Session
 from assay.labs.demos.demonstrations import FROZEN, POOL, SHOTS, set_of
 from assay.labs.demos.modules import Choice, choice_of

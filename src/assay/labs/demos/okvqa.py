@@ -7,12 +7,11 @@ Demonstrations are the training questions, with the answer that most annotators 
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from assay.data.json_files import load_json, read_jsonl
-from assay.data.loaded import DataError, Loaded, Record
+from assay.data.loaded import DataError, Loaded, Record, check_file
 from assay.data.row import ImagePart
 from assay.errors import InputError
 from assay.labs.demos.demonstrations import (
@@ -43,17 +42,6 @@ INSTRUCTION = "Answer the question about the image with one word or a short phra
 CHECKER = "official VQA accuracy 1"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the questions of a side lie."""
-
-    questions: Path
-    annotations: Path | None
-    images: str
-    """A path with a place for the image's number, relative to `root`; "" for text alone."""
-    root: Path
-
-
 def read_okvqa(side: str, options: BenchmarkOptions) -> Loaded:
     """The questions of one of SIDES, each with its own pool of the training questions.
 
@@ -62,11 +50,12 @@ def read_okvqa(side: str, options: BenchmarkOptions) -> Loaded:
     """
     lookup(SIDES, side, "side of okvqa")
     chosen = options.over(OPTIONS)
-    queries = read_questions(_place(chosen, "", side, options.root))
-    if side == "train":
-        _refuse_demonstrations(chosen)
-        return Loaded(with_pools(as_demonstrations(queries), queries, chosen))
-    shown = read_questions(_place(chosen, "train_", "train", options.root))
+    for name in (f"train_{name}" for name in FILES if side == "train"):
+        if chosen[name]:
+            problem = "the queries of okvqa:train are the demonstrations themselves"
+            raise InputError(problem, field=f"options.{name}", fix="remove it")
+    queries = read_questions(chosen, "", side, options.root)
+    shown = queries if side == "train" else read_questions(chosen, "train_", "train", options.root)
     return Loaded(with_pools(as_demonstrations(shown), queries, chosen))
 
 
@@ -78,34 +67,6 @@ def benchmark(options: BenchmarkOptions) -> Benchmark:
     )
 
 
-def _refuse_demonstrations(chosen: Mapping[str, Any]) -> None:
-    for name in FILES:
-        if chosen[f"train_{name}"]:
-            problem = "the queries of okvqa:train are the demonstrations themselves"
-            raise InputError(problem, field=f"options.train_{name}", fix="remove it")
-
-
-def _place(chosen: Mapping[str, Any], prefix: str, side: str, root: Path) -> Place:
-    questions, annotations, images = (chosen[f"{prefix}{name}"] for name in FILES)
-    if not questions:
-        problem = f"OK-VQA is read by path, and no file of {side} questions is named"
-        fix = f'options = {{ {prefix}questions = "FILE" }}, counted from the lab\'s root'
-        raise InputError(problem, field="options", fix=fix)
-    if images and "%" not in images:
-        images = f"{images}/{SIDES[side]}"
-    if images and not _takes_a_number(images):
-        problem = f"{images!r} has no one place for the image's number"
-        raise InputError(problem, field=f"options.{prefix}images", fix="write %012d there")
-    return Place(root / questions, root / annotations if annotations else None, images, root)
-
-
-def _takes_a_number(pattern: str) -> bool:
-    try:
-        return pattern % 1 != pattern % 2
-    except (TypeError, ValueError):
-        return False
-
-
 def as_demonstrations(queries: tuple[Query, ...]) -> DemonstrationSet:
     """Questions with the most frequent of their answers, of equal ones the first."""
     shown = tuple(
@@ -115,48 +76,58 @@ def as_demonstrations(queries: tuple[Query, ...]) -> DemonstrationSet:
     return DemonstrationSet("okvqa", INSTRUCTION, shown, metric="vqa")
 
 
-def read_questions(place: Place) -> tuple[Query, ...]:
+def read_questions(
+    chosen: Mapping[str, Any], prefix: str, side: str, root: Path
+) -> tuple[Query, ...]:
     """The questions of a side in their file's order; those about one image belong together.
 
     Raises DataError for a question without an annotation, one without answers, two of one id, and
     an image that is missing or unreadable.
     """
-    answers = None if place.annotations is None else _annotations(place.annotations)
-    found: dict[int, Query] = {}
-    images: dict[int, ImagePart] = {}
-    for record in _rows(place.questions, "questions"):
-        number, image = record.need("question_id", int), record.need("image_id", int)
-        if number in found:
-            raise record.error("question_id", f"{number} is there twice", "give each its own")
-        if place.images and image not in images:
-            file = place.root / (place.images % image)
-            images[image] = image_in(record, file, f"question {number}")
-        found[number] = Query(
-            f"okvqa-{number}",
-            asked_about(record.need("question", str), images.get(image)),
-            answers_of(record) if answers is None else _annotated(record, number, answers),
-            record.origin,
-            f"okvqa image {image}",
+    questions, annotations, images = (chosen[f"{prefix}{name}"] for name in FILES)
+    if not questions:
+        problem = f"OK-VQA is read by path, and no file of {side} questions is named"
+        fix = f'options = {{ {prefix}questions = "FILE" }}, counted from the lab\'s root'
+        raise InputError(problem, field="options", fix=fix)
+    pattern = f"{images}/{SIDES[side]}" if images and "%" not in images else images
+    answers = (
+        {
+            number: answers_of(record)
+            for number, record in _numbered(root / annotations, "annotations").items()
+        }
+        if annotations
+        else None
+    )
+    found: list[Query] = []
+    shown: dict[int, ImagePart] = {}
+    for number, record in _numbered(root / questions, "questions").items():
+        image = record.need("image_id", int)
+        if pattern and image not in shown:
+            shown[image] = image_in(record, root / (pattern % image), f"question {number}")
+        if answers is not None and number not in answers:
+            problem, fix = (
+                f"question {number} has no annotation",
+                "is it the file of these questions?",
+            )
+            raise record.error("question_id", problem, fix)
+        found.append(
+            Query(
+                f"okvqa-{number}",
+                asked_about(record.need("question", str), shown.get(image)),
+                answers_of(record) if answers is None else answers[number],
+                record.origin,
+                f"okvqa image {image}",
+            )
         )
-    return tuple(found.values())
+    return tuple(found)
 
 
-def _annotated(
-    record: Record, number: int, answers: Mapping[int, tuple[str, ...]]
-) -> tuple[str, ...]:
-    if number not in answers:
-        problem = f"question {number} has no annotation"
-        raise record.error("question_id", problem, "is it the annotation file of these questions?")
-    return answers[number]
-
-
-def _annotations(file: Path) -> dict[int, tuple[str, ...]]:
-    found: dict[int, tuple[str, ...]] = {}
-    for record in _rows(file, "annotations"):
+def _numbered(file: Path, key: str) -> dict[int, Record]:
+    found: dict[int, Record] = {}
+    for record in _rows(file, key):
         number = record.need("question_id", int)
-        if number in found:
-            raise record.error("question_id", f"{number} is there twice", "keep one annotation")
-        found[number] = answers_of(record)
+        if found.setdefault(number, record) is not record:
+            raise record.error("question_id", f"{number} is there twice", "give each its own")
     return found
 
 
@@ -174,13 +145,9 @@ def answers_of(record: Record) -> tuple[str, ...]:
     if not listed:
         shares = {a: record.typed(f"soft_label.{a}", s, int, float) for a, s in label.items()}
         return answers_from_soft_label(shares) or tuple(shares)
-    return tuple(_answer(record, n, each) for n, each in enumerate(listed))
-
-
-def _answer(record: Record, n: int, given: Any) -> str:
-    """An answer is a text, or an object with the text as `answer`."""
-    text = given.get("answer") if isinstance(given, dict) else given
-    return record.typed(f"answers[{n}]", text, str)
+    # An answer is a text, or an object with the text as `answer`.
+    texts = [each.get("answer") if isinstance(each, dict) else each for each in listed]
+    return tuple(record.typed(f"answers[{n}]", text, str) for n, text in enumerate(texts))
 
 
 def _rows(file: Path, key: str) -> Iterator[Record]:
@@ -189,15 +156,7 @@ def _rows(file: Path, key: str) -> Iterator[Record]:
     if file.suffix == ".jsonl":
         yield from read_jsonl(file)
         return
-    for n, value in enumerate(_listed(file, key), 1):
-        if not isinstance(value, dict):
-            raise DataError(f"row {n} of {key!r} is no object", file=file, line=n)
-        yield Record(str(file), n, value)
-
-
-def _listed(file: Path, key: str) -> list[Any]:
-    if not file.is_file():
-        raise DataError("no such file", file=file)
+    check_file(file)
     try:
         found = load_json(file.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -206,4 +165,7 @@ def _listed(file: Path, key: str) -> list[Any]:
     if not isinstance(found, dict) or not isinstance(found.get(key), list):
         problem, fix = f"has no list {key!r}", "is it the file that the option asks for?"
         raise DataError(problem, file=file, fix=fix)
-    return found[key]
+    for n, value in enumerate(found[key], 1):
+        if not isinstance(value, dict):
+            raise DataError(f"row {n} of {key!r} is no object", file=file, line=n)
+        yield Record(str(file), n, value)

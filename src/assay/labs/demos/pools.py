@@ -97,9 +97,8 @@ def _highest(score_N: NDArray[np.float64], count: int) -> tuple[int, ...]:
 
 
 POOL_OPTIONS: Mapping[str, Any] = {"sampler": "random", "pool": 16, "pool_seed": 42, "mix": {}}
-"""Options of a data set or benchmark: one of SAMPLERS, the demonstrations of a pool, the seed of
-what is drawn, and the shares of `sampler = "mix"`, such as { random = 3, text_similarity = 1 }."""
-MIX = "mix"
+"""Options of a data set or benchmark: one of SAMPLERS, the demonstrations of a pool, and the seed
+of what is drawn. `mix` is there for the names of older records."""
 
 Pool = tuple[int, ...]
 """Numbers of demonstrations, in the order in which the sampler prefers them."""
@@ -115,8 +114,6 @@ class Wanted:
     """For each query the numbers that must not be in its pool."""
     size: int
     seed: int
-    mix: Mapping[str, int]
-    """Shares by sampler; empty where one sampler chooses all."""
 
 
 def with_pools(
@@ -140,27 +137,17 @@ def pools_of(
     found: DemonstrationSet, queries: Sequence[Query], options: Mapping[str, Any]
 ) -> list[Pool]:
     """The pool of each query, by POOL_OPTIONS. Raises what `with_pools` raises."""
-    name, size, mix = options["sampler"], options["pool"], options.get(MIX, {})
-    sample = lookup(SAMPLERS, name, "sampler of pools")
-    _check_mix(name, mix)
+    size = options["pool"]
+    if options.get("mix") or options["sampler"] == "mix":
+        fix = "take the pools of one sampler"
+        raise InputError("pools are no longer mixed", field="options.sampler", fix=fix)
+    sample = lookup(SAMPLERS, options["sampler"], "sampler of pools")
     excluded = excluded_of(found, queries)
     most = len(found.demonstrations) - max(map(len, excluded), default=0)
     if not 1 <= size <= most:
         problem = f"a pool of {size} of the {most} demonstrations that a query may pick"
         raise InputError(problem, field="options.pool", fix=f"1 to {most}")
-    return sample(Wanted(found, queries, excluded, size, options["pool_seed"], mix))
-
-
-def _check_mix(name: str, mix: Mapping[str, Any]) -> None:
-    """Raise InputError for shares that are none, or that nothing reads."""
-    if bool(mix) != (name == MIX):
-        fix = 'write sampler = "mix" with mix = { random = 3, text_similarity = 1 }'
-        raise InputError(f"sampler {name!r} with mix = {dict(mix)}", field="options.mix", fix=fix)
-    for part, share in mix.items():
-        lookup({each: 0 for each in SAMPLERS if each != MIX}, part, "sampler of pools")
-        if type(share) is not int or share < 1:
-            problem = f"a share of {share!r}"
-            raise InputError(problem, field=f"options.mix.{part}", fix="a whole number from 1")
+    return sample(Wanted(found, queries, excluded, size, options["pool_seed"]))
 
 
 def excluded_of(found: DemonstrationSet, queries: Sequence[Query]) -> list[frozenset[int]]:
@@ -214,40 +201,9 @@ def similar_pools(similarity: str, wanted: Wanted) -> list[Pool]:
     return [*most_similar(queries_QD, demonstrations_ND, wanted.size, wanted.excluded)]
 
 
-def mixed_pools(wanted: Wanted) -> list[Pool]:
-    """From each sampler of `mix` its share of the pool; a demonstration that two of them choose is
-    there once, and the later one, in the order of SAMPLERS, gives its next."""
-    names = [name for name in SAMPLERS if name in wanted.mix]
-    quotas = quotas_of(wanted.size, [wanted.mix[name] for name in names])
-    chosen = [SAMPLERS[name](wanted) for name in names]
-    return [
-        _merged([each[place] for each in chosen], quotas) for place in range(len(wanted.queries))
-    ]
-
-
-def _merged(preferred: Sequence[Pool], quotas: Sequence[int]) -> Pool:
-    pool: dict[int, None] = {}
-    for numbers, quota in zip(preferred, quotas, strict=True):
-        fresh = [number for number in numbers if number not in pool]
-        pool |= dict.fromkeys(fresh[:quota])
-    return tuple(pool)
-
-
-def quotas_of(size: int, shares: Sequence[int]) -> list[int]:
-    """`size` split by shares into whole numbers: rounded down, what is left goes to the largest
-    remainders, of equal ones to the first."""
-    whole = [size * share // sum(shares) for share in shares]
-    remainders = [size * share % sum(shares) for share in shares]
-    order = sorted(range(len(shares)), key=lambda n: -remainders[n])
-    for n in order[: size - sum(whole)]:
-        whole[n] += 1
-    return whole
-
-
 Sampler = Callable[[Wanted], list[Pool]]
 
 SAMPLERS: Mapping[str, Sampler] = {
     **{name: partial(similar_pools, name) for name in SIMILARITIES},
     "random": random_pools,
-    MIX: mixed_pools,
 }

@@ -216,11 +216,6 @@ def facts_of(outcome: SelectionOutcome) -> dict[str, str | float]:
     }
 
 
-def judge_accuracy(pairs: Sequence[Pair], helpers: Mapping[str, HelperModel]) -> list[Reward]:
-    """The accuracy of the frozen model's answer after each selection."""
-    return judge_outcomes(pairs, lambda asked: ask(helpers[FROZEN], asked), earned)
-
-
 def judge_outcomes(
     pairs: Sequence[Pair],
     asking: Callable[[Sequence[Selection]], Sequence[SelectionOutcome]],
@@ -304,7 +299,12 @@ def stored_accuracy(candidate: Mapping[str, Any]) -> Reward:
     return reward_of_known(soft_only, replace(known, prediction=None), skip_fallback=False)
 
 
-accuracy = JudgeReward(judge_accuracy, helpers=(FROZEN,), batch=None, of_stored=stored_accuracy)
+accuracy = JudgeReward(
+    lambda pairs, helpers: judge_outcomes(pairs, lambda asked: ask(helpers[FROZEN], asked), earned),
+    helpers=(FROZEN,),
+    batch=None,
+    of_stored=stored_accuracy,
+)
 """The score of the benchmark, 0 to 1."""
 
 REWARDS = {"accuracy": accuracy, **{name: mode_reward(name) for name in MODES}}

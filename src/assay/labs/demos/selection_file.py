@@ -211,18 +211,16 @@ class _Place:
             self.refuse(f"{value} names one twice")
         return tuple(value)
 
-    def number(self) -> float | None:
-        """A number, or none."""
-        if self.value is not None and type(self.value) not in (int, float):
-            self.refuse(f"{self.value!r} is no number")
-        return self.value
-
-    def share(self) -> float | None:
-        """A number from 0 to 1, or none."""
-        value = self.number()
-        if value is not None and not -ROUNDING <= value <= 1 + ROUNDING:
+    def number(self, share: bool = False) -> float | None:
+        """A number, or none; a `share` lies between 0 and 1."""
+        value = self.value
+        if value is not None and type(value) not in (int, float):
+            self.refuse(f"{value!r} is no number")
+        if value is None or not share:
+            return value
+        if not -ROUNDING <= value <= 1 + ROUNDING:
             self.refuse(f"{value:g} is not between 0 and 1")
-        return None if value is None else min(max(value, 0.0), 1.0)
+        return min(max(value, 0.0), 1.0)
 
 
 def read_selection_file(path: Path) -> SelectionFile:
@@ -341,7 +339,7 @@ def _same_places(place: _Place, picks: Sequence[int], pool: Sequence[int] | None
 
 def _outcome(entry: _Place) -> SelectionOutcome:
     mode, stated = _mode(entry), entry.inner("vqa_acc_score")
-    score = stated.share()
+    score = stated.number(share=True)
     if score is None and mode != "error":
         stated.refuse("missing")
     correct = entry.inner("vqa_correct")
@@ -353,8 +351,8 @@ def _outcome(entry: _Place) -> SelectionOutcome:
         str(entry.value.get("vqa_raw_generation") or ""),
         str(entry.value.get("vqa_pred_answer") or ""),
         Accuracy(score or 0.0, mode),
-        entry.inner("vqa_rel_score").share() or 0.0,
-        entry.inner("vqa_gt_prob").share(),
+        entry.inner("vqa_rel_score").number(share=True) or 0.0,
+        entry.inner("vqa_gt_prob").number(share=True),
     )
 
 

@@ -63,19 +63,15 @@ def stored_file(experiment: Experiment, name: str, root: Path) -> Path:
 
 def generated_folder(experiment: Experiment, name: str, root: Path) -> Path:
     """The folder in which a table's selections are made."""
-    key = sha256_text(canonical_json(_made_of(experiment, experiment.selections[name])))
-    return root / GENERATED / f"{name}-{key[:12]}"
-
-
-def _made_of(experiment: Experiment, spec: SelectionsSpec) -> Any:
+    spec, helper = experiment.selections[name], experiment.helpers[FROZEN]
     sets = sorted(mixed(experiment, spec.data.partition(".")[0]))
-    helper = experiment.helpers[FROZEN]
-    return {
+    made_of = {
         "task": experiment.task,
         "selections": spec.makes,
         "data": {n: experiment.data[n].model_dump(mode="json", exclude_none=True) for n in sets},
         "frozen": helper.model_dump(mode="json", exclude_none=True, exclude=WITHOUT_EFFECT),
     }
+    return root / GENERATED / f"{name}-{sha256_text(canonical_json(made_of))[:12]}"
 
 
 def selection_record(experiment: Experiment, table: str, root: Path) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 r"""The math skill: answer a question step by step and put the final answer in `\boxed{}`.
 
-Rows are read in `data.formats.math_rows`, judged in `rewards`. Benchmarks bring no questions: the
-option `path` names a file, relative to the lab's root, or `hf` a data set of the Hugging Face hub
-with `config`, `split` and `revision`, which need not be said of the one where the benchmark is
+Rows are read in `data.formats.problem_rows`, judged in `rewards`. Benchmarks bring no questions:
+the option `path` names a file, relative to the lab's root, or `hf` a data set of the Hugging Face
+hub with `config`, `split` and `revision`, which need not be said of the one where the benchmark is
 usually found. `format` and `columns` tell how other files differ, and `source` keeps the items of
 one benchmark of a union.
 """

@@ -34,6 +34,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
+from assay.data.json_files import finite, nests_deeper, refuse_constant
 from assay.data.renderings import hermes
 from assay.data.row import ToolCall
 
@@ -164,7 +165,7 @@ def decode(body: str) -> Any:
         value = _DECODER.decode(body)
     except (ValueError, RecursionError):
         raise Refused("bad_json") from None
-    if _too_deep(value):
+    if nests_deeper(value, MAX_DEPTH):
         raise Refused("bad_json")
     return value
 
@@ -193,23 +194,10 @@ def _bare_objects(text: str) -> list[Any]:
         except (ValueError, RecursionError):
             position = start + 1
             continue
-        if _too_deep(value):
+        if nests_deeper(value, MAX_DEPTH):
             raise Refused("bad_json")
         values.append(value)
     return values
-
-
-def _too_deep(value: Any) -> bool:
-    """Whether `value` nests deeper than MAX_DEPTH; without recursion, as the text is hostile."""
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for item in level
-            if isinstance(item, (dict, list))
-            for child in (item.values() if isinstance(item, dict) else item)
-        ]
-    return bool(level)
 
 
 def _integer(digits: str) -> int:
@@ -219,17 +207,7 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _float(digits: str) -> float:
-    if (value := float(digits)) in (float("inf"), float("-inf")):
-        raise ValueError("no double holds this number")
-    return value
-
-
-def _constant(word: str) -> float:
-    raise ValueError(f"{word} is not JSON")
-
-
-_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_constant)
+_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=finite, parse_constant=refuse_constant)
 
 
 def call_text(calls: Iterable[ToolCall]) -> str:

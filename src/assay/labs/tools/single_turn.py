@@ -13,9 +13,8 @@ from typing import Any
 
 from assay.data.row import Message, Row, ToolCall
 from assay.data.wheels import wheel_directory
-from assay.labs.tools.checker import WHEEL, ast_check
 from assay.labs.tools.multi_turn import MULTI_TURN, hinted, messages_of, multi_turn_entries
-from assay.labs.tools.rewards import RELEVANCE
+from assay.labs.tools.rewards import RELEVANCE, WHEEL, ast_check
 from assay.tasks.task import Loaded, lookup
 
 CATEGORIES = (

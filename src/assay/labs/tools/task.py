@@ -17,7 +17,6 @@ from functools import partial
 from assay.data.row import Message, Row
 from assay.data.tools import function_names
 from assay.errors import InputError
-from assay.labs.tools.checker import CHECKER, MULTI_TURN_CHECKER
 from assay.labs.tools.multi_turn import (
     ADDED,
     DIALOGUE_REWARDS,
@@ -32,6 +31,8 @@ from assay.labs.tools.multi_turn import (
 )
 from assay.labs.tools.parsing import DECODERS, PARSERS
 from assay.labs.tools.rewards import (
+    CHECKER,
+    MULTI_TURN_CHECKER,
     RELEVANCE,
     RELEVANCE_CHECKER,
     REWARD_MAXIMUM,

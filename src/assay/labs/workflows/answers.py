@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from assay.data.episode import Completion, Reward
-from assay.data.fenced_blocks import PYTHON, fenced_blocks
 from assay.data.formats.problem_rows import ENTRY_POINT, GIVEN, PROBLEM_TYPE, SCORING, TESTS
 from assay.data.row import Row
 from assay.labs.math.rewards import accuracy, answer_of
+from assay.labs.workflows.programs.program import PYTHON, fenced_blocks
 from assay.sandbox.isolation import Mode, chosen_isolation
 from assay.sandbox.limits import Outcome
 from assay.tasks.running import RewardRunner

@@ -319,25 +319,19 @@ def run_source(source: str, setup: ExecutorSetup, settings: RunSettings) -> Exec
     except HelperFailed as failed:
         ended = {"outcome": ABSTAINED, "error": "model", "why": str(failed)}
     else:
-        waited = done.outcome.failure == "deadline" and done.seconds >= settings.longest
-        ended = NO_EXECUTOR if waited else ending(done.outcome)
+        ended = ending(done.outcome)
+        if done.outcome.failure == "deadline" and done.seconds >= settings.longest:
+            why = "the executor model did not answer in time"
+            ended = {"outcome": ABSTAINED, "error": "model", "why": why}
     calls = tuple(host.calls)
     return Execution(program=source, calls=calls, seconds=time.monotonic() - began, **ended)
-
-
-TIMED_OUT = ("deadline", "cpu")
-NO_EXECUTOR: Mapping[str, Any] = {
-    "outcome": ABSTAINED,
-    "error": "model",
-    "why": "the executor model did not answer in time",
-}
 
 
 def ending(returned: Returned) -> dict[str, Any]:
     """Outcome, answer, error and reason of what came out of the sandbox. Nothing in it is trusted:
     a program can only spoil its own answer."""
     if returned.failure is not None:
-        late = returned.failure in TIMED_OUT
+        late = returned.failure in ("deadline", "cpu")
         outcome: Outcome = "timeout" if late else "invalid program"
         return {"outcome": outcome, "error": f"limit {returned.failure}", "why": returned.why}
     value = checked_result(returned.value)

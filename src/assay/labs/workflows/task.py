@@ -20,14 +20,13 @@ from assay.data.formats.problem_rows import (
     PROBLEM,
     PROBLEM_TYPE,
     SOLUTION,
-    TYPES,
     humaneval_row,
 )
 from assay.data.hashing import sha256_text
 from assay.data.loaded import Loaded, Record
 from assay.data.row import Message, Row
 from assay.data.wheels import wheel_directory
-from assay.errors import InputError, nearest, within
+from assay.errors import InputError, within
 from assay.labs.workflows.execution import (
     EXECUTOR,
     GROUP_DIVERSITY,
@@ -93,15 +92,8 @@ def policy_prompt(
 ) -> str:
     """The one user message that asks for a program.
 
-    `examples` are whole programs, shown as they are. Raises InputError for an unknown problem type,
-    and for a code problem without an entry point.
+    `examples` are whole programs, shown as they are.
     """
-    if problem_type not in TYPES:
-        fix = nearest(problem_type, TYPES)
-        raise InputError(f"unknown type {problem_type!r}", field="problem_type", fix=fix)
-    if problem_type == "code" and not entry_point:
-        fix = "the name of the function that is asked for"
-        raise InputError("a code problem needs an entry point", field="entry_point", fix=fix)
     named = f"\n\nEntry point: {entry_point}" if entry_point else ""
     shown = [f"Example:\n{fenced(program)}" for program in examples]
     fixed = prefix(problem_type, operators)
@@ -184,20 +176,6 @@ def row_with(row: Row, names: tuple[str, ...]) -> Row:
     return replace(row, extra={**row.extra, OFFERED: names})
 
 
-def judge_with(
-    rewarding: Callable[..., Reward],
-    settings: RunSettings,
-    pairs: Sequence[Pair],
-    helpers: Mapping[str, HelperModel],
-) -> list[Reward]:
-    """Run the programs and reward them."""
-    attempts = run_all(pairs, helpers[EXECUTOR], settings)
-    return [
-        rewarding(each.execution, each.score, row)
-        for (row, _), each in zip(pairs, attempts, strict=True)
-    ]
-
-
 def solved_reward(
     seconds: float = 30.0,
     calls: int = 16,
@@ -228,10 +206,16 @@ def judged_by(
     rewarding: Callable[..., Reward],
     settings: RunSettings,
     maker: Callable[..., JudgeReward],
-    maximum: float | None = None,
 ) -> JudgeReward:
     """A reward that runs all programs of a step, or of a chunk of an evaluation, side by side."""
-    judge = partial(judge_with, rewarding, settings)
+
+    def judge(pairs: Sequence[Pair], helpers: Mapping[str, HelperModel]) -> list[Reward]:
+        attempts = run_all(pairs, helpers[EXECUTOR], settings)
+        return [
+            rewarding(each.execution, each.score, row)
+            for (row, _), each in zip(pairs, attempts, strict=True)
+        ]
+
     return JudgeReward(
         judge,
         helpers=(EXECUTOR,),
@@ -240,7 +224,6 @@ def judged_by(
         # Else the last program of a step could abstain by running on.
         least_seconds=settings.seconds + TEST_SECONDS,
         maker=maker,
-        maximum=maximum,
     )
 
 
@@ -260,49 +243,33 @@ def problems_benchmark(
         "price": 0.0,
     }
     chosen = options.over(defaults)
-    names = operators_of(chosen)
-    most = chosen["rows"] or None
-    if most is not None and (not isinstance(most, int) or most < 0):
+    names, most = operators_of(chosen), chosen["rows"]
+    if not isinstance(most, int) or most < 0:
         raise InputError(f"{most!r} is no number of rows", field="options.rows", fix="0 takes all")
-    if chosen["path"]:
-        if chosen["sources"]:
+    for key, other in (("sources", "path"), ("fallback", "price")):
+        if chosen[key] and chosen[other]:
             fix = "leave one of them out"
-            raise InputError("stands beside path", field="options.sources", fix=fix)
+            raise InputError(f"stands beside {other}", field=f"options.{key}", fix=fix)
+    if chosen["path"]:
         found = [[*iter_rows(options.root / chosen["path"], chosen["format"])]]
     else:
         with within("options.sources"):
-            found = [read_source(source, readers) for source in texts_of(chosen["sources"])]
-    items = [row_with(row, names) for rows in found for row in some_of(rows, most)]
-    return Benchmark(
-        "workflows/problems",
-        tuple(items),
-        benchmark_score(chosen["price"], chosen["fallback"]),
-        "workflows 1",
-        options=chosen,
-    )
+            sides = [source.partition(":") for source in texts_of(chosen["sources"])]
+            found = [lookup(readers, s, "source of problems")(side).rows for s, _, side in sides]
+    score = accuracy_reward(fallback=chosen["fallback"])
+    if price := chosen["price"]:
+        # No answer is worth 0.
+        net_reward(price)
+        rewarding = partial(net, price=price, failed=0.0)
+        score = judged_by(rewarding, RunSettings(), accuracy_reward)
+    items = [row_with(row, names) for rows in found for row in some_of(rows, most or None)]
+    return Benchmark("workflows/problems", tuple(items), score, "workflows 1", options=chosen)
 
 
 def some_of(rows: Sequence[Row], most: int | None) -> list[Row]:
     """So many rows drawn by lot, in their order; all without a number."""
     drawn = random.Random(0).sample(range(len(rows)), min(most or len(rows), len(rows)))
     return [rows[place] for place in sorted(drawn)]
-
-
-def benchmark_score(price: float, fallback: bool) -> JudgeReward:
-    """Accuracy; with a price what is left of it, where no answer is worth 0. Raises InputError."""
-    if not price:
-        return accuracy_reward(fallback=fallback)
-    if fallback:
-        fix = "leave one of them out"
-        raise InputError("stands beside price", field="options.fallback", fix=fix)
-    net_reward(price)
-    return judged_by(partial(net, price=price, failed=0.0), RunSettings(), accuracy_reward)
-
-
-def read_source(source: str, readers: Mapping[str, Callable[[str], Loaded]]) -> Sequence[Row]:
-    """The problems of `SCHEME:SIDE`."""
-    scheme, _, side = source.partition(":")
-    return lookup(readers, scheme, "source of problems")(side).rows
 
 
 class FixedArms(Mapping[str, FixedArm]):
@@ -324,29 +291,26 @@ class FixedArms(Mapping[str, FixedArm]):
             raise KeyError(source)
         table = table_of(names)
         programs = [text for name in table.values() for text in FIXED_SOURCES[name].values()]
+
+        def answers(
+            helpers: Mapping[str, Any], rows: Sequence[Row]
+        ) -> list[tuple[Completion, int]]:
+            return [(Completion(fenced(routed(table, row))), 0) for row in rows]
+
+        def check(row: Row) -> None:
+            # The program would be invalid, and 0 % would look like a bad workflow.
+            if missing := sorted(set(CALLED.findall(routed(table, row))) - offered(row).keys()):
+                problem = f"the workflow calls {missing[0]}, which {row.id!r} does not offer"
+                fix = f'add "{missing[0]}" to operators in the options of the problems'
+                raise InputError(problem, field="model", fix=fix)
+
         return FixedArm(
-            partial(fixed_answers, table),
+            answers,
             needs=PROBLEM_TYPE,
             fix='choose a benchmark of task = "workflows"',
-            check=partial(check_problem, table),
+            check=check,
             about={"sha256": sha256_text("\n".join(programs))},
         )
-
-
-def fixed_answers(
-    table: Mapping[str, str], helpers: Mapping[str, Any], rows: Sequence[Row]
-) -> list[tuple[Completion, int]]:
-    """The program that the table names for each problem."""
-    return [(Completion(fenced(routed(table, row))), 0) for row in rows]
-
-
-def check_problem(table: Mapping[str, str], row: Row) -> None:
-    """Raise InputError where the program calls what the problem does not offer: it would be
-    invalid, and 0 % would look like a bad workflow."""
-    if missing := sorted(set(CALLED.findall(routed(table, row))) - offered(row).keys()):
-        problem = f"the workflow calls {missing[0]}, which {row.id!r} does not offer"
-        fix = f'add "{missing[0]}" to operators in the options of the problems'
-        raise InputError(problem, field="model", fix=fix)
 
 
 class WorkflowsTask(BaseTask):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assay.data.reported.read_reported import Reading, results
+from assay.data.reported.read_reported import ReportFile, results
 from assay.errors import Finding
 from assay.pages.words import Words, visible, worded, words
 
@@ -29,7 +29,9 @@ def audit_findings(flaws: Sequence[Finding], lang: str = "en") -> list[Finding]:
     return [_finding(flaw, words(lang)) for flaw in flaws]
 
 
-def summary(file: Path, reading: Reading, flaws: Sequence[Finding], lang: str = "en") -> list[str]:
+def summary(
+    file: Path, reading: ReportFile, flaws: Sequence[Finding], lang: str = "en"
+) -> list[str]:
     """How much was read and how much was found; before it the tables that were not read."""
     w, found = words(lang), [flaw.severity for flaw in flaws]
     skipped = ", ".join(map(str, reading.skipped))

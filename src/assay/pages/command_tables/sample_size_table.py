@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from assay.compare.pilot_runs import Pilot, Wish
+from assay.compare.compare_names import Pilot, Wish
 from assay.judge.sample_size import MOST_ITEMS, Plan, Planned
 from assay.pages.page import Block, Heading, Mark, Table, Text
 from assay.pages.words import Words, words

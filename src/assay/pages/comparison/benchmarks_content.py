@@ -1,7 +1,7 @@
 """Several benchmarks in one table: the section of a run's page, and the page of a comparison.
 
 A cell has score, interval, ratio and verdict; the last column is the harmonic mean of the ratios.
-Figures come from `compare.benchmarks_table`; nothing is computed here.
+Figures come from `compare.table`; nothing is computed here.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.compare.benchmarks_table import BenchmarkRow, BenchmarksTable, benchmarks_table
+from assay.compare.table import BenchmarkRow, BenchmarksTable, benchmarks_table
 from assay.compare.table import Line as Scored
 from assay.errors import Finding
 from assay.pages.comparison.comparison_page import (

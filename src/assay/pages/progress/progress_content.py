@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from assay.judge.binomial import Change, Counts
 from assay.judge.health_checks import RuleState
 from assay.judge.health_rules import IDLE, LONG, RULES, WINDOW
 from assay.judge.intervals import Estimate
 from assay.judge.selection import Promotion, expected_optimism
-from assay.judge.share_changes import Change, Counts
 from assay.judge.templates import filled
 from assay.judge.trends import Forecast
 from assay.lab.monitor.fact_changes import FactChanges, FactRow, FactTable, SampleText

@@ -4,8 +4,7 @@ Shows what the head of their pages shows; the piece loads nothing, runs nothing,
 outside itself.
 """
 
-from assay.compare.benchmarks_table import BenchmarksTable
-from assay.compare.table import Table
+from assay.compare.table import BenchmarksTable, Table
 from assay.pages import content
 from assay.pages.comparison.benchmarks_content import benchmark_blocks, labels_of
 from assay.pages.comparison.comparison_page import sections, warned

@@ -43,7 +43,7 @@ from assay.pages.words import Words, metric_label, named_tests, number, percent,
 from assay.runs.checkpoints import Selection, read_selection, read_selections
 from assay.runs.manifest_file import IMPORTED, PUT_ASIDE
 from assay.runs.records import OUTCOME, RIGHT, outcome
-from assay.runs.sink_states import read_sink_states
+from assay.runs.status import read_sink_states
 from assay.train.metric_names import is_written
 
 CUT = "length"

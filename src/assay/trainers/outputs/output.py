@@ -114,11 +114,15 @@ def translated(
     return found
 
 
-def weighted(parts: Mapping[str, float], columns: Sequence[str], weights: Weights) -> float | None:
-    """The reward of an answer: the sum of what its reward functions gave, times their weights; None
-    where none gave any. `columns` are the functions in the tool's order."""
-    factors = dict(zip(columns, weights or [1.0] * len(columns), strict=False))
-    return sum(factors.get(name, 1.0) * value for name, value in parts.items()) if parts else None
+def weighted(given: Mapping[str, Any], weights: Weights) -> dict[str, Any]:
+    """The reward of an answer, its parts and why it has none: the sum of what reward functions, in
+    the tool's order, have `given` it, times their weights."""
+    parts = {name: float(v) for name, v in given.items() if is_number(v) and v == v}
+    factors = dict(zip(given, weights or [1.0] * len(given), strict=False))
+    reward = sum(factors.get(name, 1.0) * value for name, value in parts.items())
+    if not parts:
+        return {"reward": None, "parts": parts, "why": "no reward function scored it"}
+    return {"reward": reward, "parts": parts}
 
 
 def is_number(value: Any) -> bool:
@@ -340,7 +344,13 @@ class SwiftOutput(TrlOutput):
 
     def entries(self) -> Sequence[Mapping[str, Any]]:
         """See `TrlOutput`; their step is a text, and some of their entries are no numbers."""
-        return [placed(entry) for entry in logged_entries(self.folder)]
+        found = list[Mapping[str, Any]]()
+        for entry in logged_entries(self.folder):
+            match = re.fullmatch(r"(\d+)/\d+", str(entry.get("global_step/max_steps", "")))
+            step = {"step": int(match[1])} if match else {}
+            numbers = {k: v for k, v in entry.items() if is_number(v) or v is None or k == "step"}
+            found.append(numbers | step)
+        return found
 
     def tables(self) -> Mapping[int, Mapping[str, Any]] | None:
         """The completions by update; None where they are not logged."""
@@ -446,13 +456,10 @@ def answer(line: Mapping[str, Any], weights: Weights = None) -> Answer:
     """A line of a table. What `reward.py` added of it is Assay's own view."""
     known = {"step", "prompt", "completion", "advantage", "image", OWN}
     rewards = {name: value for name, value in line.items() if name not in known}
-    numbers = {n: float(v) for n, v in rewards.items() if is_number(v) and v == v}
     common = {"prompt": text_of(line.get("prompt")), "advantage": line.get("advantage")}
     if isinstance(line.get(OWN), str):
         return journalled(json.loads(line[OWN]), **common)
-    reward = weighted(numbers, [*rewards], weights)
-    why = "" if numbers else "no reward function scored it"
-    return Answer(text_of(line.get("completion")), reward, parts=numbers, why=why, **common)
+    return Answer(text_of(line.get("completion")), **weighted(rewards, weights), **common)
 
 
 def text_of(value: Any) -> str:
@@ -465,16 +472,9 @@ def text_of(value: Any) -> str:
     return "\n".join(f"{m.get('role')}: {m.get('content') or ''}" for m in messages)
 
 
-def placed(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An entry with its step, and without what is no number of one."""
-    match = re.fullmatch(r"(\d+)/\d+", str(entry.get("global_step/max_steps", "")))
-    step = {"step": int(match[1])} if match else {}
-    return {k: v for k, v in entry.items() if k == "step" or is_number(v) or v is None} | step
-
-
 def answers(table: Mapping[str, Any], weights: Weights = None) -> tuple[Answer, ...]:
     """A step's completions; columns of numbers that ms-swift does not have itself are rewards."""
-    own = {
+    own = [
         "step",
         "prompt",
         "completion",
@@ -483,20 +483,11 @@ def answers(table: Mapping[str, Any], weights: Weights = None) -> tuple[Answer, 
         "solution",
         "num_turns",
         "image",
-    }
+    ]
     rewards = [name for name in table if name not in own]
     found = []
     for place, text in enumerate(table.get("completion", ())):
         values = {name: table[name][place] for name in rewards}
-        parts = {name: float(v) for name, v in values.items() if is_number(v) and v == v}
-        found.append(
-            Answer(
-                text=str(text),
-                reward=weighted(parts, rewards, weights),
-                prompt=str(table["prompt"][place]),
-                parts=parts,
-                why="" if parts else "no reward function scored it",
-                advantage=table["advantages"][place],
-            )
-        )
+        more = {"prompt": str(table["prompt"][place]), "advantage": table["advantages"][place]}
+        found.append(Answer(str(text), **weighted(values, weights), **more))
     return tuple(found)

@@ -62,10 +62,6 @@ class Found:
     with the model alone, None where the folder does not say."""
 
 
-Looked = Found | InputError
-"""What was found, or why a folder is not one of the tool."""
-
-
 class Inert:
     """Stands for every object of a pickle; knows what it was made of, and does nothing."""
 
@@ -147,35 +143,33 @@ def kept(values: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
         if not isinstance(value, plain) or SECRET.search(str(key)):
             continue
-        if not isinstance(value, str) or len(value) <= LONGEST:
+        if isinstance(value, str) and len(value) > LONGEST:
+            if not OBJECT.match(value):
+                found[key] = f"{len(value)} characters of sha256 {sha256_text(value)}"
+        elif isinstance(value, float) and key.endswith("_steps") and value.is_integer():
+            found[key] = int(value)
+        else:
             found[key] = kept(value) if isinstance(value, dict) else value
-        elif not OBJECT.match(value):
-            found[key] = f"{len(value)} characters of sha256 {sha256_text(value)}"
-    steps = {
-        k: int(v)
-        for k, v in found.items()
-        if isinstance(v, float) and k.endswith("_steps") and v.is_integer()
-    }
-    return found | steps
+    return found
 
 
-def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> Looked:
+def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> Found:
     """See `find`. Folders of `output_dir`."""
     if (folder / "args.json").is_file():
-        return InputError("is ms-swift's: it holds args.json", file=folder, fix="--from swift")
+        raise InputError("is ms-swift's: it holds args.json", file=folder, fix="--from swift")
     saved = checkpoint_folders(folder)
     if not saved:
         problem = "holds nothing of TRL's: no checkpoint-N with a trainer_state.json, no weights"
-        return InputError(problem, file=folder, fix="name the trainer's output_dir")
+        raise InputError(problem, file=folder, fix="name the trainer's output_dir")
     last = saved[-1][1]
-    kind, values = "", dict[str, Any]()
+    sampled = any("reward" in entry for entry in logged_entries(folder))
+    method, values = "grpo" if sampled else "sft", dict[str, Any]()
     if (last / "training_args.bin").is_file():
         kind, values = trl_arguments(last / "training_args.bin")
-    sampled = any("reward" in entry for entry in logged_entries(folder))
-    method = METHODS.get(kind, "") if kind else ("grpo" if sampled else "sft")
-    if not method:
-        problem = f"was trained with {kind}; runs of SFTTrainer and GRPOTrainer are taken over"
-        return InputError(problem, file=folder)
+        if kind not in METHODS:
+            problem = f"was trained with {kind}; runs of SFTTrainer and GRPOTrainer are taken over"
+            raise InputError(problem, file=folder)
+        method = METHODS[kind]
     state = last / "trainer_state.json"
     values |= {"max_steps": read_object(state).get("max_steps")} if state.is_file() else {}
     adapter = adapter_of(last)
@@ -192,7 +186,7 @@ def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> Look
     )
 
 
-def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> Looked:
+def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> Found:
     """See `find`. Folders of `output_dir`, with their version."""
     if not (folder / "args.json").is_file():
         versions = sorted(each.parent for each in folder.glob("v*-*/args.json"))
@@ -201,12 +195,12 @@ def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> Lo
             problem = f"holds {len(versions)} runs of ms-swift's"
         if len(versions) != 1:
             fix = f"name one: {versions[-1]}" if versions else "name its output_dir/vN-TIME"
-            return InputError(problem, file=folder, fix=fix)
+            raise InputError(problem, file=folder, fix=fix)
         folder = versions[0]
     values = read_object(folder / "args.json")
     if (kind := values.get("rlhf_type")) not in (None, "grpo"):
         problem = f"was trained with {kind}; runs of sft and grpo are taken over"
-        return InputError(problem, file=folder)
+        raise InputError(problem, file=folder)
     saved = checkpoint_folders(folder)
     # What args.json leaves open, the trainer has decided.
     decided = saved[-1][1] / "training_args.bin" if saved else None
@@ -226,24 +220,21 @@ def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> Lo
 
 def went_on(values: Mapping[str, Any], keys: Sequence[str], folder: Path) -> str | None:
     """See `Found.start`; by the keys that say it, where they are not the folder's own."""
-    told = {}
+    told, own = list[str](), folder.resolve()
     for key in keys:
         known = values.get(key)
-        places = known if isinstance(known, list) else [known]
-        outside = [p for p in places if p and not is_below(Path(str(p)), folder)]
-        told |= {key: ", ".join(map(str, outside))} if outside else {}
-    if not told and not values.keys() >= {*keys}:
-        return None
-    return "; ".join(f"{key} {places}" for key, places in told.items())
+        places = [str(p) for p in (known if isinstance(known, list) else [known]) if p]
+        # One that is relative was so where the tool was started.
+        outside = [
+            place
+            for place in places
+            if not any((up / place).resolve().is_relative_to(own) for up in own.parents)
+        ]
+        told += [f"{key} {', '.join(outside)}"] if outside else []
+    return "; ".join(told) if told or values.keys() >= {*keys} else None
 
 
-def is_below(path: Path, folder: Path) -> bool:
-    """Whether a path is in a folder; one that is relative was so where the tool was started."""
-    own = folder.resolve()
-    return any((up / path).resolve().is_relative_to(own) for up in own.parents)
-
-
-def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> Looked:
+def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> Found:
     """See `find`. Folders of `trainer.default_local_dir`; Hydra's configuration and the file
     logger's lines lie elsewhere, and are looked for where verl puts them by default."""
     lone = lone_actor(folder)
@@ -253,7 +244,7 @@ def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> Loo
     if not any(folder.glob("global_step_*/actor")) and not any(folder.glob("metrics*.jsonl")):
         problem = "holds nothing of verl's: no global_step_N/actor, no weights"
         fix = "name verl's trainer.default_local_dir"
-        return InputError(problem, file=folder, fix=fix)
+        raise InputError(problem, file=folder, fix=fix)
     given = configuration or next(hydra_files(folder), None)
     values = hydra_values(given) if given else {}
     project, name = (values.get(f"trainer.{key}_name") for key in ("project", "experiment"))
@@ -263,7 +254,7 @@ def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> Loo
     if not logs or not logs[0].is_file():
         problem = "has no log of verl's file logger beside it"
         fix = '--log FILE: what trainer.logger = ["file"] wrote'
-        return InputError(problem, file=folder, fix=fix)
+        raise InputError(problem, file=folder, fix=fix)
     kept_in = values.get("trainer.rollout_data_dir")
     rollouts = Path(kept_in) if kept_in else None
     metas = sorted(folder.glob(f"global_step_*/actor/{META}"))
@@ -285,7 +276,7 @@ def hydra_files(folder: Path) -> Iterator[Path]:
                 yield file
 
 
-FINDERS: Mapping[str, Callable[[Path, Path | None, Path | None], Looked]] = {
+FINDERS: Mapping[str, Callable[[Path, Path | None, Path | None], Found]] = {
     "trl": find_trl,
     "swift": find_swift,
     "verl": find_verl,
@@ -301,10 +292,7 @@ def find(
     """
     if not folder.is_dir():
         raise InputError("no such folder", file=folder)
-    found = FINDERS[tool](folder, configuration, log)
-    if isinstance(found, InputError):
-        raise found
-    return found
+    return FINDERS[tool](folder, configuration, log)
 
 
 def adapter_of(checkpoint: Path, name: str = ADAPTER) -> Mapping[str, Any] | None:
@@ -326,21 +314,11 @@ def read_object(file: Path) -> dict[str, Any]:
     """A JSON object. Raises InputError."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(found, dict):
+            return found
+        raise ValueError("no object")
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError("is no JSON", file=file, fix="restore it") from error
-    if not isinstance(found, dict):
-        raise InputError("is no JSON object", file=file, fix="restore it")
-    return found
-
-
-def read_yaml(file: Path) -> dict[str, Any]:
-    """A configuration in YAML. Raises InputError."""
-    try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-        refuse_expanded(found)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise InputError("is no YAML", file=file, fix="name Hydra's .hydra/config.yaml") from error
-    return found if isinstance(found, dict) else {}
+        raise InputError("is no JSON object", file=file, fix="restore it") from error
 
 
 MOST_VALUES = 100_000
@@ -376,7 +354,12 @@ REFERENCE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)(?:,[^}]*)?\}")
 def hydra_values(file: Path) -> dict[str, Any]:
     """Hydra's configuration by dotted keys, references to other keys replaced by their values.
     Raises InputError."""
-    values = flat(read_yaml(file))
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+        refuse_expanded(found)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise InputError("is no YAML", file=file, fix="name Hydra's .hydra/config.yaml") from error
+    values = flat(found if isinstance(found, dict) else {})
 
     def resolved(value: Any, depth: int = 0) -> Any:
         if not isinstance(value, str) or depth > MOST_REFERENCES:

@@ -18,7 +18,7 @@ from assay.pages.facts import gather
 from assay.pages.run_page.story import warnings
 from assay.pages.words import words
 from assay.runs.notes import read_notes
-from assay.runs.sink_states import start_sinks_over
+from assay.runs.status import start_sinks_over
 from tests.lab.monitor.sinks.logged_run import (
     ALL,
     Kept,

@@ -16,8 +16,14 @@ from assay.lab.sweep.read_sweep import read_sweep
 from assay.runs.protection import delete_named, protect_named
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
-from assay.runs.run_names import RunNotFound, find_named, find_run, parse_run_name, run_checkpoint
-from assay.runs.winner_file import read_winner
+from assay.runs.run_names import (
+    RunNotFound,
+    find_named,
+    find_run,
+    parse_run_name,
+    read_winner,
+    run_checkpoint,
+)
 from tests.lab.pivot_lab import DEV, LAST, TEST, PivotLab, make_pivot_lab, ones, score
 
 BATCH = "stage.sft.batch"

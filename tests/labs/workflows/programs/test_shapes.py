@@ -4,7 +4,7 @@ import pytest
 
 from assay.labs.workflows.programs.program import shape_of
 from tests.experiments.files import shipped
-from tests.labs.workflows.programs.good_programs import TEXT, text
+from tests.labs.workflows.programs.good_programs import text
 
 WARM_UP = shipped("workflows/warm_up.py")
 BASE = text("""
@@ -64,16 +64,3 @@ def test_what_a_program_does_counts(old: str, new: str) -> None:
 def test_the_operators_that_are_called_are_the_combination() -> None:
     shape = shape_of(BASE)
     assert shape is not None and shape.combination == "Custom+ScEnsemble"
-
-
-def test_calls_through_imports_and_variables_count() -> None:
-    for name in (
-        "aflow",
-        "from import",
-        "dotted import",
-        "local operator",
-        "alias of an attribute",
-    ):
-        shape = shape_of(TEXT[name])
-        assert shape is not None
-        assert shape.combination == "Custom"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.labs.workflows.execution import FAMILY_OF
-from assay.labs.workflows.programs.program import MOST_CHARACTERS, MOST_DEPTH, program_of, shape_of
+from assay.labs.workflows.programs.program import MOST_CHARACTERS, program_of, shape_of
 from assay.labs.workflows.programs.validate import validate
 from tests.labs.workflows.programs.good_programs import TEXT, text
 
@@ -76,15 +76,6 @@ def test_a_source_at_the_limit_of_length_is_read_and_one_over_it_is_not() -> Non
     assert validate(full) == ()
     (finding,) = validate(full + "#")
     assert finding.code == "too_long"
-
-
-def test_a_tree_at_the_limit_of_depth_is_read_and_one_over_it_is_not() -> None:
-    def chain(length: int) -> list[str]:
-        return [each.code for each in validate("x" + ".y" * length)]
-
-    lengths = [length for length in range(MOST_DEPTH) if chain(length) == ["too_deep"]]
-    # The module, the statement and the name are levels as well.
-    assert lengths[0] == MOST_DEPTH - 2
 
 
 def test_nothing_is_run(tmp_path) -> None:

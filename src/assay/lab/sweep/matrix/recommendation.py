@@ -21,8 +21,8 @@ from assay.lab.sweep.matrix.model import Cell, Matrix, Recommendation, origins_o
 from assay.lab.sweep.matrix.units import dev_scores
 from assay.runs.history import evaluation_records
 from assay.runs.run_files import DamagedFile
+from assay.runs.run_names import Chosen, Winner, read_winner, write_winner
 from assay.runs.status import stored_status
-from assay.runs.winner_file import Chosen, Winner, read_winner, write_winner
 
 Parts = tuple[ItemScores, ...]
 """Scores on each of the selecting evaluations."""

@@ -3,6 +3,9 @@ its shape: its operators, and its tree without names.
 
 Programs are parsed and never run, and a hostile text is an `UnreadableProgram`, whatever it does to
 the parser. Flow does not count here: a place holds what is put there anywhere.
+
+Fenced blocks of code in text that a model wrote are read as CommonMark does: with any info string,
+either kind of fence and line end, indented or not; one that is never closed goes to the end.
 """
 
 import ast
@@ -14,7 +17,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
-from assay.data.fenced_blocks import PYTHON, fenced_blocks
+from markdown_it import MarkdownIt
+
 from assay.labs.workflows.programs.operators import OPERATORS
 
 CLASS = "Workflow"
@@ -40,6 +44,33 @@ Owner = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Place = tuple[Owner | str | None, str]
 """A variable of a function or of the top level (None), or ("self", an attribute)."""
 T = TypeVar("T")
+
+_MARKDOWN = MarkdownIt("zero").enable("fence")
+_INLINE = re.compile(r"(?<=[^\s`])[ \t]*(```[ \t]*[A-Za-z]\w*[ \t]*\r?\n)")
+"""A fence at the end of a line of text, which CommonMark does not know: "Here it is: ```python"."""
+PYTHON = ("", "python", "py", "python3", "python2", "py3", "ipython")
+"""Languages, in small letters, whose blocks may hold Python; "" is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One fenced block."""
+
+    language: str
+    """The first word of the info string in small letters, without a brace or a dot."""
+    code: str
+    """Its lines, each with a line feed."""
+
+
+def fenced_blocks(text: str) -> list[Block]:
+    """The blocks of a text in their order."""
+    tokens = _MARKDOWN.parse(_INLINE.sub(r"\n\1", text))
+    return [
+        Block(re.split(r"[\s,:{}]+", token.info.strip(" {}.") + " ")[0].lower(), token.content)
+        for token in tokens
+        if token.type == "fence"
+    ]
+
 
 _START = re.compile(r"^class Workflow\b", re.MULTILINE)
 _END = re.compile(r"^[ \t]*```", re.MULTILINE)

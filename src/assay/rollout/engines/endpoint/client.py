@@ -30,13 +30,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import httpx
 
-from assay.data.conversation import dump_message
+from assay.data.conversation import dump_message, in_call_order
 from assay.data.episode import Ended
 from assay.data.files import whole_text
 from assay.data.message_parts import refuse_images, sent_parts
 from assay.data.renderings import hermes
 from assay.data.renderings.rendering import RENDERINGS
-from assay.data.renderings.template import RenderingError, in_call_order
+from assay.data.renderings.template import RenderingError
 from assay.data.row import Message
 from assay.errors import InputError, nearest
 from assay.rl.policy import Sampling

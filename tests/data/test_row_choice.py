@@ -1,0 +1,295 @@
+"""The rows of a stage: exact shares in every epoch, splits that no conversation crosses, and rows
+that meet a condition."""
+
+import random
+import statistics
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from assay.data.row import Message, Row
+from assay.data.row_checks import Condition, field_problem, field_value, sorted_places, where
+from assay.data.splits import (
+    BINS,
+    PERCENTILES,
+    Fixed,
+    Mixture,
+    Part,
+    RowOrder,
+    Shuffled,
+    conversation_of,
+    epoch_shares,
+    exact_shares,
+    length_statistics,
+    packs_of,
+    split_by_conversation,
+    visits,
+    within_tokens,
+)
+from assay.errors import InputError
+
+NAMES: tuple[str, ...] = ("a", "b", "c", "d")
+
+
+def mixture(
+    shares: dict[str, int], sizes: dict[str, int], ranks: tuple[int, ...] | None = None
+) -> Mixture:
+    parts, start = [], 0
+    for name, share in shares.items():
+        parts.append(Part(name, share, start, Shuffled(sizes[name])))
+        start += sizes[name]
+    return Mixture(tuple(parts), ranks)
+
+
+def epoch(order: RowOrder, number: int, seed: int = 3) -> list[tuple[int, int]]:
+    start = number * order.count
+    return [order.visit(seed, at) for at in range(start, start + order.count)]
+
+
+def test_without_an_order_rows_come_as_runs_before_had_them() -> None:
+    expected = []
+    for number in range(2):
+        generator = np.random.Generator(np.random.Philox(key=[7, number]))
+        expected += [(number, "abcde"[i]) for i in generator.permutation(5)]
+    assert visits("abcde", 7, 0, 10) == expected
+    assert visits("abcde", 7, 3, 4) == expected[3:7]
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=4), st.integers(1, 1000))
+def test_shares_add_up_and_are_less_than_a_row_from_the_weight(
+    weights: list[float], count: int
+) -> None:
+    named = dict(zip(NAMES, weights, strict=False))
+    shares = exact_shares(named, count)
+    assert sum(shares.values()) == count
+    total = sum(weights)
+    assert all(abs(shares[n] - w / total * count) < 1 + 1e-6 for n, w in named.items())
+
+
+@given(st.lists(st.tuples(st.floats(0.05, 1), st.integers(1, 60)), min_size=2, max_size=4))
+def test_an_epoch_is_the_longest_that_visits_no_row_twice(sets: list[tuple[float, int]]) -> None:
+    total = sum(weight for weight, _ in sets)
+    weights = {name: weight / total for name, (weight, _) in zip(NAMES, sets, strict=False)}
+    sizes = {name: size for name, (_, size) in zip(NAMES, sets, strict=False)}
+    try:
+        shares = epoch_shares(weights, sizes, None)
+    except InputError:
+        assume(False)
+    count = sum(shares.values())
+    assert all(share <= sizes[name] for name, share in shares.items())
+    longer = (exact_shares(weights, count + more) for more in range(1, 200))
+    assert all(any(n > sizes[name] for name, n in each.items()) for each in longer)
+
+
+@pytest.mark.parametrize(
+    ("weights", "sizes", "count", "message"),
+    [
+        ({"a": 0.5, "b": 0.5}, {"a": 4, "b": 0}, None, "'b' has no rows"),
+        ({"a": 0.99, "b": 0.01}, {"a": 10, "b": 10}, None, "'b' gets no row of an epoch of 10"),
+        ({"a": 0.5, "b": 0.5}, {"a": 1, "b": 500}, 500, "visits the 1 of 'a' 250 times"),
+    ],
+)
+def test_epochs_that_make_no_sense_are_refused(
+    weights: dict[str, float], sizes: dict[str, int], count: int | None, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        epoch_shares(weights, sizes, count)
+
+
+def test_every_epoch_has_the_exact_shares_and_goes_round_in_each_set() -> None:
+    order = mixture({"a": 3, "b": 7}, {"a": 10, "b": 7})
+    seen: Counter[int] = Counter()
+    for number in range(10):
+        found = epoch(order, number)
+        assert Counter(place >= 10 for _, place in found) == {False: 3, True: 7}
+        assert order.sources(3, number * 10, 10) == {"a": 3, "b": 7}
+        assert found != sorted(found)
+        seen.update(place for _, place in found)
+    assert all(seen[place] == 3 for place in range(10))
+    assert all(seen[place] == 10 for place in range(10, 17))
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        Shuffled(7),
+        Fixed((2, 0, 1)),
+        mixture({"a": 3, "b": 2}, {"a": 4, "b": 2}),
+        mixture({"a": 3, "b": 2}, {"a": 4, "b": 2}, ranks=(5, 4, 3, 2, 1, 0)),
+        Mixture((Part("x", 4, 0, mixture({"a": 3, "b": 2}, {"a": 4, "b": 2})),)),
+    ],
+)
+def test_a_stream_that_is_taken_up_again_goes_on_as_it_would_have(order: RowOrder) -> None:
+    items = range(10)
+    whole = visits(items, 5, 0, 40, order)
+    assert [*visits(items, 5, 0, 13, order), *visits(items, 5, 13, 27, order)] == whole
+    assert visits(items, 5, 26, 3, order) == whole[26:29]
+
+
+def test_a_sorted_mixture_has_its_shares_and_comes_by_rank() -> None:
+    order = mixture({"a": 2, "b": 2}, {"a": 4, "b": 2}, ranks=(0, 5, 1, 4, 2, 3))
+    for number in range(3):
+        found = epoch(order, number)
+        ranks = [(0, 5, 1, 4, 2, 3)[place] for _, place in found]
+        assert ranks == sorted(ranks)
+        assert Counter(place >= 4 for _, place in found) == {False: 2, True: 2}
+
+
+@given(st.lists(st.integers(1, 120), max_size=60))
+def test_packs_hold_every_row_once_and_none_that_an_earlier_one_had_room_for(
+    sizes: list[int],
+) -> None:
+    packs = packs_of(sizes, 100)
+    assert sorted(place for pack in packs for place in pack) == list(range(len(sizes)))
+    assert all(len(p) == 1 or sum(sizes[at] for at in p) <= 100 for p in packs)
+    largest = [max(sizes[at] for at in pack) for pack in packs]
+    filled = [sum(sizes[at] for at in pack) for pack in packs]
+    assert all(filled[i] + largest[j] > 100 for j in range(len(packs)) for i in range(j))
+
+
+def test_the_last_pack_of_a_thousand_rows_is_laid_again_with_the_next() -> None:
+    assert packs_of([3, 4, 6, 5], 10) == ((2, 0), (3, 1)), "each into the emptiest"
+    packs = packs_of([60] * 1000 + [40], 100)
+    assert len(packs) == 1000 and len(packs[-1]) == 2
+
+
+def row(number: int, conversation: str = "") -> Row:
+    return Row(f"r{number}", (Message("user", "x"),), conversation=conversation)
+
+
+@given(
+    conversations=st.lists(st.sampled_from(["", *"abcdefgh"]), min_size=2, max_size=40),
+    dev=st.floats(0.01, 0.99),
+    seed=st.integers(0, 5),
+    shuffle=st.randoms(use_true_random=False),
+)
+def test_no_conversation_is_on_both_sides_whatever_the_order(
+    conversations: list[str], dev: float, seed: int, shuffle: random.Random
+) -> None:
+    rows = [row(n, name) for n, name in enumerate(conversations)]
+    count = len({conversation_of(r) for r in rows})
+    if not 0 < round(dev * count) < count:
+        with pytest.raises(InputError, match="both sides need at least one"):
+            split_by_conversation(rows, dev, seed)
+        return
+    split = split_by_conversation(rows, dev, seed)
+    sides = [{conversation_of(r) for r in side} for side in split]
+    assert not sides[0] & sides[1]
+    assert len(sides[1]) == round(dev * count)
+    order = {r.id: n for n, r in enumerate(rows)}
+    for side in split:
+        assert sorted(side, key=lambda r: order[r.id]) == list(side)
+    assert sum(map(len, split)) == len(rows)
+    shuffled = rows.copy()
+    shuffle.shuffle(shuffled)
+    again = split_by_conversation(shuffled, dev, seed)
+    assert {r.id for r in again[1]} == {r.id for r in split[1]}
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=2, max_size=12),
+    dev=st.integers(2, 40),
+    seed=st.integers(0, 3),
+)
+def test_an_integer_is_a_number_of_rows_in_whole_conversations(
+    sizes: list[int], dev: int, seed: int
+) -> None:
+    rows = [row(10 * n + i, f"c{n}") for n, size in enumerate(sizes) for i in range(size)]
+    try:
+        train, held_out = split_by_conversation(rows, dev, seed)
+    except InputError:
+        # All conversations are needed to have so many rows.
+        last = min(sizes) if dev <= sum(sizes) else 0
+        assert dev > sum(sizes) - max(sizes) or dev > sum(sizes) - last
+        return
+    held = [r.conversation for r in held_out]
+    assert len(held_out) >= dev and train
+    assert {r.conversation for r in train}.isdisjoint(held)
+    # One conversation fewer would not have been enough.
+    assert len(held_out) - max(held.count(name) for name in held) < dev
+    single = [row(n) for n in range(50)]
+    assert len(split_by_conversation(single, dev, seed)[1]) == dev
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=2, max_size=60))
+def test_statistics_agree_with_the_standard_library(lengths: list[int]) -> None:
+    found = length_statistics(lengths)
+    assert found.mean == pytest.approx(statistics.mean(lengths))
+    assert found.sd == pytest.approx(statistics.stdev(lengths), abs=1e-9)
+    cuts = statistics.quantiles(lengths, n=100, method="inclusive")
+    for percent in PERCENTILES:
+        assert found.percentiles[percent] == pytest.approx(cuts[percent - 1])
+    assert (found.smallest, found.largest) == (min(lengths), max(lengths))
+    assert sum(found.histogram) == found.count == len(lengths)
+    assert len(found.edges) == len(found.histogram) + 1 == BINS + 1
+
+
+def test_rows_that_are_too_short_are_named_and_the_limit_itself_is_kept() -> None:
+    rows = [Row(f"r{n}", (Message("user", "x"),)) for n in range(3)]
+    kept, dropped = within_tokens(rows, [10, 11, 12], least=11)
+    assert [row.id for row in kept] == ["r1", "r2"]
+    assert dropped == ("r0",)
+
+
+def fielded(id_: str, gold: object = None, **extra: object) -> Row:
+    return Row(id_, (Message("user", "?"),), gold=gold, origin=f"rows.jsonl:{id_}", extra=extra)
+
+
+ROWS = (
+    fielded("1", level=0.1, tags=["a"], on=True),
+    fielded("2", level="0.5", tags=["a", "b"], on=False, name="easy sum"),
+    fielded("3", level=0.9, gold={"kind": "x"}, name="hard sum"),
+    fielded("4"),
+)
+
+
+@pytest.mark.parametrize(
+    ("condition", "kept"),
+    [
+        (Condition("extra.level", at_least=0.5), "23"),
+        (Condition("extra.level", above=0.1, below=0.9), "2"),
+        (Condition("extra.level", equals=0.5), "2"),
+        (Condition("extra.level", one_of=(0.1, 0.9)), "13"),
+        (Condition("extra.level", none_of=(0.1,)), "23"),
+        (Condition("extra.level", exists=False), "4"),
+        (Condition("extra.tags", contains="b"), "2"),
+        (Condition("extra.name", contains="sum"), "23"),
+        (Condition("gold.kind", equals="x"), "3"),
+    ],
+)
+def test_a_condition_keeps_the_rows_that_meet_it(condition: Condition, kept: str) -> None:
+    rows, dropped = where(ROWS, (condition,))
+    assert "".join(one.id for one in rows) == kept
+    (ids,) = dropped.values()
+    assert {*ids} == {"1", "2", "3", "4"} - {*kept}
+
+
+def test_a_row_is_counted_by_the_first_condition_that_it_misses() -> None:
+    high, low = Condition("extra.level", at_least=0.5), Condition("extra.level", at_most=0.6)
+    kept, dropped = where(ROWS, (high, low))
+    assert [one.id for one in kept] == ["2"]
+    assert list(dropped.values()) == [("1", "4"), ("3",)]
+    assert next(iter(dropped)) == "where: not extra.level at_least 0.5"
+
+
+def test_paths_that_are_no_field() -> None:
+    assert not any(map(field_problem, ("id", "gold", "gold.x", "extra.x", "extra.x.y")))
+    assert all(map(field_problem, ("level", "extra", "extra.", "id.x", "messages")))
+
+
+def test_a_path_goes_into_tables_and_over_keys_with_dots() -> None:
+    nested = fielded("1", **{"a": {"b": 1}, "a.c": 2, "d": {"e.f": 3}})
+    paths = ("extra.a.b", "extra.a.c", "extra.d.e.f", "extra.a.x", "extra.a.b.c")
+    assert [field_value(nested, path) for path in paths] == [1, 2, 3, None, None]
+
+
+def test_rows_are_sorted_by_value_and_equal_ones_stay_as_given() -> None:
+    levels = [3, "1", 2.0, 1, 10]
+    rows = [fielded(str(n), level=level) for n, level in enumerate(levels)]
+    assert sorted_places(rows, "extra.level", False) == (1, 3, 2, 0, 4)
+    assert sorted_places(rows, "extra.level", True) == (4, 0, 2, 1, 3)
+    named = [fielded(str(n), name=name) for n, name in enumerate(["b", "a", "10"])]
+    assert sorted_places(named, "extra.name", False) == (2, 1, 0)
