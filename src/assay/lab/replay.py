@@ -217,7 +217,9 @@ def judge_side(stored: StoredStep, stage: SampledStage, rewards: Sequence[Reward
         if method.reads_weights:
             policy = load_policy(stored, stage, method)
         # Advantages need neither the loss nor what the loss reads.
-        method = replace(method, objective=GrpoObjective(), adaptive_kl=None)
+        fixed = method.stage.kl.model_copy(update={"adaptive": None})
+        bare = method.stage.model_copy(update={"kl": fixed})
+        method = replace(method, objective=GrpoObjective(), stage=bare)
     # Stored groups ask neither a policy for samples nor a recorder for rewards.
     batch = method.collect(cast(Policy, policy), place_, cast(Journal, None))
     found = [episode for group in groups for episode in group]
@@ -268,12 +270,11 @@ def stored_method(
         made = build_grpo(stage, given, stored.steps).at(stored.step - 1)
         groups = [made.shaped(group) for group in groups]
         prompts = StoredPrompts(groups, stage.prompts)
-        shown = made.stage
-        if dynamic := shown.dynamic:
+        if (dynamic := made.stage.dynamic) is not None:
             most = min(dynamic.max_batches, prompts.batches)
-            few = dynamic.model_copy(update={"max_batches": most})
-            shown = shown.model_copy(update={"dynamic": few})
-        return replace(made, prompts=prompts, stage=shown), groups
+            fewer = dynamic.model_copy(update={"max_batches": most})
+            made = replace(made, stage=made.stage.model_copy(update={"dynamic": fewer}))
+        return replace(made, prompts=prompts), groups
     method, prompts = build_method(stage, given, stored.steps), StoredPrompts(groups, stage.prompts)
     if isinstance(method, Rft):
         return replace(method, prompts=prompts), groups

@@ -20,7 +20,7 @@ from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.judge.intervals import Interval, score_interval
-from assay.lab.monitor.milestones import estimate
+from assay.lab.monitor.guards import estimate
 from assay.lab.monitor.stage_health import stage_health
 from assay.runs.checkpoints import read_selection
 from assay.runs.history import (

@@ -12,7 +12,7 @@ from assay.judge.health_checks import RuleState
 from assay.judge.intervals import Estimate
 from assay.judge.selection import Promotion, expected_optimism
 from assay.lab.monitor.fact_changes import FactChanges, FactRow, FactTable, SampleText
-from assay.lab.monitor.milestones import PART, is_share
+from assay.lab.monitor.guards import PART, is_share
 from assay.lab.monitor.progress import MetricRow, Progress
 from assay.pages.content import checkpoint_label
 from assay.pages.facts import idle

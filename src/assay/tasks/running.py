@@ -231,7 +231,8 @@ class RewardRunner:
         found = self._tried(reward, pairs)
         failed = [n for n, each in enumerate(found) if not isinstance(each, Reward)]
         if failed:
-            self._renew(reward)
+            # The second try gets workers that have served no other.
+            self._pools.renew(*self._workers_of(reward))
             again = self._tried(reward, [pairs[n] for n in failed])
             for n, each in zip(failed, again, strict=True):
                 found[n] = (
@@ -268,10 +269,6 @@ class RewardRunner:
             tries = (self._tried(reward, [(row, gold)])[0] for _ in range(2))
             self._gold_checks[key] = any(map(known, tries))
         return self._gold_checks[key]
-
-    def _renew(self, reward: WorkerReward) -> None:
-        """The next call of the reward's function gets workers that have served no other."""
-        self._pools.renew(*self._workers_of(reward))
 
     def _pool(self, reward: WorkerReward) -> WorkerPool:
         return self._pools.pool(*self._workers_of(reward))
@@ -347,16 +344,11 @@ def scorer(place: str) -> Callable[..., dict[str, Any]]:
 PROGRAM = "assay.sandbox.tested_code:run_program"
 
 
-def no_input(row: Row) -> str:
-    """The standard input of a program that reads none."""
-    return ""
-
-
 def program_check(
     program: Callable[[Row, Completion], str | Reward],
     compare: Callable[[Row, Completion, str], Reward],
     *,
-    read: Callable[[Row], str] = no_input,
+    read: Callable[[Row], str] = lambda row: "",
     failed: Failed = nothing_earned,
     longest: int = 100_000,
     limits: Limits | None = None,

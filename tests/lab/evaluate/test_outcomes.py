@@ -65,7 +65,7 @@ def test_one_right_of_two_is_half_where_the_other_makes_the_checker_give_up(
     scores = scores_of(columns["item_id"], columns["repeat"], columns["score"])
     assert (scores.mean, scores.missing) == (0.5, 0)
     found = recorded_outcomes(file)
-    assert found.answers == 2 and found.unscored == {} and not found.too_many_unscored
+    assert found.answers == 2 and found.unscored == {} and not found.warnings
     assert found.outcomes["right"] == 1
     assert set(found.outcomes) <= {"right", "timed out", "out of memory"}
 

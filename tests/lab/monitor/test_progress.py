@@ -15,7 +15,7 @@ from assay.experiment.tables import MilestoneSpec
 from assay.judge.health_checks import RuleState
 from assay.judge.intervals import counted, grouped, mean_interval, wilson
 from assay.judge.trends import Forecast
-from assay.lab.monitor.milestones import (
+from assay.lab.monitor.guards import (
     bounds_of,
     metric_forecast,
     milestone_states,

@@ -3,7 +3,7 @@
 import pytest
 
 from assay.data.episode import Reward
-from assay.lab.monitor.milestones import GROUP_MEANS
+from assay.lab.monitor.guards import GROUP_MEANS
 from assay.labs.workflows.execution import GROUP_DIVERSITY, fact, valid_program
 from tests.labs.workflows.programs.good_programs import text
 

@@ -139,39 +139,27 @@ class RecordedOutcomes:
     """Answers that a fallback metric scored; None where no answer says what scored it."""
 
     @property
-    def too_many_unscored(self) -> str:
-        """The warning about too many answers without a score; "" if there is none."""
-        missing = sum(self.unscored.values())
-        if missing <= FEW_UNSCORED * self.answers:
-            return ""
-        why = next(iter(self.unscored))
-        return (
-            f"{missing} of {self.answers} answers ({missing / self.answers:.1%}, more than "
-            f"{FEW_UNSCORED:.0%}) have no score, most often: {why}; no verdict is given that they "
-            "could undo"
-        )
-
-    @property
     def fallback_share(self) -> float:
         """The share of the answers that a fallback metric scored."""
         return (self.fallback or 0) / max(self.answers, 1)
 
     @property
-    def many_fallbacks(self) -> str:
-        """The warning about many answers that a fallback metric scored, where `refuse_fallbacks`
-        does not stop at them; "" if there is none."""
-        if not MANY_FALLBACKS < self.fallback_share <= MOST_FALLBACKS:
-            return ""
-        return (
-            f"a fallback metric scored {self.fallback} of {self.answers} answers "
-            f"({self.fallback_share:.1%}, more than {MANY_FALLBACKS:.0%}): the score is not the "
-            "benchmark's, and no verdict is given on it"
-        )
-
-    @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes the record's score doubtful."""
-        return tuple(filter(None, [self.too_many_unscored, self.many_fallbacks]))
+        """What makes the record's score doubtful; `refuse_fallbacks` stops at more fallbacks."""
+        found, missing = [], sum(self.unscored.values())
+        if missing > FEW_UNSCORED * self.answers:
+            found.append(
+                f"{missing} of {self.answers} answers ({missing / self.answers:.1%}, more than "
+                f"{FEW_UNSCORED:.0%}) have no score, most often: {next(iter(self.unscored))}; no "
+                "verdict is given that they could undo"
+            )
+        if MANY_FALLBACKS < self.fallback_share <= MOST_FALLBACKS:
+            found.append(
+                f"a fallback metric scored {self.fallback} of {self.answers} answers "
+                f"({self.fallback_share:.1%}, more than {MANY_FALLBACKS:.0%}): the score is not "
+                "the benchmark's, and no verdict is given on it"
+            )
+        return tuple(found)
 
 
 def recorded_outcomes(file: Path) -> RecordedOutcomes:

@@ -1,27 +1,52 @@
-"""Guards: conditions on metrics that stop a run and keep its checkpoint.
+"""Guards and milestones: conditions on metrics that stop a run, and those that are expected of it.
 
 A guard reads the recorded steps of a stage, so that a resumed run decides as an unbroken one does.
 Continuing past a guard must be asked for and is recorded in `guards.json`; the guard then counts
 its steps anew. The recorder stops the stage, the runner sets the status.
+
+A milestone is met if the value's interval lies on the expected side, missed if it lies on the
+other, undecided if it contains the bound, and pending, with a forecast, before its step. One on a
+verdict is met if the judge gives that verdict from the records of both checkpoints. Shares and
+rewards are estimated from the step's samples, with all completions of a prompt as one cluster.
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from assay.data.files import kept
 from assay.errors import RunFailure
+from assay.experiment.checkpoint_reference import (
+    CheckpointReference,
+    checkpoint_name,
+    parse_checkpoint,
+)
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import GrpoStage
+from assay.experiment.reward_tables import parts_of
+from assay.experiment.stage_tables import GrpoStage, SamplingStage, StageSpec
 from assay.experiment.tables import GuardSpec, MilestoneSpec
-from assay.judge.health_checks import Reading, RuleState, State, figure
+from assay.judge.health_checks import (
+    Reading,
+    RuleState,
+    Scored,
+    State,
+    difference_figures,
+    figure,
+)
 from assay.judge.health_rules import RULES, Side
-from assay.runs.history import History
+from assay.judge.intervals import Estimate, Interval, counted, grouped
+from assay.judge.paired import compare
+from assay.judge.trends import FORETELLING, Forecast, forecast_value
+from assay.judge.verdict import Comparison
+from assay.runs.history import History, Sample, is_there, samples_in
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import read_json, write_json
+from assay.tasks.reward_metrics import STANDARD, marked
 
 PASSED = "guards.json"
 BONUS_GUARD = "max_steps_without_bonus"
@@ -179,3 +204,261 @@ def passed_steps(run: Path, stage: str) -> dict[str, int]:
 def _read(run: Path) -> list[dict[str, Any]]:
     file = run / PASSED
     return read_json(file, list) if file.exists() else []
+
+
+Line = Mapping[str, Any]
+SHARE, TRIALS, PART = "_share", "_trials", "part/"
+GROUP_SHARES = frozenset({"signal_share"})
+"""Shares of groups; other shares are of completions."""
+GROUP_MEANS = frozenset({"different_combinations_share", "different_trees_share"})
+"""Means over groups: how different their completions are, no share of counted things."""
+COUNTED: Mapping[str, Callable[[Sample], float | None]] = {
+    "truncated_share": lambda sample: float(sample.ended == "length"),
+    "abstained_share": lambda sample: float(sample.reward is None),
+    "reward_mean": lambda sample: sample.reward,
+}
+"""What a sample adds to a metric that is a mean over samples."""
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric is a share of one by its name."""
+    return metric.endswith(SHARE)
+
+
+def estimate(run: RunDirectory, stage: StageSpec, line: Line, metric: str) -> Estimate | None:
+    """The metric at the step of a line; None where the step did not record a finite number."""
+    value = line.get(metric)
+    if value is None:
+        return None
+    file = run.samples(line["stage"], line["step"])
+    if _counted_in(metric) is not None and is_there(file) and metric in _estimates(file):
+        return _estimates(file)[metric]
+    trials = _trials(stage, line, metric) if is_share(metric) else None
+    if trials and 0 <= value <= 1:
+        return counted(value, trials)
+    return Estimate(value, None)
+
+
+@kept(1 << 14)
+def _estimates(file: Path) -> Mapping[str, Estimate]:
+    """Every metric that the samples of a step count."""
+    samples = tuple(samples_in(file))
+    parts = dict.fromkeys(PART + name for each in samples for name in each.parts)
+    marks = {k.rpartition("/")[2] + SHARE for s in samples for k in (*s.parts, *s.facts)}
+    return {
+        name: found
+        for name in (*COUNTED, *parts, *(name for name in STANDARD if name in marks))
+        if (found := _counted(samples, name)) is not None
+    }
+
+
+def _counted(samples: Sequence[Sample], metric: str) -> Estimate | None:
+    value_of = _counted_in(metric) or (lambda sample: None)
+    pairs = [(float(v), each.row) for each in samples if (v := value_of(each)) is not None]
+    if not pairs:
+        return None
+    values, rows = zip(*pairs, strict=True)
+    # A reward may be punished below 0 or carry a bonus above 1.
+    return grouped(values, rows, (min(0.0, *values), max(1.0, *values)))
+
+
+def _counted_in(metric: str) -> Callable[[Sample], float | None] | None:
+    """What a sample adds to a metric; None for metrics that are no means over samples."""
+    if metric.startswith(PART):
+        return lambda sample: sample.parts.get(metric.removeprefix(PART))
+    if metric in STANDARD and is_share(metric):
+        # As the step's own metric counts it: whether a reward's part or fact is set.
+        return lambda sample: marked(sample.judgement, metric.removesuffix(SHARE))
+    return COUNTED.get(metric)
+
+
+def _trials(stage: StageSpec, line: Line, metric: str) -> int | None:
+    """The number of trials of a share, as the step recorded it; None of a mean over groups."""
+    if metric in GROUP_MEANS:
+        return None
+    if metric + TRIALS in line:
+        return int(line[metric + TRIALS])
+    if metric in GROUP_SHARES:
+        return int(line.get("groups", line.get("rows", 0)))
+    if "completions" in line:
+        return int(line["completions"])
+    if isinstance(stage, SamplingStage) and "rows" in line:
+        return int(line["rows"]) * stage.group
+    return None
+
+
+RECENT = 20
+"""A forecast is made from at most so many steps."""
+SHARES = frozenset({"reward_accuracy", "teacher_agreement"})
+"""Metrics that are shares of one by what they are."""
+FROM_0 = re.compile(
+    r"(.*[_/])?(nll|kl|entropy|norm|std|seconds|cost|tokens|mb|divergence|requests|failures)"
+    r"|(length|rollout_gap|cot_tokens)_mean|validation_loss|distill_loss"
+)
+"""Metrics that are never below 0, and that nothing holds above."""
+TO_0 = re.compile(r".*logp")
+"""Metrics that are never above 0."""
+
+
+def milestone_states(history: History, until: tuple[str, int] | None = None) -> list[RuleState]:
+    """Every milestone; with `until`, as it stood after that step of that stage."""
+    found = []
+    for name, spec in history.experiment.milestone.items():
+        last = until[1] if until is not None and until[0] == spec.stage else None
+        lines = history.lines(spec.stage, last)
+        state, reading = _state(history, spec, lines)
+        metric, condition = spec.metric or "", _condition(spec)
+        found.append(RuleState(name, state, metric, reading, "expect", condition))
+    return found
+
+
+def _condition(spec: MilestoneSpec) -> tuple[str, Mapping[str, Any]]:
+    """The template of what is expected and its figures."""
+    plain = {"stage": spec.stage, "step": spec.step}
+    if spec.evaluation is not None:
+        names = {"evaluation": spec.evaluation, "against": spec.against}
+        return f"expect_{spec.verdict}", {**plain, **names}
+    if spec.metric is None:
+        return "expect_step", plain
+    side, bound = condition(spec)
+    at = "" if spec.step is None else "_at"
+    return f"expect_{side}{at}", {**plain, "bound": figure(spec.metric, bound)}
+
+
+def _state(
+    history: History, spec: MilestoneSpec, lines: Sequence[Line]
+) -> tuple[Scored, Reading | None]:
+    last, stage = lines[-1]["step"] if lines else 0, history.experiment.stage[spec.stage]
+    metric, step = spec.metric, last if spec.step is None else spec.step
+    if not lines or last < step:
+        ahead = metric_forecast(stage, lines, metric, step) if metric and lines and step else None
+        return "pending", ahead and _ahead(metric or "", ahead)
+    if spec.evaluation is not None:
+        found = _compared(history, spec)
+        if found is None:
+            return "not recorded", None
+        state, figures = by_verdict(spec, found), difference_figures(found)
+        least = found.minimum_detectable_difference
+        scale = 100.0 if found.interval.share else 1.0
+        figures["least"] = "–" if least is None else f"{scale * least:.1f}"
+        return state, Reading("", None, "compared", figures, found.difference)
+    if metric is None:
+        return "met", None
+    line = next((line for line in lines if line["step"] == step), {})
+    value = estimate(history.run, stage, line, metric) if line else None
+    if value is None:
+        return "not recorded", None
+    state = scored(spec, value)
+    if spec.step is None and state == "missed":
+        state = "open"
+    return state, _measured(metric, value)
+
+
+def _measured(metric: str, found: Estimate) -> Reading:
+    figures = {"metric": metric, "value": figure(metric, found.value)}
+    if found.interval is None:
+        return Reading(metric, None, "value", figures, found.value)
+    figures |= {"low": figure(metric, found.interval.low), "trials": str(found.trials)}
+    figures |= {"high": figure(metric, found.interval.high)}
+    return Reading(metric, None, "estimate", figures, found.value)
+
+
+def _ahead(metric: str, found: Forecast) -> Reading:
+    ends = {"value": found.value, "low": found.interval.low, "high": found.interval.high}
+    figures = {name: figure(metric, end) for name, end in ends.items()}
+    more = {"metric": metric, "at": str(found.at), "steps": str(found.steps)}
+    return Reading(metric, None, "ahead", {**figures, **more}, found.value)
+
+
+def _compared(history: History, spec: MilestoneSpec) -> Comparison | None:
+    """The checkpoint at the milestone's step against the other, item by item; None where one of
+    them is not measured."""
+    own = checkpoint_name(CheckpointReference(spec.stage, "step", spec.step))
+    for record in history.evaluations:
+        if record.name == spec.evaluation:
+            other, measured = _against(history, spec.against), history.measured(record)
+            if own in measured and other in measured:
+                control, scores = history.scores(record, other, own)
+                return compare(control, scores)
+    return None
+
+
+def _against(history: History, text: str) -> str:
+    """The name in the records of what is compared with; "" where it is not known yet."""
+    reference = parse_checkpoint(text)
+    assert reference is not None, "the spec was checked"
+    if reference.stage is None or reference.which == "step":
+        return checkpoint_name(reference)
+    if reference.which == "last":
+        steps = history.checkpoints(reference.stage)
+        last = CheckpointReference(reference.stage, "step", max(steps, default=0))
+        return checkpoint_name(last) if last.step else ""
+    chosen = history.selection(reference.stage)
+    return chosen.checkpoint if chosen is not None else ""
+
+
+def by_verdict(spec: MilestoneSpec, found: Comparison) -> Scored:
+    """Met where the verdict is the wanted one; undecided where the items show none."""
+    if found.verdict == spec.verdict:
+        return "met"
+    return "missed" if found.verdict in ("better", "worse", "equivalent") else "undecided"
+
+
+def scored(spec: MilestoneSpec, value: Estimate) -> Scored:
+    """Whether a value is on the expected side; undecided if its interval contains the bound."""
+    around = value.interval or Interval(value.value, value.value, "exact")
+    side, bound = condition(spec)
+    if side == "above":
+        met, missed = around.low > bound, around.high <= bound
+    else:
+        met, missed = around.high < bound, around.low >= bound
+    return "met" if met else "missed" if missed else "undecided"
+
+
+def metric_forecast(
+    stage: StageSpec, lines: Sequence[Line], metric: str, at: int
+) -> Forecast | None:
+    """A metric at a later step, from the last steps that record it, within what it can be; None for
+    fewer than FORETELLING steps."""
+    recorded = [line for line in lines if metric in line]
+    known = [float(line[metric]) for line in recorded if line[metric] is not None]
+    if len(known) < FORETELLING:
+        return None
+    recent = recorded[-RECENT:]
+    found = forecast_value([x["step"] for x in recent], [x[metric] for x in recent], at)
+    if found is None:
+        return None
+    least, most = bounds_of(stage, metric, known)
+    value, low, high = (
+        min(max(end, least), most) for end in (found.value, found.interval.low, found.interval.high)
+    )
+    if low == high:  # the line cannot go on so far: it may end anywhere from here to the bound
+        low, high = sorted((value, min(max(known[-1], least), most)))
+    return replace(found, value=value, interval=replace(found.interval, low=low, high=high))
+
+
+def bounds_of(stage: StageSpec, metric: str, values: Sequence[float]) -> tuple[float, float]:
+    """The least and the greatest that a metric can be, as far as that is known. A reward of the
+    user's own file is taken to be one from 0 to 1 where it always was."""
+    least, most = min(values), max(values)
+    if is_share(metric) or metric in SHARES:
+        return 0.0, 1.0
+    if FROM_0.fullmatch(metric):
+        return 0.0, math.inf
+    if TO_0.fullmatch(metric):
+        return -math.inf, 0.0
+    reward = getattr(stage, "reward", None)
+    parts = parts_of(reward) if reward is not None else {}
+    if metric.startswith(PART):
+        parts = {n: p for n, p in parts.items() if n == metric.removeprefix(PART)}
+        worths = [1.0]
+    else:
+        worths = [part.worth for part in parts.values()]
+    inside = least >= 0.0 and most <= 1.0
+    own = any(part.kind.startswith("path:") for part in parts.values())
+    if not (metric == "reward_mean" or metric.startswith(PART)) or (own and not inside):
+        return -math.inf, math.inf
+    lost = getattr(stage, "overlong", None)
+    punished = lost.factor if lost is not None and metric == "reward_mean" else 0.0
+    least = min(least, sum(worth for worth in worths if worth < 0) - punished)
+    return min(least, 0.0), max(most, sum(worth for worth in worths if worth > 0))

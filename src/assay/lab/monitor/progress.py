@@ -20,8 +20,7 @@ from assay.judge.intervals import Estimate, Interval, change
 from assay.judge.selection import Promotion
 from assay.judge.trends import FORETELLING, Forecast, Trend, forecast_total, trend
 from assay.lab.monitor.fact_changes import FactChanges, SamplePair, fact_changes, sample_pair
-from assay.lab.monitor.guards import guard_states
-from assay.lab.monitor.milestones import estimate, metric_forecast, milestone_states
+from assay.lab.monitor.guards import estimate, guard_states, metric_forecast, milestone_states
 from assay.lab.monitor.stage_health import (
     explained,
     learns_from_stored,
