@@ -33,8 +33,7 @@ from assay.runs.metrics import append_metrics
 from assay.runs.records import SAMPLES
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.view.app import application
-from assay.view.completions import Completions
-from assay.view.filters import Filter
+from assay.view.completions import Completions, Filter
 from assay.view.window import Window
 
 STEPS, GROUPS, GROUP, TOKENS = 250, 100, 8, 64

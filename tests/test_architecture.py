@@ -41,7 +41,6 @@ FLOORS = (
 finds them through `tasks.task`, which imports one by name."""
 ROOMS = {
     "lab": (
-        "sweep.matrix",
         "sweep",
         "",
         "synthesise",
@@ -59,14 +58,6 @@ ROOMS = {
         "tools",
         "math",
         "demos",
-    ),
-    "pages": (
-        "run_page",
-        "comparison",
-        "progress",
-        "matrix",
-        "command_tables",
-        "",
     ),
     "rollout": ("policies", "engines", "engines.cpu", "engines.endpoint", ""),
     "judge": ("audit", ""),
@@ -369,7 +360,7 @@ def test_imports_point_downwards_between_the_rooms_of_a_package() -> None:
 
 def test_an_import_from_a_room_above_or_beside_is_seen() -> None:
     assert wrong_rooms("assay.lab.setup.session", {"assay.lab.run.runner": 3})
-    assert wrong_rooms("assay.lab.sweep.read_sweep", {"assay.lab.sweep.matrix.model": 3})
+    assert wrong_rooms("assay.lab.monitor.progress", {"assay.lab.sweep.model": 3})
     assert wrong_rooms("assay.labs.demos.task", {"assay.labs.workflows.task": 3})
     assert wrong_rooms("assay.labs.tools.task", {"assay.labs.math.task": 3})
     below = {"assay.lab.setup.session": 3, "assay.lab.run.runner": 4, "assay.train.loop": 5}
@@ -435,7 +426,7 @@ for name in {light!r}:
     [
         "from assay.lab.setup.session import Session",
         "def f():\n    from assay.cli.main import app",
-        "import_module('assay.pages.run_page.page')",
+        "import_module('assay.pages.run_page')",
     ],
 )
 def test_an_import_from_above_is_seen_wherever_it_hides(text: str) -> None:

@@ -34,12 +34,6 @@ def test_a_program_gets_the_record_the_keys_and_the_words():
     assert runs["lora1"]["scores"][""][0] == "26.50"
 
 
-def test_findings_may_be_read_in_chinese():
-    result = call("audit", TOOLS, "--lang", "zh")
-    assert "200 道题不可能得到 14.25, 14.75" in result.stdout
-    assert_one_line(call("audit", TOOLS, "--lang", "fr"), "'fr'", "en")
-
-
 def test_items_control_and_columns_may_be_given_for_a_table(tmp_path: Path):
     file = tmp_path / "log.md"
     file.write_text("|Model|acc|\n|-|-|\n|baseline|20.0|\n|ours|60.0|\n", encoding="utf-8")
@@ -68,10 +62,6 @@ def test_a_file_without_results_ends_in_one_line(
 
 def test_a_folder_is_called_one(tmp_path: Path):
     assert_one_line(call("audit", tmp_path), f"{tmp_path}: is a folder", "name a report", ".toml")
-
-
-def test_a_file_that_does_not_exist_ends_in_one_line(tmp_path: Path):
-    assert_one_line(call("audit", tmp_path / "absent.md"), "absent.md", "no such file")
 
 
 @pytest.mark.parametrize(("language", "key"), [("toml", "inside_noise"), ("md", "undecided")])

@@ -59,11 +59,6 @@ def test_a_lab_that_is_not_there_is_named_and_not_called_empty(tmp_path: Path, w
     assert_one_line(call("--lab", tmp_path / "file", *words), "file: is no folder")
 
 
-def test_a_missing_experiment_file_is_refused(lab: TinyLab):
-    result = call("run", lab.root / "absent.toml", "--lab", lab.root)
-    assert_one_line(result, "absent.toml", "no such file")
-
-
 def test_an_override_that_names_nothing_is_refused(lab: TinyLab):
     setting = ("--set", "stage.rll.steps=1")
     refuse(lab, "'rll'", "'rl'", arguments=setting)
@@ -121,13 +116,6 @@ def test_a_name_that_has_a_run_offers_what_can_be_done(trained: TinyLab):
     result = call("run", trained.file, "--lab", trained.root)
     assert_one_line(result, "'tiny' exists", "finished", "assay report tiny", "--new")
     assert len(list(trained.root.glob("runs/tiny/*"))) == 1
-
-
-def test_a_name_whose_run_stopped_offers_to_resume_it(trained: TinyLab):
-    (status,) = trained.root.glob("runs/tiny/*/status.json")
-    status.write_text(status.read_text().replace('"finished",', '"interrupted",'))
-    result = call("run", trained.file, "--lab", trained.root)
-    assert_one_line(result, "interrupted", "assay resume tiny", "--new")
 
 
 @pytest.mark.parametrize(

@@ -49,27 +49,14 @@ def test_the_control_of_the_experiment_files_is_taken(root):
     assert controls(root, "verl9", "verl8", "verl7") == ["verl9", "verl8", "verl7"]
 
 
-def test_one_run_alone_is_compared_with_nothing(root):
-    assert_one_line(call("compare", "verl8", "--lab", root), "alone")
-    assert_one_line(call("compare", "verl8", "--control", "verl8", "--lab", root), "alone")
-
-
 def test_the_table_names_score_interval_p_verdict_and_smallest_difference(root):
     shown = call("compare", "verl7", "verl8", "--lab", root).stdout
     words = " ".join(shown.split())
-    for head in ("Score", "95% interval", "Items", "Repeats", "p (Holm)", "detectable"):
+    for head in ("Score", "95% interval", "Items", "p (Holm)", "detectable"):
         assert head in words
     assert "undecided" in words and "4 items gained, 1 lost, 15 unchanged" in words
     assert "The same: base weights" in words
     assert "simple_python_8" not in words
-
-
-def test_flips_are_listed_as_show_takes_them(root):
-    shown = call("compare", "verl7", "verl8", "--lab", root, "--flips").stdout
-    lost = [line.split()[1] for line in shown.splitlines() if line.startswith("lost")]
-    assert len(lost) == 1
-    sample = answer(call("report", lost[0], "--lab", root, "--json"))["result"]
-    assert [line["item_id"] for line in sample] == ["simple_python_8"]
 
 
 def test_programs_get_the_addresses_of_both_sides(root):
@@ -82,14 +69,6 @@ def test_programs_get_the_addresses_of_both_sides(root):
         assert call("report", address, "--lab", root).exit_code == 0
     assert table["parts"]["code"] == {"kind": "same", "paths": []}
     assert Path(table["lines"][0]["record"]).is_file()
-
-
-def test_the_page_is_written_into_the_lab_or_where_it_is_asked_for(root, tmp_path):
-    result = answer(call("compare", "verl7", "verl8", "--lab", root, "--json"))["result"]
-    assert Path(result["page"]).parent == root / "comparisons"
-    page = tmp_path / "there" / "page.html"
-    call("compare", "verl7", "verl8", "--lab", root, "--page", page, "--lang", "zh")
-    assert 'lang="zh"' in page.read_text() and page.with_suffix(".md").exists()
 
 
 @pytest.mark.parametrize(

@@ -44,23 +44,6 @@ def check(folder: Path, temperature: float | str = 1.0, model: str = "pypi:llm-s
     return result.stderr
 
 
-def test_an_engine_that_is_absent_names_the_command_that_adds_it(cache: Path) -> None:
-    assert "vLLM is not installed (assay engines add vllm)" in check(cache)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"temperature": 0.001}, "stage.rl.sampling.temperature: vLLM would sample at 0.01"),
-        ({"temperature": "{start = 1.0, end = 0.005}"}, "instead of 0.005"),
-        ({"temperature": 3.0}, "stage.rl.sampling.temperature: vLLM samples up to 2, not at 3"),
-        ({"model": "selector:pointer"}, "vLLM samples language models"),
-    ],
-)
-def test_what_it_cannot_honour_is_named(cache: Path, options, said) -> None:
-    assert said in check(cache, **options)
-
-
 def test_every_engine_that_a_file_may_name_is_registered() -> None:
     assert {*get_args(EngineSpec.model_fields["sample"].annotation)} == {*SAMPLERS}
 

@@ -121,31 +121,6 @@ def test_the_card_says_what_the_records_say(finished_lab: Path, tmp_path: Path) 
     assert card.startswith("---\nlibrary_name: transformers\n")
 
 
-def test_the_card_is_written_in_chinese_too(stacked: Path, tmp_path: Path) -> None:
-    assert export(stacked, "tiny@low.last", tmp_path / "out", "--lang", "zh").exit_code == 0
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert "## 用法" in card and "没有记录对此检查点的评测" in card and "lower" not in card
-    assert_one_line(export(stacked, "tiny@low.last", tmp_path / "xx", "--lang", "xx"), "'xx'")
-
-
-@pytest.mark.parametrize(
-    ("card", "licence"),
-    [
-        ("---\nlicense: apache-2.0\n---\n", "apache-2.0"),
-        ("---\nlanguage: en\n---\nlicense: mit\n", ""),
-    ],
-)
-def test_the_licence_is_the_one_of_the_bases_card(
-    stacked: Path, tmp_path: Path, card: str, licence: str
-) -> None:
-    (stacked / "model" / "README.md").write_text(card)
-    assert export(stacked, "tiny@low.last", tmp_path / "out").exit_code == 0
-    (stacked / "model" / "README.md").unlink()
-    written = (tmp_path / "out" / "README.md").read_text()
-    assert (f'license: "{licence}"' in written) == bool(licence)
-    assert ("licence of the base is not known" in written) != bool(licence)
-
-
 def test_a_folder_with_something_in_it_is_left_as_it_is(stacked: Path, tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.mkdir()
@@ -193,13 +168,6 @@ def test_what_is_no_checkpoint_is_refused(
 ) -> None:
     assert_one_line(export(stacked, target, tmp_path / "out"), *words)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_best_checkpoint_that_is_the_base_is_refused_as_such(
-    finished_lab: Path, tmp_path: Path
-) -> None:
-    result = export(finished_lab, "tiny@sft.best", tmp_path / "out")
-    assert_one_line(result, "the best of 'sft' is the model that the run began with")
 
 
 def test_a_base_that_changed_since_is_refused(stacked: Path, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """`assay compare` and `assay report` on files that other tools wrote, as a user calls them."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -113,17 +112,6 @@ def test_other_settings_in_the_logs_make_the_verdict_not_comparable_unless_allow
     assert "evaluation.sums.examples" in found["allowed"]
 
 
-def test_runs_of_one_file_are_compared_with_the_control_that_is_named(tmp_path: Path):
-    file = table(tmp_path, "all.csv", tuned=TUNED, base=BASE, again=BASE)
-    found = result("compare", file, "--control", "base")
-    assert [line["checkpoint"] for line in found["lines"]] == ["base", "tuned", "again"]
-    verdicts = [line["to_control"]["comparison"]["verdict"] for line in found["lines"][1:]]
-    assert verdicts == ["better", "undecided"]
-    assert found["lines"][1]["to_control"]["gained"] == [f"item_{n}" for n in range(9)]
-    two = result("compare", f"{file}@base", f"{file}@tuned")
-    assert [line["checkpoint"] for line in two["lines"]] == ["base", "tuned"]
-
-
 def test_terminal_and_page_mark_what_is_unknown_and_name_what_changed(tmp_path: Path, lab: Path):
     file = table(tmp_path, "all.csv", base=BASE, tuned=TUNED)
     shown = call("compare", file).stdout
@@ -219,13 +207,6 @@ def test_a_damaged_file_is_named_and_the_others_are_still_compared(tmp_path: Pat
     assert not control.stdout
 
 
-def test_the_same_tables_in_two_files_get_the_names_of_their_files(tmp_path: Path):
-    one = table(tmp_path, "one.csv", tuned=TUNED)
-    two = Path(shutil.copy(one, tmp_path / "two.csv"))
-    names = [line["checkpoint"] for line in result("compare", one, two)["lines"]]
-    assert names == [f"{one}@tuned", f"{two}@tuned"]
-
-
 def test_a_table_of_bfcl_is_shown_with_what_was_not_run_and_without_the_average_over_it(
     tmp_path: Path,
 ):
@@ -274,14 +255,6 @@ def test_failures_that_inspect_ai_has_no_score_for_make_no_run_better(tmp_path: 
     assert (alone["score"], alone["possible"]) == (1.0, [0.5, 1.0])
 
 
-def test_two_in_a_hundred_without_a_score_are_not_warned_of(tmp_path: Path):
-    control = inspect_log(tmp_path, "base", ["C", "I"] * 50)
-    few = inspect_log(tmp_path, "few", [None] * 2 + ["C"] * 98)
-    found = whole("compare", control, few)
-    assert "more than 2% of the answers have no score" not in marks(found)
-    assert found["result"]["lines"][1]["to_control"]["comparison"]["verdict"] == "better"
-
-
 def test_margin_and_non_inferiority_are_asked_for_in_points(tmp_path: Path):
     right = ["C"] * 200 + ["I"] * 100
     base, same = inspect_log(tmp_path, "base", right), inspect_log(tmp_path, "same", right)
@@ -322,17 +295,6 @@ def test_files_of_any_tool_are_compared_and_reported_by_their_columns(tmp_path: 
 
 def test_the_lab_knows_which_way_its_own_rewards_go():
     assert_one_line(call("compare", "a", "b", "--lower-is-better"), "--higher-is-better")
-
-
-def test_names_that_begin_alike_are_shown_whole_and_get_pages_of_their_own(tmp_path: Path):
-    folder = tmp_path / ("checkpoint-of-the-run-with-a-long-name-" * 3)
-    folder.mkdir()
-    names = [f"{'the-same-beginning-of-all-names-' * 4}{n}.csv" for n in "abc"]
-    first, *others = (table(folder, name, model=BASE) for name in names)
-    shown = call("compare", first, others[0]).stdout
-    assert f"{others[0]}@model" in "".join(shown.split()), "no name ends in an ellipsis"
-    assert "…" not in shown.partition("Generation")[0]
-    assert len({result("compare", first, other)["page"] for other in others}) == 2
 
 
 def test_a_contradiction_ends_with_exit_code_2_in_compare_and_report(tmp_path: Path):

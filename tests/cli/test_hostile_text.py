@@ -1,14 +1,11 @@
 """Text that a model or a row wrote, fed through the verbs: it is shown, and steers no terminal."""
 
-import io
 import json
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.live import Live
-from rich.table import Table
 
 from assay.cli.output import (
     BLANK_LINES,
@@ -19,8 +16,8 @@ from assay.cli.output import (
 )
 from assay.cli.run import tell as tell_of_fill
 from assay.errors import InputError
-from assay.pages.live_display import LiveProgress, PlainProgress
-from assay.pages.safe_console import SafeConsole, console, tell
+from assay.pages.live_display import PlainProgress
+from assay.pages.safe_console import tell
 from assay.pages.words import CONTROL_PICTURES
 from tests.cli.conftest import TinyLab, answer, call
 from tests.written import as_written
@@ -73,8 +70,7 @@ def poisoned(finished_lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Ti
 VERBS = {
     "report of one": ("tiny:test/base/1+4#0",),
     "report of all": ("tiny:test/base/2+3",),
-    "compare": ("tiny@base", "tiny@rl.last", "--flips"),
-    "report as it goes": ("tiny", "--watch"),
+    "compare": ("tiny@base", "tiny@rl.last"),
     "report": ("tiny",),
     "runs": (),
     "runs log": ("tiny",),
@@ -108,12 +104,6 @@ def test_an_answer_is_quoted_and_its_record_is_whole_in_json(poisoned: TinyLab):
     assert "\n  fact judge" in shown.stdout
 
 
-def test_check_names_a_row_of_hostile_id_without_obeying_it(poisoned: TinyLab):
-    settings = ("--set", "data.sums.max_prompt_tokens=60")
-    result = call("check", poisoned.file, "--lab", poisoned.root, *settings)
-    assert_harmless(result.stdout + result.stderr)
-
-
 def test_blank_lines_are_counted_and_long_texts_cut_where_people_read():
     assert quoted("a" + "\n" * (BLANK_LINES + 1) + "b").splitlines() == [
         "  │ a",
@@ -128,32 +118,10 @@ def test_blank_lines_are_counted_and_long_texts_cut_where_people_read():
     assert "cut here" not in quoted("\n".join("x" * MOST_LINES))
 
 
-def test_tables_bars_and_lines_pass_the_same_console():
-    stream = io.StringIO()
-    out = console(stream)
-    assert isinstance(out, SafeConsole)
-    table = Table(STEERING, title=STEERING)
-    table.add_row(STEERING)
-    out.print(table)
-    out.print(STEERING, SURROGATE)
-    assert_harmless(stream.getvalue())
-
-
 def test_progress_shows_what_runs_say_without_obeying_it(capsys: pytest.CaptureFixture[str]):
     PlainProgress(tell).note(STEERING + SURROGATE)
     tell_of_fill(STEERING)
     assert_harmless(capsys.readouterr().err)
-    stream = io.StringIO()
-    out = console(stream)
-    from rich.progress import Progress, TextColumn
-
-    bars = Progress(TextColumn("{task.description}"), console=out)
-    with Live(bars, console=out) as live:
-        shown = LiveProgress(live, bars)
-        shown.stage(STEERING, "sft", 0, 1)
-        shown.note(STEERING)
-    text = stream.getvalue()
-    assert "\x1b]0" not in text and "\x9b" not in text and "\u202e" not in text
 
 
 @pytest.mark.parametrize("as_json", [False, True])

@@ -1,12 +1,6 @@
 """Progress says what matters, at a sensible rate, and never calls the surrogate a loss."""
 
-import io
-
-from rich.console import Console
-from rich.live import Live
-from rich.progress import Progress
-
-from assay.pages.live_display import LiveProgress, Pace, PlainProgress, figures
+from assay.pages.live_display import Pace, PlainProgress, figures
 
 GRPO = {
     "reward_mean": 0.41,
@@ -43,17 +37,6 @@ def test_grpo_shows_what_tells_learning_and_no_loss():
         "clipped high 2.0%  entropy 0.800  length 41  truncated 3%  300 tokens/s"
     )
     assert "loss" not in shown
-
-
-def test_sft_shows_its_likelihood_and_trained_tokens_per_second():
-    shown = figures({"nll": 1.25, "tokens": 500.0, "seconds": 2.0, "grad_norm": 1.5})
-    assert shown == "nll 1.2500  gradient norm 1.5  250 tokens/s"
-
-
-def test_what_did_not_happen_takes_no_place_in_a_line_and_a_reward_of_0_does():
-    shown = figures({**GRPO, "reward_mean": 0.0, "clip_low_share": 0.0, "kl": -3e-10})
-    assert "reward 0.000" in shown and "clipped high" in shown
-    assert "clipped low" not in shown and "KL" not in shown
 
 
 def test_time_left_counts_the_steps_since_the_run_went_on():
@@ -115,44 +98,3 @@ def test_other_work_is_silent_for_five_seconds_then_tells_its_part_and_the_time_
         "checking: 1/3 (leakage), 0:12 left",
         "reading: 2,000",
     ]
-
-
-def test_a_terminal_gets_a_bar_of_other_work_while_it_goes_on():
-    console = Console(file=io.StringIO(), force_terminal=True, width=200, highlight=False)
-    bars = Progress("{task.description} {task.completed}/{task.total} {task.fields[left]}")
-    clock = Time()
-    with Live(bars, console=console, auto_refresh=False) as live:
-        observer = LiveProgress(live, bars, clock)
-        observer.work("exporting tiny@rl.best", 0, 3, "reads the checkpoint")
-        clock.now += 10
-        observer.work("exporting tiny@rl.best", 1, 3, "writes the weights")
-        live.refresh()
-        observer.work("exporting tiny@rl.best", 3, 3)
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "exporting tiny@rl.best 1/3 writes the weights  0:20 left" in shown
-    assert bars.tasks == []
-
-
-def test_a_terminal_gets_bars_with_counts_and_the_last_numbers():
-    out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=200, highlight=False)
-    bars = Progress("{task.description} {task.completed}/{task.total} {task.fields[left]}")
-    clock = Time()
-    with Live(bars, console=console, auto_refresh=False) as live:
-        observer = LiveProgress(live, bars, clock)
-        observer.note("40% of the weights are trained")
-        observer.stage("rl", "grpo", 2, 4)
-        clock.now += 30
-        observer.step(3, GRPO)
-        observer.evaluation("dev", "rl.step-000003", 0, 40)
-        observer.evaluation("dev", "rl.step-000003", 16, 40)
-        live.refresh()
-        observer.evaluation("dev", "rl.step-000003", 40, 40)
-        live.refresh()
-    shown = out.getvalue()
-    assert "40% of the weights are trained" in shown
-    assert "rl (grpo) 3/4 0:30 left" in shown
-    assert "evaluation dev of rl.step-000003 16/40" in shown
-    assert "evaluation dev of rl.step-000003: 40 answers" in shown
-    assert [task.description for task in bars.tasks] == ["rl (grpo)"]
-    assert "reward 0.410" in shown and "loss" not in shown

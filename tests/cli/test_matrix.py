@@ -1,7 +1,6 @@
 """`assay matrix` and `assay fill`: one object for programs, one line for every mistake."""
 
 import json
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -110,34 +109,6 @@ def test_fill_fails_in_the_end_when_a_run_failed(lab, monkeypatch):
     monkeypatch.setenv("FAILS", "s.batch-8")
     done = on(lab, "fill", lab.root / "sweep.toml", "--devices", "cpu")
     assert_one_line(done, "s.batch-8#1", "disk full", ".log", code=1)
-
-
-def test_fill_runs_first_what_a_sweep_stands_on_and_stops_where_that_fails(lab, monkeypatch):
-    first = (lab.root / "sweep.toml").read_text()
-    second = first.replace('name = "s"', 'name = "t"\nafter = ["sweep.toml"]', 1)
-    (lab.root / "second.toml").write_text(second)
-    monkeypatch.setenv("FAILS", "s.batch-8")
-    done = on(lab, "fill", lab.root / "second.toml", "--devices", "cpu", "--json")
-    assert done.exit_code == 1
-    assert [each["run"] for each in answer(done)["result"]["ran"]] == ["s.batch-8#1"]
-    monkeypatch.delenv("FAILS")
-    done = on(lab, "fill", lab.root / "second.toml", "--devices", "cpu", "--json")
-    assert done.exit_code == 0, done.stderr
-    ran = [each["run"] for each in answer(done)["result"]["ran"]]
-    assert ran == ["s.batch-8#1", "t.batch-2#1", "t.batch-4#1", "t.batch-8#1"]
-
-
-def test_fill_runs_first_an_experiment_that_a_sweep_stands_on(lab):
-    text = lab.base.read_text()
-    name = tomllib.loads(text)["name"]
-    (lab.root / "alone.toml").write_text(text.replace(f'"{name}"', '"alone"', 1))
-    first = (lab.root / "sweep.toml").read_text()
-    second = first.replace('name = "s"', 'name = "t"\nafter = ["alone.toml"]', 1)
-    (lab.root / "second.toml").write_text(second)
-    done = on(lab, "fill", lab.root / "second.toml", "--devices", "cpu", "--json")
-    assert done.exit_code == 0, done.stderr
-    ran = [each["run"] for each in answer(done)["result"]["ran"]]
-    assert ran == ["alone#1", "t.batch-2#1", "t.batch-4#1", "t.batch-8#1"]
 
 
 def test_fill_refuses_a_device_that_is_not_there(lab):

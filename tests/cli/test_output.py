@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from assay.cli.output import (
     Common,
-    Interrupted,
     Outcome,
     executing,
     plain,
@@ -72,10 +71,6 @@ def test_people_get_the_text_the_findings_and_warnings_on_stderr(app: typer.Type
     result = invoke(app, "work")
     assert "shown" in result.stdout and "drop them" in result.stdout
     assert result.stderr == "warning: careful\n"
-
-
-def test_a_verb_may_choose_its_exit_code(app: typer.Typer):
-    assert invoke(app, "work", "--odd").exit_code == 1
 
 
 def test_common_options_work_before_the_verb_and_after_it_wins(app: typer.Typer):
@@ -156,13 +151,6 @@ def test_nothing_that_ends_a_process_passes_for_a_result(raised: BaseException, 
     create_run(tmp_path, "demo", seed=1, spec="")
     with pytest.raises(RunFailure, match=type(raised).__name__), executing(tmp_path, "demo"):
         raise raised
-
-
-def test_interrupting_a_run_says_how_to_go_on(tmp_path: Path):
-    words = "continue with 'assay resume demo'"
-    with pytest.raises(Interrupted, match=words) as caught, executing(tmp_path, "demo"):
-        raise KeyboardInterrupt
-    assert caught.value.exit_code == 130
 
 
 def test_values_that_json_has_not_become_ones_that_it_has():

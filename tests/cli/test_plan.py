@@ -66,18 +66,6 @@ def test_the_table_names_its_columns_the_cheapest_and_what_is_not_known(root):
     assert "two checkpoints, not two methods" in words
 
 
-def test_numbers_of_items_beyond_all_sense_are_not_written_out(tmp_path):
-    text = call("plan", "--score", 0.5, "--difference", 0.05, "--lab", tmp_path).stdout
-    assert "more than 100,000" in text and "None of these designs" in text
-
-
-def test_the_plan_in_chinese_has_no_english(tmp_path):
-    arguments = ("--score", 0.5, "--repeats", 2, "--seeds", 2, "--lang", "zh", "--lab", tmp_path)
-    text = call("plan", *arguments).stdout
-    assert "回答数" in text
-    assert not [c for c in text if c.isascii() and c.isalpha()]
-
-
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [

@@ -103,14 +103,6 @@ def test_an_evaluation_that_failed_is_not_listed_as_finished(
     assert (finished["id"], finished["status"]) == (failed["id"], "finished")
 
 
-def test_an_evaluation_that_could_not_begin_is_not_listed_as_finished(lab: TinyLab) -> None:
-    assert_one_line(call(*evaluation(lab, "--option", "pth=1")), "pth")
-    assert [run["status"] for run in listed(lab)] == ["failed"]
-    assert call(*evaluation(lab)).exit_code == 0
-    assert call(*evaluation(lab, "--option", "pth=1")).exit_code == 2
-    assert [run["status"] for run in listed(lab)] == ["finished"]
-
-
 def test_a_model_of_the_hub_is_refused_before_its_weights_are_fetched(
     lab: TinyLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,13 +46,6 @@ def test_what_the_system_refuses_names_the_path_and_a_remedy(tmp_path: Path):
     assert isinstance(known, InputError) and known.file == tmp_path
 
 
-def test_a_file_that_cannot_take_its_name_is_called_by_that_name(tmp_path: Path):
-    (tmp_path / "page").mkdir()
-    (tmp_path / ".part").write_text("x")
-    known = foreseen(error_of(lambda: (tmp_path / ".part").replace(tmp_path / "page")), tmp_path)
-    assert isinstance(known, InputError) and known.file == tmp_path / "page"
-
-
 def test_a_full_disk_is_a_failure_and_keeps_no_traceback(lab: TinyLab):
     full = pytest.raises(RunFailure, match=r"No space left on device \(free some space")
     with full as caught, executing(lab.root, "tiny"):
@@ -79,13 +72,6 @@ def test_what_is_no_fault_of_the_machine_stays_unforeseen(tmp_path: Path):
     assert errno.ENOENT not in EXHAUSTED
 
 
-def test_an_index_that_is_a_folder_stops_a_run_before_there_is_one(lab: TinyLab):
-    (lab.root / "lab.sqlite").mkdir()
-    result = call("run", lab.file, "--lab", lab.root, *SHORT)
-    assert_one_line(result, "lab.sqlite: is a folder (move it away")
-    assert not (lab.root / "runs").exists()
-
-
 @pytest.mark.parametrize("name", ["lock", "metrics.jsonl"])
 def test_a_folder_in_place_of_a_file_of_a_run_is_named(trained: TinyLab, name: str):
     (run,) = trained.root.glob("runs/tiny/*")
@@ -94,12 +80,6 @@ def test_a_folder_in_place_of_a_file_of_a_run_is_named(trained: TinyLab, name: s
     result = call("resume", "tiny", "--lab", trained.root)
     assert_one_line(result, f"{run / name}: Is a directory (move")
     assert not list(run.glob("traceback*"))
-
-
-def test_the_home_of_nobody_is_no_folder(lab: TinyLab):
-    result = call("run", lab.file, "--lab", lab.root, "--set", "model=path:~nobody-here/m")
-    assert_one_line(result, "~nobody-here", "has no home folder (write the path in full)")
-    assert not (lab.root / "runs").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")

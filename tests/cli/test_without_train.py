@@ -24,7 +24,6 @@ LIGHT = {
     "verify": ["runs", "verify", "tiny"],
     "log": ["runs", "log", "tiny"],
     "costs": ["costs", "tiny"],
-    "watch": ["report", "tiny", "--watch"],
 }
 HEAVY = {
     "run": ["run", "tiny.toml"],

@@ -7,8 +7,8 @@ import pytest
 
 import assay
 from assay.judge.averages import harmonic_of
-from assay.pages.run_page.page import write_report
-from assay.pages.run_page.terminal import final_blocks
+from assay.pages.run_page import write_report
+from assay.pages.run_terminal import final_blocks
 from assay.runs.run_names import find_run, parse_run_name
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.compare.test_judged_table import RL, SFT, other_run

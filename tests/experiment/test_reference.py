@@ -38,6 +38,6 @@ def test_the_page_has_types_limits_and_defaults():
     page = reference()
     assert "- `dual` (number >1): Bound on the ratio" in page
     assert '- `role` (`"select"`, `"report"`; required): ' in page
-    assert "- `lr` (number >0, ≤10; by method): " in page
+    assert "- `lr` (number>0,≤10; by method): " in page
     assert "- `reward` (string or table of number or [RewardPart](#rewardpart)): " in page
     assert "- `take` ([TakeRows](#takerows)): " in page

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from assay.experiment.stage_tables import GrpoStage, RftStage, SftStage
 from assay.lab.sweep.planned_runs import plan
-from assay.lab.sweep.read_sweep import SweepFile, files_in_order
+from assay.lab.sweep.read_sweep import read_sweep
 
 FILE = Path(__file__).parents[2] / "experiments" / "math" / "ladder.toml"
-(LADDER,) = (each for each in files_in_order(FILE) if isinstance(each, SweepFile))
+LADDER = read_sweep(FILE)
 ALL = {run.name.removeprefix("math-ladder."): run.experiment for run in plan(LADDER)}
 ARMS = {name: ALL[name] for name in ("grpo", "rft", "gold")}
 

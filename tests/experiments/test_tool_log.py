@@ -16,7 +16,7 @@ from assay.judge.confounds import differences
 from assay.lab.check.all_checks import check_experiment
 from assay.lab.run.runner import start
 from assay.lab.setup.validate import check_names
-from assay.pages.run_page.notebook import reported_scores
+from assay.pages.notebook import reported_scores
 from tests.experiments.tiny import LOG, TOOLS, make_model, scaled_down
 from tests.few import few
 

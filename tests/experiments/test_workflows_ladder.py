@@ -8,13 +8,12 @@ from assay.experiment.read_file import read_experiment
 from assay.experiment.reward_tables import RewardPart
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.sweep.planned_runs import plan
-from assay.lab.sweep.read_sweep import SweepFile, files_in_order
+from assay.lab.sweep.read_sweep import read_sweep
 from tests.experiments.files import shipped
 
 READERS = shipped("workflows/problems.py").READERS
 FILE = Path(__file__).parents[2] / "experiments" / "workflows" / "ladder.toml"
-*BEFORE, LADDER = files_in_order(FILE)
-assert isinstance(LADDER, SweepFile)
+LADDER = read_sweep(FILE)
 ARMS = {run.name.removeprefix("workflows-ladder."): run.experiment for run in plan(LADDER)}
 
 
@@ -57,4 +56,4 @@ def test_no_problem_of_the_test_teaches_anyone():
 
 def plan_of(stem: str):
     """The experiment of a file that the ladder stands on."""
-    return read_experiment(next(f for f in BEFORE if isinstance(f, Path) and f.stem == stem))
+    return read_experiment(FILE.parent / "ladder" / f"{stem}.toml")

@@ -15,7 +15,6 @@ from assay.cli.output import plain
 from assay.cli.results import table_result
 from assay.errors import InputError, RunFailure
 from assay.library.actions import shown
-from assay.pages.run_page.inline_html import run_html
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status
 from tests.tiny_labs import make_lab
@@ -205,7 +204,9 @@ def test_the_html_of_a_run_and_a_comparison_escapes_what_a_file_says(lab: Path, 
     assert all(f">{verdict}</span>" in each._repr_html_() for each in (found, made))
     hostile = made.facts.experiment.model_copy(update={"about": "<script>x</script>\x1b[2J"})
     facts = replace(made.facts, experiment=hostile)
-    assert "&lt;script&gt;x" in run_html(facts) and "\x1b" not in run_html(facts)
+    evil = assay.Run(made.directory)
+    evil.__dict__["facts"] = facts
+    assert "&lt;script&gt;x" in evil._repr_html_() and "\x1b" not in evil._repr_html_()
 
 
 @pytest.mark.parametrize("leave", [lambda: sys.exit(0), lambda: os._exit(0)])

@@ -1,26 +1,13 @@
 """Chinese pages are wholly Chinese: every English text of the code has its translation."""
 
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
-import assay
 from assay.errors import finding
 from assay.judge.identity import contradictory_answers, loss_parts, same_answers
 from assay.pages.provenance import dropped_for
 from assay.pages.words import named_tests, worded, words
-from tests.pages.english import Module
-
-SOURCE = Path(assay.__file__).parent
-
-
-def test_every_name_of_a_test_has_a_chinese_one():
-    files = [*(SOURCE / "judge").rglob("*.py"), *(SOURCE / "compare").rglob("*.py")]
-    found = {name for file in files for name in Module(file).methods()}
-    assert len(found) > 5
-    chinese = words("zh")
-    assert {name for name in found if chinese.or_own("method", name) != name} == found
 
 
 def english_in(text: str, *names: str) -> str:

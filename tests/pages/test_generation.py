@@ -11,8 +11,8 @@ from assay.compare.judged_table import compare_checkpoints
 from assay.judge.arms import pass_at_k
 from assay.lab.run.evaluate_again import Evaluated
 from assay.library.typed_results import evaluation_result
-from assay.pages.run_page.page import write_report
-from assay.pages.run_page.terminal import final_blocks
+from assay.pages.run_page import write_report
+from assay.pages.run_terminal import final_blocks
 from assay.runs.records import FACTS
 from tests.pages.pages import Page, printed
 from tests.pages.synthetic import RECORD, add_record, answer, empty_run, item_ids, write_questions
@@ -85,13 +85,6 @@ def test_a_record_without_final_answers_has_no_majority_and_the_page_says_why(ru
     markdown = (run.path / "report.md").read_text(encoding="utf-8")
     assert "pass@4" in markdown and "**maj@4" not in markdown
     assert "the record does not name final answers" in markdown
-
-
-def test_greedy_repeats_are_no_samples(run):
-    greedy = replace(SAMPLED, name="greedy", sampling={"temperature": 0.0, "max_tokens": 64})
-    add_record(run, "rl.step-000030", lines("rl.step-000030", name="greedy"), greedy)
-    table = compare_checkpoints(run, "greedy", "rl.step-000030", [])
-    assert table.lines[0].sampled is None and table.lines[0].truncated == 1
 
 
 def test_an_evaluation_by_itself_says_the_same(run):

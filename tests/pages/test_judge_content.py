@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from assay.compare.judge_trust import HeldJudge, JudgedBy, held
-from assay.pages.judge_content import judge_line
+from assay.pages.content import judge_line
 from assay.pages.markdown import page_markdown
 from assay.pages.page import Page
 from assay.pages.words import worded, words

@@ -8,7 +8,7 @@ from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
 from assay.experiment.tables import ReportedRun
 from assay.judge.intervals import wilson
-from assay.pages.run_page.notebook import file_entry, notebook, reported_scores
+from assay.pages.notebook import file_entry, notebook, reported_scores
 from assay.pages.words import words
 from tests.pages.synthetic import SPEC, empty_run
 

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from assay.errors import Finding
 from assay.pages.html import blocks_html, page_html
-from assay.pages.markdown import blocks_markdown, escaped, fenced, page_markdown
+from assay.pages.markdown import blocks_markdown, fenced, page_markdown
 from assay.pages.page import (
     Answer,
     Bullets,
@@ -46,7 +46,7 @@ def every_block(text: str) -> list:
         Heading(text),
         Text((text, Mark(text, "code"), Mark(text, "strong")), "warning"),
         Text(text, fit="cut"),
-        Bullets([text, Mark(text, "undecided")], [0, 1]),
+        Bullets([text, Mark(text, "undecided")]),
         Facts([(text, text)], chips=True),
         Facts([(text, text)]),
         Table([Column(text, True, [text]), text], [[cell, text], [Cell(text, span=2)]], text, text),
@@ -112,13 +112,6 @@ def test_what_is_for_one_medium_is_in_no_other():
         assert re.findall(r"in (\w+)", text) == [medium]
 
 
-def test_the_list_of_contents_leads_to_each_section():
-    sections = [Section(name, name.upper(), []) for name in ("a", "b")]
-    source = page_html(Page(words("en"), "t", [Text("first"), *sections], contents=True))
-    assert re.findall(r'href="#(\w)"', source) == re.findall(r'<section id="(\w)"', source)
-    assert source.index("first") < source.index("<nav") < source.index("<section")
-
-
 @pytest.mark.parametrize("value", [("a", ["b"]), {"a": 1}, 3])
 def test_no_page_prints_a_container_in_pythons_notation(value):
     for render in (blocks_html, blocks_markdown, lambda blocks, w: printed(blocks)):
@@ -130,10 +123,6 @@ def test_no_page_prints_a_container_in_pythons_notation(value):
 def test_a_fence_is_longer_than_any_it_holds(text):
     opening, *body, closing = fenced(text).split("\n")
     assert "\n".join(body) == text and opening == closing + "text" and closing not in text
-
-
-def test_markdown_cells_keep_their_column():
-    assert escaped("a|b\n*c* <d>") == r"a\|b \*c\* \<d\>"
 
 
 def test_a_narrow_terminal_breaks_lines_and_keeps_cut_ones_short():

@@ -1,10 +1,6 @@
 """Curves show what was recorded, gaps included."""
 
-import json
-import math
 import re
-from html import unescape
-from typing import Any
 
 from assay.judge.intervals import Interval
 from assay.pages.charts import (
@@ -12,10 +8,9 @@ from assay.pages.charts import (
     curve_panel,
     interval_bar,
     ticks,
-    told_curve,
 )
 from assay.pages.facts import Curve, curves
-from assay.pages.words import number, percent, words
+from assay.pages.words import number
 
 
 def unlimited(line, metric):
@@ -26,11 +21,6 @@ def unlimited(line, metric):
 def one_curve(*values, limits=None):
     steps = tuple(range(1, len(values) + 1))
     return Curve("nll", steps, values, limits or (None,) * len(values))
-
-
-def test_only_what_was_recorded_gets_a_curve():
-    lines = [{"step": 1, "nll": 1.0, "loss": 3.0}, {"step": 2, "nll": 0.5, "loss": 2.0}]
-    assert [curve.metric for curve in curves(lines, unlimited)] == ["nll"]
 
 
 def test_intervals_are_drawn_as_a_band_that_breaks_where_there_is_none():
@@ -58,14 +48,6 @@ def test_a_value_that_was_not_finite_breaks_the_line_and_is_marked():
     assert 'd="M44 126h.01M' in drawn
 
 
-def test_infinity_is_no_value():
-    assert curves([{"step": 1, "nll": math.inf}], unlimited) == []
-
-
-def test_a_curve_ends_where_its_last_finite_value_is():
-    assert "<circle" in curve_panel([one_curve(0.5, None)], "x", number)
-
-
 def test_ticks_are_round_and_enclose_the_values():
     assert ticks(0.03, 0.97) == [0.0, 0.5, 1.0]
     assert ticks(0.75, 0.75)[-1] == ticks(1.0, 1.0)[-1] == 1.0  # no share is above 1
@@ -84,21 +66,3 @@ def test_an_interval_is_drawn_to_scale():
     drawn = interval_bar(0.5, Interval(0.25, 0.75, "Wilson"), (0.0, 1.0))
     assert '<rect x="52" y="7" width="96"' in drawn
     assert '<circle cx="100"' in drawn
-
-
-def told_in(drawn: str) -> list[dict[str, Any]]:
-    """What a chart holds for a reader who points at it."""
-    return json.loads(unescape(re.findall(r'data-told="([^"]*)"', drawn)[0]))
-
-
-def test_a_chart_holds_its_values_as_the_page_writes_them():
-    known = Interval(0.25, 0.75, "Wilson")
-    curve = one_curve(0.5, None, 0.125, limits=(known, None, None))
-
-    def tell(curve, x, _):
-        return told_curve("Signal", curve, percent, words(), x)
-
-    (line,) = told_in(curve_panel([curve], "x", percent, tell))
-    assert line["name"] == "Signal" and line["steps"] == [1, 2, 3]
-    assert line["shown"].split("\n") == ["50.0% (25.0% to 75.0%)", "", "12.5%"]
-    assert line["x"] == [44, 178, 312]

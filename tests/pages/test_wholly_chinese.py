@@ -21,24 +21,18 @@ from assay.data.reported.read_reported import ReportFile
 from assay.errors import Finding
 from assay.judge.audit.rules import audit
 from assay.lab.monitor.progress import progress
-from assay.lab.sweep.matrix.model import Matrix
-from assay.lab.sweep.matrix.request import Request, make_matrix
-from assay.pages.command_tables.audit_findings import audit_findings, summary
-from assay.pages.command_tables.sample_size_table import plan_blocks
-from assay.pages.comparison.comparison_page import comparison_shown, write_comparison
-from assay.pages.comparison.foreign_tables import score_blocks
-from assay.pages.examples import answer_view
-from assay.pages.matrix.matrix_page import write_matrix
+from assay.lab.sweep.model import Matrix
+from assay.lab.sweep.request import Request, make_matrix
+from assay.pages.command_tables import audit_findings, plan_blocks, summary
+from assay.pages.comparison_page import comparison_shown, score_blocks, write_comparison
+from assay.pages.matrix_page import write_matrix
+from assay.pages.notebook import notebook
 from assay.pages.page import Block
-from assay.pages.progress.progress_content import progress_in_terminal
-from assay.pages.result_tables import StageRow
-from assay.pages.run_page.notebook import notebook
-from assay.pages.run_page.page import write_progress, write_report
-from assay.pages.run_page.story import about_stage
-from assay.pages.run_page.terminal import Seen, ending, final_blocks, summary_line, watch_blocks
+from assay.pages.progress_content import progress_in_terminal
+from assay.pages.run_page import write_progress, write_report
+from assay.pages.run_terminal import ending, final_blocks, summary_line
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
-from assay.runs.status import read_status
 from tests.judge.audit.faults import FAULTS, record
 from tests.lab.pivot_lab import DEV, LAST, make_pivot_lab, ones, score
 from tests.lab.watched import change_metrics, watched_run
@@ -126,12 +120,9 @@ def texts(request, labs) -> tuple[str, dict[str, str]]:
         "ending": printed([*ending([(run, "X")], lang), *ending([(run, "X")] * 2, lang)], lang),
         "notebook": notebook(root / "run", lang=lang),
         "comparison": page.with_suffix(".md").read_text(encoding="utf-8"),
-        "compared": printed(comparison_shown(table, lang, flips=True), lang),
+        "compared": printed(comparison_shown(table, lang), lang),
         "watched": write_report(watched, lang).with_suffix(".md").read_text(encoding="utf-8"),
         "progress": printed(progress_in_terminal(found, words(lang)), lang),
-        "watch": printed(
-            watch_blocks(Seen(watched, read_status(watched.path), 3, found), lang), lang
-        ),
         "report": write_progress(watched, "rl", 20, "milestone", lang).read_text(encoding="utf-8"),
         "matrix": pivot.with_suffix(".md").read_text(encoding="utf-8"),
         "plan": printed(plan_blocks(pilot, wish, designs(pilot, wish), lang), lang),
@@ -170,16 +161,6 @@ def foreign(root: Path, lang: str) -> dict[str, str]:
         "foreign compared": printed(comparison_shown(table, lang), lang),
         "foreign scores": printed(score_blocks(found, w), lang),
     }
-
-
-def test_what_is_not_known_leaves_no_sign_behind():
-    for lang in ("en", "zh"):
-        w = words(lang)
-        row = StageRow("sft", "sft", "base", "train", 3, "adamw", "full", "", 60.0)
-        answer = dict.fromkeys(("messages", "output", "error", "why", "ended"), "")
-        answer |= {"score": None, "completion_tokens": None, "sample_id": "id"}
-        for said in (about_stage(row, w), answer_view("x", answer, w).result):
-            assert not EMPTY.search(said), said
 
 
 def audited(key: str, lang: str) -> str:

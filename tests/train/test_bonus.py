@@ -11,8 +11,8 @@ from assay.experiment.experiment import Experiment
 from assay.lab.monitor.guards import GuardFired, watch_stage
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.pages.run_page.page import Reporting, write_report
-from assay.pages.run_page.terminal import ended_text
+from assay.pages.run_page import Reporting, write_report
+from assay.pages.run_terminal import ended_text
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling
 from assay.rl.presets import PRESETS

@@ -69,7 +69,7 @@ def batch(policy: LanguagePolicy, preset_name: str, seed: int) -> tuple[Packed, 
     method = Grpo(None, settings, objective, str, Thinking(spell))  # type: ignore[arg-type]
     groups = random_groups(seed, SIZES[seed % len(SIZES)])
     (packed,), _, _ = method.updates(policy, groups, Choice(tuple(range(len(groups)))))
-    return moved(packed, seed, min(0.1, preset.clip_high)), objective
+    return moved(packed, seed, min(0.1, preset.clip.high)), objective
 
 
 def moved(packed: Packed, seed: int, step: float) -> Packed:

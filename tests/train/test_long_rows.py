@@ -16,7 +16,6 @@ from assay.data.episode import Episode, Turn, tokens_of
 from assay.models import scoring
 from assay.models.adapt import save_activations
 from assay.models.attention import ROWS
-from assay.models.attention import cut as cut_up
 from assay.models.precision import choose_precision
 from assay.rl.packed import Packed
 from assay.rollout.policies.language import LanguagePolicy
@@ -128,13 +127,6 @@ def test_a_long_row_makes_no_matrix_of_its_length_squared_or_times_the_vocabular
     # Scores of a block of queries of all heads are more than a layer's widest values.
     assert 4 * length * 96 < seen.most <= 4 * 4 * ROWS * length
     assert seen.most < 4 * length * length / 10 and seen.most < 4 * length * VOCABULARY
-
-
-def test_masks_of_a_long_row_are_made_without_one_as_long_as_the_row() -> None:
-    with Largest() as seen:
-        spans = cut_up.__wrapped__((20_000,))
-    assert len(spans) == -(-20_000 // ROWS)
-    assert seen.most <= 8 * 20_000, "one number for each token"
 
 
 def test_a_long_row_has_the_same_gradient_in_chunks_and_with_layers_run_again(

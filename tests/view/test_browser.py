@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +20,7 @@ from assay.view.window import Window, named_labs
 from tests.pages.synthetic import empty_run
 from tests.tiny_labs import make_lab
 from tests.view.browser import FIX, Tab, chromium, opened
-from tests.view.labs import TOKEN, lab, twin_of
+from tests.view.labs import TOKEN, lab
 
 pytestmark = [
     pytest.mark.slow,
@@ -118,36 +117,6 @@ def test_a_run_is_followed_while_it_trains(tmp_path: Path, tab: Tab):
         tab.until("document.querySelector('main').innerText.includes('Before and after')")
 
 
-def test_a_page_follows_a_run_that_is_killed_and_goes_on(tmp_path: Path, tab: Tab):
-    file, steps = str(make_lab(tmp_path)), ("--set", "stage.sft.steps=400")
-    states = "document.querySelector('main').innerText.includes"
-    with answering(application(Window({"tiny": tmp_path}), TOKEN), 0) as port:
-        with verb(tmp_path, "run", file, *steps, ends=-signal.SIGKILL) as process:
-            tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}")
-            tab.until(f"document.querySelectorAll('{ROW}').length === 1")
-            tab.until("document.querySelector('tbody').innerText.includes('sft · step')")
-            tab.script("window.here = true")
-            process.kill()
-            tab.until(f"{states}('interrupted')")
-        tab.script("window.left = true; document.querySelector('main tbody a').click()")
-        tab.loaded()
-        tab.script("window.here = true")
-        with verb(tmp_path, "resume", "tiny", ends=-signal.SIGKILL) as process:
-            tab.until(f"{states}('status running')")
-            process.kill()
-            tab.until(f"{states}('status interrupted')")
-        assert tab.script("window.here")
-
-
-def test_a_page_says_that_nobody_tells_it_of_changes(tmp_path: Path, browser: Tab):
-    with answering(application(Window({"tiny": tmp_path}), TOKEN), 0) as port:
-        browser.open(f"http://127.0.0.1:{port}/?token={TOKEN}")
-        browser.until("document.querySelector('.lost').hidden")
-    browser.until("!document.querySelector('.lost').hidden")
-    with answering(application(Window({"tiny": tmp_path}), TOKEN), port):
-        browser.until("document.querySelector('.lost').hidden")
-
-
 def test_a_filter_is_typed_and_a_group_is_opened(site: str, run, tab: Tab):
     tab.open(f"{site}/lab/lab/samples?run={run}")
     tab.press("/")
@@ -183,69 +152,6 @@ def test_the_policy_stops_a_script_that_gets_in(site: str, run, browser: Tab):
     browser.until("document.querySelector('main img').complete")
     assert browser.script("window.ran") is None
     assert any("Content Security Policy" in error for error in browser.errors)
-
-
-def test_two_runs_are_ticked_and_compared_by_keyboard_alone(site: str, run, tab: Tab):
-    tab.open(f"{site}/")
-    tab.press("j", "x", "j", "x")
-    assert tab.count_of("input:checked") == 2
-    for _ in range(40):
-        tab.press("Tab")
-        if tab.script("document.activeElement.innerText") == "Compare":
-            break
-    tab.follow("Enter")
-    assert "held_out" in tab.text("h1")
-    assert tab.count_of("section#fairness") == 1 and tab.count_of(".badge") > 0
-
-
-def point_at(tab: Tab, selector: str) -> None:
-    """Put the pointer into the middle of an element."""
-    found = f"document.querySelector({selector!r})"
-    tab.script(f"{found}.scrollIntoView({{block: 'center'}})")
-    x, y = tab.script(
-        f"(r => [r.x + r.width / 2, r.y + r.height / 2])({found}.getBoundingClientRect())"
-    )
-    tab.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
-
-
-def test_values_are_told_under_the_pointer(site: str, run, tab: Tab):
-    tab.open(f"{site}/curves?run=lab/{run}&run=lab/{twin_of(run)}&stage=rl&metric=reward_mean")
-    point_at(tab, "svg[data-told]")
-    told = tab.until("document.querySelector('.told').innerText")
-    assert re.match(r"Step [1-4]\s", told) and told.count("demo") == told.count("twin") == 1
-    assert len(re.findall(r"0\.\d+ \(0\.\d+ to 0\.\d+\)", told)) == 2
-    tab.ask("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
-    assert tab.script("document.querySelector('.told').hidden")
-
-
-def test_all_panels_of_a_run_tell_their_values_at_one_step_by_keyboard(site: str, run, tab: Tab):
-    tab.open(f"{site}/lab/lab/runs/{run}/")
-    panels = "document.querySelectorAll('#training .panels')[1].querySelectorAll('figure')"
-    said = f"[...{panels}].map(each => each.querySelector('figcaption i').innerText)"
-    last = tab.script(said)
-    tab.script(f"{panels}[0].querySelector('svg').focus()")
-    tab.press("ArrowLeft", "ArrowLeft")
-    assert tab.text(".told").startswith("Step 2") and "Mean reward" in tab.text(".told")
-    at_two = tab.script(said)
-    assert len(at_two) > 5 and at_two != last
-    assert tab.count_of("#training .panels .pin") == len(at_two)
-    tab.press("ArrowDown")
-    assert tab.text(".told").startswith("Step 2") and "Mean" not in tab.text(".told")
-    tab.press("Home")
-    assert tab.text(".told").startswith("Step 1\n")
-    tab.press("Escape")
-    assert tab.script(said) == last and tab.count_of(".pin") == 0
-    # The charts of a group are one stop of the Tab key.
-    stops = f"[...{panels}].filter(each => each.querySelector('svg').tabIndex === 0).length"
-    assert tab.script(stops) == 1
-
-
-def test_a_flipped_item_is_opened_from_a_comparison(site: str, run, tab: Tab):
-    tab.open(f"{site}/lab/lab/compare?run=demo&run=twin&on=held_out")
-    tab.script("window.left = true; document.querySelector('#flips .example h3 a').click()")
-    tab.loaded()
-    assert tab.count_of(".pair > div") == 2
-    assert {"demo · rl · step 30 #0", "twin · rl · step 30 #0"} <= set(tab.text().split("\n"))
 
 
 def test_what_a_reader_opened_and_chose_stays_while_a_page_grows(tmp_path: Path, tab: Tab):
@@ -285,15 +191,6 @@ def test_every_page_fits_a_phone(site: str, run, tab: Tab, dark: bool):
         back = tab.script("getComputedStyle(document.body).backgroundColor")
         shade = sum(map(int, re.findall(r"\d+", back)))
         assert (shade < 200) == dark, page
-
-
-def test_the_language_is_changed_by_its_link(site: str, run, tab: Tab):
-    tab.open(f"{site}/lab/lab/samples?run={run}&score_from=1")
-    tab.script("window.left = true; document.querySelector('nav .lang').click()")
-    tab.loaded()
-    assert tab.script("document.documentElement.lang") == "zh" and "样本" in tab.text("h1")
-    assert "score_from=1" in tab.script("location.search")
-    tab.open(f"{site}/?lang=en")
 
 
 def test_pages_are_read_without_javascript(site: str, run, tab: Tab):

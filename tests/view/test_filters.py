@@ -8,8 +8,7 @@ import pytest
 
 from assay.runs.history import History, samples_in
 from assay.runs.records import outcome, write_samples
-from assay.view.completions import Completions
-from assay.view.filters import Filter, read_filter
+from assay.view.completions import Completions, Filter, read_filter
 from tests.view.labs import lab, sample
 
 
@@ -102,12 +101,6 @@ def test_the_text_of_a_conversation_is_all_that_was_said_in_it(run, text):
 @pytest.mark.parametrize("text", ["assistant", "tool_calls", "role"])
 def test_how_a_conversation_is_stored_is_no_text_of_it(run, text):
     assert not ids(run, Filter(text=text, step_from=6), False)
-
-
-def test_random_filters_keep_something_and_drop_something(run):
-    every = len(ids(run, Filter(), False))
-    counts = [len(ids(run, some_filter(random.Random(seed)), False)) for seed in range(40)]
-    assert sum(0 < count < every for count in counts) > 10
 
 
 @pytest.mark.parametrize("sort", ["score", "-score", "length", "-length", "advantage"])

@@ -13,14 +13,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from assay.judge.intervals import Interval
 from assay.pages.facts import Curve
-from assay.pages.words import words
 from assay.runs.metrics import append_metrics
 from assay.runs.status import RunState, hold_run, stored_status, write_status
-from assay.view import live
+from assay.view import window as live
 from assay.view.curves_page import RANGE, pooled
-from assay.view.live import changes, live_address
-from assay.view.sample_page import advantage_class, completion_blocks, pieces_of, shade
-from assay.view.window import Window
+from assay.view.sample_page import pieces_of, shade
+from assay.view.window import Window, changes, live_address
 from tests.pages.synthetic import empty_run
 
 
@@ -123,18 +121,3 @@ def test_the_pieces_of_tokens_are_the_text_and_no_character_is_cut():
 def test_a_colour_grows_with_what_it_stands_for():
     likely = [shade(nats, 5.0) for nats in (0.0, 0.005, 0.5, 3.0, 50.0)]
     assert likely == ["p0", "p0", "p1", "p4", "p6"]
-    better = [advantage_class(each) for each in (None, 0.0, 0.4, -1.2, 9.0)]
-    assert better == ["p0", "p0", "g1", "b3", "g6"]
-
-
-@pytest.mark.parametrize(
-    ("text", "kinds"),
-    [
-        ("plain", ["Code"]),
-        ("<think>a</think>b", ["Folded", "Code"]),
-        ("x <think>a</think> y <think>b", ["Code", "Folded", "Code", "Folded"]),
-        ("", ["Code"]),
-    ],
-)
-def test_thoughts_are_folded_wherever_they_stand(text, kinds):
-    assert [type(block).__name__ for block in completion_blocks(text, words())] == kinds

@@ -10,13 +10,11 @@ from urllib.parse import urljoin
 
 import pytest
 
-from assay.pages.html import style
 from assay.runs.manifest_file import read_manifest, write_manifest
 from assay.runs.metrics import append_metrics
-from assay.runs.records import ENTROPIES, FACTS, write_samples
+from assay.runs.records import FACTS, write_samples
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import STATUS, hold_run, stored_status, write_status
-from assay.view.frame import style_sheet
 from tests.pages.synthetic import empty_run
 from tests.view.labs import EVIL, addresses, client, lab, sample, twin_of
 
@@ -152,11 +150,10 @@ def test_a_name_leads_to_no_other_folder(run, reader, path):
     assert reader.get(f"/lab/{run.root.name}/{path}").status_code in (400, 404)
 
 
-@pytest.mark.parametrize("page", ["compare", "matrix"])
 @pytest.mark.parametrize("name", ["/etc/passwd", "../outside.jsonl", "x.toml/../../y.toml"])
-def test_no_file_is_read_for_an_address(run, reader, page, name):
+def test_no_file_is_read_for_an_address(run, reader, name):
     (run.root.parent / "outside.jsonl").write_text("{}")
-    answer = reader.get(f"/lab/{run.root.name}/{page}?rows=name&run=demo&run={name}")
+    answer = reader.get(f"/lab/{run.root.name}/compare?run=demo&run={name}")
     assert answer.status_code == 400 and "is a file" in unescape(answer.text)
 
 
@@ -195,15 +192,6 @@ def test_a_conversation_is_shown_with_its_calls_and_folded_thoughts(run, reader)
     assert "plan it" not in re.sub(r"<details>.*?</details>", "", text, flags=re.S)
 
 
-def test_the_group_has_every_completion_with_reward_and_advantage(run, reader):
-    address = f"/lab/{run.root.name}/group?run={run}&stage=rl&step=5&row=odd&visit=0"
-    text = unescape(reader.get(address).text)
-    for number, said in enumerate(("reward 0.5", "unscored", "reward 1", "reward −0.25")):
-        assert f">#{number}</a>" in text and said in text
-    assert "advantage −1.5" in text and "advantage 1.5" in text
-    assert f"assay replay {run} --stage rl --step 5" in text
-
-
 def test_no_replay_is_offered_where_a_stage_learned_from_no_reward(tmp_path):
     run = lab(tmp_path / "taught")
     manifest = read_manifest(run)
@@ -227,27 +215,6 @@ def test_the_language_is_kept_and_asked_for_by_address(run):
     assert 'lang="zh"' in reader.get("/?lang=zh").text
     assert 'lang="zh"' in reader.get("/").text
     assert 'lang="en"' in reader.get("/?lang=en").text
-
-
-def test_two_labs_of_one_name_stay_apart(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name / "lab").mkdir(parents=True)
-        empty_run(tmp_path / name / "lab")
-    text = client(tmp_path / "a" / "lab", tmp_path / "b" / "lab").get("/").text
-    assert "/lab/lab/runs/" in text and "/lab/lab-2/runs/" in text
-
-
-def test_every_rule_of_the_style_sheet_is_closed():
-    """A brace that is missing hides what follows on wide screens."""
-    for sheet in (style(), style_sheet()):
-        assert sheet.count("{") == sheet.count("}")
-
-
-def test_an_exported_line_is_the_record_without_tokens(run, reader):
-    answer = reader.get(f"/lab/{run.root.name}/samples.jsonl?run={run}&unscored=1")
-    (line,) = [json.loads(text) for text in answer.text.splitlines()]
-    assert line["sample_id"] == "rl/5/odd#1" and line["why"] == "deadline"
-    assert line["run"] == str(run) and "tokens" not in line and line["parts"] == {}
 
 
 def test_events_of_a_run_that_ended_tell_the_last_and_end(run, reader):
@@ -276,8 +243,6 @@ def test_a_damaged_file_of_samples_hides_no_other(tmp_path):
     page = reader.get(address)
     assert page.status_code == 200 and "step-000002.parquet" in page.text
     assert "Found: 53" in page.text  # of three steps of sixteen, and of five that are written here
-    export = reader.get(f"/lab/lab/samples.jsonl?run={run}")
-    assert export.status_code == 400 and "step-000002.parquet" in export.text
     # The run's own page says it as well, and still leads to what can be read.
     page = reader.get(f"/lab/lab/runs/{run}/")
     assert page.status_code == 200 and page.text.count("step-000002.parquet") == 1
@@ -305,28 +270,6 @@ def test_a_run_of_another_trainer_without_log_probs_tokens_or_names_is_shown(tmp
     assert group.status_code == 200 and "said" in group.text
     rows = reader.get(f"{base}/samples?run={run}&step_from=7").text
     assert "Found: 1" in rows and "said" in rows
-
-
-def test_a_fact_is_said_once_and_an_empty_one_not_at_all(tmp_path):
-    run = lab(tmp_path / "lab")
-    told = {"why": "late", "format": "1.0", "answer": "", "seconds": "0.0"}
-    line = sample(7, "facts", 0, reward=None, why="late", **{FACTS: json.dumps(told)})
-    write_samples(run.samples("rl", 7), [line])
-    page = client(run.root).get(f"/lab/lab/show?id={run}:rl/7/facts%230").text
-    assert page.count("late") == 1 and "<dt>seconds</dt>" in page
-    assert "<dt>answer</dt>" not in page and "<dt>format</dt>" not in page
-
-
-def test_tokens_are_coloured_by_entropy_where_it_is_recorded(tmp_path):
-    run = lab(tmp_path / "lab")
-    write_samples(run.samples("rl", 7), [sample(7, "sure", 0, **{ENTROPIES: [0.0, 1.2, 9.0]})])
-    reader, base = client(run.root), f"/lab/lab/show?id={run}:rl/"
-    page = reader.get(f"{base}7/sure%230&by=entropy").text
-    kinds = re.findall(r'<span class="(p\d)" title="[^"]*entropy ([\d.]+) nats', page)
-    assert kinds == [("p0", "0.000"), ("p3", "1.200"), ("p6", "9.000")]
-    assert "not recorded" not in page
-    page = reader.get(f"{base}5/odd%230&by=entropy").text
-    assert "not recorded" in page and "by entropy" not in page
 
 
 def test_thoughts_are_folded_side_by_side(tmp_path):

@@ -15,7 +15,7 @@ from assay.cli.output import Lang, Outcome, run_names, taken
 from assay.errors import InputError
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
-    from assay.lab.sweep.matrix.model import Cell, Matrix, Recommendation
+    from assay.lab.sweep.model import Cell, Matrix, Recommendation
 
 
 What = Annotated[
@@ -69,8 +69,8 @@ def matrix(
 
     Writes the page of it.
     """
-    from assay.lab.sweep.matrix.request import Request, make_matrix, settle_named
-    from assay.pages.matrix.matrix_page import matrix_shown, note_lines, write_matrix
+    from assay.lab.sweep.request import Request, make_matrix, settle_named
+    from assay.pages.matrix_page import matrix_shown, note_lines, write_matrix
     from assay.pages.words import words
 
     catalogue = words(lang)
@@ -161,7 +161,7 @@ def audit(
     """
     from assay.data.reported.read_reported import read_reported
     from assay.judge.audit.rules import audit_all
-    from assay.pages.command_tables.audit_findings import audit_findings, summary
+    from assay.pages.command_tables import audit_findings, summary
 
     named = [each.partition("=") for each in column or []]
     for role, equals, title in named:
@@ -224,7 +224,7 @@ def plan(
     From a pilot, or from typed numbers.
     """
     from assay.compare.compare_names import Wish, designs, pilot, typed
-    from assay.pages.command_tables.sample_size_table import plan_blocks, plan_result
+    from assay.pages.command_tables import plan_blocks, plan_result
 
     if runs and (discordance is not None or score is not None):
         problem = "a pilot and typed numbers exclude each other"
@@ -272,9 +272,6 @@ Control = Annotated[
         "first.",
         autocompletion=run_names,
     ),
-]
-Flips = Annotated[
-    bool, typer.Option("--flips", help="List the items gained and lost, for 'assay report'.")
 ]
 Page = Annotated[
     Path | None,
@@ -369,7 +366,6 @@ def compare(
     on: On = None,
     control: Control = None,
     allow: Allow = None,
-    flips: Flips = False,
     page: Page = None,
     lang: Lang = "en",
     metric: Metric = None,
@@ -401,17 +397,17 @@ def compare(
     if ratios_to or len(on or ()) > 1:
         from assay.library.actions import compare_benchmarks
 
-        of_two = non_inferior is not None or flips or higher_is_better is not None
+        of_two = non_inferior is not None or higher_is_better is not None
         if of_two or any(of_files.values()):
             fix = "leave --metric, --format, --cluster, --item, --score, --repeat, --where, "
-            fix += "--lower-is-better, --non-inferior and --flips out"
+            fix += "--lower-is-better and --non-inferior out"
             raise InputError("several benchmarks are compared in the lab alone", fix=fix)
         ratios = figures_of(ratios_to or ())
         found = compare_benchmarks(*runs, on=on or (), ratios_to=ratios, **shared)
         return _gated(_several(found), found.table.tables, fail_on)
     from assay.cli.results import table_result
     from assay.library.actions import compare as compare_runs
-    from assay.pages.comparison.comparison_page import comparison_shown
+    from assay.pages.comparison_page import comparison_shown
     from assay.pages.words import worded, words
 
     found = compare_runs(
@@ -423,7 +419,7 @@ def compare(
         **of_files,
     )
     table, w = found.table, words(lang)
-    shown = [*comparison_shown(table, lang, flips), w("terminal.page", file=found.page)]
+    shown = [*comparison_shown(table, lang), w("terminal.page", file=found.page)]
     result = {**table_result(table), "page": found.page}
     findings = [worded(each, w) for each in found.findings]
     code = 2 if table.left_out or table.contradicted else 0
@@ -446,7 +442,7 @@ def _gated(outcome: Outcome, tables: "Sequence[Table]", fail_on: FailOn | None) 
 def _several(found: "BenchmarksComparison") -> Outcome:
     """Several benchmarks for programs and for people."""
     from assay.cli.results import benchmarks_result
-    from assay.pages.comparison.benchmarks_content import benchmarks_shown, findings_of
+    from assay.pages.comparison_page import benchmarks_shown, findings_of
     from assay.pages.words import worded, words
 
     w = words(found.lang)

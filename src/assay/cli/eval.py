@@ -32,7 +32,7 @@ def view(
 ) -> Outcome:
     """Show labs in a browser until Ctrl-C."""
     from assay.pages.words import words
-    from assay.view.server import view as show
+    from assay.view.app import view as show
 
     words(lang)
     done = show(labs or [root], host=host, port=port, token_file=token_file, lang=lang, note=tell)
@@ -113,7 +113,7 @@ def import_run(
     from assay.lab.run.trainer_import import Request
     from assay.lab.run.trainer_import import import_run as take_over
     from assay.pages.live_display import progress as shown_progress
-    from assay.pages.run_page.page import write_report
+    from assay.pages.run_page import write_report
     from assay.pages.words import visible, words
     from assay.trainers.register import TRAINERS
 
@@ -203,8 +203,8 @@ def export(
     from assay.lab.run.merged_export import export as make
     from assay.models.source import check_push
     from assay.models.source import push as upload
+    from assay.pages.card import model_card
     from assay.pages.live_display import progress as shown_progress
-    from assay.pages.run_page.card import model_card
     from assay.pages.words import words
 
     words(lang)
@@ -408,8 +408,12 @@ def measured(done: "EvaluationResult") -> list[str]:
 
 def generated(done: "EvaluationResult") -> list[str]:
     """The limits of generation, the share of truncated answers, and what repeats say."""
-    from assay.pages.generation_content import figures_by_name, sampled_notes, truncated_text
-    from assay.pages.result_tables import settings_text
+    from assay.pages.content import (
+        figures_by_name,
+        sampled_notes,
+        settings_text,
+        truncated_text,
+    )
     from assay.pages.words import score_text, words
 
     w = words()

@@ -55,7 +55,7 @@ OF_RUNS = {"log": log, "verify": verify, "protect": protect, "delete": delete}
 """`assay runs VERB`; `assay runs` by itself lists them."""
 OLD_VERBS = {
     "show": "assay report RUN:ID",
-    "watch": "assay report RUN --watch",
+    "watch": "assay view, or assay report RUN again",
     "log": "assay runs log",
     "verify": "assay runs verify",
     "protect": "assay runs protect",

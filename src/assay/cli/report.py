@@ -9,7 +9,6 @@ import typer
 from assay.cli.compare import Item, Repeat, Score, Where
 from assay.cli.output import Lang, Outcome, run_names
 from assay.cli.run import Full, RunName
-from assay.pages.safe_console import tell
 
 ID_HELP = (
     "RUN:EVALUATION/CHECKPOINT/ITEM#REPEAT or RUN:STAGE/STEP/ROW#SAMPLE, as pages write it; "
@@ -71,29 +70,6 @@ def words_of(line: Mapping[str, Any]) -> str:
     return "\n".join([*facts, *blocks, f"tokens ({len(line['tokens'])}): {tokens}", ""])
 
 
-def watched(root: Path, run: str, every: float, lang: str) -> Outcome:
-    """Follow a run until it ends, a line for each change; Ctrl-C stops that, not the run."""
-    import time
-
-    from assay.cli.results import progress_result, run_identity
-    from assay.pages.run_page.terminal import follow, headline, watch_blocks
-    from assay.runs.run_names import find_run, parse_run_name
-
-    found, seen = find_run(root, parse_run_name(run)), None
-    try:
-        for seen in follow(found, every, time.sleep):
-            tell(headline(seen, lang))
-    except KeyboardInterrupt:
-        said = [f"stopped watching {found}; the run goes on"]
-        return Outcome({**run_identity(found), "ended": False}, said)
-    assert seen is not None, "a run is always seen once"
-    told = progress_result(seen.progress, lang) if seen.progress else None
-    result = {**run_identity(found), "ended": True, "progress": told}
-    code = 0 if seen.status.status == "finished" else 1
-    shown = [*watch_blocks(seen, lang), headline(seen, lang)]
-    return Outcome(result, shown, exit_code=code, lang=lang)
-
-
 def costs(
     root: Path,
     run: RunName,
@@ -101,7 +77,7 @@ def costs(
 ) -> Outcome:
     """Show what a run's helper models cost."""
     from assay.lab.monitor.run_costs import run_costs
-    from assay.pages.command_tables.cost_tables import costs_page
+    from assay.pages.command_tables import costs_page
     from assay.pages.words import words
     from assay.runs.run_names import find_run, parse_run_name
 
@@ -146,12 +122,6 @@ def report(
     prompt: Annotated[
         bool, typer.Option("--prompt", help="RUN:ID: render the prompt again (reads the model).")
     ] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Follow the run until it ends; Ctrl-C leaves it alone.")
-    ] = False,
-    every: Annotated[
-        float, typer.Option(min=0.1, help="With --watch: seconds between looks.")
-    ] = 2.0,
     full: Full = False,
 ) -> Outcome:
     """Show a run, one of its samples, or a file of scores.
@@ -166,11 +136,9 @@ def report(
         return file_results(run, read_options(format, metric, cluster, **columns), lang)
     if ":" in run:
         return samples(root, run, prompt)
-    if watch:
-        return watched(root, run, every, lang)
     from assay.lab.monitor.progress import note_asked
     from assay.library.actions import open_run
-    from assay.pages.run_page.page import Span, write_report
+    from assay.pages.run_page import Span, write_report
     from assay.pages.words import words
     from assay.runs.history import leaving_out, left_out
 

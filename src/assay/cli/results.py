@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 
 from assay.cli.output import Outcome, taken
-from assay.compare.table import Line, Pairing, Table
+from assay.compare.table import Pairing, Table
 from assay.judge.verdict import as_scored
 from assay.runs.run_directory import RunDirectory
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from assay.lab.monitor.progress import Progress
     from assay.library.typed_results import Run
     from assay.pages.page import Block
-    from assay.pages.run_page.page import Span
+    from assay.pages.run_page import Span
     from assay.pages.words import Words
 
 
 def run_result(found: "Run", span: "Span | None" = None) -> dict[str, Any]:
     """The results of a run that has its page, for programs; `span` selects the steps whose progress
     is told."""
-    from assay.pages.comparison.benchmarks_content import run_table
-    from assay.pages.run_page.page import Span
+    from assay.pages.comparison_page import run_table
+    from assay.pages.run_page import Span
     from assay.runs.history import left_out
 
     run, lang, steps = found.directory, found.lang, span or Span()
@@ -53,8 +53,8 @@ def runs_shown(
     """The results of runs for people, each with what was done: a few lines, or all of them if
     `full`. A `span` of steps shows their progress."""
     from assay.pages.page import Text
-    from assay.pages.progress.progress_content import progress_in_terminal
-    from assay.pages.run_page.terminal import ending, final_blocks
+    from assay.pages.progress_content import progress_in_terminal
+    from assay.pages.run_terminal import ending, final_blocks
     from assay.pages.words import words
 
     lang = made[0].lang
@@ -129,7 +129,26 @@ def table_result(table: Table) -> dict[str, Any]:
             state.part: {"kind": table.state(state), "paths": [d.path for d in state.differences]}
             for state in table.parts
         },
-        "lines": [line_result(line, table) for line in table.lines],
+        "lines": [
+            {
+                "checkpoint": line.name,
+                **taken(
+                    line,
+                    "score",
+                    "interval",
+                    "items",
+                    "part_of",
+                    "clusters",
+                    "repeats",
+                    "abstained",
+                ),
+                **taken(line, "possible", "limits", "truncated", "sampled"),
+                "to_control": pairing_result(line.to_control, table),
+                "to_previous": pairing_result(line.to_previous, table),
+                "record": line.file,
+            }
+            for line in table.lines
+        ],
         **taken(table, "tasks", "picked"),
         "judge": table.judge and judge_result(table.judge),
     }
@@ -143,18 +162,6 @@ def judge_result(judge: "JudgedBy") -> dict[str, Any]:
     known = taken(stored, "kind", "model", "labels", "least_kappa")
     return {
         "held": {**known, "answers": len(stored.judged), **taken(judge.held, "trust", "kappas")}
-    }
-
-
-def line_result(line: Line, table: Table) -> dict[str, Any]:
-    """One checkpoint's score with its comparisons."""
-    return {
-        "checkpoint": line.name,
-        **taken(line, "score", "interval", "items", "part_of", "clusters", "repeats", "abstained"),
-        **taken(line, "possible", "limits", "truncated", "sampled"),
-        "to_control": pairing_result(line.to_control, table),
-        "to_previous": pairing_result(line.to_previous, table),
-        "record": line.file,
     }
 
 
@@ -215,7 +222,7 @@ def file_results(name: str, options: "ReadOptions", lang: str) -> Outcome:
     from assay.compare.fairness import remarks
     from assay.compare.foreign_arms import read_all_metrics, summaries
     from assay.data.results.bfcl_leaderboard import is_leaderboard
-    from assay.pages.comparison.foreign_tables import score_blocks
+    from assay.pages.comparison_page import score_blocks
     from assay.pages.words import worded, words
 
     w = words(lang)
@@ -232,7 +239,7 @@ def file_results(name: str, options: "ReadOptions", lang: str) -> Outcome:
 def _leaderboard(path: Path, w: "Words") -> Outcome:
     """The scores of every model in a table of BFCL, which has no items."""
     from assay.compare.foreign_arms import read_leaderboard_scores
-    from assay.pages.comparison.foreign_tables import leaderboard_blocks
+    from assay.pages.comparison_page import leaderboard_blocks
 
     found = read_leaderboard_scores(path)
     return Outcome({"file": path, "scores": found}, leaderboard_blocks(found, w), lang=w.lang)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -145,7 +145,7 @@ def check(
     """
     from assay.judge.templates import filled
     from assay.library.actions import check as check_spec
-    from assay.pages.command_tables.check_tables import check_lines, check_tables, note_lines
+    from assay.pages.command_tables import check_lines, check_tables, note_lines
 
     found = check_spec(file, overrides=overrides or (), root=root)
     figures = {"file": file, **{f"{kind}s": count for kind, count in found.counts.items()}}
@@ -219,11 +219,11 @@ def synthesise(
     """
     from assay.experiment.synthesise_table import SYNTHESISE
     from assay.lab.setup.session import generate_tables
-    from assay.pages.command_tables.synthesis_page import synthesis_page, synthesis_result
+    from assay.pages.html import write_page
     from assay.pages.live_display import progress as shown_progress
     from assay.pages.page import Mark, Text
+    from assay.pages.synthesis_page import synthesis_page, synthesis_result
     from assay.pages.words import in_language, words
-    from assay.pages.write_page import write_page
 
     with shown_progress() as observer:
         given = (file, overrides or (), root, name, "1/1", observer)
@@ -264,23 +264,10 @@ def fill(
     despite: Despite = None,
 ) -> Outcome:
     """Start or resume the runs that a sweep lacks."""
-    from assay.lab.sweep.read_sweep import files_in_order
+    from assay.lab.sweep.read_sweep import read_sweep
 
-    outcomes: list[Outcome] = []
-    *before, last = files_in_order(file)
     with crew_of(on, devices, workers, despite) as crew:
-        for found, name in [*((each, None) for each in before), (last, only)]:
-            outcomes.append(filled(root, found, crew, name))
-            if outcomes[-1].exit_code:
-                break  # what comes after it may stand on its winner
-    last = outcomes[-1]
-    lists = ("ran", "failed", "finished_before", "running_elsewhere", "nothing_learned")
-    together = {name: [x for each in outcomes for x in each.result[name]] for name in lists}
-    shown = [line for each in outcomes for line in each.shown]
-    warnings = [line for each in outcomes for line in each.warnings]
-    result = {**together, "winner": last.result["winner"]}
-    findings = [each for one in outcomes for each in one.findings]
-    return Outcome(result, shown, findings, warnings, exit_code=last.exit_code)
+        return filled(root, read_sweep(file), crew, only)
 
 
 @dataclass(frozen=True)
@@ -318,30 +305,23 @@ def crew_of(
         pool.close()
 
 
-def filled(root: Path, found: "SweepFile | Path", crew: Crew, only: str | None = None) -> Outcome:
-    """Run what a sweep lacks and record its winner, or what an experiment lacks."""
+def filled(root: Path, found: "SweepFile", crew: Crew, only: str | None) -> Outcome:
+    """Run what a sweep lacks and record its winner."""
     from assay.errors import Finding
     from assay.lab.monitor.stage_health import unlearned
-    from assay.lab.sweep.matrix.recommendation import Settled
-    from assay.lab.sweep.matrix.request import winner_of_file
-    from assay.lab.sweep.missing_runs import experiment_work, missing_work
+    from assay.lab.sweep.missing_runs import missing_work
+    from assay.lab.sweep.request import winner_of_file
     from assay.pages.words import words
     from assay.runs.run_names import parse_run_name
     from assay.runs.same_experiment import newest
 
-    if isinstance(found, Path):
-        file, work = found, experiment_work(root, found)
-        name = found.stem
-    else:
-        file, work = found.file, missing_work(root, found, only)
-        name = found.sweep.name
+    work, name = missing_work(root, found, only), found.sweep.name
     tell(f"{name}: {len(work.jobs)} to run, {len(work.finished)} finished, on {crew.where}")
     try:
         done = crew.run(root, name, work.jobs)
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; continue with 'assay fill {file}'") from None
-    failed = [each for each in done if each.code]
-    settled = Settled(None, "") if isinstance(found, Path) else winner_of_file(root, file)
+        raise Interrupted(f"interrupted; continue with 'assay fill {found.file}'") from None
+    failed, settled = [each for each in done if each.code], winner_of_file(root, found.file)
     finished = [*dict.fromkeys(each.job.name for each in done if not each.code), *work.finished]
     wanted = [parse_run_name(each) for each in finished]
     runs = [newest(root, each.name, each.seed) for each in wanted if each.seed is not None]
@@ -354,23 +334,20 @@ def filled(root: Path, found: "SweepFile | Path", crew: Crew, only: str | None =
         "running_elsewhere": work.busy,
         "winner": settled.winner,
     }
-    runs = {d.job.name for d in done}
-    count = len(runs - {d.job.name for d in failed})
-    said = f"{count} of {len(runs)} runs finished" if done else "nothing is missing"
-    see = "" if isinstance(found, Path) else f"; see 'assay matrix {file}'"
-    shown = [f"{name}: {said}{see}", *([settled.line] if settled.line else [])]
-    findings: list[Any] = [finding(d.job.name, d.said, d.log) for d in failed]
-    named = words()
+    names = {d.job.name for d in done}
+    count = len(names - {d.job.name for d in failed})
+    said = f"{count} of {len(names)} runs finished" if done else "nothing is missing"
+    shown = [f"{name}: {said}; see 'assay matrix {found.file}'"]
+    shown += [settled.line] if settled.line else []
+    findings = [
+        Finding("error", d.said.removeprefix("assay: "), d.job.name, f"read {d.log}")
+        for d in failed
+    ]
+    w = words()
     findings += [
-        Finding(each.severity, named(f"finding.{each.code}", names=each.values["name"]))
+        Finding(each.severity, w(f"finding.{each.code}", names=each.values["name"]))
         for each in idle
     ]
     warnings = [f"{name} is running elsewhere and was left alone" for name in work.busy]
     warnings += [settled.note] if settled.note else []
     return Outcome(result, shown, findings, warnings, exit_code=1 if failed else 0)
-
-
-def finding(name: str, said: str, log: Path) -> dict[str, Any]:
-    """A run that failed, in one line."""
-    what = said.removeprefix("assay: ")
-    return {"severity": "error", "what": what, "evidence": name, "fix": f"read {log}"}

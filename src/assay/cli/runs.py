@@ -50,7 +50,7 @@ def log(
     """Show the lab's notebook as Markdown; with --note or --plan, add to it."""
     from assay.errors import InputError
     from assay.experiment.read_file import read_experiment
-    from assay.pages.run_page.notebook import file_entry, notebook
+    from assay.pages.notebook import file_entry, notebook
     from assay.pages.words import words
     from assay.runs.notes import add_note, read_notes
     from assay.runs.run_directory import check_lab

@@ -146,7 +146,8 @@ def picked(arms: Sequence[Arm]) -> PickedTable | None:
         if selections is None:
             return None
         found[arm.name] = selections
-    wanted = dict.fromkeys([*((arms[0], each) for each in arms[1:]), *pairwise(arms)])
+    pairs_of = [*((arms[0], each) for each in arms[1:]), *pairwise(arms)]
+    wanted = {(one.name, two.name): (one, two) for one, two in pairs_of}.values()
     pairs = []
     for one, two in wanted:
         pair = agree(one.name, two.name, found[one.name], found[two.name])

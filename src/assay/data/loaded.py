@@ -4,6 +4,7 @@ Readers yield rows, rows left out with the reason, and remarks one by one, so th
 fit into memory; `gather` collects them. Nothing is read or judged here.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +39,33 @@ def check_file(path: Path) -> None:
 
 class DataError(InputError):
     """A data file that cannot be read in its stated format."""
+
+
+def error_at(origin: str, problem: str, fix: str, field: str | None = None) -> DataError:
+    """The error about a row by its place of origin, `file:line`."""
+    file, _, line = origin.rpartition(":")
+    place: dict[str, Any] = {"file": file, "line": int(line)} if file and line.isdigit() else {}
+    return DataError(problem, field=field, fix=fix, **place)
+
+
+ABSENT = object()
+
+
+def at_path(value: Any, path: str) -> Any:
+    """What stands under a name with dots, which leads through tables and lists; ABSENT where
+    nothing does. A key may hold dots itself: the longest that leads on comes first."""
+    if isinstance(value, list):
+        first, _, rest = path.partition(".")
+        if not first.isdecimal() or int(first) >= len(value):
+            return ABSENT
+        return at_path(value[int(first)], rest) if rest else value[int(first)]
+    if not isinstance(value, Mapping):
+        return ABSENT
+    if path in value:
+        return value[path]
+    heads = [path[: dot.start()] for dot in re.finditer(r"\.", path)]
+    inner = (at_path(value[key], path[len(key) + 1 :]) for key in heads[::-1] if key in value)
+    return next((each for each in inner if each is not ABSENT), ABSENT)
 
 
 class Columns(dict[str, Any]):

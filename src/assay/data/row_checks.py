@@ -19,7 +19,7 @@ from typing import Any
 
 from assay.data.conversation import stored_messages
 from assay.data.hashing import canonical_json
-from assay.data.loaded import DataError, Item, LeftOut
+from assay.data.loaded import ABSENT, DataError, Item, LeftOut, at_path, error_at
 from assay.data.row import Row
 from assay.data.tools import function_names
 from assay.errors import nearest
@@ -66,10 +66,8 @@ def content_digest(row: Row) -> bytes:
 
 def same_id(row: Row, earlier: str) -> DataError:
     """The error about a row with the id of an `earlier` one, which is named by its place."""
-    file, _, line = row.origin.rpartition(":")
-    problem = f"{row.id!r} is also the id of {earlier}"
     fix = "drop one of the two, or give them ids of their own"
-    return DataError(problem, file=file, line=int(line), field="id", fix=fix)
+    return error_at(row.origin, f"{row.id!r} is also the id of {earlier}", fix, "id")
 
 
 def conflicts(rows: Sequence[Row]) -> list[tuple[str, str]]:
@@ -133,20 +131,8 @@ def field_value(row: Row, path: str) -> Any:
     """The value of a field; None where the row does not have it."""
     root, _, rest = path.partition(".")
     value = getattr(row, root)
-    return _inner(value, rest) if rest else value
-
-
-def _inner(value: Any, path: str) -> Any:
-    """The value at a dotted path; a key may hold dots itself."""
-    if not isinstance(value, Mapping):
-        return None
-    if path in value:
-        return value[path]
-    for at in (at for at, character in enumerate(path) if character == "."):
-        found = _inner(value.get(path[:at]), path[at + 1 :])
-        if found is not None:
-            return found
-    return None
+    found = at_path(value, rest) if rest else value
+    return None if found is ABSENT else found
 
 
 def check_field(rows: Sequence[Row], path: str, place: str) -> None:
@@ -225,10 +211,8 @@ def number(value: Any, row: Row, path: str) -> float:
     """A value of a row as a number. Raises DataError for one that is none, and for NaN."""
     found = _as_number(value)
     if found is None:
-        file, _, line = row.origin.rpartition(":")
-        place = {"file": file, "line": int(line)} if file and line.isdigit() else {}
         fix = "compare text with equals, one_of or contains"
-        raise DataError(f"{value!r} is no number", field=path, fix=fix, **place)
+        raise error_at(row.origin, f"{value!r} is no number", fix, path)
     return found
 
 

@@ -203,7 +203,7 @@ def _limits(metadata: Any) -> str:
         items = getattr(item, "metadata", [item])
         for bound in items:
             limits = ((sign, getattr(bound, key, None)) for key, sign in _BOUNDS.items())
-            found += [f" {sign}{v:g}" for sign, v in limits if v is not None and abs(v) < HUGE]
+            found += [f"{sign}{v:g}" for sign, v in limits if v is not None and abs(v) < HUGE]
     return ",".join(found)
 
 

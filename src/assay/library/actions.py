@@ -22,7 +22,7 @@ from assay.library.typed_results import (
     Run,
 )
 from assay.pages.live_display import progress as live_progress
-from assay.pages.run_page.page import Reporting, lacks_page, write_report
+from assay.pages.run_page import Reporting, lacks_page, write_report
 from assay.runs.run_directory import lab_root
 from assay.runs.run_names import experiment_of, find_run, parse_run_name
 from assay.runs.status import hold_run, read_status
@@ -239,7 +239,7 @@ def compare(
     """
     from assay.compare.compare_names import CompareOptions, compare_names
     from assay.compare.foreign_arms import read_options
-    from assay.pages.comparison.comparison_page import write_comparison
+    from assay.pages.comparison_page import write_comparison
 
     options = CompareOptions(
         str(control) if control else None,
@@ -280,7 +280,7 @@ def compare_benchmarks(
     `ratios_to`, by evaluation. Every benchmark has its page as well. Raises what `compare` raises.
     """
     from assay.compare.compare_names import CompareOptions, compare_on_several
-    from assay.pages.comparison.benchmarks_content import write_benchmarks
+    from assay.pages.comparison_page import write_benchmarks
 
     lab = root_of(root)
     options = CompareOptions(str(control) if control else None, None, tuple(allow), margin=margin)

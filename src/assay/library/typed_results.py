@@ -16,11 +16,19 @@ from assay.errors import Finding
 from assay.experiment.experiment import Experiment
 from assay.judge.arms import SampledScores
 from assay.judge.intervals import Interval
-from assay.pages.comparison.comparison_page import labelled_sentence, line_labels
+from assay.pages import content
+from assay.pages.comparison_page import (
+    benchmark_blocks,
+    comparison_sections,
+    labels_of,
+    line_labels,
+    warned,
+)
 from assay.pages.facts import DevScore, RunFacts, gather
-from assay.pages.run_page.inline_html import benchmarks_html, comparison_html, run_html
-from assay.pages.run_page.page import page_of
-from assay.pages.run_page.terminal import ended_text, summary_line
+from assay.pages.html import inline_html
+from assay.pages.page import Heading, Mark, Text
+from assay.pages.run_page import head, page_of
+from assay.pages.run_terminal import ended_text, summary_line
 from assay.pages.words import number, worded, words
 from assay.runs.checkpoints import read_selection
 from assay.runs.metrics import metric_columns
@@ -163,7 +171,12 @@ class Run:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        return run_html(self.facts, self.lang)
+        w = words(self.lang)
+        main = self.facts.main
+        results = content.result_blocks(self.facts, main, w) if main else []
+        written = [Text(Mark(str(self.page), "code"))] if self.page.exists() else []
+        shown = [Heading(str(self)), *head(self.facts, w), *results, *written]
+        return inline_html(shown, w)
 
     def __repr__(self) -> str:
         """The last lines of `assay run`: verdict, what to look at, what to do next."""
@@ -202,16 +215,20 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        return comparison_html(self.table, self.lang)
+        w, wanted = words(self.lang), ("scores", "differences")
+        parts = comparison_sections(self.table, w, wanted=wanted)
+        title = Heading(w("compare.title", evaluation=self.table.evaluation.name))
+        about = Text(content.about_evaluation(self.table, w))
+        blocks = [b for each in parts for b in each.blocks]
+        return inline_html([title, about, *warned(self.table, w), *blocks], w)
 
     def __repr__(self) -> str:
         """The verdicts in words, and the page."""
         w = words(self.lang)
-        labels = line_labels(self.table, w)
-        pairs = [line.to_control for line in self.table.lines if line.to_control is not None]
-        said = [labelled_sentence(pair, labels, w) for pair in pairs]
-        colon = w("punctuation.colon")
-        lines = [f"{each['what']}{colon}{each['text']}" for each in said]
+        labels, found = line_labels(self.table, w), content.pairings(self.table)
+        lines = [
+            f"{content.against(p, labels, w)}{w.colon}{p.explanation(w.verdicts)}" for p in found
+        ]
         return "\n".join([*lines, w("terminal.page", file=self.page)])
 
 
@@ -231,7 +248,8 @@ class BenchmarksComparison:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        return benchmarks_html(self.table, self.lang)
+        w = words(self.lang)
+        return inline_html(benchmark_blocks(self.table, labels_of(self.table, w), w), w)
 
     def __repr__(self) -> str:
         """Each run with its harmonic mean, and the page."""

@@ -4,7 +4,6 @@ The numbers come from `result_tables` and `facts`, the labels from the catalogue
 the page's style. Nothing is computed from runs here; all text is escaped.
 """
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,9 +12,8 @@ from itertools import groupby
 from markupsafe import Markup, escape
 
 from assay.judge.intervals import Interval
-from assay.judge.verdict import Comparison
 from assay.pages.facts import Curve
-from assay.pages.words import Words, difference_text, number, percent, score_text
+from assay.pages.words import number, score_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,39 +34,10 @@ class Scale:
         return self.start + share * (self.end - self.start)
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a line says step by step, for a reader who points at a step."""
-
-    name: str
-    steps: Sequence[int]
-    places: Sequence[float]
-    """Of the steps, from left to right."""
-    shown: Sequence[str]
-    """The values as text; "" where there is none."""
-    kind: str = ""
-    """The class of its colour."""
-
-
-def drawing(
-    width: float, height: float, marks: Iterable[Markup], label: str, told: Sequence[Told] = ()
-) -> Markup:
+def drawing(width: float, height: float, marks: Iterable[Markup], label: str) -> Markup:
     """A complete image, scaled with the page; `label` is its text for screen readers."""
-    data = Markup(' data-told="{}"').format(_told(told)) if told else ""
-    head = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}"{}>')
-    inner = Markup("").join(marks)
-    return head.format(_n(width), _n(height), label, data) + inner + Markup("</svg>")
-
-
-def _told(lines: Sequence[Told]) -> str:
-    """The lines as JSON, without the steps of a line that are those of the line before."""
-    found, before = [], None
-    for each in lines:
-        axis = {"steps": [*each.steps], "x": [round(place) for place in each.places]}
-        own = {"name": each.name, "kind": each.kind, "shown": "\n".join(each.shown)}
-        found.append(own if axis == before else own | axis)
-        before = axis
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    head = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">')
+    return head.format(_n(width), _n(height), label) + Markup("").join(marks) + Markup("</svg>")
 
 
 # Drawn thousands of times on a page: what `Markup.format` does, ten times faster.
@@ -167,12 +136,11 @@ def curve_panel(
     curves: Sequence[Curve],
     label: str,
     write: Callable[[float | None], str],
-    tell: Callable[[Curve, Callable[[float], float], int], Told] | None = None,
     checkpoints: Checkpoints = Checkpoints(),
     size: tuple[int, int] = SMALL,
+    kinds: Sequence[str] = (),
 ) -> Markup:
-    """Curves on one axis of steps; checkpoints are marked on it. `tell` makes of a curve, the axis
-    and the curve's number what a reader who points at a step is told."""
+    """Curves on one axis of steps, each of a class of `kinds`; checkpoints are marked on it."""
     (width, height), top = size, 10
     left, right, bottom = (44 if width == SMALL[0] else 58), width - 8, height - 24
     values = [value for curve in curves for value in curve.values if value is not None]
@@ -190,12 +158,11 @@ def curve_panel(
     marks += [_checkpoint(x(step), bottom) for step in checkpoints.steps]
     if checkpoints.chosen is not None:
         marks.append(line(x(checkpoints.chosen), top, x(checkpoints.chosen), bottom, "chosen-line"))
-    told = [tell(curve, x, n) for n, curve in enumerate(curves)] if tell else []
     for n, curve in enumerate(curves):
         own = Markup("").join(_curve(curve, x, y, write))
-        kind = told[n].kind if told else ""
+        kind = kinds[n] if kinds else ""
         marks.append(Markup('<g class="series {}">{}</g>').format(kind, own) if kind else own)
-    return drawing(width, height, marks, label, told)
+    return drawing(width, height, marks, label)
 
 
 def _curve(
@@ -218,25 +185,6 @@ def _curve(
     for step, value in curve.points:
         if value is None:
             yield text(x(step), lowest - 2, "×", "broken", "middle")
-
-
-def told_curve(
-    name: str,
-    curve: Curve,
-    write: Callable[[float | None], str],
-    words: Words,
-    x: Callable[[float], float],
-    kind: str = "",
-) -> Told:
-    """The values of a curve, each with its interval."""
-    between = words("table.interval_text", low="{}", high="{}")
-    shown = []
-    for value, limits in zip(curve.values, curve.limits, strict=True):
-        around = (
-            words.within(between.format(write(limits.low), write(limits.high))) if limits else ""
-        )
-        shown.append("" if value is None else write(value) + around)
-    return Told(name, curve.steps, [x(step) for step in curve.steps], shown, kind)
 
 
 def _checkpoint(place: float, bottom: float) -> Markup:
@@ -266,52 +214,3 @@ def moving_average(values: Sequence[float | None]) -> list[float | None]:
         present = [value for value in near if value is not None]
         result.append(sum(present) / len(present) if present else None)
     return result
-
-
-def outcome_bars(
-    labels: Sequence[str], shares: Sequence[tuple[str, Sequence[float]]], label: str
-) -> Markup:
-    """A bar for each checkpoint, made up of the shares of its outcomes by their colours."""
-    marks = []
-    for index, name in enumerate(labels):
-        y, x = 40.0 * index, 0.0
-        marks.append(text(0, y + 11, name, "label"))
-        for colour, every in shares:
-            width = 1012 * every[index]
-            if width:
-                marks.append(rect(x, y + 16, width, 16, colour, percent(every[index])))
-            x += width
-    return drawing(1012, 40 * len(labels), marks, label)
-
-
-CLASSES = {"better": "good", "worse": "bad", "undecided": "open"}
-"""Verdict -> class of the colour; others are drawn plainly."""
-
-
-def difference_scale(found: Sequence[Comparison]) -> tuple[float, float]:
-    """A scale around zero that holds every interval and margin, the same for all rows."""
-    ends = [abs(end) for c in found for end in (c.interval.low, c.interval.high, c.margin)]
-    reach = max(ends, default=1.0)
-    return -reach, reach
-
-
-def difference_bar(found: Comparison, scale: tuple[float, float], words: Words) -> Markup:
-    """A difference with its interval; the band is the margin of equivalence."""
-    x = Scale(*scale, 4, 196)
-    label = words(
-        "table.difference",
-        difference=difference_text(found.difference, found.interval),
-        low=difference_text(found.interval.low, found.interval),
-        high=difference_text(found.interval.high, found.interval),
-    )
-    margin = x(found.margin) - x(-found.margin)
-    kind = CLASSES.get(found.verdict, "")
-    width = max(x(found.interval.high) - x(found.interval.low), 1)
-    marks = [
-        rect(x(-found.margin), 2, margin, 18, "margin", words("compare.margin_band")),
-        line(4, 11, 196, 11, "grid"),
-        line(x(0), 2, x(0), 20, "zero"),
-        rect(x(found.interval.low), 7, width, 8, f"range {kind}", label),
-        dot(x(found.difference), 11, 4, f"mark {kind}", label),
-    ]
-    return drawing(200, 22, marks, label)

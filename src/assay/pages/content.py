@@ -1,259 +1,292 @@
-"""The results of a run as blocks of a page, and scores and verdicts in words.
+"""The results of runs in words, for every page and the terminal: scores, verdicts, outcomes.
 
-Numbers come from `result_tables` and `judge`; only words and units are added here.
+Numbers come from the table of a comparison; words, units and links are added here. A cell without a
+measurement says "not run", never 0.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.compare.selection_pairs import PickedTable, SelectionPair, SelectionUse
+from assay.compare.judge_trust import HeldJudge, held
 from assay.compare.table import Line as Scored
 from assay.compare.table import Pairing
 from assay.compare.table import Table as Compared
+from assay.data.hashing import canonical_json
+from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.judge.arms import AtK, SampledScores
 from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison, as_scored
-from assay.pages.charts import interval_bar, outcome_bars
+from assay.pages.charts import interval_bar
 from assay.pages.page import (
     Block,
     Bullets,
     Cell,
     Column,
-    Figure,
     Heading,
     Line,
     Mark,
     Row,
+    Section,
     Table,
     Text,
-    joined,
-)
-from assay.pages.result_tables import (
-    OTHER,
-    ResultRow,
-    checkpoint_label,
-    is_chosen,
-    kept_as_best,
-    outcomes,
-    result_rows,
-    score_parts,
-    settings_text,
 )
 from assay.pages.words import Words, difference_text, number, percent, score_text, visible
-from assay.runs.checkpoints import read_selection
+from assay.runs.checkpoints import read_selection, read_selections
+from assay.runs.judgement_journal import read_judged
 from assay.runs.records import ABSTAINED, RIGHT
-
-
-def picked_sentences(table: Compared, labels: Mapping[str, str], words: Words) -> list[str]:
-    """One sentence for each pair of checkpoints and one for each checkpoint; none where the answers
-    are no selections."""
-    found: PickedTable | None = table.picked
-    if found is None:
-        return []
-    pairs = [_pair(pair, labels, words) for pair in found.pairs]
-    return [*pairs, *(_use(labels[name], use, words) for name, use in found.uses.items())]
-
-
-def _pair(pair: SelectionPair, labels: Mapping[str, str], words: Words) -> str:
-    said = words(
-        "picked.identical" if pair.same_order == pair.queries else "picked.pair",
-        control=labels[pair.control],
-        other=labels[pair.other],
-        queries=pair.queries,
-        order=pair.same_order,
-        set=pair.same_set,
-        jaccard=f"{pair.jaccard:.3f}",
-    )
-    if pair.changed is None or pair.moved is None:
-        return said
-    weights = words("picked.weights", changed=f"{pair.changed:.2%}", moved=f"{pair.moved:.2g}")
-    return said + weights
-
-
-def _use(label: str, use: SelectionUse, words: Words) -> str:
-    return words(
-        "picked.use",
-        label=label,
-        queries=use.queries,
-        picks=number(use.picks),
-        distinct=number(use.distinct),
-        effective=f"{use.effective:.1f}",
-        entropy=f"{use.entropy:.2f}",
-    )
-
 
 if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
     from assay.pages.facts import Measurement, RunFacts
 
+Labels = Mapping[str, str]
+"""The names of lines as a page shows them."""
+OTHER = "other"
+SHOWN_ERRORS = 7
 
-COLOURS = {RIGHT: "e0", OTHER: "e8", ABSTAINED: "e9"}
+
+def checkpoint_label(name: str, words: Words) -> str:
+    """The label of a checkpoint such as `sft.step-000040`."""
+    reference = parse_checkpoint(name)
+    if reference is None or reference.stage is None:
+        return words("checkpoint.base") if name == "base" else name
+    if reference.step is None:
+        return f"{reference.stage}.{reference.which}"
+    if reference.step == 0:
+        return words("checkpoint.start", stage=reference.stage)
+    return words("checkpoint.step", stage=reference.stage, step=reference.step)
 
 
-def headline(facts: "RunFacts", words: Words) -> dict[str, Any] | None:
-    """The best checkpoint's score, compared with the control and the stage before.
+def checkpoint_labels(table: Compared, words: Words) -> dict[str, str]:
+    """The labels of the checkpoints of one run."""
+    return {line.name: checkpoint_label(line.name, words) for line in table.lines}
 
-    The best checkpoint is the one selected on dev items for the last stage. It is the last measured
-    one if none was selected or the selected one was not measured.
-    """
+
+def badges(facts: "RunFacts", name: str, words: Words) -> list[Mark]:
+    """Whether the selection on dev items promoted a checkpoint over its stage's start, or kept it
+    because no later one could be shown to be better."""
+    chosen = [s for s in read_selections(facts.run.path).items() if s[1].checkpoint == name]
+    promoted = [words("table.chosen")] if any(each.promoted for _, each in chosen) else []
+    kept = [words("table.best_of", stage=stage) for stage, each in chosen if not each.promoted]
+    return [Mark(text, "chosen") for text in (*promoted, *kept)]
+
+
+def pairings(table: Compared) -> list[Pairing]:
+    """Every comparison with the control and with the stage before."""
+    every = [p for line in table.lines for p in (line.to_control, line.to_previous)]
+    return [pairing for pairing in every if pairing is not None]
+
+
+def best_line(facts: "RunFacts") -> Scored | None:
+    """The checkpoint selected on dev items for the last stage; the last measured one if none was
+    selected, or the selected one was not measured."""
     if facts.main is None or facts.main.table is None:
         return None
-    table = facts.main.table
-    stages = list(facts.experiment.stage)
+    lines, stages = facts.main.table.lines, list(facts.experiment.stage)
     best = read_selection(facts.run.path, stages[-1]) if stages else None
-    chosen = [line for line in table.lines if best is not None and line.name == best.checkpoint]
-    line = (chosen or table.lines)[-1]
-    pairings = [p for p in (line.to_control, line.to_previous) if p is not None]
-    return {
-        "checkpoint": line.name,
-        "score": score_text(line.score, line.interval),
-        "interval": interval_text(line.interval, words),
-        "what": words(
-            "table.score_of",
-            label=checkpoint_label(line.name, words),
-            items=number(line.items),
-            benchmark=table.evaluation.benchmark,
-            passes=passes(line.repeats, words),
-        ),
-        "abstained": abstained_text(line, words),
-        "badges": badges(is_chosen(facts, line.name), kept_as_best(facts, line.name), words),
-        "verdict": pairings[0].comparison.verdict if pairings else "",
-        "against": [{**sentence(p, words), **(pairing_view(p, words) or {})} for p in pairings],
-    }
+    return ([x for x in lines if best is not None and x.name == best.checkpoint] or [lines[-1]])[-1]
 
 
-def headline_blocks(facts: "RunFacts", words: Words) -> list[Block]:
-    """The best checkpoint's score, and its verdicts."""
-    found = headline(facts, words)
-    if found is None:
-        return []
-    interval = Mark(words.within(found["interval"]), "soft")
-    score = (Mark(found["score"], "score"), interval)
-    badges = [Mark(badge, "chosen") for badge in found["badges"]]
+def headline_blocks(facts: "RunFacts", words: Words) -> list[Text]:
+    """The best checkpoint's score, and its verdicts against the control and the stage before."""
+    line = best_line(facts)
+    if line is None or facts.main is None or facts.main.table is None:
+        return [Text(words("page.nothing_measured"))]
+    table, label = facts.main.table, checkpoint_label(line.name, words)
+    figures = {"items": number(line.items), "benchmark": table.evaluation.benchmark}
+    what = words("table.score_of", label=label, passes=passes(line.repeats, words), **figures)
+    score = Mark(score_text(line.score, line.interval), "score")
+    labels = checkpoint_labels(table, words)
+    found = [p for p in (line.to_control, line.to_previous) if p is not None]
+    unscored = abstained_text(line, words)
     return [
-        Text(joined(score, *badges, by=" "), "big"),
-        Text(found["what"]),
-        *(Text(verdict_line(each, words)) for each in found["against"]),
+        Text((score, f"{words.within(interval_text(line.interval, words))} {what}"), "big"),
+        *([Text(unscored, "warning")] if unscored else []),
+        *(Text(verdict_line(each, labels, words)) for each in found),
     ]
 
 
-def verdict_line(each: Mapping[str, str], words: Words) -> Line:
-    """A verdict, what was compared, and the difference."""
-    more = words.semicolon + each["detectable"] if each["detectable"] else ""
-    verdict = Mark(each["verdict"], each["kind"])
-    return verdict, f"{words.colon}{each['what']}{words.colon}{each['difference']}{more}"
-
-
-def results(facts: "RunFacts", words: Words) -> list[Block]:
-    """The main evaluation: its table, and its comparisons in words."""
-    if facts.main is None:
-        return []
-    table = facts.main.table
-    rows = result_rows(facts, facts.main, words)
-    scale = shared_scale([row.line for row in rows if row.line])
-    pairings = [p for row in rows if row.line for p in (row.line.to_control, row.line.to_previous)]
-    said = [sentence_line(sentence(p, words), words) for p in pairings if p is not None]
-    control = checkpoint_label(table.control.name if table else "base", words)
-    columns = [
-        *score_columns(words),
-        words("table.to_control", control=control),
-        words("table.to_previous"),
+def result_blocks(facts: "RunFacts", found: "Measurement", words: Words) -> list[Block]:
+    """An evaluation of a run: its table, and its comparisons in words."""
+    if found.table is None:
+        return [Text(f"{found.name}{words.colon}{words('table.not_run')}")]
+    labels = checkpoint_labels(found.table, words)
+    marks = {name: badges(facts, name, words) for name in labels}
+    missing = [checkpoint_label(name, words) for name in found.missing]
+    return [
+        Text(about_evaluation(found.table, words), "soft"),
+        score_table(found.table, labels, words, marks=marks, missing=missing),
+        *difference_blocks(found.table, labels, words),
     ]
-    blocks: list[Block] = [Text(about_evaluation(table, words), "soft")] if table else []
-    blocks.append(Table(columns, [_result_row(row, scale, words) for row in rows]))
-    labels = (
-        {line.name: checkpoint_label(line.name, words) for line in table.lines} if table else {}
-    )
-    picked = picked_sentences(table, labels, words) if table else []
-    return [*blocks, Bullets([*said, *picked])]
 
 
-def score_columns(words: Words) -> list[Column | str]:
-    """The heads of `score_cells`, behind that of the checkpoint."""
+def other_results(facts: "RunFacts", words: Words) -> list[Block]:
+    """The other reporting evaluations."""
+    return [block for each in facts.reported[1:] for block in result_blocks(facts, each, words)]
+
+
+def score_table(
+    table: Compared,
+    labels: Labels,
+    words: Words,
+    folder: Path | None = None,
+    marks: Mapping[str, Sequence[Mark]] | None = None,
+    missing: Sequence[str] = (),
+    note: str = "",
+) -> Table:
+    """The checkpoints with their scores, which lead to their records from a page in `folder`; then
+    those that are still missing."""
+    ends = [end for line in table.lines for end in (line.interval.low, line.interval.high)]
+    scale = min(0.0, *ends), max(1.0, *ends)
+    rows: list[Row] = []
+    for line in table.lines:
+        control = [] if line.to_control else [Mark(words("compare.control"), "plain")]
+        size = clustered(f"{items_text(line, words)} × {line.repeats}", line.clusters, words)
+        rows.append(
+            [
+                Cell(labels[line.name], (marks or {}).get(line.name, control), kind="head"),
+                Mark(score_text(line.score, line.interval), "score", address(line, folder)),
+                Cell(
+                    interval_text(line.interval, words),
+                    figure=interval_bar(line.score, line.interval, scale),
+                ),
+                Cell(size, [abstained_text(line, words)]),
+            ]
+        )
+    not_run = words("table.not_run")
+    rows += [[Cell(name, kind="head"), Cell(not_run, kind="soft", span=3)] for name in missing]
     score = Column(words("table.score"), right=True)
-    return [words("table.checkpoint"), score, words("table.interval"), words("table.items")]
+    columns = [words("table.checkpoint"), score, words("table.interval"), words("table.items")]
+    return Table(columns, rows, note=note)
 
 
-def score_cells(row: ResultRow, scale: tuple[float, float], words: Words) -> list[Cell]:
-    """The checkpoint with its badges, then score, interval and size; what was not run says so."""
-    marks = [Mark(badge, "chosen") for badge in badges(row.chosen, row.best_of, words)]
-    head, line = Cell(row.label, marks, kind="head"), row.line
-    if line is None:
-        return [head, Cell(words("table.not_run"), kind="soft", span=3)]
-    size = size_text(f"{items_text(line, words)} × {line.repeats}", line.clusters, words)
-    bar = interval_bar(line.score, line.interval, scale)
-    return [
-        head,
-        Cell(Mark(score_text(line.score, line.interval), "score")),
-        Cell(interval_text(line.interval, words), figure=bar),
-        Cell(size, [abstained_text(line, words)]),
-    ]
+def address(line: Scored, folder: Path | None) -> str:
+    """The record of a line, as a page in `folder` links to it; "" where there is none."""
+    if folder is None or line.file is None:
+        return ""
+    return Path(os.path.relpath(line.file, folder)).as_posix()
 
 
-def _result_row(row: ResultRow, scale: tuple[float, float], words: Words) -> list[Cell]:
-    cells = score_cells(row, scale, words)
-    if row.line is None:
-        return [cells[0], replace(cells[1], span=5)]
-    pairings = (row.line.to_control, row.line.to_previous)
-    return [*cells, *(pairing_cell(pairing, words) for pairing in pairings)]
-
-
-def pairing_cell(pairing: Pairing | None, words: Words) -> Cell:
-    """A verdict with its difference below."""
-    view = pairing_view(pairing, words)
-    if view is None:
-        return Cell("–", kind="soft")
-    return Cell(Mark(view["verdict"], view["kind"]), [view["short"], view["detectable"]])
-
-
-def sentence_line(said: Mapping[str, str], words: Words) -> Line:
-    """A comparison in words, with the changed items."""
-    stop = words("punctuation.stop")
-    return Mark(said["what"]), words.colon, said["text"], stop, Mark(said["flips"], "soft")
-
-
-def others(facts: "RunFacts", words: Words) -> list[Block]:
-    """The other reporting evaluations, one row for each of their checkpoints."""
-    found = [(m, row) for m in facts.reported[1:] for row in result_rows(facts, m, words)]
-    if not found:
+def difference_blocks(table: Compared, labels: Labels, words: Words, note: str = "") -> list[Block]:
+    """The verdicts with their figures, then in words with the changed items."""
+    rows: list[Row] = []
+    said: list[Line] = []
+    for pairing in pairings(table):
+        found, flips = pairing.comparison, pairing.flips
+        what = against(pairing, labels, words)
+        p = "–" if found.verdict == "not comparable" else f"{found.adjusted_p:.2g}"
+        verdict = Cell(verdict_mark(found, words), [beside(found, words)])
+        difference = Mark(difference_text(found.difference, found.interval), "score")
+        rows.append([Cell(what, kind="head"), verdict, difference, limits(found, words), p])
+        changed = words(
+            "table.flips",
+            gained=len(flips.gained),
+            lost=len(flips.lost),
+            unchanged=len(flips.unchanged),
+            agreement=percent(pairing.agreement),
+        )
+        text = f"{words.colon}{pairing.explanation(words.verdicts)}{words('punctuation.stop')}"
+        said.append((Mark(what), text, Mark(changed, "soft")))
+    if not rows:
         return []
-    scale = shared_scale([row.line for _, row in found if row.line])
-    rows = [
-        [Cell(m.name, [settings(m)], kind="head"), *score_cells(row, scale, words)]
-        for m, row in found
-    ]
-    for row in rows:
-        row[1] = replace(row[1], kind="")
-    return [Table([words("table.evaluation"), *score_columns(words)], rows)]
+    difference, p = (Column(words(f"compare.{name}"), True) for name in ("difference", "p"))
+    heads = [words("table.checkpoint"), words("compare.verdict")]
+    columns = [*heads, difference, words("table.interval"), p]
+    return [Table(columns, rows, note=note), Bullets(said)]
 
 
-def settings(measurement: "Measurement") -> str:
-    """Benchmark, options and sampling of an evaluation, in the words of its file."""
-    record = measurement.table.evaluation if measurement.table else None
-    if record is not None:
-        parts: list[str] = [record.benchmark, settings_text(record.options)]
-        return "; ".join(p for p in (*parts, settings_text(record.sampling)) if p)
-    spec = measurement.spec
-    return (spec.benchmark or spec.data or "") if spec else ""
+def against(pairing: Pairing, labels: Labels, words: Words) -> str:
+    """What is compared with what."""
+    other, control = labels[pairing.other], labels[pairing.control]
+    return words("table.against", other=other, control=control)
+
+
+def verdict_mark(found: Comparison, words: Words) -> Mark:
+    """A verdict by its name."""
+    return Mark(words(f"verdict_name.{found.verdict}"), found.verdict)
+
+
+def verdict_line(pairing: Pairing, labels: Labels, words: Words) -> Line:
+    """A verdict, what was compared, and the difference."""
+    found = pairing.comparison
+    said = [against(pairing, labels, words), change_text(found, words, units=True)]
+    more = words.semicolon + note if (note := beside(found, words)) else ""
+    return verdict_mark(found, words), words.colon + words.colon.join(said) + more
+
+
+def change_text(found: Comparison, words: Words, units: bool = False) -> str:
+    """A difference with its limits; `units` says that they are points."""
+    ends = (found.difference, found.interval.low, found.interval.high)
+    difference, low, high = (difference_text(end, found.interval) for end in ends)
+    key = "table.difference" if units and found.interval.share else "table.short"
+    return words(key, difference=difference, low=low, high=high)
+
+
+def limits(found: Comparison, words: Words) -> str:
+    """The limits of a difference."""
+    return words.ends(found.interval, lambda end: difference_text(end, found.interval))
+
+
+def beside(found: Comparison, words: Words) -> str:
+    """Notes on a verdict: a part of the items, and beside "undecided" what could be detected."""
+    notes = [words("table.shared", items=found.items)] if found.asked_of_one else []
+    smallest = found.minimum_detectable_difference
+    if found.verdict == "undecided" and as_scored(found) != "undecided":
+        notes.append(words("table.undone"))
+    elif found.verdict == "undecided" and smallest is None:
+        notes.append(words("table.nothing_detectable"))
+    elif found.verdict == "undecided" and found.interval.share:
+        notes.append(words("table.detectable", smallest=f"{(smallest or 0) * 100:.1f}"))
+    elif found.verdict == "undecided":
+        notes.append(words("table.detectable_plain", smallest=number(smallest)))
+    return words.semicolon.join(notes)
+
+
+def picked_blocks(table: Compared, labels: Labels, words: Words) -> list[Block]:
+    """One sentence for each pair of checkpoints and one for each checkpoint; none where the answers
+    are no selections."""
+    if table.picked is None:
+        return []
+    lines = []
+    for pair in table.picked.pairs:
+        said = words(
+            "picked.identical" if pair.same_order == pair.queries else "picked.pair",
+            control=labels[pair.control],
+            other=labels[pair.other],
+            queries=pair.queries,
+            order=pair.same_order,
+            set=pair.same_set,
+            jaccard=f"{pair.jaccard:.3f}",
+        )
+        if pair.changed is not None and pair.moved is not None:
+            moved = {"changed": f"{pair.changed:.2%}", "moved": f"{pair.moved:.2g}"}
+            said += words("picked.weights", **moved)
+        lines.append(said)
+    for name, use in table.picked.uses.items():
+        counts = {"queries": use.queries, "picks": number(use.picks)}
+        counts |= {"distinct": number(use.distinct), "effective": f"{use.effective:.1f}"}
+        lines.append(
+            words("picked.use", label=labels[name], entropy=f"{use.entropy:.2f}", **counts)
+        )
+    return [Bullets(lines)] if lines else []
 
 
 def about_evaluation(table: Compared, words: Words) -> str:
-    """How the main evaluation measured."""
+    """How an evaluation measured."""
     record = table.evaluation
+    clauses = {"sampling": settings_text(record.sampling), "checker": record.checker}
+    clauses["fewer"] = settings_text(record.fewer)
     return words(
         "page.results_about",
         evaluation=record.name,
         items=number(len(record.items)),
         benchmark=record.benchmark,
         passes=passes(record.repeats, words),
-        sampling=_clause("sampling", settings_text(record.sampling), words),
-        checker=_clause("checker", record.checker, words),
-        fewer=_clause("fewer", settings_text(record.fewer), words),
+        **{k: words(f"page.results_{k}", **{k: v}) if v else "" for k, v in clauses.items()},
     )
-
-
-def _clause(name: str, value: str, words: Words) -> str:
-    """A part of the sentence about an evaluation; "" if there is none."""
-    return words(f"page.results_{name}", **{name: value}) if value else ""
 
 
 def items_text(line: Scored, words: Words) -> str:
@@ -263,7 +296,7 @@ def items_text(line: Scored, words: Words) -> str:
     return words("table.asked", items=number(line.items), all=number(line.part_of))
 
 
-def size_text(size: str, clusters: int | None, words: Words) -> str:
+def clustered(size: str, clusters: int | None, words: Words) -> str:
     """The number of items, and of clusters if items share sources."""
     if clusters is None:
         return size
@@ -278,126 +311,6 @@ def abstained_text(line: Scored, words: Words) -> str:
     return words("table.abstained", count=number(line.abstained), low=low, high=high)
 
 
-def badges(chosen: bool, best_of: Sequence[str], words: Words) -> list[str]:
-    """Whether the selection on dev items promoted or kept a checkpoint."""
-    promoted = [words("table.chosen")] if chosen else []
-    return [*promoted, *(words("table.best_of", stage=stage) for stage in best_of)]
-
-
-def pairing_view(pairing: Pairing | None, words: Words) -> dict[str, str] | None:
-    """A comparison as a table's cell shows it."""
-    if pairing is None:
-        return None
-    found = pairing.comparison
-    figures = {
-        "difference": difference_text(found.difference, found.interval),
-        "low": difference_text(found.interval.low, found.interval),
-        "high": difference_text(found.interval.high, found.interval),
-    }
-    name = words(f"verdict_name.{found.verdict}")
-    in_points = "difference" if found.interval.share else "short"
-    return {
-        "kind": found.verdict,
-        "verdict": name,
-        "difference": words(f"table.{in_points}", **figures),
-        "short": words("table.short", **figures),
-        "detectable": beside(found, words),
-    }
-
-
-def beside(found: Comparison, words: Words) -> str:
-    """Notes on a verdict: a part of the items, the detectable difference."""
-    shared = words("table.shared", items=found.items) if found.asked_of_one else ""
-    return words.semicolon.join(filter(None, (shared, detectable(found, words))))
-
-
-def detectable(found: Comparison, words: Words) -> str:
-    """The detectable difference, next to an undecided verdict."""
-    if found.verdict != "undecided":
-        return ""
-    if as_scored(found) != "undecided":
-        return words("table.undone")
-    smallest = found.minimum_detectable_difference
-    if smallest is None:
-        return words("table.nothing_detectable")
-    if not found.interval.share:
-        return words("table.detectable_plain", smallest=number(smallest))
-    return words("table.detectable", smallest=f"{smallest * 100:.1f}")
-
-
-def sentence(pairing: Pairing, words: Words) -> dict[str, str]:
-    """A comparison in words."""
-    other, control = (checkpoint_label(n, words) for n in (pairing.other, pairing.control))
-    flips = words(
-        "table.flips",
-        gained=len(pairing.flips.gained),
-        lost=len(pairing.flips.lost),
-        unchanged=len(pairing.flips.unchanged),
-        agreement=percent(pairing.agreement),
-    )
-    return {
-        "what": words("table.against", other=other, control=control),
-        "text": pairing.explanation(words.verdicts),
-        "flips": flips,
-    }
-
-
-def score_part_table(facts: "RunFacts", words: Words) -> list[Block]:
-    """The parts of the score by checkpoint; a part that no answer has is N/A."""
-    table = facts.main.table if facts.main else None
-    found = score_parts(facts, table) if table else []
-    if table is None or not found:
-        return []
-    labels = [checkpoint_label(line.name, words) for line in table.lines]
-    rows = [
-        [part.name, *("N/A" if s is None else percent(s) for s in part.shares)] for part in found
-    ]
-    return [_by_checkpoint("part", labels, rows, words)]
-
-
-def _by_checkpoint(
-    head: str, labels: Sequence[str], rows: Sequence[Row], words: Words, kind: str = ""
-) -> Table:
-    columns = [words(f"table.{head}"), *(Column(label, right=True) for label in labels)]
-    return Table(columns, rows, kind=kind)
-
-
-def all_outcomes(facts: "RunFacts", words: Words) -> list[Block]:
-    """The outcomes of each reporting evaluation that has any, the main one first."""
-    tables = [m.table for m in facts.reported if m.table is not None and outcomes(m.table)]
-    blocks: list[Block] = [Text(words("page.errors_about"), "soft")] if tables else []
-    for table in tables:
-        labels = [checkpoint_label(line.name, words) for line in table.lines]
-        blocks += [Heading(table.evaluation.name)] if len(tables) > 1 else []
-        blocks += outcome_blocks(table, labels, words)
-    return blocks
-
-
-def outcome_blocks(table: Compared, labels: Sequence[str], words: Words) -> list[Block]:
-    """Answers by outcome: a bar for each line, and the table of counts and shares."""
-    colours = iter(f"e{n}" for n in range(1, 9))
-    found = [(row, COLOURS.get(row.name) or next(colours)) for row in outcomes(table)]
-    if not found:
-        return []
-    rows = []
-    for row, colour in found:
-        counts = [
-            words("table.unknown")
-            if share is None
-            else words("table.count_share", count=number(count), share=percent(share))
-            for count, share in zip(row.counts, row.shares, strict=True)
-        ]
-        rows.append([Cell(outcome_name(row.name, words), kind=f"swatch {colour}"), *counts])
-    shares = [(colour, [share or 0.0 for share in row.shares]) for row, colour in found]
-    bars = outcome_bars(labels, shares, words("page.errors"))
-    return [Figure(bars), _by_checkpoint("outcome", labels, rows, words, "small")]
-
-
-def outcome_name(name: str, words: Words) -> str:
-    """An outcome in words; an error type that the catalogue has not, as the record has it."""
-    return visible(words.sections["outcome"].get(name, name))
-
-
 def interval_text(interval: Interval, words: Words) -> str:
     """The limits of a score's interval."""
     return words.ends(interval, lambda end: score_text(end, interval))
@@ -408,8 +321,232 @@ def passes(repeats: int, words: Words) -> str:
     return words("table.one_pass" if repeats == 1 else "table.many_passes", repeats=repeats)
 
 
-def shared_scale(lines: Sequence[Scored]) -> tuple[float, float]:
-    """The scale of the scores: 0 to 1 if all lie within, else their range."""
-    low = min((line.interval.low for line in lines), default=0.0)
-    high = max((line.interval.high for line in lines), default=1.0)
-    return min(low, 0.0), max(high, 1.0)
+def score_part_table(facts: "RunFacts", words: Words) -> list[Block]:
+    """The parts of the score by checkpoint, in the order in which answers first name them; a part
+    that no answer has is N/A."""
+    table = facts.main.table if facts.main else None
+    if table is None:
+        return []
+    columns = [_part_means(facts.answers(table.evaluation, line.name)) for line in table.lines]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = [[n, *(percent(c[n]) if n in c else "N/A" for c in columns)] for n in names]
+    heads = checkpoint_labels(table, words).values()
+    return [_by_checkpoint("part", heads, rows, words)] if rows else []
+
+
+def _part_means(answers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean of every part over the answers that were scored and have it."""
+    values: dict[str, list[float]] = {}
+    for answer in answers:
+        parts = json.loads(answer["parts"]) if answer["score"] is not None else {}
+        for name, value in parts.items():
+            values.setdefault(name, []).append(value)
+    return {name: sum(found) / len(found) for name, found in values.items()}
+
+
+def _by_checkpoint(head: str, labels: Iterable[str], rows: Sequence[Row], words: Words) -> Table:
+    columns = [words(f"table.{head}"), *(Column(label, right=True) for label in labels)]
+    return Table(columns, rows, kind="small")
+
+
+def all_outcomes(facts: "RunFacts", words: Words) -> list[Block]:
+    """The outcomes of each reporting evaluation that has any, the main one first."""
+    tables = [m.table for m in facts.reported if m.table is not None]
+    blocks: list[Block] = []
+    for table in tables:
+        found = outcome_blocks(table, checkpoint_labels(table, words), words)
+        blocks += [Heading(table.evaluation.name), *found] if found and len(tables) > 1 else found
+    return blocks
+
+
+def outcome_blocks(table: Compared, labels: Labels, words: Words) -> list[Block]:
+    """Right answers, error types by how frequent they are, the rarest together, abstentions;
+    nothing where no outcome is known, as of another tool's file."""
+    columns = [Counter(line.outcomes) for line in table.lines]
+    totals = sum(columns, Counter())
+    if not totals:
+        return []
+    errors = [n for n, _ in totals.most_common() if n not in (RIGHT, ABSTAINED)]
+    rare = errors[SHOWN_ERRORS:]
+    counts = {
+        name: [column[name] for column in columns] for name in (RIGHT, *errors[:SHOWN_ERRORS])
+    }
+    if rare:
+        counts[OTHER] = [sum(column[name] for name in rare) for column in columns]
+    if totals[ABSTAINED]:
+        counts[ABSTAINED] = [column[ABSTAINED] for column in columns]
+    answers = [column.total() for column in columns]
+
+    def told(count: int, of: int) -> str:
+        share = percent(count / of) if of else ""
+        return words("table.count_share", count=number(count), share=share) if of else "–"
+
+    rows = [
+        [visible(words.or_own("outcome", name)), *map(told, row, answers)]
+        for name, row in counts.items()
+    ]
+    heads = [labels[line.name] for line in table.lines]
+    return [
+        Text(words("page.errors_about"), "soft"),
+        _by_checkpoint("outcome", heads, rows, words),
+    ]
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """Settings as `name value`, nested ones with their path, a true one by its name alone; what is
+    not set is left out."""
+    parts = []
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            inner = settings_text(value)
+            parts.append(f"{name} ({inner})" if inner else "")
+        elif value is not None:
+            parts.append(name if value is True else f"{name} {setting_text(value)}")
+    return ", ".join(filter(None, parts))
+
+
+def setting_text(value: Any) -> str:
+    """A value as an experiment file writes it: `true`, and numbers in six digits."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def run_generation(facts: "RunFacts", words: Words) -> list[Block]:
+    """How the answers of all reporting evaluations were generated."""
+    tables = [found.table for found in facts.reported if found.table is not None]
+    return generation_blocks([(each, checkpoint_labels(each, words)) for each in tables], words)
+
+
+def generation_blocks(tables: Sequence[tuple[Compared, Labels]], words: Words) -> list[Block]:
+    """The limits and truncated answers of every line, then what its repeats say; nothing where
+    neither is known."""
+    unknown = words("generation.unknown")
+    rows = [
+        [
+            table.evaluation.name,
+            labels[line.name],
+            settings_text(line.limits) or unknown,
+            truncated_text(line.truncated, line.items * line.repeats, words),
+        ]
+        for table, labels in tables
+        for line in table.lines
+    ]
+    sampled = [block for table, labels in tables for block in _sampled(table, labels, words)]
+    if not sampled and all(row[2] == row[3] == unknown for row in rows):
+        return []
+    heads = [words(f"table.{name}") for name in ("evaluation", "checkpoint")]
+    truncated = Column(words("generation.truncated"), right=True)
+    limits = Table([*heads, words("generation.limits"), truncated], rows, kind="small")
+    about = [Text(words("generation.sampled_about"), "soft")] if sampled else []
+    return [limits, *about, *sampled]
+
+
+def truncated_text(truncated: int | None, answers: int, words: Words) -> str:
+    """The share of answers that were cut, with the counts."""
+    if truncated is None:
+        return words("generation.unknown")
+    counts = {"count": number(truncated), "answers": number(answers)}
+    return words("generation.share", share=percent(truncated / answers), **counts)
+
+
+def _sampled(table: Compared, labels: Labels, words: Words) -> list[Block]:
+    """mean@n, pass@k and maj@k by line; nothing where no line has repeats that were sampled."""
+    shown = {labels[line.name]: line.sampled for line in table.lines if line.sampled is not None}
+    if not shown:
+        return []
+    figures = [figures_by_name(found) for found in shown.values()]
+    names = dict.fromkeys(name for each in figures for name in each)
+    rows = [
+        [Mark(name), *(_figure_cell(each.get(name), words) for each in figures)] for name in names
+    ]
+    notes = dict.fromkeys(sampled_notes(shown.values(), words))
+    return [
+        Heading(words("generation.sampled", evaluation=table.evaluation.name)),
+        Table(["", *(Column(label, right=True) for label in shown)], rows, kind=""),
+        *(Text(note, "soft") for note in notes),
+    ]
+
+
+def figures_by_name(found: SampledScores) -> dict[str, AtK]:
+    """The figures as they are usually called; k = 1 is left out of pass@k, which then is the mean.
+
+    maj@1 is shown where it is not the mean: a right completion without an answer has no vote.
+    """
+    mean = found.mean
+    majority = {f"maj@{each.k}": each for each in found.majority}
+    if found.majority and abs(found.majority[0].value - mean.value) < 1e-9:
+        majority.pop("maj@1", None)
+    passed = {f"pass@{each.k}": each for each in found.passes if each.k > 1}
+    return {f"mean@{mean.k}": mean, **passed, **majority}
+
+
+def _figure_cell(found: AtK | None, words: Words) -> Cell:
+    """One figure with its interval, and the range that unscored completions leave."""
+    if found is None:
+        return Cell("–", kind="soft")
+    low, high = found.possible
+    ends = {"low": percent(low), "high": percent(high), "items": found.items}
+    possible = words("generation.possible", **ends) if high - low > 1e-9 else ""
+    value = Mark(score_text(found.value, found.interval), "score")
+    return Cell(value, [interval_text(found.interval, words), possible])
+
+
+def sampled_notes(found: Iterable[SampledScores], words: Words) -> list[str]:
+    """Why there is no pass@k, or no maj@k."""
+    keys = ("not_binary" if not x.binary else "" if x.named else "not_named" for x in found)
+    return [words(f"generation.{key}") for key in keys if key]
+
+
+def run_judges(facts: "RunFacts", w: Words) -> list[Block]:
+    """The judges of a run: of each reporting evaluation, then those of stages alone."""
+    blocks: list[Block] = []
+    shown: list[str] = []
+    for each in facts.reported:
+        if each.table is not None and each.table.judge is not None:
+            blocks += [Heading(each.name), *judge_blocks(each.table, w)]
+            shown.append(canonical_json(each.table.judge.rubric))
+    for stored in read_judged(facts.run):
+        if canonical_json(stored.settings) not in shown:
+            blocks += [Heading(stored.kind), judge_line(held(stored), w)]
+    return blocks
+
+
+def judge_blocks(table: Compared, w: Words) -> list[Block]:
+    """The judge of a table's scores; nothing without one."""
+    if table.judge is None:
+        return []
+    if table.judge.held is None:
+        return [Text(w("judge.unheld"), "warning")]
+    return [judge_line(table.judge.held, w)]
+
+
+def judge_line(judge: HeldJudge, w: Words) -> Text:
+    """The kappa of each criterion with its interval, and what follows."""
+    stored = judge.stored
+    kappas = []
+    for name, kappa in judge.kappas.items():
+        if kappa is None or (ends := kappa.interval) is None:
+            kappas.append(w("judge.unknown", criterion=name))
+        else:
+            figures = {"kappa": kappa.value, "low": ends.low, "high": ends.high}
+            kappas.append(w("judge.kappa", criterion=name, **figures))
+    said = w(
+        "judge.held",
+        model=stored.model,
+        answers=number(len(stored.judged)),
+        file=stored.labels,
+        abstained=number(sum(not each.verdict for each in stored.judged)),
+        kappas=w.listing.join(kappas),
+    )
+    trust = w(f"judge.trust_{judge.trust}", least=f"{stored.least_kappa:g}")
+    kind = {"shown": "", "unsure": "note"}.get(judge.trust, "warning")
+    return Text(f"{said} {trust}", kind)
+
+
+def sections(
+    parts: Mapping[str, tuple[str, Callable[[], Sequence[Block]]]], wanted: Sequence[str] = ()
+) -> list[Section]:
+    """The parts of a page, by anchor, that have something to say; some where they are `wanted`."""
+    found = ((anchor, *parts[anchor]) for anchor in wanted or parts)
+    return [Section(anchor, title, made) for anchor, title, make in found if (made := make())]

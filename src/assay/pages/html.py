@@ -9,10 +9,13 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from itertools import takewhile
+from pathlib import Path
 
 from markupsafe import Markup, escape
 
+from assay.data.files import atomic_write_text
 from assay.pages import page as model
+from assay.pages.markdown import page_markdown
 from assay.pages.page import BADGES, Block, Line, Page, cell_of, column_of, parts
 from assay.pages.words import Words, visible, worded
 
@@ -178,12 +181,11 @@ def _cell(cell: model.Cell, column: model.Column, first: bool) -> Markup:
         Markup("{}<span>{}</span>").format(cell.figure or "", text) if text else cell.figure or ""
     )
     body = (_field(cell.field) if cell.field else Markup("")) + body
-    sign = Markup(' <a href="{}">&#8599;</a>').format(cell.link) if cell.link else ""
-    return Markup("<td{}>{}{}</td>").format(attributes, body, sign)
+    return Markup("<td{}>{}</td>").format(attributes, body)
 
 
 def _figure(block: model.Figure, words: Words) -> Markup:
-    drawing = visible_markup(block.drawing)
+    drawing = Markup(visible(str(block.drawing)))
     if not block.caption:
         return Markup('<div class="wide">{}</div>').format(drawing)
     last = Markup("<i>{}</i>").format(_text(block.last)) if block.last else ""
@@ -191,14 +193,9 @@ def _figure(block: model.Figure, words: Words) -> Markup:
     return form.format(_text(block.caption), last, drawing)
 
 
-def visible_markup(drawing: Markup) -> Markup:
-    """A drawing without control characters."""
-    return Markup(visible(str(drawing)))
-
-
 def _panels(block: model.Panels, words: Words) -> Markup:
     figures = Markup("").join(_figure(figure, words) for figure in block.figures)
-    return Markup('<div class="panels{}">{}</div>').format(" halves" * block.wide, figures)
+    return Markup('<div class="panels">{}</div>').format(figures)
 
 
 def _findings(block: model.Findings, words: Words) -> Markup:
@@ -324,3 +321,12 @@ _RENDER: dict[type, Callable[..., Markup]] = {
     model.Section: _section,
     model.Only: _only,
 }
+
+
+def write_page(page: Page, file: Path) -> Path:
+    """Write `file` (.html) and the same as .md beside it; returns `file`. Both are rendered before
+    either is written. Raises OSError."""
+    texts = {file.with_suffix(".md"): page_markdown(page), file: page_html(page)}
+    for target, text in texts.items():
+        atomic_write_text(target, text)
+    return file

@@ -1,22 +1,15 @@
-"""Shows a run while it trains, on stderr: live bars on a terminal, plain lines elsewhere.
+"""Shows a run while it trains, as lines on stderr.
 
 Shows only metrics that say something about learning, so not the surrogate loss of GRPO.
 """
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
-
-from rich.console import Group
-from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-from rich.text import Text
 
 from assay.lab.monitor.observer import Observer, Silent
 from assay.pages.facts import idle
-from assay.pages.safe_console import console, tell
+from assay.pages.safe_console import tell
 from assay.runs.run_directory import RunDirectory
 
 FIGURES: Mapping[str, tuple[str, str]] = {
@@ -88,7 +81,7 @@ class Pace:
 
 
 class PlainProgress(Silent):
-    """An observer that writes lines, for logs."""
+    """An observer that writes lines."""
 
     def __init__(self, write: Callable[[str], None], clock: Clock = time.monotonic):
         self.write, self.clock = write, clock
@@ -150,65 +143,7 @@ def counted(what: str, done: int, total: int, rest: str, left: str) -> str:
     return f"{what}: " + ", ".join(filter(None, (f"{count} {rest}".rstrip(), left)))
 
 
-class LiveProgress(Silent):
-    """An observer that draws a bar for each stage, evaluation and other work, and the last step's
-    numbers."""
-
-    def __init__(self, live: Live, bars: Progress, clock: Clock = time.monotonic):
-        self.live, self.bars, self.clock = live, bars, clock
-        self.current: TaskID | None = None
-        self.works: dict[str, tuple[TaskID, Pace]] = {}
-        self.pace = Pace(clock, 0, 0)
-
-    def note(self, text: str) -> None:
-        """See `Observer.note`."""
-        self.live.console.print(text)
-
-    def stage(self, name: str, method: str, step: int, steps: int) -> None:
-        """See `Observer.stage`."""
-        self.pace = Pace(self.clock, step, steps)
-        self.current = self.bars.add_task(
-            f"{name} ({method})", total=steps, completed=step, left=""
-        )
-
-    def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Observer.step`."""
-        assert self.current is not None
-        self.bars.update(self.current, completed=step, left=self.pace.left(step))
-        self.live.update(Group(self.bars, Text(figures(metrics), style="cyan")))
-
-    def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
-        """See `Observer.evaluation`."""
-        what = f"evaluation {name} of {checkpoint}"
-        self.work(what, done, total, share=FIRST_SHARE)
-        if done == total:
-            self.note(f"{what}: {total} answers")
-
-    def work(self, what: str, done: int, total: int, at: str = "", share: float = 0.0) -> None:
-        """See `Observer.work`; `share` is that of `Pace.left`."""
-        if what not in self.works:
-            task = self.bars.add_task(what, total=total or None, left="")
-            self.works[what] = (task, Pace(self.clock, done, total))
-        task, pace = self.works[what]
-        left = "  ".join(filter(None, (at, pace.left(done, share))))
-        self.bars.update(task, completed=done, left=left)
-        if done == total:
-            # A bar for each of many checkpoints would push the current ones off the screen.
-            self.bars.remove_task(self.works.pop(what)[0])
-
-    def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
-        """See `Observer.report`."""
-        self.note(f"progress report of {run}: {stage} step {step} ({why})")
-
-
 @contextmanager
 def progress() -> Iterator[Observer]:
-    """The observer that fits stderr, or the notebook whose cell is run."""
-    out = console(sys.stderr)
-    if not out.is_terminal or (out.is_jupyter and find_spec("ipywidgets") is None):
-        yield PlainProgress(tell)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    bars = Progress(*columns, TextColumn("{task.fields[left]}"), console=out)
-    with Live(bars, console=out, refresh_per_second=4) as live:
-        yield LiveProgress(live, bars)
+    """The observer of a command."""
+    yield PlainProgress(tell)

@@ -61,10 +61,8 @@ def _paragraph(block: model.Text, words: Words) -> Iterator[str]:
 
 
 def _bullets(block: model.Bullets, words: Words) -> Iterator[str]:
-    depths = block.depths or [0] * len(block.lines)
-    lines = zip(block.lines, depths, strict=True)
     if block.lines:
-        yield "\n".join(f"{'  ' * depth}- {line_markdown(line)}" for line, depth in lines)
+        yield "\n".join(f"- {line_markdown(line)}" for line in block.lines)
 
 
 def _facts(block: model.Facts, words: Words) -> Iterator[str]:

@@ -58,10 +58,9 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Bullets:
-    """A list; `depths` indents its lines."""
+    """A list."""
 
     lines: Sequence[Line]
-    depths: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +105,6 @@ class Cell:
     span: int = 1
     kind: str = ""
     """"head" of a row, "soft", or a class of the style sheet."""
-    link: str = ""
-    """Where a small sign behind the text leads."""
     field: Field | None = None
     """A tick of the form that the table is in."""
 
@@ -144,7 +141,6 @@ class Panels:
     """Small figures beside one another."""
 
     figures: Sequence[Figure]
-    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)

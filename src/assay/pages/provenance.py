@@ -31,7 +31,7 @@ def overriding(facts: RunFacts, words: Words) -> list[str]:
     if not (reason := overridden(facts.manifest)):
         return []
     said = [flat(each["what"]) for each in facts.manifest[CHECKED]["errors"]]
-    errors = words("page.between_errors").join(said)
+    errors = words("punctuation.semicolon").join(said)
     return [words("page.despite", reason=visible(reason), errors=errors)]
 
 
@@ -154,7 +154,11 @@ def fingerprint_blocks(facts: RunFacts, words: Words) -> list[Block]:
     made_of = {k: v for k, v in facts.manifest.items() if k != CHECKED}
     single = {k: v for k, v in made_of.items() if not isinstance(v, Mapping)}
     groups = [(words("fingerprint.run"), single), *made_of.items()]
-    tables = [(name, list(leaves(value))) for name, value in groups if _is_table(value)]
+    tables = [
+        (name, list(leaves(value)))
+        for name, value in groups
+        if (isinstance(value, Mapping) and bool(value))
+    ]
     return [
         Folded(
             name,
@@ -181,10 +185,6 @@ def _plain(value: Any) -> str:
         few = ", ".join(map(str, value[:4]))
         return few if len(value) <= 4 else f"{few}, … ({len(value):,})"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, Mapping) and bool(value)
 
 
 def _count(rows: Any) -> int:

@@ -66,9 +66,8 @@ def _paragraph(block: model.Text, words: Words) -> Iterator[RenderableType]:
 
 
 def _bullets(block: model.Bullets, words: Words) -> Iterator[RenderableType]:
-    depths = block.depths or [0] * len(block.lines)
-    for line, depth in zip(block.lines, depths, strict=True):
-        yield Text.assemble("  " * depth, "- ", line_text(line))
+    for line in block.lines:
+        yield Text.assemble("- ", line_text(line))
 
 
 def _facts(block: model.Facts, words: Words) -> Iterator[RenderableType]:

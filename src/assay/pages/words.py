@@ -55,6 +55,10 @@ class Words:
         """`text` in this language where the section has it, else as it is."""
         return self.sections.get(section, {}).get(text, text)
 
+    def title(self, name: str) -> str:
+        """What the window calls a column or a field, or what tables call it."""
+        return self.or_own("view", name) if name in self.sections["view"] else self(f"table.{name}")
+
     def ends(self, interval: Interval, write: Callable[[float], str]) -> str:
         """The limits of an interval."""
         return self("table.interval_text", low=write(interval.low), high=write(interval.high))
@@ -159,6 +163,28 @@ def metric_label(metric: str, words: Words) -> str:
     return visible(words.or_own("metric", metric))
 
 
+ALIKE = {
+    **dict.fromkeys(("worse", "equivalent", "undecided", "contradicted"), "better"),
+    **dict.fromkeys(("inside_noise", "no_effect_not_shown"), "better"),
+    **dict.fromkeys(("cells_not_the_same", "cells_judged"), "cells_inside_noise"),
+    "low": "high",
+    "falling": "rising",
+    "fallback_in_answers": "error_at_full_score",
+    "fallback_scores": "unscored",
+    "judge_unsure": "judge_below",
+}
+"""Evidence that is told in the words of another code."""
+FIXES = {"worse": "better", "inside_noise": "undecided", "no_effect_not_shown": "undecided"}
+FIXES |= {"control_left_out": "left_out", "no_count_gives_it": "not_from_counts"}
+"""Fixes that are."""
+
+
+def evidence(code: str, values: Mapping[str, object], words: Words) -> str:
+    """The figures behind a finding; the names that it holds where there are no words for more."""
+    template = words.sections["evidence"].get(ALIKE.get(code, code), "")
+    return filled(template, values) if template else f"{values.get('names', values.get('why', ''))}"
+
+
 def worded(finding: Finding, words: Words) -> Finding:
     """A finding with its words in the page's language, by its code; one without has its own."""
     code, values = finding.code, dict(finding.values)
@@ -166,11 +192,15 @@ def worded(finding: Finding, words: Words) -> Finding:
         return finding
     for name, key in values.get("words", {}).items():
         values[name] = words(key, **values)
+    fixes = (
+        words.sections["fix"].get(FIXES.get(key, str(key)), "")
+        for key in values.get("advice", (code,))
+    )
     return replace(
         finding,
         what=words(f"finding.{code}", **values),
-        evidence=words(f"evidence.{values.get('template', code)}", **values),
-        fix="; ".join(words(f"fix.{key}", **values) for key in values.get("advice", (code,))),
+        evidence=evidence(values.get("template", code), values, words),
+        fix="; ".join(filled(text, values) for text in fixes),
     )
 
 

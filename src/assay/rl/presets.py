@@ -24,16 +24,9 @@ class Preset:
     loss: str = "ppo_clip"
     """A name in `LOSSES`."""
     aggregation: Aggregation = "token_mean"
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    dual_clip: float | None = None
+    clip: Clip = Clip()
     keep_dropped_in_denominator: bool = True
     """Whether groups dropped for want of signal still count in the average."""
-
-    @property
-    def clip(self) -> Clip:
-        """The bounds as the losses take them."""
-        return Clip(self.clip_low, self.clip_high, self.dual_clip)
 
 
 PRESETS: dict[str, Preset] = {
@@ -50,23 +43,21 @@ PRESETS: dict[str, Preset] = {
     "dapo": Preset(
         source="arXiv 2503.14476: Clip-Higher 0.2 / 0.28, token mean, no KL; to be used with "
         "dynamic sampling, so that dropped groups are replaced and not averaged over",
-        clip_high=0.28,
+        clip=Clip(high=0.28),
         keep_dropped_in_denominator=False,
     ),
     "gspo": Preset(
         source="arXiv 2507.18071, section 5.1: clip 3e-4 / 4e-4 on the sequence ratio; no KL",
         loss="gspo",
         aggregation="seq_mean_token_mean",
-        clip_low=3e-4,
-        clip_high=4e-4,
+        clip=Clip(3e-4, 4e-4),
     ),
     "cispo": Preset(
         source="MiniMax-M1, arXiv 2506.13585: no lower bound (a ratio is never below 1 - 1), token "
         "mean, dynamic sampling, no KL; the upper bound, a weight of 5, is from ScaleRL, arXiv "
         "2510.13786, as MiniMax does not give theirs",
         loss="cispo",
-        clip_low=1.0,
-        clip_high=4.0,
+        clip=Clip(1.0, 4.0),
         keep_dropped_in_denominator=False,
     ),
     "rloo": Preset(
@@ -87,12 +78,12 @@ PRESETS: dict[str, Preset] = {
     "egpo_scaled_clip": Preset(
         source="zhangdw156/verl 0350dd9c with verl's defaults: token mean, dual clip 3",
         advantage="egpo_scaled_clip",
-        dual_clip=3.0,
+        clip=Clip(dual=3.0),
     ),
     "verl_grpo": Preset(
         source="verl b178a3cd with adv_estimator = grpo and nothing else set: token mean, dual "
         "clip 3, no KL",
-        dual_clip=3.0,
+        clip=Clip(dual=3.0),
     ),
     "trl_grpo": Preset(
         source="TRL f2cd5771, GRPOConfig with nothing set: 1e-4 beside the deviation, mean over "

@@ -8,7 +8,7 @@ from assay.runs.run_files import FIX, DamagedFile, read_json, write_json
 
 Manifest = dict[str, Any]
 PUT_ASIDE = "put_aside"
-"""Key under `time`: what a run no longer goes on from, see `lab.run.restore`."""
+"""Key under `time`: what a run no longer goes on from, see `lab.run.recorder`."""
 WENT_ON = "went_on"
 """Key under `time`: from which checkpoints of their own tools of stages went on."""
 CHECKED = "checked"

@@ -46,7 +46,7 @@ class LineReader:
         """The next line; b"" at the end of the stream; None at `until` (`time.monotonic`)."""
         while (line := self.take_line()) is None:
             wait = until - time.monotonic()
-            if wait <= 0 or not wait_readable([self.descriptor], wait):
+            if wait <= 0 or not wait_ready([self.descriptor], wait):
                 return None
             if not self.fill():
                 return b""
@@ -88,12 +88,7 @@ def signed(nonce: bytes | bytearray, line: bytes) -> bytes:
     return nonce.hex().encode("ascii") + b" " + line
 
 
-def wait_readable(descriptors: list[int], seconds: float) -> list[int]:
-    """Those descriptors that can be read, or have ended, within `seconds`."""
-    return wait_ready(descriptors, [], seconds)
-
-
-def wait_ready(readable: Sequence[int], writable: Sequence[int], seconds: float) -> list[int]:
+def wait_ready(readable: Sequence[int], seconds: float, writable: Sequence[int] = ()) -> list[int]:
     """Those of `readable` that can be read and of `writable` that can be written, or that have
     ended, within `seconds`. A descriptor stands in one of them only."""
     poller = select.poll()  # not select(): a lab may have more than 1024 files open

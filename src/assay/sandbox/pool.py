@@ -177,7 +177,7 @@ class Conversation:
         while True:
             writable = [self._requests] if self._outgoing else []
             left = min(at_most, heard + silence) - time.monotonic()
-            ready = pipes.wait_ready([replies.descriptor, *wake], writable, min(left, 1.0))
+            ready = pipes.wait_ready([replies.descriptor, *wake], min(left, 1.0), writable)
             now = time.monotonic()
             heard = now if ready or self._open else heard
             if now >= min(at_most, heard + silence):

@@ -120,7 +120,7 @@ class Relay:
         pipes.write_all(self.served.replies, b"%s%.6f " % (self.mark, self.clock.seconds))
         pipes.write_all(self.served.replies, last)
         while not self.stopped:
-            if pipes.wait_readable([self.served.requests], 1.0):
+            if pipes.wait_ready([self.served.requests], 1.0):
                 self._hear_lab()
             elif self.served.lab_is_gone():
                 raise EOFError
@@ -136,7 +136,7 @@ class Relay:
     def _turn(self, seconds: float) -> bytes | memoryview:
         """Carries what there is; the last line where it is over, else b""."""
         writable = self.tell_call if self.pending else []
-        ready = pipes.wait_ready([self.hear_call, self.served.requests], writable, seconds)
+        ready = pipes.wait_ready([self.hear_call, self.served.requests], seconds, writable)
         if self.served.requests in ready:
             self._hear_lab()
         if self.stopped:
@@ -148,7 +148,7 @@ class Relay:
         if self.hear_call in ready:
             return self._hear_call()
         # It may have written its last line since.
-        if call_watch.ended(self.process) and not pipes.wait_readable([self.hear_call], 0.0):
+        if call_watch.ended(self.process) and not pipes.wait_ready([self.hear_call], 0.0):
             return call_watch.ended_without_answer(self.process)
         return b""
 
@@ -252,7 +252,7 @@ class Supervisor:
         gc.freeze()  # otherwise a collection in every fork copies the pages of all imports
         pipes.write_all(self.replies, pipes.encode_line({"ready": True}))
         while True:
-            if pipes.wait_readable([self.requests], 1.0):
+            if pipes.wait_ready([self.requests], 1.0):
                 self._answer(function)
             elif self.lab_is_gone():
                 self._leave()

@@ -21,7 +21,6 @@ from assay.experiment.training_settings import Schedule as ScheduleTable
 from assay.rl.advantages import (
     ADVANTAGES,
     AdvantageInput,
-    AdvantageOptions,
     Estimator,
     normalised_rewards,
 )
@@ -92,26 +91,14 @@ class Grpo:
         return replace(self, stage=now, objective=objective)
 
     @property
-    def preset(self) -> Preset:
-        """The stage's algorithm. Raises UnknownName."""
-        return look_up(PRESETS, self.stage.algorithm, "algorithm")
-
-    @property
-    def advantage(self) -> str:
-        """The name of the advantage estimator."""
-        return self.stage.advantage or self.preset.advantage
+    def algorithm(self) -> Preset:
+        """See `algorithm_of`."""
+        return algorithm_of(self.stage)
 
     @property
     def estimator(self) -> Estimator:
         """The advantage estimator. Raises UnknownName."""
-        return look_up(ADVANTAGES, self.advantage, "advantage")
-
-    @property
-    def options(self) -> AdvantageOptions:
-        """The preset's numbers with the stage's in their place."""
-        table = self.stage.advantage_options
-        own = table.model_dump(exclude_none=True) if table else {}
-        return replace(self.preset.advantage_options, **own)
+        return look_up(ADVANTAGES, self.algorithm.advantage, "advantage")
 
     @property
     def drop(self) -> bool:
@@ -120,10 +107,10 @@ class Grpo:
         if stage.drop_without_signal != "auto":
             return stage.drop_without_signal
         return may_drop(
-            advantage=self.advantage,
+            advantage=self.algorithm.advantage,
             kl_coef=most(stage.kl.coef),
             entropy_coef=stage.entropy_coef,
-            lone=self.options.lone,
+            lone=self.algorithm.advantage_options.lone,
         )
 
     @property
@@ -151,7 +138,7 @@ class Grpo:
             judged,
             self.prompts.prompts,
             drop=self.drop,
-            count=self.preset.keep_dropped_in_denominator,
+            count=self.algorithm.keep_dropped_in_denominator,
         )
         updates, advantages, extra = self.updates(policy, judged, choice)
         rewards_E, group_E = rewards_of(judged)
@@ -255,6 +242,7 @@ class Grpo:
     ) -> tuple[Packed, Mapping[str, float], dict[str, float]]:
         """The batch with old and reference log-probs where needed, and its advantages."""
         stage, estimator, entropy_S = self.stage, self.estimator, None
+        options = self.algorithm.advantage_options
         # Of stored candidates ratios are taken to the weights at the stage's start.
         needs_old = self.objective.needs.old and not stage.stored
         if needs_old or self.reads_weights:
@@ -274,8 +262,8 @@ class Grpo:
         thought = self.thought(packed) if estimator.thought else None
         cot_mask_S = None if thought is None else self.with_bonus(packed, thought)
         batch = self.advantage_input(packed, episodes, entropy_S, cot_mask_S)
-        advantage_S = estimator(beside(batch, counted), self.options)
-        metrics = estimator.diagnose(batch, self.options)
+        advantage_S = estimator(beside(batch, counted), options)
+        metrics = estimator.diagnose(batch, options)
         if packed.policy_mask_S is not None:
             heard = packed.policy_mask_S.sum() / packed.mask_S.sum()
             metrics["entropy_cut_share"] = 1 - heard.item()
@@ -381,7 +369,7 @@ class Grpo:
         tokens = [sum(sum(turn.loss_mask) for turn in e.turns) for e in gone]
         episodes = len(batch.episode_N.unique()) + len(gone)
         return token_weights(
-            self.stage.aggregation or self.preset.aggregation,
+            self.algorithm.aggregation,
             batch.mask_S,
             batch.episode_S,
             scale=constant_scale(episodes, self.stage.sampling.max_tokens),
@@ -390,14 +378,29 @@ class Grpo:
         )
 
 
-def objective_of(stage: GrpoStage) -> GrpoObjective:
-    """The preset's objective with the overrides of a stage at one step."""
+def algorithm_of(stage: GrpoStage) -> Preset:
+    """The stage's preset with the stage's own in its place, schedules as they start. Raises
+    UnknownName."""
     preset = look_up(PRESETS, stage.algorithm, "algorithm")
+    table = stage.advantage_options
+    options = table.model_dump(exclude_none=True) if table else {}
     bounds = {name: first(value) for name, value in stage.clip if value is not None}
+    own = {name: getattr(stage, name) for name in ("advantage", "loss", "aggregation")}
+    return replace(
+        preset,
+        advantage_options=replace(preset.advantage_options, **options),
+        clip=replace(preset.clip, **bounds),
+        **{name: value for name, value in own.items() if value is not None},
+    )
+
+
+def objective_of(stage: GrpoStage) -> GrpoObjective:
+    """The objective of a stage at its first step."""
+    algorithm = algorithm_of(stage)
     correction = stage.importance.model_dump() if stage.importance else {}
     return GrpoObjective(
-        loss=stage.loss or preset.loss,
-        clip=replace(preset.clip, **bounds),
+        loss=algorithm.loss,
+        clip=algorithm.clip,
         kl_coef=first(stage.kl.coef) if stage.kl.where == "loss" else 0.0,
         kl_estimator=stage.kl.estimator,
         entropy_coef=stage.entropy_coef,

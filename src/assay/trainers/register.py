@@ -26,6 +26,18 @@ MODEL = "model"
 """The folder of a model that no hub has."""
 
 
+def with_transformers(checkpoint: Path | None) -> Sequence[str]:
+    """For trainers that are Transformers' Trainer."""
+    return () if checkpoint is None else ("--resume_from_checkpoint", str(checkpoint))
+
+
+def with_verl(checkpoint: Path | None) -> Sequence[str]:
+    """For verl, whose checkpoint is the folder above the actor's."""
+    if checkpoint is None:
+        return ("trainer.resume_mode=disable",)
+    return ("trainer.resume_mode=resume_path", f"trainer.resume_from_path={checkpoint.parent}")
+
+
 @dataclass(frozen=True)
 class Trainer:
     """A tool that trains."""
@@ -33,21 +45,21 @@ class Trainer:
     package: str
     """With the version that the tables were read from."""
     title: str
-    methods: tuple[str, ...]
-    """Of the stages that it trains."""
-    data: str
-    """Name of the file of rows in the folder."""
-    dev: str
-    """Name of the file of held-out rows; empty where the tool measures none."""
-    loads: tuple[str, ...]
-    """Files of `in_tool` beside reward.py that the tool loads."""
-    ray: str
-    """What the README says of a Ray cluster."""
     output: type[TrlOutput | VerlOutput]
     """Reads what the tool wrote into its folder, given the optimizer steps of one round."""
-    resume: Callable[[Path | None], Sequence[str]]
+    methods: tuple[str, ...] = ("sft", "grpo")
+    """Of the stages that it trains."""
+    data: str = "data/train.jsonl"
+    """Name of the file of rows in the folder."""
+    dev: str = "data/test.jsonl"
+    """Name of the file of held-out rows; empty where the tool measures none."""
+    loads: tuple[str, ...] = ()
+    """Files of `in_tool` beside reward.py that the tool loads."""
+    ray: str = ""
+    """What the README says of a Ray cluster."""
+    resume: Callable[[Path | None], Sequence[str]] = with_transformers
     """Arguments of run.sh by which the tool goes on from its checkpoint, or from none."""
-    draws_again: bool
+    draws_again: bool = False
     """Whether going on so draws random numbers that an unbroken training would not have drawn."""
     starts: tuple[str, ...] = ()
     """Files of `in_tool` that run.sh starts."""
@@ -142,57 +154,22 @@ def folder_texts(tool: str, settings: Settings, made: Translated, name: str) -> 
     }
 
 
-def with_transformers(checkpoint: Path | None) -> Sequence[str]:
-    """For trainers that are Transformers' Trainer."""
-    return () if checkpoint is None else ("--resume_from_checkpoint", str(checkpoint))
-
-
-def with_verl(checkpoint: Path | None) -> Sequence[str]:
-    """For verl, whose checkpoint is the folder above the actor's."""
-    if checkpoint is None:
-        return ("trainer.resume_mode=disable",)
-    return ("trainer.resume_mode=resume_path", f"trainer.resume_from_path={checkpoint.parent}")
-
-
 TRAINERS: dict[str, Trainer] = {
-    "swift": Trainer(
-        package="ms-swift==4.6.0",
-        title="ms-swift",
-        methods=("sft", "grpo"),
-        data="data/train.jsonl",
-        dev="data/test.jsonl",
-        loads=("swift_plugin.py",),
-        ray="",
-        output=SwiftOutput,
-        resume=with_transformers,
-        draws_again=False,
-    ),
+    "swift": Trainer("ms-swift==4.6.0", "ms-swift", SwiftOutput, loads=("swift_plugin.py",)),
     "verl": Trainer(
-        package="verl==0.9.1",
-        title="verl",
+        "verl==0.9.1",
+        "verl",
+        VerlOutput,
         methods=("grpo",),
         data="data/train.parquet",
         dev="",
         loads=("verl_reward.py", "verl_on_cpu.py"),
         ray=", `bash ray.sh` on a Ray cluster",
-        output=VerlOutput,
         resume=with_verl,
         draws_again=True,
         newest=LATEST,
     ),
-    "trl": Trainer(
-        package="trl==1.16.0",
-        title="TRL",
-        methods=("sft", "grpo"),
-        data="data/train.jsonl",
-        dev="data/test.jsonl",
-        loads=(),
-        ray="",
-        output=TrlOutput,
-        resume=with_transformers,
-        draws_again=False,
-        starts=("trl_log.py",),
-    ),
+    "trl": Trainer("trl==1.16.0", "TRL", TrlOutput, starts=("trl_log.py",)),
 }
 """By the name of their environment (`engines.environments`)."""
 

@@ -9,19 +9,20 @@ The rows are in settings.toml, which `table` reads.
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from typing import Any
 
-from assay.errors import InputError, look_up, nearest
+from assay.errors import InputError, nearest
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.experiment.training_settings import EveryEpochs, LoraAdapt, Schedule
 from assay.rl.aggregation import Importance
-from assay.rl.presets import PRESETS, Preset
+from assay.rl.presets import Preset
+from assay.train.grpo import algorithm_of
 
-OF_PRESET = {key: key for key in ("advantage", "loss", "aggregation")}
-OF_PRESET |= {"clip.low": "clip_low", "clip.high": "clip_high", "clip.dual": "dual_clip"}
-"""Keys that a preset fills, and what they are called there."""
+OF_PRESET = ("advantage", "loss", "aggregation", "clip.low", "clip.high", "clip.dual")
+"""Keys that a preset fills."""
 Exported = SftStage | GrpoStage
 """Stages that other tools train."""
 
@@ -80,23 +81,13 @@ class Settings:
     @property
     def algorithm(self) -> Preset:
         """Of a stage that samples."""
-        preset = look_up(PRESETS, self.grpo.algorithm, "algorithm")
-        table, clip = self.grpo.advantage_options, self.grpo.clip
-        given = table.model_dump(exclude_none=True) if table else {}
-        own = {
-            **{name: getattr(self.grpo, name) for name in ("advantage", "loss", "aggregation")},
-            "clip_low": at_start(clip.low),
-            "clip_high": at_start(clip.high),
-            "dual_clip": clip.dual,
-            "advantage_options": replace(preset.advantage_options, **given),
-        }
-        return replace(preset, **{name: value for name, value in own.items() if value is not None})
+        return algorithm_of(self.grpo)
 
     def value(self, key: str) -> Any:
         """The value of a dotted key: the preset's where the stage has none of its own, a schedule's
         start; None where the stage has no such table."""
         if key in OF_PRESET:
-            return getattr(self.algorithm, OF_PRESET[key])
+            return attrgetter(key)(self.algorithm)
         value: Any = self.stage
         for part in key.split("."):
             value = getattr(value, part, None)

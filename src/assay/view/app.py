@@ -5,12 +5,14 @@ file of its own, so that the content security policy lets no other run.
 """
 
 import ipaddress
+import os
 import re
 import secrets
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -31,15 +33,22 @@ from assay.pages.page import Page, Text
 from assay.pages.words import LANGUAGES, Words, flat, words
 from assay.runs.registry import reading_once
 from assay.runs.run_names import RunNotFound
-from assay.view.asked_pages import compare_page, costs_shown, matrix_shown
+from assay.serve.connections import (
+    HOST,
+    TOKEN,
+    answering,
+    is_loopback,
+    token_for_clients,
+    until_stopped,
+)
+from assay.view.asked_pages import compare_page, costs_shown
 from assay.view.curves_page import curves_page
 from assay.view.frame import ICON, Shown, document, script, style_sheet
-from assay.view.list_page import exported, list_page
-from assay.view.live import changes
+from assay.view.list_page import list_page
 from assay.view.runs_page import file_address, newest, progress_shown, run_shown, runs_page
 from assay.view.sample_page import sample_page
 from assay.view.sides_page import group_page, item_page
-from assay.view.window import Window
+from assay.view.window import Window, changes, named_labs
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -146,12 +155,10 @@ def application(window: Window, token: str, host: str = "127.0.0.1", lang: str =
         page(run + "progress", progress_shown),
         page(run + "{file:path}", file_address),
         *(page(f"/lab/{{lab}}/{kind}", list_page) for kind in ("samples", "answers")),
-        *(page(f"/lab/{{lab}}/{kind}.jsonl", exported) for kind in ("samples", "answers")),
         page("/lab/{lab}/show", sample_page),
         page("/lab/{lab}/group", group_page),
         page("/lab/{lab}/item", item_page),
         page("/lab/{lab}/compare", compare_page),
-        page("/lab/{lab}/matrix", matrix_shown),
         Route("/live", live, methods=["GET"]),
         Route("/icon.svg", lambda _: Response(ICON, media_type="image/svg+xml")),
         Route("/style.css", lambda _: Response(style_sheet(), media_type="text/css")),
@@ -199,3 +206,40 @@ async def no_such_address(request: Request, error: Exception) -> Response:
     """Refuse what is no address of the window."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     return PlainTextResponse(f"assay view: nothing at {request.url.path}\n", status)
+
+
+BEHIND = 10
+"""How far the window stands behind what trains on the same processors."""
+
+
+def view(
+    roots: Sequence[Path],
+    *,
+    host: str = HOST,
+    port: int,
+    token_file: Path | None,
+    lang: str,
+    note: Callable[[str], None],
+) -> dict[str, Any]:
+    """Show the labs at an address until SIGINT or SIGTERM; returns what was shown.
+
+    Raises InputError for what is not there, and where other machines can reach the address and
+    nobody chose a token.
+    """
+    labs = named_labs(roots)
+    token, made = token_for_clients(host, token_file)
+    os.nice(BEHIND)
+    with until_stopped() as stop:
+        window = Window(labs)
+        with answering(application(window, token, host, lang), port, host) as taken:
+            named = f"[{host}]" if ":" in host else host
+            url = f"http://{named}:{taken}/"
+            for name, root in labs.items():
+                note(f"lab {name}: {root}")
+            if not is_loopback(host):
+                note("other machines can reach it; what is sent is not encrypted")
+            note(f"open {url}?token={token}" if made else f"open {url}?token=… ({TOKEN})")
+            stop.wait()
+            note("stopping")
+            window.closing.set()
+    return {"url": url, "labs": labs}

@@ -5,12 +5,14 @@ file is new or another one; texts stay in memory, tokens do not. Nothing is writ
 """
 
 import json
+import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pyarrow.compute
@@ -19,6 +21,7 @@ import pyarrow.parquet as pq
 from assay.data.episode import FULL_SCORE
 from assay.data.files import stamp
 from assay.data.row import Message
+from assay.errors import InputError
 from assay.runs.history import ANSWER, SAMPLE, History
 from assay.runs.records import (
     ABSTAINED,
@@ -33,7 +36,82 @@ from assay.runs.records import (
 )
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
-from assay.view.filters import Filter
+
+PAGE, MOST = 50, 500
+"""Completions of one page: as a rule, and at most."""
+SORTS = ("", "-", "score", "-score", "length", "-length", "advantage", "-advantage")
+"""Columns to sort by, "-" before one: the largest first; "" as they were recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter; what is empty keeps everything."""
+
+    stage: str = ""
+    step_from: float | None = None
+    step_to: float | None = None
+    evaluation: str = ""
+    """The folder of its records."""
+    checkpoint: str = ""
+    score_from: float | None = None
+    score_to: float | None = None
+    part: str = ""
+    part_from: float | None = None
+    part_to: float | None = None
+    length_from: float | None = None
+    length_to: float | None = None
+    outcome: str = ""
+    ended: str = ""
+    row: str = ""
+    """A row or an item."""
+    text: str = ""
+    """Any text that the completion holds, in capitals or not."""
+    unscored: bool = False
+    sort: str = ""
+    page: int = 1
+    size: int = PAGE
+
+    def address(self, **changes: Any) -> str:
+        """The filter as the query of an address, with changes."""
+        changed, plain = replace(self, **changes), Filter()
+        pairs = {
+            each.name: _written(value)
+            for each in fields(Filter)
+            if (value := getattr(changed, each.name)) != getattr(plain, each.name)
+        }
+        return urlencode(pairs)
+
+
+def _written(value: str | float | bool) -> str:
+    return "1" if value is True else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def read_filter(query: Mapping[str, str]) -> Filter:
+    """The filter of an address. Raises InputError for a value that its field cannot have."""
+    found: dict[str, Any] = {}
+    for each in fields(Filter):
+        text = query.get(each.name, "").strip()
+        if text:
+            found[each.name] = text if each.type is str else _number(each.name, text, each.type)
+    if found.get("sort", "") not in SORTS:
+        fix = "choose " + ", ".join(filter(None, SORTS))
+        raise InputError(f"cannot be {found['sort']!r}", field="sort", fix=fix)
+    found["size"] = min(found.get("size", PAGE), MOST)
+    return Filter(**found)
+
+
+def _number(name: str, text: str, kind: Any) -> float | int | bool:
+    if kind is bool:
+        return text not in ("0", "")
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    whole = kind is not int or (number.is_integer() and 1 <= number <= 10_000_000)
+    if not math.isfinite(number) or not whole:
+        raise InputError(f"{text!r} is no such number", field=name, fix="for example 1")
+    return int(number) if kind is int else number
+
 
 pc: Any = pyarrow.compute
 """Its functions are made when it is imported, unseen by a type checker."""
@@ -170,18 +248,6 @@ class Completions:
             list(zip(places, table.take(page).to_pylist(), strict=True)),
         )
 
-    def every(self, asked: Filter, answers: bool) -> Iterator[dict[str, Any]]:
-        """The whole lines that a filter keeps, as their files have them but for tokens.
-
-        Raises DamagedFile before the first line where a file cannot be read.
-        """
-        stored, damaged = self.stored(answers)
-        if damaged:
-            raise damaged[0]
-        own = [each for each in stored if wanted(each.place, asked)]
-        places = [(e, pc.indices_nonzero(self._mask(e.table, [e], asked))) for e in own]
-        return (line for e, lines in places if len(lines) for line in whole_lines(e.place, lines))
-
     def _mask(self, table: pa.Table, own: Sequence[Stored], asked: Filter) -> pa.ChunkedArray:
         """Which lines of a table, made of `own`, a filter keeps."""
         tests = [_test(table, asked)]
@@ -308,14 +374,3 @@ def places_of(own: Sequence[Stored], lines: Sequence[int]) -> list[Place]:
         end += len(each.table)
         ends.append((end, each.place))
     return [next(place for end, place in ends if line < end) for line in lines]
-
-
-def whole_lines(place: Place, kept: pa.Array) -> Iterator[dict[str, Any]]:
-    """Lines of a file with all that people read of them. Raises DamagedFile."""
-    with reading(place.file), pq.ParquetFile(place.file) as source:
-        heavy = ("tokens", "behaviour_logps", "turns")
-        names = [name for name in source.schema_arrow.names if name not in heavy]
-        lines = source.read(columns=names).take(kept).to_pylist()
-    for line in lines:
-        texts = {name: json.loads(line[name]) for name in ("parts", "facts") if line.get(name)}
-        yield {**line, **texts}

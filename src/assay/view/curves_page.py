@@ -4,7 +4,7 @@ Runs of one experiment that differ in their seed are one curve, their mean, and 
 the lowest seed to the highest; the band of a run alone is the interval of its values.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from assay.errors import AssayError, InputError
 from assay.judge.intervals import Interval
-from assay.pages.charts import SMALL, Told, curve_panel, told_curve
+from assay.pages.charts import SMALL, curve_panel
 from assay.pages.facts import Curve
 from assay.pages.page import (
     Block,
@@ -26,14 +26,13 @@ from assay.pages.page import (
     Panels,
     Text,
 )
-from assay.pages.run_page.story import writer
+from assay.pages.story import writer
 from assay.pages.words import Words, flat, metric_label, number
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import read_status
 from assay.train.metric_names import PART
 from assay.view.frame import Shown, full_name
-from assay.view.live import live_address, named
-from assay.view.window import Window
+from assay.view.window import Window, live_address, named
 
 COLOURS = 9
 RANGE = "from the lowest seed to the highest"
@@ -53,7 +52,9 @@ class Series:
 def curves_page(window: Window, request: Request, w: Words) -> Shown:
     """The metrics of a stage, all in small or one in large; of the stage that the runs share."""
     asked = request.query_params
-    runs = runs_asked(window, request)
+    lab = request.query_params.get("lab", "")
+    names = dict.fromkeys(request.query_params.getlist("run"))
+    runs = [(lab, window.run(lab, name)) if lab else named(window, name) for name in names]
     if not runs:
         raise InputError("no run is named", field="run", fix="tick some in the list of runs")
     live = live_address(window, [full_name(lab, run) for lab, run in runs])
@@ -63,14 +64,14 @@ def curves_page(window: Window, request: Request, w: Words) -> Shown:
         blocks = [*damaged, Text(w("view.no_steps"))]
         return Shown(Page(w, w("view.curves"), blocks), live)
     stage = asked.get("stage") or stages[-1]
-    groups = grouped_runs(window, runs, asked.get("seeds") != "apart")
+    groups = grouped_runs(runs)
     found = {
-        name: [curve for _, run in own for curve in _curves(window, run, stage)]
+        name: [c for _, run in own for part in _curves(window, run, stage) for c in part]
         for name, own in groups.items()
     }
     metrics = list(dict.fromkeys(c.metric for each in found.values() for c in each))
     metric = asked.get("metric", "")
-    form = _form(runs, stages, stage, metrics, metric, asked.get("seeds", ""), w)
+    form = _form(runs, stages, stage, metrics, metric, w)
     legend = _legend({name: len(own) for name, own in groups.items()}, w)
     blocks: list[Block] = [form, *damaged, Figure(legend), Text(w("view.bands"), "soft")]
     if metric in metrics:
@@ -79,7 +80,7 @@ def curves_page(window: Window, request: Request, w: Words) -> Shown:
         blocks.append(Figure(overlay(series, metric, True, w)))
         blocks.append(Bullets(_last_values(series, metric, w)))
     else:
-        further = {c.metric for _, run in runs for c in _further(window, run, stage)}
+        further = {c.metric for _, run in runs for c in _curves(window, run, stage)[1]}
         panels = {each: _panel(series_of(found, each), each, w) for each in metrics}
         blocks.append(Panels([panel for name, panel in panels.items() if name not in further]))
         more = [panel for name, panel in panels.items() if name in further]
@@ -104,15 +105,8 @@ def _readable(
     return found, damaged
 
 
-def runs_asked(window: Window, request: Request) -> list[tuple[str, RunDirectory]]:
-    """The runs of an address, as LAB/NAME/ID, or NAME/ID beside a lab. Raises RunNotFound."""
-    lab = request.query_params.get("lab", "")
-    names = dict.fromkeys(request.query_params.getlist("run"))
-    return [(lab, window.run(lab, name)) if lab else named(window, name) for name in names]
-
-
 def grouped_runs(
-    window: Window, runs: Sequence[tuple[str, RunDirectory]], pooled: bool
+    runs: Sequence[tuple[str, RunDirectory]],
 ) -> dict[str, list[tuple[str, RunDirectory]]]:
     """Runs by the name of their curve: of one experiment with several seeds together."""
     groups: dict[str, list[tuple[str, RunDirectory]]] = {}
@@ -120,24 +114,19 @@ def grouped_runs(
         groups.setdefault(f"{lab}/{run.name}", []).append((lab, run))
     found: dict[str, list[tuple[str, RunDirectory]]] = {}
     for name, own in groups.items():
-        seeds = [read_status(run.path).seed for _, run in own]
-        if pooled and len(set(seeds)) == len(own):
+        if len({read_status(run.path).seed for _, run in own}) == len(own):
             found[name.partition("/")[2]] = own
         else:
             found |= {str(run): [(lab, run)] for lab, run in own}
     return found
 
 
-def _curves(window: Window, run: RunDirectory, stage: str) -> list[Curve]:
+def _curves(window: Window, run: RunDirectory, stage: str) -> tuple[list[Curve], list[Curve]]:
+    """The curves of a run's own page, and the metrics that it leaves out."""
     facts = window.facts(run)
-    own = [*facts.curves(stage), *facts.part_curves(stage)] if stage in facts.metrics else []
-    return [*own, *_further(window, run, stage)]
-
-
-def _further(window: Window, run: RunDirectory, stage: str) -> list[Curve]:
-    """The metrics of a run that its own page leaves out."""
-    facts = window.facts(run)
-    return facts.further_curves(stage) if stage in facts.metrics else []
+    if stage not in facts.metrics:
+        return [], []
+    return [*facts.curves(stage), *facts.part_curves(stage)], facts.further_curves(stage)
 
 
 def series_of(found: dict[str, list[Curve]], metric: str) -> list[Series]:
@@ -177,21 +166,17 @@ def _panel(series: Sequence[Series], metric: str, w: Words) -> Figure:
 
 
 def overlay(series: Sequence[Series], metric: str, large: bool, w: Words) -> Markup:
-    """Curves above one another; the script tells their values where the reader points."""
-    write = writer(metric)
-
-    def tell(curve: Curve, x: Callable[[float], float], n: int) -> Told:
-        return told_curve(series[n].name, curve, write, w, x, f"c{series[n].colour}")
-
+    """Curves above one another."""
     curves, size = [each.curve for each in series], (1012, 380) if large else SMALL
-    return curve_panel(curves, _label(metric, w), write, tell, size=size)
+    kinds = [f"c{each.colour}" for each in series]
+    return curve_panel(curves, _label(metric, w), writer(metric), size=size, kinds=kinds)
 
 
 def _legend(seeds: Mapping[str, int], w: Words) -> Markup:
     """The curves by name, with the number of their seeds where there are several."""
     entry, entries = Markup('<li><i class="swatch c{}"></i> {}</li>'), []
     for at, (name, count) in enumerate(seeds.items()):
-        more = w.within(w("view.seeds", count=count)) if count > 1 else ""
+        more = w.within(w("matrix.seeds", count=count)) if count > 1 else ""
         entries.append(entry.format(at % COLOURS, name + more))
     return Markup('<ul class="legend">{}</ul>').format(Markup("").join(entries))
 
@@ -210,14 +195,11 @@ def _form(
     stage: str,
     metrics: Sequence[str],
     metric: str,
-    seeds: str,
     w: Words,
 ) -> Form:
     known = [(name, _label(name, w)) for name in metrics]
     fields = [Field("run", "", full_name(lab, run), "hidden") for lab, run in runs]
-    fields.append(Field("stage", w("view.stage"), stage, "choice", [(s, s) for s in stages]))
-    every = [("", w("view.all_metrics")), *known]
-    fields.append(Field("metric", w("view.metric"), metric, "choice", every))
-    choices = [("", w("view.together")), ("apart", w("view.apart"))]
-    fields.append(Field("seeds", w("view.seeds_are"), seeds, "choice", choices))
+    fields.append(Field("stage", w("table.stage"), stage, "choice", [(s, s) for s in stages]))
+    every = [("", w("costs.total")), *known]
+    fields.append(Field("metric", w("progress.metric"), metric, "choice", every))
     return Form("/curves", fields, [(w("view.show"), "/curves")])

@@ -25,12 +25,10 @@ HEAD = Markup("""<!doctype html>
 <body>
 <a class="skip" href="#main">{skip}</a>
 <nav class="window" aria-label="{about}">{links}</nav>
-<main id="main" tabindex="-1" data-step="{step}"{live}>
+<main id="main" tabindex="-1"{live}>
 <header><h1>{heading}</h1></header>
 """)
 
-PARTS = ("compare", "matrix")
-"""Pages of a lab that every page leads to."""
 FOOT = Markup("""</main>
 <p class="keys" hidden>{keys}</p>
 <p class="lost" role="status" hidden>{lost}</p>
@@ -78,7 +76,6 @@ def document(shown: Shown, here: str) -> str:
         for address, mark, text in _links(shown.lab, here, w)
     )
     around = {"live": live, "links": links, "skip": w("view.skip"), "about": w("view.parts")}
-    around["step"] = w("view.step")
     foot = FOOT.format(keys=w("view.keys"), lost=w("view.lost"))
     return headed(shown.page, HEAD, **around) + body_html(shown.page) + foot
 
@@ -87,16 +84,15 @@ def _links(lab: str, here: str, w: Words) -> list[tuple[str, Markup, str]]:
     path = here.partition("?")[0]
     parts = [("/", w("view.runs"))]
     if lab:
-        parts += [(lab_address(lab, name), w(f"view.{name}")) for name in PARTS]
+        parts.append((lab_address(lab, "compare"), w("view.compare")))
     own, other = Markup(' aria-current="page"'), Markup("")
     found = [(address, own if address == path else other, text) for address, text in parts]
     lang = next(each for each in LANGUAGES if each != w.lang)
     sign = Markup(' class="lang" lang="{}" hreflang="{}"').format(lang, lang)
-    return [*found, (_with_language(here, lang), sign, w("view.other_language"))]
-
-
-def _with_language(here: str, lang: str) -> str:
-    return f"{here}{'&' if '?' in here else '?'}lang={lang}"
+    return [
+        *found,
+        (f"{here}{'&' if '?' in here else '?'}lang={lang}", sign, w("view.other_language")),
+    ]
 
 
 def run_address(lab: str, run: RunDirectory) -> str:

@@ -3,15 +3,13 @@
 Every filter stands in the address, so that a link keeps it.
 """
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
 
 from assay.errors import InputError
+from assay.pages.content import checkpoint_label
 from assay.pages.page import (
     Block,
     Cell,
@@ -26,15 +24,12 @@ from assay.pages.page import (
     Text,
     joined,
 )
-from assay.pages.result_tables import checkpoint_label
 from assay.pages.words import Words, flat, number
 from assay.runs.run_directory import RunDirectory
-from assay.view.completions import Found, Place, Stored
-from assay.view.filters import SORTS, Filter, read_filter
+from assay.view.completions import SORTS, Filter, Place, Stored, read_filter
 from assay.view.frame import Shown, full_name, lab_address, run_address
-from assay.view.live import live_address
 from assay.view.runs_page import page_links
-from assay.view.window import Window
+from assay.view.window import Window, live_address
 
 SHOWN = 160
 """Characters of a completion in the list."""
@@ -64,7 +59,8 @@ def list_page(window: Window, request: Request, w: Words) -> Shown:
         blocks.append(Text(w(f"view.no_{kind}")))
     else:
         found = completions.find(asked, answers)
-        blocks += [Text(_about(found, asked, lab, run, kind, w))]
+        figures = {"count": found.count, "unscored": found.unscored, "mean": number(found.mean)}
+        blocks.append(Text(w("view.found", **figures)))
         rows = [_row(lab, run, place, line, answers, w) for place, line in found.lines]
         blocks += [Table(_columns(answers, w), rows)] if rows else []
         here, last = lab_address(lab, kind, run=run) + "&", -(-found.count // asked.size)
@@ -110,7 +106,7 @@ def _form(
         _choice("ended", asked.ended, ended, w),
         Field("row", w("view.item" if answers else "view.row"), asked.row),
         Field("sort", w("view.sort"), asked.sort, "choice", orders),
-        Field("unscored", w("view.unscored"), "1", "tick", on=asked.unscored),
+        Field("unscored", w("program_outcome.abstained"), "1", "tick", on=asked.unscored),
     ]
     address = lab_address(lab, "answers" if answers else "samples")
     return Form(address, fields, [(w("view.filter"), address)], (), more, w("view.more"))
@@ -140,7 +136,7 @@ def _choice(name: str, value: str, choices: Sequence[tuple[str, str]], w: Words)
     every = [("", w("view.any")), *choices]
     known = {key for key, _ in every}
     return Field(
-        name, w(f"view.{name}"), value, "choice", every + [(value, value)] * (value not in known)
+        name, w.title(name), value, "choice", every + [(value, value)] * (value not in known)
     )
 
 
@@ -151,12 +147,6 @@ def _range(name: str, asked: Filter, w: Words) -> list[Field]:
         Field(f"{name}_{end}", w(f"view.{name}_{end}"), "" if v is None else f"{v:g}", "number")
         for end, v in zip(ends, values, strict=True)
     ]
-
-
-def _about(found: Found, asked: Filter, lab: str, run: RunDirectory, kind: str, w: Words) -> Line:
-    said = w("view.found", count=found.count, mean=number(found.mean), unscored=found.unscored)
-    export = lab_address(lab, f"{kind}.jsonl", run=run) + "&" + asked.address(page=1)
-    return joined(said, " ", Mark(w("view.export"), "", export.rstrip("&")))
 
 
 def _columns(answers: bool, w: Words) -> list[Column]:
@@ -170,7 +160,7 @@ def _columns(answers: bool, w: Words) -> list[Column]:
         "completion",
     ]
     right = ("score", "advantage", "length", "step")
-    return [Column(w(f"view.{name}"), name in right) for name in names]
+    return [Column(w.title(name), name in right) for name in names]
 
 
 def _row(
@@ -183,38 +173,19 @@ def _row(
     own = lab_address(lab, "show", id=f"{run}:{id_}")
     text = flat(line["text"][: 8 * SHOWN])
     start = Cell(Mark(text[:SHOWN] + "…" * (len(text) > SHOWN) or "–", "", own), kind="start")
-    score = w("view.unscored") if line["score"] is None else number(line["score"])
+    score = w("program_outcome.abstained") if line["score"] is None else number(line["score"])
     outcome = Cell(w.or_own("outcome", line["outcome"]), [line["why"] or ""])
     if answers and place.record is not None:
         around = lab_address(lab, "item", run=run, evaluation=place.record.key, item=line["row"])
         label = Cell(checkpoint_label(place.checkpoint, w), [place.record.name])
         return [Mark(name, "", around), label, score, outcome, number(line["length"]), start]
-    around = group_address(lab, run, place, line)
-    step = Cell(str(place.step), [place.stage])
-    advantage = number(line["advantage"])
-    return [Mark(name, "", around), step, score, advantage, outcome, number(line["length"]), start]
-
-
-def group_address(lab: str, run: RunDirectory, place: Place, line: Mapping[str, Any]) -> str:
-    """The group that a sample belongs to."""
     asked = {
         "stage": place.stage,
         "step": place.step,
         "row": line["row"],
         "visit": line["visit"] or 0,
     }
-    return lab_address(lab, "group", run=run, **asked)
-
-
-def exported(window: Window, request: Request, w: Words) -> Response:
-    """Everything that a filter keeps as JSONL, a line each, with the fields of its record."""
-    _, run, asked, answers = asked_for(window, request)
-    lines = window.completions(run).every(replace(asked, page=1), answers)
-    name = f"{run.name}-{'answers' if answers else 'samples'}.jsonl"
-    headers = {"content-disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(_written(run, lines), media_type="application/jsonl", headers=headers)
-
-
-def _written(run: RunDirectory, lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for line in lines:
-        yield json.dumps({"run": str(run), **line}, ensure_ascii=False) + "\n"
+    around = lab_address(lab, "group", run=run, **asked)
+    step = Cell(str(place.step), [place.stage])
+    advantage = number(line["advantage"])
+    return [Mark(name, "", around), step, score, advantage, outcome, number(line["length"]), start]

@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 from assay.errors import AssayError
 from assay.lab.monitor.progress import progress
 from assay.lab.monitor.stage_health import planned_steps
-from assay.pages.content import interval_text
+from assay.pages.content import checkpoint_label, interval_text
 from assay.pages.facts import gather
 from assay.pages.page import (
     Block,
@@ -24,18 +24,16 @@ from assay.pages.page import (
     Text,
     joined,
 )
-from assay.pages.progress.progress_content import progress_blocks, progress_title
-from assay.pages.result_tables import checkpoint_label
-from assay.pages.run_page.page import run_page
+from assay.pages.progress_content import progress_blocks, progress_title
+from assay.pages.run_page import run_page
 from assay.pages.words import Words, flat, number, score_text
 from assay.runs.history import leaving_out, left_out
 from assay.runs.run_directory import RunDirectory, unnameable
 from assay.runs.run_names import RunNotFound
 from assay.runs.same_experiment import damage
 from assay.runs.status import Status, read_status
-from assay.view.frame import PARTS, Shown, full_name, lab_address, run_address
-from assay.view.live import DAMAGED, live_address, state_of
-from assay.view.window import Window
+from assay.view.frame import Shown, full_name, lab_address, run_address
+from assay.view.window import Window, live_address
 
 SHOWN = 30
 """Runs of one page of the list."""
@@ -46,16 +44,11 @@ STATES = {"running": "chosen", "finished": "plain", "interrupted": "warning", "f
 def runs_page(window: Window, request: Request, w: Words) -> Shown:
     """The runs of all labs, the latest first, with ticks to compare some of them."""
     live, wanted = live_address(window, []), request.query_params.get("text", "").strip()
-    state = request.query_params.get("state", "")
     every = [pair for pair in window.everywhere() if wanted.lower() in str(pair[1]).lower()]
-    every = [pair for pair in every if state in ("", state_of(pair[1]))]
-    page = page_number(request)
+    text = request.query_params.get("page", "1")
+    page = max(int(text), 1) if text.isdecimal() and len(text) < 7 else 1
     some = every[(page - 1) * SHOWN : page * SHOWN]
-    states = [(name, w(f"status.{name}")) for name in STATES]
-    states = [("", w("view.any")), *states, (DAMAGED, w("view.damaged"))]
-    fields = [Field("text", w("view.name_has"), wanted)]
-    fields.append(Field("state", w("view.state"), state, "choice", states))
-    search = Form("/", fields, [(w("view.search"), "/")])
+    search = Form("/", [Field("text", w("view.name_has"), wanted)], [(w("view.search"), "/")])
     labs = w.listing.join(f"{name} ({root})" for name, root in window.labs.items())
     blocks: list[Block] = [Text(labs, "soft"), search]
     unnamed = [path for root in window.labs.values() for path in unnameable(root)]
@@ -67,17 +60,11 @@ def runs_page(window: Window, request: Request, w: Words) -> Shown:
         own = [run for name, run in some if name == lab]
         if own:
             blocks += _of_lab(window, lab, own, w)
-    asked = [(name, text) for name, text in (("text", wanted), ("state", state)) if text]
+    asked = [("text", wanted)] if wanted else []
     last = -(-len(every) // SHOWN)
     blocks += page_links(lambda n: lab_free("/", [*asked, ("page", str(n))]), page, last, w)
     only = next(iter(window.labs)) if len(window.labs) == 1 else ""
-    return Shown(Page(w, w("view.runs_title"), blocks, document=w("view.title")), live, only)
-
-
-def page_number(request: Request) -> int:
-    """The page that is asked for, from 1."""
-    text = request.query_params.get("page", "1")
-    return max(int(text), 1) if text.isdecimal() and len(text) < 7 else 1
+    return Shown(Page(w, w("view.runs"), blocks, document=w("view.title")), live, only)
 
 
 def page_links(address: Callable[[int], str], page: int, last: int, w: Words) -> list[Block]:
@@ -96,16 +83,14 @@ def lab_free(path: str, pairs: list[tuple[str, str]]) -> str:
 
 def _of_lab(window: Window, lab: str, runs: list[RunDirectory], w: Words) -> list[Block]:
     heads = ["run", "state", "progress", "score", "verdict", "started"]
-    columns = [Column(w(f"view.{name}"), right=name == "score") for name in heads]
+    columns = [Column(w.title(name), right=name == "score") for name in heads]
     rows = [run_row(window, lab, run, w) for run in runs]
     buttons = [(w("view.curves"), "/curves"), (w("view.compare"), lab_address(lab, "compare"))]
-    buttons.append((w("view.matrix"), lab_address(lab, "matrix")))
     table = Table(columns, rows, lab if len(window.labs) > 1 else "")
     form = Form("/curves", [Field("lab", "", lab, "hidden")], buttons, [table])
     if len(window.labs) == 1:
         return [form]
-    doors = (Mark(w(f"view.{name}"), "", lab_address(lab, name)) for name in PARTS)
-    return [form, Text(joined(*doors, by=" · "))]
+    return [form, Text(Mark(w("view.compare"), "", lab_address(lab, "compare")))]
 
 
 def run_row(window: Window, lab: str, run: RunDirectory, w: Words) -> list[Cell | Line]:
@@ -185,7 +170,7 @@ def run_shown(window: Window, request: Request, w: Words) -> Shown:
         ("view.answers", lab_address(lab, "answers", run=run)),
         ("view.curves", lab_free("/curves", [("run", name)])),
         ("view.progress", "progress"),
-        ("view.costs", "costs"),
+        ("synthesis.costs", "costs"),
     ]
     line = joined(*(Mark(w(key), "", address) for key, address in doors), by=" · ")
     page = Page(w, whole.title, [Text(line), *whole.blocks], whole.footer, whole.document, True)

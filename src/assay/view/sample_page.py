@@ -1,7 +1,7 @@
 """One completion in whole.
 
 A conversation is shown message by message with its calls, thoughts are folded, and the tokens of a
-completion that was sampled are coloured by their log-probability or by the advantage.
+completion that was sampled are coloured by their log-probability.
 """
 
 import json
@@ -10,7 +10,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -60,8 +59,8 @@ def row_behind(
 
 THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
 SHADES = 6
-UNLIKELY, UNDECIDED = 5.0, 3.0
-"""Nats of a log-prob and of an entropy at which a token has the strongest colour."""
+UNLIKELY = 5.0
+"""Nats of a log-prob at which a token has the strongest colour."""
 BYTES = 4
 """Of the longest character: so many tokens can belong to one."""
 MOST_TOKENS = 10_000
@@ -79,16 +78,15 @@ def sample_page(window: Window, request: Request, w: Words) -> Shown:
     run = window.run(lab, name)
     lines = find_samples(run, rest)
     blocks: list[Block] = [Text(Mark(str(run), "", run_address(lab, run)))]
-    by = request.query_params.get("by", "logp")
     for line in lines[:MOST_SIDES]:
         blocks += [Heading(line["sample_id"], 2)] if len(lines) > 1 else []
-        blocks += _whole(window, lab, run, line, by, w)
+        blocks += _whole(window, lab, run, line, w)
     title = lines[0]["sample_id"] if len(lines) == 1 else rest
     return Shown(Page(w, title, blocks), lab=lab)
 
 
 def _whole(
-    window: Window, lab: str, run: RunDirectory, line: Mapping[str, Any], by: str, w: Words
+    window: Window, lab: str, run: RunDirectory, line: Mapping[str, Any], w: Words
 ) -> list[Block]:
     """Figures, the question, the completion, its tokens, and the commands about it."""
     answer = "score" in line
@@ -98,7 +96,7 @@ def _whole(
     said = conversation(stored_messages(line["messages"]), w) if line.get("messages") else None
     blocks += said or completion_blocks(line["text"], w)
     if not answer and line.get("behaviour_logps"):
-        blocks += _coloured(lab, run, line, by, w)
+        blocks += _coloured(run, line, w)
     show = f"assay report {shlex.quote(f'{run}:' + line['sample_id'])}"
     again = "" if answer else replay_command(run, _stage_of(line), line["step"])
     heading = w("view.replay" if again else "view.command")
@@ -139,8 +137,8 @@ def _figures(line: Mapping[str, Any], w: Words) -> list[tuple[str, Line]]:
     score = line["score"] if "score" in line else line["reward"]
     became = outcome(score, line.get("error") or "", line.get("outcome") or "")
     found: list[tuple[str, Line]] = [
-        (w("view.score"), w("view.unscored") if score is None else number(score)),
-        (w("view.outcome"), w.or_own("outcome", became)),
+        (w("table.score"), w("program_outcome.abstained") if score is None else number(score)),
+        (w("table.outcome"), w.or_own("outcome", became)),
     ]
     parts = line["parts"].items()
     found += [(w("view.part_named", name=flat(name)), number(value)) for name, value in parts]
@@ -201,37 +199,17 @@ def conversation(messages: Sequence[Message], w: Words) -> list[Block]:
     return blocks
 
 
-def _coloured(
-    lab: str, run: RunDirectory, line: Mapping[str, Any], by: str, w: Words
-) -> list[Block]:
-    """The tokens in the colours of their log-probability, their entropy or the advantage."""
+def _coloured(run: RunDirectory, line: Mapping[str, Any], w: Words) -> list[Block]:
+    """The tokens in the colours of their log-probability."""
     names = token_texts(run, _stage_of(line), line["tokens"][:MOST_TOKENS])
-    entropies: Sequence[float | None] = line.get("entropies") or [None] * len(names)
     pieces = []
-    for name, logp, entropy in zip(names, line["behaviour_logps"], entropies, strict=False):
+    for name, logp in zip(names, line["behaviour_logps"], strict=False):
         told = w("view.token", text=repr(name), logp=f"{logp:.3f}", chance=f"{math.exp(logp):.1%}")
-        told += "" if entropy is None else w("view.token_entropy", entropy=f"{entropy:.3f}")
-        kinds = {
-            "logp": shade(-logp, UNLIKELY),
-            "entropy": shade(entropy or 0.0, UNDECIDED),
-            "advantage": advantage_class(line["advantage"]),
-        }
-        pieces.append((name, kinds.get(by, kinds["logp"]), told))
-    own = {"id": f"{run}:{line['sample_id']}"}
-    known = ("logp", *(["entropy"] if line.get("entropies") else []), "advantage")
-    ways = [
-        Mark(
-            w(f"view.by_{way}"),
-            "strong" if way == by else "",
-            lab_address(lab, "show", **own, by=way),
-        )
-        for way in known
-    ]
+        pieces.append((name, shade(-logp, UNLIKELY), told))
     rest = len(line["tokens"]) - len(pieces)
     more = [Text(w("view.more_tokens", shown=number(len(pieces)), rest=number(rest)), "soft")]
-    blocks: list[Block] = [Heading(w("view.tokens")), Text(joined(*ways, by=" · "))]
-    blocks += [] if line.get("entropies") else [Text(w("view.no_entropies"), "soft")]
-    return [*blocks, Tokens(pieces), *(more if rest else [])]
+    about = Text(w("view.by_logp"), "soft")
+    return [Heading(w("view.tokens")), about, Tokens(pieces), *(more if rest else [])]
 
 
 def shade(nats: float, most: float) -> str:
@@ -239,30 +217,17 @@ def shade(nats: float, most: float) -> str:
     return f"p{min(SHADES, math.ceil(SHADES * nats / most))}" if nats > 0.01 else "p0"
 
 
-def advantage_class(advantage: float | None) -> str:
-    """The colour of an advantage: one for above the group, another for below."""
-    if not advantage:
-        return "p0"
-    strength = min(SHADES, math.ceil(2 * abs(advantage)))
-    return f"{'g' if advantage > 0 else 'b'}{strength}"
-
-
 def token_texts(run: RunDirectory, stage: str, tokens: Sequence[int]) -> list[str]:
     """The text of each token by the tokenizer that a checkpoint of the run holds; its number where
     there is none, or no package to read it."""
-    file = tokenizer_file(run, stage)
+    own = sorted(run.checkpoints(stage).glob("step-*/tokenizer.json"))
+    every = sorted((run.path / "checkpoints").glob("*/step-*/tokenizer.json"))
+    file = next(iter([*reversed(own), *every]), None)
     if file is None or find_spec("tokenizers") is None:
         return [f"⟨{token}⟩" for token in tokens]
     from tokenizers import Tokenizer
 
     return pieces_of(Tokenizer.from_file(str(file)), tokens)
-
-
-def tokenizer_file(run: RunDirectory, stage: str) -> Path | None:
-    """The tokenizer of a stage's last checkpoint, else of any."""
-    own = sorted(run.checkpoints(stage).glob("step-*/tokenizer.json"))
-    every = sorted((run.path / "checkpoints").glob("*/step-*/tokenizer.json"))
-    return next(iter([*reversed(own), *every]), None)
 
 
 def pieces_of(tokenizer: Any, tokens: Sequence[int]) -> list[str]:

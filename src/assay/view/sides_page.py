@@ -5,6 +5,7 @@ from statistics import mean, pstdev
 from starlette.requests import Request
 
 from assay.errors import InputError, nearest
+from assay.pages.content import checkpoint_label
 from assay.pages.examples import asked as question_of
 from assay.pages.examples import shortened
 from assay.pages.page import (
@@ -19,7 +20,6 @@ from assay.pages.page import (
     Text,
     joined,
 )
-from assay.pages.result_tables import checkpoint_label
 from assay.pages.words import Words, number
 from assay.runs.history import (
     History,
@@ -46,7 +46,7 @@ def group_page(window: Window, request: Request, w: Words) -> Shown:
     rewards = [each.reward for each in own if each.reward is not None]
     facts = [
         (w("view.completions"), number(len(own))),
-        (w("view.mean"), number(mean(rewards) if rewards else None)),
+        (w("metric.reward_mean"), number(mean(rewards) if rewards else None)),
         (w("view.spread"), number(pstdev(rewards) if rewards else None)),
     ]
     every = Mark(w("view.all_of_row"), "", lab_address(lab, "samples", run=run, row=row))
@@ -77,7 +77,7 @@ def group_of(run: RunDirectory, stage: str, step: int, row: str, visit: str) -> 
 
 
 def _sample_answer(lab: str, run: RunDirectory, sample: Sample, w: Words) -> Answer:
-    reward = w("view.unscored") if sample.reward is None else number(sample.reward)
+    reward = w("program_outcome.abstained") if sample.reward is None else number(sample.reward)
     result = w("view.reward", reward=reward)
     if sample.advantage is not None:
         result += w.semicolon + w("view.has_advantage", advantage=number(sample.advantage))

@@ -1,4 +1,4 @@
-// Keeps a page that watches runs up to date, tells the values at a step, and moves by keys.
+// Keeps a page that watches runs up to date, and moves by keys.
 // Every page can be read without it.
 "use strict";
 
@@ -52,8 +52,6 @@ async function refresh() {
   renew(main, fresh);
   main.querySelectorAll("input[type=checkbox]").forEach(each => { each.checked = ticked.has(each.value); });
   if (link && document.activeElement.getAttribute("href") !== link) main.querySelector(`a[href="${CSS.escape(link)}"]`)?.focus();
-  reach();
-  if (asked) tell(...asked);
   return true;
 }
 
@@ -69,102 +67,6 @@ function renew(old, fresh) {
   const ours = [...old.childNodes], theirs = [...fresh.childNodes];
   theirs.forEach((each, at) => ours[at] ? renew(ours[at], each) : old.append(each));
   ours.slice(theirs.length).forEach(each => each.remove());
-}
-
-// Charts: what the lines say at the step under the pointer, or at the one that arrow keys chose.
-
-const told = document.createElement("div");
-told.className = "told";
-told.hidden = true;
-told.setAttribute("role", "status");
-document.body.append(told);
-let asked = null; // the chart that was pointed at, and the place there
-
-function lines(svg) {
-  let before = {};
-  return JSON.parse(svg.dataset.told).map(each => {
-    before = { ...before, ...each, shown: each.shown.split("\n") };
-    return before;
-  });
-}
-
-const nearest = (line, x) => line.x.reduce((best, place, i) => Math.abs(place - x) < Math.abs(line.x[best] - x) ? i : best, 0);
-
-// What the lines of a chart say at a place: all those that have a step there.
-function said(svg, x) {
-  const every = lines(svg), at = every.map(line => nearest(line, x));
-  const place = every.map((line, n) => line.x[at[n]]).reduce((best, each) => Math.abs(each - x) < Math.abs(best - x) ? each : best);
-  const own = every.flatMap((line, n) => Math.abs(line.x[at[n]] - place) < 1 && line.shown[at[n]] ? [{ ...line, step: line.steps[at[n]], text: line.shown[at[n]] }] : []);
-  return { place, own };
-}
-
-function forget() {
-  asked = null;
-  told.hidden = true;
-  main.querySelectorAll(".pin").forEach(each => each.remove());
-  main.querySelectorAll("figcaption i[data-last]").forEach(each => { each.textContent = each.dataset.last; });
-}
-
-// All panels of a group share their steps: each says its value in its caption.
-function tell(svg, x) {
-  forget();
-  if (!svg.isConnected) return;
-  asked = [svg, x];
-  const group = svg.closest(".panels")?.querySelectorAll("svg[data-told]") ?? [svg];
-  for (const each of group) mark(each, x);
-  const { place, own } = said(svg, x), name = svg.closest("figure")?.querySelector("figcaption span")?.textContent;
-  if (!own.length) return;
-  told.replaceChildren(row("b", `${main.dataset.step} ${own[0].step}`), ...own.map(each => row("div", own.length > 1 || !name ? each.name : name, each)));
-  told.hidden = false;
-  const box = svg.getBoundingClientRect(), scale = box.width / svg.viewBox.baseVal.width;
-  const left = box.left + place * scale;
-  told.style.left = Math.max(8, left + 14 + told.offsetWidth > innerWidth ? left - told.offsetWidth - 14 : left + 14) + "px";
-  told.style.top = Math.min(Math.max(box.top, 8), innerHeight - told.offsetHeight - 8) + "px";
-}
-
-function row(tag, name, line) {
-  const made = document.createElement(tag);
-  if (line?.kind) made.append(Object.assign(document.createElement("i"), { className: `swatch ${line.kind}` }));
-  made.append(name);
-  if (line) made.append(Object.assign(document.createElement("b"), { textContent: line.text }));
-  return made;
-}
-
-function mark(svg, x) {
-  const { place, own } = said(svg, x), height = svg.viewBox.baseVal.height;
-  const pin = document.createElementNS("http://www.w3.org/2000/svg", "line");
-  for (const [name, value] of Object.entries({ x1: place, x2: place, y1: 8, y2: height - 24, class: "pin" })) pin.setAttribute(name, value);
-  svg.append(pin);
-  const last = svg.closest("figure")?.querySelector("figcaption i");
-  if (!last || own.length !== 1) return;
-  last.dataset.last ??= last.textContent;
-  last.textContent = own[0].text.split(/ ?[(（]/)[0];
-}
-
-function point(event) {
-  const svg = event.target.closest?.("svg[data-told]");
-  if (!svg) return asked?.[0] === document.activeElement ? undefined : forget();
-  tell(svg, new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse()).x);
-}
-
-// One chart of a group is reached by Tab; arrow keys go from step to step, up and down from chart to chart.
-function reach() {
-  for (const svg of main.querySelectorAll("svg[data-told]:not([tabindex])")) {
-    svg.setAttribute("tabindex", svg.closest(".panels")?.querySelector("svg[data-told]") === svg || !svg.closest(".panels") ? 0 : -1);
-    svg.querySelectorAll(".hit title").forEach(each => each.remove()); // told in full instead
-  }
-}
-
-function walk(svg, event) {
-  const [line] = lines(svg), group = [...(svg.closest(".panels") ?? main).querySelectorAll("svg[data-told]")];
-  const here = asked?.[0] === svg ? nearest(line, asked[1]) : line.x.length;
-  const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
-  const next = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-  if (step) tell(svg, line.x[Math.min(Math.max(here + step, 0), line.x.length - 1)]);
-  else if (next) group[group.indexOf(svg) + next]?.focus();
-  else if (event.key === "Escape") forget();
-  else return false;
-  return true;
 }
 
 // Keys of a page.
@@ -185,8 +87,6 @@ function turn(by) {
 
 function press(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || /INPUT|SELECT|TEXTAREA/.test(event.target.tagName) && event.target.type !== "checkbox") return;
-  const svg = event.target.closest?.("svg[data-told]");
-  if (svg && walk(svg, event)) return event.preventDefault();
   if (event.key === "j") step(1);
   else if (event.key === "k") step(-1);
   else if (event.key === "n") turn(1);
@@ -197,14 +97,6 @@ function press(event) {
   event.preventDefault();
 }
 
-document.addEventListener("pointermove", point);
-document.addEventListener("pointerdown", point);
 document.addEventListener("keydown", press);
-document.addEventListener("focusin", event => {
-  const svg = event.target.closest?.("svg[data-told]");
-  if (svg && asked?.[0] !== svg) tell(svg, asked?.[1] ?? 1e9);
-  else if (!svg) forget();
-});
 document.querySelector(".keys").hidden = false;
-reach();
 follow();

@@ -149,7 +149,6 @@ def test_a_row_that_nothing_can_reward_is_left_out_of_every_file(tmp_path: Path)
         ("out", Wanted(("swift", "messages"), dev=0.5), "train.jsonl: would be written in two"),
         ("out", Wanted(("swift",), dev=0.001), "both sides need at least one"),
         ("a.jsonl", Wanted(("swft",)), "did you mean 'swift'"),
-        ("a.jsonl", Wanted(("swift",), format="gsm"), "did you mean 'gsm8k'"),
         ("talks.jsonl", Wanted(("swift",)), r"talks.jsonl: exists \(remove it"),
     ],
 )
@@ -178,7 +177,6 @@ def test_a_bad_row_at_the_end_leaves_nothing_half_written(
 
 REAL = {
     "glaive_toolcall_en": (150, 7, "messages"),
-    "glaive_toolcall_zh": (150, 7, "messages"),
     "reason_tool_use_demo": (25, 0, "messages"),
     "taubench_gpt4o_airline": (100, 0, "messages"),
 }

@@ -50,10 +50,6 @@ def test_items_of_the_command_line_fill_a_gap_and_overrule_nothing(tmp_path: Pat
         (RUN + '1\nsays = "good"', ("r.toml:4: runs.0.says", "unknown value 'good'", "'better'")),
         (RUN + "1\n" + RUN + "2", ("runs", "'a' occurs twice")),
         (
-            '[scoring]\ncontrol = "b"\n' + RUN + "1",
-            ("r.toml:2", "nothing is named 'b'", "known: a"),
-        ),
-        (
             '[[metrics]]\nname = "m"\nsteps = [1, 2]\nvalues = [0.1]',
             ("r.toml:4: metrics.0.values", "1 of them for 2 steps"),
         ),
@@ -92,7 +88,6 @@ def test_a_file_without_results_is_refused(tmp_path: Path, name: str, content: b
     [
         ("says_of = { z = 'better' }", ("runs.says_of", "nothing is named 'z'")),
         ("right = [1, 2]", ("runs.0.right", "2 counts for 1 scores")),
-        ("[[averages]]\nrun = 'a'\nof = 'z'\nsays = 1", ("averages.of", "nothing is named 'z'")),
         ("[[comparisons]]\nrun = 'b'\ncontrol = 'a'\ncells = 'z'", ("comparisons.cells", "'z'")),
         ("[[comparisons]]\nrun = 'b'\ncontrol = 'a'\ninterval = 1", ("interval", "two limits")),
     ],

@@ -67,10 +67,8 @@ def made(folder: Path, scores: dict, **more: object) -> Path:
     ("value", "score"),
     [
         ("C", 1.0),
-        ("P", 0.5),
         ("I", 0.0),
         ("Yes", 1.0),
-        ("false", 0.0),
         ("0.25", 0.25),
         (float("nan"), None),
     ],

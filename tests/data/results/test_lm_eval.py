@@ -79,7 +79,6 @@ def test_a_cut_off_sample_log_is_unfinished(tmp_path: Path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda lines: [*lines[:3], lines[3][:-9]], (":4", "malformed JSON")),
         (lambda lines: [*lines, lines[2]], (":25", "doc_id", "'2' is also the item of line 3")),
         (
             lambda lines: [line.replace('"doc_id": 4,', "") for line in lines],

@@ -11,11 +11,11 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.run import runner
 from assay.lab.run.runner import resume, start
 from assay.lab.setup.session import Session
-from assay.lab.sweep.matrix.request import Request, make_matrix
-from assay.pages.comparison.comparison_page import write_comparison
-from assay.pages.matrix.matrix_page import write_matrix
-from assay.pages.run_page.notebook import notebook
-from assay.pages.run_page.page import write_report
+from assay.lab.sweep.request import Request, make_matrix
+from assay.pages.comparison_page import write_comparison
+from assay.pages.matrix_page import write_matrix
+from assay.pages.notebook import notebook
+from assay.pages.run_page import write_report
 from assay.runs.manifest_file import CHECKED, overridden, read_manifest
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status

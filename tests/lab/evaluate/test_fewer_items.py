@@ -11,7 +11,7 @@ from assay.data.splits import drawn
 from assay.errors import InputError
 from assay.lab.run.runner import start
 from assay.lab.setup.validate import read_whole
-from assay.pages.content import about_evaluation, results
+from assay.pages.content import about_evaluation, result_blocks
 from assay.pages.facts import gather
 from assay.pages.markdown import blocks_markdown
 from assay.pages.words import words
@@ -83,11 +83,11 @@ def test_a_table_says_how_many_were_asked_and_compares_on_those_that_both_were(r
 
 def test_the_page_says_how_many_items_of_how_many_and_why(run):
     facts = gather(run)
-    shown = blocks_markdown(results(facts, words()), words())
+    assert facts.main is not None
+    shown = blocks_markdown(result_blocks(facts, facts.main, words()), words())
     assert "| 3 of 8 × 2 |" in shown and "| 8 × 2 |" in shown
     assert "fewer items, drawn by their ids before anything was measured: base 3" in shown
     assert ", on the 3 items that both" in shown
-    assert facts.main is not None
     assert facts.main.table is not None
     whole = replace(facts.main.table, evaluation=replace(facts.main.table.evaluation, fewer={}))
     assert "fewer" not in about_evaluation(whole, words())

@@ -14,7 +14,7 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.monitor.progress import read_reports
 from assay.lab.monitor.stage_health import explained
 from assay.lab.run.runner import launch_or_resume, resume, start
-from assay.pages.run_page.page import Reporting
+from assay.pages.run_page import Reporting
 from assay.runs.checkpoints import read_selection
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, runs_of

@@ -8,7 +8,7 @@ import pytest
 from assay.cli.main import app
 from assay.errors import Finding
 from assay.lab.monitor.stage_health import stage_health
-from assay.pages.run_page.page import write_report
+from assay.pages.run_page import write_report
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.train import grpo

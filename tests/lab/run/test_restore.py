@@ -16,7 +16,7 @@ from assay.lab.run.runner import resume, start
 from assay.lab.setup.language_learner import run_folder
 from assay.lab.setup.session import Session
 from assay.models.load import load_model
-from assay.pages.run_page.page import write_report
+from assay.pages.run_page import write_report
 from assay.runs.protection import mark_protected
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_files import DamagedFile

@@ -18,6 +18,10 @@ from assay.lab.evaluate.checkpoint_selection import by_reward_trend
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start
 from assay.lab.setup.session import Session
+from assay.pages.lineage import lineage, origin_text
+from assay.pages.run_page import write_report
+from assay.pages.run_terminal import final_blocks
+from assay.pages.words import words
 from assay.runs.checkpoints import (
     DevLook,
     Selection,
@@ -35,6 +39,7 @@ from tests.docs.pages import blocks
 from tests.forked import forked
 from tests.lab.run.test_restore import same
 from tests.models.folders import tiny_model
+from tests.pages.pages import printed
 from tests.tiny_labs import make_lab, model_of
 
 ROUNDS = blocks("rounds.md", "toml")[0]
@@ -246,7 +251,7 @@ def test_another_model_is_refused_with_both_fingerprints(run: RunDirectory, tmp_
     tiny_model(intermediate_size=48).save_pretrained(lab / "model")
     (lab / "again.toml").write_text(text.replace('"other"', '"again"'))
     began = json.loads(run.manifest.read_text())["base_weights"]["sha256"]
-    with pytest.raises(InputError, match=f"stage.full.start: .*{began}.*model has [0-9a-f]"):
+    with pytest.raises(InputError, match=f"stage.full.start: .*{began}.*experiment's has [0-9a-f]"):
         start(lab / "again.toml", root=lab)
     assert runs_of(lab, "again") == []
 
@@ -292,3 +297,32 @@ def test_choices_of_older_runs_are_read(tmp_path: Path) -> None:
     write_selections(tmp_path, "sft", [replace(found, evidence=(look,))])
     again = read_selection(tmp_path, "sft")
     assert again is not None and asdict(again.evidence[0]) == asdict(look)
+
+
+def test_the_lineage_leads_through_runs_to_the_first_model(
+    run: RunDirectory, other: RunDirectory
+) -> None:
+    nodes = lineage(other)
+    labels = [node.label for node in nodes]
+    assert labels[0] == "path:model" and nodes[0].stage is None
+    assert set(labels) >= {"full", "adapter", "further", "round3"}
+    for at, node in enumerate(nodes[1:], 1):
+        assert node.start is not None
+        assert (node.start.stage or "path:model") in labels[:at]
+        assert node.run == (run if node.label.startswith(("round", "sft")) else other)
+    full = nodes[labels.index("full")]
+    assert "not corrected for looks" in origin_text(full, words())
+    chosen = selection(run, "round1", "dev_score")
+    assert chosen is not None and not chosen.corrected
+
+
+def test_the_page_lists_the_lineage_and_marks_what_is_uncorrected(
+    run: RunDirectory, other: RunDirectory
+) -> None:
+    for lang, uncorrected in (("en", "not corrected for looks"), ("zh", "未按查看次数校正")):
+        page = write_report(run, lang).read_text()
+        table = page.partition('<section id="lineage">')[2].partition("</section>")[0]
+        assert "round2 · GRPO" in table and "optimizer.lr 0.01 → 5e-07" in table
+        assert uncorrected in table
+    shown = printed(final_blocks(other))
+    assert f"run {run}" in shown and "not corrected for looks" in shown

@@ -7,7 +7,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.lab.run.runner import resume
-from assay.pages.run_page.page import write_report
+from assay.pages.run_page import write_report
 from assay.runs.protection import mark_protected
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile

@@ -9,7 +9,7 @@ from assay.errors import InputError
 from assay.lab.monitor.progress import progress
 from assay.lab.run.runner import resume, start
 from assay.pages.facts import gather
-from assay.pages.run_page.page import write_report
+from assay.pages.run_page import write_report
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.lab.run.test_kill import everything
 from tests.lab.run.test_restore import Stopping

@@ -152,16 +152,6 @@ def test_what_is_finished_or_busy_is_no_work(lab):
     ]
 
 
-def test_every_seed_is_a_run(lab):
-    lab.base.write_text(lab.base.read_text().replace("seeds = [1]", "seeds = [1, 2]"))
-    finished = lab.run("s.batch-2", "seeds=[1, 2]", "stage.sft.batch=2", seed=2)
-    for record in (TEST, HARD):
-        score(finished, "base", ones(1, 2), record)
-    work = missing_work(lab.root, read_sweep(lab.root / "sweep.toml"))
-    names = [job.name for job in work.jobs]
-    assert names[:2] == ["s.batch-2#1", "s.batch-4#1"] and len(names) == 5
-
-
 def test_a_run_of_the_same_name_made_otherwise_stops_the_filling_before_it_begins(lab):
     lab.run("s.batch-8", "stage.sft.batch=8", "stage.sft.steps=7")
     with pytest.raises(InputError, match=r"stage\.sft\.steps"):

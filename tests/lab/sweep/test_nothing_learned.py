@@ -9,8 +9,8 @@ import pytest
 from assay.data.files import write_checksums
 from assay.lab.monitor.stage_health import unlearned
 from assay.lab.sweep import missing_runs
-from assay.lab.sweep.matrix.request import Request, make_matrix
-from assay.pages.matrix.matrix_page import write_matrix
+from assay.lab.sweep.request import Request, make_matrix
+from assay.pages.matrix_page import write_matrix
 from assay.runs.checkpoints import Selection, write_selections
 from assay.runs.run_directory import RunDirectory
 from tests.cli.conftest import answer, call

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.lab.sweep.planned_runs import plan, short_names, slug
-from assay.lab.sweep.read_sweep import SweepFile, files_in_order, read_sweep
+from assay.lab.sweep.planned_runs import plan
+from assay.lab.sweep.read_sweep import read_sweep
 from tests.docs.pages import blocks
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab
 
@@ -57,15 +57,6 @@ def test_every_combination_is_one_run_named_after_its_values(lab):
     take = last.data["sums"].take
     assert take is not None and (take.rows, take.how) == (200, "first")
     assert runs[0].experiment.data["sums"].model_dump()["take"]["rows"] == 100
-
-
-def test_an_arm_may_have_an_experiment_of_its_own(lab):
-    other = lab.base.read_text().replace("steps = 40", "steps = 20")
-    (lab.root / "other.toml").write_text(other)
-    text = SWEEP.replace("set.data.sums.take.rows = 200", 'base = "other.toml"')
-    steps = {run.cells[0].place["arm"]: run.experiment for run in plan(read_sweep(lab.sweep(text)))}
-    assert steps["plain"].stage["sft"].steps == 40
-    assert steps["more"].stage["sft"].steps == 20
 
 
 def test_settings_of_an_evaluation_are_measured_on_one_run(lab):
@@ -136,27 +127,6 @@ def test_two_values_with_one_name_are_refused(lab):
     assert "two runs would be named" in message(lab, text)
 
 
-def test_short_names_tell_paths_apart():
-    keys = ["stage.sft.batch", "stage.rl.batch", "model", "stage.sft.optimizer.lr"]
-    assert short_names(keys) == {
-        "stage.sft.batch": "sft-batch",
-        "stage.rl.batch": "rl-batch",
-        "model": "model",
-        "stage.sft.optimizer.lr": "lr",
-    }
-
-
-def test_values_become_parts_of_names():
-    assert [slug(v) for v in (4, 2e-5, True, "path:models/a b")] == [
-        "4",
-        "2e-05",
-        "true",
-        "path-models-a-b",
-    ]
-    table = slug({"rows": 100})
-    assert len(table) == 8 and table != slug({"rows": 200})
-
-
 def test_the_sweeps_of_the_manual_are_read(lab):
     first, search = blocks("sweeps.md", "toml")
     runs = plan(read_sweep(lab.sweep(first)))
@@ -178,32 +148,7 @@ def test_the_sweeps_of_the_manual_are_read(lab):
     assert len(plan(found)) == 9 and found.axes[-1].values == (3, 6)
 
 
-def test_a_sweep_comes_behind_those_that_it_stands_on_each_once(lab):
-    lab.sweep(SWEEP)
-    (lab.root / "sweep.toml").rename(lab.root / "first.toml")
-    text = SWEEP.replace("[axes]", 'after = ["first.toml"]\n[axes]')
-    (lab.root / "second.toml").write_text(text.replace('"cot"', '"fine"', 1))
-    both = text.replace('["first.toml"]', '["second.toml", "first.toml"]')
-    order = files_in_order(lab.sweep(both.replace('"cot"', '"last"', 1)))
-    names = [found.sweep.name for found in order if isinstance(found, SweepFile)]
-    assert names == ["cot", "fine", "last"]
-
-
-def test_a_sweep_comes_behind_the_experiments_that_it_stands_on(lab):
-    text = SWEEP.replace("[axes]", f'after = ["{lab.base.name}"]\n[axes]')
-    before, last = files_in_order(lab.sweep(text))
-    assert before == lab.base and isinstance(last, SweepFile)
-    lab.base.write_text(lab.base.read_text() + "\n[nonsense]\n")
-    with pytest.raises(InputError, match="nonsense"):
-        files_in_order(lab.sweep(text))
-
-
-@pytest.mark.parametrize(
-    ("after", "words"),
-    [("none.toml", "none.toml: no such file"), ("sweep.toml", "would come before itself")],
-)
-def test_a_sweep_that_cannot_come_first_is_named_with_its_line(lab, after, words):
-    file = lab.sweep(SWEEP.replace("[axes]", f'after = ["{after}"]\n[axes]'))
-    with pytest.raises(InputError, match=words) as raised:
-        files_in_order(file)
-    assert f"{file}:7" in str(raised.value)
+@pytest.mark.parametrize("key", ['after = ["first.toml"]', 'search = { how = "random" }'])
+def test_a_key_that_is_gone_is_named_with_what_took_its_place(lab, key):
+    said = message(lab, SWEEP.replace("[axes]", key + "\n[axes]"))
+    assert f"sweep.toml:7: {key.partition(' ')[0]}: is gone" in said

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.lab.sweep.matrix.request import Request, sweep_layout
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import read_sweep
+from assay.lab.sweep.request import Request, sweep_layout
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab
 
 HEAD = 'name = "s"\nbase = "base.toml"\non = ["test"]\nselect = "dev"\n'
@@ -43,13 +43,6 @@ def test_points_may_name_arms(lab):
     first, second = plan(read_sweep(lab.sweep(text)))
     assert (first.name, second.name) == ("s.more.batch-4.lr-2e-05", "s.plain.batch-8")
     assert first.experiment.data["sums"].model_dump()["take"]["rows"] == 200
-
-
-def test_checkpoints_of_one_run_are_points_and_make_no_runs(lab):
-    text = HEAD + f"[axes]\n{BATCH} = [2, 4]\nstep = [20, 40]\n"
-    found = read_sweep(lab.sweep(text))
-    assert [run.name for run in plan(found)] == ["s.batch-2", "s.batch-4"]
-    assert sweep_layout(found, Request()).keys == (BATCH, "step")
 
 
 def test_a_few_points_of_many_values_are_a_list_and_not_an_empty_table(lab):

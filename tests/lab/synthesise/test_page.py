@@ -5,7 +5,7 @@ import re
 import pytest
 
 from assay.lab.run.runner import start
-from assay.pages.run_page.page import write_report
+from assay.pages.run_page import write_report
 from assay.runs.manifest_file import read_manifest
 from tests.cli.conftest import answer, call
 from tests.lab.synthesise.sums import made, make_sums

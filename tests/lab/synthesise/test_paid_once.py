@@ -15,8 +15,8 @@ import pytest
 
 from assay.errors import RunFailure
 from assay.lab.synthesise import make
-from assay.pages.command_tables.synthesis_page import synthesis_page
 from assay.pages.html import body_html
+from assay.pages.synthesis_page import synthesis_page
 from assay.pages.words import words
 from assay.rollout.engines.endpoint import client
 from assay.runs.cost_ledger import read_calls

@@ -44,7 +44,6 @@ def value(judge, text: str, gold: str = GOLD) -> float:
     [
         (GOLD, 1.1, 1),
         (SWAPPED, 1.1, 1),
-        (f"never closed: <think> {GOLD}", 1.1, 1),
         (call_text(CALLS[:1]), 0.1, 0),
         (call_text((*CALLS, CALLS[0])), 0.1, 0),
         ("<tool_call>f(a=1)</tool_call>", 0.1, 0),
@@ -80,7 +79,6 @@ def test_think_reward_looks_only_behind_the_last_end_of_reasoning(judge, text, s
         ("1", "1", True, True),
         ("1", "1.0", False, True),
         ("1", "true", False, True),
-        ("[]", "{}", False, True),
         ("[[1, 2], [3]]", "[[3], [2, 1]]", False, True),
         ('{"x": 1, "y": 2}', '{"y": 2, "x": 1}', True, True),
         ('{"x": 1}', '{"x": 1, "y": null}', False, False),
@@ -131,7 +129,6 @@ def test_as_reported_agrees_with_the_published_rule_on_real_answers():
         ("No function can do that.", 1),
         ("", 0),
         (GOLD, 0),
-        ("<tool_call>broken</tool_call>", 0),
         ("<tool_call>", 0),
     ],
 )

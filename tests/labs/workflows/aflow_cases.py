@@ -14,30 +14,17 @@ STYLES = {
     "without a fence": SOLVE,
     "between sentences": f"Here is the code:\n\n{SOLVE}\n\nIt returns seven.",
     "an open fence": f"Sure:\n```python\n{SOLVE}\n",
-    "a plain fence": fence(SOLVE, ""),
-    "another fence": fence(SOLVE, "py"),
     "several blocks": fence("LIMIT = 7") + "\nthen\n" + fence("def solve():\n    return LIMIT"),
     "a block that is no Python": fence("pip install x", "") + fence(SOLVE),
-    "main guard": fence(f"{SOLVE}\n\nif __name__ == '__main__':\n    print(solve())"),
     "main guard with more": fence(
         f"import math\n{SOLVE}\ndef main():\n    print('Answer:', solve())\n\n"
         "if __name__ == '__main__':\n    main()"
     ),
-    "printed at the end": fence(f"{SOLVE}\n\nprint(solve())"),
     "printed with words": fence(f"{SOLVE}\nresult = solve()\nprint(f'The answer is {{result}}')"),
     "prints inside": fence("def solve():\n    print('adding 3 and 4')\n    return 3 + 4"),
     "prints and returns nothing": fence("def solve():\n    print(7)"),
     "examples that fail": fence(f"{SOLVE}\nassert solve() == 8\nprint(solve(1))"),
     "reads input at the end": fence(f"{SOLVE}\nn = int(input())\nprint(n)"),
-    "lambda": fence("solve = lambda: 7\nprint(solve())"),
-    "a class": fence(
-        "class Shop:\n    price = 7\n    def cost(self):\n        return self.price\n\n"
-        "def solve():\n    return Shop().cost()"
-    ),
-    "dataclass": fence(
-        "from dataclasses import dataclass\n@dataclass\nclass Item:\n    price: int\n\n"
-        "def solve():\n    return Item(7).price"
-    ),
     "helpers and constants": fence(
         "import math\nA, B = 3, 4\nTOTAL = 25\ndef root():\n    return math.sqrt(TOTAL)\n"
         "def unused():\n    return A\ndef solve():\n    return root()"
@@ -50,7 +37,6 @@ STYLES = {
     "a local named as a global": fence(
         "result = 5\ndef solve():\n    result = 7\n    return result"
     ),
-    "docstring and comment": fence('def solve():\n    """Adds."""\n    # three\n    return 3 + 4'),
 }
 """Replies of which each is one program, by the way in which it is written."""
 FAILS = {

@@ -11,7 +11,8 @@ from assay.lab.setup.endpoint_helper import ScriptedHelper, ScriptRule
 from assay.lab.setup.metering import MeteredModel
 from assay.labs.workflows.execution import Terms, facts_of, solved
 from assay.labs.workflows.programs.validate import validate
-from assay.labs.workflows.run_program import FIXED, FIXED_CODE, RunSettings, run_all, visit_of
+from assay.labs.workflows.run_program import CODE as DIRECT_CODE
+from assay.labs.workflows.run_program import FIXED, TEST_DRIVEN, RunSettings, run_all, visit_of
 from assay.labs.workflows.task import TASK, fenced, human_eval
 from assay.rl.policy import Sampling
 from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget
@@ -63,10 +64,10 @@ def test_fixed_workflows_are_valid_and_solve_a_problem_that_the_model_solves(nam
     assert all(not call.error and call.questions == 1 for call in found.execution.calls)
 
 
-@pytest.mark.parametrize("name", FIXED_CODE)
-def test_code_workflows_pass_the_hidden_tests(name: str) -> None:
-    assert validate(FIXED_CODE[name], code_problem=True) == ()
-    assert attempt(FIXED_CODE[name], row=CODE).score == 1.0
+@pytest.mark.parametrize("source", [DIRECT_CODE, TEST_DRIVEN])
+def test_code_workflows_pass_the_hidden_tests(source: str) -> None:
+    assert validate(source, code_problem=True) == ()
+    assert attempt(source, row=CODE).score == 1.0
 
 
 CASES = {

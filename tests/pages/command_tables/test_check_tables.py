@@ -1,6 +1,6 @@
 """What the checks measured is shown whole: every number stands in one table, none in two."""
 
-from assay.pages.command_tables.check_tables import check_lines, check_tables
+from assay.pages.command_tables import check_lines, check_tables
 from tests.pages.pages import printed
 
 NUMBERS = {
@@ -49,7 +49,3 @@ def test_the_short_form_has_a_line_for_each_table_with_rows_time_or_memory():
     ]
     many = check_lines({f"stage.s{n}": stage for n in range(20)})
     assert len(many) == 7 and many[-1] == "and 14 more"
-
-
-def test_a_truth_value_is_no_number():
-    assert lines({"stage.rl": {"activations_recomputed": True}})[-1].endswith("recomputed yes")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.lab.monitor.run_costs import run_costs
-from assay.pages.command_tables.cost_tables import costs_page, money
+from assay.pages.command_tables import costs_page
 from assay.pages.words import words
 from assay.runs.cost_ledger import CostLedger, LedgerCall
 from assay.runs.metrics import append_metrics
@@ -98,16 +98,3 @@ def test_a_price_that_is_not_known_forbids_a_forecast(tmp_path):
     assert "no forecast: the cost of a call is not known" in text(
         run_with(tmp_path, *calls, steps=10)
     )
-
-
-def test_the_page_is_chinese_as_well(tmp_path):
-    shown = text(run_with(tmp_path, CALL, steps=1), "zh")
-    assert "按模型的费用" in shown and "没有预测：已记录 1 步，需要 10 步" in shown
-
-
-@pytest.mark.parametrize(
-    ("amount", "shown"),
-    [(None, "N/A"), (0.0, "0.00"), (1.5, "1.50"), (0.000123, "0.000123"), (1234.0, "1234.00")],
-)
-def test_amounts_keep_what_a_call_costs(amount, shown):
-    assert money(amount) == shown

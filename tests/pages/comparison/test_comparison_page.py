@@ -1,7 +1,6 @@
 """The page of a comparison: the judge's numbers, each with its record, and nothing that acts."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from markupsafe import escape
 
 from assay.compare.table import Table
 from assay.errors import InputError
-from assay.pages.comparison.comparison_page import (
+from assay.pages.comparison_page import (
     line_labels,
     page_file,
     write_comparison,
@@ -62,12 +61,6 @@ def markdown(file: Path) -> str:
     return file.with_suffix(".md").read_text(encoding="utf-8")
 
 
-def test_the_page_lies_in_the_labs_root_under_the_names_of_the_runs(root, file):
-    assert file.parent == root / "comparisons"
-    name = "verl8-rl-step-000030-verl9-rl-step-000030-vs-verl7-rl-step-000030-on-held_out"
-    assert file.name == f"{name}.html" and file.with_suffix(".md").exists()
-
-
 def test_a_page_goes_where_it_is_asked_to(table, root, tmp_path):
     assert write_comparison(table, root, tmp_path / "new" / "a.html") == tmp_path / "new" / "a.html"
     assert (tmp_path / "new" / "a.md").exists()
@@ -83,22 +76,22 @@ def test_scores_and_intervals_are_the_judges(table, page, markdown):
         row = page.row(label, percent(line.score))
         interval = f"{percent(line.interval.low)} to {percent(line.interval.high)}"
         assert row[1:3] == [percent(line.score), interval]
-        assert row[3:] == [str(line.items), str(line.repeats)]
-        assert f"| {interval} | {line.items} | {line.repeats} |" in markdown
+        assert row[3:] == [f"{line.items} × {line.repeats}"]
+        assert f"| {interval} | {line.items} × {line.repeats} |" in markdown
 
 
-def test_differences_p_values_and_what_could_have_been_seen_are_the_judges(table, page, markdown):
+def test_differences_and_p_values_are_the_judges(table, page, markdown):
     varied, unfair = (control_of(line) for line in table.lines[1:])
     row = page.row("verl8", "undecided")
     found = varied.comparison
-    assert row[2].startswith(points(found.difference))
+    smallest = f"{(found.minimum_detectable_difference or 0) * 100:.1f} points"
+    assert smallest in row[1] and row[2].startswith(points(found.difference))
     assert row[4] == f"{found.adjusted_p:.2g}"
-    assert row[5] == f"{(found.minimum_detectable_difference or 0) * 100:.1f} points"
-    assert row[6].startswith("+4 −1 =15") and "75.0% of the answers" in row[6]
+    assert "4 items gained, 1 lost, 15 unchanged; 75.0% of the answers" in page.source
     assert page.row("verl9", "not comparable")[4] == "–"
     for pairing in (varied, unfair):
         assert str(escape(explain(pairing.comparison))) in page.source
-    assert "| undecided |" in markdown and "| not comparable |" in markdown
+    assert "| undecided, " in markdown and "| not comparable |" in markdown
 
 
 def test_what_differs_is_listed_part_by_part(page, markdown):
@@ -161,12 +154,6 @@ def test_what_a_model_or_a_manifest_says_cannot_act(tmp_path):
     )
 
 
-def test_the_page_asks_for_nothing_from_outside(page):
-    assert not re.search(r"https?:|@import|url\(|//", re.sub(r"\.\./[^\"<]*", "", page.source))
-    policy = next(value for _, _, value in page.attributes if "default-src" in value)
-    assert "default-src 'none'" in policy and "script-src" not in policy
-
-
 def test_accepted_confounds_mark_every_table(tmp_path):
     control = other_run(tmp_path, MANIFEST, SFT, "a", CLEAN)
     other = other_run(tmp_path, {**MANIFEST, "code": {"commit": "x"}}, RL, "b", CLEAN)
@@ -188,10 +175,3 @@ def test_runs_of_one_name_are_told_apart_by_their_ids(tmp_path):
     assert set(labels.values()) == {
         f"same/{run.id.rpartition('-')[2]} · rl · step 30" for run in (first, second)
     }
-
-
-def test_sections_without_content_are_absent(table, root):
-    alone = replace(table, lines=table.lines[:1], differences=())
-    titles = re.findall(r"<h2>([^<]+)</h2>", write_comparison(alone, root).read_text("utf-8"))
-    assert "Scores" in titles and not [title for title in titles if title.startswith("Diff")]
-    assert "Changed items" not in titles

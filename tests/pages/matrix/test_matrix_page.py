@@ -6,9 +6,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from assay.lab.sweep.matrix.model import Matrix
-from assay.lab.sweep.matrix.request import Request, make_matrix
-from assay.pages.matrix.matrix_page import write_matrix
+from assay.lab.sweep.model import Matrix
+from assay.lab.sweep.request import Request, make_matrix
+from assay.pages.matrix_page import write_matrix
 from assay.pages.words import percent, points
 from tests.lab.pivot_lab import DEV, LAST, make_pivot_lab, ones, score
 from tests.pages.pages import Page
@@ -68,15 +68,6 @@ def test_every_score_leads_to_its_record(root, matrix, page, markdown):
     assert len(re.findall(r"\]\(\.\./\.\./runs/[^)]+\.parquet\)", markdown)) == 3
 
 
-def test_counts_and_recommendation_are_the_matrix(matrix, page, markdown):
-    tally = matrix.tally
-    said = f"{tally.improved} improved, {tally.declined} declined"
-    assert said in page.source and said in markdown
-    assert matrix.recommendation.reason == "chosen"
-    assert "It beats the baseline on dev." in page.source
-    assert f"corrected for {matrix.recommendation.choice.looks} comparisons" in markdown
-
-
 def test_a_hostile_name_cannot_become_markup(root):
     found = make_matrix(root, ["g*"], Request(rows="task", columns="name", baseline=None))
     page = Page(write_matrix(found, root))
@@ -84,12 +75,3 @@ def test_a_hostile_name_cannot_become_markup(root):
     assert "alert(1)" in page.source
     text = (root / "matrices" / found.name / "matrix.md").read_text()
     assert "alert(1)" in text and "<script" not in text.replace("\\<script", "")
-
-
-def test_chinese_pages_have_no_english_headings(root, matrix):
-    page = Page(write_matrix(matrix, root, "zh"))
-    write_matrix(matrix, root)
-    assert ("html", "lang", "zh") in page.attributes
-    assert "未运行" in page.source
-    english = {"The matrix", "Counts", "Methods", "Recommended setting and model", "average"}
-    assert not english & set(re.findall(r">([^<>]+)<", page.source))

@@ -8,13 +8,12 @@ import pytest
 
 from assay.cli.output import plain
 from assay.cli.results import progress_result
-from assay.judge.health_rules import RULES
 from assay.lab.monitor.fact_changes import MOST_ROWS
 from assay.lab.monitor.progress import Progress, progress
 from assay.labs.workflows.execution import FAMILIES
 from assay.pages.page import Table
-from assay.pages.progress.progress_content import changes, fact_blocks, progress_in_terminal
-from assay.pages.run_page.page import Span, write_progress, write_report
+from assay.pages.progress_content import changes, fact_blocks, progress_in_terminal
+from assay.pages.run_page import Span, write_progress, write_report
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
 from tests.lab.monitor.program_runs import Made, add_calls, call, program_run
@@ -102,7 +101,6 @@ def texts(run: RunDirectory, lang: str) -> dict[str, str]:
         "page": page.with_suffix(".md").read_text("utf-8"),
         "report": write_progress(run, "rl", 10, "steps", lang).read_text("utf-8"),
         "terminal": printed(progress_in_terminal(told(run), words(lang)), lang),
-        "watch": printed(progress_in_terminal(told(run), words(lang), short=True), lang),
     }
 
 
@@ -121,25 +119,15 @@ def test_every_condition_stands_in_a_table_with_its_figure(run):
     section = texts(run, "en")["page"].partition("### Conditions")[2]
     found = re.findall(r"^\| (.+) \| (.+) \| (.+) \| (.+) \|$", section, re.M)
     by_name = {row[1]: row for row in found}
-    assert by_name["the policy runs away from its reference"] == (
-        "ok",
-        "the policy runs away from its reference",
-        "KL to the reference, mean of the last 10 steps: at least 0.2 (error: 1)",
-        "KL to the reference: 0.100 on average over the last 10 steps, limit 0.200",
-    )
-    assert by_name["completions are cut at the token limit"][0] == "not recorded"
     assert by_name["form"][0] == "pending" and "straight line" in by_name["form"][3]
     assert by_name["cut"][0] == "armed" and by_name["cut"][3].endswith("90.0%")
     assert by_name["above"][0] == "not recorded"
-    assert len(found) >= len(RULES) + 3
 
 
 def test_a_found_change_is_among_what_changed_and_in_the_short_form(run):
     said = changes(told(run), words("en"))
     rises = [line for line in said if line.startswith("Errors by family: ")]
     assert rises and "llm_attribute" in rises[0] and "a rise" in rises[0]
-    short = texts(run, "en")["watch"]
-    assert "Errors by family: " in short and "Right form: " in short
 
 
 def test_text_of_programs_cannot_write_markup(run):
@@ -164,7 +152,7 @@ def test_programs_for_programs_are_whole_json(run):
 def test_pages_of_programs_have_no_empty_slot_and_are_wholly_in_their_language(run, lang):
     allowed = ALLOWED | set(NAMES.split())
     shown = texts(run, lang)
-    for name in ("report", "terminal", "watch"):
+    for name in ("report", "terminal"):
         text = shown[name].replace("step 10 above baseline", "X")
         for line in lines(text):
             if "alert" in line or line.startswith("    "):

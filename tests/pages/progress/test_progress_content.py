@@ -5,17 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from assay.judge.intervals import Estimate
-from assay.lab.monitor.progress import MetricRow, note_report, progress
+from assay.lab.monitor.progress import progress
 from assay.pages.markdown import page_markdown
-from assay.pages.progress.progress_content import (
+from assay.pages.progress_content import (
     forecasts,
     progress_page,
-    table_rows,
 )
-from assay.pages.run_page.page import write_progress, write_report
+from assay.pages.run_page import write_progress, write_report
 from assay.pages.words import words
-from assay.runs.checkpoints import Selection, write_selections
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import write_listed
 from tests.lab.watched import change_metrics, watched_run
@@ -47,27 +44,6 @@ def test_a_rate_is_written_with_its_interval_and_what_it_was_counted_on(run):
     assert signal.endswith("n = 4") and " to " in signal and signal.count("%") == 3
     assert "of 4 prompts" in row_of(shown, "Mean reward")[2]
     assert "a step" in row_of(shown, "Entropy")[4]
-
-
-def test_what_never_changed_is_one_line_and_no_row(run):
-    change_metrics(run, error_share=0.25)
-    shown = text(run)
-    assert re.search(r"^Constant: .*error\\_share 25\.0%", shown, re.M)
-    assert not re.search(r"^\| \**error\\_share", shown, re.M)
-
-
-def test_metrics_with_the_same_figures_share_a_row():
-    values = {"a": 1, "b": 2, "c": 1}
-    rows = [MetricRow(n, None, Estimate(v, None), None, None) for n, v in values.items()]
-    shown = table_rows(rows, words("en"))
-    assert [(row[0].text, row[2]) for row in shown] == [("a, c", "1"), ("b", "2")]  # type: ignore
-
-
-def test_since_when_the_table_counts_is_said(run):
-    assert "Since step 1." in text(run)
-    note_report(run, "rl", 20, "milestone")
-    assert "Since the report after step 20 (milestone, 20" in text(run)
-    assert "里程碑，20" in text(run, "zh")
 
 
 def test_milestones_show_state_expectation_and_value(run):
@@ -104,12 +80,6 @@ def test_findings_come_with_evidence_and_advice_in_both_languages(run):
     english = next(line for line in text(run).splitlines() if ": rewards fail" in line)
     assert "90.0%" in english and "deadline" in english
     assert "reward 未能评分" in text(run, "zh")
-
-
-def test_a_promotion_is_explained_with_the_number_of_looks(run):
-    kept = Selection("sft.step-000014", "sft.step-000014", "dev", 0.4, looks=2)
-    write_selections(run.path, "rl", [kept])
-    assert "\nrl.best is sft · step 14.\n" in text(run)
 
 
 def test_a_report_of_one_step_is_written_and_entered_into_the_journal(run):

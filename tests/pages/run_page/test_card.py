@@ -5,7 +5,7 @@ import re
 import pytest
 
 from assay.lab.run.merged_export import Exported
-from assay.pages.run_page.card import model_card
+from assay.pages.card import model_card
 from tests.pages.synthetic import Shape, demo_run
 
 

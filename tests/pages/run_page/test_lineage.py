@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.pages.run_page.lineage import change_text, lineage
+from assay.pages.lineage import changes, lineage
 from assay.pages.words import words
 from tests.pages.synthetic import SPEC, empty_run
 
@@ -37,7 +37,7 @@ def test_every_key_that_changed_is_listed_whole_and_no_other(tmp_path: Path, lan
     run = empty_run(tmp_path, spec=SPEC.split("[stage.sft]")[0] + ROUNDS)
     run.checkpoint("one", 4).mkdir(parents=True)
     (node,) = [each for each in lineage(run) if each.label == "two"]
-    assert [change_text(each, words(lang)) for each in node.changes] == [
+    assert changes(node, words(lang)) == [
         "clip.high 0.2 → 0.28",
         "reward.empty.value −1 → −10",
         "reward.long.kind – → text.length_bonus",

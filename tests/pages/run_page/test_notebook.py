@@ -2,14 +2,9 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
-
-from assay.errors import InputError
-from assay.pages.run_page.notebook import notebook
-from assay.runs.notes import Note, add_note, pending_plans, read_notes
-from assay.runs.run_directory import runs_of
+from assay.pages.notebook import notebook
+from assay.runs.notes import Note, add_note, pending_plans
 from assay.runs.status import stored_status, write_status
 from tests.pages.synthetic import SPEC, Shape, demo_run, empty_run
 
@@ -49,15 +44,6 @@ def test_a_plan_is_done_when_a_run_of_the_name_begins_and_joins_its_entry(tmp_pa
     assert pending_plans([plan], [("demo", "2026-01-03T00:00:00+00:00")]) == []
 
 
-def test_entries_are_in_order_of_time(tmp_path):
-    add_note(tmp_path, "later", "x", "plan")
-    run = empty_run(tmp_path, "early")
-    before = replace(stored_status(run.path), started="2001-01-01T00:00:00+00:00")
-    write_status(run.path, before)
-    text = notebook(tmp_path)
-    assert text.index("early") < text.index("later")
-
-
 def test_the_notebook_of_one_run_holds_nothing_of_the_others(tmp_path):
     run, _ = demo_run(tmp_path, SMALL), empty_run(tmp_path, "other")
     text = notebook(tmp_path, run)
@@ -90,14 +76,3 @@ def test_notes_cannot_write_markup_and_may_hold_any_language(tmp_path):
     assert "\\<b\\>粗体" in text and "\n# title" not in text
     stored = (tmp_path / "notebook.jsonl").read_text(encoding="utf-8")
     assert json.loads(stored)["text"].endswith("# title")
-
-
-def test_an_empty_note_is_refused_and_a_torn_one_does_not_count(tmp_path: Path):
-    with pytest.raises(InputError, match="is empty"):
-        add_note(tmp_path, "demo", "  \n")
-    assert read_notes(tmp_path) == []
-    add_note(tmp_path, "demo", "kept")
-    with (tmp_path / "notebook.jsonl").open("a") as stream:
-        stream.write('{"at": "2026')
-    assert [note.text for note in read_notes(tmp_path)] == ["kept"]
-    assert runs_of(tmp_path, "demo") == []

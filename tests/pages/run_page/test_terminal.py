@@ -7,8 +7,8 @@ import pytest
 from assay.compare.judged_table import compare_checkpoints
 from assay.library.typed_results import Run
 from assay.pages.facts import gather
-from assay.pages.run_page.page import page_of
-from assay.pages.run_page.terminal import (
+from assay.pages.run_page import page_of
+from assay.pages.run_terminal import (
     MOST_LINES,
     ended_text,
     ending,
@@ -46,12 +46,6 @@ def test_the_summary_is_one_line(demo):
     assert summary.startswith(f"{demo}: {percent(line.score)} (")
     assert f"{control_of(line).comparison.verdict}: rl · step 30 against base: " in summary
     assert f"{previous_of(line).comparison.verdict}: rl · step 30 against sft · step 14" in summary
-
-
-def test_a_run_without_records_has_a_line_too(tmp_path):
-    run = empty_run(tmp_path)
-    assert summary_line(run).startswith(f"{run}: Nothing")
-    assert "not run" in printed(final_blocks(run))
 
 
 def test_answers_cannot_command_the_terminal(tmp_path):
@@ -119,4 +113,4 @@ def test_the_next_command_follows_from_the_state_of_the_run(tmp_path, demo):
         assert following(run) == f"assay resume {run.name}"
     write_status(run.path, replace(stored_status(run.path), status="running"))
     with hold_run(run.path):
-        assert following(run) == f"assay report {run.name} --watch"
+        assert following(run) == f"assay report {run.name}"

@@ -65,7 +65,7 @@ from assay.data.formats.kept import (
 )
 from assay.data.formats.plain_text import BEYOND, PlainText, plain_messages
 from assay.data.hashing import canonical_json, content_id
-from assay.data.loaded import DataError, Record
+from assay.data.loaded import Record, error_at
 from assay.data.renderings.hermes import parse_text_messages, think_text
 from assay.data.row import Message, Row
 from assay.data.tools import dump_tools, openai_tool, parse_tools
@@ -290,10 +290,7 @@ def dump_verl(row: Row, text: PlainText | None = None) -> Written:
     """
     special = (m.role == "tool" or m.tool_calls or m.reasoning for m in row.prompt)
     if text is None and (row.tools or any(special)):
-        file, _, line = row.origin.rpartition(":")
-        raise DataError(
-            NO_TOOLS_OF_VERL, file=file, line=int(line or 0), field=f"row {row.id}", fix=NAME
-        )
+        raise error_at(row.origin, NO_TOOLS_OF_VERL, NAME, f"row {row.id}")
     prompt = plain_messages(row.prompt if text is None else text.prompt(row))
     kept = (row.extra.get(name) for name in ("reward_model", "extra_info"))
     model, info = (value if isinstance(value, Mapping) else {} for value in kept)

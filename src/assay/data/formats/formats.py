@@ -19,7 +19,7 @@ from assay.data.formats.kept import KEPT, Written
 from assay.data.formats.plain_rows import PREFERENCE, refuse_preferences, renamed
 from assay.data.formats.plain_text import PlainText
 from assay.data.json_files import begins_array, jsonl_lines, read_array, write_jsonl
-from assay.data.loaded import UNREADABLE, DataError, Found, Item, LeftOut, Record, Remark
+from assay.data.loaded import UNREADABLE, DataError, Found, Item, LeftOut, Record, Remark, error_at
 from assay.data.message_parts import refuse_images
 from assay.data.parquet import read_parquet, without_nulls, write_parquet
 from assay.data.row import Message, Row
@@ -206,8 +206,7 @@ def all_rows(items: Iterable[Item]) -> Iterator[Row]:
     """
     for item in refuse_doubles(items):
         if isinstance(item, LeftOut):
-            file, _, line = item.origin.rpartition(":")
-            raise DataError(item.reason, file=file, line=int(line), fix="take it out of the file")
+            raise error_at(item.origin, item.reason, "take it out of the file")
         if isinstance(item, Row):
             yield item
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from assay.data.csv_files import CsvOptions, read_csv
 from assay.data.hashing import canonical_json, content_id
-from assay.data.loaded import DataError, Record, sound
+from assay.data.loaded import ABSENT, DataError, Record, at_path, sound
 from assay.data.results.foreign_result import (
     CLUSTER,
     SCORE,
@@ -54,7 +54,6 @@ WORDS = {"true": 1.0, "false": 0.0}
 ASKED = ("prompt", "question", "problem", "query", "instruction", "input", "messages")
 WANTED = ("answer", "target", "ground_truth", "gold", "solution", "reference")
 """Columns that ask something in the files of other tools, and that hold the right answer."""
-ABSENT = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ def read_mapped(path: Path, columns: Columns, cluster: str | None = None) -> lis
     if not rows:
         raise DataError("holds no rows", file=path)
     for name, text in conditions:
-        kept = [row for row in rows if _text(_at(row.value, name)) == text]
+        kept = [row for row in rows if _text(at_path(row.value, name)) == text]
         if not kept:
             known = _texts(rows, name)
             fix = nearest(text, known) if known else _nearest(rows, name)
@@ -93,7 +92,7 @@ def read_mapped(path: Path, columns: Columns, cluster: str | None = None) -> lis
     items, remarks = _items(rows, columns, path.stem)
     key, lines = cluster or CLUSTER, []
     for row, (item, repeat) in zip(rows, _repeats(rows, items, columns), strict=True):
-        source = _at(row.value, key)
+        source = at_path(row.value, key)
         table = {} if source is ABSENT else {key: _plain(source)}
         lines.append(Line(row, item, repeat, table=table))
     run = Result(path.stem, str(path), "columns", "", (), remarks=remarks)
@@ -125,12 +124,12 @@ def _items(
 
 def _question(row: Record, place: str) -> tuple[list[Any], list[Any]]:
     """What a row asks and its right answer, at a place or else in a table there."""
-    table = _at(row.value, place[:-1]) if place else row.value
+    table = at_path(row.value, place[:-1]) if place else row.value
     members = table.items() if isinstance(table, Mapping) else ()
     inner = [f"{place}{key}." for key, value in members if isinstance(value, dict)]
     for each in (place, *inner):
         asked, wanted = (
-            [v for n in names if (v := _at(row.value, each + n)) not in (ABSENT, None)]
+            [v for n in names if (v := at_path(row.value, each + n)) not in (ABSENT, None)]
             for names in (ASKED, WANTED)
         )
         if asked:
@@ -160,8 +159,8 @@ def _score_of(path: Path, rows: Sequence[Record], score: str) -> Callable[[Recor
 
     def read(row: Record) -> float | None:
         if plain:
-            return number(row, score, _number(_at(row.value, score)))
-        held = [(_at(row.value, name), text) for name, text in conditions]
+            return number(row, score, _number(at_path(row.value, score)))
+        held = [(at_path(row.value, name), text) for name, text in conditions]
         if any(value in (ABSENT, None) for value, _ in held):
             return None
         return float(all(_text(value) == text for value, text in held))
@@ -185,7 +184,7 @@ def _float(text: str) -> float | str | None:
 
 
 def _item(row: Record, name: str) -> str:
-    value = _at(row.value, name)
+    value = at_path(row.value, name)
     if value in (ABSENT, None, ""):
         fix = f"{nearest(name, row.value)}; --where COLUMN=TEXT leaves rows out"
         raise row.error(name, "missing", fix)
@@ -208,7 +207,7 @@ def _repeats(
         return numbered(items)
     found = []
     for row, item in zip(rows, items, strict=True):
-        value = _plain(_number(_at(row.value, columns.repeat)))
+        value = _plain(_number(at_path(row.value, columns.repeat)))
         if type(value) is not int:
             fix = f"a whole number; {nearest(columns.repeat, row.value)}"
             raise row.error(columns.repeat, "is no number of a pass", fix)
@@ -216,24 +215,9 @@ def _repeats(
     return found
 
 
-def _at(value: Any, name: str) -> Any:
-    """What stands under a name with dots; ABSENT where nothing does."""
-    if isinstance(value, Mapping):
-        if name in value:
-            return value[name]
-        ends = [at for at, letter in enumerate(name) if letter == "."]
-        heads = (name[:at] for at in reversed(ends) if name[:at] in value)
-        head = next(heads, None)
-        return ABSENT if head is None else _at(value[head], name[len(head) + 1 :])
-    first, _, rest = name.partition(".")
-    if not isinstance(value, list) or not first.isdecimal() or int(first) >= len(value):
-        return ABSENT
-    return _at(value[int(first)], rest) if rest else value[int(first)]
-
-
 def _texts(rows: Iterable[Record], name: str) -> set[str]:
     """What stands under a name in the rows, as conditions are written."""
-    values = (_at(row.value, name) for row in rows)
+    values = (at_path(row.value, name) for row in rows)
     return {_text(value) for value in values if value is not ABSENT}
 
 
@@ -288,8 +272,8 @@ def _within(value: Any, columns: Columns) -> Iterator[tuple[Any, Mapping[str, An
 
 def _is_row(value: Mapping[str, Any], columns: Columns) -> bool:
     score = columns.score.split(",")[0].partition("=")[0]
-    named = columns.item == KEY or _at(value, columns.item) is not ABSENT
-    return named and _at(value, score) is not ABSENT
+    named = columns.item == KEY or at_path(value, columns.item) is not ABSENT
+    return named and at_path(value, score) is not ABSENT
 
 
 OTHERS = ("item", "run", "repeat", "output", "error", CLUSTER)

@@ -33,12 +33,11 @@ from assay.lab.setup.session import Session
 from assay.lab.setup.tool_stage import translations
 from assay.lab.setup.validate import read_whole
 from assay.rl.losses import LOSSES
-from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
 from assay.runs.manifest_file import CHECKED, read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import stage_start
-from assay.train.grpo import most
+from assay.train.grpo import algorithm_of, most
 
 Check = Callable[[Subject], Seen]
 
@@ -78,7 +77,7 @@ def groups(place: str, stage: GrpoStage) -> Seen:
         what = f"{place}: the completions of a group will be nearly the same"
         fix = "GRPO learns from differences inside a group: use a temperature near 1"
         yield Finding("warning", what, f"temperature {temperature:g}", fix)
-    advantage = stage.advantage or PRESETS[stage.algorithm].advantage
+    advantage = algorithm_of(stage).advantage
     droppable = may_drop(
         advantage=advantage, kl_coef=most(stage.kl.coef), entropy_coef=stage.entropy_coef
     )
@@ -93,13 +92,10 @@ def groups(place: str, stage: GrpoStage) -> Seen:
 def idle_clip(place: str, stage: GrpoStage) -> Seen:
     """A loss or clip that is the preset's or the stage's own, where every ratio is 1: the gradient
     is then the plain policy gradient's, whatever the loss."""
-    preset = PRESETS[stage.algorithm]
-    loss = stage.loss or preset.loss
+    algorithm = algorithm_of(stage)
+    loss, clip = algorithm.loss, algorithm.clip
     given = [name for name, value in stage.clip if value is not None]
-    low, high = (
-        getattr(stage.clip, end) or getattr(preset, f"clip_{end}") for end in ("low", "high")
-    )
-    own = stage.loss is not None or given or low != high
+    own = stage.loss is not None or given or clip.low != clip.high
     several = stage.updates.minibatches * stage.updates.epochs > 1
     if own and LOSSES[loss].reads and not (several or stage.stored):
         what = f"{place}: with one update for each rollout the loss {loss!r} and its clip do "
@@ -312,9 +308,7 @@ def refuse_other_bases(session: Session) -> None:
         run, _ = stage_start(session.run, stage)
         began = read_manifest(run).get("base_weights", {}).get("sha256")
         if began != (own := session.learner.fingerprint):
-            problem = (
-                f"{run} began with a model of fingerprint {began}, this experiment's has {own}"
-            )
+            problem = f"{run} began with a model of fingerprint {began}, this model has {own}"
             fix = "name the model of that run, or start from a run of this model"
             raise InputError(problem, field=f"stage.{name}.start", fix=fix)
 

@@ -6,7 +6,7 @@ its records and manifest. A complete record is not made again.
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from json import dumps, loads
 from pathlib import Path
@@ -107,14 +107,11 @@ def evaluate_again(
 def held_and_noted(session: Session) -> Iterator[None]:
     """Lock the run while it is measured. The status of a run without stages is that of its last
     measurement; a run with stages keeps the status of its training."""
+    measured = noted(session) if holds_measurements(session) else nullcontext()
     with hold_run(session.run.path):
-        if holds_measurements(session):
-            with noted(session), session.helpers.recorded_in(session.run):
-                yield
-        else:
-            remove_leftovers(session.run.path)
-            with session.helpers.recorded_in(session.run):
-                yield
+        remove_leftovers(session.run.path)
+        with measured, session.helpers.recorded_in(session.run):
+            yield
     note_run(session.run)
 
 

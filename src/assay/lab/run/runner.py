@@ -53,8 +53,7 @@ from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.monitor.progress import why_due
 from assay.lab.monitor.sender import add_sinks, sending
 from assay.lab.run.ranks import ranked, stage_optimizer
-from assay.lab.run.recorder import RunRecorder
-from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
+from assay.lab.run.recorder import RunRecorder, is_whole, restore, start_over, unfinished_restart
 from assay.lab.run.trainer_export import ToolCosts, ToolTraining
 from assay.lab.setup.learner import StagePolicy
 from assay.lab.setup.manifest import (

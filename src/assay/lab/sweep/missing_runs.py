@@ -19,7 +19,7 @@ import torch
 from assay.errors import InputError, nearest
 from assay.lab.run.runner import lacking
 from assay.lab.setup.validate import check_names
-from assay.lab.sweep.planned_runs import Planned, plan, plan_alone
+from assay.lab.sweep.planned_runs import Planned, plan
 from assay.lab.sweep.read_sweep import SweepFile
 from assay.runs.run_names import SWEEPS, write_points
 from assay.runs.same_experiment import check_same, newest
@@ -91,25 +91,8 @@ def missing_work(root: Path, found: SweepFile, only: str | None = None) -> Work:
     if only is not None and only not in [planned.name for planned in every]:
         fix = nearest(only, [planned.name for planned in every])
         raise InputError(f"{found.sweep.name} has no run {only!r}", field="--only", fix=fix)
-    work = _work(root, every if only is None else [p for p in every if p.name == only])
-    points = [
-        {"run": planned.name, "values": dict(point), "seeds": planned.experiment.seeds}
-        for planned, point in zip(every, found.points, strict=True)
-    ]
-    how = {"how": "list" if found.sweep.points else "grid"}
-    write_points(root, found.sweep.name, {"schema": 1, "search": how, "points": points})
-    return work
-
-
-def experiment_work(root: Path, file: Path) -> Work:
-    """The jobs of an experiment that a sweep stands on, one for each seed. Raises as
-    `missing_work`."""
-    return _work(root, [plan_alone(file)])
-
-
-def _work(root: Path, planned_runs: Sequence[Planned]) -> Work:
     jobs, finished, busy = [], [], []
-    for planned in planned_runs:
+    for planned in every if only is None else [p for p in every if p.name == only]:
         check_names(planned.experiment, planned.base, planned.overrides, root)
         for seed in planned.experiment.seeds:
             run = newest(root, planned.name, seed)
@@ -125,6 +108,12 @@ def _work(root: Path, planned_runs: Sequence[Planned]) -> Work:
                 busy.append(f"{planned.name}#{seed}")
             else:
                 jobs.append(Job(planned, seed, status or "nothing"))
+    points = [
+        {"run": planned.name, "values": dict(point), "seeds": planned.experiment.seeds}
+        for planned, point in zip(every, found.points, strict=True)
+    ]
+    how = {"how": "list" if found.sweep.points else "grid"}
+    write_points(root, found.sweep.name, {"schema": 1, "search": how, "points": points})
     return Work(tuple(jobs), tuple(finished), tuple(busy))
 
 

@@ -108,11 +108,6 @@ def plan(found: SweepFile) -> tuple[Planned, ...]:
     return tuple(runs)
 
 
-def plan_alone(file: Path) -> Planned:
-    """The run of an experiment that a sweep stands on."""
-    return Planned(read_experiment(file).name, file, (), (), "")
-
-
 def _planned(
     found: SweepFile, place: Mapping[str, Any], measuring: Sequence[Axis], short: Mapping[str, str]
 ) -> Planned:

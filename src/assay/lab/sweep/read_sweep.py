@@ -71,9 +71,6 @@ class Sweep(Table):
     """What the sweep is meant to find out, in a sentence."""
     base: str
     """The experiment file, relative to the sweep file."""
-    after: Many[str] = ()
-    """Sweeps and experiments, files relative to this one, that are run before it: it may name their
-    winners and checkpoints."""
     on: Annotated[Many[str], Field(min_length=1)]
     """The reporting evaluation of the experiment that a cell shows; several with `ratios_to`."""
     ratios_to: dict[str, Positive] = Field(default_factory=dict)
@@ -208,14 +205,23 @@ class SweepFile:
         return first_error([Problem(path, problem, fix)], self.file, self.text, [])
 
 
+GONE = {
+    "search": (
+        "is gone: all combinations are run, or the points listed",
+        "points = [{ ... }, { ... }]",
+    ),
+    "after": ("is gone: what comes first is filled or run first", "assay fill FILE, one by one"),
+}
+"""Keys that were, and what took their place."""
+
+
 def read_sweep(file: Path) -> SweepFile:
     """The sweep of `file`. Raises InputError for the first problem in it or in an experiment."""
     text = read_text(file)
     raw = parse_toml(text, file)
-    if "search" in raw:
-        fix = "points = [{ ... }, { ... }]"
-        gone = Problem(("search",), "is gone: all combinations are run, or the points listed", fix)
-        raise first_error([gone], file, text, [])
+    gone = [Problem((key,), *said) for key, said in GONE.items() if key in raw]
+    if gone:
+        raise first_error(gone, file, text, [])
     try:
         sweep = Sweep.model_validate(raw)
     except ValidationError as invalid:
@@ -233,30 +239,6 @@ def read_sweep(file: Path) -> SweepFile:
     _check_layout(found)
     _check_baselines(found)
     return found
-
-
-def files_in_order(file: Path, above: Sequence[Path] = ()) -> list[SweepFile | Path]:
-    """The sweep of a file behind all that come before it (`after`), each once; an experiment that
-    does so is its path.
-
-    Raises what `read_sweep` and reading an experiment raise, and InputError for a sweep that would
-    come before itself.
-    """
-    found = read_sweep(file)
-    order: dict[Path, SweepFile | Path] = {}
-    for index, name in enumerate(found.sweep.after):
-        earlier = found.file.parent / name
-        if not earlier.is_file():
-            raise found.refuse(("after", index), f"{earlier}: no such file")
-        if earlier.resolve() in (*above, file.resolve()):
-            raise found.refuse(("after", index), f"{name} would come before itself")
-        if "base" in parse_toml(read_text(earlier), earlier):  # a sweep, and no experiment
-            below = files_in_order(earlier, (*above, file.resolve()))
-        else:
-            read_experiment(earlier)
-            below = [earlier]
-        order |= {(each if isinstance(each, Path) else each.file).resolve(): each for each in below}
-    return [*order.values(), found]
 
 
 def _axes(sweep: Sweep) -> Iterator[Axis]:
@@ -328,16 +310,11 @@ def _check_axis(found: SweepFile, axis: Axis) -> None:
         seeds = "seeds of the base file are pooled in each cell"
         fix = seeds if first == "seeds" else "runs are named after the sweep; arms carry names"
         raise found.refuse(axis.path, f"{axis.key!r} is no axis", fix)
-    _check_place(found, axis)
-    if axis.key in CHECKPOINT_AXES:
-        _check_checkpoint_axis(found, axis)
-
-
-def _check_place(found: SweepFile, axis: Axis) -> None:
-    """Listed points are in place of axes that make runs."""
     if found.sweep.points and axis.makes_runs == (axis.path[0] == "axes"):
         where = "[axes]" if not axis.makes_runs else "the points"
         raise found.refuse(axis.path, f"{axis.key!r} belongs into {where}", "move it there")
+    if axis.key in CHECKPOINT_AXES:
+        _check_checkpoint_axis(found, axis)
 
 
 def _check_checkpoint_axis(found: SweepFile, axis: Axis) -> None:

@@ -49,7 +49,7 @@ def candidate_pools(subject: Subject) -> Seen:
             yield from pools_at(place, picking)
 
 
-def places_of(subject: Subject) -> dict[str, tuple[Row, ...]]:
+def places_of(subject: Subject) -> Mapping[str, Sequence[Row]]:
     """The rows of each data set and evaluation."""
     session = subject.session
     places: dict[str, Sequence[Row]] = {

@@ -125,8 +125,6 @@ FIXED: Mapping[str, str] = {
     "self-consistency of 5": self_consistency(5),
 }
 """By name; for problems that are answered with a text."""
-FIXED_CODE: Mapping[str, str] = {"direct code": CODE, "test-driven code": TEST_DRIVEN}
-"""By name; for problems that are answered with code."""
 FALLBACK: Mapping[str, str] = {"text": CUSTOM, "code": CODE}
 """What answers in place of a failed program where an evaluation asks for that (AFlow's default)."""
 FIXED_SOURCES: Mapping[str, Mapping[str, str]] = {

@@ -206,6 +206,7 @@ def judged_by(
     rewarding: Callable[..., Reward],
     settings: RunSettings,
     maker: Callable[..., JudgeReward],
+    maximum: float | None = None,
 ) -> JudgeReward:
     """A reward that runs all programs of a step, or of a chunk of an evaluation, side by side."""
 
@@ -224,6 +225,7 @@ def judged_by(
         # Else the last program of a step could abstain by running on.
         least_seconds=settings.seconds + TEST_SECONDS,
         maker=maker,
+        maximum=maximum,
     )
 
 

@@ -15,7 +15,7 @@ from assay.lab.monitor import sender as sender_module
 from assay.lab.monitor.sender import add_sinks
 from assay.lab.monitor.sinks import SINKS, SinkKind, check_log
 from assay.pages.facts import gather
-from assay.pages.run_page.story import warnings
+from assay.pages.story import warnings
 from assay.pages.words import words
 from assay.runs.notes import read_notes
 from assay.runs.status import start_sinks_over

@@ -1,0 +1,312 @@
+"""Tables of what `assay check` measured: rows, tokens, cost and the rest.
+
+Makes blocks of the numbers that the checks return by name. Judges none of them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from assay.compare.compare_names import Pilot, Wish
+from assay.data.reported.read_reported import ReportFile, results
+from assay.errors import Finding
+from assay.judge.sample_size import MOST_ITEMS, Plan, Planned
+from assay.judge.trends import FORETELLING
+from assay.lab.monitor.run_costs import CostLine, RunCosts
+from assay.pages.page import Block, Column, Heading, Line, Mark, Row, Table, Text
+from assay.pages.words import Words, flat, visible, worded, words
+
+Numbers = Mapping[str, Mapping[str, float]]
+"""Table of the experiment -> what was measured, with its unit -> value."""
+KEPT = {"train_rows": "to train on", "dev_rows": "dev", "rows_in_source": "in the source"}
+MINUTE, GIGABYTE = 60, 1000
+
+
+def check_tables(numbers: Numbers) -> list[Block]:
+    """Every number that was measured, by the table of the experiment that it belongs to."""
+    rows: list[Row] = []
+    for place, values in numbers.items():
+        for name, value in values.items():
+            what, colon, about = name.partition(": ")
+            rows.append([place, what.replace("_", " ") + colon + about, _cell(value)])
+    columns = ["", "what", Column("value", right=True)]
+    return [Table(columns, rows, "Checks")] if rows else []
+
+
+MOST_TABLES = 6
+"""Tables of an experiment that the short form has a line for."""
+
+
+def check_lines(numbers: Numbers) -> list[str]:
+    """The same in a line for each data set, stage and evaluation: rows, time and memory."""
+    lines = [f"{place}: {said}" for place, values in numbers.items() if (said := _said(values))]
+    if len(lines) <= MOST_TABLES:
+        return lines
+    return [*lines[:MOST_TABLES], f"and {len(lines) - MOST_TABLES} more"]
+
+
+def _said(values: Mapping[str, float]) -> str:
+    """The rows, time and memory among the numbers of one table; "" if it has none of them."""
+    kept = [f"{_cell(values[name])} {word}" for name, word in KEPT.items() if values.get(name)]
+    parts = [f"rows: {', '.join(kept)}"] if kept else []
+    if "seconds_low" in values and "seconds_high" in values:
+        low, high = (values[f"seconds_{end}"] for end in ("low", "high"))
+        minutes = f"{low / MINUTE:.0f} to {high / MINUTE:.0f} minutes"
+        parts.append(minutes if high >= 2 * MINUTE else f"{low:.0f} to {high:.0f} seconds")
+    if "memory_mb" in values:
+        parts.append(f"{values['memory_mb'] / GIGABYTE:.1f} GB of memory")
+    if "checkpoints_mb" in values:
+        parts.append(f"{values['checkpoints_mb'] / GIGABYTE:.1f} GB on the disk")
+    return "; ".join(parts)
+
+
+MOST_NOTES = 4
+
+
+def note_lines(notes: Sequence[str]) -> list[Block]:
+    """The first notes, each cut at the terminal's edge, and how many there are beside."""
+    shown = list(notes) if len(notes) <= MOST_NOTES else list(notes[: MOST_NOTES - 1])
+    lines: list[Line] = [(Mark("note"), f": {flat(each)}") for each in shown]
+    rest = len(notes) - len(shown)
+    lines += [Mark(f"and {rest} more notes", "soft")] if rest else []
+    return [Text(line, fit="cut") for line in lines]
+
+
+def _cell(value: float | None) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else f"{value:,.4g}" if value % 1 else f"{value:,.0f}"
+
+
+NOT_KNOWN = "N/A"
+MOST_ROWS = 20
+"""Of one table."""
+HEADS = ("calls", "remembered", "failed", "read", "wrote", "cost", "besides", "mean", "seconds")
+
+
+def costs_page(found: RunCosts, words: Words) -> list[Block]:
+    """The tables, then means and forecast."""
+    blocks: list[Block] = [Text(words("costs.lost", lost=found.lost))] if found.lost else []
+    if found.total is None:
+        return blocks or [Text(words("costs.nothing", run=str(found.run)))]
+    parts = (
+        ("models", found.models),
+        ("stages", found.stages),
+        ("operators", found.operators),
+        ("steps", found.steps[-MOST_ROWS:]),
+        ("problems", found.problems[:MOST_ROWS]),
+    )
+    whole = {"steps": len(found.steps), "problems": len(found.problems)}
+    for name, lines in parts:
+        if lines:
+            total = found.total if name == "models" else None
+            blocks.append(lines_table(words(f"costs.{name}"), lines, total, words))
+        if whole.get(name, 0) > len(lines):
+            blocks.append(Text(words("costs.shown", shown=len(lines), whole=whole[name]), "soft"))
+    return [*blocks, *map(Text, sentences(found, words))]
+
+
+def money(amount: float | None) -> str:
+    """An amount with six decimals, without those that are 0 at its end; N/A where not known."""
+    if amount is None:
+        return NOT_KNOWN
+    whole, _, rest = f"{amount:.6f}".partition(".")
+    return f"{whole}.{rest.rstrip('0').ljust(2, '0')}"
+
+
+def sentences(found: RunCosts, words: Words) -> list[str]:
+    """What a call, a problem and a step cost, what is uncertain, and the forecast."""
+    said = [
+        words(
+            "costs.means",
+            call=money(found.per_call),
+            problem=money(found.per_problem),
+            step=money(found.per_step),
+        )
+    ]
+    total = found.total
+    if total is not None and total.uncertain:
+        said.append(words("costs.uncertain", most=money(total.uncertain)))
+    if total is not None and total.cost is None:
+        said.append(words("costs.not_known"))
+    return [*said, *_forecast(found, words)]
+
+
+def _forecast(found: RunCosts, words: Words) -> list[str]:
+    ahead = found.ahead
+    if ahead is None:
+        return []
+    each = ahead.forecast
+    if each is None:
+        reason = "no_forecast" if ahead.recorded < FORETELLING else "no_forecast_price"
+        return [words(f"costs.{reason}", steps=ahead.recorded, fewest=FORETELLING)]
+    said = words(
+        "costs.forecast",
+        value=money(each.value),
+        low=money(each.interval.low),
+        high=money(each.interval.high),
+        stage=flat(ahead.stage),
+        at=each.at,
+        assumption=words(f"assumption.{each.assumption}", steps=each.steps),
+    )
+    left_out = words("costs.left_out", names=", ".join(map(flat, ahead.missing)))
+    return [said, left_out] if ahead.missing else [said]
+
+
+def lines_table(
+    title: str, lines: Sequence[CostLine], total: CostLine | None, words: Words
+) -> Table:
+    """Lines below one another with their total."""
+    columns = ["", *(Column(words(f"costs.{head}"), right=True) for head in HEADS)]
+    rows: list[Row] = [(Mark(flat(line.name), ""), *_costs(line)) for line in lines]
+    if total is not None and len(lines) > 1:
+        rows.append(tuple(map(Mark, (words("costs.total"), *_costs(total)))))
+    return Table(columns, rows, title)
+
+
+def _costs(line: CostLine) -> list[str]:
+    """The cells of a line, as HEADS."""
+    counts = (line.calls, line.remembered, line.failed, line.prompt_tokens, line.completion_tokens)
+    besides = money(line.uncertain) if line.uncertain else ""
+    return [*map(str, counts), money(line.cost), besides, money(line.mean), f"{line.seconds:.2f}"]
+
+
+def plan_blocks(pilot: Pilot, wish: Wish, plan: Plan, lang: str = "en") -> list[Block]:
+    """The table of designs, then the cheapest and the unknown variances."""
+    w = words(lang)
+    heads = ("items", "repeats", "seeds", "smallest", "answers")
+    power = 100 * plan.power
+    rows = [
+        [Mark(cell, "strong" if each is plan.cheapest else "") for cell in _cells(each, w)]
+        for each in plan.designs
+    ]
+    view = Table([w(f"plan.{head}", power=power) for head in heads], rows)
+    level = plan.designs[0].design.alpha
+    title = w(
+        "plan.title",
+        difference=100 * plan.difference,
+        power=power,
+        arms=wish.arms,
+        level=100 * level,
+    )
+    return [Heading(title), view, Text(_cheapest(plan, w)), *map(Text, _notes(pilot, wish, w))]
+
+
+def _cells(planned: Planned, w: Words) -> list[str]:
+    d = planned.design
+    if not d.items:
+        return [w("plan.too_many", most=MOST_ITEMS), str(d.repeats), str(d.seeds), "–", "–"]
+    smallest = planned.smallest
+    seen = w("plan.nothing") if smallest is None else f"{100 * smallest:.1f}"
+    return [f"{d.items:,}", str(d.repeats), str(d.seeds), seen, f"{d.answers:,}"]
+
+
+def _cheapest(plan: Plan, w: Words) -> str:
+    if plan.cheapest is None:
+        return w("plan.none", difference=100 * plan.difference)
+    d = plan.cheapest.design
+    counts = {"items": d.items, "repeats": d.repeats, "seeds": d.seeds, "answers": d.answers}
+    return w("plan.cheapest", **counts)
+
+
+def _notes(pilot: Pilot, wish: Wish, w: Words) -> Iterator[str]:
+    """The source of the variances, and those that are unknown."""
+    v = pilot.variances
+    if pilot.items:
+        counts = {"items": pilot.items, "repeats": pilot.repeats, "seeds": pilot.seeds}
+        yield w("plan.pilot", evaluation=pilot.evaluation, **counts)
+    yield w("plan.by_items", value=v.items)
+    for name in ("sampling", "luck", "seeds"):
+        value = getattr(v, name)
+        if value is not None:
+            yield w(f"plan.by_{name}", value=value)
+    if v.sampling is None and wish.repeats > 1:
+        yield w("plan.unknown_sampling")
+    if v.seeds is None:
+        yield w("plan.unknown_seeds")
+
+
+def plan_result(pilot: Pilot, wish: Wish, plan: Plan) -> dict[str, Any]:
+    """The same for programs; scores and differences from 0 to 1, null where nothing is known."""
+    return {
+        "difference": plan.difference,
+        "power": plan.power,
+        "level": plan.designs[0].design.alpha,
+        "evaluation": pilot.evaluation or None,
+        "variances": asdict(pilot.variances),
+        "designs": [_row(each) for each in plan.designs],
+        "cheapest": _row(plan.cheapest) if plan.cheapest else None,
+    }
+
+
+def _row(planned: Planned) -> dict[str, Any]:
+    d = planned.design
+    found = {"repeats": d.repeats, "seeds": d.seeds, "arms": d.arms, "enough": planned.enough}
+    counts = {"items": d.items or None, "answers": d.answers or None}
+    return {**counts, **found, "smallest_difference": planned.smallest}
+
+
+CLAUSES = {
+    "family": ("of_family", "corrected"),
+    "needed": ("takes", "takes_unpaired", "takes_trials"),
+}
+"""Parts of sentences that are omitted if their figure carries no information."""
+NOTHING = {"family": 1, "needed": 0}
+"""One comparison is no family, and no number of items shows a difference of 0."""
+
+
+def audit_findings(flaws: Sequence[Finding], lang: str = "en") -> list[Finding]:
+    """Each flaw as a finding: the problem, the evidence with its line, the fix.
+
+    Raises InputError.
+    """
+    return [_finding(flaw, words(lang)) for flaw in flaws]
+
+
+def summary(
+    file: Path, reading: ReportFile, flaws: Sequence[Finding], lang: str = "en"
+) -> list[str]:
+    """How much was read and how much was found; before it the tables that were not read."""
+    w, found = words(lang), [flaw.severity for flaw in flaws]
+    skipped = ", ".join(map(str, reading.skipped))
+    lines = [w("audit.skipped", lines=skipped)] if skipped else []
+    said = w(
+        "audit.summary",
+        file=visible(str(file)),
+        results=sum(map(results, reading.records)),
+        errors=found.count("error"),
+        warnings=found.count("warning"),
+        notes=found.count("note"),
+    )
+    return [*lines, said]
+
+
+def _finding(flaw: Finding, w: Words) -> Finding:
+    values: dict[str, Any] = {
+        name: one_line(value) if isinstance(value, str) else value
+        for name, value in flaw.values.items()
+    }
+    values["about"] = values["about"] or w("audit.whole")
+    for name in ("place", "other"):
+        values[name] = values.get(name) or w("audit.own_place")
+    for name, section in (
+        ("says", "audit_word"),
+        ("reads", "audit_word"),
+        ("means", "audit_means"),
+    ):
+        if isinstance(values.get(name), str):
+            word = str(values[name])
+            values[name] = w.sections[section].get(word, word)
+    for figure, clauses in CLAUSES.items():
+        said = int(flaw.values.get(figure, 0)) > NOTHING[figure]
+        values |= {name: w(f"audit.{name}", **values) if said else "" for name in clauses}
+    said = worded(replace(flaw, values=values), w)
+    if values["line"] is None:
+        return said
+    return replace(said, evidence=w("audit.line", line=values["line"], evidence=said.evidence))
+
+
+def one_line(text: str) -> str:
+    """Text of the audited file in one line, without control characters."""
+    return visible(" ".join(text.split()))

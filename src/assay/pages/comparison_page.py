@@ -1,0 +1,562 @@
+"""The page of a comparison of runs and what a terminal shows of it.
+
+Numbers come from the table of `compare.judged_table`, answers from the records that it names,
+questions from the source of the items. Links to the records are relative, so that a lab's folder
+can be moved. Nothing is judged here.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.compare.foreign_arms import ReportedSummary, Summary
+from assay.compare.table import BenchmarkRow, BenchmarksTable, benchmarks_table
+from assay.compare.table import Line as Scored
+from assay.compare.table import Table as Compared
+from assay.data.hashing import sha256_text
+from assay.data.results.bfcl_leaderboard import not_run
+from assay.data.row import Row
+from assay.errors import AssayError, Finding, InputError
+from assay.judge.confounds import ABSENT, Confound
+from assay.judge.intervals import Interval
+from assay.pages.content import (
+    Labels,
+    about_evaluation,
+    address,
+    against,
+    checkpoint_label,
+    clustered,
+    difference_blocks,
+    generation_blocks,
+    interval_text,
+    judge_blocks,
+    outcome_blocks,
+    pairings,
+    picked_blocks,
+    score_table,
+    sections,
+    verdict_line,
+    verdict_mark,
+)
+from assay.pages.examples import item_rows, question_blocks
+from assay.pages.html import write_page
+from assay.pages.page import (
+    Block,
+    Bullets,
+    Cell,
+    Column,
+    Facts,
+    Findings,
+    Folded,
+    Heading,
+    Line,
+    Mark,
+    Only,
+    Page,
+    Section,
+    Table,
+    Text,
+)
+from assay.pages.page import Row as TableRow
+from assay.pages.words import (
+    Words,
+    difference_text,
+    in_language,
+    named_tests,
+    number,
+    percent,
+    score_text,
+    words,
+)
+from assay.runs.history import answers_in
+
+FOLDER = "comparisons"
+LONGEST_NAME = 120
+SHOWN = 2
+"""Items of each kind that are shown with both answers."""
+SHOWN_VALUE = 60
+"""Characters of a setting that a table shows."""
+QUIET = ("follows", "note")
+"""Kinds of differences that only the page lists."""
+
+
+def write_comparison(
+    table: Compared, root: Path, page: Path | None = None, lang: str = "en"
+) -> Path:
+    """Write `page` (.html) and the same as .md beside it; returns the HTML page.
+
+    Omitted, they lie under `comparisons/` in the lab's root, named after runs and evaluation, and
+    the same comparison made again replaces them. Raises InputError for a language or a path
+    that cannot be one.
+    """
+    w = words(lang)
+    target = page_file(table, root, page, lang)
+    with page_problem(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return write_page(comparison_page(table, w, target.parent), target)
+
+
+Door = Callable[[Sequence[Scored], str], str]
+"""Where both answers to an item lie side by side: an address of the two lines and the item; ""
+where there is none."""
+
+
+def comparison_page(
+    table: Compared, w: Words, folder: Path, door: Door = lambda sides, item: ""
+) -> Page:
+    """The whole page; links are relative to its `folder`, items lead through their `door`."""
+    labels = line_labels(table, w)
+    blocks: list[Block] = [
+        Text(about_evaluation(table, w), "lead"),
+        *(Text(verdict_line(pairing, labels, w)) for pairing in pairings(table)),
+        *warned(table, w),
+        *comparison_sections(table, w, folder, door),
+    ]
+    footer = w("compare.footer", version=version("assay-lab"))
+    title = w("compare.title", evaluation=table.evaluation.name)
+    return Page(w, title.removesuffix(" · Assay"), blocks, footer, title)
+
+
+def warned(table: Compared, w: Words) -> list[Block]:
+    """Accepted confounds and findings."""
+    marked, findings = mark(table, w), (*table.left_out, *table.findings)
+    found: list[Block] = [Text(marked, "warning")] if marked else []
+    return [*found, *([Findings(findings)] if findings else [])]
+
+
+def comparison_sections(
+    table: Compared,
+    w: Words,
+    folder: Path | None = None,
+    door: Door = lambda sides, item: "",
+    wanted: Sequence[str] = (),
+) -> list[Section]:
+    """The sections that have something to say; those of some anchors where they are `wanted`."""
+    labels, note = line_labels(table, w), mark(table, w)
+    control = labels[table.control.name]
+    about = Text(w("compare.differences_about"), "soft")
+
+    def differences() -> list[Block]:
+        found = difference_blocks(table, labels, w, note)
+        return [about, *found] if found else []
+
+    parts: dict[str, tuple[str, Callable[[], Sequence[Block]]]] = {
+        "scores": (
+            w("compare.scores"),
+            lambda: [score_table(table, labels, w, folder, note=note)],
+        ),
+        "differences": (w("compare.differences", control=control), differences),
+        "generation": (w("generation.title"), lambda: generation_blocks([(table, labels)], w)),
+        "tasks": (w("compare.tasks_title"), lambda: _tasks(table, labels, w)),
+        "judge": (w("judge.title"), lambda: judge_blocks(table, w)),
+        "picked": (w("picked.title"), lambda: picked_blocks(table, labels, w)),
+        "outcomes": (w("page.errors"), lambda: outcome_blocks(table, labels, w)),
+        "fairness": (w("compare.fairness"), lambda: _fairness(table, control, w)),
+        "flips": (w("compare.flips"), lambda: flips_blocks(table, labels, w, table.lines, door)),
+        "methods": (w("page.methods"), lambda: [Text(line) for line in _methods(table, w)]),
+        "records": (
+            w("compare.records"),
+            lambda: _records(table, labels, folder, w) if folder else [],
+        ),
+    }
+    return sections(parts, wanted)
+
+
+IN_TERMINAL = ("scores", "differences", "generation", "tasks", "judge", "picked")
+IN_TERMINAL += ("outcomes", "fairness")
+
+
+def comparison_shown(table: Compared, lang: str = "en") -> list[Block]:
+    """What a terminal shows of the page."""
+    w = words(lang)
+    title = Heading(f"{table.evaluation.name} ({table.evaluation.benchmark})")
+    return [title, *comparison_sections(table, w, wanted=IN_TERMINAL)]
+
+
+def line_labels(table: Compared, w: Words) -> dict[str, str]:
+    """Short names of the lines: the run, its id where two runs share a name, the checkpoint.
+
+    Runs of other tools keep the name that their file gives them.
+    """
+    split = {line.name: line.name.partition("@") for line in table.lines if line.address}
+    names = [run.partition("/")[0] for run in {run for run, _, _ in split.values()}]
+    labels = {line.name: line.name for line in table.lines}
+    for name, (run, at, checkpoint) in split.items():
+        short, _, id_ = run.partition("/")
+        if names.count(short) > 1:
+            short += "/" + id_.rpartition("-")[2]
+        labels[name] = f"{short} · {checkpoint_label(checkpoint, w)}" if at else name
+    return labels
+
+
+def mark(table: Compared, w: Words) -> str:
+    """The note on every table of a comparison with accepted confounds."""
+    return w("compare.mark", allowed=w.listing.join(table.allowed)) if table.allowed else ""
+
+
+def _tasks(table: Compared, labels: Labels, w: Words) -> list[Block]:
+    """The runs task by task, then the mean over tasks."""
+    rows: list[TableRow] = []
+    for line in table.tasks:
+        for figure in line.figures:
+            interval, difference = figure.difference_interval, "–"
+            if figure.difference is not None and interval is not None:
+                low, high = (difference_text(e, interval) for e in (interval.low, interval.high))
+                change = difference_text(figure.difference, interval)
+                difference = w("table.short", difference=change, low=low, high=high)
+            rows.append(
+                [
+                    line.task or w("compare.tasks_alike"),
+                    number(line.items),
+                    labels[figure.run],
+                    score_text(figure.score, figure.interval),
+                    interval_text(figure.interval, w),
+                    difference,
+                ]
+            )
+    if not rows:
+        return []
+    heads = ("compare.task", "compare.items", "table.checkpoint", "table.score", "table.interval")
+    columns = [w(head) for head in (*heads, "compare.difference")]
+    return [Text(w("compare.tasks_note"), "soft"), Table(columns, rows)]
+
+
+def _fairness(table: Compared, control: str, w: Words) -> list[Block]:
+    """The parts of the runs' manifests: every difference, then those that are equal. Consequences
+    and notes are not for a terminal."""
+    if not table.parts:
+        return []
+    loud: list[TableRow] = []
+    quiet: list[TableRow] = []
+    kinds = {state.part: table.state(state) for state in table.parts}
+    for state in table.parts:
+        kind, part = kinds[state.part], w(f"part.{state.part}")
+        heard = [each for each in state.differences if each.kind not in QUIET]
+        unheard = [each for each in state.differences if each.kind in QUIET]
+        for rows, found in ((loud, heard), (quiet, unheard)):
+            unknown = rows is loud and kind != "same" and not state.differences
+            if found or unknown:
+                lines = [_difference_line(each, w) for each in found] or ["–"]
+                mark = Mark(w(f"compare.kind_{kind}"), kind)
+                rows.append([part, mark, Cell(lines[0], lines[1:])])
+    same = w.listing.join(w(f"part.{part}") for part, kind in kinds.items() if kind == "same")
+    columns = [w(f"compare.{name}") for name in ("part", "state", "differs")]
+    return [
+        Text(w("compare.fairness_about", control=control), "soft"),
+        *([Table(columns, loud, kind="parts")] if loud else []),
+        *([Only(("html", "markdown"), [Table(columns, quiet, kind="parts")])] if quiet else []),
+        *([Text(w("compare.same_list", parts=same))] if same else []),
+    ]
+
+
+def _difference_line(difference: Confound, w: Words) -> Line:
+    kind = w.within(w(f"compare.kind_{difference.kind}"))
+    one, two = difference.control, difference.other
+    before, after = _shown(one, two, w), _shown(two, one, w)
+    return Mark(difference.path, "code"), kind, f"{w.colon}{before} → {after}"
+
+
+def _shown(value: Any, beside: Any, w: Words) -> str:
+    """A value, cut from where it differs from the one beside it if its beginning would be alike."""
+    if value == ABSENT:
+        return w("compare.absent")
+    texts = (str(each).lower() if isinstance(each, bool) else str(each) for each in (value, beside))
+    text, other = (" ".join(each.split()) for each in texts)
+    if len(text) <= SHOWN_VALUE:
+        return text
+    first = next((n for n, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), 0)
+    if first < SHOWN_VALUE:
+        return f"{text[:SHOWN_VALUE]} …"
+    start = first - SHOWN_VALUE // 2
+    rest = text[start : start + SHOWN_VALUE]
+    return f"… {rest} …" if start + SHOWN_VALUE < len(text) else f"… {rest}"
+
+
+def flips_blocks(
+    table: Compared,
+    labels: Labels,
+    w: Words,
+    lines: Sequence[Scored],
+    door: Door = lambda sides, item: "",
+) -> list[Block]:
+    """The changed items of some lines: counts, addresses, the first of each kind in full."""
+    found = [line.to_control for line in lines if line.to_control is not None]
+    if not found:
+        return []
+    blocks: list[Block] = [Text(w("compare.flips_about"), "soft")]
+    rows: Mapping[str, Row] = {}
+    run, changed = table.control.run, any(p.flips.gained or p.flips.lost for p in found)
+    try:
+        rows = item_rows(run, table.evaluation.name) if run is not None and changed else {}
+    except AssayError as error:
+        blocks.append(Text(w("page.no_questions", why=str(error)), "warning"))
+    named = {line.name: line for line in table.lines}
+    for pairing in found:
+        sides = (named[pairing.control], named[pairing.other])
+        kinds = {"gained": pairing.flips.gained, "lost": pairing.flips.lost}
+        shown = [item for items in kinds.values() for item in items[:SHOWN]]
+        answers = {line.name: _answers(line, shown) for line in sides}
+        blocks.append(Heading(against(pairing, labels, w)))
+        for kind, items in kinds.items():
+            if not items:
+                continue
+            badge = Mark(w(f"kind.{kind}"), "better" if kind == "gained" else "worse")
+            blocks.append(Text((badge, f" {number(len(items))}")))
+            for item in items[:SHOWN]:
+                both = [(labels[line.name], answers[line.name].get(item)) for line in sides]
+                blocks += question_blocks(
+                    Mark(item, "", door(sides, item)), rows.get(item), both, w
+                )
+            every = [Mark(sides[1].address + item, "code", door(sides, item)) for item in items]
+            blocks.append(
+                Folded(w("compare.all_items", count=number(len(items))), [Bullets(every)])
+            )
+    return blocks
+
+
+def _answers(line: Scored, items: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """The first answers of a record to some items; none of a file that another tool wrote."""
+    if line.file is None or not line.address or not items:
+        return {}
+    every = answers_in(line.file)
+    return {a["item_id"]: a for a in every if a["repeat"] == 0 and a["item_id"] in items}
+
+
+def _records(table: Compared, labels: Labels, folder: Path, w: Words) -> list[Block]:
+    """The record of each line, and the command that shows one of its items."""
+    pairs: list[tuple[str, Line]] = []
+    for line in table.lines:
+        link = address(line, folder)
+        show = f"assay report '{line.address}ITEM'" if line.address else ""
+        pairs.append((labels[line.name], [Mark(link, "", link), " ", Mark(show, "code")]))
+    return [Facts(pairs)]
+
+
+def _methods(table: Compared, w: Words) -> list[str]:
+    """The methods of the figures, in sentences."""
+    tests = named_tests([pairing.comparison.method for pairing in pairings(table)], w)
+    lines = [w("methods.one"), w("methods.two", tests=tests), w("methods.three")]
+    return [*lines, w("compare.methods_detectable"), w("compare.methods_fairness")]
+
+
+@contextmanager
+def page_problem(target: Path) -> Iterator[None]:
+    """Raises InputError where the page cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        problem = f"{target} cannot be written: {error.strerror or error}"
+        raise InputError(problem, field="--page", fix="name another folder") from error
+
+
+def page_file(table: Compared, root: Path, page: Path | None, lang: str, on: str = "") -> Path:
+    """The path of the HTML page, `on` the evaluations if not that of the table. Raises InputError
+    for a file of another kind."""
+    name = _page_name(table, on or table.evaluation.name)
+    if page is None or page.is_dir():
+        folder = root / FOLDER if page is None else page
+        return in_language((folder / name).with_suffix(".html"), lang).resolve()
+    if page.suffix != ".html":
+        raise InputError(f"{page} is not a .html file", field="--page", fix="write FILE.html")
+    return page.resolve()
+
+
+def _page_name(table: Compared, on: str) -> str:
+    """`other-vs-control-on-evaluation`, of names that any file system takes."""
+    control, *others = [
+        re.sub(r"/[^@]*", "", line.name) if line.address else line.name for line in table.lines
+    ]
+    name = f"{'-'.join(others)}-vs-{control}-on-{on}" if others else f"{control}-on-{on}"
+    # No dot may be left: what follows it would be taken for the suffix.
+    clean = re.sub(r"[^A-Za-z0-9_-]+", "-", name)
+    # Comparisons whose names begin alike must not replace one another's page.
+    whole = len(clean) <= LONGEST_NAME
+    return clean if whole else f"{clean[: LONGEST_NAME - 9]}-{sha256_text(name)[:8]}"
+
+
+if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
+    from assay.pages.facts import RunFacts
+
+OF_EACH = ("scores", "differences", "fairness", "flips")
+"""The sections of a comparison that stand below the table of all benchmarks."""
+FEWEST = 2
+"""Benchmarks that make a table of several."""
+
+
+def run_benchmarks(facts: "RunFacts", words: Words) -> list[Block]:
+    """The table of `run_table` as the run's page shows it."""
+    table = run_table(facts)
+    if table is None:
+        return []
+    labels = {row.name: checkpoint_label(row.name, words) for row in table.rows}
+    return benchmark_blocks(table, labels, words)
+
+
+def run_table(facts: "RunFacts") -> BenchmarksTable | None:
+    """The checkpoints of a run on all its benchmarks, each by its first reporting evaluation.
+
+    None where no checkpoint but the control was measured on two benchmarks or more.
+    """
+    tables = {}
+    for found in facts.reported:
+        if found.table is not None:
+            tables.setdefault(found.table.evaluation.benchmark, found.table)
+    if len(tables) < FEWEST:
+        return None
+    table = benchmarks_table(list(tables.values()))
+    return table if any(None not in row.lines for row in table.rows[1:]) else None
+
+
+def benchmark_blocks(
+    table: BenchmarksTable, labels: Mapping[str, str], words: Words
+) -> list[Block]:
+    """The marks of the tables, the scores and ratios, and how they were made."""
+    columns: list[Column | str] = [words("table.checkpoint")]
+    for each, name in zip(table.tables, table.evaluations, strict=True):
+        record = each.evaluation
+        below = [record.benchmark] if record.benchmark != record.name else []
+        if name in table.figures:
+            below.append(words("benchmarks.figure", figure=percent(table.figures[name])))
+        columns.append(Column(record.name, True, below))
+    columns.append(Column(words("benchmarks.harmonic"), True))
+    about = "benchmarks.about_figures" if table.figures else "benchmarks.about_control"
+    if len(table.rows) == 1:
+        about = "benchmarks.about_alone"
+    marks = dict.fromkeys(filter(None, (mark(each, words) for each in table.tables)))
+    return [
+        *(Text(each, "warning") for each in marks),
+        Table(columns, [_row(table, row, labels[row.name], words) for row in table.rows], kind=""),
+        Text(words(about, control=labels[table.control]), "soft"),
+    ]
+
+
+def _row(table: BenchmarksTable, row: BenchmarkRow, label: str, words: Words) -> list[Cell]:
+    found, own = row.harmonic, bool(table.figures) or row.name != table.control
+    control = [Mark(words("compare.control"), "plain")] if row.name == table.control else []
+    cells = [
+        _cell(line, ratio if own else None, table.control, words)
+        for line, ratio in zip(row.lines, row.ratios, strict=True)
+    ]
+    harmonic = Mark(f"{found.value:.3f}" if found else "–", "score")
+    interval = words.ends(found.interval, "{:.3f}".format) if found and own else ""
+    problem = words(f"benchmarks.{row.problem.replace(' ', '_')}") if row.problem else ""
+    return [Cell(label, control, kind="head"), *cells, Cell(harmonic, [interval, problem])]
+
+
+def _cell(line: Scored | None, ratio: float | None, control: str, words: Words) -> Cell:
+    """Score, interval, ratio and verdict against the control."""
+    if line is None:
+        return Cell("–", kind="soft")
+    found = [p for p in (line.to_control, line.to_previous) if p and p.control == control]
+    verdicts = [verdict_mark(p.comparison, words) for p in found[:1]]
+    interval = f"{interval_text(line.interval, words)}, n {number(line.items)}"
+    times = "" if ratio is None else words("benchmarks.times", ratio=f"{ratio:.3f}")
+    return Cell(Mark(score_text(line.score, line.interval), "score"), [interval, times, *verdicts])
+
+
+def write_benchmarks(
+    table: BenchmarksTable, root: Path, page: Path | None = None, lang: str = "en"
+) -> Path:
+    """Write the page (.html and .md) of several benchmarks, each with its own sections below.
+
+    Returns the HTML page. Raises what `write_comparison` raises.
+    """
+    w = words(lang)
+    target = page_file(table.tables[0], root, page, lang, "-".join(table.evaluations))
+    findings = findings_of(table)
+    blocks: list[Block] = [
+        *([Findings(findings)] if findings else []),
+        *benchmark_blocks(table, labels_of(table, w), w),
+    ]
+    for each in table.tables:
+        blocks.append(Heading(each.evaluation.name, 2))
+        blocks += [b for part in comparison_sections(each, w, wanted=OF_EACH) for b in part.blocks]
+    footer = w("compare.footer", version=version("assay-lab"))
+    with page_problem(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return write_page(Page(w, w("benchmarks.title"), blocks, footer), target)
+
+
+def findings_of(table: BenchmarksTable) -> list[Finding]:
+    """Runs left out and warnings of all benchmarks, each once."""
+    every = [each for one in table.tables for each in (*one.left_out, *one.findings)]
+    return list(dict.fromkeys(every))
+
+
+def labels_of(table: BenchmarksTable, words: Words) -> dict[str, str]:
+    """The names of all rows, as the tables of the benchmarks show them."""
+    found = {}
+    for each in table.tables:
+        found = {**line_labels(each, words), **found}
+    return found
+
+
+def benchmarks_shown(table: BenchmarksTable, words: Words) -> list[Block]:
+    """The table of several benchmarks in a terminal."""
+    title = Heading(words("benchmarks.title"))
+    return [title, *benchmark_blocks(table, labels_of(table, words), words)]
+
+
+def score_blocks(summaries: Sequence[Summary], w: Words) -> list[Block]:
+    """One line for each run and metric: score, interval, size, and what has no score; then notes on
+    the runs."""
+    titles = ("fingerprint.run", "foreign.benchmark", "progress.metric", "table.score")
+    titles += ("table.interval", "table.items", "foreign.abstained", "foreign.errors")
+    rows = []
+    for each in summaries:
+        result, size = each.result, f"{each.items} × {each.repeats}"
+        names = [result.run, result.benchmark or "–", result.metric]
+        score = [score_text(each.score, each.interval), _ends(each.interval, w)]
+        size = clustered(size if each.repeats > 1 else str(each.items), each.clusters, w)
+        counts = [size, number(each.abstained), number(each.errors)]
+        rows.append([*names, *score, *counts])
+    table = Table([w(title) for title in titles], rows)
+    return [table, *map(Text, _score_remarks(summaries, w))]
+
+
+def leaderboard_blocks(found: Sequence[ReportedSummary], w: Words) -> list[Block]:
+    """One line for each model and category of a table without items; then the averages that the
+    file has and that are no scores."""
+    titles = ("fingerprint.run", "foreign.category", "table.score", "table.interval")
+    titles += ("compare.items",)
+    rows = []
+    for each in found:
+        score = each.reported.score
+        shown = w("foreign.not_run") if score is None else percent(score)
+        names = [each.reported.run, each.reported.column, shown]
+        rows.append([*names, _ends(each.interval, w), number(each.reported.items)])
+    traps = not_run(each.reported for each in found)
+    remarks = [
+        Text(w("foreign.over_absent", run=run, columns=w.listing.join(columns)))
+        for run, columns in traps.items()
+    ]
+    return [Table([w(title) for title in titles], rows), *remarks]
+
+
+def _score_remarks(summaries: Sequence[Summary], w: Words) -> list[str]:
+    """Notes on the runs."""
+    results = [each.result for each in summaries]
+    stopped = {r.run: r.unfinished for r in results if r.unfinished}
+    missing = {r.run: w.listing.join(r.left_out) for r in results if r.left_out}
+    worded = {(r.run, metric): why for r in results for metric, why in r.not_numbers.items()}
+    lines = [w("foreign.unfinished", run=run, why=why) for run, why in stopped.items()]
+    lines += [w("foreign.left_out", run=run, what=what) for run, what in missing.items()]
+    lines += [
+        w("foreign.not_numbers", run=run, metric=metric, why=why)
+        for (run, metric), why in worded.items()
+    ]
+    for each in summaries:
+        if each.abstained and each.possible:
+            low, high = map(percent, each.possible)
+            ends = {"count": each.abstained, "low": low, "high": high}
+            lines.append(w("foreign.missing", run=each.result.run, **ends))
+    return lines
+
+
+def _ends(interval: Interval | None, w: Words) -> str:
+    if interval is None:
+        return "–"
+    return interval_text(interval, w)

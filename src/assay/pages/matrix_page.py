@@ -1,0 +1,535 @@
+"""The page of a matrix: `matrices/NAME/matrix.html` and `.md` under the lab's root.
+
+Every score links to the record that it was computed from. Nothing is computed here.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from assay.judge.averages import Average
+from assay.judge.families import Tally
+from assay.judge.intervals import Interval
+from assay.judge.templates import filled
+from assay.judge.verdict import Comparison, explain
+from assay.lab.sweep.model import Block as ControlBlock
+from assay.lab.sweep.model import (
+    Cell,
+    Changes,
+    DataFile,
+    Epoch,
+    Margin,
+    Matrix,
+    Place,
+    StageEpochs,
+    Trend,
+    Value,
+)
+from assay.lab.sweep.planned_runs import shortest_ends
+from assay.pages.html import write_page
+from assay.pages.page import (
+    Block,
+    Bullets,
+    Facts,
+    Heading,
+    Line,
+    Mark,
+    Only,
+    Page,
+    Row,
+    Section,
+    Table,
+    Text,
+)
+from assay.pages.page import Cell as Shown
+from assay.pages.words import Words, in_language, named_tests, number, percent, points, words
+
+
+def score_text(value: float, ratios: bool) -> str:
+    """A value: a share in percent, a harmonic mean as it is."""
+    return f"{value:.3f}" if ratios else percent(value)
+
+
+def limits(interval: Interval, ratios: bool, w: Words) -> str:
+    """The limits of a value."""
+    return w.ends(interval, lambda end: score_text(end, ratios))
+
+
+def change_text(value: float, ratios: bool) -> str:
+    """A difference: in points, or in units of the ratio."""
+    return f"{value:+.3f}".replace("-", "−") if ratios else points(value)
+
+
+def change_limits(value: float, interval: Interval, ratios: bool, w: Words) -> str:
+    """A difference with its limits."""
+    low, high = (change_text(end, ratios) for end in (interval.low, interval.high))
+    return w("table.short", difference=change_text(value, ratios), low=low, high=high)
+
+
+SAME = "same weights"
+
+
+def verdict_of(cell: Cell, control: str, found: Comparison) -> str:
+    """The verdict of a cell against a control, or that the two are the same weights."""
+    return SAME if control in cell.same_weights else found.verdict
+
+
+def explained(found: Comparison, ratios: bool, w: Words) -> str:
+    """A comparison in words; differences of ratios are not points, so they get their own."""
+    if not ratios:
+        return explain(found, w.verdicts)
+    if found.verdict == "not comparable":
+        return w.verdicts["not comparable"].format(confounds=w.listing.join(found.confounds))
+    verdict = w(f"verdict_name.{found.verdict}")
+    change = change_limits(found.difference, found.interval, ratios, w)
+    line = w("matrix.ratio_verdict", verdict=verdict, change=change, p=f"{found.adjusted_p:.2g}")
+    if found.family == 1:
+        return line
+    figures = {"level": found.interval.level * 100, "family": found.family}
+    return w.semicolon.join((line, filled(w.verdicts["family interval"], figures)))
+
+
+def value_text(value: Value) -> str:
+    """A value on an axis."""
+    return "–" if value is None else f"{value}"
+
+
+def leaf_names(matrix: Matrix) -> dict[str, str]:
+    """The shortest unambiguous name of each axis: the end of its dotted key."""
+    return {key: ".".join(end) for key, end in shortest_ends(matrix.layout.keys).items()}
+
+
+def values_text(values: Mapping[str, Value], matrix: Matrix, w: Words) -> str:
+    """Values of some axes."""
+    names = leaf_names(matrix)
+    return w.listing.join(f"{names[key]} = {value_text(value)}" for key, value in values.items())
+
+
+def place_text(place: Place, matrix: Matrix, w: Words) -> str:
+    """A cell by its coordinates."""
+    return values_text(matrix.layout.values(place), matrix, w)
+
+
+def column_labels(matrix: Matrix, w: Words) -> list[str]:
+    """The heads of the columns."""
+    if matrix.layout.columns is None:
+        return [w("table.score")]
+    return [value_text(value) for value in matrix.columns]
+
+
+METRICS = (
+    "loss",
+    "validation_loss",
+    "policy_loss",
+    "kl",
+    "advantage_std",
+    "advantage_max",
+    "kl_coef",
+    "reward_mean",
+)
+CHANGING = ("loss", "policy_loss", "kl")
+"""Metrics that are shown with their change since the epoch before."""
+AT_START = 0.01
+"""A KL of the first step above this, against the start itself, has another cause than training."""
+VERDICTS = ("better", "worse", "equivalent", "undecided", "same_weights", "not_comparable")
+
+
+def control_blocks(matrix: Matrix, w: Words) -> list[Block]:
+    """What must be known to read the tables, then those of each arm and control."""
+    if not matrix.blocks:
+        return []
+    about = [w("matrix.blocks_about")]
+    tallies = [tally for block in matrix.blocks for tally in block.tallies]
+    most = max(tallies, key=lambda tally: tally.compared)
+    if 0 < most.groups < most.compared:
+        about.append(w("matrix.groups", compared=most.compared, groups=most.groups))
+    every = (c for b in matrix.blocks for c in (b.overall, *b.rows, *b.columns))
+    if any(changes.trend for changes in every):
+        about.append(w("matrix.trend_about"))
+    tables = [each for block in matrix.blocks for each in _control_tables(block, matrix, w)]
+    return [*(Text(line, "soft") for line in about), *tables]
+
+
+def _control_tables(block: ControlBlock, matrix: Matrix, w: Words) -> list[Block]:
+    names, words = leaf_names(matrix), matrix.controls[block.control]
+    where = values_text(dict(block.where), matrix, w)
+    control = words if block.control == "baseline" else f"{block.control} ({words})"
+    key = "matrix.block_title" if where else "matrix.block_title_alone"
+    name = names[block.axis] if block.axis else ""
+    steps = [name if step is None else f"{name} {value_text(step)}" for step in block.steps]
+    heads = steps if block.axis else [w("matrix.difference")]
+    tables = [_summary(block, heads, matrix, w)]
+    for axis, rows in ((matrix.layout.columns, block.columns), (matrix.layout.rows, block.rows)):
+        if axis is not None and len(rows) > 1:
+            tables.append(_by_value(names[axis], heads, rows, bool(matrix.ratios_to), w))
+    return [Heading(w(key, where=where, control=control)), *tables]
+
+
+def _summary(block: ControlBlock, heads: Sequence[str], matrix: Matrix, w: Words) -> Table:
+    """The whole block: mean difference, extremes, counts out of all cells, verdicts."""
+    ratios, nothing, tallies = bool(matrix.ratios_to), w("matrix.nothing_compared"), block.tallies
+
+    def extreme(name: str | None) -> str:
+        cell = next((c for place, c in matrix.cells.items() if repr(place) == name), None)
+        found = cell.against.get(block.control) if cell else None
+        if cell is None or found is None:
+            return "–"
+        axes = {k: v for k, v in matrix.layout.values(cell.place).items() if k not in dict(layers)}
+        change = change_limits(found.difference, found.interval, ratios, w)
+        verdict = w(f"verdict_name.{verdict_of(cell, block.control, found)}")
+        return f"{values_text(axes, matrix, w)}{w.colon}{change}{w.comma}{verdict}"
+
+    def count(of: int, tally: Tally) -> str:
+        total = tally.run + tally.missing
+        return w("matrix.count_of", count=of, total=total) if tally.compared else nothing
+
+    def verdicts(tally: Tally) -> str:
+        counts = [(kind.replace("_", " "), getattr(tally, kind)) for kind in VERDICTS]
+        texts = [f"{w(f'verdict_name.{kind}')} {count}" for kind, count in counts if count]
+        return w.listing.join(texts) or nothing
+
+    layers = [(key, None) for key in matrix.layout.layers]
+    rows = [
+        ("mean_difference", [_mean(mean, ratios, w) for mean in block.overall.means]),
+        ("largest_gain_of", [extreme(t.largest_gain) for t in tallies]),
+        ("largest_loss_of", [extreme(t.largest_loss) for t in tallies]),
+        ("cells_improved", [count(t.improved, t) for t in tallies]),
+        ("cells_declined", [count(t.declined, t) for t in tallies]),
+        ("cells_by_verdict", [verdicts(t) for t in tallies]),
+    ]
+    if trend := trend_text(block.overall.trend, ratios, w):
+        rows.append(("trend", [*[""] * (len(heads) - 1), trend]))
+    table = [[w(f"matrix.{key}"), *texts] for key, texts in rows]
+    return Table([w("matrix.all_cells"), *heads], table, kind="plain")
+
+
+def _by_value(
+    name: str, heads: Sequence[str], rows: Sequence[Changes], ratios: bool, w: Words
+) -> Table:
+    """The mean differences at each value of an axis, with their trend where there is one."""
+    trending = any(each.trend for each in rows)
+    table = [
+        [
+            value_text(each.value),
+            *(_mean(mean, ratios, w) for mean in each.means),
+            *([trend_text(each.trend, ratios, w) or "–"] * trending),
+        ]
+        for each in rows
+    ]
+    return Table([name, *heads, *([w("matrix.trend")] * trending)], table, kind="plain")
+
+
+def _mean(mean: Average | None, ratios: bool, w: Words) -> str:
+    if mean is None:
+        return w("matrix.nothing_compared")
+    return change_limits(mean.mean, mean.interval, ratios, w)
+
+
+def trend_text(trend: Trend | None, ratios: bool, w: Words) -> str:
+    """Whether the difference grew between two checkpoints; "" where there are not two."""
+    if trend is None:
+        return ""
+    interval = trend.change.interval
+    kind = "rises" if interval.low > 0 else "falls" if interval.high < 0 else "unclear"
+    change = change_limits(trend.change.mean, interval, ratios, w)
+    return w(f"matrix.trend_{kind}", change=change)
+
+
+def training_blocks(matrix: Matrix, w: Words) -> list[Block]:
+    """The epochs of every stage of each run with what they mean, and the data that runs learned
+    from."""
+    stages = [block for each in matrix.trainings for block in _stage(each, w)]
+    about: list[Block] = [Text(w("training.about"), "soft")] if stages else []
+    return [*about, *stages, *_data(matrix.data_files, w)]
+
+
+def _stage(found: StageEpochs, w: Words) -> list[Block]:
+    shown = [name for name in METRICS if any(name in e.values for e in found.epochs)]
+    before: list[Epoch | None] = [None, *found.epochs]
+    rows = [
+        [f"{epoch.number}", *(_value(earlier, epoch, name) for name in shown)]
+        for earlier, epoch in zip(before, found.epochs, strict=False)
+    ]
+    columns = [w("training.epoch"), *(w(f"training.{name}") for name in shown)]
+    title = w("training.title", run=found.run, stage=found.stage, method=found.method)
+    return [Heading(title), Table(columns, rows, kind="plain"), *map(Text, _kl(found, w))]
+
+
+def _value(earlier: Epoch | None, epoch: Epoch, name: str) -> str:
+    value = epoch.values.get(name)
+    if value is None:
+        return "–"
+    text = f"{value:.4g}".replace("-", "−")
+    change = percent_change(earlier, epoch, name) if earlier and name in CHANGING else None
+    return text if change is None else f"{text} ({change:+.1%})".replace("-", "−")
+
+
+def percent_change(before: Epoch, after: Epoch, name: str) -> float | None:
+    """The change of a metric as a share of its value before; None where that is not above 0, which
+    no change is a share of."""
+    first, second = before.values.get(name), after.values.get(name)
+    return None if first is None or second is None or first <= 0 else second / first - 1
+
+
+def _kl(found: StageEpochs, w: Words) -> list[str]:
+    """In which direction the policy moved, by its KL."""
+    measured = [e.values["kl"] for e in found.epochs if "kl" in e.values]
+    if not measured or not found.reference:
+        return []
+    first, last = measured[0], measured[-1]
+    reference = w(f"training.reference_{found.reference}")
+    kind = "fell" if last < first else "rose" if last > first else "same"
+    figures = {"first": f"{first:.4g}", "last": f"{last:.4g}", "reference": reference}
+    lines = [w(f"training.kl_{kind}", **figures)] if len(measured) > 1 else []
+    if found.reference == "stage_start" and (found.first_kl or 0) > AT_START:
+        lines.append(w("training.kl_at_start", kl=f"{found.first_kl:.4g}"))
+    return lines
+
+
+def _data(files: Sequence[DataFile], w: Words) -> list[Block]:
+    if not files:
+        return []
+    names = ("data", "contents", "rows", "mean_reward", "positive_queries")
+    columns = [w(f"training.{name}") for name in (*names, "positive_candidates", "runs")]
+    table = Table(columns, [_file_row(each, w) for each in files], kind="plain")
+    known = [each.name for each in files]
+    several = sorted({name for name in known if known.count(name) > 1})
+    differ = [Text(w("training.files_differ", name=f"data.{name}")) for name in several]
+    return [Heading(w("training.files")), table, *differ]
+
+
+def _file_row(found: DataFile, w: Words) -> list[str]:
+    groups = found.groups
+    shares = []
+    for each in ("queries", "candidates"):
+        count, total = groups.get(f"positive_{each}"), groups.get(each)
+        share = f"{count / total:.1%}" if count is not None and total else ""
+        shown = w("training.share", count=count, total=total, share=share) if share else "–"
+        shares.append(shown)
+    mean = f"{groups['mean_reward']:.4f}" if "mean_reward" in groups else "–"
+    first = [f"data.{found.name}", f"sha256:{found.contents[:8]}", number(found.rows), mean]
+    return [*first, *shares, w.listing.join(found.runs)]
+
+
+FOLDER = "matrices"
+SIGNS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "not comparable": "≠"}
+SIGNS |= {SAME: "="}
+IN_TERMINAL = ("table", "counts", "blocks", "training", "recommendation")
+"""The sections that a terminal shows; the rest is how it was made."""
+
+
+def write_matrix(matrix: Matrix, root: Path, lang: str = "en") -> Path:
+    """Write both pages; returns the HTML page. Raises InputError."""
+    w, folder = words(lang), root / FOLDER / matrix.name
+    return write_page(matrix_page(matrix, folder, w), in_language(folder / "matrix.html", lang))
+
+
+def matrix_page(matrix: Matrix, folder: Path, w: Words) -> Page:
+    """The whole page; links are relative to its `folder`."""
+    blocks: list[Block] = [
+        *([Text(matrix.about, "lead")] if matrix.about else []),
+        Facts(_chips(matrix, w), chips=True),
+        *(Text(line, "warning") for line in note_lines(matrix, w)),
+        *sections(matrix, folder, w),
+    ]
+    footer = w("matrix.footer", name=matrix.name, version=version("assay-lab"))
+    return Page(w, matrix.name, blocks, footer, w("matrix.title", name=matrix.name))
+
+
+def matrix_shown(matrix: Matrix, root: Path, lang: str = "en") -> list[Block]:
+    """The matrix in a terminal: tables, counts, controls, training and the recommendation.
+    Raises InputError."""
+    found = {each.anchor: each for each in sections(matrix, root, words(lang))}
+    return [found[name] for name in IN_TERMINAL if name in found]
+
+
+def sections(matrix: Matrix, folder: Path, w: Words) -> list[Section]:
+    """The sections that have something to say; links are relative to `folder`."""
+    parts: list[tuple[str, str, Sequence[Block]]] = [
+        ("recommendation", "matrix.recommendation", recommendation_blocks(matrix, w)),
+        ("table", "matrix.table", _tables(matrix, folder, w)),
+        ("counts", "matrix.counts", _counts(matrix, w)),
+        ("blocks", "matrix.blocks", control_blocks(matrix, w)),
+        ("training", "training.heading", training_blocks(matrix, w)),
+        ("methods", "page.methods", [Text(line) for line in _methods(matrix, w)]),
+    ]
+    return [Section(anchor, w(title), blocks) for anchor, title, blocks in parts if blocks]
+
+
+def _chips(matrix: Matrix, w: Words) -> list[tuple[str, Line]]:
+    """The matrix in a line."""
+    layout = matrix.layout
+    pairs: list[tuple[str, Line]] = [
+        (w("matrix.rows"), layout.rows),
+        (w("matrix.columns"), layout.columns or ""),
+        (w("matrix.layers"), w.listing.join(layout.layers)),
+        (w("table.evaluation"), w.listing.join(matrix.on)),
+        (w("matrix.baseline"), matrix.baseline or w("matrix.no_baseline_named")),
+    ]
+    return [(label, value) for label, value in pairs if value]
+
+
+def note_lines(matrix: Matrix, w: Words) -> list[str]:
+    """Omissions and warnings, one line for each kind."""
+    subjects: dict[str, list[str]] = {}
+    for note in matrix.notes:
+        subjects.setdefault(note.code, []).append(note.values["name"])
+    return [w(f"finding.{key}", names=w.listing.join(n)) for key, n in subjects.items()]
+
+
+def recommendation_blocks(matrix: Matrix, w: Words) -> list[Block]:
+    """The recommended setting with its evidence, or why there is none."""
+    advice = matrix.recommendation
+    cell, select = advice.cell, w.listing.join(advice.select)
+    setting = place_text(cell.place, matrix, w) if cell else ""
+    why = Text(w(f"matrix.reason_{advice.reason}", select=select, problem=advice.problem))
+    winner = [Text(Mark(line))] if (line := _winner_text(matrix, select, w)) else []
+    evidence = [Bullets(_evidence(matrix, select, w)), Text(w("matrix.rule"), "soft")]
+    if cell is None:
+        return [Text(w("matrix.none"), "big"), why, *winner, *evidence]
+    if advice.reason == "chosen":
+        model = Text((w("chip.model"), w.colon, Mark(cell.name)))
+        return [Text(setting, "big"), model, why, *winner, *evidence]
+    candidate = Text(w("matrix.candidate", setting=setting, model=cell.name))
+    return [*winner, Text(w("matrix.none"), "big"), candidate, why, *evidence]
+
+
+def _winner_text(matrix: Matrix, select: str, w: Words) -> str:
+    """Which point of a sweep won, or how many are missing; "" where nothing ranks them."""
+    advice = matrix.recommendation
+    if advice.points and advice.missing and advice.cell is not None:
+        return w("matrix.unfinished", missing=advice.missing)
+    if advice.winner is None:
+        return ""
+    count, model = len(advice.dev_scores), advice.winner.name
+    return w("matrix.picked", count=count, select=select, model=model)
+
+
+def _evidence(matrix: Matrix, select: str, w: Words) -> list[str]:
+    advice, ratios = matrix.recommendation, bool(matrix.ratios_to)
+    cell, choice = advice.cell, advice.choice
+    # The dev evaluations may be several, and the reporting one single, or the other way round.
+    on_dev = bool(advice.ratios_to)
+    if cell is None or choice is None:
+        return []
+    score, items = advice.dev_scores[cell.place], sum(len(part.item_ids) for part in advice.dev)
+    figures = {"score": score_text(score, on_dev), "items": number(items)}
+    lines = [w("matrix.evidence_dev", select=select, **figures)]
+    if choice.comparison is not None:
+        verdict = explained(choice.comparison, on_dev, w)
+        lines.append(w("matrix.evidence_test", said=verdict, looks=choice.looks))
+    lines.append(
+        w("matrix.optimism_ratio", looks=choice.looks, ratio=f"{choice.optimism:.3f}")
+        if on_dev
+        else w("matrix.optimism", looks=choice.looks, points=f"{choice.optimism * 100:.1f}")
+    )
+    if cell.score is not None and cell.interval is not None:
+        score, interval = score_text(cell.score, ratios), limits(cell.interval, ratios, w)
+        lines.append(w("matrix.evidence_report", score=score, interval=interval))
+    if cell.comparison is not None:
+        said = explained(cell.comparison, ratios, w)
+        lines.append(w("matrix.evidence_report_test", said=said))
+    if advice.rivals:
+        names = w.semicolon.join(place_text(rival.place, matrix, w) for rival in advice.rivals)
+        lines.append(w("matrix.rivals", count=len(advice.rivals), names=names))
+    return lines
+
+
+def _tables(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
+    """One table for each layer, with the averages of rows and columns."""
+    layout, names = matrix.layout, leaf_names(matrix)
+    margins = {(m.layer, m.key, m.value): m for m in matrix.margins}
+    head = " \\ ".join(names[k] for k in (layout.rows, layout.columns) if k is not None)
+    columns = [head, *column_labels(matrix, w), w("matrix.average")]
+    blocks: list[Block] = [Only(("html", "markdown"), [Text(w("matrix.table_about"), "soft")])]
+    for layer in matrix.layers:
+        rows: list[Row] = []
+        for row in matrix.rows:
+            cells = [matrix.cells[(row, column, *layer)] for column in matrix.columns]
+            average = _average_cell(margins[layer, layout.rows, row], matrix, w)
+            shown = [_matrix_cell(cell, matrix, folder, w) for cell in cells]
+            rows.append([Shown(value_text(row), kind="head"), *shown, average])
+        if layout.columns:
+            last = [margins[layer, layout.columns, column] for column in matrix.columns]
+            averages = [_average_cell(m, matrix, w) for m in (*last, margins[layer, "", None])]
+            rows.append([Shown(w("matrix.average"), kind="head"), *averages])
+        title = values_text(dict(zip(layout.layers, layer, strict=True)), matrix, w)
+        blocks.append(Table(columns, rows, title, kind="heat"))
+    return blocks
+
+
+def _matrix_cell(cell: Cell, matrix: Matrix, folder: Path, w: Words) -> Shown:
+    """A cell with its score and verdict, or its state."""
+    if cell.score is None or cell.interval is None:
+        known = w.sections["status"].get(cell.state) or w(f"cell_state.{cell.state}")
+        return Shown(known, kind="soft")
+    ratios = bool(matrix.ratios_to)
+    below: list[Line] = [limits(cell.interval, ratios, w), _size(cell, w)]
+    dev = matrix.recommendation.dev_scores.get(cell.place)
+    if dev is not None:
+        on_dev = score_text(dev, bool(matrix.recommendation.ratios_to))
+        below.append(w("matrix.on_dev", score=on_dev))
+    if cell.comparison is not None:
+        verdict = verdict_of(cell, next(iter(matrix.controls), ""), cell.comparison)
+        below.append(_change_mark(cell.comparison, verdict, ratios, w))
+    elif cell.is_baseline:
+        below.append(Mark(w("matrix.baseline")))
+    if mark := matrix.mark(cell):
+        below.append(Mark(w(f"matrix.mark_{mark}")))
+    link = Path(os.path.relpath(cell.origins[0].file, folder)).as_posix()
+    return Shown(Mark(score_text(cell.score, ratios), "score", link), below)
+
+
+def _change_mark(comparison: Comparison, verdict: str, ratios: bool, w: Words) -> Mark:
+    change, kind = change_text(comparison.difference, ratios), comparison.verdict
+    return Mark(f"{SIGNS[verdict]} {change} {w(f'verdict_name.{verdict}')}", kind)
+
+
+def _size(cell: Cell, w: Words) -> str:
+    """Items, and repeats and seeds where there are several."""
+    parts = [w("matrix.items", count=number(cell.items))]
+    if cell.repeats > 1:
+        parts.append(w("table.many_passes", repeats=cell.repeats))
+    if cell.seeds > 1:
+        parts.append(w("matrix.seeds", count=cell.seeds))
+    if cell.seeds_missing:
+        parts.append(w("matrix.seeds_missing", count=cell.seeds_missing))
+    return w.comma.join(parts)
+
+
+def _average_cell(margin: Margin, matrix: Matrix, w: Words) -> Shown:
+    """The average of a row, a column or a layer."""
+    average, ratios = margin.average, bool(matrix.ratios_to)
+    if average is None:
+        return Shown("–", kind="soft")
+    cells = w("matrix.cells_of", run=average.cells, total=margin.cells)
+    below = [limits(average.interval, ratios, w), cells]
+    return Shown(Mark(score_text(average.mean, ratios)), below)
+
+
+def _counts(matrix: Matrix, w: Words) -> list[Block]:
+    """How many cells were run, and the runs that are missing."""
+    missing = dict.fromkeys(cell.run for cell in matrix.cells.values() if cell.run)
+    tally = matrix.tally
+    lines = [w("matrix.run", run=tally.run, missing=tally.missing)]
+    if matrix.baseline:
+        signs = ("improved", "declined", "unchanged", "compared", "run")
+        lines.append(w("matrix.by_sign", **{name: getattr(tally, name) for name in signs}))
+        counts = {name: getattr(tally, name) for name in VERDICTS[:4]}
+        counts |= {"refused": tally.not_comparable, "same": tally.same_weights}
+        lines.append(w("matrix.by_verdict", **counts))
+    fills = [Text(w("matrix.fills", runs=w.listing.join(missing)))] if missing else []
+    return [Bullets(lines), *fills]
+
+
+def _methods(matrix: Matrix, w: Words) -> list[str]:
+    """The methods of the figures, in sentences."""
+    tests = named_tests([c.comparison.method for c in matrix.measured if c.comparison], w)
+    lines = [w("matrix.method_score")]
+    if matrix.ratios_to:
+        pairs = w.listing.join(f"{name} {value:g}" for name, value in matrix.ratios_to.items())
+        lines.append(w("matrix.method_ratio", pairs=pairs))
+    if tests:
+        lines.append(w("matrix.method_tests", tests=tests, count=matrix.tally.compared))
+    return [*lines, w("matrix.method_averages"), w("methods.three"), w("matrix.method_select")]

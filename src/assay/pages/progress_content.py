@@ -1,0 +1,479 @@
+"""The progress of a run in words: metrics, conditions, forecasts, facts of completions, changes.
+
+Numbers come from `lab.monitor`; words and units are added here, for the run's page, the progress
+report of a step and the terminal.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from assay.judge.binomial import Change, Counts
+from assay.judge.health_checks import RuleState
+from assay.judge.intervals import Estimate
+from assay.judge.selection import Promotion, expected_optimism
+from assay.lab.monitor.fact_changes import FactChanges, FactRow, FactTable, SampleText
+from assay.lab.monitor.milestones import PART, is_share
+from assay.lab.monitor.progress import MetricRow, Progress
+from assay.pages.content import checkpoint_label
+from assay.pages.facts import idle
+from assay.pages.page import (
+    Answer,
+    Block,
+    Bullets,
+    Column,
+    Findings,
+    Folded,
+    Heading,
+    Mark,
+    Only,
+    Page,
+    Question,
+    Section,
+    Table,
+    Text,
+)
+from assay.pages.words import (
+    Words,
+    evidence,
+    metric_label,
+    number,
+    percent,
+    points,
+    signed_number,
+    visible,
+)
+from assay.runs.checkpoints import Selection
+
+Write = Callable[[float], str]
+LONGEST = 3000
+"""Characters of a program that a page shows."""
+STYLES = {
+    **dict.fromkeys(("ok", "met"), "better"),
+    **dict.fromkeys(("warning", "undecided"), "undecided"),
+    **dict.fromkeys(("error", "fired", "missed"), "worse"),
+}
+"""Badges of states; the others have none."""
+LABELS = {
+    "form": "mark",
+    "errors": "error_family",
+    "outcomes": "program_outcome",
+    "api_errors": "failure_type",
+    "effects": "call_effect",
+    "costs": "cost_per",
+}
+"""The sections of the catalogue that word the rows of a table of facts."""
+HEADS = {"effects": ("others", "hit", "change"), "by_reward": ("low", "high", "difference")}
+"""Of tables that compare something else than before and after."""
+
+
+def progress_title(found: Progress, words: Words) -> str:
+    """The stage and the two steps that are compared."""
+    return words("progress.title", stage=found.stage, first=found.first, last=found.last)
+
+
+def progress_blocks(found: Progress, words: Words) -> list[Block]:
+    """The progress of one stage as a part of the run's page, which has the findings elsewhere."""
+    moved = sum(row.moved for row in found.rows)
+    metrics = words("progress.metrics_between", first=found.first, last=found.last, moved=moved)
+    return [
+        Text(about(found, words), "soft"),
+        Bullets(changes(found, words)),
+        Folded(metrics, metric_blocks(found, words)),
+        *_after_metrics(found, words),
+    ]
+
+
+def progress_page(found: Progress, words: Words) -> Page:
+    """The progress report of one step."""
+    stopped = visible(found.status.message) if found.status.guard else ""
+    gate = promotion(found.stage, found.selection, found.looks, words)
+    new = [each.code in found.new for each in found.findings]
+    healthy = Text(words("page.healthy"))
+    blocks = [
+        Text(str(found.run)),
+        *([Text(stopped, "error")] if stopped else []),
+        Section(
+            "progress",
+            progress_title(found, words),
+            [
+                Text(about(found, words)),
+                Heading(words("progress.changes")),
+                Bullets(changes(found, words)),
+                Heading(words("progress.metrics")),
+                *metric_blocks(found, words),
+                Heading(words("page.health")),
+                Findings(found.findings, new=new) if found.findings else healthy,
+                *_after_metrics(found, words),
+                *([Heading(words("progress.gate")), Text(gate)] if gate else []),
+            ],
+        ),
+    ]
+    return Page(words, found.run.name, blocks)
+
+
+def _after_metrics(found: Progress, words: Words) -> list[Block]:
+    told = forecasts(found, words)
+    return [
+        *fact_blocks(found.facts, words),
+        *([Heading(words("progress.forecasts")), Bullets(told)] if told else []),
+        *condition_blocks(found, words),
+        *program_pair(found, words),
+    ]
+
+
+def progress_in_terminal(found: Progress, words: Words) -> list[Block]:
+    """Changes, findings, forecasts, conditions and the gate; the table comes last, because it is
+    what a small terminal may cut.
+    """
+    new = [each.code in found.new for each in found.findings]
+    gate = promotion(found.stage, found.selection, found.looks, words)
+    stopped = visible(found.status.message) if found.status.guard else ""
+    blocks: list[Block] = [
+        Heading(progress_title(found, words)),
+        Text(about(found, words), "soft"),
+        Bullets(changes(found, words)),
+        Findings(found.findings, new=new),
+        *(Text(line) for line in [*forecasts(found, words), gate] if line),
+        *([Text(Mark(stopped, "error"))] if stopped else []),
+    ]
+    blocks += [*fact_blocks(found.facts, words), *condition_blocks(found, words)]
+    return [*blocks, *program_pair(found, words), metric_table(found, words)]
+
+
+def condition_blocks(found: Progress, words: Words) -> list[Block]:
+    """Milestones and guards with their states and the figures behind them; what rules find stands
+    among the findings."""
+    heads = [words(f"health_state.{name}") for name in ("state", "rule", "condition", "figure")]
+    rows = []
+    for each in (x for x in found.states if x.consequence != "find"):
+        template, figures = each.condition
+        texts = {k: visible(v) if isinstance(v, str) else v for k, v in figures.items()}
+        texts["metric"] = metric_label(each.metric, words)
+        condition = words(f"health_condition.{template}", **texts)
+        state = Mark(words(f"health_state.{each.state}"), STYLES.get(each.state, "plain"))
+        rows.append([state, visible(each.rule), condition, figure_text(each, words)])
+    return [Heading(words("health_state.title")), Table(heads, rows)] if rows else []
+
+
+def figure_text(each: RuleState, words: Words) -> str:
+    """The figure behind a state."""
+    if each.reading is None:
+        return "–"
+    figures = {**each.reading.figures, "metric": metric_label(each.reading.metric, words)}
+    return evidence(each.reading.evidence, figures, words)
+
+
+def fact_blocks(facts: FactChanges | None, words: Words) -> list[Block]:
+    """The tables of a stage's samples and calls; nothing where none is recorded."""
+    if facts is None:
+        return []
+    return [
+        Heading(words("facts.title")),
+        Text(spans(facts, words), "soft"),
+        *([Text(words("facts.unknown_cost"), "soft")] if facts.unknown_cost else []),
+        *(_fact_table(table, facts, words) for table in facts.tables),
+        Only(("html", "markdown"), [Text(words("facts.methods"), "soft")]),
+    ]
+
+
+def _fact_table(table: FactTable, facts: FactChanges, words: Words) -> Table:
+    sides = HEADS.get(table.name, ("before", "after", "change"))
+    heads: list[Column | str] = [words(f"facts.{n}") for n in ("name", *sides)]
+    rows = []
+    for row in table.rows:
+        label = Mark(
+            "– " * row.depth + row_label(row, table.name, words),
+            "" if row.change.direction == "none" else "strong",
+        )
+        cells = [label, *row_texts(row, words)]
+        if row.over_time:
+            cells.append(" · ".join(f"{c.count}/{c.trials}" for c in row.over_time))
+        rows.append(cells)
+    if any(row.over_time for row in table.rows):
+        names = (f"{low}" if low == high else f"{low}–{high}" for low, high in facts.stretches)
+        heads.append(words("facts.over_time", steps=" · ".join(names)))
+    note = words("facts.rarer", count=table.others) if table.others else ""
+    note = words("facts.by_reward_about") if table.name == "by_reward" else note
+    return Table(heads, rows, words(f"facts.{table.name}"), note)
+
+
+def row_label(row: FactRow, table: str, words: Words) -> str:
+    """A name in the reader's language, or as the record has it."""
+    if table == "combinations" and not row.name:
+        return words("facts.no_operator")
+    section = words.sections.get(LABELS.get(table, ""), {})
+    label = visible(row.name if row.depth else section.get(row.name, row.name))
+    kind = visible(row.only)
+    return words("facts.one_kind", family=label, kind=kind) if kind else label
+
+
+def row_texts(row: FactRow, words: Words) -> tuple[str, str, str]:
+    """A row before and after, and its change."""
+    if row.difference is not None and row.difference.interval is not None:
+        low, high = (f"{c.count}/{c.trials}" if c else "" for c in (row.before, row.after))
+        value, ends = row.difference.value, words.ends(row.difference.interval, points)
+        return low, high, words("facts.mean", value=points(value), ends=ends)
+    change, shares = row.change, row.before is not None
+    write, signed = (percent, points) if shares else (number, signed_number)
+    ends = ((row.before, change.before), (row.after, change.after))
+    texts = [_end_text(counts, found, write, words) for counts, found in ends]
+    return texts[0], texts[1], change_text(change, words, signed)
+
+
+def _end_text(counts: Counts | None, found: Estimate | None, write: Write, words: Words) -> str:
+    if found is None or found.interval is None:
+        return "–"
+    ends = words.ends(found.interval, write)
+    if counts is None:
+        return words("facts.mean", value=write(found.value), ends=ends)
+    figures = {"count": counts.count, "trials": counts.trials, "share": write(found.value)}
+    return words("facts.counts", ends=ends, **figures)
+
+
+def change_text(change: Change, words: Words, write: Write = points) -> str:
+    """A change in words: its size where it shows, else the smallest that would have shown."""
+    if change.interval is None or change.before is None or change.after is None:
+        return "–"
+    ends = words.ends(change.interval, write)
+    difference = write(change.after.value - change.before.value)
+    if change.direction != "none":
+        return words(f"facts.{change.direction}", difference=difference, ends=ends)
+    told = words("facts.no_change", difference=difference, ends=ends)
+    if change.detectable is None:
+        return told + words("facts.nothing_shows")
+    unit, least = "points" if write is points else "amount", write(change.detectable).lstrip("+")
+    return told + words(f"facts.detectable_{unit}", least=least)
+
+
+def spans(facts: FactChanges, words: Words) -> str:
+    """The completions that are compared."""
+    both = zip((facts.before, facts.after), facts.completions, facts.prompts, strict=True)
+    ends = [
+        words(
+            "facts.span" if size else "facts.no_span",
+            first=steps[0],
+            last=steps[1],
+            completions=size,
+            prompts=prompts,
+        )
+        for steps, size, prompts in both
+    ]
+    return words("facts.spans", before=ends[0], after=ends[1])
+
+
+def program_pair(found: Progress, words: Words) -> list[Block]:
+    """The program before and the one after, and how they were chosen."""
+    pair = found.pair
+    if pair is None:
+        return []
+    key = "programs.same_row" if pair.same_row else "programs.two_rows"
+    row, other = (visible(each.facts.row_id) for each in (pair.before, pair.after))
+    title = words("programs.title", first=found.first, last=found.last)
+    sides = [_side(each, words) for each in (pair.before, pair.after)]
+    return [Heading(title), Text(words(key, row=row, other=other), "soft"), Question("", "", sides)]
+
+
+def _side(each: SampleText, words: Words) -> Answer:
+    facts = each.facts
+    outcome = visible(words.sections["program_outcome"].get(facts.outcome, facts.outcome))
+    result = words("programs.result", outcome=outcome, reward=number(facts.reward))
+    error = words("programs.error", error=visible(facts.error or "")) if facts.error else ""
+    text = each.program if len(each.program) <= LONGEST else each.program[:LONGEST] + " …"
+    title = words("programs.side", step=facts.step, row=visible(facts.row_id))
+    why = " ".join(filter(None, (error, visible(each.why))))
+    result = words("punctuation.stop").join(filter(None, (result, why)))
+    return Answer(title, result, text, note=visible(facts.sample_id))
+
+
+def metric_blocks(found: Progress, words: Words) -> list[Block]:
+    """The table of metrics, and how it was computed."""
+    return [metric_table(found, words), Text(words("progress.methods"), "soft")]
+
+
+def metric_table(found: Progress, words: Words) -> Table:
+    """The metrics at both steps, with change and trend; those that stayed as they were last, those
+    that say nothing while they are 0 not at all."""
+    steps = [words("progress.at_step", step=step) for step in (found.first, found.last)]
+    heads = [words("progress.metric"), *steps, words("progress.change"), words("progress.trend")]
+    rows = sorted((row for row in found.rows if not is_idle(row)), key=unchanged)
+    shown = [
+        [
+            Mark(metric_label(row.metric, words), "strong" if row.moved else ""),
+            *figures_of(row, words),
+        ]
+        for row in rows
+    ]
+    return Table(heads, shown)
+
+
+def about(found: Progress, words: Words) -> str:
+    """The step of the stage, and the first step of the table."""
+    place = words("progress.position", last=found.last, planned=found.planned or "?")
+    if found.reported is not None and found.reported.step == found.first:
+        at = found.reported.at.replace("T", " ").removesuffix("+00:00") + " UTC"
+        why = words.sections["report_why"].get(found.reported.why, found.reported.why)
+        since = words("progress.since_report", first=found.first, why=why, at=at)
+    else:
+        since = words("progress.since_step", first=found.first)
+    return f"{place} {since}"
+
+
+def is_idle(row: MetricRow) -> bool:
+    """Whether a metric was 0 from the first step of the table to the last, and says nothing so."""
+    values = [each.value for each in (row.before, row.after) if each is not None]
+    return idle(row.metric, [*values, row.trend.slope if row.trend else 0.0])
+
+
+def unchanged(row: MetricRow) -> bool:
+    """Whether a metric is constant over all steps of the table."""
+    still = row.trend is not None and row.trend.slope == row.trend.interval.low == 0
+    same = row.before is not None and row.after is not None and row.before.value == row.after.value
+    return still and same
+
+
+def figures_of(row: MetricRow, words: Words) -> tuple[str, str, str, str]:
+    """A metric before and after, its change and its trend."""
+    write, signed = writers(row.metric)
+    # A slope is a small change: a tenth of a point would round it away.
+    fine = points_of if signed is points else signed_number
+    difference = ""
+    if row.before is not None and row.after is not None:
+        difference = signed(row.after.value - row.before.value)
+        if row.change is not None:
+            difference += f" ({words.ends(row.change, signed)})"
+    trend = ""
+    if row.trend is not None:
+        slope, reach = fine(row.trend.slope), words.ends(row.trend.interval, fine)
+        trend = words("progress.slope", slope=slope, reach=reach)
+    before, after = (estimate_text(each, write, words) for each in (row.before, row.after))
+    return before, after, difference or "–", trend or "–"
+
+
+def writers(metric: str) -> tuple[Callable[[float], str], Callable[[float], str]]:
+    """Formats of a metric's values and differences: shares in percent."""
+    if is_share(metric) or metric.startswith(PART):
+        return percent, points
+    return number, signed_number
+
+
+def points_of(difference: float) -> str:
+    """A small difference of shares in points, in three digits."""
+    return signed_number(difference * 100)
+
+
+def estimate_text(found: Estimate | None, write: Callable[[float], str], words: Words) -> str:
+    """A value with its interval and trials; shares without trials say so."""
+    if found is None:
+        return "–"
+    if found.interval is None:
+        unknown = write is percent
+        return write(found.value) + (f" ({words('progress.no_trials')})" if unknown else "")
+    limits = words.ends(found.interval, write)
+    key = "progress.estimate_grouped" if found.clusters else "progress.estimate"
+    size = {"trials": found.trials, "clusters": found.clusters}
+    return words(key, value=write(found.value), limits=limits, **size)
+
+
+def changes(found: Progress, words: Words) -> list[str]:
+    """The changes since the first of the two steps, in a few lines."""
+    said = []
+    for rule in sorted(found.new):
+        said.append(words("progress.new_finding", what=words.sections["finding"][rule]))
+    for rule in sorted(found.gone):
+        said.append(words("progress.gone_finding", what=words.sections["finding"][rule]))
+    for each in found.states:
+        if each.consequence == "expect" and each.rule in found.scored:
+            state = words(f"health_state.{each.state}")
+            said.append(words("progress.scored", name=each.rule, state=state))
+    moved = [metric_label(row.metric, words) for row in found.rows if row.moved]
+    if moved:
+        said.append(words("progress.moved", metrics=words.listing.join(moved)))
+    lines = []
+    for table in found.facts.tables if found.facts else ():
+        rows = [row for row in table.rows if row.change.direction != "none"]
+        texts = [f"{row_label(r, table.name, words)} {row_texts(r, words)[2]}" for r in rows]
+        if rows and table.name not in HEADS:
+            title = words(f"facts.{table.name}")
+            lines.append(words("facts.moved", table=title, rows=words.semicolon.join(texts)))
+    said += lines
+    if found.checkpoints:
+        steps = words.listing.join(map(str, found.checkpoints))
+        said.append(words("progress.checkpoints", steps=steps))
+    return said or [words("progress.nothing_changed")]
+
+
+def forecasts(found: Progress, words: Words) -> list[str]:
+    """Each forecast with its interval and the assumption that it rests on."""
+    budgets = {each.metric: each.budget for each in found.spending}
+    said = []
+    for metric, each in found.forecasts.items():
+        write, _ = writers(metric)
+        text = words(
+            "progress.forecast",
+            at=each.at,
+            value=write(each.value),
+            limits=words.ends(each.interval, write),
+            assumption=words(f"assumption.{each.assumption}", steps=each.steps),
+        )
+        budget = budgets.get(metric)
+        more = ""
+        if budget is not None:
+            low, high = budget - each.interval.high, budget - each.interval.low
+            ends = words("table.interval_text", low=write(low), high=write(high))
+            left = write(budget - each.value)
+            more = words("progress.of_budget", budget=write(budget), left=left, ends=ends)
+        said.append(f"{metric_label(metric, words)}{words.colon}{text}{more}")
+    for each in found.spending:
+        if each.metric not in found.forecasts:
+            write, _ = writers(each.metric)
+            spent, budget = write(each.spent), write(each.budget)
+            text = words("progress.spent", spent=spent, budget=budget)
+            said.append(f"{metric_label(each.metric, words)}{words.colon}{text}")
+    for metric in (m for m in found.experiment.budget if m not in budgets):
+        said.append(words("progress.no_costs", metric=metric_label(metric, words)))
+    return said
+
+
+def promotion(stage: str, chosen: Selection | None, looks: Promotion | None, words: Words) -> str:
+    """The selected `STAGE.best` with the reason; "" before the selection."""
+    if chosen is None:
+        return ""
+    best = checkpoint_label(chosen.checkpoint, words)
+    if looks is None or not chosen.start:
+        return words("promotion.plain", stage=stage, best=best)
+    closest = looks.looks[looks.favourite if looks.step is None else looks.step]
+    figures: Mapping[str, Any] = {
+        "stage": stage,
+        "best": best,
+        "start": checkpoint_label(chosen.start, words),
+        "looks": len(looks.looks),
+        "items": closest.items,
+        "step": looks.favourite,
+        "difference": points(closest.difference),
+        "low": points(closest.interval.low),
+        "high": points(closest.interval.high),
+        "p": f"{closest.adjusted_p:.2g}",
+    }
+    return words("promotion.promoted" if chosen.promoted else "promotion.kept", **figures)
+
+
+def uncorrected_choice(stage: str, chosen: Selection, words: Words) -> str:
+    """What a rule without correction for looks chose of a stage, with its figures."""
+    values: dict[str, Any] = {
+        "stage": stage,
+        "best": checkpoint_label(chosen.checkpoint, words),
+        "looks": chosen.looks,
+    }
+    if chosen.rule == "dev_score":
+        items = chosen.evidence[0].items
+        values |= {"score": percent(chosen.score), "items": items}
+        if any(not 0 <= look.score <= 1 for look in chosen.evidence):
+            return words("promotion.dev_score_plain", **values)
+        values["optimism"] = f"{100 * expected_optimism(chosen.looks + 1, items):.1f}"
+    elif chosen.rise is not None:
+        rise = chosen.rise
+        values |= {"first": rise.after + 1, "last": rise.until}
+        values |= {"slope": number(rise.slope), "low": number(rise.low), "high": number(rise.high)}
+    else:
+        return words("promotion.no_rise", **values)
+    return words(f"promotion.{chosen.rule}", **values)

@@ -1,0 +1,169 @@
+"""Writes the pages of a run, `report.html` and `report.md` (in Chinese `report.zh.html` and
+`report.zh.md`), and the progress reports of a live run.
+
+When a report is due is decided in `lab.monitor.progress`; its
+numbers come from `lab.monitor.progress`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from assay.data.files import atomic_write_text
+from assay.lab.monitor.observer import Observer, Passing
+from assay.lab.monitor.progress import note_report, progress, report_file
+from assay.pages import content, story
+from assay.pages.comparison_page import flips_blocks, run_benchmarks
+from assay.pages.facts import RunFacts, gather
+from assay.pages.html import write_page
+from assay.pages.lineage import lineage_blocks
+from assay.pages.markdown import page_markdown
+from assay.pages.page import Block, Bullets, Facts, Page, Section, Text
+from assay.pages.progress_content import progress_blocks, progress_page, progress_title
+from assay.pages.provenance import data_blocks, fingerprint_blocks
+from assay.pages.words import Words, in_language, words
+from assay.runs.history import leaving_out
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import STATUS, stored_status
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The stage and steps whose progress is shown; None: as `lab.monitor.progress` chooses."""
+
+    stage: str | None = None
+    first: int | None = None
+    last: int | None = None
+
+
+def write_report(run: RunDirectory, lang: str = "en", span: Span = Span()) -> Path:
+    """Write both pages of a run in one language, from its records; returns the HTML page.
+
+    `span` selects the steps whose progress is shown. Raises InputError,
+    and what reading the records raises.
+    """
+    with leaving_out(run):
+        return write_page(run_page(gather(run), words(lang), span), page_of(run, lang))
+
+
+def page_of(run: RunDirectory, lang: str = "en") -> Path:
+    """The file of a run's HTML page in a language, whether it exists or not."""
+    return in_language(run.path / "report.html", lang)
+
+
+def lacks_page(run: RunDirectory) -> bool:
+    """Whether a finished run has no page, or only older ones, because it was killed before."""
+    if stored_status(run.path).status != "finished":
+        return False
+    # The HTML page is written last.
+    pages = [page.stat().st_mtime_ns for page in run.pages if page.suffix == ".html"]
+    written = max(pages, default=0)
+    return written < (run.path / STATUS).stat().st_mtime_ns
+
+
+def write_progress(run: RunDirectory, stage: str, step: int, why: str, lang: str = "en") -> Path:
+    """Write the Markdown of one progress report, from the report before it to `step` of `stage`,
+    and enter it into the run's journal. Raises what `write_report` raises.
+    """
+    found = progress(run, stage, last=step)
+    assert found is not None, "a stage that is named has steps, or InputError is raised"
+    file = report_file(run, stage, step)
+    atomic_write_text(file, page_markdown(progress_page(found, words(lang))))
+    note_report(run, stage, step, why)
+    return file
+
+
+def run_page(facts: RunFacts, w: Words, span: Span | None = Span()) -> Page:
+    """Everything that the page of a run says, its progress in a span of steps or, with None, none.
+    Sections that have nothing to say are left out."""
+    headline = content.headline_blocks(facts, w) if facts.main else []
+    blocks: list[Block] = [*head(facts, w), *headline]
+    blocks += sections(facts, w, span)
+    footer = w("page.footer", run=facts.run, version=version("assay-lab"))
+    title = facts.run.name
+    return Page(w, title, blocks, footer, w("page.title", name=title), contents=True)
+
+
+def head(facts: RunFacts, w: Words) -> list[Block]:
+    """What a run is about, the run in a line, and what to know before any number."""
+    about = facts.experiment.about
+    return [
+        *([Text(about, "lead")] if about else []),
+        Facts(story.chips(facts, w), chips=True),
+        *(Text(said, "warning") for said in story.warnings(facts, w)),
+    ]
+
+
+def sections(
+    facts: RunFacts, w: Words, span: Span | None = None, wanted: Sequence[str] = ()
+) -> list[Section]:
+    """The sections that have something to say; those of some anchors where they are `wanted`."""
+    moved = progress(facts.run, span.stage, span.first, span.last) if span else None
+    title = progress_title(moved, w) if moved else ""
+    parts: dict[str, tuple[str, Callable[[], Sequence[Block]]]] = {
+        "results": (w("page.results"), lambda: _results(facts, w)),
+        "imported": (w("imported.title"), lambda: story.imported_blocks(facts, w)),
+        "lineage": (w("page.lineage"), lambda: lineage_blocks(facts.run, w)),
+        "rounds": (w("figure.title"), lambda: story.rounds_blocks(facts, w)),
+        "training": (w("page.training"), lambda: story.stage_blocks(facts, w)),
+        "engine": (w("engine.title"), lambda: story.engine_blocks(facts, w)),
+        "progress": (title, lambda: progress_blocks(moved, w) if moved else []),
+        "others": (w("page.others"), lambda: content.other_results(facts, w)),
+        "benchmarks": (w("benchmarks.title"), lambda: run_benchmarks(facts, w)),
+        "judge": (w("judge.title"), lambda: content.run_judges(facts, w)),
+        "generation": (w("generation.title"), lambda: content.run_generation(facts, w)),
+        "parts": (w("page.parts"), lambda: content.score_part_table(facts, w)),
+        "outcomes": (w("page.errors"), lambda: content.all_outcomes(facts, w)),
+        "examples": (w("page.examples"), lambda: _changed(facts, w)),
+        "health": (w("page.health"), lambda: story.health_blocks(facts, w)),
+        "data": (w("page.data"), lambda: data_blocks(facts, w)),
+        "methods": (w("page.methods"), lambda: list(map(Text, story.method_section(facts, w)))),
+        "fingerprints": (w("page.fingerprints"), lambda: fingerprint_blocks(facts, w)),
+    }
+    return content.sections(parts, wanted)
+
+
+def _results(facts: RunFacts, w: Words) -> list[Block]:
+    if facts.main is None:
+        return []
+    table, said = facts.main.table, story.selection_section(facts, w)
+    blocks = content.result_blocks(facts, facts.main, w)
+    if table is not None:
+        blocks += content.picked_blocks(table, content.checkpoint_labels(table, w), w)
+    return [*blocks, *([Bullets(said)] if said else [])]
+
+
+def _changed(facts: RunFacts, w: Words) -> list[Block]:
+    """Items that the last checkpoint gained and lost against the control."""
+    table = facts.main.table if facts.main else None
+    labels = content.checkpoint_labels(table, w) if table else {}
+    return flips_blocks(table, labels, w, table.lines[-1:]) if table else []
+
+
+@dataclass(frozen=True)
+class Reporting(Passing):
+    """Passes every event on to `inner`, and writes the reports and the page that are due."""
+
+    inner: Observer
+    lang: str = "en"
+
+    def _pass(self, event: str, *values: Any, **named: Any) -> None:
+        getattr(self.inner, event)(*values, **named)
+
+    def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
+        """Write the report. A failure is noted and does not stop the training."""
+        try:
+            write_progress(run, stage, step, why, self.lang)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+            self.inner.note(f"the report of {stage} step {step} was not written: {problem}")
+            return
+        self.inner.report(run, stage, step, why)
+
+    def end(self, run: RunDirectory) -> None:
+        """Write the page of a run that finished. Raises what `write_report` raises."""
+        if stored_status(run.path).status == "finished":
+            write_report(run, self.lang)
+        self.inner.end(run)

@@ -1,0 +1,420 @@
+"""The blocks about the run itself: examples, training, health, methods.
+
+Like `content`, this module only adds words and units to the numbers of other modules.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.errors import Finding
+from assay.experiment.checkpoint_reference import RULES, parse_checkpoint
+from assay.lab.monitor.stage_health import explained
+from assay.pages.charts import Checkpoints, curve_panel
+from assay.pages.content import checkpoint_label, interval_text, pairings, settings_text
+from assay.pages.facts import Curve, DevScore, RunFacts
+from assay.pages.page import (
+    Block,
+    Bullets,
+    Cell,
+    Column,
+    Figure,
+    Findings,
+    Folded,
+    Heading,
+    Mark,
+    Panels,
+    Table,
+    Text,
+)
+from assay.pages.progress_content import promotion, uncorrected_choice
+from assay.pages.provenance import marks
+from assay.pages.words import Words, metric_label, named_tests, number, percent, visible
+from assay.runs.checkpoints import read_selection, read_selections
+from assay.runs.manifest_file import IMPORTED, PUT_ASIDE, WENT_ON
+from assay.runs.status import read_sink_states
+from assay.train.metric_names import is_written
+
+TITLES = {"trl": "TRL", "verl": "verl", "swift": "ms-swift"}
+"""What the tools are called; in small letters, their packages."""
+
+
+def trainer_blocks(facts: RunFacts, stage: str, words: Words) -> list[Block]:
+    """Nothing for a stage that Assay trained, or that was taken over (`imported_blocks`)."""
+    spec = facts.experiment.stage[stage]
+    if spec.trainer is None or IMPORTED in facts.manifest:
+        return []
+    tool, lines = TITLES[spec.trainer], facts.metrics[stage]
+    unlike = facts.manifest.get("stages", {}).get(stage, {}).get("unlike", {})
+    seconds = sum(line.get("cpu_seconds") or 0 for line in lines)
+    peak = max((line.get("peak_memory_mb") or 0 for line in lines), default=0)
+    given = {"seconds": number(seconds), "memory": number(peak)}
+    version = visible(str(facts.manifest.get("packages", {}).get(tool.lower(), "")))
+    about = words("trainer.about", tool=tool, version=version, **given)
+    found: list[Block] = [Text(about, "soft")]
+    for noted in facts.manifest.get("time", {}).get(WENT_ON, ()):
+        if noted["stage"] == stage:
+            found.append(Text(went_on(noted, words), "soft"))
+    if unlike:
+        allowed = spec.allow or ()
+        found.append(Text(words("trainer.unlike", tool=tool), "soft"))
+        told = ((key, words("trainer.allowed") if key in allowed else "") for key in unlike)
+        found.append(Bullets([[Mark(key, "code"), f"{mark}: {unlike[key]}"] for key, mark in told]))
+    return found
+
+
+def went_on(noted: Mapping[str, Any], words: Words) -> str:
+    """What a training that was killed could not keep."""
+    drawn = words(f"trainer.drawn_{'again' if noted['draws_again'] else 'on'}")
+    return words("trainer.went_on", at=visible(noted["at"]), step=noted["step"], drawn=drawn)
+
+
+def imported_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """Nothing of a run that was made here."""
+    found = facts.manifest.get(IMPORTED)
+    if not found:
+        return []
+    told = {"package": visible(found["package"]), "folder": visible(found["folder"])}
+    blocks: list[Block] = [Text(words("imported.about", **told))]
+    if unknown := found.get("unknown"):
+        blocks += [Text(words("imported.unknown"))]
+        blocks += [Bullets([(Mark(visible(path), "code"),) for path in unknown])]
+    if differences := found.get("differences"):
+        blocks += [Text(words("imported.differences"))]
+        lines = differences.items()
+        blocks += [Bullets([(Mark(visible(k), "code"), words.colon, visible(v)) for k, v in lines])]
+    if unasked := found.get("unasked"):
+        blocks += [Text(words("imported.unasked"))]
+        blocks += [Bullets([(Mark(visible(path), "code"),) for path in unasked])]
+    if any(measurement.missing for measurement in facts.reported):
+        blocks += [Text(words("imported.unmeasured", name=visible(facts.run.name)))]
+    return blocks
+
+
+GAP = "engine/gap"
+
+
+def engine_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """A line for each stage whose completions an engine sampled; nothing where none did."""
+    stages = {name: [x for x in own if GAP in x] for name, own in facts.metrics.items()}
+    rows = []
+    for name, lines in stages.items():
+        found: dict[str, list[float]] = {}
+        for key, value in (pair for line in lines for pair in line.items()):
+            found.setdefault(key.removeprefix("engine/"), []).append(value)
+        if lines:
+            parts = ("load_seconds", "read_seconds", "proof_seconds")
+            spent = sum(sum(found.get(part, ())) for part in parts) / len(lines)
+            arrived, errors = found.get("proof_stage"), found.get("proof_stage_error", [0.0])
+            shown = [lines[0]["engine/gap_first"], max(found["gap"])]
+            shown.append(max(found.get("gap_sampled", ()), default=None))
+            share = f"{percent(arrived[-1])} ± {percent(errors[-1])}" if arrived else "–"
+            read = percent(min(found.get("read", ()), default=None))
+            rows.append([name, number(len(lines)), *map(number, shown), share, read, number(spent)])
+    if not rows:
+        return []
+    names = ("steps", "first", "gap", "sampled", "arrived", "read", "seconds")
+    heads = [Column(words(f"engine.{name}"), right=True) for name in names]
+    return [Text(words("engine.about"), "soft"), Table([words("table.stage"), *heads], rows)]
+
+
+DETAILS = ("algorithm", "prompts", "group", "batch", "epochs", "reward", "sampling", "kl")
+"""Settings that tell stages of one method apart."""
+SHARES = frozenset(
+    {
+        "signal_share",
+        "reward_accuracy",
+        "truncated_share",
+        "clip_low_share",
+        "clip_high_share",
+        "abstained_share",
+    }
+)
+
+
+def stage_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """Training, stage by stage: settings, curves, rewards, dev scores; of stages with steps."""
+    blocks: list[Block] = []
+    for name in [name for name in facts.experiment.stage if name in facts.metrics]:
+        method = facts.experiment.stage[name].method.upper()
+        blocks += [Heading(words("stage.title", name=name, method=method))]
+        blocks += [Text(about_stage(facts, name, words), "soft")]
+        blocks += trainer_blocks(facts, name, words)
+        blocks += _curves(facts, name, words)
+        blocks += _dev(facts.dev_scores(name), words)
+    return blocks
+
+
+def _curves(facts: RunFacts, stage: str, words: Words) -> list[Block]:
+    """The curves of a stage; in a line those that stayed as they were, and folded what another
+    trainer recorded that has no name here."""
+    method = facts.experiment.stage[stage].method
+    marked = checkpoints_of(facts, stage)
+    own = [*facts.curves(stage), *facts.part_curves(stage)]
+    tools = [c for c in facts.further_curves(stage) if not is_written(c.metric, method)]
+    shown = [panel(curve, marked, words) for curve in own if not curve.constant]
+    folded = [panel(curve, marked, words) for curve in tools if not curve.constant]
+    blocks: list[Block] = [Panels(shown)] if shown else []
+    blocks += [Folded(words("chart.of_tools"), [Panels(folded)])] if folded else []
+    still = [
+        f"{metric_label(curve.metric, words)} {writer(curve.metric)(curve.last)}"
+        for curve in own
+        if curve.constant
+    ]
+    if still:
+        blocks.append(Text(words("chart.constant", metrics=words.listing.join(still)), "soft"))
+    return [*blocks, Text(words("chart.legend"), "soft")] if shown else blocks
+
+
+def _dev(scores: Sequence[DevScore], words: Words) -> list[Block]:
+    if not scores:
+        return []
+    rows = [
+        [
+            number(each.step),
+            Cell(percent(each.score), [Mark(words("chart.chosen"))] if each.chosen else []),
+            interval_text(each.interval, words),
+        ]
+        for each in scores
+    ]
+    heads = [Column(words(name), True) for name in ("chart.step", "table.score", "table.interval")]
+    about = Text(words("chart.dev_about", items=scores[0].items), "soft")
+    return [Heading(words("chart.dev")), about, Table(heads, rows, kind="plain")]
+
+
+def about_stage(facts: RunFacts, name: str, words: Words, done: int | None = None) -> str:
+    """A stage's settings in one line, until the step `done`, else the last one with metrics."""
+    stage, lines = facts.experiment.stage[name], facts.metrics.get(name, [])
+    took = [line["seconds"] for line in lines]
+    whole = stage.model_dump()
+    found = {key: whole[key] for key in DETAILS if whole.get(key) is not None}
+    if not found.get("kl", {}).get("coef"):
+        found.pop("kl", None)
+    detail = settings_text(found)
+    # Where no rule corrects for the looks, the start says so.
+    reference = parse_checkpoint(stage.start.rpartition("@")[2])
+    loose = reference is not None and reference.rule not in (None, "gate")
+    last = lines[-1]["step"] if lines else 0
+    return words(
+        "stage.about",
+        start=words("promotion.uncorrected", start=stage.start) if loose else stage.start,
+        data=stage.data,
+        steps=number(last if done is None else done),
+        minutes="–" if None in took else f"{sum(took) / 60:.1f}",
+        optimizer=f"{stage.optimizer.name}, lr {stage.optimizer.lr:g}",
+        adapt=stage.adapt.kind,
+        detail=words("stage.detail", detail=detail) if detail else "",
+    )
+
+
+def checkpoints_of(facts: RunFacts, stage: str) -> Checkpoints:
+    """The checkpoints of a stage, and the one that the dev items promoted."""
+    best = read_selection(facts.run.path, stage)
+    reference = parse_checkpoint(best.checkpoint) if best and best.promoted else None
+    own = reference is not None and reference.stage == stage
+    return Checkpoints(facts.checkpoint_steps(stage), reference.step if reference and own else None)
+
+
+def writer(metric: str) -> Callable[[float | None], str]:
+    """The format of a metric's values."""
+    return percent if metric in SHARES else number
+
+
+def panel(curve: Curve, marked: Checkpoints, words: Words) -> Figure:
+    """One learning curve with its ends."""
+    write = writer(curve.metric)
+    first = write(next(value for value in curve.values if value is not None))
+    label, last = metric_label(curve.metric, words), write(curve.last)
+
+    drawing = curve_panel([curve], f"{label}: {first} → {last}", write, marked)
+    return Figure(drawing, label, last, first)
+
+
+def placed_findings(facts: RunFacts, words: Words) -> list[tuple[str, Finding]]:
+    """Findings of the health rules for each stage, and of the identity rules in the main table."""
+    found = [
+        (stage, each)
+        for stage in facts.experiment.stage
+        if stage in facts.metrics
+        for each in facts.health(stage)
+    ]
+    table = facts.main.table if facts.main else None
+    own = table.findings if table else ()
+    return [*found, *((table.evaluation.name, each) for each in own if table)]
+
+
+def health_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """The findings, or that there is none; nothing before the first step."""
+    found = placed_findings(facts, words)
+    if found:
+        return [Findings([each for _, each in found], [place for place, _ in found])]
+    return [Text(words("page.healthy"))] if facts.metrics else []
+
+
+def selection_section(facts: RunFacts, words: Words) -> list[str]:
+    """The best checkpoint of each stage, with the reason."""
+    looks = {stage: explained(facts.history, stage) for stage in facts.experiment.stage}
+    gate = read_selections(facts.run.path)
+    said = [promotion(stage, gate.get(stage), found, words) for stage, found in looks.items()]
+    said += [
+        uncorrected_choice(stage, chosen, words)
+        for stage in facts.experiment.stage
+        for rule in RULES
+        if (chosen := read_selection(facts.run.path, stage, rule)) and not chosen.corrected
+    ]
+    return [text for text in said if text]
+
+
+def method_section(facts: RunFacts, words: Words) -> list[str]:
+    """The methods of the figures, in sentences."""
+    table = facts.main.table if facts.main else None
+    if table is None:
+        return []
+    tests = named_tests([p.comparison.method for p in pairings(table)], words)
+    said = [words("methods.one"), *([words("methods.two", tests=tests)] if tests else [])]
+    selecting = any(e.role == "select" for e in facts.experiment.evaluate.values())
+    return [*said, words("methods.three"), *([words("methods.four")] if selecting else [])]
+
+
+def chips(facts: RunFacts, words: Words) -> list[tuple[str, str]]:
+    """The run in a line."""
+    unknown = facts.manifest.get(IMPORTED, {}).get("unknown", ())
+    experiment: Mapping[str, str] = {
+        "model": facts.experiment.model,
+        "task": facts.experiment.task,
+        "seed": "" if "seeds" in unknown else str(facts.status.seed),
+        "stages": " → ".join(s.method for s in facts.experiment.stage.values()),
+        "control": facts.experiment.control or "",
+        "ranks": str(facts.manifest.get("machine", {}).get("ranks", "")),
+        "status": words(f"status.{facts.status.status}"),
+        "started": facts.status.started.replace("T", " ").removesuffix("+00:00") + " UTC",
+    }
+    return [(words(f"chip.{name}"), value) for name, value in experiment.items() if value]
+
+
+def warnings(facts: RunFacts, words: Words) -> list[str]:
+    """Warnings that come before every number."""
+    found = []
+    if facts.status.status != "finished":
+        message = f"{words.colon}{visible(facts.status.message)}" if facts.status.message else ""
+        name = words(f"status.{facts.status.status}")
+        found.append(words("page.running", status=name, message=message))
+    found += marks(facts, words)
+    if facts.main is None:
+        found.append(words("page.nothing_measured"))
+    for name, state in read_sink_states(facts.run.path).states.items():
+        if state.problem:
+            problem = visible(state.problem)
+            found.append(words("page.sink_failed", sink=name, step=state.step, problem=problem))
+    if facts.experiment.as_reported:
+        found.append(words("page.as_reported"))
+    found += [
+        _put_aside(noted, words) for noted in facts.manifest.get("time", {}).get(PUT_ASIDE, ())
+    ]
+    for name, stage in facts.experiment.stage.items():
+        if stage.other_rendering_than:
+            apart = words.listing.join(stage.other_rendering_than)
+            found.append(words("page.other_rendering", stage=name, evaluations=apart))
+    return found
+
+
+def _put_aside(noted: Mapping[str, Any], words: Words) -> str:
+    """Why a part of the run was trained twice, and the folder of the first attempt."""
+    given = {"start": noted["start"], "folder": noted["folder"], "at": noted["at"]}
+    if not noted["damage"]:
+        return words("page.started_over", **given)
+    return words("page.damaged", file=noted["damage"], **given)
+
+
+SEVERAL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One sampling stage on the common axis of steps."""
+
+    stage: str
+    start: str
+    """The checkpoint that it started from, as records name it; as the file says, while that is not
+    known."""
+    before: int
+    """Steps of all rounds before it."""
+    steps: int
+    completions: int
+    """Rewarded in all its steps."""
+    reward: Curve
+    dev: Sequence[DevScore]
+    rewarded_by: object
+    """The reward of the stage, to tell whether two rounds have one scale."""
+
+
+def rounds_of(facts: RunFacts) -> list[Round]:
+    """The sampling stages of a run that have rewards, one after the other."""
+    found: list[Round] = []
+    before = 0
+    for name, lines in facts.metrics.items():
+        reward = next((c for c in facts.curves(name) if c.metric == "reward_mean"), None)
+        if reward is None:
+            continue
+        found.append(
+            Round(
+                stage=name,
+                start=facts.history.start(name) or str(facts.experiment.stage[name].start),
+                before=before,
+                steps=lines[-1]["step"],
+                completions=sum(int(line.get("completions", 0)) for line in lines),
+                reward=reward,
+                dev=facts.dev_scores(name),
+                rewarded_by=facts.experiment.stage[name].model_dump().get("reward"),
+            )
+        )
+        before += lines[-1]["step"]
+    return found
+
+
+def rounds_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """A chart for each reward, and a line for each round; from the second sampling stage on."""
+    rounds = rounds_of(facts)
+    if len(rounds) < SEVERAL:
+        return []
+    groups: list[list[Round]] = []
+    for each in rounds:
+        alike = [group for group in groups if group[0].rewarded_by == each.rewarded_by]
+        alike[0].append(each) if alike else groups.append([each])
+    completions = number(sum(each.completions for each in rounds))
+    said = [words("figure.about", completions=completions)]
+    said += [words("figure.other_rewards")] if len(groups) > 1 else []
+    return [
+        Text(" ".join(said), "soft"),
+        *(_chart(group, words) for group in groups),
+        Bullets([_line(each, words) for each in rounds]),
+    ]
+
+
+def _chart(rounds: Sequence[Round], words: Words) -> Figure:
+    """The mean reward of every step of some rounds, a mark where each of them ends."""
+    stages = words.listing.join(each.stage for each in rounds)
+    label = words("figure.reward_of", stages=stages)
+    curve = Curve(
+        "reward_mean",
+        tuple(each.before + step for each in rounds for step in each.reward.steps),
+        tuple(value for each in rounds for value in each.reward.values),
+        tuple(limits for each in rounds for limits in each.reward.limits),
+    )
+    ends = Checkpoints([each.before + each.steps for each in rounds])
+
+    return Figure(curve_panel([curve], label, number, ends, (1012, 150)), label)
+
+
+def _line(each: Round, words: Words) -> str:
+    """A round with the checkpoint that it started from, its reward and its chosen dev score."""
+    start = visible(checkpoint_label(each.start, words))
+    name = words("figure.round", stage=visible(each.stage), start=start)
+    ends = f"{number(each.reward.values[0])} → {number(each.reward.last)}"
+    said = [words("figure.reward", steps=each.steps, ends=ends)]
+    said += [
+        words("figure.dev", step=score.step, score=percent(score.score), items=score.items)
+        for score in each.dev
+        if score.chosen
+    ]
+    return name + words.colon + words.semicolon.join(said)
