@@ -89,10 +89,6 @@ class InputError(AssayError):
         self.problem, self.fix = problem, fix
 
 
-class UnknownName(InputError):
-    """A name that a register does not hold."""
-
-
 @contextmanager
 def within(place: str) -> Iterator[None]:
     """Inside, an InputError that names neither a file nor a table is one of a field of `place`."""
@@ -116,10 +112,10 @@ def cut(text: str) -> str:
 def look_up(register: Mapping[str, Entry], name: str, kind: str) -> Entry:
     """`register[name]`; `kind` says in the message what the name is of.
 
-    Raises UnknownName with the nearest names.
+    Raises InputError with the nearest names.
     """
     if name not in register:
-        raise UnknownName(f"unknown {kind} {name!r}", fix=nearest(name, register))
+        raise InputError(f"unknown {kind} {name!r}", fix=nearest(name, register))
     return register[name]
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from assay.errors import InputError, UnknownName
+from assay.errors import InputError
 from assay.rl.aggregation import AGGREGATIONS, Dropped, aggregate, token_weights
 
 MASK_S = torch.tensor([1, 1, 0, 1, 0, 0, 1]).bool()
@@ -34,5 +34,5 @@ def test_aggregate_is_the_weighted_sum():
 def test_a_missing_scale_and_an_unknown_mode_are_refused():
     with pytest.raises(InputError):
         token_weights("seq_mean_token_sum_norm", MASK_S, EPISODE_S)
-    with pytest.raises(UnknownName, match="token_mean"):
+    with pytest.raises(InputError, match="token_mean"):
         token_weights("token_means", MASK_S, EPISODE_S)

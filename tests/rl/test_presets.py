@@ -2,7 +2,7 @@
 
 import pytest
 
-from assay.errors import UnknownName, look_up
+from assay.errors import InputError, look_up
 from assay.rl.advantages import ADVANTAGES
 from assay.rl.aggregation import AGGREGATIONS
 from assay.rl.losses import LOSSES, Clip
@@ -49,5 +49,5 @@ def test_every_preset_is_named_in_the_words_of_three_tools():
 
 
 def test_an_unknown_preset_offers_the_nearest():
-    with pytest.raises(UnknownName, match=r"unknown algorithm 'gropo'.*'grpo'"):
+    with pytest.raises(InputError, match=r"unknown algorithm 'gropo'.*'grpo'"):
         look_up(PRESETS, "gropo", "algorithm")

@@ -69,10 +69,11 @@ class Common:
     json: bool
 
 
-class Interrupted(AssayError):
-    """The user pressed Ctrl-C."""
-
-    exit_code = 130
+def interrupted(command: str = "") -> AssayError:
+    """The user pressed Ctrl-C; `command` goes on."""
+    error = AssayError(f"interrupted; continue with '{command}'" if command else "interrupted")
+    error.exit_code = 130
+    return error
 
 
 INHERITED = ("sympy", "huggingface_hub")
@@ -179,13 +180,13 @@ def keep(trace: str, folder: Path | None) -> str:
 
 @contextmanager
 def executing(root: Path, name: str):
-    """Raises Interrupted, with the command to resume, on Ctrl-C; RunFailure for unknown errors."""
+    """Raises what `interrupted` makes on Ctrl-C; RunFailure for unknown errors."""
     from assay.runs.run_directory import runs_of
 
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; continue with 'assay resume {name}'") from None
+        raise interrupted(f"assay resume {name}") from None
     except AssayError:
         raise
     except BaseException as error:  # a SystemExit of somebody's code must not end this as it likes
@@ -224,7 +225,7 @@ def present(name: str, as_json: bool, work: Callable[[], Outcome], root: Path = 
     try:
         outcome = work()
     except KeyboardInterrupt:
-        outcome = failed(Interrupted("interrupted"))
+        outcome = failed(interrupted())
     except BaseException as error:
         outcome = failed(foreseen(error, root) or unexpected(error))
     if as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.output import Interrupted, Lang, Outcome, executing, run_names, taken
+from assay.cli.output import Lang, Outcome, executing, interrupted, run_names, taken
 from assay.pages.safe_console import tell
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ def filled(root: Path, found: "SweepFile", crew: Crew, only: str | None) -> Outc
     try:
         done = crew.run(root, name, work.jobs)
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; continue with 'assay fill {found.file}'") from None
+        raise interrupted(f"assay fill {found.file}") from None
     failed, settled = [each for each in done if each.code], winner_of_file(root, found.file)
     finished = [*dict.fromkeys(each.job.name for each in done if not each.code), *work.finished]
     wanted = [parse_run_name(each) for each in finished]

@@ -87,7 +87,7 @@ def python_of(name: str) -> Path:
     """The interpreter of environment `name`, which is installed first where it is not there yet.
 
     Installing takes a minute and about 1.5 GB; a line on standard error says so. Raises
-    UnknownName, and RunFailure with pip's last line where pip fails.
+    InputError, and RunFailure with pip's last line where pip fails.
     """
     environment = look_up(ENVIRONMENTS, name, "environment")
     folder = folder_of(name)
@@ -160,7 +160,7 @@ def _found(name: str) -> Found:
 
 
 def add(name: str) -> Found:
-    """Install an environment, anew where it does not fit. Raises UnknownName and RunFailure."""
+    """Install an environment, anew where it does not fit. Raises InputError and RunFailure."""
     look_up(ENVIRONMENTS, name, "engine")
     if _found(name).problem:
         (folder_of(name) / "installed.json").unlink(missing_ok=True)

@@ -95,7 +95,7 @@ def token_weights(
                                                episodes times the generation limit, see
                                                `constant_scale`; the limit is verl's
                                                `loss_scale_factor`)
-    Raises UnknownName, and InputError where the last mode is asked for without `scale`.
+    Raises InputError, also where the last mode is asked for without `scale`.
     """
     look_up(AGGREGATIONS, mode, "aggregation")
     extra = dropped or Dropped()

@@ -58,12 +58,12 @@ term (reports 002 and 004), which averages it over stored candidates, samples of
 
 
 def kl_estimate(name: str, logps_S: Tensor, reference_S: Tensor) -> Tensor:
-    """The estimate at every token, (S). Raises UnknownName."""
+    """The estimate at every token, (S). Raises InputError."""
     return look_up(KL_ESTIMATORS, name, "KL estimator")(logps_S, reference_S)
 
 
 def check_kl_loss(name: str) -> None:
-    """Raises InputError for k1, UnknownName for names that are no estimator."""
+    """Raises InputError for k1 and for names that are no estimator."""
     if name == CORRECTED or name in SEQUENCE_KL:
         return
     if look_up(KL_ESTIMATORS, name, "KL estimator") is k1:
@@ -80,7 +80,7 @@ def kl_loss(name: str, logps_S: Tensor, reference_S: Tensor, log_ratio_S: Tensor
     `log_ratio_S` = logp - old with gradient (0 in value when on-policy); only "k3_corrected"
     reads it. That form, rho * k3, has the gradient of the divergence itself even after the policy
     moved (DeepSeek-V3.2, arXiv 2512.02556; TRL `use_bias_correction_kl`). Raises InputError,
-    UnknownName.
+    InputError.
     """
     check_kl_loss(name)
     if name == CORRECTED:
@@ -102,6 +102,6 @@ def sequence_kl(
 def kl_rewards(name: str, logps_S: Tensor, reference_S: Tensor, coef: float) -> Tensor:
     """-coef * estimate: what each token loses of its reward, (S), detached.
 
-    `logps_S` are those of the policy that is about to be updated. Raises UnknownName.
+    `logps_S` are those of the policy that is about to be updated. Raises InputError.
     """
     return -coef * kl_estimate(name, logps_S, reference_S).detach()

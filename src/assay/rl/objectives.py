@@ -169,7 +169,7 @@ class Grpo:
     loss = sum weight * (c * policy loss + kl_coef * KL - entropy_coef * entropy). Ratios use the
     training forward's own log-probs. c, detached, corrects for a rollout whose numerics or engine
     differ from training's (`rl.importance`). Raises InputError for k1 as a loss and
-    UnknownName for unknown names, when made.
+    InputError for unknown names, when made.
     """
 
     loss: str = "ppo_clip"

@@ -97,7 +97,7 @@ class Grpo:
 
     @property
     def estimator(self) -> Estimator:
-        """The advantage estimator. Raises UnknownName."""
+        """The advantage estimator. Raises InputError."""
         return look_up(ADVANTAGES, self.algorithm.advantage, "advantage")
 
     @property
@@ -380,7 +380,7 @@ class Grpo:
 
 def algorithm_of(stage: GrpoStage) -> Preset:
     """The stage's preset with the stage's own in its place, schedules as they start. Raises
-    UnknownName."""
+    InputError."""
     preset = look_up(PRESETS, stage.algorithm, "algorithm")
     table = stage.advantage_options
     options = table.model_dump(exclude_none=True) if table else {}

@@ -210,7 +210,7 @@ class Line:
 
 def lines(tool: str, wanted: str | None = None) -> list[Line]:
     """All lines of a tool, or those with a key of either side that holds `wanted`, each once.
-    Raises UnknownName."""
+    Raises InputError."""
     trainer = look_up(TRAINERS, tool, "trainer")
     found = [line for method in trainer.methods for line in of_method(tool, method)]
     for each in trainer.output.metrics:

@@ -115,7 +115,7 @@ def export_for(
 ) -> ForTrainer:
     """Write a stage of an experiment into `folder`, for `tool` to train.
 
-    Raises InputError, UnknownName, and InputError for what the tool cannot do, for rows that it
+    Raises InputError, also for what the tool cannot do, for rows that it
     renders otherwise, and where it is not installed, unless the rows may go unproven.
     """
     trainer = look_up(TRAINERS, tool, "trainer")

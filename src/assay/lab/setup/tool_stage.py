@@ -166,7 +166,7 @@ SWIFT_MODELS = {kind: kind for kind in ("llama", "qwen2", "qwen3")}
 
 
 def swift_template(text: PlainText, folder: Path) -> Mapping[str, Any]:
-    """How ms-swift opens the model and renders the rows. Raises UnknownName for another kind."""
+    """How ms-swift opens the model and renders the rows. Raises InputError for another kind."""
     kind = look_up(SWIFT_MODELS, read_config(folder).model_type, "kind of model for ms-swift")
     return {"model_type": kind, "template": template_of(text)}
 

@@ -27,10 +27,6 @@ FROZEN = "frozen"
 """The helper model that reads the picked demonstrations: `[model.frozen]`."""
 
 
-class BadSelection(InputError):
-    """A selection that a query does not allow."""
-
-
 @dataclass(frozen=True, slots=True)
 class Demonstration:
     """One answered question."""
@@ -80,12 +76,12 @@ def keep(found: DemonstrationSet) -> str:
 
 
 def set_of(row: Row) -> DemonstrationSet:
-    """The demonstrations that a row picks from. Raises BadSelection for a row without."""
+    """The demonstrations that a row picks from. Raises InputError for a row without."""
     fingerprint = row.extra.get(DEMONSTRATIONS)
     if fingerprint not in _SETS:
         problem = f"row {row.id} names no demonstrations that were read"
         fix = "read it by a source of the demos task"
-        raise BadSelection(problem, file=row.origin or None, field=DEMONSTRATIONS, fix=fix)
+        raise InputError(problem, file=row.origin or None, field=DEMONSTRATIONS, fix=fix)
     return _SETS[fingerprint]
 
 
@@ -130,7 +126,7 @@ def selection_text(picks: Sequence[int]) -> str:
 def picks_of(row: Row, text: str) -> tuple[int, ...]:
     """The picks that a text names.
 
-    Raises BadSelection for picks that are not `shots` different demonstrations of the row's pool.
+    Raises InputError for picks that are not `shots` different demonstrations of the row's pool.
     """
     try:
         picks = json.loads(text)
@@ -146,8 +142,8 @@ def picks_of(row: Row, text: str) -> tuple[int, ...]:
     return tuple(picks)
 
 
-def _wrong(row: Row, problem: str) -> BadSelection:
-    return BadSelection(f"row {row.id}: {problem}", file=row.origin or None, field="selection")
+def _wrong(row: Row, problem: str) -> InputError:
+    return InputError(f"row {row.id}: {problem}", file=row.origin or None, field="selection")
 
 
 def conversation(row: Row, picks: Sequence[int]) -> tuple[Message, ...]:

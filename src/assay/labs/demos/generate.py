@@ -235,7 +235,7 @@ def generate(session: Session, name: str, shard: Shard) -> Generated:
 def generate_tables(session: Session, name: str | None, shard: str) -> list[Generated]:
     """Make the selections of one table of an experiment, or of all that are made here.
 
-    Raises UnknownName, and as `generate` does.
+    Raises InputError, and as `generate` does.
     """
     tables, part = session.experiment.selections, parse_shard(shard)
     if name is not None:

@@ -14,8 +14,9 @@ from functools import partial
 from typing import Any
 
 from assay.data.episode import Reward
+from assay.errors import InputError
 from assay.judge.identity import FALLBACK
-from assay.labs.demos.demonstrations import BadSelection, picks_of
+from assay.labs.demos.demonstrations import picks_of
 from assay.labs.demos.outcomes import FROZEN, Selection, SelectionOutcome, ask, judge
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import JudgeReward, Pair
@@ -23,10 +24,6 @@ from assay.tasks.reward_table import CORRECT
 
 HELD = 5.0
 """Rewards are held in [-5, 5]."""
-
-
-class NotKnown(Exception):
-    """A mode reads what was not noted; the selection's reward abstains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +50,9 @@ class Known:
         return float(self.accuracy > 0)
 
     def need(self, name: str) -> float:
-        """A value that a mode reads. Raises NotKnown."""
+        """A value that a mode reads. Raises LookupError."""
         if (value := getattr(self, name)) is None:
-            raise NotKnown(f"its {name} was not noted")
+            raise LookupError(f"its {name} was not noted")
         return value
 
 
@@ -167,7 +164,7 @@ def reward_of_known(
         return Reward(None, why=why, facts=found)
     try:
         value = mode(known)
-    except NotKnown as missing:
+    except LookupError as missing:
         return Reward(None, why=str(missing), facts=found)
     outcome = "right" if known.accuracy >= 1 else "wrong"
     return Reward(min(max(value, -HELD), HELD), parts, outcome=outcome, facts=found)
@@ -199,7 +196,7 @@ def full_value(mode: Mode) -> float:
     """What a mode gives a right answer that is certain; infinite where a score adds to it."""
     try:
         return min(max(mode(Known(1.0, gold_probability=1.0, relevance=1.0)), -HELD), HELD)
-    except NotKnown:
+    except LookupError:
         return math.inf
 
 
@@ -227,7 +224,7 @@ def judge_outcomes(
     for n, (row, completion) in enumerate(pairs):
         try:
             asked[n] = row, picks_of(row, completion.text)
-        except BadSelection as bad:
+        except InputError as bad:
             rewards[n] = Reward(0.0, why=bad.problem, outcome="not allowed")
     outcomes = asking([*asked.values()])
     for n, outcome in zip(asked, outcomes, strict=True):

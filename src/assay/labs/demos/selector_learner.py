@@ -189,7 +189,7 @@ class SelectorEncoder:
         raise InputError("a selection has no text that could hold a stop string", field="stop")
 
     def prompt(self, row: Row, asked: Asked) -> Choice:
-        """The row's query and pool. Raises BadSelection for a row without."""
+        """The row's query and pool. Raises InputError for a row without."""
         table, query = self.features.table(set_of(row)), asked.messages[-1]
         name = content_name(query)
         vector_D = self.features.query(row.id, query, name)
@@ -197,7 +197,7 @@ class SelectorEncoder:
         return Choice(row.id, name, pool, row.extra[SHOTS], table, vector_D)
 
     def turns(self, row: Row, messages: Sequence[Message], loss_on: Loss) -> tuple[Turn, ...]:
-        """A stored selection. Raises BadSelection for one that the row does not allow."""
+        """A stored selection. Raises InputError for one that the row does not allow."""
         picks = picks_of(row, messages[-1].content)
         choice = self.prompt(row, Asked(tuple(messages[:-1])))
         return (Turn(choice, picks, (True,) * len(picks)),)

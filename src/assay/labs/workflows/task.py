@@ -157,7 +157,7 @@ def read_problems(reader: Callable[[str], Loaded], side: str, options: Benchmark
 
 
 def operators_of(chosen: Mapping[str, Any]) -> tuple[str, ...]:
-    """The operators that options name. Raises InputError and UnknownName with their field."""
+    """The operators that options name. Raises InputError with its field."""
     with within("options.operators"):
         for name in texts_of(chosen["operators"]):
             lookup(OPERATORS, name, "operator")
