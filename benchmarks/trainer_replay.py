@@ -115,14 +115,12 @@ def replay_grpo(tool: str, folder: Path, *settings: str) -> Record:
     stage = opened(folder, settings)
     assert isinstance(stage.spec, GrpoStage)
     method = build_grpo(stage.spec, stage.given, stage.spec.steps or 0)
-    own = method.settings
+    count = method.algorithm.keep_dropped_in_denominator
     output: TrlOutput | VerlOutput = OUTPUTS[tool](folder / "output")
     steps = []
     for step in output.steps(ended=True):
         groups = groups_of(stage, step.answers)
-        choice = choose(
-            groups, stage.spec.prompts, drop=own.drop, count=own.keep_dropped_in_denominator
-        )
+        choice = choose(groups, stage.spec.prompts, drop=method.drop, count=count)
         surprise, squares = surprises(stage, [e for group in groups for e in group])
         batches, advantages, _ = method.updates(stage.policy, groups, choice)
         norms = [stage.update(packed, method.objective).grad_norm for packed in batches]
