@@ -8,12 +8,12 @@ import tokenize
 from tests import size
 
 LIMITS = {
-    "code lines of src": 74_900,
-    "files of src": 531,
-    "code lines of tests": 70_450,
-    "words of docs": 39_500,
-    "entries of the English catalogue": 1_345,
-    "exception classes": 35,
+    "code lines of src": 70_650,
+    "files of src": 408,
+    "code lines of tests": 60_050,
+    "words of docs": 32_000,
+    "entries of the English catalogue": 1_191,
+    "exception classes": 28,
 }
 """What holds today; a change that adds takes as much away. The aims: 65,000 lines in 420 files,
 55,000 lines of tests, 32,000 words, 1,150 entries, 20 exception classes."""

@@ -111,7 +111,7 @@ def test_the_card_says_what_the_records_say(finished_lab: Path, tmp_path: Path) 
         told["weights_sha256"],
         manifest["base_weights"]["sha256"],
         manifest["data"]["sums"]["contents_sha256"],
-        "| sampled, math/gsm8k; path",
+        "sampled: 4 items of math/gsm8k, 2 repeats",
         "8 × 1",
         "4 × 2",
         "rl · step 4 against base",

@@ -36,7 +36,7 @@ def test_links_lead_to_headings():
 
 def test_the_page_has_types_limits_and_defaults():
     page = reference()
-    assert "- `dual` (number >1): Bound on the ratio" in page
+    assert "- `dual` (number>1): Bound on the ratio" in page
     assert '- `role` (`"select"`, `"report"`; required): ' in page
     assert "- `lr` (number>0,≤10; by method): " in page
     assert "- `reward` (string or table of number or [RewardPart](#rewardpart)): " in page

@@ -280,7 +280,7 @@ def run_checkpoint(name: str, root: Path) -> tuple[RunDirectory, CheckpointRefer
 
 
 SWEEPS = "sweeps"
-WINNER, POINTS = "winner.json", "points.json"
+WINNER_FILE, POINTS = "winner.json", "points.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,14 +318,14 @@ class Winner:
 
 def write_winner(root: Path, winner: Winner) -> Path:
     """Store the winner of a sweep, whole or not at all; returns the file."""
-    file = root / SWEEPS / winner.sweep / WINNER
+    file = root / SWEEPS / winner.sweep / WINNER_FILE
     write_json(file, {"schema": 1, **asdict(winner)})
     return file
 
 
 def read_winner(root: Path, sweep: str) -> Winner | None:
     """The recorded winner of a sweep; None before there is one. Raises DamagedFile."""
-    file = root / SWEEPS / sweep / WINNER
+    file = root / SWEEPS / sweep / WINNER_FILE
     if not file.exists():
         return None
     values = read_json(file, dict)
@@ -348,7 +348,7 @@ def chosen_checkpoints(root: Path) -> Iterator[tuple[Path, str]]:
 
     Raises DamagedFile.
     """
-    for file in sorted((root / SWEEPS).glob(f"*/{WINNER}")):
+    for file in sorted((root / SWEEPS).glob(f"*/{WINNER_FILE}")):
         winner = read_winner(root, file.parent.name)
         for chosen in winner.runs.values() if winner else ():
             stage, _, step = chosen.checkpoint.partition(".")

@@ -44,7 +44,7 @@ def work(folder: Path, die_at: int, despite: str | None = None) -> None:
             if len((folder / "calls").read_text().splitlines()) == die_at:
                 os.kill(os.getpid(), signal.SIGKILL)
         answers(helpers["judge"], [(Message("user", "score"),)], [completion.id])
-        return [Reward(float(len(completion.text) % 3))]
+        return [Reward(float(len(completion.text) % 5))]
 
     REWARDS["asked"] = JudgeReward(dying, ("judge",))  # type: ignore[index]
     if runs := all_runs(folder):

@@ -244,14 +244,16 @@ def test_what_another_run_starts_from_cannot_be_deleted(
             guard_delete(run.root, path, within=run.path)
 
 
-def test_another_model_is_refused_with_both_fingerprints(run: RunDirectory, tmp_path: Path) -> None:
-    text = (run.root / "other.toml").read_text() if (run.root / "other.toml").exists() else ""
+def test_another_model_is_refused_with_both_fingerprints(
+    run: RunDirectory, other: RunDirectory, tmp_path: Path
+) -> None:
+    text = (other.root / "other.toml").read_text()
     shutil.copytree(run.root, tmp_path / "lab")
     lab = tmp_path / "lab"
     tiny_model(intermediate_size=48).save_pretrained(lab / "model")
     (lab / "again.toml").write_text(text.replace('"other"', '"again"'))
     began = json.loads(run.manifest.read_text())["base_weights"]["sha256"]
-    with pytest.raises(InputError, match=f"stage.full.start: .*{began}.*experiment's has [0-9a-f]"):
+    with pytest.raises(InputError, match=f"stage.full.start: .*{began}.*this model has [0-9a-f]"):
         start(lab / "again.toml", root=lab)
     assert runs_of(lab, "again") == []
 

@@ -175,17 +175,6 @@ def test_a_built_in_reward_is_known_by_its_version_and_not_by_its_text(lab, befo
     assert changed_parts(before, after) == {"reward", "checker"}
 
 
-def test_a_run_begun_before_rewards_had_versions_is_resumed(before):
-    older = json.loads(json.dumps(before))
-    for reward in (older["stages"]["rl"]["reward"], older["evaluation"]["dev"]["reward"]):
-        for part in reward.values():
-            del part["version"]
-            part["source_sha256"] = "a" * 64
-    assert differences(older, before) == [] == differences(before, older)
-    older["stages"]["rl"]["reward"]["accuracy"]["weight"] = 2.0
-    assert [d.path for d in differences(older, before)] == ["stages.rl.reward.accuracy.weight"]
-
-
 @pytest.mark.parametrize("name", ["accuracy", "cosine"])
 def test_the_function_that_a_worker_runs_is_a_part_of_a_reward(name, monkeypatch, tmp_path):
     known = source_sha256(TASK.rewards[name])

@@ -270,8 +270,6 @@ def test_questions_of_a_test_are_found_in_a_mixture(tmp_path: Path) -> None:
     assert found(report, words).severity == "error"
     numbers = report.numbers["data.mix"]
     assert numbers["epoch_rows: sums"] == numbers["epoch_rows: more"] == 8
-    repeated = look(lab, "data.mix.epoch_rows=40")
-    assert "20 visits of 8 rows in 40" in found(repeated, "visits the rows of data.more").evidence
 
 
 def test_a_stage_that_ends_within_a_fixed_order_is_warned_of(tmp_path: Path) -> None:

@@ -117,10 +117,10 @@ DIFFICULTIES = ("level", "operations")
 FORMAT, SYNTAX, INTERFACE = "format", "syntax", "llm attribute"
 MISUSE, FORBIDDEN, NAMES = "operator misuse", "forbidden", "undefined name"
 RAISED, TIMEOUT, LIMIT = "raised", "timeout", "limit"
-OPERATOR, BUDGET, EXECUTOR, OTHER = "operator error", "over budget", "executor failure", "other"
+OPERATOR, BUDGET, NO_ANSWER, OTHER = "operator error", "over budget", "executor failure", "other"
 FAMILIES = (
     *(FORMAT, SYNTAX, INTERFACE, MISUSE, FORBIDDEN, NAMES),
-    *(RAISED, TIMEOUT, LIMIT, OPERATOR, BUDGET, EXECUTOR, OTHER),
+    *(RAISED, TIMEOUT, LIMIT, OPERATOR, BUDGET, NO_ANSWER, OTHER),
 )
 """In the order in which a program meets them."""
 CODES = {
@@ -135,7 +135,7 @@ CODES = {
     NAMES: "undefined_name unset_attribute",
     TIMEOUT: "deadline cpu",
     BUDGET: "budget",
-    EXECUTOR: "model judge lab",
+    NO_ANSWER: "model judge lab",
 }
 """Codes of the validator and of runs, those that the validator once had among them."""
 FAMILY_OF = {code: family for family, codes in CODES.items() for code in codes.split()}
