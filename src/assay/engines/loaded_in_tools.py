@@ -105,17 +105,18 @@ def verl(request, folder):
     rows = RLHFDataset(request["file"], tokenizer, data)
     lengths = {"prompt_length": 1 << 30, "response_length": 1}
     config = OmegaConf.create({"actor_rollout_ref": {"rollout": lengths}, "data": {}})
-    loop = SingleTurnAgentLoop(
-        trainer_config=DictConfigWrap(config),
-        server_manager=SilentEngine(),
-        tokenizer=tokenizer,
-        processor=None,
-        dataset_cls=RLHFDataset,
-        data_config=DictConfigWrap(data),
-        hf_model_type=AutoConfig.from_pretrained(request["model"]).model_type,
-    )
 
     async def run():
+        # It belongs to the event loop that runs.
+        loop = SingleTurnAgentLoop(
+            trainer_config=DictConfigWrap(config),
+            server_manager=SilentEngine(),
+            tokenizer=tokenizer,
+            processor=None,
+            dataset_cls=RLHFDataset,
+            data_config=DictConfigWrap(data),
+            hf_model_type=AutoConfig.from_pretrained(request["model"]).model_type,
+        )
         return [await loop.run({}, **rows[index]) for index in range(len(rows))]
 
     return [{"prompt": list(map(int, each.prompt_ids))} for each in asyncio.run(run())]
