@@ -72,7 +72,7 @@ def swift(request, folder):
     template = get_template(processor, template_type=kind, add_non_thinking_prefix=adds)
     made = []
     for row in rows:
-        asks = row["messages"][-1]["role"] != "assistant"
+        asks = row["messages"][-1]["role"] not in ("assistant", "tool_call")
         template.set_mode("transformers" if asks else "train")
         each = template.encode(row)
         tokens = each["input_ids"]
