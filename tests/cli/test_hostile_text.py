@@ -76,7 +76,6 @@ VERBS = {
     "runs log": ("tiny",),
     "plan": ("tiny@base", "tiny@rl.last"),
     "replay": ("tiny", "--step", "2", "--set", "advantage=dr_grpo"),
-    "matrix": ("tiny", "--rows", "name"),
     "report of nothing": (f"tiny:test/base/{STEERING}",),
     "runs delete": (STEERING,),
     "eval": (f"tiny@{STEERING}", "--benchmark", STEERING),

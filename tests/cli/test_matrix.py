@@ -31,44 +31,38 @@ def on(lab: PivotLab, verb: str, *arguments: object):
     return call(verb, *arguments, "--lab", lab.root)
 
 
-def test_a_matrix_is_shown_with_its_page(lab):
-    done = on(lab, "matrix", lab.root / "sweep.toml", "--baseline", "base")
+def test_a_matrix_is_shown_with_its_page_and_programs_get_every_cell(lab):
+    text = (lab.root / "sweep.toml").read_text()
+    file = lab.sweep(text.replace("[axes]", 'baseline.checkpoint = "base"\n[axes]'))
+    done = on(lab, "matrix", file)
     assert done.exit_code == 0, done.stderr
     page = lab.root / "matrices" / "s" / "matrix.html"
     assert page.exists() and f"page: {page}" in done.stdout
     assert "not run" in done.stdout and "50.0%" in done.stdout and "n 40" in done.stdout
     assert "2 cells measured, 1 missing." in done.stdout
-
-
-def test_programs_get_every_cell_with_its_records(lab):
-    done = on(lab, "matrix", "s.*", "--rows", "stage.sft.batch", "--baseline", "base", "--json")
-    result = answer(done)["result"]
-    assert result["rows"] == [2, 4]
+    result = answer(on(lab, "matrix", file, "--json"))["result"]
+    assert result["rows"] == [2, 4, 8]
     cell = result["cells"][1]
     assert cell["place"] == [4, None] and cell["score"] == 0.5
     assert cell["interval"]["method"] == "Wilson"
     assert cell["comparison"]["verdict"] == "better"
     assert Path(cell["records"][0]).is_file()
     assert result["counts"]["improved"] == 2
-    assert result["recommendation"]["chosen"] is False
+    assert result["recommendation"]["reason"] == "no_select"
     assert Path(result["page"]).is_file()
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("matrix", "s.*"), ("--rows",)),
-        (("matrix", "t.*", "--rows", "name"), ("'t.*'", "no run fits")),
-        (("matrix", "s.batch-3", "--rows", "name"), ("'s.batch-3'", "did you mean")),
-        (("matrix", "s.*", "--rows", "stage.sft.bach"), ("did you mean 'stage.sft.batch'",)),
-        (("matrix", "s.*", "--rows", "name", "--on", "tst"), ("'tst'", "'test'")),
-        (("matrix", "s.*", "--rows", "name", "--lang", "fr"), ("no pages in 'fr'",)),
-        (("matrix", "s.*", "--rows", "seed"), ("fall into one cell", "--layers")),
+        (("matrix", "sweep.toml", "--on", "tst"), ("'tst'", "'test'")),
+        (("matrix", "sweep.toml", "--lang", "fr"), ("no pages in 'fr'",)),
         (("matrix", "none.toml"), ("none.toml", "no such file")),
         (("fill", "none.toml"), ("none.toml", "no such file")),
     ],
 )
-def test_a_mistake_is_one_line(lab, arguments, words):
+def test_a_mistake_is_one_line(lab, arguments, words, monkeypatch):
+    monkeypatch.chdir(lab.root)
     assert_one_line(on(lab, *arguments), *words)
     assert not (lab.root / "matrices").exists()
 
@@ -95,10 +89,9 @@ def test_the_winner_is_shown_recorded_and_in_the_object(lab):
     points = json.loads((lab.root / "sweeps" / "s" / "points.json").read_text())
     assert [point["values"] for point in points["points"]] == [{BATCH: 2}, {BATCH: 4}]
     result = answer(on(lab, "matrix", file, "--json"))["result"]
-    assert [cell["winner"] for cell in result["cells"]] == [True, False]
-    assert [cell["undecided_against_best"] for cell in result["cells"]] == [False, True]
+    assert [cell["mark"] for cell in result["cells"]] == ["winner", "rival"]
     assert [cell["dev_score"] for cell in result["cells"]] == [28 / 40, 26 / 40]
-    assert result["recommendation"]["optimism"] > 0 and result["recommendation"]["missing"] == 0
+    assert result["recommendation"]["choice"]["optimism"] > 0
     shown = on(lab, "matrix", file).stdout
     assert "★ winner" in shown and "undecided" in shown and "dev 70.0%" in shown
     assert "is the best of 2 cells on dev" in " ".join(shown.split())

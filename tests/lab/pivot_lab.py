@@ -10,6 +10,8 @@ import numpy as np
 
 from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import experiment_toml
+from assay.lab.sweep.model import Matrix
+from assay.lab.sweep.request import make_matrix
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.status import stored_status, write_status
@@ -73,6 +75,10 @@ class PivotLab:
         file = self.root / name
         file.write_text(text, encoding="utf-8")
         return file
+
+    def matrix(self, text: str, on: str | None = None, allow: Sequence[str] = ()) -> Matrix:
+        """The matrix of a sweep."""
+        return make_matrix(self.root, self.sweep(text), on, allow)
 
     def run(
         self,

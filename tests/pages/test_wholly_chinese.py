@@ -22,7 +22,6 @@ from assay.errors import Finding
 from assay.judge.audit.rules import audit
 from assay.lab.monitor.progress import progress
 from assay.lab.sweep.model import Matrix
-from assay.lab.sweep.request import Request, make_matrix
 from assay.pages.command_tables import audit_findings, plan_blocks, summary
 from assay.pages.comparison_page import comparison_shown, score_blocks, write_comparison
 from assay.pages.matrix_page import write_matrix
@@ -140,10 +139,12 @@ def without_answers(run: RunDirectory, lang: str) -> list[Block]:
 def matrix(root: Path) -> Matrix:
     lab = make_pivot_lab(root)
     for index, (batch, rate) in enumerate([(4, 1e-5), (4, 2e-5), (8, 1e-5)]):
-        run = lab.run(f"g{index}", f"{BATCH}={batch}", f"{RATE}={rate}")
+        run = lab.run(f"g.batch-{batch}.lr-{rate}", f"{BATCH}={batch}", f"{RATE}={rate}")
         score(run, LAST, ones(20 + 12 * index, 60))
         score(run, LAST, ones(10 + 9 * index, 40), DEV, first=500)
-    return make_matrix(lab.root, ["g*"], Request(rows=BATCH, columns=RATE, baseline="g0"))
+    axes = f"[axes]\n{BATCH} = [4, 8]\n{RATE} = [1e-5, 2e-5]\n"
+    control = f'baseline.where = {{ "{BATCH}" = 4 }}\n'
+    return lab.matrix(f'name = "g"\nbase = "base.toml"\non = ["test"]\n{control}{axes}')
 
 
 def foreign(root: Path, lang: str) -> dict[str, str]:

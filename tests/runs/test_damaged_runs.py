@@ -122,10 +122,6 @@ def test_a_damaged_run_is_named_and_hides_no_other_from_any_verb(
     )
     for text in (compared.stdout, page.read_text(), page.with_suffix(".md").read_text()):
         assert f"{broken} is left out" in text and file in text
-    pivot = call("matrix", "one", "tw*", "--rows", "name", "--lab", root)
-    assert pivot.exit_code == 0, pivot.stderr
-    assert file in " ".join(pivot.stderr.split()) + pivot.stdout
-    assert call("matrix", "*", "--rows", "name", "--lab", root).exit_code == 0
     assert call("report", "one", "--lab", root).exit_code == 0
     assert call("report", "one:simple_python_0", "--lab", root).exit_code == 0
     notebook = call("runs", "log", "--lab", root)

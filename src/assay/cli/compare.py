@@ -18,34 +18,6 @@ if TYPE_CHECKING:  # records load pyarrow, which help must do without
     from assay.lab.sweep.model import Cell, Matrix, Recommendation
 
 
-What = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="SWEEP.toml | RUN...",
-        help="A sweep file, or runs by name or pattern such as 'cot*'.",
-        autocompletion=run_names,
-    ),
-]
-Rows = Annotated[
-    str | None,
-    typer.Option(metavar="KEY", help="Such as stage.sft.batch, name, step or epoch."),
-]
-Columns = Annotated[str | None, typer.Option(metavar="KEY", help="The same.")]
-Layers = Annotated[
-    list[str] | None,
-    typer.Option(metavar="KEY", help="A further axis, one table for each value; may be repeated."),
-]
-Shown = Annotated[
-    list[str] | None, typer.Option(help="Evaluation, benchmark or pattern; may be repeated.")
-]
-Checkpoint = Annotated[
-    str | None, typer.Option(help="STAGE.last, STAGE.best, STAGE.all; else the last measured.")
-]
-BaselineName = Annotated[
-    str | None,
-    typer.Option(help="NAME[@CHECKPOINT], KEY=VALUE of an axis, or 'base' of each run."),
-]
-Select = Annotated[str | None, typer.Option(help="The evaluation that recommends a cell.")]
 Allow = Annotated[
     list[str] | None,
     typer.Option(metavar="PATH", help="Accept an undeclared difference; may be repeated."),
@@ -54,31 +26,25 @@ Allow = Annotated[
 
 def matrix(
     root: Path,
-    what: What,
-    rows: Rows = None,
-    columns: Columns = None,
-    layers: Layers = None,
-    on: Shown = None,
-    checkpoint: Checkpoint = None,
-    baseline: BaselineName = None,
-    select: Select = None,
+    file: Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="The sweep file.")],
+    on: Annotated[
+        str | None, typer.Option(help="A reporting evaluation in place of the file's.")
+    ] = None,
     allow: Allow = None,
     lang: Lang = "en",
 ) -> Outcome:
-    """Pivot runs by their keys, with intervals and verdicts.
+    """Show a sweep as a table with verdicts.
 
     Writes the page of it.
     """
-    from assay.lab.sweep.request import Request, make_matrix, settle_named
+    from assay.lab.sweep.request import make_matrix, settle
     from assay.pages.matrix_page import matrix_shown, note_lines, write_matrix
     from assay.pages.words import words
 
     catalogue = words(lang)
-    asked = [tuple(given or ()) for given in (layers, on, allow)]
-    request = Request(rows, columns, asked[0], asked[1], checkpoint, baseline, select, asked[2])
-    found = make_matrix(root, what, request)
+    found = make_matrix(root, file, on, allow or ())
     page = write_matrix(found, root, lang)
-    settled = settle_named(root, what, request, found)
+    settled = None if on or allow else settle(root, found)
     shown = [*matrix_shown(found, root, lang), catalogue("terminal.page", file=page)]
     result = {**matrix_result(found), "page": page, "winner": settled.winner if settled else None}
     warnings = note_lines(found, catalogue)
@@ -89,12 +55,10 @@ def matrix(
 def matrix_result(found: "Matrix") -> dict[str, Any]:
     """The values of the page by name, without scores of items."""
     return {
-        **taken(found, "name", "layout", "on", "ratios_to", "baseline", "rows", "columns"),
-        "layers": found.layers,
+        **taken(found, "name", "layout", "on", "ratios_to", "rows", "columns", "layers"),
         "cells": [_cell_result(cell, found) for cell in found.cells.values()],
-        "averages": found.margins,
         "counts": found.tally,
-        **taken(found, "controls", "blocks", "trainings", "data_files"),
+        **taken(found, "controls", "blocks", "trainings"),
         "recommendation": _recommendation_result(found.recommendation),
         "notes": [{**taken(note, "code", "severity"), **note.values} for note in found.notes],
     }
@@ -103,14 +67,13 @@ def matrix_result(found: "Matrix") -> dict[str, Any]:
 def _cell_result(cell: "Cell", matrix: "Matrix") -> dict[str, Any]:
     """One cell with the records behind it."""
     names = ("place", "state", "name", "score", "interval", "items", "repeats", "seeds")
-    names += ("seeds_missing", "is_baseline", "is_control", "run")
-    advice = matrix.recommendation
     return {
-        **taken(cell, *names),
-        "dev_score": advice.dev_scores.get(cell.place),
-        "winner": matrix.mark(cell) == "winner",
-        "undecided_against_best": any(cell.place == rival.place for rival in advice.rivals),
-        **taken(cell, "comparison", "against", "same_weights"),
+        **taken(cell, *names, "seeds_missing", "is_control", "run"),
+        "is_baseline": matrix.baseline in cell.own,
+        "dev_score": matrix.recommendation.dev_scores.get(cell.place),
+        "mark": matrix.mark(cell),
+        "comparison": cell.against.get(matrix.baseline),
+        **taken(cell, "against", "same_weights"),
         "records": [origin.file for origin in cell.origins],
     }
 
@@ -119,20 +82,12 @@ def _recommendation_result(advice: "Recommendation") -> dict[str, Any]:
     """The recommended cell, or why there is none."""
     cell, choice = advice.cell, advice.choice
     return {
-        "chosen": advice.reason == "chosen",
-        "reason": advice.reason,
+        **taken(advice, "reason", "select", "ratios_to", "points", "missing"),
         "candidate": cell.place if cell else None,
         "model": cell.name if cell else None,
-        "select": ", ".join(advice.select),
-        "ratios_to": advice.ratios_to,
         "dev_score": advice.dev_scores[cell.place] if cell else None,
-        "points": advice.points,
-        "missing": advice.missing,
-        "comparison": choice.comparison if choice else None,
-        "looks": choice.looks if choice else None,
-        "optimism": choice.optimism if choice else None,
+        "choice": choice and taken(choice, "comparison", "looks", "optimism", "standings"),
         "rivals": [rival.place for rival in advice.rivals],
-        "standings": choice.standings if choice else {},
     }
 
 

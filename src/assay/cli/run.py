@@ -321,7 +321,7 @@ def filled(root: Path, found: "SweepFile", crew: Crew, only: str | None) -> Outc
         done = crew.run(root, name, work.jobs)
     except KeyboardInterrupt:
         raise interrupted(f"assay fill {found.file}") from None
-    failed, settled = [each for each in done if each.code], winner_of_file(root, found.file)
+    failed, settled = [each for each in done if each.code], winner_of_file(root, found)
     finished = [*dict.fromkeys(each.job.name for each in done if not each.code), *work.finished]
     wanted = [parse_run_name(each) for each in finished]
     runs = [newest(root, each.name, each.seed) for each in wanted if each.seed is not None]

@@ -13,19 +13,8 @@ from assay.judge.families import Tally
 from assay.judge.intervals import Interval
 from assay.judge.templates import filled
 from assay.judge.verdict import Comparison, explain
+from assay.lab.sweep.model import METRICS, Cell, Changes, Matrix, Place, StageEpochs, Trend, Value
 from assay.lab.sweep.model import Block as ControlBlock
-from assay.lab.sweep.model import (
-    Cell,
-    Changes,
-    DataFile,
-    Epoch,
-    Margin,
-    Matrix,
-    Place,
-    StageEpochs,
-    Trend,
-    Value,
-)
 from assay.lab.sweep.planned_runs import shortest_ends
 from assay.pages.html import write_page
 from assay.pages.page import (
@@ -118,20 +107,8 @@ def column_labels(matrix: Matrix, w: Words) -> list[str]:
     return [value_text(value) for value in matrix.columns]
 
 
-METRICS = (
-    "loss",
-    "validation_loss",
-    "policy_loss",
-    "kl",
-    "advantage_std",
-    "advantage_max",
-    "kl_coef",
-    "reward_mean",
-)
 CHANGING = ("loss", "policy_loss", "kl")
 """Metrics that are shown with their change since the epoch before."""
-AT_START = 0.01
-"""A KL of the first step above this, against the start itself, has another cause than training."""
 VERDICTS = ("better", "worse", "equivalent", "undecided", "same_weights", "not_comparable")
 
 
@@ -237,79 +214,41 @@ def trend_text(trend: Trend | None, ratios: bool, w: Words) -> str:
 
 
 def training_blocks(matrix: Matrix, w: Words) -> list[Block]:
-    """The epochs of every stage of each run with what they mean, and the data that runs learned
-    from."""
+    """The epochs of every stage of each run with what they mean."""
     stages = [block for each in matrix.trainings for block in _stage(each, w)]
-    about: list[Block] = [Text(w("training.about"), "soft")] if stages else []
-    return [*about, *stages, *_data(matrix.data_files, w)]
+    return [Text(w("training.about"), "soft"), *stages] if stages else []
 
 
-def _stage(found: StageEpochs, w: Words) -> list[Block]:
-    shown = [name for name in METRICS if any(name in e.values for e in found.epochs)]
-    before: list[Epoch | None] = [None, *found.epochs]
+def _stage(each: StageEpochs, w: Words) -> list[Block]:
+    shown = [name for name in METRICS if any(name in epoch for epoch in each.epochs)]
+    before = [dict[str, float](), *each.epochs]
     rows = [
-        [f"{epoch.number}", *(_value(earlier, epoch, name) for name in shown)]
-        for earlier, epoch in zip(before, found.epochs, strict=False)
+        [f"{number}", *(_value(earlier.get(name), epoch.get(name), name) for name in shown)]
+        for number, (earlier, epoch) in enumerate(zip(before, each.epochs, strict=False), 1)
     ]
     columns = [w("training.epoch"), *(w(f"training.{name}") for name in shown)]
-    title = w("training.title", run=found.run, stage=found.stage, method=found.method)
-    return [Heading(title), Table(columns, rows, kind="plain"), *map(Text, _kl(found, w))]
+    title = w("training.title", run=each.run, stage=each.stage, method=each.method)
+    return [Heading(title), Table(columns, rows, kind="plain"), *map(Text, _kl(each, w))]
 
 
-def _value(earlier: Epoch | None, epoch: Epoch, name: str) -> str:
-    value = epoch.values.get(name)
+def _value(before: float | None, value: float | None, name: str) -> str:
+    """A metric, with its change where the value before is above 0, which a change is a share of."""
     if value is None:
         return "–"
-    text = f"{value:.4g}".replace("-", "−")
-    change = percent_change(earlier, epoch, name) if earlier and name in CHANGING else None
-    return text if change is None else f"{text} ({change:+.1%})".replace("-", "−")
+    changed = name in CHANGING and before is not None and before > 0
+    change = f" ({value / before - 1:+.1%})" if changed and before else ""
+    return f"{value:.4g}{change}".replace("-", "−")
 
 
-def percent_change(before: Epoch, after: Epoch, name: str) -> float | None:
-    """The change of a metric as a share of its value before; None where that is not above 0, which
-    no change is a share of."""
-    first, second = before.values.get(name), after.values.get(name)
-    return None if first is None or second is None or first <= 0 else second / first - 1
-
-
-def _kl(found: StageEpochs, w: Words) -> list[str]:
+def _kl(each: StageEpochs, w: Words) -> list[str]:
     """In which direction the policy moved, by its KL."""
-    measured = [e.values["kl"] for e in found.epochs if "kl" in e.values]
-    if not measured or not found.reference:
+    measured = [epoch["kl"] for epoch in each.epochs if "kl" in epoch]
+    if len(measured) < 2 or not each.reference or measured[0] == measured[-1]:
         return []
-    first, last = measured[0], measured[-1]
-    reference = w(f"training.reference_{found.reference}")
-    kind = "fell" if last < first else "rose" if last > first else "same"
-    figures = {"first": f"{first:.4g}", "last": f"{last:.4g}", "reference": reference}
-    lines = [w(f"training.kl_{kind}", **figures)] if len(measured) > 1 else []
-    if found.reference == "stage_start" and (found.first_kl or 0) > AT_START:
-        lines.append(w("training.kl_at_start", kl=f"{found.first_kl:.4g}"))
-    return lines
-
-
-def _data(files: Sequence[DataFile], w: Words) -> list[Block]:
-    if not files:
-        return []
-    names = ("data", "contents", "rows", "mean_reward", "positive_queries")
-    columns = [w(f"training.{name}") for name in (*names, "positive_candidates", "runs")]
-    table = Table(columns, [_file_row(each, w) for each in files], kind="plain")
-    known = [each.name for each in files]
-    several = sorted({name for name in known if known.count(name) > 1})
-    differ = [Text(w("training.files_differ", name=f"data.{name}")) for name in several]
-    return [Heading(w("training.files")), table, *differ]
-
-
-def _file_row(found: DataFile, w: Words) -> list[str]:
-    groups = found.groups
-    shares = []
-    for each in ("queries", "candidates"):
-        count, total = groups.get(f"positive_{each}"), groups.get(each)
-        share = f"{count / total:.1%}" if count is not None and total else ""
-        shown = w("training.share", count=count, total=total, share=share) if share else "–"
-        shares.append(shown)
-    mean = f"{groups['mean_reward']:.4f}" if "mean_reward" in groups else "–"
-    first = [f"data.{found.name}", f"sha256:{found.contents[:8]}", number(found.rows), mean]
-    return [*first, *shares, w.listing.join(found.runs)]
+    kind = "fell" if measured[-1] < measured[0] else "rose"
+    first, last = (f"{value:.4g}" for value in (measured[0], measured[-1]))
+    reference = w(f"training.reference_{each.reference}")
+    return [w(f"training.kl_{kind}", first=first, last=last, reference=reference)]
 
 
 FOLDER = "matrices"
@@ -365,7 +304,10 @@ def _chips(matrix: Matrix, w: Words) -> list[tuple[str, Line]]:
         (w("matrix.columns"), layout.columns or ""),
         (w("matrix.layers"), w.listing.join(layout.layers)),
         (w("table.evaluation"), w.listing.join(matrix.on)),
-        (w("matrix.baseline"), matrix.baseline or w("matrix.no_baseline_named")),
+        (
+            w("matrix.baseline"),
+            matrix.controls.get(matrix.baseline) or w("matrix.no_baseline_named"),
+        ),
     ]
     return [(label, value) for label, value in pairs if value]
 
@@ -398,7 +340,7 @@ def recommendation_blocks(matrix: Matrix, w: Words) -> list[Block]:
 def _winner_text(matrix: Matrix, select: str, w: Words) -> str:
     """Which point of a sweep won, or how many are missing; "" where nothing ranks them."""
     advice = matrix.recommendation
-    if advice.points and advice.missing and advice.cell is not None:
+    if advice.missing and advice.cell is not None:
         return w("matrix.unfinished", missing=advice.missing)
     if advice.winner is None:
         return ""
@@ -427,8 +369,8 @@ def _evidence(matrix: Matrix, select: str, w: Words) -> list[str]:
     if cell.score is not None and cell.interval is not None:
         score, interval = score_text(cell.score, ratios), limits(cell.interval, ratios, w)
         lines.append(w("matrix.evidence_report", score=score, interval=interval))
-    if cell.comparison is not None:
-        said = explained(cell.comparison, ratios, w)
+    if compared := cell.against.get(matrix.baseline):
+        said = explained(compared, ratios, w)
         lines.append(w("matrix.evidence_report_test", said=said))
     if advice.rivals:
         names = w.semicolon.join(place_text(rival.place, matrix, w) for rival in advice.rivals)
@@ -437,23 +379,17 @@ def _evidence(matrix: Matrix, select: str, w: Words) -> list[str]:
 
 
 def _tables(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
-    """One table for each layer, with the averages of rows and columns."""
+    """One table for each layer."""
     layout, names = matrix.layout, leaf_names(matrix)
-    margins = {(m.layer, m.key, m.value): m for m in matrix.margins}
     head = " \\ ".join(names[k] for k in (layout.rows, layout.columns) if k is not None)
-    columns = [head, *column_labels(matrix, w), w("matrix.average")]
+    columns = [head, *column_labels(matrix, w)]
     blocks: list[Block] = [Only(("html", "markdown"), [Text(w("matrix.table_about"), "soft")])]
     for layer in matrix.layers:
         rows: list[Row] = []
         for row in matrix.rows:
             cells = [matrix.cells[(row, column, *layer)] for column in matrix.columns]
-            average = _average_cell(margins[layer, layout.rows, row], matrix, w)
             shown = [_matrix_cell(cell, matrix, folder, w) for cell in cells]
-            rows.append([Shown(value_text(row), kind="head"), *shown, average])
-        if layout.columns:
-            last = [margins[layer, layout.columns, column] for column in matrix.columns]
-            averages = [_average_cell(m, matrix, w) for m in (*last, margins[layer, "", None])]
-            rows.append([Shown(w("matrix.average"), kind="head"), *averages])
+            rows.append([Shown(value_text(row), kind="head"), *shown])
         title = values_text(dict(zip(layout.layers, layer, strict=True)), matrix, w)
         blocks.append(Table(columns, rows, title, kind="heat"))
     return blocks
@@ -470,20 +406,17 @@ def _matrix_cell(cell: Cell, matrix: Matrix, folder: Path, w: Words) -> Shown:
     if dev is not None:
         on_dev = score_text(dev, bool(matrix.recommendation.ratios_to))
         below.append(w("matrix.on_dev", score=on_dev))
-    if cell.comparison is not None:
-        verdict = verdict_of(cell, next(iter(matrix.controls), ""), cell.comparison)
-        below.append(_change_mark(cell.comparison, verdict, ratios, w))
-    elif cell.is_baseline:
+    if compared := cell.against.get(matrix.baseline):
+        verdict = verdict_of(cell, matrix.baseline, compared)
+        change = change_text(compared.difference, ratios)
+        named = w(f"verdict_name.{verdict}")
+        below.append(Mark(f"{SIGNS[verdict]} {change} {named}", compared.verdict))
+    elif matrix.baseline in cell.own:
         below.append(Mark(w("matrix.baseline")))
     if mark := matrix.mark(cell):
         below.append(Mark(w(f"matrix.mark_{mark}")))
     link = Path(os.path.relpath(cell.origins[0].file, folder)).as_posix()
     return Shown(Mark(score_text(cell.score, ratios), "score", link), below)
-
-
-def _change_mark(comparison: Comparison, verdict: str, ratios: bool, w: Words) -> Mark:
-    change, kind = change_text(comparison.difference, ratios), comparison.verdict
-    return Mark(f"{SIGNS[verdict]} {change} {w(f'verdict_name.{verdict}')}", kind)
 
 
 def _size(cell: Cell, w: Words) -> str:
@@ -498,19 +431,9 @@ def _size(cell: Cell, w: Words) -> str:
     return w.comma.join(parts)
 
 
-def _average_cell(margin: Margin, matrix: Matrix, w: Words) -> Shown:
-    """The average of a row, a column or a layer."""
-    average, ratios = margin.average, bool(matrix.ratios_to)
-    if average is None:
-        return Shown("–", kind="soft")
-    cells = w("matrix.cells_of", run=average.cells, total=margin.cells)
-    below = [limits(average.interval, ratios, w), cells]
-    return Shown(Mark(score_text(average.mean, ratios)), below)
-
-
 def _counts(matrix: Matrix, w: Words) -> list[Block]:
     """How many cells were run, and the runs that are missing."""
-    missing = dict.fromkeys(cell.run for cell in matrix.cells.values() if cell.run)
+    missing = dict.fromkeys(c.run for c in matrix.cells.values() if c.run)
     tally = matrix.tally
     lines = [w("matrix.run", run=tally.run, missing=tally.missing)]
     if matrix.baseline:
@@ -525,11 +448,12 @@ def _counts(matrix: Matrix, w: Words) -> list[Block]:
 
 def _methods(matrix: Matrix, w: Words) -> list[str]:
     """The methods of the figures, in sentences."""
-    tests = named_tests([c.comparison.method for c in matrix.measured if c.comparison], w)
+    found = [cell.against.get(matrix.baseline) for cell in matrix.cells.values()]
+    tests = named_tests([each.method for each in found if each], w)
     lines = [w("matrix.method_score")]
     if matrix.ratios_to:
         pairs = w.listing.join(f"{name} {value:g}" for name, value in matrix.ratios_to.items())
         lines.append(w("matrix.method_ratio", pairs=pairs))
     if tests:
         lines.append(w("matrix.method_tests", tests=tests, count=matrix.tally.compared))
-    return [*lines, w("matrix.method_averages"), w("methods.three"), w("matrix.method_select")]
+    return [*lines, w("methods.three"), w("matrix.method_select")]

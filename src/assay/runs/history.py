@@ -28,7 +28,7 @@ from assay.experiment.checkpoint_reference import Rule, checkpoint_name, parse_c
 from assay.experiment.experiment import Experiment
 from assay.judge.health_rules import derived
 from assay.judge.scores import ItemScores, on_one_scale
-from assay.runs.checkpoints import Selection, read_selection, step_name
+from assay.runs.checkpoints import Selection, read_selection
 from assay.runs.cost_ledger import LedgerCall, read_calls
 from assay.runs.manifest_file import Manifest, read_manifest
 from assay.runs.metrics import read_metrics
@@ -392,14 +392,6 @@ def measured_checkpoints(run: RunDirectory, record: EvaluationRecord) -> list[st
     """Checkpoints with a finished record: the base first, then by stage and step."""
     files = record.file(run.evaluations, "base").parent.glob("[!.]*.parquet")
     return _in_order(run, {file.stem for file in files if is_there(file)})
-
-
-def known_checkpoints(run: RunDirectory) -> list[str]:
-    """Checkpoints that some record of the run is of, or that it keeps: the base, then in order."""
-    found = {name for each in evaluation_records(run) for name in measured_checkpoints(run, each)}
-    for stage in experiment_of(run).stage:
-        found |= {f"{stage}.{step_name(step)}" for step in checkpoint_steps(run, stage)}
-    return _in_order(run, found)
 
 
 def _in_order(run: RunDirectory, names: set[str]) -> list[str]:

@@ -7,8 +7,8 @@ latest run of that name. Reads only folders, never the index.
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -308,8 +308,6 @@ class Winner:
     evidence: Mapping[str, Any]
     chosen: str
     """When, in UTC."""
-    earlier: Sequence[Mapping[str, Any]] = field(default_factory=list)
-    """Winners that it took the place of: their runs, points and time."""
 
     def chosen_run(self, seed: int | None = None) -> Chosen | None:
         """The run of a training seed, or of the first."""

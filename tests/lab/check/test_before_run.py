@@ -11,9 +11,7 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.run import runner
 from assay.lab.run.runner import resume, start
 from assay.lab.setup.session import Session
-from assay.lab.sweep.request import Request, make_matrix
 from assay.pages.comparison_page import write_comparison
-from assay.pages.matrix_page import write_matrix
 from assay.pages.notebook import notebook
 from assay.pages.run_page import write_report
 from assay.runs.manifest_file import CHECKED, overridden, read_manifest
@@ -176,7 +174,7 @@ def test_a_reason_is_recorded_with_what_it_overrode_for_every_seed(
     assert [read_status(run.path).seed for run in overrode] == [1, 2]
 
 
-def test_a_comparison_a_matrix_and_the_notebook_carry_the_mark(
+def test_a_comparison_and_the_notebook_carry_the_mark(
     overrode: tuple[RunDirectory, RunDirectory], tmp_path: Path
 ) -> None:
     first, second = overrode
@@ -187,11 +185,6 @@ def test_a_comparison_a_matrix_and_the_notebook_carry_the_mark(
     html = write_comparison(table, first.root, tmp_path / "page.html")
     page = html.with_suffix(".md").read_text(encoding="utf-8")
     assert words in page and str(second) in page and "a repeated report" in page
-    matrix = make_matrix(first.root, ["tiny"], Request(rows="seed"))
-    marks = [note.code for note in matrix.notes if not note.code.startswith("unlearned")]
-    assert marks == ["made_despite"] * 2
-    text = write_matrix(matrix, first.root).with_suffix(".md").read_text(encoding="utf-8")
-    assert words.removeprefix("although its ") in text and "a repeated report" in text
     assert "a repeated report" in notebook(first.root)
 
 

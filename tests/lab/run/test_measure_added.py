@@ -9,7 +9,7 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import launch_or_resume
 from assay.lab.sweep.missing_runs import missing_work
 from assay.lab.sweep.read_sweep import read_sweep
-from assay.lab.sweep.request import Request, make_matrix
+from assay.lab.sweep.request import make_matrix
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.tiny_labs import make_lab
@@ -73,7 +73,7 @@ def test_a_value_added_to_an_axis_of_an_evaluation_is_measured_without_training(
     assert fill(made) == ["measured"]
     assert (weights(run), run.metrics.read_text()) == (before, metrics)
     assert fill(made) == []
-    matrix = make_matrix(made, [str(made / "sweep.toml")], Request())
+    matrix = make_matrix(made, made / "sweep.toml")
     cells = {cell.place[0]: (cell.state, cell.items) for cell in matrix.cells.values()}
     assert cells == {rows: ("measured", rows) for rows in (2, 3, 4)}
     assert {note.code for note in matrix.notes} <= {"unlearned_gate"}

@@ -12,7 +12,7 @@ from assay.lab.sweep.missing_runs import missing_work
 from assay.lab.sweep.model import Block, Cell, Matrix, Place
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import read_sweep
-from assay.lab.sweep.request import Request, make_matrix
+from assay.lab.sweep.request import make_matrix
 from tests.lab.pivot_lab import TEST, PivotLab, make_pivot_lab, score
 
 ROWS, SHOTS = "evaluate.test.take.rows", "evaluate.test.options.shots"
@@ -86,7 +86,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def matrix(file: Path) -> Matrix:
-    return make_matrix(file.parent, [str(file)], Request())
+    return make_matrix(file.parent, file)
 
 
 def draws(arm: str, shots: int, step: int) -> np.ndarray:
@@ -113,10 +113,6 @@ def fill(lab: PivotLab, without: tuple[str, ...] = ()) -> Path:
                 record = TEST.__class__(**{**TEST.__dict__, "name": name, "options": spec.options})
                 score(run, checkpoint, draws(arm, shots, step), record)
     return file
-
-
-def matrix_of(lab: PivotLab, file: Path, **asked: object) -> Matrix:
-    return make_matrix(lab.root, [str(file)], Request(**asked))  # type: ignore[arg-type]
 
 
 def at(matrix: Matrix, *place: object) -> Cell:
@@ -220,13 +216,13 @@ def test_where_the_same_items_moved_by_chance_no_trend_is_shown(lab, monkeypatch
     same = {key: value for key, value in RIGHT.items() if key[0] != "kl-12"}
     noise = {("kl-12", s, e): RIGHT["kl-15", s, e] + 0.01 for s in (1, 2) for e in (20, 40)}
     monkeypatch.setitem(globals(), "RIGHT", {**same, **noise})
-    trend = block(matrix_of(lab, fill(lab)), "baseline", "kl-12").overall.trend
+    trend = block(make_matrix(lab.root, fill(lab)), "baseline", "kl-12").overall.trend
     assert trend is not None
     assert trend.change.interval.low < 0 < trend.change.interval.high
 
 
 def test_an_arm_that_was_not_run_leaves_counts_out_of_all_cells(lab):
-    matrix = matrix_of(lab, fill(lab, without=("kl-12",)))
+    matrix = make_matrix(lab.root, fill(lab, without=("kl-12",)))
     found = block(matrix, "baseline", "kl-12")
     assert [(t.run, t.missing, t.compared) for t in found.tallies] == [(0, 6, 0)] * 2
     assert found.overall.means == (None, None) and found.overall.trend is None
@@ -238,7 +234,7 @@ def test_a_record_that_is_gone_leaves_its_cells_with_the_run_that_lacks_it(lab):
     file = fill(lab)
     (folder,) = (lab.root / "runs" / "kl.kl-12").glob("*/evaluations/test-shots-2-*")
     (folder / "sft.step-000020.parquet").unlink()
-    matrix = matrix_of(lab, file)
+    matrix = make_matrix(lab.root, file)
     empty = {place: cell for place, cell in matrix.cells.items() if cell.score is None}
     assert {place[:3] for place in empty} == {(n, 2, 1) for n in (50, 100, 200)}
     assert {cell.run for cell in empty.values()} == {"kl.kl-12"}

@@ -9,8 +9,6 @@ import pytest
 from assay.data.files import write_checksums
 from assay.lab.monitor.stage_health import unlearned
 from assay.lab.sweep import missing_runs
-from assay.lab.sweep.request import Request, make_matrix
-from assay.pages.matrix_page import write_matrix
 from assay.runs.checkpoints import Selection, write_selections
 from assay.runs.run_directory import RunDirectory
 from tests.cli.conftest import answer, call
@@ -78,25 +76,23 @@ def test_a_start_that_the_gate_kept_is_told(lab: PivotLab) -> None:
 def test_a_cell_with_the_weights_of_its_control_is_the_same_and_not_undecided(
     lab: PivotLab,
 ) -> None:
-    for index, weights in enumerate(("one", "one", "two")):
-        run = lab.run(f"g{index}", f"{BATCH}={2 ** (index + 1)}")
+    for batch, weights in ((2, "one"), (4, "one"), (8, "two")):
+        run = lab.run(f"s.batch-{batch}", f"{BATCH}={batch}")
         score(run, LAST, ones(30, 60))
         saved(run, 40, weights)
-        recorded(run, grad_norm=0.0 if index == 1 else 1.0)
-    matrix = make_matrix(lab.root, ["g*"], Request(rows=BATCH, baseline="g0"))
-    _, same, other = matrix.cells.values()
-    assert (same.same_weights, other.same_weights) == (("baseline",), ())
-    assert (matrix.tally.same_weights, matrix.tally.undecided) == (1, 1)
-    page = write_matrix(matrix, lab.root)
+        recorded(run, grad_norm=0.0 if batch == 4 else 1.0)
+    file = lab.sweep(SWEEP.replace("[axes]", f'baseline.where = {{ "{BATCH}" = 2 }}\n[axes]'))
+    found = answer(call("matrix", file, "--lab", lab.root, "--json"))
+    assert [c["same_weights"] for c in found["result"]["cells"]] == [[], ["baseline"], []]
+    counts = found["result"]["counts"]
+    assert (counts["same_weights"], counts["undecided"]) == (1, 1)
+    assert [note["code"] for note in found["result"]["notes"]] == ["unlearned_gradient"]
+    assert any("gradient was 0" in line for line in found["warnings"])
+    page = Path(found["result"]["page"])
     for text in (page.read_text(), page.with_suffix(".md").read_text()):
         assert re.search(r"= \S+ the same weights", text)
         assert "1 undecided, 0 not comparable; 1 are the weights of their control" in text
-        assert "Nothing was learned, because the gradient was 0 in every step: g1/" in text
-    asked = ("--rows", BATCH, "--baseline", "g0", "--lab", lab.root, "--json")
-    found = answer(call("matrix", "g*", *asked))
-    assert [c["same_weights"] for c in found["result"]["cells"]] == [[], ["baseline"], []]
-    assert [note["code"] for note in found["result"]["notes"]] == ["unlearned_gradient"]
-    assert any("gradient was 0" in line for line in found["warnings"])
+        assert "Nothing was learned, because the gradient was 0 in every step: s.batch-4/" in text
 
 
 def test_fill_says_of_each_run_that_it_learned_nothing(

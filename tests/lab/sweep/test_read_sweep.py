@@ -146,9 +146,3 @@ def test_the_sweeps_of_the_manual_are_read(lab):
     (lab.root / spec["base"]).write_text(base)
     found = read_sweep(lab.sweep(search))
     assert len(plan(found)) == 9 and found.axes[-1].values == (3, 6)
-
-
-@pytest.mark.parametrize("key", ['after = ["first.toml"]', 'search = { how = "random" }'])
-def test_a_key_that_is_gone_is_named_with_what_took_its_place(lab, key):
-    said = message(lab, SWEEP.replace("[axes]", key + "\n[axes]"))
-    assert f"sweep.toml:7: {key.partition(' ')[0]}: is gone" in said

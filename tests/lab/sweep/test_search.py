@@ -7,7 +7,6 @@ import pytest
 from assay.errors import InputError
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import read_sweep
-from assay.lab.sweep.request import Request, sweep_layout
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab
 
 HEAD = 'name = "s"\nbase = "base.toml"\non = ["test"]\nselect = "dev"\n'
@@ -45,13 +44,6 @@ def test_points_may_name_arms(lab):
     assert first.experiment.data["sums"].model_dump()["take"]["rows"] == 200
 
 
-def test_a_few_points_of_many_values_are_a_list_and_not_an_empty_table(lab):
-    assert sweep_layout(read_sweep(lab.sweep(LISTED)), Request()).keys == (BATCH, RATE)
-    rows = "".join(f'  {{ "{BATCH}" = {2 + n}, "{RATE}" = {n + 1}e-5 }},\n' for n in range(5))
-    text = f"{HEAD}points = [\n{rows}]\n[axes]\nstep = [20, 40]\n"
-    assert sweep_layout(read_sweep(lab.sweep(text)), Request()).keys == ("point", "step")
-
-
 @pytest.mark.parametrize(
     ("text", "old", "new", "said"),
     [
@@ -59,7 +51,6 @@ def test_a_few_points_of_many_values_are_a_list_and_not_an_empty_table(lab):
         (LISTED, "{ stage.sft.batch = 8 }", AGAIN, "point 1 again"),
         (LISTED, "{ stage", "{ step = 20, stage", "'step' belongs into [axes]"),
         (LISTED, END, "},\n]\n[axes]\nstage.sft.steps = [20]\n", "belongs into the points"),
-        (LISTED, END, '},\n]\nsearch = { how = "random", points = 2 }\n', "search: is gone: all"),
         (LISTED, END, "},\n]\n[arms.a]\n", "toml:6: points.0: names no arm of the sweep"),
         (LISTED, "= 8 }", "= 0 }", "stage.sft.batch"),
         (LISTED, 'select = "dev"', 'select = ["dev", "test"]', "no baseline score for dev, test"),

@@ -1,10 +1,6 @@
-"""The training tables: means by epoch, the direction of KL, the data files.
-
-Report 002 prints three epochs: its figures are here as steps, and its reading of KL is refuted.
-"""
+"""The training tables, from the three epochs that report 002 prints: here they are steps."""
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +9,8 @@ import pytest
 from assay.data.row import Message, Row
 from assay.lab.setup.manifest import group_figures
 from assay.lab.sweep.model import Matrix
-from assay.lab.sweep.request import Request, make_matrix
-from assay.pages.matrix_page import percent_change, training_blocks
+from assay.pages.matrix_page import training_blocks
 from assay.pages.words import words
-from assay.runs.run_directory import RunDirectory
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab, ones, score
 from tests.pages.pages import printed
 
@@ -64,6 +58,15 @@ def lines_of(steps: int = 2) -> list[Line]:
     return found
 
 
+SWEEP = """\
+name = "t"
+base = "base.toml"
+on = ["test"]
+[axes]
+stage.rl.kl.coef = [0.12, 0.18]
+"""
+
+
 @pytest.fixture
 def lab(tmp_path: Path) -> PivotLab:
     made = make_pivot_lab(tmp_path)
@@ -73,80 +76,41 @@ def lab(tmp_path: Path) -> PivotLab:
     return made
 
 
-def trained(lab: PivotLab, name: str, lines: list[Line], **data: Any) -> RunDirectory:
+def trained(lab: PivotLab, coef: float, lines: list[Line]) -> None:
     """A run with recorded steps, 8 rows and 4 prompts a step: an epoch every two steps."""
-    table = {"contents_sha256": "a" * 64, "train": {"rows": 8}, **data}
-    run = lab.run(name, manifest={"data": {"sums": table}})
+    run = lab.run(f"t.coef-{coef}", f"stage.rl.kl.coef={coef}", rows=8)
     run.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
     score(run, "rl.step-000006", ones(30, 60))
-    return run
 
 
-def shown(matrix: Matrix, lang: str = "en") -> str:
+def shown(matrix: Matrix) -> str:
     """The training tables with what is said of them, as a terminal shows them."""
-    return " ".join(printed(training_blocks(matrix, words(lang)), lang).split())
-
-
-def matrix_of(lab: PivotLab, *names: str) -> Matrix:
-    return make_matrix(lab.root, names, Request(rows="name"))
+    return " ".join(printed(training_blocks(matrix, words("en")), "en").split())
 
 
 def test_the_epochs_of_report_002_come_out_of_their_steps(lab):
-    trained(lab, "kl-12", lines_of())
-    (found,) = matrix_of(lab, "kl-12").trainings
-    assert [epoch.steps for epoch in found.epochs] == [2, 2, 2]
+    """Its reading of the falling KL, as drift away from the start, is refuted."""
+    trained(lab, 0.12, lines_of())
+    matrix = lab.matrix(SWEEP)
+    (found,) = matrix.trainings
     for epoch, (loss, val, policy, kl, std, most) in zip(found.epochs, REPORT_002, strict=True):
         expected = {
             "loss": loss, "validation_loss": val, "policy_loss": policy, "kl": kl,
             "advantage_std": std, "advantage_max": most, "kl_coef": BETA, "reward_mean": 0.5,
         }  # fmt: skip
-        assert epoch.values == pytest.approx(expected, rel=1e-3)
-    changes = [percent_change(*pair, "kl") for pair in pairwise(found.epochs)]
-    assert changes == pytest.approx([-0.135, -0.088], abs=1e-3), "the report's own percentages"
-    changes = [percent_change(*pair, "policy_loss") for pair in pairwise(found.epochs)]
-    assert changes == pytest.approx([1.44, 0.11], abs=1e-2)
+        assert epoch == pytest.approx(expected, rel=1e-3)
+    text = shown(matrix)
+    for figure in ("0.0813 (−13.5%)", "0.0741 (−8.8%)", "(+144.1%)", "moved back towards it"):
+        assert figure.split(" (")[-1] in text
+    assert "moved away from the" not in text
 
 
-def test_a_falling_kl_is_a_policy_on_its_way_back(lab):
-    """Report 002 reads it as drift away from the start."""
-    trained(lab, "kl-12", lines_of())
-    text = shown(matrix_of(lab, "kl-12"))
-    assert "moved back towards it" in text and "moved away from the" not in text
-    assert "0.094" in text and "0.07414" in text
-
-
-def test_a_rising_kl_moves_away_and_a_kl_at_the_first_step_has_another_cause(lab):
+def test_a_rising_kl_moves_away(lab):
     lines = lines_of()
     for n, line in enumerate(lines):
         line["kl_loss"] = 0.001 * n
-    trained(lab, "up", lines)
-    trained(lab, "kl-12", lines_of())
-    up, _, down = shown(matrix_of(lab, "up", "kl-12")).partition("kl-12/")
-    assert "the policy moved away from the frozen weights" in up
-    assert "at the first step" in down and "at the first step" not in up
-
-
-def test_runs_on_other_data_are_named_with_their_shares_at_both_levels(lab):
-    """The two files of report 002, one of which has 5 of 800 queries with a positive."""
-    old = {"queries": 800, "candidates": 8800, "mean_reward": 0.0020,
-           "positive_queries": 5, "positive_candidates": 6, "tied_queries": 795}  # fmt: skip
-    new = {**old, "mean_reward": 1.0264, "positive_queries": 664, "positive_candidates": 4690}
-    trained(lab, "kl-12", lines_of(), groups=old)
-    trained(lab, "kl-15", lines_of(), groups=new, contents_sha256="b" * 64)
-    trained(lab, "kl-18", lines_of(), groups=new, contents_sha256="b" * 64)
-    matrix = matrix_of(lab, "kl-12", "kl-15", "kl-18")
-    assert [len(each.runs) for each in matrix.data_files] == [1, 2]
-    text = shown(matrix)
-    for cells in ("0.0020 5 of 800 (0.6%) 6 of 8800 (0.1%)", "They are not comparable"):
-        assert cells in text
-    assert "1.0264 664 of 800 (83.0%) 4690 of 8800 (53.3%)" in text
-    asked = Request(rows="name", baseline="name=kl-12")
-    compared = make_matrix(lab.root, ["kl-12", "kl-15"], asked).cells["kl-15", None].comparison
-    assert compared is not None and compared.verdict == "not comparable"
-    assert "data.sums.contents_sha256" in compared.confounds
-    allowed = Request(rows="name", baseline="name=kl-12", allow=("data.sums",))
-    compared = make_matrix(lab.root, ["kl-12", "kl-15"], allowed).cells["kl-15", None].comparison
-    assert compared is not None and compared.verdict != "not comparable"
+    trained(lab, 0.18, lines)
+    assert "the policy moved away from the frozen weights" in shown(lab.matrix(SWEEP))
 
 
 def test_shares_of_queries_and_of_candidates_are_counted_apart():

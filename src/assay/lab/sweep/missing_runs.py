@@ -112,8 +112,7 @@ def missing_work(root: Path, found: SweepFile, only: str | None = None) -> Work:
         {"run": planned.name, "values": dict(point), "seeds": planned.experiment.seeds}
         for planned, point in zip(every, found.points, strict=True)
     ]
-    how = {"how": "list" if found.sweep.points else "grid"}
-    write_points(root, found.sweep.name, {"schema": 1, "search": how, "points": points})
+    write_points(root, found.sweep.name, {"schema": 1, "points": points})
     return Work(tuple(jobs), tuple(finished), tuple(busy))
 
 

@@ -74,8 +74,6 @@ class Planned:
     base: Path
     overrides: tuple[str, ...]
     cells: tuple[Measured, ...]
-    point: str
-    """Its values as they are in its name."""
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -116,11 +114,11 @@ def _planned(
     own = {key: value for key, value in place.items() if key != ARM}
     parts = [found.sweep.name, *([str(arm)] if arm is not None else [])]
     parts += [f"{short[key]}-{slug(value)}" for key, value in own.items()]
-    name, point = ".".join(parts), ".".join(parts[1:])
+    name = ".".join(parts)
     # An axis goes last: it is what the cell is about, whatever its arm sets.
     settings = [*found.overrides_of(arm), *(f"{key}={inline(v)}" for key, v in own.items())]
     cells, more = cells_of(found, base, settings, place, measuring)
-    return Planned(name, base, (f"name={inline(name)}", *settings, *more), tuple(cells), point)
+    return Planned(name, base, (f"name={inline(name)}", *settings, *more), tuple(cells))
 
 
 def cells_of(

@@ -138,12 +138,8 @@ def _listed(names: set[str]) -> str:
 
 ARM = "arm"
 """The axis of the sweep's arms; any other axis is a dotted path or a key of a checkpoint."""
-POINT = "point"
-"""The key of a whole point of a search, by its part of the run's name."""
 CHECKPOINT_AXES = ("checkpoint", "step", "epoch")
 """Axes of the checkpoints of one run."""
-LATE = (*CHECKPOINT_AXES, "stage", "seed", "name", POINT)
-"""Axes that a table of the sweep may have besides its own."""
 EVERY = "write base, STAGE.best, STAGE.last, STAGE.step-N or STAGE.all"
 
 
@@ -180,11 +176,6 @@ class SweepFile:
     """What is run, once for each seed."""
 
     @property
-    def chosen_points(self) -> bool:
-        """Whether some combinations of the axes' values are left out on purpose."""
-        return bool(self.sweep.points)
-
-    @property
     def checkpoint_axis(self) -> Axis | None:
         """The axis of the checkpoints of each run, where there is one."""
         return next((axis for axis in self.axes if axis.key in CHECKPOINT_AXES), None)
@@ -205,23 +196,10 @@ class SweepFile:
         return first_error([Problem(path, problem, fix)], self.file, self.text, [])
 
 
-GONE = {
-    "search": (
-        "is gone: all combinations are run, or the points listed",
-        "points = [{ ... }, { ... }]",
-    ),
-    "after": ("is gone: what comes first is filled or run first", "assay fill FILE, one by one"),
-}
-"""Keys that were, and what took their place."""
-
-
 def read_sweep(file: Path) -> SweepFile:
     """The sweep of `file`. Raises InputError for the first problem in it or in an experiment."""
     text = read_text(file)
     raw = parse_toml(text, file)
-    gone = [Problem((key,), *said) for key, said in GONE.items() if key in raw]
-    if gone:
-        raise first_error(gone, file, text, [])
     try:
         sweep = Sweep.model_validate(raw)
     except ValidationError as invalid:
@@ -306,7 +284,7 @@ def _check_axis(found: SweepFile, axis: Axis) -> None:
         if text in texts[:index]:
             raise found.refuse(axis.path, f"has the value {text} twice", "leave one out")
     first = axis.key.partition(".")[0]
-    if first in ("name", "seeds", "control", "vary", "about", "note", POINT):
+    if first in ("name", "seeds", "control", "vary", "about", "note"):
         seeds = "seeds of the base file are pooled in each cell"
         fix = seeds if first == "seeds" else "runs are named after the sweep; arms carry names"
         raise found.refuse(axis.path, f"{axis.key!r} is no axis", fix)
@@ -335,10 +313,12 @@ def _check_layout(found: SweepFile) -> None:
     sweep, known = found.sweep, [axis.key for axis in found.axes]
     for field in ("rows", "columns"):
         key = getattr(sweep, field)
-        if key is not None and key not in (*known, *LATE) and not key.startswith("evaluation."):
-            raise found.refuse((field,), f"{key!r} is no axis", nearest(key, [*known, *LATE]))
-    if sweep.checkpoint is not None and parse_checkpoint(sweep.checkpoint) is None:
-        raise found.refuse(("checkpoint",), f"{sweep.checkpoint!r} is not a checkpoint", EVERY)
+        if key is not None and key not in known:
+            raise found.refuse((field,), f"{key!r} is no axis", nearest(key, known))
+    reference = parse_checkpoint(sweep.checkpoint or "base")
+    if reference is None or (reference.which == "all" and found.checkpoint_axis is None):
+        problem = f"{sweep.checkpoint!r} is not a checkpoint"
+        raise found.refuse(("checkpoint",), problem, EVERY)
 
 
 def _check_baselines(found: SweepFile) -> None:
@@ -360,9 +340,9 @@ def _check_baseline(found: SweepFile, baseline: BaselineSpec, at: KeyPath) -> No
     axes = {axis.key: axis for axis in found.axes}
     for key, value, path in leaves(baseline.where):
         place = (*at, "where", *path)
-        if key not in axes and key not in LATE:
-            raise found.refuse(place, f"{key!r} is no axis", nearest(key, [*axes, *LATE]))
-        if key in axes and value not in axes[key].values:
+        if key not in axes:
+            raise found.refuse(place, f"{key!r} is no axis", nearest(key, axes))
+        if value not in axes[key].values:
             raise found.refuse(
                 place, f"{key} is never {inline(value)}", nearest(str(value), axes[key].values)
             )

@@ -1,42 +1,34 @@
-"""Finds the units of a matrix: the runs of each setting, with their records and checkpoints.
+"""Finds the cells of a matrix: the runs of each point of a sweep, with their records.
 
-Runs are found by name or pattern, or from a sweep's plan; only finished runs give figures. A unit
-without a measurement has a reason. `build` places and compares the units.
+Only finished runs give figures; a cell without a measurement has a reason. `build` compares them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from assay.compare.arm import Arm, Provenance, load_arm, with_seeds
-from assay.errors import Finding, finding, nearest
+from assay.errors import Finding, finding
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.experiment.experiment import Experiment
 from assay.judge.scores import ItemScores
 from assay.lab.sweep.model import (
-    CHECKPOINT_KEYS,
-    RECORD,
     Baseline,
-    Question,
+    Cell,
+    Layout,
+    Place,
     State,
-    Unit,
-    Value,
-    checkpoint_coordinates,
     origins_of,
-    record_coordinates,
-    run_coordinates,
     step_of_epoch,
 )
-from assay.lab.sweep.planned_runs import Planned
-from assay.lab.sweep.read_sweep import POINT
+from assay.lab.sweep.planned_runs import Measured, Planned
+from assay.lab.sweep.read_sweep import Axis
 from assay.runs.checkpoints import read_selection, step_name
-from assay.runs.history import evaluation_records, known_checkpoints, measured_checkpoints
+from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.records import EvaluationRecord, read_scores
-from assay.runs.run_directory import RunDirectory, all_runs
+from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
-from assay.runs.run_names import RunNotFound, experiment_of, find_run, read_run_name
+from assay.runs.run_names import experiment_of
 from assay.runs.same_experiment import apart, begun, made_so, newest_by_seed
 from assay.runs.status import read_status, stored_status
 
@@ -44,222 +36,123 @@ Records = tuple[EvaluationRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
-    """Runs of one setting, one for each seed, before anything is read from their records."""
+class Runs:
+    """The newest run of each seed of a planned run."""
 
-    name: str
-    coordinates: Mapping[str, Any]
-    runs: tuple[RunDirectory, ...]
-    seeds: int
-    """The expected seeds."""
-    on: tuple[str, ...] = ()
-    """Its own evaluations, where they are not those of the matrix."""
-    first: int | None = None
-    """The first so many items of each record are its value; None: all."""
-    checkpoint: str | None = None
-    """The one checkpoint that stands at every value of an axis of checkpoints; None: its own."""
+    plan: Planned
+    states: Mapping[RunDirectory, str]
+    """The status of each; empty where none was started."""
+    notes: tuple[Finding, ...]
+    """Runs of its name that were made otherwise or cannot be read."""
 
+    @property
+    def finished(self) -> list[RunDirectory]:
+        """The runs that give figures."""
+        return [run for run, state in self.states.items() if state == "finished"]
 
-def slots_of_runs(root: Path, names: Sequence[str], *, by_seed: bool = False) -> list[Slot]:
-    """The newest run of each seed of every name or pattern; NAME/ID and NAME#SEED mean one run.
-
-    Runs that cannot be read are left out, unless they are the one run that is meant; `damaged_of`
-    names them. Raises RunNotFound with the nearest names.
-    """
-    groups: dict[tuple[str, int | None], list[RunDirectory]] = {}
-    for run in dict.fromkeys(run for name in names for run in _named(root, name)):
-        seed = stored_status(run.path).seed if by_seed else None
-        groups.setdefault((run.name, seed), []).append(run)
-    slots = []
-    for run, *further in groups.values():
-        coordinates = run_coordinates(run.name, experiment_of(run))
-        if by_seed or not further:
-            coordinates["seed"] = stored_status(run.path).seed
-        name = run.name if further else str(run)
-        slots.append(Slot(name, coordinates, (run, *further), 1 + len(further)))
-    return slots
+    @property
+    def state(self) -> State:
+        """Why nothing is measured, where no run has finished."""
+        states = {*self.states.values()}
+        if "running" in states:
+            return "running"
+        return "interrupted" if "interrupted" in states else "failed" if states else "not run"
 
 
-def damaged_of(root: Path, slots: Iterable[Slot], names: Sequence[str]) -> tuple[Finding, ...]:
-    """The runs that bear the name of a slot's run, or fit a pattern, and cannot be read."""
-    meant = {run.name for slot in slots for run in slot.runs} | {slot.name for slot in slots}
-    known = dict.fromkeys(run.name for run in all_runs(root))
-    fit = [n for n in known if n in meant or any(fnmatchcase(n, text) for text in names)]
-    damaged = [broken for name in fit for broken in apart(begun(root, name))[1]]
-    return tuple(
-        finding("damaged_run", "warning", name=f"{each.run} ({each.why})") for each in damaged
-    )
+def runs_of_plan(root: Path, plan: Planned) -> Runs:
+    """The runs of one point of a sweep."""
+    whole, damaged = apart(begun(root, plan.name))
+    runs = [r for r in newest_by_seed(whole) if stored_status(r.path).seed in plan.experiment.seeds]
+    same = [run for run in runs if made_so(run, plan.experiment)]
+    notes = [finding("made_otherwise", "warning", name=f"{r}") for r in runs if r not in same]
+    notes += [finding("damaged_run", "warning", name=f"{d.run} ({d.why})") for d in damaged]
+    return Runs(plan, {run: read_status(run.path).status for run in same}, tuple(notes))
 
 
-def _named(root: Path, text: str) -> list[RunDirectory]:
-    if any(sign in text for sign in "*?["):
-        every = list(dict.fromkeys(run.name for run in all_runs(root)))
-        names = [name for name in every if fnmatchcase(name, text)]
-        if not names:
-            fix = nearest(text, every) if every else f"no runs in {root}"
-            raise RunNotFound(f"no run fits {text!r}", fix=fix)
-    else:
-        reference = read_run_name(root, text)
-        run = find_run(root, reference)
-        if reference.id is not None or reference.seed is not None:
-            return [run]
-        names = [reference.name]
-    return [run for name in names for run in newest_by_seed(apart(begun(root, name))[0])]
-
-
-def slots_of_sweep(root: Path, planned: Sequence[Planned]) -> tuple[list[Slot], list[str]]:
-    """The cells of a sweep, and the runs that bear a cell's name and were made otherwise."""
-    slots, others = [], []
-    for plan in planned:
-        seeds = plan.experiment.seeds
-        runs = newest_by_seed(apart(begun(root, plan.name))[0])
-        runs = [run for run in runs if stored_status(run.path).seed in seeds]
-        same = tuple(run for run in runs if made_so(run, plan.experiment))
-        others += [str(run) for run in runs if run not in same]
-        known = {**run_coordinates(plan.name, plan.experiment), POINT: plan.point}
-        for cell in plan.cells:
-            place = {**known, **cell.place}
-            if cell.checkpoint is not None:
-                place |= dict.fromkeys(CHECKPOINT_KEYS)
-            own = (cell.on, cell.first, cell.checkpoint)
-            slots.append(Slot(plan.name, place, same, len(seeds), *own))
-    return slots, others
-
-
-def units_of(slot: Slot, ask: Question) -> list[Unit]:
-    """The units of a slot: one for each record and checkpoint, or one that says why there is
-    none."""
-    every = any(key in CHECKPOINT_KEYS for key in ask.layout.keys)
-    if slot.checkpoint is not None:
-        ask, every = replace(ask, checkpoint=slot.checkpoint, listed=None), False
-    states = {run: read_status(run.path).status for run in slot.runs}
-    finished = [run for run, state in states.items() if state == "finished"]
-    if not finished:
-        state: State = "not run"
-        for status in ("failed", "interrupted", "running"):
-            state = status if status in states.values() else state
-        return [Unit(slot.name, slot.coordinates, state, slot.runs)]
-    seeds: dict[tuple[tuple[str, ...], str], list[tuple[Provenance, ...]]] = {}
-    places: dict[str, Mapping[str, Any]] = {}
-    looks = 1
-    for run in finished:
-        experiment = experiment_of(run)
-        for records in _record_groups(run, experiment, slot, ask):
-            for label, checkpoint, place in _checkpoints(run, experiment, records, ask, every):
-                origins = tuple(Provenance(run, checkpoint, record) for record in records)
-                seeds.setdefault((tuple(r.name for r in records), label), []).append(origins)
-                places[label] = place
-                looks = max(looks, _looks(run, label))
-    if not seeds and ask.listed is None:
-        return [Unit(slot.name, slot.coordinates, "not measured", slot.runs)]
-    made = [_unit(slot, origins, looks, places[label]) for (_, label), origins in seeds.items()]
-    return [*made, *_without_record(slot, finished[-1], ask, list(places.values()))]
-
-
-def _without_record(
-    slot: Slot, run: RunDirectory, ask: Question, measured: Sequence[Mapping[str, Any]]
-) -> Iterator[Unit]:
-    """A unit for each wanted checkpoint that the run has and its evaluation has no record of."""
-    key, values = ask.listed or ("", ())
-    known = known_checkpoints(run)
-    stage = next((name.partition(".")[0] for name in reversed(known) if name != "base"), "")
-    for value in values:
-        there = key == "checkpoint" or (
-            _checkpoint_at(run, experiment_of(run), stage, key, value) in known
-        )
-        if {key: value} not in measured and there:
-            yield Unit(slot.name, {**slot.coordinates, key: value}, "not measured", slot.runs)
-
-
-def _checkpoint_at(
-    run: RunDirectory, experiment: Experiment, stage: str, key: str, value: Value
-) -> str:
-    """The name of a stage's checkpoint at a step or an epoch; "" where rows are unknown."""
-    assert isinstance(value, int | float)
-    step = value if key == "step" else step_of_epoch(run, experiment, stage, value)
-    return "" if step is None else f"{stage}.{step_name(int(step))}"
-
-
-def _record_groups(
-    run: RunDirectory, experiment: Experiment, slot: Slot, ask: Question
-) -> list[Records]:
-    """The records that make one value each."""
-    records, on = evaluation_records(run), slot.on or ask.on
-    if not on and any(key.startswith(RECORD) for key in ask.layout.keys):
-        return [(record,) for record in records]
-    if not on:
-        first = [n for n, e in experiment.evaluate.items() if e.role == "report"][:1]
-        return [(r,) for r in records if r.role == "report" and r.name in first]
-    if ask.ratios_to or slot.on:
-        by_name = {r.name: r for r in records}
-        whole = tuple(by_name[name] for name in on if name in by_name)
-        return [whole] if len(whole) == len(on) else []
-    return [
-        (r,)
-        for r in records
-        if any(text in (r.name, r.benchmark, r.key) or fnmatchcase(r.name, text) for text in on)
-    ]
-
-
-def _checkpoints(
-    run: RunDirectory, experiment: Experiment, records: Records, ask: Question, all_wanted: bool
-) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """The wanted checkpoints: a label that is the same for all seeds, the checkpoint as records
-    name it, and its place on a listed axis.
-    """
-    if ask.listed is None:
-        for label, checkpoint in _wanted(run, records, ask.checkpoint, all_wanted).items():
-            yield label, checkpoint, {}
-        return
-    key, values = ask.listed
-    every = _wanted(run, records, ask.checkpoint, True)
-    stage = next(reversed(every), "").partition(".")[0]
-    for value in values:
-        if key == "checkpoint":
-            named = _wanted(run, records, str(value))
-            label, checkpoint = str(value), next(iter(named.values()), None)
+def cells_of_runs(
+    runs: Runs, layout: Layout, axis: Axis | None, checkpoint: str | None, on: tuple[str, ...]
+) -> Iterator[Cell]:
+    """The cells of one point, at every value of the `axis` of checkpoints where there is one, else
+    at the `checkpoint`; `on` names other evaluations than the sweep's."""
+    for measured in runs.plan.cells:
+        evaluations = on or measured.on
+        if axis is None:
+            wanted = measured.checkpoint or checkpoint
+            yield _cell(runs, measured, evaluations, layout.place(measured.place), "", wanted)
+        elif measured.checkpoint is not None:  # one checkpoint stands at every value
+            place = layout.place({**measured.place, axis.key: None})
+            yield _cell(runs, measured, evaluations, place, "", measured.checkpoint)
         else:
-            label = f"{key} {value}"
-            checkpoint = every.get(_checkpoint_at(run, experiment, stage, key, value))
-        if checkpoint is not None:
-            yield label, checkpoint, {key: value}
+            for value in axis.values:
+                place = layout.place({**measured.place, axis.key: value})
+                own = (value, None) if axis.key == "checkpoint" else (checkpoint, value)
+                key = "" if axis.key == "checkpoint" else axis.key
+                yield _cell(runs, measured, evaluations, place, key, *own)
 
 
-def _wanted(
-    run: RunDirectory, records: Records, checkpoint: str | None, every: bool = False
-) -> dict[str, str]:
-    """The wanted checkpoints that all records have, by the name in the question; without one the
-    last, or with `every` all of its stage."""
+def _cell(
+    runs: Runs,
+    measured: Measured,
+    on: tuple[str, ...],
+    place: Place,
+    key: str,
+    checkpoint: str | None,
+    value: Any = None,
+) -> Cell:
+    """The cell of a checkpoint by its name, or at a `value` of `key`, a step or an epoch."""
+    name = runs.plan.name
+    if not runs.finished:
+        return Cell(place, runs.state, name, name)
+    seeds, looks = [], 1
+    for run in runs.finished:
+        by_name = {record.name: record for record in evaluation_records(run)}
+        records = tuple(by_name[each] for each in on if each in by_name)
+        if len(records) < len(on):
+            continue
+        found = _checkpoint(run, records, key, checkpoint, value)
+        if found is not None:
+            seeds.append(tuple(Provenance(run, found, record) for record in records))
+            looks = max(looks, _looks(run, checkpoint))
+    if not seeds:
+        return Cell(place, "not measured", name, name)
+    checkpoints = {origins[0].checkpoint for origins in seeds}
+    whole = f"{name}@{checkpoints.pop()}" if len(checkpoints) == 1 else name
+    missing = max(len(runs.plan.experiment.seeds) - len(seeds), 0)
+    try:
+        arms = [arm_of_seeds(whole, each, measured.first) for each in zip(*seeds, strict=True)]
+    except DamagedFile as error:
+        return Cell(place, "damaged", name, whole, problem=str(error))
+    return Cell(place, "measured", "", whole, tuple(arms), missing, looks, first=measured.first)
+
+
+def _checkpoint(
+    run: RunDirectory, records: Records, key: str, checkpoint: str | None, value: Any
+) -> str | None:
+    """The checkpoint as all of the records have it; None where one of them has not."""
     lists = [measured_checkpoints(run, record) for record in records]
     names = [name for name in lists[0] if all(name in other for other in lists[1:])]
-    if not names:
-        return {}
-    if checkpoint is None:
-        stage = names[-1].partition(".")[0]
-        same = [name for name in names if name.partition(".")[0] == stage]
-        return {name: name for name in same} if every else {"last": names[-1]}
-    reference = parse_checkpoint(checkpoint)
-    if reference is None or reference.stage is None:
-        return {name: name for name in names if name == checkpoint}
-    steps = {
-        each.step: name
-        for name in names
-        if (each := parse_checkpoint(name)) and each.stage == reference.stage
-    }
-    if reference.which == "all":
-        return {name: name for name in steps.values()}
-    if reference.rule is not None:
-        selection = read_selection(run.path, reference.stage, reference.rule)
-        name = selection.checkpoint if selection else None
-        return {checkpoint: name} if name in names else {}
-    last = max((s for s in steps if s is not None), default=None)
-    step = last if reference.which == "last" else reference.step
-    return {checkpoint: steps[step]} if step in steps else {}
+    reference = parse_checkpoint(checkpoint) if checkpoint else None
+    last = names[-1] if names else ""
+    stage = last.partition(".")[0] if reference is None else reference.stage
+    if stage is None:
+        return "base" if "base" in names else None
+    own = [name for name in names if name.partition(".")[0] == stage]
+    if key:
+        step = value if key == "step" else step_of_epoch(run, experiment_of(run), stage, value)
+        wanted = None if step is None else f"{stage}.{step_name(int(step))}"
+    elif reference is not None and reference.rule is not None:
+        selection = read_selection(run.path, stage, reference.rule)
+        wanted = selection.checkpoint if selection else None
+    elif reference is not None and reference.step is not None:
+        wanted = f"{stage}.{step_name(reference.step)}"
+    else:
+        wanted = own[-1] if own else None
+    return wanted if wanted in names else None
 
 
-def _looks(run: RunDirectory, label: str) -> int:
+def _looks(run: RunDirectory, label: str | None) -> int:
     """Checkpoints that the dev items chose among, where they chose this one."""
-    reference = parse_checkpoint(label)
+    reference = parse_checkpoint(label) if label else None
     if reference is None or reference.rule not in ("gate", "dev_score"):
         return 1
     counts = [
@@ -268,24 +161,6 @@ def _looks(run: RunDirectory, label: str) -> int:
         if record.role == "select"
     ]
     return max([1, *counts])
-
-
-def _unit(
-    slot: Slot, seeds: Sequence[tuple[Provenance, ...]], looks: int, at: Mapping[str, Any]
-) -> Unit:
-    first = seeds[0][0]
-    derived = checkpoint_coordinates(first.run, experiment_of(first.run), first.checkpoint)
-    if len(seeds[0]) == 1:
-        derived |= record_coordinates(first.record)
-    checkpoints = {origins[0].checkpoint for origins in seeds}
-    name = f"{slot.name}@{checkpoints.pop()}" if len(checkpoints) == 1 else slot.name
-    place = {**derived, **slot.coordinates, **at}
-    missing = max(slot.seeds - len(seeds), 0)
-    try:
-        arms = [arm_of_seeds(name, origins, slot.first) for origins in zip(*seeds, strict=True)]
-    except DamagedFile as error:
-        return Unit(name, place, "damaged", slot.runs, problem=str(error))
-    return Unit(name, place, "measured", slot.runs, tuple(arms), missing, looks, first=slot.first)
 
 
 def arm_of_seeds(name: str, origins: Sequence[Provenance], first: int | None = None) -> Arm:
@@ -321,9 +196,5 @@ def same_evaluation(origin: Provenance, baseline: Baseline) -> Provenance | None
     record = next(iter([*named, *like]), None)
     if record is None:
         return None
-    names = measured_checkpoints(run, record)
-    checkpoint = baseline.checkpoint or (names[-1] if names else "")
-    if checkpoint.endswith(".last"):
-        same = [name for name in names if name.partition(".")[0] == checkpoint[:-5]]
-        checkpoint = same[-1] if same else ""
-    return Provenance(run, checkpoint, record) if checkpoint in names else None
+    checkpoint = _checkpoint(run, (record,), "", baseline.checkpoint, None)
+    return Provenance(run, checkpoint, record) if checkpoint else None
