@@ -43,8 +43,6 @@ def test_a_sum_to_come_is_the_best_linear_prediction(at):
     found = fitted.next_sum(np.ones(1), count)
     assert found.centres_K[at] == pytest.approx(centre)
     assert found.scales_K[at] ** 2 == pytest.approx(fitted.variances_K[at] * spread)
-    single = fitted.next_value(np.ones(1), 1.0), fitted.next_sum(np.ones(1), 1)
-    assert single[0].scales_K == pytest.approx(single[1].scales_K)
 
 
 def test_weights_are_the_likelihood_of_what_the_regression_leaves():

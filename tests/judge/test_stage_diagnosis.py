@@ -191,7 +191,7 @@ def test_a_reward_that_rises_while_dev_falls_is_an_error():
 
 
 def budget(spent: float, low: float, high: float) -> Spending:
-    forecast = Forecast(30, (low + high) / 2, Interval(low, high, ""), "same cost", 10)
+    forecast = Forecast(30, (low + high) / 2, Interval(low, high, ""), 10)
     return Spending("cost", spent, 2.5, forecast)
 
 

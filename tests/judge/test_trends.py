@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from assay.judge.trends import forecast_total, forecast_value, trend
+from assay.judge.trends import forecast_total, trend
 from tests.few import few
 
 STEPS = list(range(1, 31))
@@ -79,33 +79,6 @@ def test_independent_steps_keep_more_than_half_of_their_power():
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0], [None, 1.0, float("inf")]])
 def test_two_points_have_no_trend(values):
     assert trend(range(len(values)), values) is None
-    assert forecast_value(range(len(values)), values, 9) is None
-
-
-def test_a_forecast_of_a_value_is_the_textbooks_prediction_interval():
-    found, line = forecast_value(STEPS, WOBBLE, 50), textbook(STEPS, WOBBLE)
-    assert found is not None
-    count, middle = len(STEPS), float(np.mean(STEPS))
-    residuals = np.array(WOBBLE) - line.intercept - line.slope * np.array(STEPS)
-    error = (residuals @ residuals / (count - 2)) ** 0.5
-    spread = ((np.array(STEPS) - middle) ** 2).sum()
-    half = (
-        stats.t.ppf(0.975, count - 2) * error * (1 + 1 / count + (50 - middle) ** 2 / spread) ** 0.5
-    )
-    assert found.value == pytest.approx(line.intercept + 50 * line.slope, rel=1e-4)
-    assert found.interval.half_width == pytest.approx(half, rel=5e-3)
-    assert (found.at, found.assumption, found.steps) == (50, "line", 30)
-
-
-@few("resemblance", [0.6, 0.9, 0.0], fast=1)
-def test_a_forecast_holds_the_later_value_as_often_as_it_says(resemblance):
-    hits = []
-    for seed in range(150):
-        values = series(seed, 0.2, resemblance, count=40)
-        found = forecast_value(STEPS, values[:30], 40)
-        assert found is not None
-        hits.append(found.interval.low <= values[39] <= found.interval.high)
-    assert 0.91 <= np.mean(hits) <= 0.99
 
 
 def test_steps_of_one_cost_make_an_exact_total():

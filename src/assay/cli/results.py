@@ -114,7 +114,6 @@ def progress_result(found: "Progress", lang: str = "en") -> dict[str, Any]:
         **taken(found, "checkpoints", "selection"),
         "conditions": found.states,
         **taken(found, "facts"),
-        "programs": found.pair,
     }
 
 

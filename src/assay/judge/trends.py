@@ -9,7 +9,6 @@ in each epoch, follows the mean curve (arXiv 2502.11886, and `lim_selection.py` 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from scipy import special
@@ -87,13 +86,6 @@ class Resembling:
         """The regression's value at this row of the design, without scatter."""
         return self._mixture(row_P, 0.0, row_P, 0.0)
 
-    def next_value(self, row_P: Array, ahead: float) -> Mixture:
-        """The value at this row, `ahead` typical steps after the last."""
-        kept_K = CORRELATIONS ** max(ahead, 0.0)
-        return self._mixture(
-            row_P, kept_K, row_P - np.multiply.outer(kept_K, self.last_P), 1 - kept_K**2
-        )
-
     def next_sum(self, row_P: Array, count: int) -> Mixture:
         """The sum of the `count` values after the last, one typical step apart, all at this row."""
         kept_K = CORRELATIONS * (1 - CORRELATIONS**count) * RANGES
@@ -167,12 +159,6 @@ FEWEST = 3
 FORETELLING = 10
 """Nothing is foretold to a reader from fewer steps: a line through them may end anywhere."""
 
-Assumption = Literal["line", "same cost"]
-"""`line`: the straight line of the steps seen goes on, with the same scatter and the same
-resemblance of neighbours. `same cost`: the remaining steps cost what the steps seen cost, on
-average, with the same spread and the same resemblance."""
-
-
 @dataclass(frozen=True, slots=True)
 class Trend:
     """A straight line through the values of some steps."""
@@ -203,14 +189,14 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a value or a total will be, if the assumption holds."""
+    """What a total will be, if the remaining steps cost what the steps seen cost, on average, with
+    the same spread and the same resemblance of neighbours."""
 
     at: int
     """The step that it is about."""
     value: float
     interval: Interval
-    """95 % of the outcomes, if the assumption holds."""
-    assumption: Assumption
+    """95 % of the outcomes, if that holds."""
     steps: int
     """Steps that it was made from."""
 
@@ -238,23 +224,6 @@ def trend(
     return Trend(slope.mean, interval, first, last, start.mean, end.mean, steps=len(steps_N))
 
 
-def forecast_value(
-    steps: Sequence[int], values: Sequence[float | None], at: int, level: float = LEVEL
-) -> Forecast | None:
-    """The value of a later step if the line goes on; None for fewer than three finite values.
-
-    The interval is that of one new value: it holds the line's error and the scatter around it.
-    """
-    steps_N, values_N = _finite(steps, values)
-    found = _line(steps_N, values_N)
-    if found is None:
-        return None
-    gap = float(np.median(np.diff(steps_N)))
-    new = found.next_value(np.array([1.0, at - steps_N.mean()]), (at - steps_N[-1]) / gap)
-    interval = Interval(*new.limits(level), "prediction of a line", level)
-    return Forecast(at, new.mean, interval, "line", len(steps_N))
-
-
 def forecast_total(
     costs: Sequence[float], remaining: int, at: int, before: float = 0.0, level: float = LEVEL
 ) -> Forecast | None:
@@ -272,7 +241,7 @@ def forecast_total(
     rest = found.next_sum(np.ones(1), remaining)
     low, high = (max(spent + end, spent) for end in rest.limits(level))
     interval = Interval(low, high, "prediction of a sum", level)
-    return Forecast(at, max(spent + rest.mean, spent), interval, "same cost", count)
+    return Forecast(at, max(spent + rest.mean, spent), interval, count)
 
 
 def _finite(steps: Sequence[int], values: Sequence[float | None]) -> tuple[Array, Array]:

@@ -148,7 +148,7 @@ def _forecast(found: RunCosts, words: Words) -> list[str]:
         high=money(each.interval.high),
         stage=flat(ahead.stage),
         at=each.at,
-        assumption=words(f"assumption.{each.assumption}", steps=each.steps),
+        assumption=words("assumption.same cost", steps=each.steps),
     )
     left_out = words("costs.left_out", names=", ".join(map(flat, ahead.missing)))
     return [said, left_out] if ahead.missing else [said]

@@ -11,23 +11,20 @@ from assay.judge.binomial import Change, Counts
 from assay.judge.health_checks import RuleState
 from assay.judge.intervals import Estimate
 from assay.judge.selection import Promotion, expected_optimism
-from assay.lab.monitor.fact_changes import FactChanges, FactRow, FactTable, SampleText
+from assay.lab.monitor.fact_changes import FactChanges, FactRow, FactTable
 from assay.lab.monitor.guards import PART, is_share
 from assay.lab.monitor.progress import MetricRow, Progress
 from assay.pages.content import checkpoint_label
 from assay.pages.facts import idle
 from assay.pages.page import (
-    Answer,
     Block,
     Bullets,
-    Column,
     Findings,
     Folded,
     Heading,
     Mark,
     Only,
     Page,
-    Question,
     Section,
     Table,
     Text,
@@ -45,8 +42,6 @@ from assay.pages.words import (
 from assay.runs.checkpoints import Selection
 
 Write = Callable[[float], str]
-LONGEST = 3000
-"""Characters of a program that a page shows."""
 STYLES = {
     **dict.fromkeys(("ok", "met"), "better"),
     **dict.fromkeys(("warning", "undecided"), "undecided"),
@@ -56,14 +51,12 @@ STYLES = {
 LABELS = {
     "form": "mark",
     "errors": "error_family",
-    "outcomes": "program_outcome",
     "api_errors": "failure_type",
-    "effects": "call_effect",
     "costs": "cost_per",
 }
 """The sections of the catalogue that word the rows of a table of facts."""
-HEADS = {"effects": ("others", "hit", "change"), "by_reward": ("low", "high", "difference")}
-"""Of tables that compare something else than before and after."""
+SIDES = ("low", "high", "difference")
+"""Heads of the table that compares something else than before and after."""
 
 
 def progress_title(found: Progress, words: Words) -> str:
@@ -117,7 +110,6 @@ def _after_metrics(found: Progress, words: Words) -> list[Block]:
         *fact_blocks(found.facts, words),
         *([Heading(words("progress.forecasts")), Bullets(told)] if told else []),
         *condition_blocks(found, words),
-        *program_pair(found, words),
     ]
 
 
@@ -137,7 +129,7 @@ def progress_in_terminal(found: Progress, words: Words) -> list[Block]:
         *([Text(Mark(stopped, "error"))] if stopped else []),
     ]
     blocks += [*fact_blocks(found.facts, words), *condition_blocks(found, words)]
-    return [*blocks, *program_pair(found, words), metric_table(found, words)]
+    return [*blocks, metric_table(found, words)]
 
 
 def condition_blocks(found: Progress, words: Words) -> list[Block]:
@@ -171,40 +163,27 @@ def fact_blocks(facts: FactChanges | None, words: Words) -> list[Block]:
         Heading(words("facts.title")),
         Text(spans(facts, words), "soft"),
         *([Text(words("facts.unknown_cost"), "soft")] if facts.unknown_cost else []),
-        *(_fact_table(table, facts, words) for table in facts.tables),
+        *(_fact_table(table, words) for table in facts.tables),
         Only(("html", "markdown"), [Text(words("facts.methods"), "soft")]),
     ]
 
 
-def _fact_table(table: FactTable, facts: FactChanges, words: Words) -> Table:
-    sides = HEADS.get(table.name, ("before", "after", "change"))
-    heads: list[Column | str] = [words(f"facts.{n}") for n in ("name", *sides)]
+def _fact_table(table: FactTable, words: Words) -> Table:
+    sides = SIDES if table.name == "by_reward" else ("before", "after", "change")
     rows = []
     for row in table.rows:
-        label = Mark(
-            "– " * row.depth + row_label(row, table.name, words),
-            "" if row.change.direction == "none" else "strong",
-        )
-        cells = [label, *row_texts(row, words)]
-        if row.over_time:
-            cells.append(" · ".join(f"{c.count}/{c.trials}" for c in row.over_time))
-        rows.append(cells)
-    if any(row.over_time for row in table.rows):
-        names = (f"{low}" if low == high else f"{low}–{high}" for low, high in facts.stretches)
-        heads.append(words("facts.over_time", steps=" · ".join(names)))
-    note = words("facts.rarer", count=table.others) if table.others else ""
-    note = words("facts.by_reward_about") if table.name == "by_reward" else note
+        style = "" if row.change.direction == "none" else "strong"
+        rows.append([Mark(row_label(row, table.name, words), style), *row_texts(row, words)])
+    note = words("facts.by_reward_about") if table.name == "by_reward" else ""
+    heads = [words(f"facts.{n}") for n in ("name", *sides)]
     return Table(heads, rows, words(f"facts.{table.name}"), note)
 
 
 def row_label(row: FactRow, table: str, words: Words) -> str:
     """A name in the reader's language, or as the record has it."""
-    if table == "combinations" and not row.name:
-        return words("facts.no_operator")
-    section = words.sections.get(LABELS.get(table, ""), {})
-    label = visible(row.name if row.depth else section.get(row.name, row.name))
-    kind = visible(row.only)
-    return words("facts.one_kind", family=label, kind=kind) if kind else label
+    label = visible(words.sections.get(LABELS.get(table, ""), {}).get(row.name, row.name))
+    kinds = words.listing.join(map(visible, row.kinds))
+    return words("facts.of_kinds", family=label, kinds=kinds) if kinds else label
 
 
 def row_texts(row: FactRow, words: Words) -> tuple[str, str, str]:
@@ -259,30 +238,6 @@ def spans(facts: FactChanges, words: Words) -> str:
         for steps, size, prompts in both
     ]
     return words("facts.spans", before=ends[0], after=ends[1])
-
-
-def program_pair(found: Progress, words: Words) -> list[Block]:
-    """The program before and the one after, and how they were chosen."""
-    pair = found.pair
-    if pair is None:
-        return []
-    key = "programs.same_row" if pair.same_row else "programs.two_rows"
-    row, other = (visible(each.facts.row_id) for each in (pair.before, pair.after))
-    title = words("programs.title", first=found.first, last=found.last)
-    sides = [_side(each, words) for each in (pair.before, pair.after)]
-    return [Heading(title), Text(words(key, row=row, other=other), "soft"), Question("", "", sides)]
-
-
-def _side(each: SampleText, words: Words) -> Answer:
-    facts = each.facts
-    outcome = visible(words.sections["program_outcome"].get(facts.outcome, facts.outcome))
-    result = words("programs.result", outcome=outcome, reward=number(facts.reward))
-    error = words("programs.error", error=visible(facts.error or "")) if facts.error else ""
-    text = each.program if len(each.program) <= LONGEST else each.program[:LONGEST] + " …"
-    title = words("programs.side", step=facts.step, row=visible(facts.row_id))
-    why = " ".join(filter(None, (error, visible(each.why))))
-    result = words("punctuation.stop").join(filter(None, (result, why)))
-    return Answer(title, result, text, note=visible(facts.sample_id))
 
 
 def metric_blocks(found: Progress, words: Words) -> list[Block]:
@@ -392,7 +347,7 @@ def changes(found: Progress, words: Words) -> list[str]:
     for table in found.facts.tables if found.facts else ():
         rows = [row for row in table.rows if row.change.direction != "none"]
         texts = [f"{row_label(r, table.name, words)} {row_texts(r, words)[2]}" for r in rows]
-        if rows and table.name not in HEADS:
+        if rows and table.name != "by_reward":
             title = words(f"facts.{table.name}")
             lines.append(words("facts.moved", table=title, rows=words.semicolon.join(texts)))
     said += lines
@@ -413,7 +368,7 @@ def forecasts(found: Progress, words: Words) -> list[str]:
             at=each.at,
             value=write(each.value),
             limits=words.ends(each.interval, write),
-            assumption=words(f"assumption.{each.assumption}", steps=each.steps),
+            assumption=words("assumption.same cost", steps=each.steps),
         )
         budget = budgets.get(metric)
         more = ""

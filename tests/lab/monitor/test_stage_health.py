@@ -7,7 +7,6 @@ import pytest
 from assay.errors import Finding
 from assay.experiment.experiment import Experiment
 from assay.judge.health_rules import OF_SAMPLES
-from assay.lab.monitor.progress import trended
 from assay.lab.monitor.stage_health import stage_health
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
@@ -76,5 +75,3 @@ def test_nothing_is_advised_on_rewards_that_training_cannot_move(tmp_path, chang
     assert found["no_signal"].values["advice"] == ("stored_groups",)
     states = {each.rule: each for each in health.states}
     assert states["stagnant_reward"].state == "not recorded"
-    assert trended(spec.stage["rl"]) == ("nll",)
-    assert trended(experiment({}).stage["rl"]) == ("reward_mean", "nll")

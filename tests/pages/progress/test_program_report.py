@@ -8,11 +8,9 @@ import pytest
 
 from assay.cli.output import plain
 from assay.cli.results import progress_result
-from assay.lab.monitor.fact_changes import MOST_ROWS
 from assay.lab.monitor.progress import Progress, progress
 from assay.labs.workflows.execution import FAMILIES
-from assay.pages.page import Table
-from assay.pages.progress_content import changes, fact_blocks, progress_in_terminal
+from assay.pages.progress_content import changes, progress_in_terminal
 from assay.pages.run_page import Span, write_progress, write_report
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
@@ -106,20 +104,18 @@ def texts(run: RunDirectory, lang: str) -> dict[str, str]:
 
 def test_the_page_has_every_table(run):
     page = Page(write_report(run, "en", Span("rl", 5)))
-    heads = ("Errors by family", "Outcomes", "Operators called", "Combinations of operators")
-    heads += ("API errors by type", "Costs", "Form and fallback")
-    heads += ("Conditions",)
-    for head in heads:
+    heads = ("Errors by family", "Operators called", "API errors by type", "Costs")
+    for head in (*heads, "Form and fallback", "Conditions"):
         assert head in page.source
         assert head in (run.path / "report.md").read_text("utf-8")
-    assert "llm_attribute" in page.source and "A program at step 5 and at step 10" in page.source
+    assert "llm_attribute" in page.source
 
 
 def test_every_condition_stands_in_a_table_with_its_figure(run):
     section = texts(run, "en")["page"].partition("### Conditions")[2]
     found = re.findall(r"^\| (.+) \| (.+) \| (.+) \| (.+) \|$", section, re.M)
     by_name = {row[1]: row for row in found}
-    assert by_name["form"][0] == "pending" and "straight line" in by_name["form"][3]
+    assert by_name["form"][0] == "pending"
     assert by_name["cut"][0] == "armed" and by_name["cut"][3].endswith("90.0%")
     assert by_name["above"][0] == "not recorded"
 
@@ -130,14 +126,6 @@ def test_a_found_change_is_among_what_changed_and_in_the_short_form(run):
     assert rises and "llm_attribute" in rises[0] and "a rise" in rises[0]
 
 
-def test_text_of_programs_cannot_write_markup(run):
-    page = Page(write_report(run, "en", Span("rl", 5)))
-    assert "script" not in page.elements and "\x1b" not in page.source
-    markdown = texts(run, "en")["page"]
-    assert "<script>" not in markdown.replace("\\<script", "") and "\x1b" not in markdown
-    assert "```text\nclass Workflow" in markdown
-
-
 def test_programs_for_programs_are_whole_json(run):
     told_values = json.loads(json.dumps(plain(progress_result(told(run))), allow_nan=False))
     assert {row["rule"] for row in told_values["conditions"]} >= {"truncated", "form", "cut"}
@@ -145,7 +133,6 @@ def test_programs_for_programs_are_whole_json(run):
     errors = {row["name"]: row for row in tables["errors"]}
     assert errors["llm attribute"]["after"]["count"] == 20
     assert tables["api_errors"][0]["name"] == "HTTP 429"
-    assert told_values["programs"]["before"]["program"].startswith("class Workflow")
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
@@ -167,14 +154,3 @@ def test_pages_of_programs_have_no_empty_slot_and_are_wholly_in_their_language(r
 def test_every_family_has_a_name_in_both_languages():
     for lang in ("en", "zh"):
         assert set(words(lang).sections["error_family"]) == set(FAMILIES)
-
-
-def test_rare_combinations_are_counted_and_not_listed(tmp_path):
-    def many(step: int, prompt: int, number: int) -> Made:
-        return Made(operators=(f"Operator{step}x{prompt}x{number}",))
-
-    found = told(program_run(tmp_path, many, 10))
-    assert found.facts is not None and len(found.facts.rows("combinations")) == MOST_ROWS
-    blocks = fact_blocks(found.facts, words("en"))
-    (note,) = [b.note for b in blocks if isinstance(b, Table) and b.note]
-    assert str(160 - MOST_ROWS) in note

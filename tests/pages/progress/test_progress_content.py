@@ -54,10 +54,7 @@ def test_milestones_show_state_expectation_and_value(run):
     cut = row_of_condition(shown, "cut")
     assert cut[2] == "stops the run: Truncated completions above 50.0% for 3 steps in a row"
     assert row_of_condition(shown, "typo")[0] == "not recorded"
-    pending = row_of_condition(text(run, last=12), "late")
-    assert pending[0] == "pending" and "straight line" in pending[3]
-    early = row_of_condition(text(run, last=8), "late")
-    assert "straight line" not in early[3], "eight steps foretell nothing"
+    assert row_of_condition(text(run, last=12), "late")[0] == "pending"
 
 
 def row_of_condition(shown: str, name: str) -> list[str]:

@@ -30,17 +30,12 @@ from assay.judge.intervals import Estimate, difference_interval, mean_interval
 from assay.judge.verdict import ALPHA
 from assay.lab.monitor.run_costs import known, sent
 from assay.runs.cost_ledger import LedgerCall
-from assay.runs.history import History, Sample, is_there, samples_in
-from assay.runs.records import RIGHT, WRONG, outcome
+from assay.runs.history import History, Sample, samples_in
 from assay.tasks.reward_metrics import FactReading, marked, plain_facts
 from assay.tasks.task import task
 
-MOST_BLOCKS = 6
-"""Stretches of steps that a table of counts over time has."""
 EQUAL = 1e-9
 """Rewards closer to the mean of their group than this are neither high nor low."""
-MOST_ROWS = 12
-"""Of combinations of operators; further ones are counted together."""
 STATUS = re.compile(r"HTTP \d{3}")
 REASONS = {
     "deadline": "timeout",
@@ -49,43 +44,21 @@ REASONS = {
     "unusable answer": "unreadable answer",
 }
 Steps = tuple[int, int]
-Halves = tuple[Sequence[int], Sequence[int]]
-"""The steps up to the first one that is asked for, and those after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleFacts:
     """What a completion's reward notes."""
 
-    sample_id: str
-    step: int
     row_id: str
     group: str
     """Its row and visit."""
-    sample: int
     reward: float | None
-    outcome: str
     error: str | None
     """The kind of its failure; "" where it has none, None where the task notes no errors."""
     form: bool | None
     operators: tuple[str, ...] | None
     fallback: bool | None
-    cost: float | None
-
-    @property
-    def combination(self) -> tuple[str, ...] | None:
-        """The operators that it called, as one name; "" for none."""
-        return None if self.operators is None else ("+".join(sorted(self.operators)),)
-
-
-@dataclass(frozen=True, slots=True)
-class SampleText:
-    """What a completion says."""
-
-    facts: SampleFacts
-    program: str
-    """Its program; the completion where the task notes none."""
-    why: str
 
 
 Samples = Sequence[SampleFacts]
@@ -93,34 +66,22 @@ Samples = Sequence[SampleFacts]
 
 @kept(4096)
 def _facts(file: Path) -> tuple[SampleFacts, ...]:
-    return tuple(each.facts for each in map(_noted, samples_in(file)))
-
-
-@kept(32)
-def _programs(file: Path) -> tuple[SampleText, ...]:
     return tuple(map(_noted, samples_in(file)))
 
 
-def _noted(sample: Sample) -> SampleText:
+def _noted(sample: Sample) -> SampleFacts:
     facts = plain_facts(sample.facts)
     operators, fallback, error = facts.get("operators"), facts.get("fallback"), facts.get("error")
-    noted = SampleFacts(
-        sample_id=sample.id,
-        step=sample.step or 0,
+    called = None if operators is None else str(operators).split()
+    return SampleFacts(
         row_id=sample.row,
         group=f"{sample.row}#{sample.visit}@{sample.step}",
-        sample=sample.number,
         reward=sample.reward,
-        outcome=sample.outcome or outcome(sample.reward, str(error or "")),
         error=None if error is None else str(error),
         form=marked(sample.judgement, "format"),
-        operators=None
-        if operators is None
-        else tuple(each.rpartition(":")[0] for each in str(operators).split()),
+        operators=None if called is None else tuple(each.rpartition(":")[0] for each in called),
         fallback=None if fallback is None else fallback > 0,
-        cost=facts.get("cost"),
     )
-    return SampleText(noted, str(facts.get("program") or sample.text), facts.get("why", ""))
 
 
 @dataclass(frozen=True)
@@ -132,11 +93,8 @@ class FactRow:
     before: Counts | None = None
     """None of a mean."""
     after: Counts | None = None
-    over_time: tuple[Counts, ...] = ()
-    depth: int = 0
-    """1: it is a kind of the row above."""
-    only: str = ""
-    """The only kind of a family."""
+    kinds: tuple[str, ...] = ()
+    """The kinds of errors of a family."""
     difference: Estimate | None = None
     """Share among high minus share among low rewards, in the mean of groups, before being low."""
 
@@ -147,8 +105,6 @@ class FactTable:
 
     name: str
     rows: tuple[FactRow, ...]
-    others: int = 0
-    """Rows that are not listed."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +116,6 @@ class FactChanges:
     after: Steps
     completions: tuple[int, int]
     prompts: tuple[int, int]
-    stretches: tuple[Steps, ...]
-    """Those of the counts over time."""
     tables: tuple[FactTable, ...]
     """Without those that have no rows."""
     unknown_cost: bool
@@ -179,21 +133,15 @@ def fact_changes(
     None where no fact, call or cost is recorded. Raises DamagedFile, LedgerUnusable."""
     stage, there = lines[0]["stage"], set(history.sampled(lines[0]["stage"]))
     every = [line["step"] for line in lines]
-    kept_steps = [step for step in every if step in there]
     steps = [s for s in every if s <= first], [s for s in every if s > first]
-    sampled = [s for s in kept_steps if s <= first], [s for s in kept_steps if s > first]
+    sampled = [[step for step in part if step in there] for part in steps]
     before, after = (
         [f for step in part for f in _facts(history.run.samples(stage, step))] for part in sampled
     )
-    parts = np.array_split(np.asarray(kept_steps), min(MOST_BLOCKS, len(kept_steps)) or 1)
-    stretches = tuple((int(part[0]), int(part[-1])) for part in parts if len(part))
-    facts = ((s.error, s.form, s.operators, s.fallback) for s in (*before, *after))
-    noted = any(value is not None for each in facts for value in each)
-    reading = fact_reading(history.experiment)
-    tables = _sample_tables(_Split(before, after, stretches), reading) if noted else []
+    tables = _sample_tables(_Split(before, after), fact_reading(history.experiment))
     calls = [call for call in history.calls if call.stage == stage]
     split = [[c for c in calls if c.step in set(part)] for part in steps]
-    tables += _call_tables(split, calls, (before, after))
+    tables.append(_failed_calls(split))
     unknown_cost = not all(map(known, calls))
     if not unknown_cost:
         tables.append(FactTable("costs", _costs(split, steps)))
@@ -205,7 +153,6 @@ def fact_changes(
         after=_ends(sampled[1]),
         completions=(len(before), len(after)),
         prompts=(len({s.row_id for s in before}), len({s.row_id for s in after})),
-        stretches=stretches,
         tables=tuple(tables),
         unknown_cost=unknown_cost,
     )
@@ -218,37 +165,33 @@ def fact_reading(experiment: Experiment) -> FactReading | None:
 
 @dataclass(frozen=True)
 class _Split:
-    """Completions before and after, and the stretches of steps that they are counted in."""
+    """Completions before and after."""
 
     before: Samples
     after: Samples
-    stretches: tuple[Steps, ...]
 
     def among(self, holds: Callable[[SampleFacts], bool]) -> "_Split":
         """The completions that hold."""
-        before, after = ([each for each in p if holds(each)] for p in (self.before, self.after))
-        return _Split(before, after, self.stretches)
+        return _Split(*([each for each in p if holds(each)] for p in (self.before, self.after)))
+
+    @property
+    def every(self) -> Samples:
+        """All of them."""
+        return [*self.before, *self.after]
 
     def rows(self, names: Callable[[SampleFacts], tuple[str, ...] | None]) -> tuple[FactRow, ...]:
         """A row for each name, most frequent first, among the completions that have names."""
         split = self.among(lambda sample: names(sample) is not None)
-        every = (*split.before, *split.after)
-        seen = Counter(name for sample in every for name in set(names(sample) or ()))
+        seen = Counter(name for sample in split.every for name in set(names(sample) or ()))
         order = sorted(seen, key=lambda name: (-seen[name], name))
         return tuple(split.row(n, lambda s, n=n: n in (names(s) or ()), len(order)) for n in order)
 
-    def row(
-        self, name: str, holds: Callable[[SampleFacts], bool], family: int = 1, depth: int = 0
-    ) -> FactRow:
+    def row(self, name: str, holds: Callable[[SampleFacts], bool], family: int = 1) -> FactRow:
         """The completions for which `holds`, one of `family` comparisons."""
         ends = [trials_of(part, lambda s: float(holds(s))) for part in (self.before, self.after)]
-        every, over_time = [*self.before, *self.after], []
-        for low, high in self.stretches:
-            inside = [holds(sample) for sample in every if low <= sample.step <= high]
-            over_time.append(Counts(sum(inside), len(inside)))
         counts = [Counts(round(sum(each.values)), len(each.values)) for each in ends]
         change = change_of_trials(ends[0], ends[1], family=family)
-        return FactRow(name, change, counts[0], counts[1], tuple(over_time), depth)
+        return FactRow(name, change, counts[0], counts[1])
 
 
 def trials_of(samples: Iterable[Any], of: Callable[[Any], float | None]) -> Trials:
@@ -259,20 +202,15 @@ def trials_of(samples: Iterable[Any], of: Callable[[Any], float | None]) -> Tria
 
 def _sample_tables(split: _Split, reading: FactReading | None) -> list[FactTable]:
     marks = []
-    for name, mark in (("form", lambda s: s.form), ("fallback", lambda s: s.fallback)):
-        of = split.among(lambda sample, mark=mark: mark(sample) is not None)
-        if of.before or of.after:
-            marks.append(of.row(name, lambda sample, mark=mark: bool(mark(sample))))
-    noted = split.among(lambda sample: sample.error is not None)
-    outcomes = noted.before or noted.after
-    combined = split.rows(lambda sample: sample.combination)
+    for name in ("form", "fallback"):
+        of = split.among(lambda sample, name=name: getattr(sample, name) is not None)
+        if of.every:
+            marks.append(of.row(name, lambda sample, name=name: bool(getattr(sample, name))))
     return [
         FactTable("form", tuple(marks)),
-        FactTable("errors", _errors(noted, reading)),
-        FactTable("outcomes", split.rows(lambda s: (s.outcome,)) if outcomes else ()),
+        FactTable("errors", _errors(split.among(lambda each: each.error is not None), reading)),
         FactTable("operators", split.rows(lambda sample: sample.operators)),
-        FactTable("combinations", combined[:MOST_ROWS], max(len(combined) - MOST_ROWS, 0)),
-        FactTable("by_reward", operators_by_reward([*split.before, *split.after])),
+        FactTable("by_reward", operators_by_reward(split.every)),
     ]
 
 
@@ -309,22 +247,17 @@ def operators_by_reward(samples: Samples) -> tuple[FactRow, ...]:
 
 
 def _errors(split: _Split, reading: FactReading | None) -> tuple[FactRow, ...]:
-    """Errors by family with their kinds, in the task's order; without families, each kind."""
-    seen = Counter(s.error for s in (*split.before, *split.after) if s.error)
+    """Errors by family in the task's order; without families, each kind."""
     if reading is None:
         return split.rows(lambda s: (s.error,) if s.error else ())
     kinds: defaultdict[str, list[str]] = defaultdict(list)
-    for kind, _ in sorted(seen.items(), key=lambda each: (-each[1], each[0])):
+    for kind in sorted({each.error for each in split.every if each.error}):
         kinds[reading.family_of(kind)].append(kind)
-    size = sum(1 + (len(found) if len(found) > 1 else 0) for found in kinds.values())
     order = [*reading.families, *(f for f in kinds if f not in reading.families)]
     rows = []
     for name in (name for name in order if name in kinds):
-        own = kinds[name]
-        whole = split.row(name, lambda s, own=own: s.error in own, size)
-        rows.append(whole if len(own) > 1 else replace(whole, only=own[0]))
-        for kind in own if len(own) > 1 else ():
-            rows.append(split.row(kind, lambda s, kind=kind: s.error == kind, size, 1))
+        row = split.row(name, lambda s, own=kinds[name]: s.error in own, len(kinds))
+        rows.append(replace(row, kinds=tuple(kinds[name])))
     return tuple(rows)
 
 
@@ -336,13 +269,8 @@ def failure_type(why: str) -> str:
     return next((name for word, name in REASONS.items() if word in why), "other")
 
 
-def _call_tables(
-    split: Sequence[Sequence[LedgerCall]],
-    calls: Sequence[LedgerCall],
-    samples: tuple[Samples, Samples],
-) -> list[FactTable]:
-    """Calls of helper models without an answer by type, and the completions that they hit against
-    the others of the stage so far."""
+def _failed_calls(split: Sequence[Sequence[LedgerCall]]) -> FactTable:
+    """Calls of helper models without an answer, by type."""
     trials = [sum(map(sent, part)) for part in split]
     seen = [Counter(failure_type(c.why) for c in p if c.status == "failed") for p in split]
     names = sorted(seen[0] | seen[1], key=lambda name: (-seen[0][name] - seen[1][name], name))
@@ -350,19 +278,12 @@ def _call_tables(
     for name in names:
         old, new = (Counts(each[name], size) for each, size in zip(seen, trials, strict=True))
         rows.append(FactRow(name, change_of_counts(old, new, family=len(names)), old, new))
-    failed = {f"{call.stage}/{call.completion}" for call in calls if call.status == "failed"}
-    every = (*samples[0], *samples[1])
-    hit = [each for each in every if each.sample_id in failed]
-    others = [each for each in every if each.sample_id not in failed]
-    effects = []
-    if rows and hit and others:
-        effects.append(
-            _Split(others, hit, ()).row("unanswered", lambda s: s.outcome not in (RIGHT, WRONG))
-        )
-    return [FactTable("api_errors", tuple(rows)), FactTable("effects", tuple(effects))]
+    return FactTable("api_errors", tuple(rows))
 
 
-def _costs(split: Sequence[Sequence[LedgerCall]], steps: Halves) -> tuple[FactRow, ...]:
+def _costs(
+    split: Sequence[Sequence[LedgerCall]], steps: Sequence[Sequence[int]]
+) -> tuple[FactRow, ...]:
     """What a step, a completion of a problem and a call cost."""
     parts, rows = [_of_ledger(*each) for each in zip(split, steps, strict=True)], []
     for per in parts[0] if any(split) else ():
@@ -390,42 +311,3 @@ def _of_ledger(calls: Sequence[LedgerCall], steps: Sequence[int]) -> Mapping[str
 
 def _ends(steps: Sequence[int]) -> Steps:
     return (steps[0], steps[-1]) if steps else (0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class SamplePair:
-    """A completion of the first step and one of the last."""
-
-    same_row: bool
-    before: SampleText
-    after: SampleText
-
-
-def sample_pair(history: History, stage: str, first: int, last: int) -> SamplePair | None:
-    """Of the first row by id that both steps sampled, the completions of the median reward.
-
-    The choice looks at nothing else, so that it cannot flatter a run. Where no row is in both
-    steps, each step gives its own. None where the two are one step, where one keeps no samples, or
-    where the task notes no programs. Raises DamagedFile.
-    """
-    files = (history.run.samples(stage, step) for step in (first, last))
-    before, after = (
-        [s for s in _programs(file) if s.facts.error is not None and s.facts.reward is not None]
-        if is_there(file)
-        else []
-        for file in files
-    )
-    if first == last or not before or not after:
-        return None
-    shared = {s.facts.row_id for s in before} & {s.facts.row_id for s in after}
-    if not shared:
-        return SamplePair(False, _median(before), _median(after))
-    row = min(shared)
-    both = ([s for s in part if s.facts.row_id == row] for part in (before, after))
-    return SamplePair(True, *map(_median, both))
-
-
-def _median(samples: Sequence[SampleText]) -> SampleText:
-    """The one of the median reward; the lower of two, and the earlier of equals."""
-    ranked = sorted(samples, key=lambda s: (s.facts.reward or 0.0, s.facts.row_id, s.facts.sample))
-    return ranked[(len(ranked) - 1) // 2]

@@ -11,9 +11,8 @@ rewards are estimated from the step's samples, with all completions of a prompt 
 """
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -27,7 +26,6 @@ from assay.experiment.checkpoint_reference import (
     parse_checkpoint,
 )
 from assay.experiment.experiment import Experiment
-from assay.experiment.reward_tables import parts_of
 from assay.experiment.stage_tables import GrpoStage, SamplingStage, StageSpec
 from assay.experiment.tables import GuardSpec, MilestoneSpec
 from assay.judge.health_checks import (
@@ -41,7 +39,6 @@ from assay.judge.health_checks import (
 from assay.judge.health_rules import RULES, Side
 from assay.judge.intervals import Estimate, Interval, counted, grouped
 from assay.judge.paired import compare
-from assay.judge.trends import FORETELLING, Forecast, forecast_value
 from assay.judge.verdict import Comparison
 from assay.runs.history import History, Sample, is_there, samples_in
 from assay.runs.run_directory import RunDirectory
@@ -287,19 +284,6 @@ def _trials(stage: StageSpec, line: Line, metric: str) -> int | None:
     return None
 
 
-RECENT = 20
-"""A forecast is made from at most so many steps."""
-SHARES = frozenset({"reward_accuracy", "teacher_agreement"})
-"""Metrics that are shares of one by what they are."""
-FROM_0 = re.compile(
-    r"(.*[_/])?(nll|kl|entropy|norm|std|seconds|cost|tokens|mb|divergence|requests|failures)"
-    r"|(length|rollout_gap|cot_tokens)_mean|validation_loss|distill_loss"
-)
-"""Metrics that are never below 0, and that nothing holds above."""
-TO_0 = re.compile(r".*logp")
-"""Metrics that are never above 0."""
-
-
 def milestone_states(history: History, until: tuple[str, int] | None = None) -> list[RuleState]:
     """Every milestone; with `until`, as it stood after that step of that stage."""
     found = []
@@ -331,8 +315,7 @@ def _state(
     last, stage = lines[-1]["step"] if lines else 0, history.experiment.stage[spec.stage]
     metric, step = spec.metric, last if spec.step is None else spec.step
     if not lines or last < step:
-        ahead = metric_forecast(stage, lines, metric, step) if metric and lines and step else None
-        return "pending", ahead and _ahead(metric or "", ahead)
+        return "pending", None
     if spec.evaluation is not None:
         found = _compared(history, spec)
         if found is None:
@@ -361,13 +344,6 @@ def _measured(metric: str, found: Estimate) -> Reading:
     figures |= {"low": figure(metric, found.interval.low), "trials": str(found.trials)}
     figures |= {"high": figure(metric, found.interval.high)}
     return Reading(metric, None, "estimate", figures, found.value)
-
-
-def _ahead(metric: str, found: Forecast) -> Reading:
-    ends = {"value": found.value, "low": found.interval.low, "high": found.interval.high}
-    figures = {name: figure(metric, end) for name, end in ends.items()}
-    more = {"metric": metric, "at": str(found.at), "steps": str(found.steps)}
-    return Reading(metric, None, "ahead", {**figures, **more}, found.value)
 
 
 def _compared(history: History, spec: MilestoneSpec) -> Comparison | None:
@@ -413,52 +389,3 @@ def scored(spec: MilestoneSpec, value: Estimate) -> Scored:
     else:
         met, missed = around.high < bound, around.low >= bound
     return "met" if met else "missed" if missed else "undecided"
-
-
-def metric_forecast(
-    stage: StageSpec, lines: Sequence[Line], metric: str, at: int
-) -> Forecast | None:
-    """A metric at a later step, from the last steps that record it, within what it can be; None for
-    fewer than FORETELLING steps."""
-    recorded = [line for line in lines if metric in line]
-    known = [float(line[metric]) for line in recorded if line[metric] is not None]
-    if len(known) < FORETELLING:
-        return None
-    recent = recorded[-RECENT:]
-    found = forecast_value([x["step"] for x in recent], [x[metric] for x in recent], at)
-    if found is None:
-        return None
-    least, most = bounds_of(stage, metric, known)
-    value, low, high = (
-        min(max(end, least), most) for end in (found.value, found.interval.low, found.interval.high)
-    )
-    if low == high:  # the line cannot go on so far: it may end anywhere from here to the bound
-        low, high = sorted((value, min(max(known[-1], least), most)))
-    return replace(found, value=value, interval=replace(found.interval, low=low, high=high))
-
-
-def bounds_of(stage: StageSpec, metric: str, values: Sequence[float]) -> tuple[float, float]:
-    """The least and the greatest that a metric can be, as far as that is known. A reward of the
-    user's own file is taken to be one from 0 to 1 where it always was."""
-    least, most = min(values), max(values)
-    if is_share(metric) or metric in SHARES:
-        return 0.0, 1.0
-    if FROM_0.fullmatch(metric):
-        return 0.0, math.inf
-    if TO_0.fullmatch(metric):
-        return -math.inf, 0.0
-    reward = getattr(stage, "reward", None)
-    parts = parts_of(reward) if reward is not None else {}
-    if metric.startswith(PART):
-        parts = {n: p for n, p in parts.items() if n == metric.removeprefix(PART)}
-        worths = [1.0]
-    else:
-        worths = [part.worth for part in parts.values()]
-    inside = least >= 0.0 and most <= 1.0
-    own = any(part.kind.startswith("path:") for part in parts.values())
-    if not (metric == "reward_mean" or metric.startswith(PART)) or (own and not inside):
-        return -math.inf, math.inf
-    lost = getattr(stage, "overlong", None)
-    punished = lost.factor if lost is not None and metric == "reward_mean" else 0.0
-    least = min(least, sum(worth for worth in worths if worth < 0) - punished)
-    return min(least, 0.0), max(most, sum(worth for worth in worths if worth > 0))

@@ -14,16 +14,14 @@ from typing import Any
 from assay.data.files import append_line, atomic_write_text
 from assay.errors import Finding, InputError, nearest
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import DistillStage, StageSpec
 from assay.judge.health_checks import RuleState, Spending
 from assay.judge.intervals import Estimate, Interval, change
 from assay.judge.selection import Promotion
 from assay.judge.trends import FORETELLING, Forecast, Trend, forecast_total, trend
-from assay.lab.monitor.fact_changes import FactChanges, SamplePair, fact_changes, sample_pair
-from assay.lab.monitor.guards import estimate, guard_states, metric_forecast, milestone_states
+from assay.lab.monitor.fact_changes import FactChanges, fact_changes
+from assay.lab.monitor.guards import estimate, guard_states, milestone_states
 from assay.lab.monitor.stage_health import (
     explained,
-    learns_from_stored,
     planned_steps,
     spending,
     stage_health,
@@ -164,7 +162,7 @@ class Progress:
     gone: frozenset[str]
     """Rules that find something at `first` and not at `last`."""
     forecasts: Mapping[str, Forecast]
-    """By metric: `seconds` and budgets as totals at the end of the stage, others as values."""
+    """By metric: totals at the end of the stage."""
     spending: tuple[Spending, ...]
     scored: frozenset[str]
     """Milestones that were scored between the two steps."""
@@ -176,7 +174,6 @@ class Progress:
     """Of every condition, as of `last`: health rules, milestones, guards."""
     facts: FactChanges | None
     """None where no fact, call or cost is recorded."""
-    pair: SamplePair | None
 
 
 def progress(
@@ -242,7 +239,7 @@ def _progress(
         findings=health.findings,
         new=frozenset(now - then),
         gone=frozenset(then - now),
-        forecasts=_forecasts(lines, planned, ahead, experiment.stage[stage]),
+        forecasts=_forecasts(lines, planned, ahead),
         spending=costs,
         scored=frozenset(scored),
         checkpoints=tuple(s for s in history.checkpoints(stage) if first < s <= last),
@@ -250,7 +247,6 @@ def _progress(
         looks=explained(history, stage),
         states=(*health.states, *expected, *guarded),
         facts=fact_changes(history, lines, first),
-        pair=sample_pair(history, stage, first, last),
     )
 
 
@@ -281,16 +277,7 @@ def _shown(lines: Lines) -> list[str]:
     return [n for n in FIRST if n in kept] + [n for n in kept if n not in FIRST]
 
 
-def trended(stage: StageSpec) -> tuple[str, ...]:
-    """The metrics that training moves; the rewards of stored candidates stay what they are."""
-    if isinstance(stage, DistillStage):
-        return ("own_divergence",)
-    return ("nll",) if learns_from_stored(stage) else ("reward_mean", "nll")
-
-
-def _forecasts(
-    lines: Lines, planned: int | None, costs: Sequence[Spending], stage: StageSpec
-) -> dict[str, Forecast]:
+def _forecasts(lines: Lines, planned: int | None, costs: Sequence[Spending]) -> dict[str, Forecast]:
     """Forecasts for the end of the stage; empty once it has ended, and before FORETELLING steps."""
     if planned is None or lines[-1]["step"] >= planned or len(lines) < FORETELLING:
         return {}
@@ -303,8 +290,6 @@ def _forecasts(
         if metric not in found and all(line.get(metric) is not None for line in lines):
             total = [line[metric] for line in lines]
             found[metric] = forecast_total(total, remaining, planned)
-    for metric in trended(stage):
-        found[metric] = metric_forecast(stage, lines, metric, planned)
     return {metric: each for metric, each in found.items() if each is not None}
 
 
