@@ -48,7 +48,7 @@ def replay(
     with progress() as observer:
         done = judge_again(found, step, set_ or (), stage=stage, observer=observer)
     result = {
-        **taken(done, "run", "stage", "method", "step", "pull", "settings", "samples"),
+        **taken(done, "run", "stage", "step", "settings", "samples"),
         "proof": asdict(done.proof),
         "reproduced": done.proof.exact,
         "before": figures(done.before),
@@ -76,23 +76,18 @@ def shown(done: "Replay") -> list[RenderableType]:
     """The replay for people."""
     from assay.pages.words import visible
 
-    title = f"{done.run}, step {done.step} of {done.stage} ({done.method})"
+    title = f"{done.run}, step {done.step} of {done.stage}"
     changes = [f"  {c.path}: {c.control} -> {c.other}" for c in done.settings]
     proof, view = "", Table("update", "before", "after")
     if done.proof.exact:
-        what = (
-            "rewards"
-            if done.proof.unasked or done.pull != "advantage"
-            else "rewards and advantages"
-        )
-        count = done.proof.samples
-        proof = f"self-check: the recorded {what} of {count} samples are reproduced exactly\n"
+        what = f"rewards and advantages of {done.proof.samples} samples"
+        proof = f"self-check: the recorded {what} are reproduced exactly\n"
     after = figures(done.after)
     for name, value in figures(done.before).items():
         view.add_row(name, number(value), number(after[name]))
     counts = Counter(sample.turn for sample in done.samples)
     told = (
-        f"of {len(done.samples)} samples {counts['flipped']} flip the sign of their {done.pull}, "
+        f"of {len(done.samples)} samples {counts['flipped']} flip the sign of their advantage, "
         f"{counts['raised']} rise from 0, {counts['silenced']} fall to 0, {counts['same']} keep "
         f"their sign, {counts['silent']} stay 0, {counts['unknown']} are not known on both sides"
     )
@@ -101,13 +96,13 @@ def shown(done: "Replay") -> list[RenderableType]:
 
 
 def changed_samples(done: "Replay") -> list[RenderableType]:
-    """Samples whose reward or pull is another, by their `assay report` addresses."""
+    """Samples whose reward or advantage is another, by their `assay report` addresses."""
     from assay.pages.words import visible
 
-    view = Table("assay report", "reward", "after", done.pull, "after")
+    view = Table("assay report", "reward", "after", "advantage", "after")
     rows = [
-        (each.id, (each.reward_before, each.reward_after, each.pull_before, each.pull_after))
-        for each in done.samples
+        (x.id, (x.reward_before, x.reward_after, x.advantage_before, x.advantage_after))
+        for x in done.samples
     ]
     changed = [(name, v) for name, v in rows if v[0] != v[1] or v[2] != v[3]]
     for name, values in changed[:SHOWN]:

@@ -1,31 +1,26 @@
 """Judges a stored step again: what another reward, advantage or group filter would have changed.
 
 Samples, trains and writes nothing. A replay may change how completions are judged and weighted,
-never how they were sampled; `reward=NAME` is short for `stage.STAGE.reward=NAME`. The training
-methods do the work; they get the stored groups in place of a sampler. The step is first judged
-under its own settings, and every difference from the record is a finding.
+never how they were sampled; `reward=NAME` is short for `stage.STAGE.reward=NAME`. GRPO does the
+work; it gets the stored groups in place of a sampler. The step is first judged under its own
+settings, and every difference from the record is a finding.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
-
-import torch
 
 from assay.data.episode import Completion, Context, Episode, Reward, Turn
 from assay.data.row import Row
 from assay.errors import Finding, InputError, nearest
 from assay.experiment.base_table import RenderingSettings
-from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import parse_override, place
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import (
     GrpoStage,
-    RceStage,
-    RftStage,
     StageSpec,
     steps_of,
 )
@@ -34,28 +29,23 @@ from assay.judge.confounds import Confound, differences
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import encoded_evaluation
 from assay.lab.setup.learner import first_context
-from assay.lab.setup.manifest import check_base
 from assay.lab.setup.prepare import find_order, find_part, prepare_set
 from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import build_grpo, build_method, largest_of
+from assay.lab.setup.stage_methods import build_grpo
 from assay.lab.setup.validate import check_names
-from assay.rl.aggregation import rce_shares
 from assay.rl.objectives import Grpo as GrpoObjective
-from assay.rl.packed import group_numbers
 from assay.rl.policy import Policy
 from assay.rl.signal import SignalStats, signal_stats
-from assay.runs.checkpoints import check_checkpoint, step_name, steps_in
 from assay.runs.history import History, Sample, read_description, samples_in
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
-from assay.runs.run_names import experiment_of, stage_start
+from assay.runs.run_names import experiment_of
 from assay.runs.status import stored_status
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.user_code import forget_changed_files
-from assay.train.checkpoint import Batch, Journal, Method, Place
+from assay.train.checkpoint import Journal, Place
 from assay.train.grpo import Grpo
-from assay.train.likelihood import Rce, Rft
 from assay.train.pair_choice import OVERLONG, rewards_of
 from assay.train.sampled_groups import StoredPrompts, value_of
 
@@ -64,15 +54,9 @@ SHOWN = 3
 JUDGING = (
     *("reward", "reward_deadline", "max_abstained_share", "overlong", "mask_truncated"),
     *("algorithm", "advantage", "loss", "aggregation", "clip", "kl", "entropy_coef", "updates"),
-    *("drop_without_signal", "dynamic", "keep", "batch", "tau", "likelihood_temperature"),
-    *("micro_tokens",),
+    *("drop_without_signal", "dynamic", "batch", "micro_tokens"),
 )
 """Keys of a stage that do not affect sampling."""
-PULLS = {"grpo": "advantage", "rft": "kept", "rce": "weight"}
-"""Weight of each sample by method: its advantage; 1 if it is learned, else 0; its share in the
-likelihood of its group."""
-SampledStage = GrpoStage | RftStage | RceStage
-"""The stages that sample completions and have them judged."""
 Sign = Literal["flipped", "raised", "silenced", "same", "silent", "unknown"]
 """Changed; was 0 and is not; is 0 and was not; kept; 0 twice; not known before or after."""
 
@@ -94,26 +78,6 @@ class StoredStep:
     def address(self, sample: Sample) -> str:
         """The sample's name for `assay report`."""
         return f"{self.session.run}:{sample.id}"
-
-    @cached_property
-    def kl_coef(self) -> float | None:
-        """The KL coefficient that the step recorded, for one that adapts; None without a KL."""
-        lines = History(self.session.run).lines(self.stage)
-        found = [line for line in lines if line["step"] == self.step]
-        return found[-1].get("kl_coef") if found else None
-
-    @cached_property
-    def weights(self) -> str:
-        """The newest stored weights at or before the step's sampling, else the stage's start, with
-        the run where that is another: `base`, or `STAGE.step-N`. Raises RunNotFound if it is
-        gone."""
-        run = self.session.run
-        before = [s for s in steps_in(run.checkpoints(self.stage)) if s < self.step]
-        if before:
-            return f"{self.stage}.{step_name(before[-1])}"
-        where, reference = stage_start(run, self.session.experiment.stage[self.stage])
-        start = checkpoint_name(reference)
-        return start if where == run else f"{where}@{start}"
 
 
 def read_step(session: Session, name: str, step: int, group: int) -> StoredStep:
@@ -145,20 +109,20 @@ def read_step(session: Session, name: str, step: int, group: int) -> StoredStep:
 
 
 def choose_stage(run: RunDirectory, experiment: Experiment, name: str | None) -> str:
-    """The stage to replay: the only one that samples and is rewarded, or the named one. Raises
-    InputError for another, and where none is named of several."""
-    able = [n for n, s in experiment.stage.items() if isinstance(s, SampledStage) and not s.stored]
+    """The stage to replay: the only one of GRPO that samples, or the named one. Raises InputError
+    for another, and where none is named of several."""
+    able = [n for n, s in experiment.stage.items() if isinstance(s, GrpoStage) and not s.stored]
     if name is None:
         if len(able) == 1:
             return able[0]
-        problem = f"{run} has {len(able)} stages that sample and are rewarded"
+        problem = f"{run} has {len(able)} stages of GRPO that sample"
         fix = "add --stage " + " or --stage ".join(able) if able else "assay report shows samples"
     elif name in able:
         return name
     elif name not in experiment.stage:
         problem, fix = f"{run} has no stage {name!r}", nearest(name, experiment.stage)
     else:
-        problem = f"stage {name!r} samples nothing that a reward could judge again"
+        problem = f"stage {name!r} samples nothing for GRPO"
         fix = "take " + " or ".join(able) if able else "read completions with assay report"
     raise InputError(problem, field="--stage", fix=fix)
 
@@ -186,8 +150,8 @@ class Side:
 
     rewards: tuple[Reward, ...]
     """With the punishment of long completions, where that is set."""
-    pulls: tuple[float | None, ...]
-    """See `PULLS`; None for abstentions and for samples that would not have been drawn."""
+    advantages: tuple[float | None, ...]
+    """None for abstentions and for samples that would not have been drawn."""
     signal: SignalStats
     prompts: int
     """Different prompts in the update."""
@@ -197,7 +161,7 @@ class Side:
     """Samples up to the batch with which sampling would have ended."""
 
 
-def score(stored: StoredStep, stage: SampledStage) -> list[Reward]:
+def score(stored: StoredStep, stage: GrpoStage) -> list[Reward]:
     """The stored completions judged now by the reward of a stage, in order, nothing added."""
     session = stored.session
     pairs = [(stored.rows[each.row], completion_of(each)) for each in stored.samples]
@@ -207,28 +171,28 @@ def score(stored: StoredStep, stage: SampledStage) -> list[Reward]:
         return runner.score(pairs)
 
 
-def judge_side(stored: StoredStep, stage: SampledStage, rewards: Sequence[Reward]) -> Side:
-    """The stored completions as the stage's method weights them, with these rewards. Scores with
-    the nearest weights only where advantages depend on them."""
+def judge_side(stored: StoredStep, stage: GrpoStage, rewards: Sequence[Reward]) -> Side:
+    """The stored completions as the stage weights them, with these rewards. Raises InputError where
+    advantages depend on the weights that sampled."""
     method, groups = stored_method(stored, stage, rewards)
-    policy, place_ = None, Place(step=stored.step - 1, kl_coef=stored.kl_coef)
-    if isinstance(method, Grpo):
-        method = method.at(place_.step)
-        if method.reads_weights:
-            policy = load_policy(stored, stage, method)
-        # Advantages need neither the loss nor what the loss reads.
-        fixed = method.stage.kl.model_copy(update={"adaptive": None})
-        bare = method.stage.model_copy(update={"kl": fixed})
-        method = replace(method, objective=GrpoObjective(), stage=bare)
+    if method.reads_weights:
+        problem = "advantages that depend on the weights that sampled cannot be replayed"
+        fix = 'set kl.where = "loss", or an advantage of rewards alone'
+        raise InputError(problem, field=f"stage.{stored.stage}", fix=fix)
+    # Advantages need neither the loss nor what the loss reads.
+    fixed = method.stage.kl.model_copy(update={"adaptive": None})
+    bare = method.stage.model_copy(update={"kl": fixed})
+    method = replace(method, objective=GrpoObjective(), stage=bare)
     # Stored groups ask neither a policy for samples nor a recorder for rewards.
-    batch = method.collect(cast(Policy, policy), place_, cast(Journal, None))
+    place_ = Place(step=stored.step - 1)
+    batch = method.collect(cast(Policy, None), place_, cast(Journal, None))
     found = [episode for group in groups for episode in group]
     judged = [[e for e in g if value_of(e) is not None] for g in groups]
-    passes = stage.updates.epochs if isinstance(stage, GrpoStage) else 1
-    packed = batch.updates[: len(batch.updates) // passes]
+    packed = batch.updates[: len(batch.updates) // stage.updates.epochs]
+    given = {f"{r.row_id}#{r.sample}": r.advantage for r in batch.samples}
     return Side(
         rewards=tuple(e.reward or Reward(None) for e in found),
-        pulls=tuple(pulls_of(stage, batch, found)),
+        advantages=tuple(given.get(e.id) if value_of(e) is not None else None for e in found),
         signal=signal_stats(*rewards_of(judged)),
         prompts=len({id(context) for update in packed for context in update.contexts}),
         tokens=sum(int(update.mask_S.sum()) for update in packed),
@@ -236,63 +200,26 @@ def judge_side(stored: StoredStep, stage: SampledStage, rewards: Sequence[Reward
     )
 
 
-def load_policy(stored: StoredStep, stage: StageSpec, method: Grpo) -> Policy:
-    """The stage's policy with the nearest weights, and room for the largest micro-batch. Raises
-    InputError where the run's base model is another than it was, DamagedFile."""
-    session = stored.session
-    check_base(session)
-    # A stage draws its adapter's first weights from this seed.
-    torch.manual_seed(session.seed)
-    opened = session.learner.policy(session.run, stage)
-    opened.fit(largest_of(stage, method, session.learner.encoder(stage)))
-    own, _, step = stored.weights.partition(".")
-    if own == stored.stage:  # else the stage's start, which the learner has opened
-        folder = session.run.checkpoints(own) / step
-        check_checkpoint(folder, "restore it, or name another step")
-        opened.policy.load(folder)
-    return opened.policy
-
-
 def stored_method(
-    stored: StoredStep, stage: SampledStage, rewards: Sequence[Reward]
-) -> tuple[Method, list[list[Episode]]]:
+    stored: StoredStep, stage: GrpoStage, rewards: Sequence[Reward]
+) -> tuple[Grpo, list[list[Episode]]]:
     """The stage's method over the stored groups, and these as it shapes them."""
     size, session = stage.group, stored.session
     visits = []
     for each, reward in zip(stored.samples, rewards, strict=True):
         episode = episode_of(each, stored.contexts[each.row], reward)
         visits.append(replace(episode, visit=each.number // size))
-    groups = [visits[i : i + size] for i in range(0, len(visits), size)]
     assert stage.reward is not None
     runner = session.reward_runner(reward_of(session.task, stage.reward, session.run.root), stage)
     given = session.stage_input(stage, list(stored.rows.values()), runner.score)
-    if isinstance(stage, GrpoStage):
-        made = build_grpo(stage, given, stored.steps).at(stored.step - 1)
-        groups = [made.shaped(group) for group in groups]
-        prompts = StoredPrompts(groups, stage.prompts)
-        if (dynamic := made.stage.dynamic) is not None:
-            most = min(dynamic.max_batches, prompts.batches)
-            fewer = dynamic.model_copy(update={"max_batches": most})
-            made = replace(made, stage=made.stage.model_copy(update={"dynamic": fewer}))
-        return replace(made, prompts=prompts), groups
-    method, prompts = build_method(stage, given, stored.steps), StoredPrompts(groups, stage.prompts)
-    if isinstance(method, Rft):
-        return replace(method, prompts=prompts), groups
-    assert isinstance(method, Rce)
-    return replace(method, groups=prompts), groups
-
-
-def pulls_of(stage: SampledStage, batch: Batch, episodes: Sequence[Episode]) -> list[float | None]:
-    """The weight of each episode (`PULLS`); None if it cannot have one."""
-    judged = [e for e in episodes if value_of(e) is not None]
-    given = {f"{r.row_id}#{r.sample}": r.advantage for r in batch.samples}
-    if isinstance(stage, RftStage):
-        given = {e.id: float(cast(float, value_of(e)) >= stage.keep) for e in judged}
-    if isinstance(stage, RceStage) and judged:
-        group_E = torch.tensor(group_numbers(judged))
-        shares_E = rce_shares(rewards_of([judged])[0], group_E, batch.metrics["tau"])
-        given = dict(zip((e.id for e in judged), shares_E.tolist(), strict=True))
-    return [given.get(e.id) if value_of(e) is not None else None for e in episodes]
+    made = build_grpo(stage, given, stored.steps).at(stored.step - 1)
+    groups = [made.shaped(visits[i : i + size]) for i in range(0, len(visits), size)]
+    prompts = StoredPrompts(groups, stage.prompts)
+    if (dynamic := made.stage.dynamic) is not None:
+        most = min(dynamic.max_batches, prompts.batches)
+        fewer = dynamic.model_copy(update={"max_batches": most})
+        made = replace(made, stage=made.stage.model_copy(update={"dynamic": fewer}))
+    return replace(made, prompts=prompts), groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,8 +242,6 @@ class Proof:
     rewards: tuple[Difference, ...]
     advantages: tuple[Difference, ...]
     """From the recorded rewards, so that only how these are weighed is asked."""
-    unasked: str
-    """Why advantages could not be worked out again; "" where they were."""
 
     @property
     def exact(self) -> bool:
@@ -324,25 +249,19 @@ class Proof:
         return not (self.rewards or self.advantages)
 
 
-def prove(stored: StoredStep, stage: SampledStage, past: Side) -> Proof:
+def prove(stored: StoredStep, stage: GrpoStage, past: Side) -> Proof:
     """Compare rewards given now, and advantages worked out now from the recorded rewards, with what
     the step recorded. Abstentions are compared as such; their words are not."""
-    method, groups = stored_method(stored, stage, score(stored, stage))
+    _, groups = stored_method(stored, stage, score(stored, stage))
     again = [e.reward or Reward(None) for group in groups for e in group]
     both = zip(stored.samples, again, strict=True)
     changed = [d for s, now in both if (d := reward_difference(stored.address(s), s, now))]
-    unasked = ""
-    sampled = stored.step == 1 or stored.weights == f"{stored.stage}.{step_name(stored.step - 1)}"
-    if isinstance(method, Grpo) and method.reads_weights and not sampled:
-        unasked = "they depend on the weights that sampled, which are not stored; the nearest "
-        unasked += f"before are {stored.weights}"
     weighed = [
         Difference(stored.address(each), "advantage", each.advantage, now)
-        for each, now in zip(stored.samples, past.pulls, strict=True)
-        if isinstance(stage, GrpoStage) and not unasked
+        for each, now in zip(stored.samples, past.advantages, strict=True)
         if each.reward is not None and each.advantage != now
     ]
-    return Proof(len(again), tuple(changed), tuple(weighed), unasked)
+    return Proof(len(again), tuple(changed), tuple(weighed))
 
 
 def reward_difference(address: str, sample: Sample, now: Reward) -> Difference | None:
@@ -359,7 +278,7 @@ def reward_difference(address: str, sample: Sample, now: Reward) -> Difference |
     return None
 
 
-def findings(proof: Proof, stage: SampledStage, other: Side) -> Iterator[Finding]:
+def findings(proof: Proof, stage: GrpoStage, other: Side) -> Iterator[Finding]:
     """The first differences of the self-check, then where the run would have gone on differently
     with these settings."""
     for name, different in (("rewards", proof.rewards), ("advantages", proof.advantages)):
@@ -371,8 +290,6 @@ def findings(proof: Proof, stage: SampledStage, other: Side) -> Iterator[Finding
                 "; ".join(shown),
                 "restore what changed since, or read every change as one of the reward's as well",
             )
-    if proof.unasked:
-        yield Finding("note", "recorded advantages were not worked out again", proof.unasked)
     reasons, size = [r.why for r in other.rewards if r.value is None], len(other.rewards)
     if len(reasons) > stage.max_abstained_share * size:
         common = max(set(reasons), key=reasons.count)
@@ -398,10 +315,10 @@ class SampleChange:
     reward_after: float | None
     why_before: str
     why_after: str
-    pull_before: float | None
-    pull_after: float | None
+    advantage_before: float | None
+    advantage_after: float | None
     turn: Sign
-    """The change of the sign of the pull."""
+    """The change of the sign of the advantage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,10 +327,7 @@ class Replay:
 
     run: str
     stage: str
-    method: str
     step: int
-    pull: str
-    """Kind of the samples' pulls: advantage, kept or weight."""
     settings: tuple[Confound, ...]
     """Every value of the stage that was set otherwise."""
     proof: Proof
@@ -436,33 +350,29 @@ def replay(
     experiment = experiment_of(run)
     name = choose_stage(run, experiment, stage)
     before, after = experiment.stage[name], replayed_stage(run, name, settings)
-    assert isinstance(before, SampledStage) and isinstance(after, SampledStage)
+    assert isinstance(before, GrpoStage) and isinstance(after, GrpoStage)
     session = Session(experiment, run, stored_status(run.path).seed, observer)
     stored = read_step(session, name, step, before.group)
     recorded = [sample.judgement for sample in stored.samples]
     past = judge_side(stored, before, recorded)
     other = judge_side(stored, after, rewards_after(stored, before, after))
     proof = prove(stored, before, past)
-    past = replace(past, rewards=tuple(recorded))
-    if isinstance(before, GrpoStage):  # the other methods record none
-        kept = [None if each.reward is None else each.advantage for each in stored.samples]
-        past = replace(past, pulls=tuple(kept))
+    kept = [None if each.reward is None else each.advantage for each in stored.samples]
+    past = replace(past, rewards=tuple(recorded), advantages=tuple(kept))
     own, set_ = (each.model_dump(mode="json", exclude_none=True) for each in (before, after))
-    columns = (stored.samples, recorded, past.pulls, other.rewards, other.pulls)
+    columns = (stored.samples, recorded, past.advantages, other.rewards, other.advantages)
     changes = [
         SampleChange(
             stored.address(each),
             *(then.value, now.value, then.why, now.why),
-            *(pull, pulled, sign_change(pull, pulled)),
+            *(old, new, sign_change(old, new)),
         )
-        for each, then, pull, now, pulled in zip(*columns, strict=True)
+        for each, then, old, now, new in zip(*columns, strict=True)
     ]
     return Replay(
         run=str(run),
         stage=name,
-        method=before.method,
         step=step,
-        pull=PULLS[before.method],
         settings=tuple(differences(own, set_)),
         proof=proof,
         before=past,
@@ -481,7 +391,7 @@ def sign_change(before: float | None, after: float | None) -> Sign:
     return "same" if (before > 0) == (after > 0) else "flipped"
 
 
-def rewards_after(stored: StoredStep, before: SampledStage, after: SampledStage) -> list[Reward]:
+def rewards_after(stored: StoredStep, before: GrpoStage, after: GrpoStage) -> list[Reward]:
     """The recorded rewards if the same reward judges, else those of the other one. Recorded rewards
     are kept, because a deadline may pass one time and not another."""
     judging = [(each.reward, each.reward_deadline) for each in (before, after)]

@@ -41,7 +41,7 @@ group    = 4
 algorithm = "dapo"
 sampling = { max_tokens = 12 }
 reward   = "accuracy"
-kl       = { coef = 0.1, estimator = "k1", where = "reward" }
+kl       = { coef = 0.1 }
 overlong = { buffer = 4, factor = 0.25 }
 dynamic  = { max_batches = 3 }
 updates  = { minibatches = 2, epochs = 2 }
@@ -58,26 +58,6 @@ group    = 3
 sampling = { max_tokens = 6 }
 reward   = { accuracy = 1.0, repetition = 0.5 }
 
-[stage.kept]
-method = "rft"
-data   = "sums"
-start  = "sft.last"
-steps  = 1
-prompts  = 3
-group    = 4
-sampling = { max_tokens = 12 }
-reward   = "accuracy"
-
-[stage.weighted]
-method = "rce"
-data   = "sums"
-start  = "sft.last"
-steps  = 2
-prompts  = 2
-group    = 4
-sampling = { max_tokens = 12 }
-reward   = "accuracy"
-tau      = { start = 1.0, end = 0.5 }
 """
 
 
@@ -100,7 +80,7 @@ def again(run: RunDirectory, step: int, *settings: str, stage: str = "rl") -> Re
 
 def pulls(done: Replay, side: str) -> list[float | None]:
     """What each sample was given on one side."""
-    return [getattr(sample, f"pull_{side}") for sample in done.samples]
+    return [getattr(sample, f"advantage_{side}") for sample in done.samples]
 
 
 def known(values: Sequence[float | None]) -> list[float]:

@@ -51,7 +51,7 @@ def metric(run: RunDirectory, stage: str, step: int) -> dict:
 
 @pytest.mark.parametrize(
     ("stage", "step"),
-    [("rl", 1), ("rl", 4), ("tuned", 1), ("crowded", 1), ("kept", 1), ("weighted", 2)],
+    [("rl", 1), ("rl", 4), ("tuned", 1), ("crowded", 1)],
 )
 def test_the_unchanged_step_is_reproduced_to_the_last_bit(run: RunDirectory, stage, step):
     done = again(run, step, stage=stage)
@@ -60,10 +60,8 @@ def test_the_unchanged_step_is_reproduced_to_the_last_bit(run: RunDirectory, sta
     assert [s.reward_after for s in done.samples] == [line["reward"] for line in lines]
     assert [s.reward_before for s in done.samples] == [line["reward"] for line in lines]
     assert pulls(done, "before") == pulls(done, "after")
-    if stage in ("rl", "tuned", "crowded"):
-        assert not done.proof.unasked
-        assert pulls(done, "after") == [line["advantage"] for line in lines]
-        assert done.before.signal.signal_share == metric(run, stage, step)["signal_share"]
+    assert pulls(done, "after") == [line["advantage"] for line in lines]
+    assert done.before.signal.signal_share == metric(run, stage, step)["signal_share"]
 
 
 def test_a_row_that_a_step_came_by_twice_is_replayed_as_two_groups_with_or_without_the_column(
@@ -83,11 +81,11 @@ def test_a_row_that_a_step_came_by_twice_is_replayed_as_two_groups_with_or_witho
 
 def test_a_negated_reward_flips_every_sample_that_counts(run: RunDirectory):
     done = again(run, 3, "reward={ accuracy = -1.0, repetition = -0.5 }")
-    assert any(s.pull_before for s in done.samples)
+    assert any(s.advantage_before for s in done.samples)
     for sample in done.samples:
-        assert sample.turn == ("flipped" if sample.pull_before else "silent")
-        assert sample.pull_before is not None
-        assert sample.pull_after == pytest.approx(-sample.pull_before)
+        assert sample.turn == ("flipped" if sample.advantage_before else "silent")
+        assert sample.advantage_before is not None
+        assert sample.advantage_after == pytest.approx(-sample.advantage_before)
 
 
 def test_another_advantage_keeps_the_recorded_rewards_and_has_its_closed_form(run: RunDirectory):
@@ -134,17 +132,6 @@ def test_dynamic_sampling_that_asks_for_less_ends_earlier(own: RunDirectory):
     assert any("ended earlier" in finding.what for finding in done.findings)
 
 
-def test_rft_shows_who_is_kept_and_rce_how_much_each_counts(run: RunDirectory):
-    done = again(run, 1, "keep=-1.0", stage="kept")
-    assert done.pull == "kept" and set(pulls(done, "after")) == {1.0}
-    assert {s.turn for s in done.samples} <= {"raised", "same"}
-    sharp = again(run, 1, "tau.start=0.01", "tau.end=0.01", stage="weighted")
-    assert sharp.pull == "weight"
-    for start in (0, 4):
-        for side in ("before", "after"):
-            assert sum(known(pulls(sharp, side)[start : start + 4])) == pytest.approx(1.0)
-
-
 def test_a_reward_that_has_changed_since_is_named_with_what_it_gave(own: RunDirectory):
     lines = lines_of(own, "rl", 1)
     lines[2]["reward"] += 0.25
@@ -179,7 +166,7 @@ def test_a_journalled_abstention_stays_one_and_is_told_apart(own: RunDirectory):
     done = again(own, 1, "advantage=mean_only")
     (found,) = done.proof.rewards
     assert (found.what, found.recorded) == ("abstention", "abstained: deadline")
-    assert done.samples[0].reward_after is None and done.samples[0].pull_after is None
+    assert done.samples[0].reward_after is None and done.samples[0].advantage_after is None
     assert done.samples[0].turn == "unknown"
     assert sum(reward.value is None for reward in done.after.rewards) == 1
 
@@ -193,15 +180,6 @@ def test_a_reward_that_always_abstains_says_that_the_run_would_have_stopped(own:
     done = again(own, 1, "reward=accuracy")
     assert set(pulls(done, "after")) == {None}
     assert any("would have stopped" in finding.what for finding in done.findings)
-
-
-def test_a_row_that_the_data_has_no_more_is_named(own: RunDirectory):
-    row = lines_of(own, "rl", 1)[0]["row_id"]
-    lines = (own.root / "sums.jsonl").read_text().splitlines(keepends=True)
-    kept = [line for line in lines if json.loads(line)["id"] != row]
-    (own.root / "sums.jsonl").write_text("".join(kept))
-    with pytest.raises(InputError, match="any more"):
-        again(own, 1)
 
 
 def test_nothing_is_written(own: RunDirectory):
@@ -224,12 +202,11 @@ def test_a_stage_that_cannot_be_replayed_is_refused_with_those_that_can(run: Run
     ("setting", "words"),
     [
         ("reward=acuracy", "did you mean 'accuracy'"),
-        ("algorithm=gpro", "did you mean"),
         ("rewrad=accuracy", "did you mean 'reward'"),
         ("sampling.temperature=2.0", "only how samples are judged"),
-        ("stage.rl.group=8", "only how samples are judged"),
         ("stage.sft.batch=3", "only 'rl' is replayed"),
         ("reward", "no '='"),
+        ("kl={ coef = 0.1, where = 'reward' }", "depend on the weights that sampled"),
     ],
 )
 def test_a_setting_that_is_wrong_or_changes_the_samples_is_refused(
@@ -237,7 +214,7 @@ def test_a_setting_that_is_wrong_or_changes_the_samples_is_refused(
 ):
     with pytest.raises(InputError) as refused:
         again(run, 1, setting)
-    assert words in str(refused.value) and "--set" in str(refused.value)
+    assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
