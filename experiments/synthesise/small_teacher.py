@@ -1,6 +1,7 @@
 """Prompts for a teacher too small to follow instructions: it goes on as three examples do."""
 
 import json
+import re
 
 from assay.data.leakage import question
 from assay.data.row import Message, Row
@@ -67,3 +68,16 @@ def _described(tool: dict) -> Message:
 def tagged(asked: str, call: dict) -> str:
     """A row as the examples write it."""
     return f"<query>{asked}</query>\n<answers>[{json.dumps(call)}]</answers>"
+
+
+def tagged_objects(seed: Row, text: str) -> list[dict[str, str]]:
+    """The objects of a text such as `<question>...</question><answer>...</answer>`: a name that
+    comes again begins the next one."""
+    objects: list[dict[str, str]] = []
+    for name, value in re.findall(r"(?s)<([a-z_]{1,40})>(.*?)</\1>", text):
+        if not objects or name in objects[-1]:
+            objects.append({})
+        objects[-1][name] = value.strip()
+    if not objects:
+        raise ValueError("holds no <tag>text</tag>")
+    return objects

@@ -4,12 +4,6 @@ Only the accepted values are defined here. `assay synthesise` makes the rows, an
 them as `source = "synthesise:NAME"`.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from pydantic import model_validator
-
-from assay.errors import nearest
 from assay.experiment.base_table import (
     Count,
     Few,
@@ -25,15 +19,8 @@ SYNTHESISE = "synthesise"
 MADE_BY = "synthesis"
 """The field of `extra` with the provenance of a made row."""
 FILE = "path:"
-READ = ("json", "tags")
-"""How a teacher may write its rows, where no function of the user's reads them."""
-
-
-GONE = {
-    "agree": "measure the made rows by an evaluation, and take them by pass_rate",
-    "near": "remove it: rows that ask the same in other letters alone are left out",
-}
-"""What took the place of keys that were once read."""
+JSON = "json"
+"""How a teacher writes its rows, where no function of the user's reads them."""
 
 
 class SynthesiseSpec(RewardSettings, RenderingSettings):
@@ -47,9 +34,9 @@ class SynthesiseSpec(RewardSettings, RenderingSettings):
     prompt: str
     """What it is asked, with gaps `{question}`, `{answer}`, `{tools}`, `{number}`, `{extra.NAME}`;
     `path:FILE`, or `path:FILE.py:FUNCTION` of seed and sample number."""
-    read: str = "json"
-    """How its rows are written: `json`, `tags` (`<question>...</question>`), or
-    `path:FILE.py:FUNCTION` of seed and text, which gives objects."""
+    read: str = JSON
+    """How its rows are written: `json`, or `path:FILE.py:FUNCTION` of seed and text, which gives
+    objects."""
     format: str = "messages"
     """The data format of these objects."""
     keep: Many[str] = ()
@@ -66,14 +53,7 @@ class SynthesiseSpec(RewardSettings, RenderingSettings):
     """Benchmarks and data sets that share no question with a made row, beside the file's
     evaluations."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _knows_keys(cls, values: Any) -> Any:
-        for key in GONE.keys() & values if isinstance(values, Mapping) else ():
-            raise refused(key, "is gone", GONE[key])
-        return values
-
     def _conflicts(self) -> Refusals:
-        if self.read not in READ and not self.read.startswith(FILE):
-            problem = f"unknown way to write rows {self.read!r}"
-            yield refused("read", problem, nearest(self.read, READ))
+        if self.read != JSON and not self.read.startswith(FILE):
+            fix = 'write "json" or "path:FILE.py:FUNCTION"'
+            yield refused("read", f"unknown way to write rows {self.read!r}", fix)

@@ -6,19 +6,14 @@ What a teacher wrote is shown as text alone. Rows are judged in `lab.synthesise`
 from collections.abc import Iterator
 from typing import Any
 
-from assay.data.leakage import question
-from assay.experiment.synthesise_table import MADE_BY
-from assay.lab.synthesise.made_set import FOLDER, REASONS, MadeSet
+from assay.lab.synthesise.made_set import REASONS, MadeSet
 from assay.pages.command_tables import money
 from assay.pages.page import (
     Block,
     Bullets,
     Code,
     Column,
-    Facts,
-    Folded,
     Mark,
-    Only,
     Page,
     Row,
     Section,
@@ -26,7 +21,6 @@ from assay.pages.page import (
     Text,
 )
 from assay.pages.words import Words, flat, number
-from assay.tasks.task import answer_text
 
 SHOWN_ROWS, SHOWN_CHARACTERS = 5, 400
 FILES = ("html", "markdown")
@@ -96,19 +90,9 @@ def cost_lines(made: MadeSet, w: Words) -> Iterator[str]:
 
 
 def use_blocks(made: MadeSet, w: Words) -> Iterator[Block]:
-    """How the rows are used, where each came from, and a few of them."""
+    """How the rows are used."""
     yield Text(w("synthesis.in_file"))
     yield Code(f'[data.train]\nsource = "synthesise:{made.table}"', "toml")
-    yield Text(w("synthesis.elsewhere"))
-    place = f"{FOLDER}/{made.file.parent.parent.name}/{made.table}/{made.file.name}"
-    yield Code(f'[data.train]\nsource = "path:{place}"\nformat = "messages"', "toml")
-    for row in made.rows[:SHOWN_ROWS]:
-        told, last = row.extra[MADE_BY], row.messages[-1]
-        calls = [f"{call.name}({dict(call.arguments)})" for call in last.tool_calls]
-        said = cut("; ".join(calls) or answer_text(row) or "")
-        facts = [(w("synthesis.question"), cut(question(row))), (w("synthesis.answer"), said)]
-        facts += [(key, money(v) if key == "cost" else cut(str(v))) for key, v in told.items()]
-        yield Only(FILES, [Folded(flat(row.id), [Facts(facts)])])
 
 
 def cut(text: str) -> str:

@@ -56,14 +56,11 @@ def test_the_page_says_what_verified_means_and_what_was_refused(english):
         assert "no row of the format" in text and "Compared with no test" in text
 
 
-def test_what_a_teacher_wrote_is_text_in_every_medium(english, file):
+def test_what_a_teacher_wrote_acts_in_no_medium(english, file):
     _, folder = english
     html, markdown = ((folder / f"report.{kind}").read_text() for kind in ("html", "md"))
-    assert "<script>alert" not in html and "&lt;script&gt;alert(1)" in html
-    assert "<script>" not in re.sub(r"(?s)```.*?```|`[^`]*`", "", markdown)
-    assert "![x](" not in re.sub(r"(?s)```.*?```", "", markdown)
     shown = call("synthesise", "--lab", file.parent, file).stdout
-    assert "\x1b[2J" not in html + markdown + shown
+    assert not any(sign in html + markdown + shown for sign in ("<script>", "![x](", "\x1b[2J"))
 
 
 def test_the_chinese_page_has_the_same_figures(english, file):

@@ -28,7 +28,7 @@ from assay.data.row_checks import field_value, undeclared_calls
 from assay.data.splits import conversation_of
 from assay.errors import AssayError, InputError, nearest
 from assay.experiment.read_file import read_text
-from assay.experiment.synthesise_table import FILE, SynthesiseSpec
+from assay.experiment.synthesise_table import FILE, JSON, SynthesiseSpec
 from assay.lab.setup.metering import MeteredModel, contents
 from assay.lab.synthesise.made_set import Refused
 from assay.rl.policy import SampleKey
@@ -42,7 +42,6 @@ MOST_TRIES = 1000
 """Places of a text at which JSON is looked for."""
 FENCE = re.compile(r"```[a-z]*\n(.*?)```", re.DOTALL)
 OPENING = re.compile(r"[{\[]")
-TAG = re.compile(r"<([a-z_]{1,40})>")
 
 
 Reader = Callable[[Row, str], Sequence[Mapping[str, Any]]]
@@ -51,10 +50,8 @@ Reader = Callable[[Row, str], Sequence[Mapping[str, Any]]]
 
 def reader_of(spec: SynthesiseSpec, root: Path) -> Reader:
     """What reads a table's answers. Raises InputError."""
-    if spec.read == "json":
+    if spec.read == JSON:
         return lambda seed, text: json_objects(text)
-    if spec.read == "tags":
-        return lambda seed, text: tagged_objects(text)
     function, _ = function_in(spec.read, root)
 
     def read(seed: Row, text: str) -> Sequence[Mapping[str, Any]]:
@@ -93,26 +90,6 @@ def _objects_in(text: str) -> Iterator[Mapping[str, Any]]:
             continue
         members = value if isinstance(value, list) else [value]
         yield from (each for each in members if each and isinstance(each, Mapping))
-
-
-def tagged_objects(text: str) -> Sequence[Mapping[str, Any]]:
-    """The objects of a text such as `<question>...</question><answer>...</answer>`: a name that
-    comes again begins the next one. Raises ValueError."""
-    found: list[dict[str, Any]] = []
-    at, unclosed = 0, set[str]()
-    while opened := TAG.search(text, at):
-        name, at = opened[1], opened.end()
-        end = -1 if name in unclosed else text.find(f"</{name}>", at)
-        if end < 0:
-            unclosed.add(name)
-            continue
-        if not found or name in found[-1]:
-            found.append({})
-        found[-1][name] = text[at:end].strip()
-        at = end + len(name) + 3
-    if not found:
-        raise ValueError("holds no <tag>text</tag>")
-    return found
 
 
 def rows_in(

@@ -11,7 +11,7 @@ from assay.data.row import Row
 from assay.errors import Finding, InputError, look_up, nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.problems import Problem
-from assay.experiment.synthesise_table import READ, SYNTHESISE, SynthesiseSpec
+from assay.experiment.synthesise_table import JSON, SYNTHESISE, SynthesiseSpec
 from assay.lab.setup.reward_parts import full_reward
 from assay.lab.synthesise.answers import prompter_of, reader_of
 from assay.lab.synthesise.made_set import made_rows_file
@@ -102,7 +102,7 @@ def absent_names(
             yield "disjoint_from", problem, nearest(test, tests)
     tries = {
         "prompt": lambda: prompter_of(spec, root),
-        "read": lambda: None if spec.read in READ else reader_of(spec, root),
+        "read": lambda: None if spec.read == JSON else reader_of(spec, root),
         "reward": lambda: full_reward(skill, spec.reward, root),
     }
     for key, attempt in tries.items():
