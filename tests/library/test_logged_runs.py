@@ -38,8 +38,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     def broken(given: Any) -> Kept:
         raise ConnectionError("nobody answers")
 
-    monkeypatch.setitem(SINKS, "kept", SinkKind(kept, None, frozenset({"project"})))
-    monkeypatch.setitem(SINKS, "broken", SinkKind(broken, None, frozenset()))
+    monkeypatch.setitem(SINKS, "kept", SinkKind(kept, None))
+    monkeypatch.setitem(SINKS, "broken", SinkKind(broken, None))
     monkeypatch.setattr(sender, "FIRST_PAUSE", 0.01)
     return found
 
@@ -115,5 +115,4 @@ def test_a_log_table_that_cannot_be_followed_is_refused_before_the_run(
     assert "log.to: unknown sink 'wandbb' (did you mean 'wandb'?" in refused(to=["wandbb"])
     assert "log.to: must not be empty" in refused(to=[])
     assert "log.entiti: unknown key" in refused(to=["wandb"], entiti="us")
-    assert "log.space: kept has no such option" in refused(to=["kept"], space="a/b")
     assert not (lab.parent / "runs" / "refused").exists()

@@ -118,24 +118,6 @@ class LogSpec(Table):
     """`wandb`, `trackio`, `mlflow`, `tensorboard`; each needs the extra of its name."""
     project: str | None = None
     """Project, or experiment of `mlflow`; omitted: the experiment's name. Not for `tensorboard`."""
-    name: str | None = None
-    """Name of the remote run, to which `#SEED` is added; omitted: the experiment's. `wandb`,
-    `mlflow`."""
-    dir: str | None = None
-    """Folder for local files; omitted: `log`. Not for `trackio`."""
-    entity: str | None = None
-    """Team of `wandb`."""
-    offline: bool = False
-    """Write `wandb` files to send later by `wandb sync`."""
-    space: str | None = None
-    """Space of `trackio` at Hugging Face; omitted: this machine."""
-    uri: str | None = None
-    """Server or file of `mlflow`; omitted: `MLFLOW_TRACKING_URI`, else a file in `dir`."""
-
-    def _conflicts(self) -> Refusals:
-        if self.uri is not None and "@" in self.uri.partition("://")[2].partition("/")[0]:
-            fix = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in the environment"
-            yield refused("uri", "holds a user or a password", fix)
 
 
 class GuardSpec(Table):

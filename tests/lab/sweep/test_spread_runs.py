@@ -142,7 +142,7 @@ def test_a_resumed_run_waits_for_the_lock_of_the_node_that_died(lab, monkeypatch
 
 
 def job_of(lab: PivotLab, *settings: str) -> Job:
-    return Job(Planned("x", lab.base, settings, (), ""), 1, "nothing")
+    return Job(Planned("x", lab.base, settings, ()), 1, "nothing")
 
 
 def test_a_run_takes_the_gpus_of_its_ranks_or_the_cpus_of_the_smallest_node(lab):

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from assay.compare.judged_table import ScoreRow
-from assay.data.toml_text import KeyPath
 from assay.errors import InputError, nearest
 from assay.experiment.tables import LogSpec
 from assay.runs.run_directory import RunDirectory
@@ -79,7 +78,7 @@ class Opening:
     def name(self) -> str:
         """The name of the remote run: one for each seed, and for each time it was started over."""
         again = f"-{self.attempt + 1}" if self.attempt else ""
-        return f"{self.log.name or self.run.name}#{self.seed}{again}"
+        return f"{self.run.name}#{self.seed}{again}"
 
     @property
     def id(self) -> str:
@@ -90,7 +89,7 @@ class Opening:
     @property
     def folder(self) -> Path:
         """Where files are written on this machine."""
-        return self.run.root / (self.log.dir or "log")
+        return self.run.root / "log"
 
 
 def score_values(rows: Sequence[ScoreRow]) -> dict[str, float]:
@@ -146,7 +145,6 @@ def open_trackio(given: Opening) -> Trackio:
         run = trackio.init(
             project=given.project,
             name=given.remote or given.id,
-            space_id=given.log.space,
             config=flattened(given.config),
             resume="allow",
             embed=False,
@@ -245,7 +243,7 @@ def open_mlflow(given: Opening) -> MLflow:
     from mlflow.entities import Param  # type: ignore[import-not-found]
 
     folder = given.folder / "mlflow"
-    uri = given.log.uri or os.environ.get("MLFLOW_TRACKING_URI")
+    uri = os.environ.get("MLFLOW_TRACKING_URI")
     if uri is None:
         folder.mkdir(parents=True, exist_ok=True)
         uri = f"sqlite:///{folder / 'mlflow.db'}"
@@ -296,14 +294,12 @@ def open_wandb(given: Opening) -> WeightsAndBiases:
     given.folder.mkdir(parents=True, exist_ok=True)
     quiet = wandb.Settings(console="off", silent=True, disable_code=True, save_code=False)
     run = wandb.init(
-        entity=given.log.entity,
         project=given.project,
         name=given.name,
         id=given.remote or given.id,
         resume="allow",
         dir=given.folder,
         config=dict(given.config),
-        mode="offline" if given.log.offline else None,
         reinit="create_new",
         settings=quiet,
     )
@@ -318,42 +314,30 @@ class SinkKind:
     """Called in the sink's thread; only then its package is imported."""
     package: str | None
     """The package that it needs, which the extra of the sink's name installs."""
-    options: frozenset[str]
-    """The keys of `[log]` that it knows."""
 
 
 SINKS: dict[str, SinkKind] = {
-    "wandb": SinkKind(
-        open_wandb, "wandb", frozenset({"project", "name", "dir", "entity", "offline"})
-    ),
-    "trackio": SinkKind(open_trackio, "trackio", frozenset({"project", "space"})),
-    "mlflow": SinkKind(open_mlflow, "mlflow", frozenset({"project", "name", "dir", "uri"})),
-    "tensorboard": SinkKind(open_tensorboard, "tensorboard", frozenset({"dir"})),
+    "wandb": SinkKind(open_wandb, "wandb"),
+    "trackio": SinkKind(open_trackio, "trackio"),
+    "mlflow": SinkKind(open_mlflow, "mlflow"),
+    "tensorboard": SinkKind(open_tensorboard, None),
 }
 
-Refusal = tuple[KeyPath, str, str]
-"""The key inside `[log]`, what is wrong with it, and what to do."""
 
-
-def refusals(log: LogSpec) -> Iterator[Refusal]:
-    """Sinks that are not known or not installed, and keys that none of those named knows."""
+def refusals(log: LogSpec) -> Iterator[tuple[str, str]]:
+    """Sinks that are not known or not installed, with what to do."""
     for name in log.to:
         if name not in SINKS:
-            yield ("to",), f"unknown sink {name!r}", nearest(name, SINKS)
+            yield f"unknown sink {name!r}", nearest(name, SINKS)
         elif (package := SINKS[name].package) is not None and not installed(package):
             fix = f"pip install 'assay-lab[{name}]'"
-            yield ("to",), f"{name} needs the package {package!r}, which is not installed", fix
-    known = {option for name in log.to if name in SINKS for option in SINKS[name].options}
-    for key in sorted(log.model_fields_set - {"to"} - known):
-        if getattr(log, key) and known:
-            problem = f"{' and '.join(log.to)} {'have' if log.to[1:] else 'has'} no such option"
-            yield (key,), problem, nearest(key, known)
+            yield f"{name} needs the package {package!r}, which is not installed", fix
 
 
 def check_log(log: LogSpec) -> None:
     """Raise InputError for the first refusal."""
-    for path, problem, fix in refusals(log):
-        raise InputError(problem, field=".".join(("log", *map(str, path))), fix=fix)
+    for problem, fix in refusals(log):
+        raise InputError(problem, field="log.to", fix=fix)
 
 
 def installed(package: str) -> bool:

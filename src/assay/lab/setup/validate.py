@@ -140,8 +140,8 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
             yield _unknown((*place, "benchmark"), evaluation.benchmark, known, "benchmark")
     yield from _metrics(experiment, skill)
     if experiment.log is not None:
-        for path, problem, fix in refusals(experiment.log):
-            yield Problem(("log", *path), problem, fix)
+        for problem, fix in refusals(experiment.log):
+            yield Problem(("log", "to"), problem, fix)
 
 
 def _metrics(experiment: Experiment, skill: Task) -> Iterator[Problem | None]:

@@ -89,11 +89,11 @@ def test_steps_of_a_killed_process_are_not_doubled_in_tensorboard(tmp_path: Path
 
 def test_mlflow_keeps_metrics_parameters_verdicts_and_pages_in_one_run(tmp_path: Path):
     mlflow = pytest.importorskip("mlflow")
-    run = two_processes(tmp_path, to=["mlflow"], project="sums", name="try")
+    run = two_processes(tmp_path, to=["mlflow"], project="sums")
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'log' / 'mlflow' / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("sums")
     (kept,) = client.search_runs([experiment.experiment_id])
-    assert kept.info.run_name == "try#42" and kept.data.tags["assay.run"] == str(run)
+    assert kept.info.run_name == "logged#42" and kept.data.tags["assay.run"] == str(run)
     history = [
         (point.step, name, point.value)
         for name in ("warm/nll", "sft/nll")
@@ -129,7 +129,8 @@ def wandb_records(file: Path) -> Iterator[Any]:
 def test_wandb_files_hold_every_step_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
-    run = two_processes(tmp_path, to=["wandb"], offline=True, project="sums")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = two_processes(tmp_path, to=["wandb"], project="sums")
     files = sorted(tmp_path.glob("log/wandb/offline-run-*/*.wandb"))
     assert len(files) == 2, "one for each process; the server puts them together by their id"
     found: list[Point] = []
