@@ -27,7 +27,7 @@ from assay.pages.comparison_page import comparison_shown, score_blocks, write_co
 from assay.pages.matrix_page import write_matrix
 from assay.pages.notebook import notebook
 from assay.pages.page import Block
-from assay.pages.progress_content import progress_in_terminal
+from assay.pages.progress_content import progress_report
 from assay.pages.run_page import write_progress, write_report
 from assay.pages.run_terminal import ending, final_blocks, summary_line
 from assay.pages.words import words
@@ -121,7 +121,7 @@ def texts(request, labs) -> tuple[str, dict[str, str]]:
         "comparison": page.with_suffix(".md").read_text(encoding="utf-8"),
         "compared": printed(comparison_shown(table, lang), lang),
         "watched": write_report(watched, lang).with_suffix(".md").read_text(encoding="utf-8"),
-        "progress": printed(progress_in_terminal(found, words(lang)), lang),
+        "progress": printed(progress_report(found, words(lang)), lang),
         "report": write_progress(watched, "rl", 20, "milestone", lang).read_text(encoding="utf-8"),
         "matrix": pivot.with_suffix(".md").read_text(encoding="utf-8"),
         "plan": printed(plan_blocks(pilot, wish, designs(pilot, wish), lang), lang),

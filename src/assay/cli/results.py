@@ -53,7 +53,7 @@ def runs_shown(
     """The results of runs for people, each with what was done: a few lines, or all of them if
     `full`. A `span` of steps shows their progress."""
     from assay.pages.page import Text
-    from assay.pages.progress_content import progress_in_terminal
+    from assay.pages.progress_content import progress_report
     from assay.pages.run_terminal import ending, final_blocks
     from assay.pages.words import words
 
@@ -61,7 +61,7 @@ def runs_shown(
     shown: list[Block] = []
     for each in made:
         told = each.progress(span.stage, span.first, span.last) if span else None
-        shown += [*progress_in_terminal(told, words(lang)), Text("")] if told else []
+        shown += [*progress_report(told, words(lang)), Text("")] if told else []
         if full:
             shown += [*final_blocks(each.directory, lang), Text("")]
     return [*shown, *ending([(r.directory, s) for r, s in zip(made, said, strict=True)], lang)]

@@ -25,7 +25,6 @@ from assay.pages.page import (
     Mark,
     Only,
     Page,
-    Section,
     Table,
     Text,
 )
@@ -78,30 +77,25 @@ def progress_blocks(found: Progress, words: Words) -> list[Block]:
 
 def progress_page(found: Progress, words: Words) -> Page:
     """The progress report of one step."""
+    return Page(words, found.run.name, [Text(str(found.run)), *progress_report(found, words)])
+
+
+def progress_report(found: Progress, words: Words) -> list[Block]:
+    """The whole progress of one stage; the table of metrics comes last, because it is what a small
+    terminal may cut."""
     stopped = visible(found.status.message) if found.status.guard else ""
     gate = promotion(found.stage, found.selection, found.looks, words)
     new = [each.code in found.new for each in found.findings]
-    healthy = Text(words("page.healthy"))
-    blocks = [
-        Text(str(found.run)),
-        *([Text(stopped, "error")] if stopped else []),
-        Section(
-            "progress",
-            progress_title(found, words),
-            [
-                Text(about(found, words)),
-                Heading(words("progress.changes")),
-                Bullets(changes(found, words)),
-                Heading(words("progress.metrics")),
-                *metric_blocks(found, words),
-                Heading(words("page.health")),
-                Findings(found.findings, new=new) if found.findings else healthy,
-                *_after_metrics(found, words),
-                *([Heading(words("progress.gate")), Text(gate)] if gate else []),
-            ],
-        ),
+    return [
+        Heading(progress_title(found, words)),
+        *([Text(Mark(stopped, "error"))] if stopped else []),
+        Text(about(found, words), "soft"),
+        Bullets(changes(found, words)),
+        Findings(found.findings, new=new) if found.findings else Text(words("page.healthy")),
+        *([Text(gate)] if gate else []),
+        *_after_metrics(found, words),
+        *metric_blocks(found, words),
     ]
-    return Page(words, found.run.name, blocks)
 
 
 def _after_metrics(found: Progress, words: Words) -> list[Block]:
@@ -111,25 +105,6 @@ def _after_metrics(found: Progress, words: Words) -> list[Block]:
         *([Heading(words("progress.forecasts")), Bullets(told)] if told else []),
         *condition_blocks(found, words),
     ]
-
-
-def progress_in_terminal(found: Progress, words: Words) -> list[Block]:
-    """Changes, findings, forecasts, conditions and the gate; the table comes last, because it is
-    what a small terminal may cut.
-    """
-    new = [each.code in found.new for each in found.findings]
-    gate = promotion(found.stage, found.selection, found.looks, words)
-    stopped = visible(found.status.message) if found.status.guard else ""
-    blocks: list[Block] = [
-        Heading(progress_title(found, words)),
-        Text(about(found, words), "soft"),
-        Bullets(changes(found, words)),
-        Findings(found.findings, new=new),
-        *(Text(line) for line in [*forecasts(found, words), gate] if line),
-        *([Text(Mark(stopped, "error"))] if stopped else []),
-    ]
-    blocks += [*fact_blocks(found.facts, words), *condition_blocks(found, words)]
-    return [*blocks, metric_table(found, words)]
 
 
 def condition_blocks(found: Progress, words: Words) -> list[Block]:

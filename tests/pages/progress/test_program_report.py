@@ -10,7 +10,7 @@ from assay.cli.output import plain
 from assay.cli.results import progress_result
 from assay.lab.monitor.progress import Progress, progress
 from assay.labs.workflows.execution import FAMILIES
-from assay.pages.progress_content import changes, progress_in_terminal
+from assay.pages.progress_content import changes, progress_report
 from assay.pages.run_page import Span, write_progress, write_report
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
@@ -98,7 +98,7 @@ def texts(run: RunDirectory, lang: str) -> dict[str, str]:
     return {
         "page": page.with_suffix(".md").read_text("utf-8"),
         "report": write_progress(run, "rl", 10, "steps", lang).read_text("utf-8"),
-        "terminal": printed(progress_in_terminal(told(run), words(lang)), lang),
+        "terminal": printed(progress_report(told(run), words(lang)), lang),
     }
 
 
