@@ -48,7 +48,7 @@ def first(lab: Path) -> RunDirectory:
 def test_a_run_over_epochs_is_selected_from_and_a_second_one_trains_on_that(
     lab: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    select = ("select", "tiny", "--stage", "rl", "--by", "limr", "--lab", lab)
+    select = ("select", "tiny", "--stage", "rl", "--lab", lab)
     right = sorted(line["reward"] for line in lines(first(lab)))[-40]
     result = answer(call(*select, "--passes", right, "--threshold", -99, "--to", "all", "--json"))
     assert result["result"]["counts"]["kept"] == 12 == result["result"]["counts"]["in_data"]
@@ -79,9 +79,8 @@ def test_a_run_over_epochs_is_selected_from_and_a_second_one_trains_on_that(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("tyni", "--by", "limr", "--stage", "rl"), ("no run named 'tyni'", "'tiny'")),
-        (("tiny", "--by", "limr", "--stage", "lr"), ("no samples of 'lr'",)),
-        (("tiny", "--by", "limits", "--stage", "rl"), ("no rule 'limits', only limr",)),
+        (("tyni", "--stage", "rl"), ("no run named 'tyni'", "'tiny'")),
+        (("tiny", "--stage", "lr"), ("no samples of 'lr'",)),
     ],
 )
 def test_bad_input_is_refused_in_one_line(lab: Path, words: tuple[str, ...], said: tuple[str, ...]):

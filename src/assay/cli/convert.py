@@ -10,35 +10,22 @@ import typer
 from assay.cli.output import Outcome
 from assay.cli.run import RunName
 
-By = Annotated[
-    str,
-    typer.Option(
-        metavar="RULE",
-        help="limr: rows that are learned as the others are.",
-        autocompletion=lambda: ["limr"],
-    ),
-]
-
 
 def select(
     root: Path,
     run: RunName,
-    by: By,
     to: Annotated[str, typer.Option(metavar="NAME", help="Writes selections/NAME.json.")],
     stage: Annotated[str, typer.Option(help="The stage whose samples count.")],
-    data: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The set, where the stage has a mixture.")
-    ] = None,
     passes: Annotated[
         float | None,
         typer.Option(help="The smallest reward that is right; else the full one."),
     ] = None,
-    threshold: Annotated[float | None, typer.Option(help="Lowest score kept; 0.6.")] = None,
+    threshold: Annotated[float, typer.Option(help="Lowest score kept.")] = 0.6,
 ) -> Outcome:
-    """Choose rows by the answers that a run recorded."""
-    from assay.lab.select import Request, select_rows
+    """Choose rows that a run learned as the others (LIMR)."""
+    from assay.lab.select import select_rows
 
-    done = select_rows(root, Request(by, run, to, stage, data, passes, threshold))
+    done = select_rows(root, run, stage, to, passes, threshold)
     file = done.file.relative_to(root).as_posix()
     take = f'take = {{ selection = "{file}" }}'
     selection = done.selection

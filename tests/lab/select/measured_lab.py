@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.splits import Shuffled
-from assay.lab.select import Request, Selected, select_rows
+from assay.lab.select import Selected, select_rows
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.status import stored_status, write_status
@@ -104,7 +104,6 @@ def shuffled_steps(shares: Mapping[str, Sequence[int]], prompts: int = 2) -> lis
     return [groups[i : i + prompts] for i in range(0, len(groups), prompts)]
 
 
-def select(root: Path, by: str = "limr", **options: Any) -> Selected:
-    """`assay select first --by BY --to chosen`, by default on the stage."""
-    given: dict[str, Any] = {"to": "chosen", "stage": "rl", **options}
-    return select_rows(root, Request(by, "first", **given))
+def select(root: Path, **options: Any) -> Selected:
+    """`assay select first --to chosen`, by default on the stage."""
+    return select_rows(root, "first", **{"to": "chosen", "stage": "rl", **options})

@@ -91,26 +91,17 @@ def test_an_abstention_counts_neither_as_right_nor_as_wrong(tmp_path: Path):
     assert found.curve[0] is None and found.answers == 4
 
 
-def test_one_set_of_a_mixture_is_selected_by_the_curves_of_all_its_rows(tmp_path: Path):
-    both = {f"sums/{row}": shares for row, shares in SHARES.items()}
-    both |= {f"more/{a + 5}+{b}": [4, 4] for a, b in ((1, 3), (1, 4), (2, 3), (2, 4))}
-    measured_lab(tmp_path, shuffled_steps(both, prompts=4), data="mix")
-    with pytest.raises(InputError, match=r"is a mixture, .*--data: sums, more"):
+def test_a_mixture_is_refused(tmp_path: Path):
+    measured_lab(tmp_path, shuffled_steps(SHARES), data="mix")
+    with pytest.raises(InputError, match=r"data\.mix is a mixture, and a selection is of one set"):
         select(tmp_path)
-    with pytest.raises(InputError, match=r"--data: data\.mix holds no rows of 'more2' .*'more'"):
-        select(tmp_path, data="more2")
-    found = select(tmp_path, data="sums", threshold=-9.0)
-    assert set(found.selection.kept) == set(ROWS)
-    assert found.selection.recorded["mean_curve"] == pytest.approx((0.625, 0.875))
-    assert found.selection.data["name"] == "sums" and found.selection.counts["in_data"] == 4
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"stage": "lr"}, "no samples of 'lr' .*'rl'|known: rl"),
-        ({"by": "pass-rate"}, "no rule 'pass-rate', only limr .*pass_rate and where"),
-        ({"threshold": 1.5}, r"--by limr: no row is left \(score below 1.5: 4\)"),
+        ({"threshold": 1.5}, r"no row is left \(score below 1.5: 4\)"),
         ({"to": "../up"}, "'../up' is not the name of a selection"),
     ],
 )
