@@ -17,7 +17,6 @@ from assay.errors import InputError, nearest
 from assay.experiment.base_table import Many, Name, Positive, Table, refused
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment, RunName
-from assay.experiment.overrides import annotations_at
 from assay.experiment.problems import Problem, problems_in
 from assay.experiment.read_file import (
     first_error,
@@ -352,7 +351,7 @@ def _check_baseline(found: SweepFile, baseline: BaselineSpec, at: KeyPath) -> No
 
 
 def _check_base(found: SweepFile, arm: str | None) -> None:
-    """The experiment of one arm reads, and every axis is a key of it."""
+    """The experiment of one arm reads, and measures what cells show."""
     base = found.base_of(arm)
     where: KeyPath = ("arms", arm, "base") if arm and found.sweep.arms[arm].base else ("base",)
     if not base.is_file():
@@ -363,10 +362,6 @@ def _check_base(found: SweepFile, arm: str | None) -> None:
         if arm is None or str(error).startswith(str(base)):
             raise
         raise found.refuse(("arms", arm, "set"), str(error)) from None
-    values = experiment.model_dump(mode="json")
-    for axis in found.axes:
-        if axis.key not in (ARM, *CHECKPOINT_AXES) and not _is_key(axis.key, values):
-            raise found.refuse(axis.path, f"{base.name} has no such key", _offer(axis.key, values))
     _check_evaluations(found, experiment)
     axis = found.checkpoint_axis
     if arm is not None and found.sweep.arms[arm].checkpoint is not None:
@@ -376,24 +371,6 @@ def _check_base(found: SweepFile, arm: str | None) -> None:
         refusal = unmeasured(axis.key, axis.values, experiment, names)
         if refusal is not None:
             raise found.refuse(axis.path, *refusal)
-
-
-def _is_key(key: str, values: Mapping[str, Any]) -> bool:
-    path = tuple(key.split("."))
-    if path[0] == "model" and path[1:2] and path[1] not in ("policy", *values["helpers"]):
-        return False
-    if path[0] in ("data", "selections", "synthesise", "stage", "evaluate") and path[1:2]:
-        if path[1] not in values[path[0]]:
-            return False
-        # The options of a benchmark are its own and free in the models.
-        if path[0] == "evaluate" and path[2:3] == ("options",):
-            return len(path) == 4
-    return bool(annotations_at(path, values))
-
-
-def _offer(key: str, values: Mapping[str, Any]) -> str:
-    known = [inner for inner, _, _ in leaves({k: v for k, v in values.items() if v is not None})]
-    return nearest(key, known)
 
 
 def _check_evaluations(found: SweepFile, experiment: Experiment) -> None:
@@ -419,14 +396,9 @@ def value_refusal(key: str, values: Sequence[Any]) -> Refusal | None:
         if key == "checkpoint":
             reference = parse_checkpoint(str(value))
             if reference is None or reference.which == "all":
-                return (
-                    f"{value!r} is no single checkpoint",
-                    "write base, STAGE.last or STAGE.step-N",
-                )
-        elif type(value) is not int and (key == "step" or type(value) is not float):
-            return f"{value!r} is no number of {key}s", f"write {key} = [3, 6]"
-        elif value <= 0:
-            return f"{value!r} is not after any training", "write numbers above 0"
+                return f"{value!r} is no single checkpoint", EVERY
+        elif type(value) not in ((int,) if key == "step" else (int, float)) or value <= 0:
+            return f"{value!r} is no {key} after training", f"write {key} = [3, 6]"
     return None
 
 
@@ -440,32 +412,24 @@ def unmeasured(
         if key == "checkpoint":
             lacking = [v for v in values if v not in texts and str(v).split(".")[0] not in stages]
         else:
-            lacking = [] if stages else list(values)
+            spec = experiment.stage[stages[0]] if stages else None
+            lacking = [value for value in values if spec is None or not _has(spec, key, value)]
         if lacking:
             stage = stages[0] if stages else next(iter(experiment.stage), "STAGE")
             fix = f'write evaluate.{name}.checkpoints = ["{stage}.all"]'
-            return f"{name} does not measure {key} {lacking[0]}", fix
-        for stage in stages[:1]:
-            problem = _no_checkpoint(key, values, stage, experiment.stage[stage])
-            if problem is not None:
-                return problem
+            if stages and key != "checkpoint":
+                every = f"{{ epochs = {lacking[0]} }}" if key == "epoch" else f"{lacking[0]}"
+                fix = f"write stage.{stage}.checkpoint_every = {every}"
+            return f"{name} has no checkpoint to measure at {key} {lacking[0]}", fix
     return None
 
 
-def _no_checkpoint(key: str, values: Sequence[Any], stage: str, spec: StageSpec) -> Refusal | None:
-    """Why a stage has no checkpoint at a step or an epoch, as far as its table says."""
+def _has(spec: StageSpec, key: str, value: float) -> bool:
+    """Whether a stage has a checkpoint at a step or an epoch, as far as its table says."""
     last = spec.steps if key == "step" else spec.epochs
     every = spec.checkpoint_every
-    for value in values if key != "checkpoint" else ():
-        assert not isinstance(value, str)
-        if last is not None and value > last:
-            return f"stage {stage} ends after {key} {last}", f"write at most {last}"
-        wanted = f"{{ epochs = {value} }}" if key == "epoch" else f"{value}"
-        fix = f"write stage.{stage}.checkpoint_every = {wanted}"
-        if every is None and value != last:
-            return f"stage {stage} has no checkpoint before its last step", fix
-        period = every.epochs if isinstance(every, EveryEpochs) else every
-        comparable = isinstance(every, EveryEpochs) == (key == "epoch")
-        if period is not None and comparable and value % period and value != last:
-            return f"stage {stage} has no checkpoint at {key} {value}", fix
-    return None
+    if value == last or (last is not None and value > last):
+        return value == last
+    period = every.epochs if isinstance(every, EveryEpochs) else every
+    comparable = isinstance(every, EveryEpochs) == (key == "epoch")
+    return period is not None and not (comparable and value % period)
