@@ -1,8 +1,6 @@
 """What is done with an experiment file: run, resume, check, generate, synthesise, fill."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +11,7 @@ from assay.cli.output import Lang, Outcome, executing, interrupted, run_names, t
 from assay.pages.safe_console import tell
 
 if TYPE_CHECKING:
-    from assay.lab.sweep.missing_runs import Done, Job
+    from assay.lab.sweep.missing_runs import Done, Work
     from assay.lab.sweep.read_sweep import SweepFile
 
 Overrides = Annotated[
@@ -264,63 +262,46 @@ def fill(
     despite: Despite = None,
 ) -> Outcome:
     """Start or resume the runs that a sweep lacks."""
-    from assay.lab.sweep.read_sweep import read_sweep
-
-    with crew_of(on, devices, workers, despite) as crew:
-        return filled(root, read_sweep(file), crew, only)
-
-
-@dataclass(frozen=True)
-class Crew:
-    """Who executes the runs of a sweep."""
-
-    where: str
-    run: "Callable[[Path, str, Sequence[Job]], list[Done]]"
-
-
-@contextmanager
-def crew_of(
-    on: str | None, devices: str | None, workers: int, despite: str | None
-) -> Iterator[Crew]:
-    """The devices of this machine, or the nodes of a cluster, which is left in the end."""
     from assay.engines.ray_pool import connect, need_ray
 
     if on is not None:
         need_ray(on, "--on")
-    from assay.lab.sweep.missing_runs import devices_of, run_jobs  # which load torch
+    from assay.lab.sweep.missing_runs import devices_of, missing_work, run_jobs
+    from assay.lab.sweep.read_sweep import read_sweep
     from assay.lab.sweep.spread_runs import on_cluster, refuse_numbers
 
-    given = {"tell": tell, "despite": despite, "workers": workers}
-    if on is None:
-        places = devices_of(devices)
-        yield Crew(", ".join(places), partial(run_jobs, devices=places, **given))
-        return
-    refuse_numbers(devices)
-    pool = connect(on, "--on")
-    try:
-        count = len(pool.nodes())
-        where = f"{count} nodes of {on}" if count > 1 else on
-        yield Crew(where, partial(on_cluster, pool=pool, devices=devices, **given))
-    finally:
-        pool.close()
+    found, given = read_sweep(file), {"tell": tell, "despite": despite, "workers": workers}
+    with ExitStack() as stack:
+        if on is None:
+            places = devices_of(devices)
+            where, execute = ", ".join(places), partial(run_jobs, devices=places, **given)
+        else:
+            refuse_numbers(devices)
+            pool = stack.enter_context(closing(connect(on, "--on")))
+            count = len(pool.nodes())
+            where = f"{count} nodes of {on}" if count > 1 else on
+            execute = partial(on_cluster, pool=pool, devices=devices, **given)
+        work = missing_work(root, found, only)
+        tell(
+            f"{found.sweep.name}: {len(work.jobs)} to run, {len(work.finished)} finished, on {where}"
+        )
+        try:
+            done = execute(root, found.sweep.name, work.jobs)
+        except KeyboardInterrupt:
+            raise interrupted(f"assay fill {found.file}") from None
+    return filled(root, found, work, done)
 
 
-def filled(root: Path, found: "SweepFile", crew: Crew, only: str | None) -> Outcome:
-    """Run what a sweep lacks and record its winner."""
+def filled(root: Path, found: "SweepFile", work: "Work", done: "list[Done]") -> Outcome:
+    """What became of the runs that a sweep lacked, and its winner."""
     from assay.errors import Finding
     from assay.lab.monitor.stage_health import unlearned
-    from assay.lab.sweep.missing_runs import missing_work
     from assay.lab.sweep.request import winner_of_file
     from assay.pages.words import words
     from assay.runs.run_names import parse_run_name
     from assay.runs.same_experiment import newest
 
-    work, name = missing_work(root, found, only), found.sweep.name
-    tell(f"{name}: {len(work.jobs)} to run, {len(work.finished)} finished, on {crew.where}")
-    try:
-        done = crew.run(root, name, work.jobs)
-    except KeyboardInterrupt:
-        raise interrupted(f"assay fill {found.file}") from None
+    name = found.sweep.name
     failed, settled = [each for each in done if each.code], winner_of_file(root, found)
     finished = [*dict.fromkeys(each.job.name for each in done if not each.code), *work.finished]
     wanted = [parse_run_name(each) for each in finished]
@@ -337,8 +318,7 @@ def filled(root: Path, found: "SweepFile", crew: Crew, only: str | None) -> Outc
     names = {d.job.name for d in done}
     count = len(names - {d.job.name for d in failed})
     said = f"{count} of {len(names)} runs finished" if done else "nothing is missing"
-    shown = [f"{name}: {said}; see 'assay matrix {found.file}'"]
-    shown += [settled.line] if settled.line else []
+    shown = [f"{name}: {said}; see 'assay matrix {found.file}'", settled.line]
     findings = [
         Finding("error", d.said.removeprefix("assay: "), d.job.name, f"read {d.log}")
         for d in failed
@@ -348,6 +328,7 @@ def filled(root: Path, found: "SweepFile", crew: Crew, only: str | None) -> Outc
         Finding(each.severity, w(f"finding.{each.code}", names=each.values["name"]))
         for each in idle
     ]
-    warnings = [f"{name} is running elsewhere and was left alone" for name in work.busy]
+    warnings = [f"{each} is running elsewhere and was left alone" for each in work.busy]
     warnings += [settled.note] if settled.note else []
-    return Outcome(result, shown, findings, warnings, exit_code=1 if failed else 0)
+    code = 1 if failed else 0
+    return Outcome(result, list(filter(None, shown)), findings, warnings, exit_code=code)
