@@ -282,9 +282,8 @@ def fill(
             where = f"{count} nodes of {on}" if count > 1 else on
             execute = partial(on_cluster, pool=pool, devices=devices, **given)
         work = missing_work(root, found, only)
-        tell(
-            f"{found.sweep.name}: {len(work.jobs)} to run, {len(work.finished)} finished, on {where}"
-        )
+        sizes = f"{len(work.jobs)} to run, {len(work.finished)} finished"
+        tell(f"{found.sweep.name}: {sizes}, on {where}")
         try:
             done = execute(root, found.sweep.name, work.jobs)
         except KeyboardInterrupt:
