@@ -1,4 +1,4 @@
-"""A trained run sends metrics, dev scores, verdicts and pages to sinks, which change nothing."""
+"""A trained run sends metrics, dev scores and verdicts to sinks, which change nothing."""
 
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,6 @@ def test_sinks_get_everything_and_change_no_weight_and_no_fingerprint(
     dev = dict(sent(calls, "dev/score"))
     assert dev == {look.step: look.score for look in made.dev_scores["sft"]}
     assert [call for call in calls if call[0] == "scores"] == [("scores", 3, made.scores)]
-    assert ("pages", ["report.html", "report.md"]) in calls
     assert calls[-1] == ("close", "finished")
 
     again = assay.open_run("sent", root=lab.parent)

@@ -112,7 +112,7 @@ class NoteSpec(Table):
 
 
 class LogSpec(Table):
-    """Programs that get metrics, scores, verdicts and pages."""
+    """Programs that get metrics, scores and verdicts."""
 
     to: Annotated[Many[str], Field(min_length=1)]
     """`wandb`, `trackio`, `mlflow`, `tensorboard`; each needs the extra of its name."""

@@ -174,7 +174,7 @@ class Sinks(Silent):
         self._tell()
 
     def close(self) -> None:
-        """Send scores, verdicts and pages, and wait for the sinks."""
+        """Send scores and verdicts, and wait for the sinks."""
         end = Parcel(lambda sink: sink.close(stored_status(self.run.path).status), last=True)
         for sender in self.senders:
             sender.close([Parcel(self._results), end])
@@ -190,11 +190,9 @@ class Sinks(Silent):
                 sink.metrics(step, {f"{name}/{key}": value for key, value in values.items()})
 
     def _results(self, sink: Sink) -> None:
-        """Send scores and verdicts of the reports, and the pages."""
+        """Send scores and verdicts of the reports."""
         if rows := list(reported_rows(self.run)):
             sink.scores(self.now, rows)
-        if files := self.run.pages:
-            sink.pages(files)
 
     def _put(self, parcel: Parcel) -> None:
         for sender in self.senders:

@@ -45,10 +45,6 @@ class Sink:
         """Scores and verdicts of the reporting evaluations, after the last step."""
         raise NotImplementedError
 
-    def pages(self, files: Sequence[Path]) -> None:
-        """The pages of the run."""
-        raise NotImplementedError
-
     def close(self, state: RunState) -> None:
         """Deliver everything and end the remote run; it may be continued later."""
         raise NotImplementedError
@@ -125,12 +121,6 @@ class Trackio(Sink):
         """See `Sink.scores`."""
         self.client.log({**score_values(rows), **verdicts(rows)}, step=step)
 
-    def pages(self, files: Sequence[Path]) -> None:
-        """An artifact of each page."""
-        for file in files:
-            name = f"{self.remote}-{file.name}"
-            self.client.log_artifact(file, name=name, type="report")
-
     def close(self, state: RunState) -> None:
         """See `Sink.close`."""
         with redirect_stdout(sys.stderr):
@@ -177,12 +167,6 @@ class TensorBoard(Sink):
         ]
         self.client.add_text("verdicts", "\n".join(lines), step)
 
-    def pages(self, files: Sequence[Path]) -> None:
-        """The Markdown page, as text."""
-        for file in files:
-            if file.suffix == ".md":
-                self.client.add_text("report", file.read_text(encoding="utf-8"))
-
     def close(self, state: RunState) -> None:
         """See `Sink.close`."""
         self.client.close()
@@ -227,11 +211,6 @@ class MLflow(Sink):
         for name, verdict in verdicts(rows).items():
             self.client.set_tag(self.remote, _UNUSUAL.sub("_", name), verdict)
 
-    def pages(self, files: Sequence[Path]) -> None:
-        """Artifacts of the run."""
-        for file in files:
-            self.client.log_artifact(self.remote, str(file))
-
     def close(self, state: RunState) -> None:
         """See `Sink.close`."""
         self.client.set_terminated(self.remote, STATES.get(state, "KILLED"))
@@ -272,15 +251,6 @@ class WeightsAndBiases(Sink):
     def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
         """In the summary of the run."""
         self.client.summary.update({**score_values(rows), **verdicts(rows)})
-
-    def pages(self, files: Sequence[Path]) -> None:
-        """An artifact of all pages."""
-        import wandb  # type: ignore[import-not-found]
-
-        artifact = wandb.Artifact(f"report-{self.remote}", type="report")
-        for file in files:
-            artifact.add_file(str(file))
-        self.client.log_artifact(artifact)
 
     def close(self, state: RunState) -> None:
         """See `Sink.close`."""

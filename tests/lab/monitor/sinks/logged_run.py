@@ -55,9 +55,6 @@ class Kept:
     def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
         self._keep("scores", step, list(rows))
 
-    def pages(self, files: Sequence[Path]) -> None:
-        self._keep("pages", [file.name for file in files])
-
     def close(self, state: RunState) -> None:
         self._keep("close", state)
 
