@@ -145,3 +145,41 @@ def test_the_sweeps_of_the_manual_are_read(lab):
     (lab.root / spec["base"]).write_text(base)
     found = read_sweep(lab.sweep(search))
     assert len(plan(found)) == 9 and found.axes[-1].values == (3, 6)
+
+
+HEAD = 'name = "s"\nbase = "base.toml"\non = ["test"]\n'
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("[axes]\nstage.sft.batch = [0]\n", "stage.sft.batch"),
+        ("[axes]\nstep = [30]\n", "no checkpoint to measure at step 30"),
+        ("[axes]\nstep = [0]\n", "0 is no step after training"),
+        ("[axes]\nstep = [20]\nepoch = [1]\n", "step names the checkpoints"),
+        ('[axes]\ncheckpoint = ["sft.all"]\n', "'sft.all' is no single"),
+        ('checkpoint = "sft.best"\n[axes]\nstep = [20]\n', "is one checkpoint"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_is_one_line(lab, lines, said):
+    assert said in message(lab, HEAD + lines)
+
+
+def test_epochs_need_checkpoints_and_an_evaluation_of_them(lab):
+    epochs = lab.base.read_text().replace("steps = 40", "epochs = 6")
+    text = HEAD + "[axes]\nstage.sft.batch = [2]\nepoch = [3, 6]\n"
+    every = "checkpoint_every = 20"
+    three = epochs.replace(every, "checkpoint_every = { epochs = 3 }")
+    lacking = "has no checkpoint to measure at epoch"
+    for base, said in (
+        (epochs.replace(every, ""), f"{lacking} 3 (write stage.sft.checkpoint_every = "),
+        (epochs.replace(every, "checkpoint_every = { epochs = 4 }"), f"{lacking} 3"),
+        (three.replace("epochs = 6", "epochs = 5"), f"{lacking} 6"),
+        (three.replace('["base", "sft.all"]', '["sft.last"]'), 'checkpoints = ["sft.all"]'),
+    ):
+        lab.base.write_text(base)
+        with pytest.raises(InputError) as raised:
+            read_sweep(lab.sweep(text))
+        assert said in str(raised.value)
+    lab.base.write_text(three)
+    assert len(plan(read_sweep(lab.sweep(text)))) == 1

@@ -160,21 +160,6 @@ def test_epochs_of_one_run_are_points_and_the_winner_is_one_of_them(lab):
     assert early.line == "no winner yet: 4 points are missing of 4"
 
 
-def test_places_that_were_not_drawn_are_not_missing(lab):
-    run = lab.run("s.batch-4.loss_on-all", f"{BATCH}=4")
-    score(run, LAST, ones(20, 60))
-    score(run, LAST, ones(25, 40), DEV, first=500)
-    run = lab.run("s.batch-8.loss_on-last", f"{BATCH}=8", "stage.sft.loss_on=last")
-    score(run, LAST, ones(3, 60))
-    score(run, LAST, ones(3, 40), DEV, first=500)
-    first, second = (f'{{ "{BATCH}" = {n}, stage.sft.loss_on = ' for n in (4, 8))
-    points = f'points = [{first}"all" }}, {second}"last" }}]\n'
-    matrix, done = settled(lab, SWEEP.partition("[axes]")[0] + points)
-    assert matrix.cells[8, "all"].state == "not in the search"
-    assert matrix.tally.missing == 0 and matrix.recommendation.missing == 0
-    assert done.winner is not None and done.winner.points == 2
-
-
 FOUR = {"amc": (16, 40), "gsm8k": (933, 1319), "math500": (206, 500), "olympiad": (73, 675)}
 """Right answers and items of report 001's best point; its score is in the report."""
 RATIOS = {"amc": 0.30, "gsm8k": 0.716, "math500": 0.44, "olympiad": 0.096}
@@ -206,7 +191,8 @@ base = "base.toml"
 on = {json.dumps(list(FOUR))}
 select = {json.dumps([f"{name}_dev" for name in FOUR])}
 ratios_to = {{ {", ".join(f"{name} = {value}" for name, value in ratios.items())} }}
-points = [{{ "{BATCH}" = 128 }}, {{ "{BATCH}" = 256 }}, {{ "{BATCH}" = 512 }}]
+[axes]
+{BATCH} = [128, 256, 512]
 """
 
 

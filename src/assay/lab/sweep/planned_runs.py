@@ -82,8 +82,7 @@ class Planned:
 
 
 def plan(found: SweepFile) -> tuple[Planned, ...]:
-    """Every run of a sweep: its listed or drawn points, or all combinations, the last axis varying
-    first.
+    """Every run of a sweep: all combinations, the last axis varying first.
 
     Raises InputError where an axis of an evaluation cannot be one, where two runs would have one
     name, and where a cell's experiment is refused.
@@ -99,8 +98,7 @@ def plan(found: SweepFile) -> tuple[Planned, ...]:
     names = [run.name for run in runs]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        place = ("points",) if found.sweep.points else ("axes",)
-        raise found.refuse(place, f"two runs would be named {twice!r}", "rename a value")
+        raise found.refuse(("axes",), f"two runs would be named {twice!r}", "rename a value")
     for run in runs:
         _ = run.experiment  # a refused one is named before anything runs
     return tuple(runs)

@@ -5,7 +5,7 @@ runs; names of registers are checked when a cell is filled.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -91,8 +91,6 @@ class Sweep(Table):
     comparisons and those with the baseline are one family."""
     axes: dict[str, Any] = Field(default_factory=dict)
     """Values by dotted path of the experiment, such as `stage.sft.batch = [8, 16]`: all of them."""
-    points: Many[dict[str, Any]] = ()
-    """The points themselves, each a table of values by dotted path, in place of axes."""
     arms: dict[Name, ArmSpec] = Field(default_factory=dict)
     """Arms by name: one more axis, called `arm`."""
 
@@ -126,7 +124,7 @@ class Sweep(Table):
 
     @model_validator(mode="after")
     def _names_points(self) -> Self:
-        if not self.axes and not self.arms and not self.points:
+        if not self.axes and not self.arms:
             raise refused("axes", "a sweep needs an axis or arms")
         return self
 
@@ -171,8 +169,14 @@ class SweepFile:
     sweep: Sweep
     axes: tuple[Axis, ...]
     """`arm` last, where there are arms."""
-    points: tuple[Point, ...] = ()
-    """What is run, once for each seed."""
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """What is run, once for each seed: all combinations of values."""
+        making = [axis for axis in self.axes if axis.makes_runs]
+        values = product(*(axis.values for axis in making))
+        keys = [axis.key for axis in making]
+        return tuple(dict(zip(keys, each, strict=True)) for each in values)
 
     @property
     def checkpoint_axis(self) -> Axis | None:
@@ -204,7 +208,7 @@ def read_sweep(file: Path) -> SweepFile:
     except ValidationError as invalid:
         problems = problems_in(invalid.errors(include_url=False), raw, Sweep)
         raise first_error(problems, file, text, []) from None
-    axes = [*_listed_axes(sweep), *_axes(sweep)]
+    axes = [*_axes(sweep)]
     if sweep.arms:
         axes.append(Axis(ARM, tuple(sweep.arms), ("arms",)))
     found = SweepFile(file, text, sweep, tuple(axes))
@@ -212,7 +216,6 @@ def read_sweep(file: Path) -> SweepFile:
         _check_axis(found, axis)
     for arm in sweep.arms or [None]:
         _check_base(found, arm)
-    found = _with_points(found)
     _check_layout(found)
     _check_baselines(found)
     return found
@@ -222,44 +225,6 @@ def _axes(sweep: Sweep) -> Iterator[Axis]:
     """The axes of `[axes]`."""
     for key, value, at in leaves(sweep.axes):
         yield Axis(key, tuple(value) if isinstance(value, list) else (value,), ("axes", *at))
-
-
-def _listed_axes(sweep: Sweep) -> list[Axis]:
-    """The keys of listed points, with the values that occur."""
-    found: dict[str, Axis] = {}
-    for index, point in enumerate(sweep.points):
-        for key, value, at in leaves(point):
-            axis = found.get(key) or Axis(key, (), ("points", index, *at))
-            known = (*axis.values, *(() if value in axis.values else (value,)))
-            found[key] = replace(axis, values=known)
-    return [axis for key, axis in found.items() if key != ARM]
-
-
-def _with_points(found: SweepFile) -> SweepFile:
-    """The sweep with its points: listed, or all combinations."""
-    making = [axis for axis in found.axes if axis.makes_runs]
-    if found.sweep.points:
-        return replace(found, points=tuple(_listed_points(found)))
-    values = product(*(axis.values for axis in making))
-    keys = [axis.key for axis in making]
-    return replace(found, points=tuple(dict(zip(keys, each, strict=True)) for each in values))
-
-
-def _listed_points(found: SweepFile) -> Iterator[Point]:
-    """The points that the file lists. Raises InputError for one that is no further run."""
-    texts: list[str] = []
-    for index, table in enumerate(found.sweep.points):
-        point = {key: value for key, value, _ in leaves(table)}
-        if found.sweep.arms and point.get(ARM) not in found.sweep.arms:
-            known = list(found.sweep.arms)
-            fix = nearest(str(point.get(ARM, "")), known)
-            raise found.refuse(("points", index), "names no arm of the sweep", fix)
-        text = inline(dict(sorted(point.items())))
-        if text in texts:
-            problem = f"is point {texts.index(text) + 1} again"
-            raise found.refuse(("points", index), problem, "leave one out")
-        texts.append(text)
-        yield point
 
 
 def leaves(table: Mapping[str, Any], at: KeyPath = ()) -> Iterator[tuple[str, Any, KeyPath]]:
@@ -287,9 +252,6 @@ def _check_axis(found: SweepFile, axis: Axis) -> None:
         seeds = "seeds of the base file are pooled in each cell"
         fix = seeds if first == "seeds" else "runs are named after the sweep; arms carry names"
         raise found.refuse(axis.path, f"{axis.key!r} is no axis", fix)
-    if found.sweep.points and axis.makes_runs == (axis.path[0] == "axes"):
-        where = "[axes]" if not axis.makes_runs else "the points"
-        raise found.refuse(axis.path, f"{axis.key!r} belongs into {where}", "move it there")
     if axis.key in CHECKPOINT_AXES:
         _check_checkpoint_axis(found, axis)
 
