@@ -102,7 +102,3 @@ def test_fill_fails_in_the_end_when_a_run_failed(lab, monkeypatch):
     monkeypatch.setenv("FAILS", "s.batch-8")
     done = on(lab, "fill", lab.root / "sweep.toml", "--devices", "cpu")
     assert_one_line(done, "s.batch-8#1", "disk full", ".log", code=1)
-
-
-def test_fill_refuses_a_device_that_is_not_there(lab):
-    assert_one_line(on(lab, "fill", lab.root / "sweep.toml", "--devices", "99"), "99", "cpu")

@@ -11,7 +11,7 @@ from assay.lab.check.all_checks import check_experiment
 from assay.lab.run.runner import start
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
-from tests.cli.conftest import answer, assert_one_line, call
+from tests.cli.conftest import answer, call
 from tests.sample_lines import read_samples
 from tests.tiny_labs import make_lab
 
@@ -74,15 +74,3 @@ def test_a_run_over_epochs_is_selected_from_and_a_second_one_trains_on_that(
     assert table["selection"]["run"] == str(first(lab))
     assert table["train"]["rows"] == len(kept) and table["dev"]["rows"] == 4
     assert table["dev"] == read_manifest(first(lab))["data"]["sums"]["dev"]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("tyni", "--stage", "rl"), ("no run named 'tyni'", "'tiny'")),
-        (("tiny", "--stage", "lr"), ("no samples of 'lr'",)),
-    ],
-)
-def test_bad_input_is_refused_in_one_line(lab: Path, words: tuple[str, ...], said: tuple[str, ...]):
-    assert_one_line(call("select", *words, "--to", "x", "--lab", lab), *said)
-    assert not (lab / "selections" / "x.json").exists()

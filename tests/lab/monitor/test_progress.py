@@ -130,26 +130,6 @@ def test_progress_counts_from_the_last_report_else_from_the_first_step(run):
     assert told(run, first=2).reported is None
 
 
-def test_the_stage_is_the_last_that_has_begun_unless_it_is_named(run):
-    assert told(run).stage == "rl"
-    found = told(run, stage="sft")
-    assert (found.stage, found.last, found.planned) == ("sft", 14, 13)
-
-
-@pytest.mark.parametrize(
-    ("span", "words"),
-    [
-        ({"first": 99}, "'rl' has no step 99 (it has steps 1 to 24)"),
-        ({"first": 9, "last": 4}, "step 9 is not before step 4"),
-        ({"stage": "r"}, "no stage 'r' (did you mean 'rl'? known: rl, sft)"),
-    ],
-)
-def test_steps_and_stages_that_are_not_there_are_refused(run, span, words):
-    with pytest.raises(InputError) as refused:
-        progress(run, **span)
-    assert words in str(refused.value)
-
-
 def test_a_run_without_a_step_has_no_progress(tmp_path):
     run = empty_run(tmp_path)
     assert progress(run) is None

@@ -118,20 +118,6 @@ def test_a_punishment_for_length_that_changes_is_taken_off_before_another_is_add
         assert sample.reward_after == pytest.approx(bare - 0.5 * excess / 6)
 
 
-def test_dynamic_sampling_that_asks_for_less_ends_earlier(own: RunDirectory):
-    lines = lines_of(own, "tuned", 1)
-    done = again(own, 1, "dynamic.max_batches=1", stage="tuned")
-    assert done.after.drawn == 8 <= done.before.drawn == len(lines)
-    # A batch that nobody would have asked for: the first has enough signal.
-    more = [{**x, "sample": x["sample"] + 100, "advantage": 0.0} for x in lines[:8]]
-    for n, line in enumerate([*lines[:8], *more]):
-        line["reward"], line["parts"] = float(n % 2), json.dumps({"overlong": 0.0})
-    write_lines(own, "tuned", 1, [*lines[:8], *more])
-    done = again(own, 1, stage="tuned")
-    assert done.after.drawn == 8 and {s.turn for s in done.samples[8:]} == {"unknown"}
-    assert any("ended earlier" in finding.what for finding in done.findings)
-
-
 def test_a_reward_that_has_changed_since_is_named_with_what_it_gave(own: RunDirectory):
     lines = lines_of(own, "rl", 1)
     lines[2]["reward"] += 0.25
@@ -169,17 +155,6 @@ def test_a_journalled_abstention_stays_one_and_is_told_apart(own: RunDirectory):
     assert done.samples[0].reward_after is None and done.samples[0].advantage_after is None
     assert done.samples[0].turn == "unknown"
     assert sum(reward.value is None for reward in done.after.rewards) == 1
-
-
-def test_a_reward_that_always_abstains_says_that_the_run_would_have_stopped(own: RunDirectory):
-    rows = [json.loads(line) for line in (own.root / "sums.jsonl").read_text().splitlines()]
-    for row in rows:
-        row["gold"] = ""
-        row["messages"][-1]["content"] = " "
-    (own.root / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = again(own, 1, "reward=accuracy")
-    assert set(pulls(done, "after")) == {None}
-    assert any("would have stopped" in finding.what for finding in done.findings)
 
 
 def test_nothing_is_written(own: RunDirectory):

@@ -221,15 +221,6 @@ def test_where_the_same_items_moved_by_chance_no_trend_is_shown(lab, monkeypatch
     assert trend.change.interval.low < 0 < trend.change.interval.high
 
 
-def test_an_arm_that_was_not_run_leaves_counts_out_of_all_cells(lab):
-    matrix = make_matrix(lab.root, fill(lab, without=("kl-12",)))
-    found = block(matrix, "baseline", "kl-12")
-    assert [(t.run, t.missing, t.compared) for t in found.tallies] == [(0, 6, 0)] * 2
-    assert found.overall.means == (None, None) and found.overall.trend is None
-    assert {c.state for p, c in matrix.cells.items() if p[3] == "kl-12"} == {"not run"}
-    assert at(matrix, 50, 1, 1, "kl-15").state == "measured"
-
-
 def test_a_record_that_is_gone_leaves_its_cells_with_the_run_that_lacks_it(lab):
     file = fill(lab)
     (folder,) = (lab.root / "runs" / "kl.kl-12").glob("*/evaluations/test-shots-2-*")

@@ -159,13 +159,6 @@ def test_a_run_of_the_same_name_made_otherwise_stops_the_filling_before_it_begin
     assert not (lab.root / "marks").exists()
 
 
-def test_a_name_in_no_register_stops_the_filling_before_it_begins(lab):
-    text = lab.base.read_text().replace('reward = "accuracy"', 'reward = "acuracy"')
-    lab.base.write_text(text)
-    with pytest.raises(InputError, match="did you mean 'accuracy'"):
-        missing_work(lab.root, read_sweep(lab.root / "sweep.toml"))
-
-
 @pytest.mark.parametrize("given", ["", "0,,1", "cpu,cpu", "7", "gpu"])
 def test_devices_that_cannot_be_used_are_refused(given, monkeypatch):
     monkeypatch.setattr(missing_runs.torch.cuda, "device_count", lambda: 2)

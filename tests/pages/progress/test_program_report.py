@@ -9,7 +9,6 @@ import pytest
 from assay.cli.output import plain
 from assay.cli.results import progress_result
 from assay.lab.monitor.progress import Progress, progress
-from assay.labs.workflows.execution import FAMILIES
 from assay.pages.progress_content import changes, progress_report
 from assay.pages.run_page import Span, write_progress, write_report
 from assay.pages.words import words
@@ -149,8 +148,3 @@ def test_pages_of_programs_have_no_empty_slot_and_are_wholly_in_their_language(r
             if lang == "zh":
                 found = [word for word in ENGLISH.findall(line) if word not in allowed]
                 assert not found, (name, found, line)
-
-
-def test_every_family_has_a_name_in_both_languages():
-    for lang in ("en", "zh"):
-        assert set(words(lang).sections["error_family"]) == set(FAMILIES)

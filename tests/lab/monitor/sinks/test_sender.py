@@ -84,17 +84,6 @@ def test_every_step_arrives_once_counted_over_all_stages(tmp_path: Path, remote:
     assert state(run, "kept").step == 8 and state(run, "kept").problem == ""
 
 
-def test_the_sink_is_opened_with_the_spec_and_the_fingerprints(tmp_path: Path, remote: Remote):
-    experiment, run = make_run(tmp_path, to=["kept"])
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[:1])
-    (given,) = remote.openings
-    assert given.config["experiment"]["stage"]["sft"]["steps"] == 4
-    assert given.config["fingerprints"] == {"data": {"rows": {"sha": "ab"}}}
-    assert (given.project, given.name) == ("logged", "logged#42")
-    assert run.id in given.id
-
-
 def test_a_resumed_run_continues_the_remote_run_without_repeating_steps(
     tmp_path: Path, remote: Remote
 ):
