@@ -12,7 +12,7 @@ from assay.errors import InputError
 from assay.judge.families import holm
 from assay.judge.intervals import wilson
 from assay.judge.paired import compare
-from assay.judge.scores import ItemsDifferError, item_scores
+from assay.judge.scores import item_scores
 from assay.runs.history import find_record, measured_checkpoints
 from assay.runs.records import RecordWriter
 from assay.runs.run_directory import RunDirectory
@@ -159,5 +159,5 @@ def test_records_whose_items_differ_inside_one_run_are_refused(run):
     with RecordWriter(run.evaluations, record, "rl.step-000040") as writer:
         writer.write_chunk(0, lines)
         writer.finish()
-    with pytest.raises(ItemsDifferError):
+    with pytest.raises(InputError):
         compare_checkpoints(run, record.key)

@@ -9,7 +9,7 @@ from scipy import stats
 from assay.errors import InputError
 from assay.judge.arms import arm_interval, as_repeats, compare_arms
 from assay.judge.intervals import score_interval
-from assay.judge.scores import Array, ItemScores, ItemsDifferError
+from assay.judge.scores import Array, ItemScores
 from assay.judge.verdict import Comparison
 from tests.few import few
 from tests.judge.simulated import item_ids, single_pass
@@ -68,7 +68,7 @@ def test_one_seed_and_other_items_are_refused():
     run = single_pass([1.0, 0.0])
     with pytest.raises(InputError, match="two seeds"):
         compare_arms([run], [run, run])
-    with pytest.raises(ItemsDifferError):
+    with pytest.raises(InputError):
         compare_arms([run, run], [run, single_pass([1.0, 0.0, 1.0])])
 
 

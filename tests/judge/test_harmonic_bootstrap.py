@@ -6,7 +6,7 @@ from scipy import stats
 
 from assay.errors import InputError
 from assay.judge.averages import harmonic_of
-from assay.judge.scores import ItemScores, ItemsDifferError
+from assay.judge.scores import ItemScores
 from tests.judge.simulated import item_ids, single_pass
 
 SIZES = (40, 1319, 500, 675)
@@ -91,5 +91,5 @@ def test_items_of_one_source_are_drawn_together():
 def test_baselines_without_ratio_and_other_items_are_refused():
     with pytest.raises(InputError):
         harmonic_of([right(3, 10)], [right(0, 10)])
-    with pytest.raises(ItemsDifferError):
+    with pytest.raises(InputError):
         harmonic_of([right(3, 10)], [right(3, 12)])

@@ -220,7 +220,7 @@ def _final_answers(keys: Sequence[Key], facts: Sequence[str | None]) -> dict[Key
 def with_seeds(first: Arm, further: Sequence[Arm], name: str) -> Arm:
     """The arms of several training seeds as one, their scores on one scale as repeats.
 
-    Outputs and origin are those of the first. Raises ItemsDifferError.
+    Outputs and origin are those of the first. Raises InputError.
     """
     scores = on_one_scale(*(arm.scores for arm in (first, *further)))
     seeds = [replace(arm, scores=s) for arm, s in zip((first, *further), scores, strict=True)]
@@ -230,7 +230,7 @@ def with_seeds(first: Arm, further: Sequence[Arm], name: str) -> Arm:
 def on_scale_of_all(arms: Sequence[Arm]) -> list[Arm]:
     """The arms on the widest scale that one of them has, with the clusters that one of them knows.
 
-    Raises ItemsDifferError where two know different clusters.
+    Raises InputError where two know different clusters.
     """
     members = [each for arm in arms for each in (arm, *arm.seeds)]
     scores = iter(on_one_scale(*(each.scores for each in members)))

@@ -16,7 +16,7 @@ from assay.judge.arms import SampledScores
 from assay.judge.averages import Harmonic, harmonic_of
 from assay.judge.confounds import Confound, PartState, by_part
 from assay.judge.intervals import Interval
-from assay.judge.scores import ItemScores, ItemsDifferError, on_shared_items
+from assay.judge.scores import ITEMS, ItemScores, on_shared_items
 from assay.judge.verdict import Comparison, explain, with_looks
 from assay.runs.records import EvaluationRecord
 from assay.runs.registry import BASE, looks_at
@@ -314,7 +314,7 @@ def _harmonic(
         return None, "scale"
     try:
         return harmonic_of(parts, figures), ""
-    except ItemsDifferError:
-        raise
-    except InputError:
+    except InputError as error:
+        if error.field == ITEMS:
+            raise
         return None, "baseline 0"

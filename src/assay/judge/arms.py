@@ -24,7 +24,7 @@ from assay.judge.paired import (
     with_missing_at,
 )
 from assay.judge.power import Precision, planned, smallest_seen
-from assay.judge.scores import Array, ItemScores, ScoreError, cluster_totals, on_shared_items
+from assay.judge.scores import Array, ItemScores, cluster_totals, on_shared_items
 from assay.judge.verdict import Comparison, Figures
 
 
@@ -103,8 +103,8 @@ def aligned(
     """The S x I item means of control and other over the I items that every run has a score for,
     in one order, and their clusters.
 
-    Raises ItemsDifferError when the runs were scored on different items, scales or clusters,
-    InputError when no item has a score in all.
+    Raises InputError when the runs were scored on different items, scales or clusters, and when no
+    item has a score in all.
     """
     first = control[0]
     for run in (*control, *other):
@@ -114,7 +114,7 @@ def aligned(
     table = np.array([[run[item] for item in order] for run in means])
     scored = np.logical_not(np.isnan(table).any(0))
     if not scored.any():
-        raise ScoreError("no item has a score in every run")
+        raise InputError("no item has a score in every run")
     clusters = None
     if first.clusters is not None:
         source = dict(zip(first.item_ids, first.clusters, strict=True))
@@ -144,8 +144,8 @@ def compare_arms(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> 
     Student's t with the standard error of `crossed_error`: items and seeds are both
     samples, and each source of variance counts once.
 
-    Raises InputError when an arm has one run only or no item has a score in all, ItemsDifferError
-    when the runs were scored on different items, scales or clusters.
+    Raises InputError when an arm has one run only, no item has a score in all, or the runs were
+    scored on different items, scales or clusters.
     """
     asked = max(len(run.item_ids) for run in (*control, *other))
     shared = on_shared_items(*control, *other)
@@ -210,7 +210,7 @@ def arm_interval(runs: Sequence[ItemScores]) -> Interval:
 def as_repeats(runs: Sequence[ItemScores]) -> ItemScores:
     """Runs on the same items as repeats of one, for statements about these runs alone.
 
-    Raises ItemsDifferError when the items differ.
+    Raises InputError when the items differ.
     """
     first = runs[0]
     if len(runs) == 1:
@@ -282,7 +282,7 @@ class SampledScores:
 def sampled_scores(runs: Sequence[Sampled]) -> SampledScores:
     """The figures of one run, or of several seeds of one arm on the same items.
 
-    Raises InputError and ItemsDifferError of seeds that do not fit together.
+    Raises InputError of seeds that do not fit together.
     """
     scores = [run.scores for run in runs]
     counts = counts_up_to(min(each.repeats for each in scores))

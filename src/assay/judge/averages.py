@@ -76,7 +76,7 @@ def harmonic_of(
     this is Jeffreys' interval, which has a width also where all items agree (Brown, Cai and
     DasGupta 2001, Statistical Science 16:101).
 
-    Raises InputError for a baseline of 0, ItemsDifferError of a measured one on other items.
+    Raises InputError for a baseline of 0 and a measured one on other items.
     """
     pairs = [_paired(part, baseline) for part, baseline in zip(parts, baselines, strict=True)]
     scores = [counts_of(run) for run, _ in pairs]

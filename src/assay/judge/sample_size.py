@@ -106,7 +106,7 @@ def variances_of(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> 
     """Variances of a pilot: S >= 1 seeds of each arm, R >= 1 repeats, on the same items.
 
     The components of the layout of items crossed with seeds, with repeats in the cells, by their
-    mean squares; none is below 0. Raises InputError and ItemsDifferError as a comparison does.
+    mean squares; none is below 0. Raises InputError as a comparison does.
     """
     (first_SI, second_SI), clusters = aligned(control, other)
     arms = first_SI, second_SI

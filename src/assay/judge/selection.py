@@ -188,7 +188,7 @@ def choose(
 
     Candidates stand on one benchmark, or on several by the harmonic mean of the ratios to
     `ratios_to`. `looks` counts every checkpoint that was looked at, chosen or not. Raises
-    ItemsDifferError when the cells were not scored on the same items, InputError when nothing was.
+    InputError when the cells were not scored on the same items, and when nothing was.
     """
 
     def against(control: Parts, other: Parts) -> Comparison:

@@ -19,7 +19,7 @@ from assay.judge.arms import as_repeats
 from assay.judge.averages import Average, average, average_change, harmonic_of, value_of
 from assay.judge.confounds import Confound
 from assay.judge.families import Tally, adjust_family, tally
-from assay.judge.scores import ItemScores, ItemsDifferError, on_one_scale, on_shared_items
+from assay.judge.scores import ITEMS, ItemScores, on_one_scale, on_shared_items
 from assay.judge.selection import Choice, choose
 from assay.judge.verdict import Comparison
 from assay.lab.monitor.stage_health import unlearned
@@ -210,7 +210,9 @@ def judge_cells(
                     found = compared_sides(control, cell.parts, differing, ratios)
                     raw[repr((name, place))] = found
                     fair[place] = control
-                except ItemsDifferError:
+                except InputError as error:
+                    if error.field != ITEMS:
+                        raise
                     other_items.append(finding("items_differ", "warning", name=cell.name))
         controls[name] = fair
         notes += other_items
