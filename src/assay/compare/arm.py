@@ -21,7 +21,6 @@ from assay.runs.history import measured_checkpoints
 from assay.runs.manifest_file import Manifest, read_manifest
 from assay.runs.records import (
     CLUSTER,
-    FACTS,
     OUTCOME,
     EvaluationRecord,
     outcome,
@@ -35,8 +34,6 @@ OUTPUT = "output"
 ENDED = "ended"
 CUT = "length"
 """How a completion ended that was cut at the limit of tokens."""
-ANSWER = "answer"
-"""The fact of a reward that is the final answer: canonical, so that equal answers are one vote."""
 NOISE = 1e-3
 """How far the scores of equal answers may lie apart where a reward model computed them."""
 OWN = "assay"
@@ -88,9 +85,6 @@ class Arm:
     """Score, error type and parts (JSON) of every answer; empty for a file of another tool."""
     outcomes: Sequence[str] = ()
     """What became of every answer; empty for a file of another tool."""
-    finals: Mapping[Key, str] = field(default_factory=dict)
-    """The final answer of every completion, "" where it has none; empty where the record does not
-    name any."""
     ended: Sequence[str] = ()
     """How every completion ended; empty where this is not known."""
     seeds: tuple["Arm", ...] = ()
@@ -177,7 +171,7 @@ def load_arm(
         problem = f"{run}: {record.name} of {checkpoint} has no finished record"
         raise InputError(problem, fix=f"finished are: {known}")
     columns = [*COLUMNS, OUTPUT] if outputs else COLUMNS
-    found = read_columns(origin.file, columns, [CLUSTER, FACTS, OUTCOME, ENDED])
+    found = read_columns(origin.file, columns, [CLUSTER, OUTCOME, ENDED])
     if first is not None:
         wanted = frozenset(record.items[:first])
         kept = [item in wanted for item in found["item_id"]]
@@ -197,24 +191,8 @@ def load_arm(
         outputs=dict(zip(keys, found[OUTPUT], strict=True)) if outputs else {},
         judged=list(zip(found["score"], found["error"], found["parts"], strict=True)),
         outcomes=[*map(outcome, found["score"], found["error"], given)],
-        finals=_final_answers(keys, found.get(FACTS, ())),
         ended=found.get(ENDED, ()),
     )
-
-
-def _final_answers(keys: Sequence[Key], facts: Sequence[str | None]) -> dict[Key, str]:
-    """The fact ANSWER of every completion; empty where none has it.
-
-    Of a sum of rewards, "REWARD/answer" is of this name.
-    """
-    if not any(text and f'{ANSWER}"' in text for text in facts):
-        return {}
-    found = {}
-    for key, text in zip(keys, facts, strict=True):
-        named = json.loads(text or "{}").items()
-        own = (str(value) for name, value in named if name.rpartition("/")[2] == ANSWER)
-        found[key] = next(own, "")
-    return found
 
 
 def with_seeds(first: Arm, further: Sequence[Arm], name: str) -> Arm:

@@ -34,7 +34,7 @@ from assay.compare.judge_trust import judged_by
 from assay.compare.selection_pairs import picked, weights
 from assay.compare.table import Flips, Line, Pairing, Table, TaskFigure, TaskLine
 from assay.errors import Finding, InputError, finding, worst_first
-from assay.judge.arms import Sampled, SampledScores, arm_interval, sampled_scores
+from assay.judge.arms import SampledScores, arm_interval, sampled_scores
 from assay.judge.arms import compare_arms as compare_methods
 from assay.judge.averages import average, average_change, compare_harmonic
 from assay.judge.confounds import Confound
@@ -42,7 +42,6 @@ from assay.judge.families import adjust_family
 from assay.judge.identity import MANY_FALLBACKS, contradictory_answers, same_answers
 from assay.judge.intervals import Interval, score_interval
 from assay.judge.paired import compare, score_range
-from assay.judge.sample_size import noise_of
 from assay.judge.scores import ItemScores, on_one_scale, restricted
 from assay.judge.verdict import FEW_UNSCORED, Comparison, not_comparable, with_lower_better
 from assay.runs.history import evaluation_records, find_record, measured_checkpoints
@@ -247,10 +246,8 @@ def _judged(control: Arm, other: Arm) -> Comparison:
     if control.seeds and other.seeds:
         seeds = on_one_scale(*(arm.scores for arm in (*control.seeds, *other.seeds)))
         split = len(control.seeds)
-        found = compare_methods(seeds[:split], seeds[split:])
-        return replace(found, noise=noise_of(seeds[:split], seeds[split:]))
-    before, after = on_one_scale(control.scores, other.scores)
-    found = replace(compare(before, after), noise=noise_of([before], [after]))
+        return compare_methods(seeds[:split], seeds[split:])
+    found = compare(*on_one_scale(control.scores, other.scores))
     if not control.seeds and not other.seeds:
         return found
     return replace(found, method=f"{found.method}; seeds as repeats: these runs, not the method")
@@ -331,13 +328,7 @@ def sampled(arm: Arm) -> SampledScores | None:
     greedy = origin is not None and origin.record.sampling.get("temperature") == 0
     if greedy or min(each.scores.repeats for each in arm.members) < 2:
         return None
-    found = []
-    for each in arm.members:
-        repeats = sorted({repeat for _, repeat in each.finals})
-        items = each.scores.item_ids
-        answers = [[each.finals.get((item, n), "") for n in repeats] for item in items]
-        found.append(Sampled(each.scores, answers if each.finals else None))
-    return sampled_scores(found)
+    return sampled_scores([each.scores for each in arm.members])
 
 
 def _record(control: Arm) -> EvaluationRecord:

@@ -82,7 +82,7 @@ class Line:
     truncated: int | None = None
     """Completions cut at that limit, of items x repeats; None where this is not known."""
     sampled: SampledScores | None = None
-    """mean@n, pass@k and maj@k; None for single or greedy passes."""
+    """mean@n and pass@k; None for single or greedy passes."""
     seeds: int = 1
     """Training runs whose scores are pooled in the line."""
     scores: ItemScores | None = field(default=None, repr=False)

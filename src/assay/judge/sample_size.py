@@ -15,8 +15,8 @@ from assay.errors import InputError
 from assay.judge.arms import aligned, left_over
 from assay.judge.cluster_robust import item_mean
 from assay.judge.power import POWER, items_needed, minimum_detectable_difference
-from assay.judge.scores import Array, ItemScores, on_shared_items
-from assay.judge.verdict import ALPHA, Noise
+from assay.judge.scores import Array, ItemScores
+from assay.judge.verdict import ALPHA
 
 MOST_ITEMS = 100_000
 """More items than this are not planned for."""
@@ -173,12 +173,6 @@ def smallest_difference(variances: Variances, design: Design, power: float = POW
     return found if found <= v.width else None
 
 
-def variance_of(variances: Variances, design: Design, items: float | None = None) -> float:
-    """The variance of the mean difference that a design leaves, on `items` where they are given."""
-    by_items, by_luck, by_seeds = _parts(variances, design)
-    return (by_items + by_luck) * design.items / (items or design.items) + by_seeds
-
-
 def _parts(variances: Variances, design: Design) -> tuple[float, float, float]:
     """The variance of the mean difference by items, by what is left, and by seeds."""
     v, n = variances, design.items
@@ -246,32 +240,3 @@ def plan(
         enough = not design.items or (smallest is not None and smallest <= difference)
         found.append(Planned(whole, smallest, enough))
     return Plan(difference, power, variances, tuple(found))
-
-
-def noise_of(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Noise | None:
-    """The noise of the mean difference of S >= 1 seeds of each arm; None where one of the runs has
-    a single pass, or nothing varied.
-
-    Raises what `judge.paired.compare` raises.
-    """
-    shared = on_shared_items(*control, *other)
-    control, other = shared[: len(control)], shared[len(control) :]
-    repeats = min(run.repeats for run in shared)
-    found = variances_of(control, other) if repeats > 1 else None
-    if found is None or found.sampling is None:
-        return None
-    items, seeds = len(shared[0].item_ids), min(len(control), len(other))
-    now = Design(items, repeats, seeds)
-    error = variance_of(found, now) ** 0.5
-    if error == 0:
-        return None
-    sampling = found.sampling / (items * repeats * seeds)
-    further = items * (repeats + 1) / repeats
-    without = Variances(found.items, 0.0, found.luck, found.seeds)
-    return Noise(
-        sampling_share=sampling / error**2,
-        now=error,
-        further_repeat=variance_of(found, Design(items, repeats + 1, seeds)) ** 0.5,
-        further_items=variance_of(found, now, further) ** 0.5,
-        all_repeats=variance_of(without, now) ** 0.5,
-    )

@@ -294,7 +294,7 @@ class EvaluationResult:
     truncated: int | None
     """Answers cut at that limit; None where this is not known."""
     sampled: SampledScores | None
-    """mean@n, pass@k and maj@k; None for single or greedy passes."""
+    """mean@n and pass@k; None for single or greedy passes."""
     swapped_order_differs: int | None
     """Answers that math-verify would judge otherwise with its arguments in the wrong order."""
     warnings: tuple[str, ...]
