@@ -207,17 +207,6 @@ def test_a_damaged_file_is_named_and_the_others_are_still_compared(tmp_path: Pat
     assert not control.stdout
 
 
-def test_a_table_of_bfcl_is_shown_with_what_was_not_run_and_without_the_average_over_it(
-    tmp_path: Path,
-):
-    file = tmp_path / "data_multi_turn.csv"
-    head = "Rank,Model,Multi Turn Overall Acc,Base,Miss Func,Miss Param,Long Context"
-    file.write_text(f"{head}\n1,thinking,15.00%,60.00%,N/A,N/A,N/A")
-    shown = call("report", file).stdout
-    assert "60.0%" in shown and "53.1% to 66.5%" in shown and "15.0%" not in shown
-    assert "counts categories that were not run as 0 there: Multi Turn Overall Acc" in shown
-
-
 def inspect_log(folder: Path, name: str, values: list) -> Path:
     """A log of inspect-ai; a value of None is a sample that ended in an error."""
     samples = [

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from assay.library.typed_results import Run
     from assay.pages.page import Block
     from assay.pages.run_page import Span
-    from assay.pages.words import Words
 
 
 def run_result(found: "Run", span: "Span | None" = None) -> dict[str, Any]:
@@ -149,7 +148,7 @@ def table_result(table: Table) -> dict[str, Any]:
             }
             for line in table.lines
         ],
-        **taken(table, "tasks", "picked"),
+        **taken(table, "picked"),
         "judge": table.judge and judge_result(table.judge),
     }
 
@@ -221,28 +220,16 @@ def file_results(name: str, options: "ReadOptions", lang: str) -> Outcome:
     """The scores of every run in a file that another tool wrote."""
     from assay.compare.fairness import remarks
     from assay.compare.foreign_arms import read_all_metrics, summaries
-    from assay.data.results.bfcl_leaderboard import is_leaderboard
     from assay.pages.comparison_page import score_blocks
     from assay.pages.words import worded, words
 
     w = words(lang)
-    if options.format is None and is_leaderboard(Path(name)):
-        return _leaderboard(Path(name), w)
     found = summaries(read_all_metrics(name, options))
     result = {"file": name, "runs": [summary_result(summary) for summary in found]}
     told = {each: None for one in found for each in remarks(one.result, one.result.run)}
     code = 2 if any(each.severity == "error" for each in told) else 0
     findings = [worded(each, w) for each in told]
     return Outcome(result, score_blocks(found, w), findings, exit_code=code, lang=lang)
-
-
-def _leaderboard(path: Path, w: "Words") -> Outcome:
-    """The scores of every model in a table of BFCL, which has no items."""
-    from assay.compare.foreign_arms import read_leaderboard_scores
-    from assay.pages.comparison_page import leaderboard_blocks
-
-    found = read_leaderboard_scores(path)
-    return Outcome({"file": path, "scores": found}, leaderboard_blocks(found, w), lang=w.lang)
 
 
 def summary_result(summary: "Summary") -> dict[str, Any]:

@@ -17,8 +17,6 @@ from assay.compare.foreign_arms import (
     ReadOptions,
     distinct_names,
     is_file,
-    joined_logs,
-    on_items_of,
     read_arms,
 )
 from assay.compare.judged_table import check_distinct, compare_arms, make_table
@@ -232,11 +230,7 @@ def compare_named(
         files += [name] * len(found)
     if damaged and len(arms) < 2:
         raise damaged[0]
-    named = _control_first(distinct_names(*joined_logs(arms, files)), control)
-    matched = [named[0], *(on_items_of(named[0], arm) for arm in named[1:])]
-    moved = [new.name for old, new in zip(named, matched, strict=True) if new is not old]
-    notes = [finding("paired_by_text", "note", names=", ".join(moved))] if moved else []
-    table = compare_arms(matched, terms, notes)
+    table = compare_arms(_control_first(distinct_names(arms, files), control), terms)
     return replace(table, left_out=tuple(Finding("error", str(e), "", "") for e in damaged))
 
 

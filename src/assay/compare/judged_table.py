@@ -32,17 +32,17 @@ from assay.compare.fairness import (
 )
 from assay.compare.judge_trust import judged_by
 from assay.compare.selection_pairs import picked, weights
-from assay.compare.table import Flips, Line, Pairing, Table, TaskFigure, TaskLine
+from assay.compare.table import Flips, Line, Pairing, Table
 from assay.errors import Finding, InputError, finding, worst_first
 from assay.judge.arms import SampledScores, arm_interval, sampled_scores
 from assay.judge.arms import compare_arms as compare_methods
-from assay.judge.averages import average, average_change, compare_harmonic
+from assay.judge.averages import compare_harmonic
 from assay.judge.confounds import Confound
 from assay.judge.families import adjust_family
 from assay.judge.identity import MANY_FALLBACKS, contradictory_answers, same_answers
 from assay.judge.intervals import Interval, score_interval
 from assay.judge.paired import compare, score_range
-from assay.judge.scores import ItemScores, on_one_scale, restricted
+from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.verdict import FEW_UNSCORED, Comparison, not_comparable, with_lower_better
 from assay.runs.history import evaluation_records, find_record, measured_checkpoints
 from assay.runs.records import EvaluationRecord
@@ -188,7 +188,7 @@ def compare_arms(
         findings += idle_factors(control, arm, terms, differing[arm.name])
     table = make_table(arms, pairings, tuple(every.values()), [*findings, *identity_findings(arms)])
     known = compared_parts(arms)
-    return replace(table, compared=known, tasks=task_lines(arms), picked=picked(arms))
+    return replace(table, compared=known, picked=picked(arms))
 
 
 def check_distinct(names: Sequence[str], kind: str) -> None:
@@ -364,45 +364,6 @@ def _shares(code: str, counts: Iterable[tuple[str, int, int]], most: float) -> l
         for name, n, total in counts
         if n > most * total
     ]
-
-
-def task_lines(arms: Sequence[Arm]) -> tuple[TaskLine, ...]:
-    """A line for each task and one for their mean, which weighs all tasks alike; the control first.
-
-    Figures of single tasks are shown beside the comparison of all items; they are not tested.
-    Empty unless the control's items are of several tasks. Raises InputError where a run has no
-    score on a task.
-    """
-    parts = arms[0].result.parts if arms[0].result is not None else {}
-    if not parts:
-        return ()
-    control = arms[0].name
-    tables = {
-        task: {arm.name: _of_task(arm.scores, parts, task) for arm in arms}
-        for task in dict.fromkeys(parts.values())
-    }
-    lines = []
-    for task, table in tables.items():
-        figures = []
-        for run, scores in table.items():
-            found = None if run == control else compare(table[control], scores)
-            change = (None, None) if found is None else (found.difference, found.interval)
-            figures.append(TaskFigure(run, scores.mean, score_interval(scores), *change))
-        lines.append(TaskLine(task, len(table[control].item_ids), tuple(figures)))
-    # Errors of tasks are independent, so that only items vary.
-    figures, every = [], tables.values()
-    for run in (arm.name for arm in arms):
-        mean = average([table[run] for table in every])
-        pairs = [(table[control], table[run]) for table in every]
-        found = None if run == control else average_change(pairs)
-        change = (None, None) if found is None else (found.mean, found.interval)
-        figures.append(TaskFigure(run, mean.mean, mean.interval, *change))
-    return (*lines, TaskLine("", sum(line.items for line in lines), tuple(figures)))
-
-
-def _of_task(scores: ItemScores, parts: Mapping[str, str], task: str) -> ItemScores:
-    kept = frozenset(item for item in scores.item_ids if parts[item] == task)
-    return restricted(scores, kept)
 
 
 @dataclass(frozen=True, slots=True)

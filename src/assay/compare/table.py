@@ -93,26 +93,6 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskFigure:
-    """One run on one task, and its difference to the control; None for the control itself."""
-
-    run: str
-    score: float
-    interval: Interval
-    difference: float | None
-    difference_interval: Interval | None
-
-
-@dataclass(frozen=True, slots=True)
-class TaskLine:
-    """All runs on one task; `task` is empty for the mean over tasks, each weighing alike."""
-
-    task: str
-    items: int
-    figures: tuple[TaskFigure, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Table:
     """Checkpoints measured on the same items, the first of them the control."""
 
@@ -126,8 +106,6 @@ class Table:
     """Runs that were to be compared and whose files are damaged."""
     compared: frozenset[str] | None = None
     """Parts of which something is known on both sides; None where that is all of them."""
-    tasks: tuple[TaskLine, ...] = ()
-    """The comparison task by task, where the items are of several."""
     picked: PickedTable | None = None
     """How far the checkpoints pick the same demonstrations; None where answers are no picks."""
     judge: JudgedBy | None = None

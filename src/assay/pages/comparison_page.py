@@ -12,12 +12,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.compare.foreign_arms import ReportedSummary, Summary
+from assay.compare.foreign_arms import Summary
 from assay.compare.table import BenchmarkRow, BenchmarksTable, benchmarks_table
 from assay.compare.table import Line as Scored
 from assay.compare.table import Table as Compared
 from assay.data.hashing import sha256_text
-from assay.data.results.bfcl_leaderboard import not_run
 from assay.data.row import Row
 from assay.errors import AssayError, Finding, InputError
 from assay.judge.confounds import ABSENT, Confound
@@ -63,7 +62,6 @@ from assay.pages.page import (
 from assay.pages.page import Row as TableRow
 from assay.pages.words import (
     Words,
-    difference_text,
     in_language,
     named_tests,
     number,
@@ -150,7 +148,6 @@ def comparison_sections(
         ),
         "differences": (w("compare.differences", control=control), differences),
         "generation": (w("generation.title"), lambda: generation_blocks([(table, labels)], w)),
-        "tasks": (w("compare.tasks_title"), lambda: _tasks(table, labels, w)),
         "judge": (w("judge.title"), lambda: judge_blocks(table, w)),
         "picked": (w("picked.title"), lambda: picked_blocks(table, labels, w)),
         "outcomes": (w("page.errors"), lambda: outcome_blocks(table, labels, w)),
@@ -165,8 +162,7 @@ def comparison_sections(
     return sections(parts, wanted)
 
 
-IN_TERMINAL = ("scores", "differences", "generation", "tasks", "judge", "picked")
-IN_TERMINAL += ("outcomes", "fairness")
+IN_TERMINAL = ("scores", "differences", "generation", "judge", "picked", "outcomes", "fairness")
 
 
 def comparison_shown(table: Compared, lang: str = "en") -> list[Block]:
@@ -195,33 +191,6 @@ def line_labels(table: Compared, w: Words) -> dict[str, str]:
 def mark(table: Compared, w: Words) -> str:
     """The note on every table of a comparison with accepted confounds."""
     return w("compare.mark", allowed=w.listing.join(table.allowed)) if table.allowed else ""
-
-
-def _tasks(table: Compared, labels: Labels, w: Words) -> list[Block]:
-    """The runs task by task, then the mean over tasks."""
-    rows: list[TableRow] = []
-    for line in table.tasks:
-        for figure in line.figures:
-            interval, difference = figure.difference_interval, "–"
-            if figure.difference is not None and interval is not None:
-                low, high = (difference_text(e, interval) for e in (interval.low, interval.high))
-                change = difference_text(figure.difference, interval)
-                difference = w("table.short", difference=change, low=low, high=high)
-            rows.append(
-                [
-                    line.task or w("compare.tasks_alike"),
-                    number(line.items),
-                    labels[figure.run],
-                    score_text(figure.score, figure.interval),
-                    interval_text(figure.interval, w),
-                    difference,
-                ]
-            )
-    if not rows:
-        return []
-    heads = ("compare.task", "compare.items", "table.checkpoint", "table.score", "table.interval")
-    columns = [w(head) for head in (*heads, "compare.difference")]
-    return [Text(w("compare.tasks_note"), "soft"), Table(columns, rows)]
 
 
 def _fairness(table: Compared, control: str, w: Words) -> list[Block]:
@@ -515,25 +484,6 @@ def score_blocks(summaries: Sequence[Summary], w: Words) -> list[Block]:
         rows.append([*names, *score, *counts])
     table = Table([w(title) for title in titles], rows)
     return [table, *map(Text, _score_remarks(summaries, w))]
-
-
-def leaderboard_blocks(found: Sequence[ReportedSummary], w: Words) -> list[Block]:
-    """One line for each model and category of a table without items; then the averages that the
-    file has and that are no scores."""
-    titles = ("fingerprint.run", "foreign.category", "table.score", "table.interval")
-    titles += ("compare.items",)
-    rows = []
-    for each in found:
-        score = each.reported.score
-        shown = w("foreign.not_run") if score is None else percent(score)
-        names = [each.reported.run, each.reported.column, shown]
-        rows.append([*names, _ends(each.interval, w), number(each.reported.items)])
-    traps = not_run(each.reported for each in found)
-    remarks = [
-        Text(w("foreign.over_absent", run=run, columns=w.listing.join(columns)))
-        for run, columns in traps.items()
-    ]
-    return [Table([w(title) for title in titles], rows), *remarks]
 
 
 def _score_remarks(summaries: Sequence[Summary], w: Words) -> list[str]:

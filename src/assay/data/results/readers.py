@@ -11,8 +11,7 @@ from pathlib import Path
 from assay.data.files import whole_text
 from assay.data.json_files import HEAD_BYTES
 from assay.data.loaded import DataError
-from assay.data.results import bfcl_leaderboard, column_mapping, inspect_ai, lm_eval
-from assay.data.results.bfcl_leaderboard import is_leaderboard
+from assay.data.results import bfcl_files, column_mapping, inspect_ai, lm_eval
 from assay.data.results.column_mapping import Columns, read_mapped
 from assay.data.results.foreign_result import (
     Result,
@@ -28,7 +27,7 @@ Reader = Callable[[Path, str | None], list[Result]]
 READERS: Mapping[str, Reader] = {
     "lm-eval": lm_eval.read,
     "inspect-ai": inspect_ai.read,
-    "bfcl": bfcl_leaderboard.read,
+    "bfcl": bfcl_files.read,
     "verl": column_mapping.read_verl,
     "trl": column_mapping.read_trl,
     "table": column_mapping.read_table,
@@ -37,7 +36,7 @@ READERS: Mapping[str, Reader] = {
 MARKS: Mapping[str, tuple[frozenset[str], ...]] = {
     "lm-eval": (lm_eval.KEYS,),
     "inspect-ai": (inspect_ai.KEYS,),
-    "bfcl": (bfcl_leaderboard.SCORE_KEYS, bfcl_leaderboard.RESULT_KEYS),
+    "bfcl": (bfcl_files.SCORE_KEYS, bfcl_files.RESULT_KEYS),
     "verl": (column_mapping.VERL_KEYS,),
     "trl": (column_mapping.TRL_KEYS,),
     "table": (frozenset({"item"}),),
@@ -76,9 +75,6 @@ def read_results(
         raise DataError("no such file", file=path)
     if path.stat().st_size == 0:
         raise DataError("is empty", file=path)
-    if columns is None and format is None and is_leaderboard(path):
-        fix = "'assay report FILE' shows them; to compare, name BFCL's *_score.json files"
-        raise InputError("holds scores without their items", file=path, fix=fix)
     if columns is not None:
         results = read_mapped(path, columns, cluster)
     else:
