@@ -256,14 +256,6 @@ On = Annotated[
         "with the harmonic mean of the ratios to the control."
     ),
 ]
-RatiosTo = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=SCORE",
-        help="A given baseline of an evaluation or benchmark, such as gsm8k=0.716, for each of "
-        "several.",
-    ),
-]
 Control = Annotated[
     str | None,
     typer.Option(
@@ -378,7 +370,6 @@ def compare(
     higher_is_better: Higher = None,
     margin: Margin = None,
     non_inferior: NonInferior = None,
-    ratios_to: RatiosTo = None,
     fail_on: Failing = None,
 ) -> Outcome:
     """Compare runs item by item; refuse what is not fair.
@@ -394,7 +385,7 @@ def compare(
     shared |= {"page": page, "lang": lang}
     columns = {"item": item, "score": score, "repeat": repeat, "where": where or ()}
     of_files: dict[str, Any] = {"metric": metric, "format": format, "cluster": cluster, **columns}
-    if ratios_to or len(on or ()) > 1:
+    if len(on or ()) > 1:
         from assay.library.actions import compare_benchmarks
 
         of_two = non_inferior is not None or higher_is_better is not None
@@ -402,8 +393,7 @@ def compare(
             fix = "leave --metric, --format, --cluster, --item, --score, --repeat, --where, "
             fix += "--lower-is-better and --non-inferior out"
             raise InputError("several benchmarks are compared in the lab alone", fix=fix)
-        ratios = figures_of(ratios_to or ())
-        found = compare_benchmarks(*runs, on=on or (), ratios_to=ratios, **shared)
+        found = compare_benchmarks(*runs, on=on or (), **shared)
         return _gated(_several(found), found.table.tables, fail_on)
     from assay.cli.results import table_result
     from assay.library.actions import compare as compare_runs
@@ -451,17 +441,3 @@ def _several(found: "BenchmarksComparison") -> Outcome:
     findings = [worded(each, w) for each in findings_of(found.table)]
     damaged = any(table.left_out for table in found.table.tables)
     return Outcome(result, shown, findings, exit_code=2 if damaged else 0, lang=found.lang)
-
-
-def figures_of(texts: Sequence[str]) -> dict[str, float]:
-    """`NAME=SCORE`, the score as a share. Raises InputError."""
-    figures = {}
-    for text in texts:
-        name, equals, value = text.rpartition("=")
-        try:
-            figures[name] = float(value)
-        except ValueError:
-            equals = ""
-        if not equals or not name:
-            raise InputError(f"{text!r} is not NAME=SCORE", field="--ratios-to", fix="gsm8k=0.716")
-    return figures

@@ -173,7 +173,6 @@ def benchmark_rows(found: "BenchmarksTable") -> dict[str, Any]:
     """Every run or checkpoint on all benchmarks."""
     return {
         "evaluations": found.evaluations,
-        "ratios_to": found.figures,
         "control": found.control,
         "rows": [
             {

@@ -4,7 +4,7 @@ Finds and loads the arms: the control, checkpoints, training seeds. How several 
 in `judge.arms`; `judged_table` compares the arms.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -19,7 +19,7 @@ from assay.compare.foreign_arms import (
     is_file,
     read_arms,
 )
-from assay.compare.judged_table import check_distinct, compare_arms, make_table
+from assay.compare.judged_table import check_distinct, compare_arms
 from assay.compare.table import BenchmarksTable, Table, benchmarks_table, judged_again, with_trials
 from assay.data.loaded import DataError
 from assay.errors import Finding, InputError, finding, nearest
@@ -120,29 +120,18 @@ def compare_names(root: Path, names: Sequence[str], options: CompareOptions) -> 
 
 
 def compare_on_several(
-    root: Path,
-    names: Sequence[str],
-    options: CompareOptions,
-    on: Sequence[str],
-    figures: Mapping[str, float],
+    root: Path, names: Sequence[str], options: CompareOptions, on: Sequence[str]
 ) -> BenchmarksTable:
-    """The table of runs on several evaluations or benchmarks, against the control or `figures`.
+    """The table of runs on several evaluations or benchmarks, against the control.
 
-    One run alone is shown beside figures. Raises what `compare_names` and `benchmarks_table` raise.
+    Raises what `compare_names` raises.
     """
     files = [name for name in names if is_file(name)]
     if files:
-        fix = "compare them on one benchmark, without --ratios-to"
+        fix = "compare them on one benchmark"
         raise InputError(f"{files[0]!r} is a file of another tool", field="--on", fix=fix)
-    asked = list(dict.fromkeys(on or figures))
-    alone = len(names) == 1 and options.control is None and not file_control(root, names[0])
-    if alone and figures:
-        request = arm_named(root, names[0])
-        pooled = [pool_seeds([own_arm(request, each)], [request])[0] for each in asked]
-        tables = [make_table(arms, {}) for arms in pooled]
-    else:
-        tables = [compare_names(root, names, replace(options, on=each)) for each in asked]
-    return benchmarks_table(tables, figures)
+    tables = [compare_names(root, names, replace(options, on=each)) for each in dict.fromkeys(on)]
+    return benchmarks_table(tables)
 
 
 def compare_runs(

@@ -48,47 +48,33 @@ from assay.runs.history import evaluation_records, find_record, measured_checkpo
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 
-LOWER = "wer cer mer ter loss nll perplexity ppl bpb mae mse rmse brier ece latency"
-LOWER_ALONE = "error errors err time duration seconds cost fail failed failure failures distance"
-LOWER_ALONE += " timeout incorrect wrong toxicity bits violation violations"
-HIGHER = (
-    "acc accuracy reward rewards em f1 bleu sacrebleu chrf rouge rouge1 rouge2 rougel rougelsum"
+LOWER = (
+    "wer cer mer ter loss nll perplexity ppl bpb mae mse rmse brier ece latency error errors err"
 )
-HIGHER += " meteor bertscore precision recall mcc auc auroc ndcg mrr"
-HIGHER_ALONE = "score scores match pass passed correct valid success solved resolved win wins"
-HIGHER_ALONE += " includes choice likelihood exact"
-NEUTRAL = "rate mean avg average median mode max total sum norm char word byte token per at k n"
-NEUTRAL += " strict flexible extract extracted extractive quasi prefix suffix level prompt inst"
-NEUTRAL += " loose none macro micro weighted test eval val validation dev ms s sec data metric"
-NEUTRAL += " info metrics traces value values result results number length normalized edit"
-TURNING = "neg negative minus inverse not no non without one log reduction improvement gain drop"
-TURNING += " change delta diff difference ratio relative excess"
-"""Words after which a known one may mean its opposite."""
-WORDS: dict[str, tuple[bool, bool]] = dict.fromkeys(LOWER.split(), (False, True))
-WORDS |= dict.fromkeys(HIGHER.split(), (True, True))
-WORDS |= dict.fromkeys(LOWER_ALONE.split(), (False, False))
-WORDS |= dict.fromkeys(HIGHER_ALONE.split(), (True, False))
-"""Whether higher is better by a word of a metric's name, and whether beside unknown words as well:
-`format_reward` is a reward, `toxicity_score` and `error_detected` may be anything."""
+LOWER += " time duration seconds cost fail failed failure failures timeout incorrect wrong"
+HIGHER = "score scores acc accuracy reward rewards em f1 bleu sacrebleu chrf rouge rouge1 rouge2"
+HIGHER += " rougel rougelsum meteor bertscore precision recall mcc auc auroc ndcg mrr match pass"
+HIGHER += " passed correct valid success solved resolved win wins includes likelihood exact"
+NEUTRAL = "rate mean avg average median max total sum norm char word byte token per at k n strict"
+NEUTRAL += " flexible extract extracted level prompt inst loose none macro micro weighted test eval"
+NEUTRAL += " val validation dev ms s sec data metric info metrics value result results number"
+DIRECTIONS = {**dict.fromkeys(LOWER.split(), False), **dict.fromkeys(HIGHER.split(), True)}
 
 
 def known_direction(metric: str) -> bool | None:
-    """Whether higher is better by the words of a metric's name; None where they leave it open.
+    """Whether higher is better by the words of a metric's name; None where one is not known or they
+    do not agree.
 
     `WordErrorRate`, `word_error_rate` and `word error-rate` are alike, as are `pass1` and `pass`.
     """
     parts = [part for part in re.split(r"[\W_]+", metric.rpartition("=")[2] or metric) if part]
     capitals = re.compile(r"(?<=[a-z])(?=[A-Z])")
-    split = ([part] if part.lower() in WORDS else capitals.split(part) for part in parts)
+    split = ([part] if part.lower() in DIRECTIONS else capitals.split(part) for part in parts)
     words = [word.lower() for found in split for word in found]
-    words = [word if word in WORDS else word.rstrip("0123456789") or word for word in words]
-    known = [WORDS[word] for word in words if word in WORDS]
-    others = [word for word in words if word not in WORDS and not word.isdigit()]
-    if len({way for way, _ in known}) != 1 or any(word in TURNING.split() for word in others):
-        return None
-    if not any(strong for _, strong in known) and any(w not in NEUTRAL.split() for w in others):
-        return None
-    return known[0][0]
+    words = [word if word in DIRECTIONS else word.rstrip("0123456789") for word in words]
+    ways = {DIRECTIONS[word] for word in words if word in DIRECTIONS}
+    others = [word for word in words if word and word not in DIRECTIONS]
+    return ways.pop() if len(ways) == 1 and {*others} <= {*NEUTRAL.split()} else None
 
 
 def lower_is_better(arms: Iterable[Arm]) -> bool:

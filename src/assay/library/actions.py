@@ -266,7 +266,6 @@ def compare(
 def compare_benchmarks(
     *runs: Target,
     on: Sequence[str] = (),
-    ratios_to: Mapping[str, float] | None = None,
     root: Root = None,
     control: Target | None = None,
     allow: Sequence[str] = (),
@@ -276,8 +275,8 @@ def compare_benchmarks(
 ) -> BenchmarksComparison:
     """Compare runs on several evaluations or benchmarks and write the page of it.
 
-    The last column is the harmonic mean of the ratios to the control's scores, or to the figures of
-    `ratios_to`, by evaluation. Every benchmark has its page as well. Raises what `compare` raises.
+    The last column is the harmonic mean of ratios to the control's scores. Raises what `compare`
+    raises.
     """
     from assay.compare.compare_names import CompareOptions, compare_on_several
     from assay.pages.comparison_page import write_benchmarks
@@ -285,7 +284,7 @@ def compare_benchmarks(
     lab = root_of(root)
     options = CompareOptions(str(control) if control else None, None, tuple(allow), margin=margin)
     names = [str(each) for each in runs]
-    table = compare_on_several(lab, names, options, on, ratios_to or {})
+    table = compare_on_several(lab, names, options, on)
     written = write_benchmarks(table, lab, Path(page) if page else None, lang)
     return BenchmarksComparison(table, written, lang)
 

@@ -384,26 +384,20 @@ def benchmark_blocks(
 ) -> list[Block]:
     """The marks of the tables, the scores and ratios, and how they were made."""
     columns: list[Column | str] = [words("table.checkpoint")]
-    for each, name in zip(table.tables, table.evaluations, strict=True):
-        record = each.evaluation
+    for record in (each.evaluation for each in table.tables):
         below = [record.benchmark] if record.benchmark != record.name else []
-        if name in table.figures:
-            below.append(words("benchmarks.figure", figure=percent(table.figures[name])))
         columns.append(Column(record.name, True, below))
     columns.append(Column(words("benchmarks.harmonic"), True))
-    about = "benchmarks.about_figures" if table.figures else "benchmarks.about_control"
-    if len(table.rows) == 1:
-        about = "benchmarks.about_alone"
     marks = dict.fromkeys(filter(None, (mark(each, words) for each in table.tables)))
     return [
         *(Text(each, "warning") for each in marks),
         Table(columns, [_row(table, row, labels[row.name], words) for row in table.rows], kind=""),
-        Text(words(about, control=labels[table.control]), "soft"),
+        Text(words("benchmarks.about_control", control=labels[table.control]), "soft"),
     ]
 
 
 def _row(table: BenchmarksTable, row: BenchmarkRow, label: str, words: Words) -> list[Cell]:
-    found, own = row.harmonic, bool(table.figures) or row.name != table.control
+    found, own = row.harmonic, row.name != table.control
     control = [Mark(words("compare.control"), "plain")] if row.name == table.control else []
     cells = [
         _cell(line, ratio if own else None, table.control, words)

@@ -246,13 +246,9 @@ def beside(found: Comparison, words: Words) -> str:
 
 
 def picked_blocks(table: Compared, labels: Labels, words: Words) -> list[Block]:
-    """One sentence for each pair of checkpoints and one for each checkpoint; none where the answers
-    are no selections."""
-    if table.picked is None:
-        return []
-    lines = []
-    for pair in table.picked.pairs:
-        said = words(
+    """One sentence for each pair of checkpoints; none where the answers are no selections."""
+    lines = [
+        words(
             "picked.identical" if pair.same_order == pair.queries else "picked.pair",
             control=labels[pair.control],
             other=labels[pair.other],
@@ -261,16 +257,8 @@ def picked_blocks(table: Compared, labels: Labels, words: Words) -> list[Block]:
             set=pair.same_set,
             jaccard=f"{pair.jaccard:.3f}",
         )
-        if pair.changed is not None and pair.moved is not None:
-            moved = {"changed": f"{pair.changed:.2%}", "moved": f"{pair.moved:.2g}"}
-            said += words("picked.weights", **moved)
-        lines.append(said)
-    for name, use in table.picked.uses.items():
-        counts = {"queries": use.queries, "picks": number(use.picks)}
-        counts |= {"distinct": number(use.distinct), "effective": f"{use.effective:.1f}"}
-        lines.append(
-            words("picked.use", label=labels[name], entropy=f"{use.entropy:.2f}", **counts)
-        )
+        for pair in table.picked
+    ]
     return [Bullets(lines)] if lines else []
 
 
