@@ -214,8 +214,8 @@ def plan(
         typer.Option(metavar="SHARE", help="Without a pilot: the score of both arms, about."),
     ] = None,
     arms: Annotated[int, typer.Option(help="Arms in all, the control among them.")] = 2,
-    seeds: Annotated[int, typer.Option(help="The most trainings of an arm to look at.")] = 1,
-    repeats: Annotated[int, typer.Option(help="The most repeats to look at.")] = 1,
+    seeds: Annotated[int, typer.Option(help="Trainings of each arm.")] = 1,
+    repeats: Annotated[int, typer.Option(help="Passes over the items.")] = 1,
     power: Annotated[float, typer.Option(help="The chance of seeing the difference.")] = 0.8,
     lang: Lang = "en",
 ) -> Outcome:
@@ -223,17 +223,16 @@ def plan(
 
     From a pilot, or from typed numbers.
     """
-    from assay.compare.compare_names import Wish, designs, pilot, typed
+    from assay.compare.compare_names import pilot, plan_from, typed
+    from assay.judge.sample_size import Design
     from assay.pages.command_tables import plan_blocks, plan_result
 
     if runs and (discordance is not None or score is not None):
         problem = "a pilot and typed numbers exclude each other"
         raise InputError(problem, fix="leave out the runs, or --discordance and --score")
     found = pilot(root, runs, on) if runs else typed(discordance, score)
-    wish = Wish(difference / 100, power, arms, seeds, repeats)
-    planned = designs(found, wish)
-    shown = plan_blocks(found, wish, planned, lang)
-    return Outcome(plan_result(found, wish, planned), shown, lang=lang)
+    planned = plan_from(found, Design(0, repeats, seeds, arms), difference / 100, power)
+    return Outcome(plan_result(found, planned), plan_blocks(found, planned, lang), lang=lang)
 
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without

@@ -7,7 +7,6 @@ in `judge.arms`; `judged_table` compares the arms.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
@@ -428,21 +427,6 @@ MOST = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """The requirements of a design."""
-
-    difference: float
-    """On the scale of scores, 0 to 1."""
-    power: float
-    arms: int = 2
-    """The control among them."""
-    seeds: int = 1
-    """The largest number of seeds of each arm."""
-    repeats: int = 1
-    """The largest number of repeats."""
-
-
-@dataclass(frozen=True, slots=True)
 class Pilot:
     """The source of the variances."""
 
@@ -488,27 +472,15 @@ def pilot(root: Path, names: Sequence[str], on: str | None = None) -> Pilot:
     )
 
 
-def designs(found: Pilot, wish: Wish) -> Plan:
-    """The plan over all repeats and seeds up to the required ones. Raises InputError.
-
-    Gives the difference that the pilot's items can detect, then the items that the wanted
-    difference needs.
-    """
+def plan_from(found: Pilot, design: Design, difference: float, power: float) -> Plan:
+    """The difference that the pilot's items can detect, then the items that the wanted difference
+    needs, by a design without items. Raises InputError."""
     for name in ("arms", "seeds", "repeats"):
-        lowest, count = 2 if name == "arms" else 1, getattr(wish, name)
+        lowest, count = 2 if name == "arms" else 1, getattr(design, name)
         if not lowest <= count <= MOST:
-            fix = f"from {lowest} to {MOST}"
-            raise InputError(str(count), field=f"--{name}", fix=fix)
-    sizes = [found.items, 0] if found.items else [0]
-    spent = product(sizes, _upto(wish.repeats), _upto(wish.seeds))
-    asked = [Design(items, repeats, seeds, wish.arms) for items, repeats, seeds in spent]
-    return plan(found.variances, wish.difference, asked, wish.power)
-
-
-def _upto(most: int) -> list[int]:
-    """1, 2, 3, 4, then doubling, and the last."""
-    doubling = [1, 2, 3, 4, 8, 16, 32]
-    return [*(n for n in doubling if n < most), most]
+            raise InputError(str(count), field=f"--{name}", fix=f"from {lowest} to {MOST}")
+    asked = [replace(design, items=found.items), design] if found.items else [design]
+    return plan(found.variances, difference, asked, power)
 
 
 def _scores(runs: Sequence[RunDirectory], name: str, evaluation: str) -> list[ItemScores]:

@@ -83,13 +83,6 @@ class Plan:
     variances: Variances
     designs: tuple[Planned, ...]
 
-    @property
-    def cheapest(self) -> Planned | None:
-        """The design of the fewest answers that sees the difference, of fewer trainings among
-        equals; None where none does."""
-        found = [each for each in self.designs if each.enough]
-        return min(found, key=lambda p: (p.design.answers, p.design.seeds), default=None)
-
 
 def given_discordance(discordance: float) -> Variances:
     """Variances from a given share of items that change. The part of sampling in it is unknown, so
