@@ -87,7 +87,7 @@ def test_a_metric_that_nobody_explains_gets_no_verdict_until_the_user_does(tmp_p
     [
         ({"item": "id"}, "--score"),
         ({"score": "reward"}, "--item"),
-        ({"where": ["a=b"]}, "--item"),
+        ({"repeat": "n"}, "--item"),
         ({"item": "id", "score": "r", "metric": "m"}, "--metric"),
         ({"item": "id", "score": "r", "format": "trl"}, "--format"),
     ],

@@ -286,25 +286,18 @@ Item = Annotated[
     str | None,
     typer.Option(
         metavar="COLUMN",
-        help="Any tool's JSONL, JSON, CSV or parquet: what names the item, such as doc.id; @key: "
-        "its place.",
+        help="Any tool's JSONL, JSON, CSV or parquet: what names the item, such as doc.id.",
     ),
 ]
 Score = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="With --item: the score, or COLUMN=TEXT that means 1."),
+    typer.Option(metavar="COLUMN", help="With --item: the score."),
 ]
 Repeat = Annotated[
     str | None,
     typer.Option(
         metavar="COLUMN",
         help="With --item: the number of the pass; else an item that comes again is a repeat.",
-    ),
-]
-Where = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="COLUMN=TEXT", help="With --item: only rows that have it; may be repeated."
     ),
 ]
 Higher = Annotated[
@@ -365,7 +358,6 @@ def compare(
     item: Item = None,
     score: Score = None,
     repeat: Repeat = None,
-    where: Where = None,
     higher_is_better: Higher = None,
     margin: Margin = None,
     non_inferior: NonInferior = None,
@@ -382,14 +374,14 @@ def compare(
         "margin": margin,
     }
     shared |= {"page": page, "lang": lang}
-    columns = {"item": item, "score": score, "repeat": repeat, "where": where or ()}
+    columns = {"item": item, "score": score, "repeat": repeat}
     of_files: dict[str, Any] = {"metric": metric, "format": format, "cluster": cluster, **columns}
     if len(on or ()) > 1:
         from assay.library.actions import compare_benchmarks
 
         of_two = non_inferior is not None or higher_is_better is not None
         if of_two or any(of_files.values()):
-            fix = "leave --metric, --format, --cluster, --item, --score, --repeat, --where, "
+            fix = "leave --metric, --format, --cluster, --item, --score, --repeat, "
             fix += "--lower-is-better and --non-inferior out"
             raise InputError("several benchmarks are compared in the lab alone", fix=fix)
         found = compare_benchmarks(*runs, on=on or (), **shared)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from assay.cli.compare import Item, Repeat, Score, Where
+from assay.cli.compare import Item, Repeat, Score
 from assay.cli.output import Lang, Outcome, run_names
 from assay.cli.run import Full, RunName
 
@@ -114,7 +114,6 @@ def report(
     item: Item = None,
     score: Score = None,
     repeat: Repeat = None,
-    where: Where = None,
     bfcl: Annotated[
         Path | None,
         typer.Option(help="Write the run's answers as BFCL's result files into this folder."),
@@ -132,7 +131,7 @@ def report(
     from assay.compare.foreign_arms import is_file, read_options
 
     if bfcl is None and is_file(run):
-        columns = {"item": item, "score": score, "repeat": repeat, "where": where or ()}
+        columns = {"item": item, "score": score, "repeat": repeat}
         return file_results(run, read_options(format, metric, cluster, **columns), lang)
     if ":" in run:
         return samples(root, run, prompt)

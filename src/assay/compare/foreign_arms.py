@@ -50,14 +50,13 @@ def read_options(
     item: str | None = None,
     score: str | None = None,
     repeat: str | None = None,
-    where: Sequence[str] = (),
     higher_is_better: bool | None = None,
 ) -> ReadOptions:
     """The options as a user gives them.
 
     Raises InputError for an item without score, the other way round, and with a format or metric.
     """
-    if item is None and score is None and repeat is None and not where:
+    if item is None and score is None and repeat is None:
         return ReadOptions(format, metric, cluster, None, higher_is_better)
     if item is None or score is None:
         field = "--item" if item is None else "--score"
@@ -65,7 +64,7 @@ def read_options(
     if format is not None or metric is not None:
         field = "--metric" if format is None else "--format"
         raise InputError("the columns are named", field=field, fix="leave it out: --score names it")
-    columns = Columns(item, score, repeat, tuple(where))
+    columns = Columns(item, score, repeat)
     return ReadOptions(None, None, cluster, columns, higher_is_better)
 
 

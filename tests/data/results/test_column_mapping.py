@@ -51,57 +51,12 @@ def test_names_with_dots_lead_through_tables_and_lists(tmp_path: Path):
     assert seen(file, columns) == [("a", 0, 1.0), ("b", 0, None)]
 
 
-def test_rows_are_found_in_the_document_and_words_count_where_all_hold(tmp_path: Path):
-    """evalplus' eval_results.json; HumanEval+ is passed where both sets of tests are."""
-    held = {"A/0": [("pass", "pass"), ("pass", "fail")], "A/1": [("fail", "pass")]}
-    table = {
-        task: [{"task_id": task, "base_status": b, "plus_status": p} for b, p in found]
-        for task, found in held.items()
-    }
-    file = tmp_path / "eval_results.json"
-    file.write_text(json.dumps({"date": "x", "hash": "y", "eval": table}))
-    base = [("A/0", 0, 1.0), ("A/0", 1, 1.0), ("A/1", 0, 0.0)]
-    assert seen(file, Columns("task_id", "base_status=pass")) == base
-    both = [("A/0", 0, 1.0), ("A/0", 1, 0.0), ("A/1", 0, 0.0)]
-    assert seen(file, Columns("task_id", "base_status=pass,plus_status=pass")) == both
-
-
-def test_rows_without_ids_are_named_by_their_place(tmp_path: Path):
-    """OpenCompass' results with details: a table with one word in it, or a list."""
-    rows = [{"pred": "1", "correct": True}, {"pred": "2", "correct": False}]
-    table = {"type": "GEN", **{str(n): row for n, row in enumerate(rows)}}
-    for details in (table, rows):
-        file = tmp_path / "gsm8k.json"
-        file.write_text(json.dumps({"accuracy": 50.0, "details": details}))
-        assert seen(file, Columns("@key", "correct")) == [("0", 0, 1.0), ("1", 0, 0.0)]
-
-
-def test_only_the_rows_that_were_asked_for_are_answers(tmp_path: Path):
-    """OpenAI evals logs events; the first and the last line are none."""
-    file = lines(
-        tmp_path / "log.jsonl",
-        {"spec": {"run_id": "r"}},
-        {"sample_id": "s.0", "type": "sampling", "data": {"sampled": "x"}},
-        {"sample_id": "s.0", "type": "match", "data": {"correct": True}},
-        {"final_report": {"accuracy": 1.0}},
-    )
-    asked = Columns("sample_id", "data.correct", where=("type=match",))
-    assert seen(file, asked) == [("s.0", 0, 1.0)]
-    with pytest.raises(DataError, match=r"no row has type=mach.*did you mean 'match'"):
-        seen(file, Columns("sample_id", "data.correct", where=("type=mach",)))
-    with pytest.raises(DataError, match=r"log.jsonl:1: sample_id: missing .*--where"):
-        seen(file, Columns("sample_id", "data.correct"))
-    with pytest.raises(InputError, match="is not COLUMN=TEXT"):
-        seen(file, Columns("sample_id", "data.correct", where=("match",)))
-
-
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
         (Columns("id", "rewrd"), "rewrd: missing .did you mean 'reward'"),
         (Columns("idd", "reward"), "r.jsonl:1: idd: missing .did you mean 'id'"),
         (Columns("id", "text"), "text: is a string, not a number"),
-        (Columns("id", "text=wods"), "no row has text=wods .did you mean 'words'"),
         (Columns("id", "reward", repeat="text"), "text: is no number of a pass"),
         (Columns("id", "reward", repeat="n"), "'a' is also the item of line 1"),
     ],
