@@ -96,11 +96,24 @@ def left_over(arm_SI: Array, clusters: tuple[str, ...] | None) -> float:
     return float((errors_S**2).sum()) / (seeds * (seeds - 1))
 
 
-def aligned(
-    control: Sequence[ItemScores], other: Sequence[ItemScores]
-) -> tuple[tuple[Array, Array], tuple[str, ...] | None]:
-    """The S x I item means of control and other over the I items that every run has a score for,
-    in one order, and their clusters.
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """The item means of both arms, over the I items that every run has a score for."""
+
+    control: Array
+    """Control seeds x I."""
+    other: Array
+    """Other seeds x I."""
+    clusters: tuple[str, ...] | None
+
+    @property
+    def differences(self) -> Array:
+        """I differences between the means over seeds, other minus control."""
+        return self.other.mean(0) - self.control.mean(0)
+
+
+def aligned(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Arms:
+    """The item means of every run in one order of items.
 
     Raises InputError when the runs were scored on different items, scales or clusters, and when no
     item has a score in all.
@@ -118,23 +131,7 @@ def aligned(
     if first.clusters is not None:
         source = dict(zip(first.item_ids, first.clusters, strict=True))
         clusters = tuple(source[i] for i, keep in zip(order, scored, strict=True) if keep)
-    return (table[: len(control), scored], table[len(control) :, scored]), clusters
-
-
-@dataclass(frozen=True, slots=True)
-class _Arms:
-    """The item means of both arms, over the I items that every run has a score for."""
-
-    control: Array
-    """Control seeds x I."""
-    other: Array
-    """Other seeds x I."""
-    clusters: tuple[str, ...] | None
-
-    @property
-    def differences(self) -> Array:
-        """I differences between the means over seeds, other minus control."""
-        return self.other.mean(0) - self.control.mean(0)
+    return Arms(table[: len(control), scored], table[len(control) :, scored], clusters)
 
 
 def compare_arms(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Comparison:
@@ -146,10 +143,13 @@ def compare_arms(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> 
     Raises InputError when an arm has one run only, no item has a score in all, or the runs were
     scored on different items, scales or clusters.
     """
+    if min(len(control), len(other)) < 2:
+        problem = f"{len(control)} and {len(other)} runs: a method needs at least two seeds per arm"
+        raise InputError(problem, fix="compare single runs as checkpoints")
     asked = max(len(run.item_ids) for run in (*control, *other))
     shared = on_shared_items(*control, *other)
     control, other = shared[: len(control)], shared[len(control) :]
-    arms = _align(control, other)
+    arms = aligned(control, other)
     differences = arms.differences
     found = _figures(control, other)
     lowest, highest = fillings(_figures, control, other)
@@ -177,7 +177,7 @@ def compare_arms(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> 
 
 def _figures(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Figures:
     """Test and interval of the difference between the means of the arms."""
-    arms = _align(control, other)
+    arms = aligned(control, other)
     difference = float(arms.differences.mean())
     low, high = control[0].bounds
     found = crossed_error((arms.other, arms.control), arms.clusters, high - low)
@@ -198,7 +198,7 @@ def arm_interval(runs: Sequence[ItemScores]) -> Interval:
 
     Student's t as in `compare_arms`. Raises what `compare_arms` raises.
     """
-    arms = _align(runs, runs)
+    arms = aligned(runs, runs)
     low, high = runs[0].bounds
     found = crossed_error((arms.control,), arms.clusters, high - low)
     reach = -float(special.stdtrit(found.freedom, 0.5 - LEVEL / 2)) * found.error
@@ -220,17 +220,6 @@ def as_repeats(runs: Sequence[ItemScores]) -> ItemScores:
         place = {item: i for i, item in enumerate(run.item_ids)}
         columns.append(run.scores[[place[item] for item in first.item_ids]])
     return replace(first, scores=np.hstack(columns))
-
-
-def _align(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> _Arms:
-    """Item means of every run in one order of items."""
-    if min(len(control), len(other)) < 2:
-        raise InputError(
-            f"{len(control)} and {len(other)} runs: a method needs at least two seeds per arm",
-            fix="compare single runs as checkpoints",
-        )
-    (control_SI, other_SI), clusters = aligned(control, other)
-    return _Arms(control_SI, other_SI, clusters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,8 +101,8 @@ def variances_of(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> 
     The components of the layout of items crossed with seeds, with repeats in the cells, by their
     mean squares; none is below 0. Raises InputError as a comparison does.
     """
-    (first_SI, second_SI), clusters = aligned(control, other)
-    arms = first_SI, second_SI
+    found = aligned(control, other)
+    arms, clusters = (found.control, found.other), found.clusters
     differences_I = arms[0].mean(0) - arms[1].mean(0)
     low, high = control[0].bounds
     width = high - low

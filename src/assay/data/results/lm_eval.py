@@ -397,30 +397,23 @@ def read_folder(
 def _runs(results: Sequence[Result]) -> list[Result]:
     """The results of single logs, those of one run and metric as one.
 
-    The logs of one date are one run. Those of several are one as well where the model and its
-    settings are the same and no task stands in two, as after one call for each task; otherwise each
-    date is a run, named with it where the model is the same.
+    The logs of one date and model are one run, named with the date where the model has several.
     """
-    models: dict[tuple[Path, str, str], dict[str, list[Result]]] = {}
+    runs: dict[tuple[Path, str, str, str], list[Result]] = {}
     for result in results:
         file = Path(result.file)
         model = [result.settings.get(part) for part in ("base_weights", "model_args", "engine")]
-        key = (file.parent, result.run, fingerprint(model))
-        models.setdefault(key, {}).setdefault(_date(file), []).append(result)
-    runs: list[list[Result]] = []
-    for dates in models.values():
-        every = [result for those in dates.values() for result in those]
-        tasks = Counter(t for those in dates.values() for t in {r.benchmark for r in those})
-        runs += dates.values() if max(tasks.values()) > 1 else [every]
-    runs.sort(key=lambda those: min((Path(r.file).parent, _date(Path(r.file))) for r in those))
-    alike = Counter((Path(those[0].file).parent, those[0].run) for those in runs)
-    found = []
-    for those in runs:
-        file, run = Path(those[0].file), those[0].run
-        name = run if alike[file.parent, run] == 1 else f"{run}/{_date(file)}"
-        for metric in dict.fromkeys(result.metric for result in those):
-            found.append(replace(_together(file.parent, metric, those), run=name))
-    return found
+        key = (file.parent, _date(file), result.run, fingerprint(model))
+        runs.setdefault(key, []).append(result)
+    alike = Counter((folder, run) for folder, _, run, _ in runs)
+    return [
+        replace(
+            _together(folder, metric, those),
+            run=run if alike[folder, run] == 1 else f"{run}/{date}",
+        )
+        for (folder, date, run, _), those in sorted(runs.items())
+        for metric in dict.fromkeys(result.metric for result in those)
+    ]
 
 
 def _date(file: Path) -> str:
