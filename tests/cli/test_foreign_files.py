@@ -7,7 +7,6 @@ import pytest
 
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.data.results.produced import FOLDER, copied
-from tests.pages.synthetic import add_scores, empty_run
 
 LM_EVAL = "lm_eval/{}/samples_sums_2*.jsonl"
 STRICT = ("--metric", "exact_match,strict-match")
@@ -98,44 +97,6 @@ def runs_of(file: Path, metric: str | None) -> list[dict]:
 
 def default(file: Path) -> str:
     return "valid" if "bfcl" in file.parts else "score"
-
-
-def test_other_settings_in_the_logs_make_the_verdict_not_comparable_unless_allowed():
-    files = (lm_eval("sums-large"), lm_eval("two_examples"))
-    (line,) = result("compare", *files, *STRICT)["lines"][1:]
-    comparison = line["to_control"]["comparison"]
-    assert comparison["verdict"] == "not comparable"
-    wanted = {"evaluation.sums.examples", "evaluation.sums.prompts_sha256"}
-    assert wanted <= set(comparison["confounds"])
-    found = result("compare", *files, *STRICT, "--allow", "evaluation")
-    assert found["lines"][1]["to_control"]["comparison"]["verdict"] != "not comparable"
-    assert "evaluation.sums.examples" in found["allowed"]
-
-
-def test_terminal_and_page_mark_what_is_unknown_and_name_what_changed(tmp_path: Path, lab: Path):
-    file = table(tmp_path, "all.csv", base=BASE, tuned=TUNED)
-    shown = call("compare", file).stdout
-    assert "better by 45.0 points" in " ".join(shown.split())
-    assert "settings unknown" in shown and "checker unknown" in shown and "base, tuned" in shown
-    pages = {page.suffix: page.read_text() for page in lab.glob("comparisons/*")}
-    assert pages.keys() == {".html", ".md"}
-    for text in pages.values():
-        assert "settings unknown" in text and "item" in text and "tuned" in text
-        assert "all.csv" in text
-
-
-def test_a_run_of_the_lab_stands_beside_a_file(tmp_path: Path):
-    run = empty_run(tmp_path)
-    add_scores(run, "base", [float(s) for s in BASE])
-    add_scores(run, "rl.step-000030", [float(s) for s in TUNED])
-    lines = [f"simple_python_{n},other,{s}" for n, s in enumerate(BASE)]
-    file = tmp_path / "other.csv"
-    file.write_text("\n".join(["item,run,score", *lines]) + "\n")
-    found = whole("compare", "demo", file, "--lab", tmp_path)
-    shown = found["result"]["lines"]
-    assert [line["score"] for line in shown] == [9 / 20, 0.0]
-    assert shown[1]["to_control"]["comparison"]["verdict"] == "worse"
-    assert marks(found)["settings unknown"] == "other"
 
 
 def test_a_report_shows_every_run_and_metric_with_interval_repeats_and_errors():

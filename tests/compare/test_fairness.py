@@ -14,7 +14,7 @@ from assay.errors import InputError
 from assay.runs.manifest_file import write_manifest
 from assay.runs.records import EvaluationRecord, RecordWriter
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import DamagedFile, write_listed
+from assay.runs.run_files import write_listed
 from tests.compare.tables import runs_table
 from tests.compare.test_judged_table import RL, SFT, control_of, other_run
 from tests.english import english
@@ -42,12 +42,6 @@ def refused(run: RunDirectory, other: RunDirectory, words: str) -> None:
         runs_table(run, other)
     with pytest.raises(InputError, match=words):
         runs_table(run, other, allow=EVERYTHING)
-
-
-def test_a_fair_pair_is_compared_without_findings(run, tmp_path):
-    table = runs_table(run, other_run(tmp_path, MANIFEST, SFT, record=CLEAN))
-    assert table.findings == () and table.differences == () and table.left_out == ()
-    assert {state.kind for state in table.parts} == {None}
 
 
 def test_items_that_were_trained_on_are_refused(run, tmp_path):
@@ -210,15 +204,6 @@ def test_a_damaged_record_is_named_and_the_other_runs_are_still_compared(run, tm
     (found,) = table.left_out
     assert found.severity == "error" and str(file) in english(found).evidence
     assert "broken/" in english(found).what
-
-
-def test_a_damaged_record_beside_one_other_is_refused_by_its_name(run, tmp_path):
-    other = other_run(tmp_path, MANIFEST, SFT, record=CLEAN)
-    file = damage(other)
-    with pytest.raises(DamagedFile) as raised:
-        runs_table(run, other)
-    assert str(raised.value).startswith(f"{file}: the record cannot be read")
-    assert "\n" not in str(raised.value)
 
 
 def save_weights(run: RunDirectory, values: list[float]) -> None:

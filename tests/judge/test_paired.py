@@ -59,16 +59,6 @@ def test_items_without_a_score_in_one_run_are_left_out_and_counted():
         compare(single_pass([nan, 1]), single_pass([1, nan]))
 
 
-def test_repeats_are_averaged_and_the_changing_items_counted():
-    control = ItemScores(item_ids(3), np.array([[1, 0], [1, 1], [0, 0]]))
-    other = ItemScores(item_ids(3), np.array([[1, 1], [1, 1], [0, 1]]))
-    comparison = compare(control, other)
-    assert comparison.difference == pytest.approx(1 / 3)
-    assert comparison.repeats == (2, 2)
-    assert comparison.changed_between_repeats == (1, 1)
-    assert "cluster-robust t" in comparison.method
-
-
 def test_means_that_cancel_are_no_difference_whatever_rounding_leaves():
     passes = np.array([[1, 0, 0]] * 10 + [[1, 1, 0]] * 5 + [[0, 0, 0]] * 5, dtype=float)
     other = np.concatenate([passes[10:], passes[:10]])

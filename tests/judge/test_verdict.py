@@ -133,13 +133,6 @@ def test_not_comparable_names_the_confounds():
     assert refused.difference == BASE.difference
 
 
-def test_repeats_missing_scores_and_missing_items_are_said():
-    said = explain(replace(BASE, repeats=(5, 5), changed_between_repeats=(3, 7), unscored=4))
-    assert "3 and 7 of 400 items changed between repeats" in said
-    assert "4 items had no score" in said
-    assert "two binomials" in explain(replace(BASE, gained=None, lost=None, unchanged=None))
-
-
 def test_another_language_brings_its_own_words_for_every_sentence():
     templates = {key: key.upper() for key in words("zh").verdicts} | {"joint": " / "}
     assert verdict.explain(BASE, templates).startswith("UNDECIDED / DETECTABLE")
