@@ -1,6 +1,5 @@
 """What is always refused, what a difference counts as, and what becomes of damaged files."""
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,9 +20,7 @@ from tests.english import english
 from tests.pages.synthetic import (
     MANIFEST,
     RECORD,
-    add_record,
     answer,
-    empty_run,
     item_ids,
 )
 
@@ -137,32 +134,6 @@ def test_two_versions_of_the_reward_that_scores_an_evaluation_are_refused(run, t
     refused(run, other, r"'tools.ast'.* another version .*aaaaaaaa.*bbbbbbbb")
     write_manifest(other, manifest(source_sha256="a" * 64))
     assert runs_table(run, other).differences == ()
-
-
-def fallback_run(root: Path, name: str, shares: int) -> RunDirectory:
-    """A run of which the first answers were scored by a fallback metric."""
-    run = empty_run(root, name)
-    lines = [
-        answer(
-            "held_out",
-            "rl.step-000030",
-            item,
-            0,
-            score,
-            parts=json.dumps({"fallback": float(i < shares)}),
-        )
-        for i, (item, score) in enumerate(zip(item_ids(len(RL)), RL, strict=True))
-    ]
-    add_record(run, "rl.step-000030", lines, CLEAN)
-    return run
-
-
-def test_scores_of_which_some_are_a_fallback_metrics_are_refused(run, tmp_path):
-    refused(run, fallback_run(tmp_path, "some", 3), "fallback scored .*3 of 20 answers of some/")
-    everything = fallback_run(tmp_path, "all", 20)
-    refused(run, everything, "20 of 20 answers of all/")
-    again = fallback_run(tmp_path, "again", 20)
-    assert runs_table(everything, again).lines[1].score == pytest.approx(12 / 20)
 
 
 def test_a_setting_of_another_report_bears_on_nothing(run, tmp_path):

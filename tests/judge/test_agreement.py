@@ -1,7 +1,5 @@
 """A verdict and the interval beside it never contradict each other; families keep promises."""
 
-from collections import Counter
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +14,7 @@ from assay.judge.scores import ItemScores
 from assay.judge.selection import promote
 from assay.judge.significance import agreeing, leaves_out_zero
 from assay.judge.verdict import ALPHA, Comparison, asked_non_inferior, with_margin
-from tests.judge.simulated import discordant_pairs, item_ids, single_pass
+from tests.judge.simulated import item_ids, single_pass
 
 
 def check(found: Comparison) -> None:
@@ -108,19 +106,6 @@ def test_equivalent_is_two_one_sided_tests_at_five_percent():
         expected = "equivalent" if max(low, high) < 0.05 else "undecided"
         assert with_margin(found, margin).verdict == expected
     assert with_margin(found, 0.035).verdict == "equivalent"
-
-
-def test_equivalence_is_shown_falsely_in_at_most_five_percent_at_the_margin():
-    rng = np.random.default_rng(6)
-    counts = Counter(list(zip(*discordant_pairs(rng, 400, 0.1, 0.05), strict=True))[:500])
-    shown = 0
-    for (gained, lost), times in counts.items():
-        same = [1.0] * int(400 - gained - lost)
-        control = single_pass([0.0] * int(gained) + [1.0] * int(lost) + same)
-        other = single_pass([1.0] * int(gained) + [0.0] * int(lost) + same)
-        limits = compare(control, other).interval_at(0.9)
-        shown += times * (limits.low > -0.05 and limits.high < 0.05)
-    assert 0.02 < shown / counts.total() <= 0.08
 
 
 def test_non_inferiority_is_one_sided_and_counts_missing_scores_against_the_run():

@@ -238,7 +238,6 @@ def plan(
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
     from assay.compare.table import Table
     from assay.errors import Finding
-    from assay.library.typed_results import BenchmarksComparison
 
 Runs = Annotated[
     list[str],
@@ -249,11 +248,7 @@ Runs = Annotated[
     ),
 ]
 On = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Evaluation or benchmark; else the first that all have. Repeated: one table of all, "
-        "with the harmonic mean of the ratios to the control."
-    ),
+    str | None, typer.Option(help="Evaluation or benchmark; else the first that all have.")
 ]
 Control = Annotated[
     str | None,
@@ -367,25 +362,6 @@ def compare(
 
     Writes the page of it.
     """
-    shared: dict[str, Any] = {
-        "root": root,
-        "control": control,
-        "allow": allow or (),
-        "margin": margin,
-    }
-    shared |= {"page": page, "lang": lang}
-    columns = {"item": item, "score": score, "repeat": repeat}
-    of_files: dict[str, Any] = {"metric": metric, "format": format, "cluster": cluster, **columns}
-    if len(on or ()) > 1:
-        from assay.library.actions import compare_benchmarks
-
-        of_two = non_inferior is not None or higher_is_better is not None
-        if of_two or any(of_files.values()):
-            fix = "leave --metric, --format, --cluster, --item, --score, --repeat, "
-            fix += "--lower-is-better and --non-inferior out"
-            raise InputError("several benchmarks are compared in the lab alone", fix=fix)
-        found = compare_benchmarks(*runs, on=on or (), **shared)
-        return _gated(_several(found), found.table.tables, fail_on)
     from assay.cli.results import table_result
     from assay.library.actions import compare as compare_runs
     from assay.pages.comparison_page import comparison_shown
@@ -393,11 +369,21 @@ def compare(
 
     found = compare_runs(
         *runs,
-        on=on[0] if on else None,
+        root=root,
+        on=on,
+        control=control,
+        allow=allow or (),
+        margin=margin,
         non_inferior=non_inferior,
+        metric=metric,
+        format=format,
+        cluster=cluster,
+        item=item,
+        score=score,
+        repeat=repeat,
         higher_is_better=higher_is_better,
-        **shared,
-        **of_files,
+        page=page,
+        lang=lang,
     )
     table, w = found.table, words(lang)
     shown = [*comparison_shown(table, lang), w("terminal.page", file=found.page)]
@@ -418,17 +404,3 @@ def _gated(outcome: Outcome, tables: "Sequence[Table]", fail_on: FailOn | None) 
     result = {**outcome.result, "gate": {"fail_on": fail_on.value, "failed": found}}
     code = outcome.exit_code or (GATE_FAILED if found else 0)
     return replace(outcome, result=result, exit_code=code, failed="; ".join(found))
-
-
-def _several(found: "BenchmarksComparison") -> Outcome:
-    """Several benchmarks for programs and for people."""
-    from assay.cli.results import benchmarks_result
-    from assay.pages.comparison_page import benchmarks_shown, findings_of
-    from assay.pages.words import worded, words
-
-    w = words(found.lang)
-    shown = [*benchmarks_shown(found.table, w), w("terminal.page", file=found.page)]
-    result = {**benchmarks_result(found.table), "page": found.page}
-    findings = [worded(each, w) for each in findings_of(found.table)]
-    damaged = any(table.left_out for table in found.table.tables)
-    return Outcome(result, shown, findings, exit_code=2 if damaged else 0, lang=found.lang)

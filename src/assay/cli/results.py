@@ -164,11 +164,6 @@ def judge_result(judge: "JudgedBy") -> dict[str, Any]:
     }
 
 
-def benchmarks_result(found: "BenchmarksTable") -> dict[str, Any]:
-    """Several benchmarks side by side, then the table of each."""
-    return {**benchmark_rows(found), "tables": [table_result(table) for table in found.tables]}
-
-
 def benchmark_rows(found: "BenchmarksTable") -> dict[str, Any]:
     """Every run or checkpoint on all benchmarks."""
     return {

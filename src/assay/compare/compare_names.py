@@ -19,7 +19,7 @@ from assay.compare.foreign_arms import (
     read_arms,
 )
 from assay.compare.judged_table import check_distinct, compare_arms
-from assay.compare.table import BenchmarksTable, Table, benchmarks_table, judged_again, with_trials
+from assay.compare.table import Table, judged_again, with_trials
 from assay.data.loaded import DataError
 from assay.errors import Finding, InputError, finding, nearest
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
@@ -116,21 +116,6 @@ def compare_names(root: Path, names: Sequence[str], options: CompareOptions) -> 
         change = partial(asked_non_inferior, margin=options.non_inferior / 100)
         table = judged_again(table, change)
     return table
-
-
-def compare_on_several(
-    root: Path, names: Sequence[str], options: CompareOptions, on: Sequence[str]
-) -> BenchmarksTable:
-    """The table of runs on several evaluations or benchmarks, against the control.
-
-    Raises what `compare_names` raises.
-    """
-    files = [name for name in names if is_file(name)]
-    if files:
-        fix = "compare them on one benchmark"
-        raise InputError(f"{files[0]!r} is a file of another tool", field="--on", fix=fix)
-    tables = [compare_names(root, names, replace(options, on=each)) for each in dict.fromkeys(on)]
-    return benchmarks_table(tables)
 
 
 def compare_runs(

@@ -16,7 +16,6 @@ from assay.experiment.read_file import ExperimentSource
 from assay.experiment.toml_write import inline
 from assay.lab.monitor.observer import Callback, Called, Observer, Several, Silent
 from assay.library.typed_results import (
-    BenchmarksComparison,
     Comparison,
     EvaluationResult,
     Run,
@@ -259,32 +258,6 @@ def compare(
     table = compare_names(root_of(root), [str(each) for each in runs], options)
     written = write_comparison(table, root_of(root), Path(page) if page else None, lang)
     return Comparison(table, written, lang)
-
-
-def compare_benchmarks(
-    *runs: Target,
-    on: Sequence[str] = (),
-    root: Root = None,
-    control: Target | None = None,
-    allow: Sequence[str] = (),
-    margin: float | None = None,
-    page: str | Path | None = None,
-    lang: str = "en",
-) -> BenchmarksComparison:
-    """Compare runs on several evaluations or benchmarks and write the page of it.
-
-    The last column is the harmonic mean of ratios to the control's scores. Raises what `compare`
-    raises.
-    """
-    from assay.compare.compare_names import CompareOptions, compare_on_several
-    from assay.pages.comparison_page import write_benchmarks
-
-    lab = root_of(root)
-    options = CompareOptions(str(control) if control else None, None, tuple(allow), margin=margin)
-    names = [str(each) for each in runs]
-    table = compare_on_several(lab, names, options, on)
-    written = write_benchmarks(table, lab, Path(page) if page else None, lang)
-    return BenchmarksComparison(table, written, lang)
 
 
 def open_run(target: Target, *, root: Root = None, lang: str = "en") -> Run:

@@ -18,13 +18,12 @@ from assay.compare.table import Line as Scored
 from assay.compare.table import Table as Compared
 from assay.data.hashing import sha256_text
 from assay.data.row import Row
-from assay.errors import AssayError, Finding, InputError
+from assay.errors import AssayError, InputError
 from assay.judge.confounds import ABSENT, Confound
 from assay.judge.intervals import Interval
 from assay.pages.content import (
     Labels,
     about_evaluation,
-    address,
     against,
     checkpoint_label,
     clustered,
@@ -47,7 +46,6 @@ from assay.pages.page import (
     Bullets,
     Cell,
     Column,
-    Facts,
     Findings,
     Folded,
     Heading,
@@ -154,10 +152,6 @@ def comparison_sections(
         "fairness": (w("compare.fairness"), lambda: _fairness(table, control, w)),
         "flips": (w("compare.flips"), lambda: flips_blocks(table, labels, w, table.lines, door)),
         "methods": (w("page.methods"), lambda: [Text(line) for line in _methods(table, w)]),
-        "records": (
-            w("compare.records"),
-            lambda: _records(table, labels, folder, w) if folder else [],
-        ),
     }
     return sections(parts, wanted)
 
@@ -294,16 +288,6 @@ def _answers(line: Scored, items: Sequence[str]) -> dict[str, Mapping[str, Any]]
     return {a["item_id"]: a for a in every if a["repeat"] == 0 and a["item_id"] in items}
 
 
-def _records(table: Compared, labels: Labels, folder: Path, w: Words) -> list[Block]:
-    """The record of each line, and the command that shows one of its items."""
-    pairs: list[tuple[str, Line]] = []
-    for line in table.lines:
-        link = address(line, folder)
-        show = f"assay report '{line.address}ITEM'" if line.address else ""
-        pairs.append((labels[line.name], [Mark(link, "", link), " ", Mark(show, "code")]))
-    return [Facts(pairs)]
-
-
 def _methods(table: Compared, w: Words) -> list[str]:
     """The methods of the figures, in sentences."""
     tests = named_tests([pairing.comparison.method for pairing in pairings(table)], w)
@@ -321,10 +305,9 @@ def page_problem(target: Path) -> Iterator[None]:
         raise InputError(problem, field="--page", fix="name another folder") from error
 
 
-def page_file(table: Compared, root: Path, page: Path | None, lang: str, on: str = "") -> Path:
-    """The path of the HTML page, `on` the evaluations if not that of the table. Raises InputError
-    for a file of another kind."""
-    name = _page_name(table, on or table.evaluation.name)
+def page_file(table: Compared, root: Path, page: Path | None, lang: str) -> Path:
+    """The path of the HTML page. Raises InputError for a file of another kind."""
+    name = _page_name(table)
     if page is None or page.is_dir():
         folder = root / FOLDER if page is None else page
         return in_language((folder / name).with_suffix(".html"), lang).resolve()
@@ -333,12 +316,12 @@ def page_file(table: Compared, root: Path, page: Path | None, lang: str, on: str
     return page.resolve()
 
 
-def _page_name(table: Compared, on: str) -> str:
+def _page_name(table: Compared) -> str:
     """`other-vs-control-on-evaluation`, of names that any file system takes."""
     control, *others = [
         re.sub(r"/[^@]*", "", line.name) if line.address else line.name for line in table.lines
     ]
-    name = f"{'-'.join(others)}-vs-{control}-on-{on}" if others else f"{control}-on-{on}"
+    name = f"{'-'.join(others)}-vs-{control}-on-{table.evaluation.name}"
     # No dot may be left: what follows it would be taken for the suffix.
     clean = re.sub(r"[^A-Za-z0-9_-]+", "-", name)
     # Comparisons whose names begin alike must not replace one another's page.
@@ -349,8 +332,6 @@ def _page_name(table: Compared, on: str) -> str:
 if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
     from assay.pages.facts import RunFacts
 
-OF_EACH = ("scores", "differences", "fairness", "flips")
-"""The sections of a comparison that stand below the table of all benchmarks."""
 FEWEST = 2
 """Benchmarks that make a table of several."""
 
@@ -388,9 +369,7 @@ def benchmark_blocks(
         below = [record.benchmark] if record.benchmark != record.name else []
         columns.append(Column(record.name, True, below))
     columns.append(Column(words("benchmarks.harmonic"), True))
-    marks = dict.fromkeys(filter(None, (mark(each, words) for each in table.tables)))
     return [
-        *(Text(each, "warning") for each in marks),
         Table(columns, [_row(table, row, labels[row.name], words) for row in table.rows], kind=""),
         Text(words("benchmarks.about_control", control=labels[table.control]), "soft"),
     ]
@@ -418,49 +397,6 @@ def _cell(line: Scored | None, ratio: float | None, control: str, words: Words) 
     interval = f"{interval_text(line.interval, words)}, n {number(line.items)}"
     times = "" if ratio is None else words("benchmarks.times", ratio=f"{ratio:.3f}")
     return Cell(Mark(score_text(line.score, line.interval), "score"), [interval, times, *verdicts])
-
-
-def write_benchmarks(
-    table: BenchmarksTable, root: Path, page: Path | None = None, lang: str = "en"
-) -> Path:
-    """Write the page (.html and .md) of several benchmarks, each with its own sections below.
-
-    Returns the HTML page. Raises what `write_comparison` raises.
-    """
-    w = words(lang)
-    target = page_file(table.tables[0], root, page, lang, "-".join(table.evaluations))
-    findings = findings_of(table)
-    blocks: list[Block] = [
-        *([Findings(findings)] if findings else []),
-        *benchmark_blocks(table, labels_of(table, w), w),
-    ]
-    for each in table.tables:
-        blocks.append(Heading(each.evaluation.name, 2))
-        blocks += [b for part in comparison_sections(each, w, wanted=OF_EACH) for b in part.blocks]
-    footer = w("compare.footer", version=version("assay-lab"))
-    with page_problem(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return write_page(Page(w, w("benchmarks.title"), blocks, footer), target)
-
-
-def findings_of(table: BenchmarksTable) -> list[Finding]:
-    """Runs left out and warnings of all benchmarks, each once."""
-    every = [each for one in table.tables for each in (*one.left_out, *one.findings)]
-    return list(dict.fromkeys(every))
-
-
-def labels_of(table: BenchmarksTable, words: Words) -> dict[str, str]:
-    """The names of all rows, as the tables of the benchmarks show them."""
-    found = {}
-    for each in table.tables:
-        found = {**line_labels(each, words), **found}
-    return found
-
-
-def benchmarks_shown(table: BenchmarksTable, words: Words) -> list[Block]:
-    """The table of several benchmarks in a terminal."""
-    title = Heading(words("benchmarks.title"))
-    return [title, *benchmark_blocks(table, labels_of(table, words), words)]
 
 
 def score_blocks(summaries: Sequence[Summary], w: Words) -> list[Block]:

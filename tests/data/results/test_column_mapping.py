@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -164,24 +163,6 @@ def test_every_run_of_a_csv_file_has_its_items_repeats_scores_and_outputs(tmp_pa
     assert not any(r.configured or r.checker or r.settings for r in found.values())
 
 
-def test_json_lines_and_parquet_say_the_same_as_csv(tmp_path: Path):
-    import pyarrow.parquet as pq
-
-    rows = [
-        {"item": "7", "run": "r", "score": 1.0, "output": "x"},
-        {"item": "8", "run": "r", "score": None, "output": "y"},
-    ]
-    csv = table(tmp_path, "item,run,score,output\n7,r,1,x\n8,r,,y\n")
-    lines = '{"item": 7, "run": "r", "score": 1, "output": "x"}\n'
-    lines += '{"item": 8, "run": "r", "score": null, "output": "y"}\n'
-    jsonl = table(tmp_path, lines, "scores.jsonl")
-    parquet = tmp_path / "scores.parquet"
-    pq.write_table(pa.Table.from_pylist(rows), parquet)
-    (first,), (second,), (third,) = map(read_results, (csv, jsonl, parquet))
-    assert first.answers == second.answers == third.answers
-    assert [a.score for a in first.answers] == [1.0, None]
-
-
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
@@ -228,17 +209,6 @@ def test_every_reward_function_is_a_metric_with_its_values():
         assert [a.score for a in result.answers] == [row[result.metric] for row in rows]
         assert [a.output for a in result.answers] == [row["completion"] for row in rows]
         assert result.run == "trl/completions_00001"
-
-
-def test_a_damaged_parquet_file_is_named(tmp_path: Path):
-    raw = FILE.read_bytes()
-    for content in (
-        raw[: len(raw) // 2],
-        raw[:4] + bytes(len(raw) // 2) + raw[len(raw) // 2 + 4 :],
-    ):
-        (tmp_path / "broken.parquet").write_bytes(content)
-        with pytest.raises(DataError, match=r"broken\.parquet: is a damaged parquet file"):
-            read_results(tmp_path / "broken.parquet")
 
 
 DUMPS = FOLDER / "verl"
