@@ -126,13 +126,13 @@ def test_a_run_of_the_lab_gets_the_same_figures_as_among_its_own(run: RunDirecto
 def test_scores_that_do_not_run_from_0_to_1_are_nowhere_told_in_percent_or_points(lang, tmp_path):
     rewards = [[-1.5 + 0.3 * (i % 7) for i in range(20)], [2.5 - 0.2 * (i % 5) for i in range(20)]]
     table = results_table(side("a", rewards[0]), side("b", rewards[1]))
-    write_comparison(table, tmp_path, tmp_path / "page.html", lang)
-    lines = [printed(comparison_shown(table, lang), lang), (tmp_path / "page.md").read_text()]
+    page = write_comparison(table, tmp_path, lang)
+    lines = [printed(comparison_shown(table, lang), lang), page.with_suffix(".md").read_text()]
     for text in lines:
         table_lines = [x for x in text.splitlines() if re.search(r"\b[ab]\b", x)]
         assert any(f"{table.lines[1].score:.4g}" in x for x in table_lines)
         for x in table_lines:
             assert "points" not in x and "百分点" not in x
             assert not re.search(r"\d%", re.sub(r"0\.0%|95%|80%|90%|100%", "", x)), x
-    drawn = (tmp_path / "page.html").read_text()
+    drawn = page.read_text()
     assert f"{table.lines[1].score * 100:.1f}%" not in drawn

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assay.compare.compare_names import CompareOptions, compare_names
+from assay.compare.compare_names import compare_names
 from assay.compare.foreign_arms import ReadOptions
 from assay.compare.table import Table
 from assay.errors import InputError
@@ -37,8 +37,7 @@ def lm_eval(
 
 
 def compared(*files: str, metric: str = STRICT, allow: tuple[str, ...] = ()) -> Table:
-    options = CompareOptions(files=ReadOptions(metric=metric), allow=allow)
-    return compare_names(Path("no-lab"), files, options)
+    return compare_names(Path("no-lab"), files, files=ReadOptions(metric=metric), allow=allow)
 
 
 def verdict(table: Table) -> str:

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from assay.compare.arm import Arm, Provenance
-from assay.compare.compare_names import CompareOptions, compare_names
+from assay.compare.compare_names import compare_names
 from assay.compare.foreign_arms import ReadOptions, arm_of, read_options
 from assay.compare.judged_table import known_direction, lower_is_better
 from assay.compare.table import Table
@@ -46,9 +46,7 @@ def table(
     rows = [f"q{i},{run},{v + i % 5 / 100}" for i in range(40) for run, v in RUNS]
     file = folder / "results.csv"
     file.write_text("\n".join([f"item,run,{metric}", *rows]) + "\n")
-    return compare_names(
-        folder, [str(file)], CompareOptions(files=options, non_inferior=non_inferior)
-    )
+    return compare_names(folder, [str(file)], files=options, non_inferior=non_inferior)
 
 
 RUNS = (("base", 0.1), ("tuned", 0.3))

@@ -155,7 +155,7 @@ def foreign(root: Path, lang: str) -> dict[str, str]:
         (root / f"{name}.csv").write_text("item,score\n" + "\n".join(rows) + "\n", "utf-8")
     files = [str(root / f"{name}.csv") for name in ("m1", "m2")]
     table = compare_named(files, read_arms)
-    page = write_comparison(table, root, root / "foreign.html", lang)
+    page = write_comparison(table, root / "foreign", lang)
     found = [s for file in files for s in summaries(read_all_metrics(file))]
     w = words(lang)
     return {

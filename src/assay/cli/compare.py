@@ -259,12 +259,6 @@ Control = Annotated[
         autocompletion=run_names,
     ),
 ]
-Page = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Where the page goes; else under comparisons/ in the lab's root."
-    ),
-]
 Metric = Annotated[str | None, typer.Option(help="The score to take from files that have several.")]
 Format = Annotated[
     str | None, typer.Option(help="The format of the files; else the one recognised.")
@@ -345,7 +339,6 @@ def compare(
     on: On = None,
     control: Control = None,
     allow: Allow = None,
-    page: Page = None,
     lang: Lang = "en",
     metric: Metric = None,
     format: Format = None,
@@ -382,7 +375,6 @@ def compare(
         score=score,
         repeat=repeat,
         higher_is_better=higher_is_better,
-        page=page,
         lang=lang,
     )
     table, w = found.table, words(lang)

@@ -55,23 +55,6 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class CompareOptions:
-    """Options of a comparison."""
-
-    control: str | None = None
-    """The control; None: the one that the experiment files name, else the first."""
-    on: str | None = None
-    """Evaluation or benchmark; None: the first that all have."""
-    allow: tuple[str, ...] = ()
-    """Undeclared differences that the reader accepts."""
-    files: ReadOptions = ReadOptions()
-    margin: float | None = None
-    """Points within which two scores are equivalent; None: 2."""
-    non_inferior: float | None = None
-    """The margin of non-inferiority in points; None: not tested."""
-
-
-@dataclass(frozen=True, slots=True)
 class ArmRequest:
     """The run and checkpoint to load an arm from."""
 
@@ -84,37 +67,47 @@ class ArmRequest:
     """The choice by which the checkpoint is what a stage started from; None where it is not."""
 
 
-def compare_names(root: Path, names: Sequence[str], options: CompareOptions) -> Table:
+def compare_names(
+    root: Path,
+    names: Sequence[str],
+    *,
+    control: str | None = None,
+    on: str | None = None,
+    allow: Sequence[str] = (),
+    files: ReadOptions | None = None,
+    margin: float | None = None,
+    non_inferior: float | None = None,
+) -> Table:
     """The table of runs by NAME[@CHECKPOINT] and of files by FILE[@RUN].
 
-    Raises InputError for a name that leads nowhere, and what `compare_arms` raises.
+    `control`: else the one that the experiment files name, else the first. `on` is an evaluation or
+    benchmark, else the first that all have; `allow` are undeclared differences that the reader
+    accepts. `margin` and `non_inferior` are points within which scores are equivalent (2), or no
+    worse. Raises InputError for a name that leads nowhere, and what `compare_arms` raises.
     """
-    terms, of_files = Terms(allow=options.allow), options.files
+    terms, files = Terms(allow=tuple(allow)), files or ReadOptions()
     if any(is_file(name) for name in names):
 
         def read(name: str) -> list[Arm]:
-            if is_file(name):
-                return read_arms(name, of_files)
-            return [own_arm(arm_named(root, name), options.on)]
+            return read_arms(name, files) if is_file(name) else [own_arm(arm_named(root, name), on)]
 
-        table = compare_named(names, read, options.control, terms)
+        table = compare_named(names, read, control, terms)
     else:
-        given = {"--cluster": of_files.cluster, "--item": of_files.columns}
-        given |= {"--higher-is-better": of_files.higher_is_better}
+        given = {"--cluster": files.cluster, "--item": files.columns}
+        given |= {"--higher-is-better": files.higher_is_better}
         for field, value in given.items():
             if value is not None:
                 fix = "the records of the lab say it themselves"
                 raise InputError("is for files of other tools", field=field, fix=fix)
-        names = control_first(root, names, options.control)
+        names = control_first(root, names, control)
         damaged = damaged_seeds(root, names)
-        table = compare_requests([arm_named(root, name) for name in names], options.on, terms)
+        table = compare_requests([arm_named(root, name) for name in names], on, terms)
         table = replace(table, findings=(*damaged, *table.findings))
     table = with_trials(table)
-    if options.margin is not None:
-        table = judged_again(table, partial(with_margin, margin=options.margin / 100))
-    if options.non_inferior is not None:
-        change = partial(asked_non_inferior, margin=options.non_inferior / 100)
-        table = judged_again(table, change)
+    if margin is not None:
+        table = judged_again(table, partial(with_margin, margin=margin / 100))
+    if non_inferior is not None:
+        table = judged_again(table, partial(asked_non_inferior, margin=non_inferior / 100))
     return table
 
 

@@ -226,37 +226,30 @@ def compare(
     score: str | None = None,
     repeat: str | None = None,
     higher_is_better: bool | None = None,
-    page: str | Path | None = None,
     lang: str = "en",
 ) -> Comparison:
     """Compare runs item by item and write the page of it; the first is the control.
 
     A run is `NAME[@CHECKPOINT]`, one that was opened, or `FILE[@RUN]` of another tool, of which
-    `item` and `score` may name the columns. See `compare.compare_names.CompareOptions` for the
-    options. Raises InputError for what is not there or not fair.
+    `item` and `score` may name the columns. See `compare.compare_names` for the options.
+    Raises InputError for what is not there or not fair.
     """
-    from assay.compare.compare_names import CompareOptions, compare_names
+    from assay.compare.compare_names import compare_names
     from assay.compare.foreign_arms import read_options
     from assay.pages.comparison_page import write_comparison
 
-    options = CompareOptions(
-        str(control) if control else None,
-        on,
-        tuple(allow),
-        read_options(
-            format,
-            metric,
-            cluster,
-            item=item,
-            score=score,
-            repeat=repeat,
-            higher_is_better=higher_is_better,
-        ),
-        margin,
-        non_inferior,
+    columns = {"item": item, "score": score, "repeat": repeat}
+    table = compare_names(
+        root_of(root),
+        [str(each) for each in runs],
+        control=str(control) if control else None,
+        on=on,
+        allow=allow,
+        files=read_options(format, metric, cluster, **columns, higher_is_better=higher_is_better),
+        margin=margin,
+        non_inferior=non_inferior,
     )
-    table = compare_names(root_of(root), [str(each) for each in runs], options)
-    written = write_comparison(table, root_of(root), Path(page) if page else None, lang)
+    written = write_comparison(table, root_of(root), lang)
     return Comparison(table, written, lang)
 
 

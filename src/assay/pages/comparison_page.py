@@ -6,8 +6,7 @@ can be moved. Nothing is judged here.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,20 +78,20 @@ QUIET = ("follows", "note")
 """Kinds of differences that only the page lists."""
 
 
-def write_comparison(
-    table: Compared, root: Path, page: Path | None = None, lang: str = "en"
-) -> Path:
-    """Write `page` (.html) and the same as .md beside it; returns the HTML page.
+def write_comparison(table: Compared, root: Path, lang: str = "en") -> Path:
+    """Write the page (.html and .md) under `comparisons/` in the lab's root, named after runs and
+    evaluation; the same comparison made again replaces it. Returns the HTML page.
 
-    Omitted, they lie under `comparisons/` in the lab's root, named after runs and evaluation, and
-    the same comparison made again replaces them. Raises InputError for a language or a path
-    that cannot be one.
+    Raises InputError for a language, and where the page cannot be written.
     """
     w = words(lang)
-    target = page_file(table, root, page, lang)
-    with page_problem(target):
+    target = in_language((root / FOLDER / _page_name(table)).with_suffix(".html"), lang).resolve()
+    try:
         target.parent.mkdir(parents=True, exist_ok=True)
         return write_page(comparison_page(table, w, target.parent), target)
+    except OSError as error:
+        problem = f"{target} cannot be written: {error.strerror or error}"
+        raise InputError(problem, fix="name another folder with --lab") from error
 
 
 Door = Callable[[Sequence[Scored], str], str]
@@ -293,27 +292,6 @@ def _methods(table: Compared, w: Words) -> list[str]:
     tests = named_tests([pairing.comparison.method for pairing in pairings(table)], w)
     lines = [w("methods.one"), w("methods.two", tests=tests), w("methods.three")]
     return [*lines, w("compare.methods_detectable"), w("compare.methods_fairness")]
-
-
-@contextmanager
-def page_problem(target: Path) -> Iterator[None]:
-    """Raises InputError where the page cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        problem = f"{target} cannot be written: {error.strerror or error}"
-        raise InputError(problem, field="--page", fix="name another folder") from error
-
-
-def page_file(table: Compared, root: Path, page: Path | None, lang: str) -> Path:
-    """The path of the HTML page. Raises InputError for a file of another kind."""
-    name = _page_name(table)
-    if page is None or page.is_dir():
-        folder = root / FOLDER if page is None else page
-        return in_language((folder / name).with_suffix(".html"), lang).resolve()
-    if page.suffix != ".html":
-        raise InputError(f"{page} is not a .html file", field="--page", fix="write FILE.html")
-    return page.resolve()
 
 
 def _page_name(table: Compared) -> str:

@@ -8,10 +8,8 @@ import pytest
 from markupsafe import escape
 
 from assay.compare.table import Table
-from assay.errors import InputError
 from assay.pages.comparison_page import (
     line_labels,
-    page_file,
     write_comparison,
 )
 from assay.pages.words import percent, points, words
@@ -59,15 +57,6 @@ def page(file: Path) -> Page:
 @pytest.fixture(scope="module")
 def markdown(file: Path) -> str:
     return file.with_suffix(".md").read_text(encoding="utf-8")
-
-
-def test_a_page_goes_where_it_is_asked_to(table, root, tmp_path):
-    assert write_comparison(table, root, tmp_path / "new" / "a.html") == tmp_path / "new" / "a.html"
-    assert (tmp_path / "new" / "a.md").exists()
-    assert page_file(table, root, tmp_path, "en").parent == tmp_path
-    with pytest.raises(InputError, match=r"FILE\.html"):
-        write_comparison(table, root, tmp_path / "a.pdf")
-    assert not (tmp_path / "a.pdf").exists()
 
 
 def test_scores_and_intervals_are_the_judges(table, page, markdown):
