@@ -8,7 +8,7 @@ import pytest
 
 from assay.compare.arm import Arm, Provenance
 from assay.compare.compare_names import compare_names
-from assay.compare.foreign_arms import ReadOptions, arm_of, read_options
+from assay.compare.foreign_arms import ReadOptions, arm_of
 from assay.compare.judged_table import known_direction, lower_is_better
 from assay.compare.table import Table
 from assay.data.results.foreign_result import Answer, Result
@@ -76,7 +76,7 @@ def test_a_metric_that_nobody_explains_gets_no_verdict_until_the_user_does(tmp_p
     with pytest.raises(InputError, match=r"'turns' may be better high or low.*--lower-is"):
         table(tmp_path, "turns", ReadOptions())
     for higher, verdict in ((True, "better"), (False, "worse")):
-        options = read_options(higher_is_better=higher)
+        options = ReadOptions(higher_is_better=higher)
         assert judged(table(tmp_path, "turns", options)).verdict == verdict
 
 
@@ -92,7 +92,7 @@ def test_a_metric_that_nobody_explains_gets_no_verdict_until_the_user_does(tmp_p
 )
 def test_columns_are_named_whole_and_in_place_of_a_format(given: dict[str, str], field: str):
     with pytest.raises(InputError) as error:
-        read_options(**given)  # type: ignore[arg-type]
+        ReadOptions(**given)  # type: ignore[arg-type]
     assert error.value.field == field
 
 

@@ -128,11 +128,11 @@ def report(
     Of a run, the page is written too.
     """
     from assay.cli.results import bfcl_results, file_results, run_result, runs_shown
-    from assay.compare.foreign_arms import is_file, read_options
+    from assay.compare.foreign_arms import ReadOptions, is_file
 
     if bfcl is None and is_file(run):
-        columns = {"item": item, "score": score, "repeat": repeat}
-        return file_results(run, read_options(format, metric, cluster, **columns), lang)
+        options = ReadOptions(format, metric, cluster, item, score, repeat)
+        return file_results(run, options, lang)
     if ":" in run:
         return samples(root, run, prompt)
     from assay.lab.monitor.progress import note_asked

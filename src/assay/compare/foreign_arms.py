@@ -28,7 +28,10 @@ LONGEST_PART = 255
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Options for reading files of other tools."""
+    """Options for reading files of other tools.
+
+    Raises InputError for an item without score, the other way round, and with a format or metric.
+    """
 
     format: str | None = None
     """None: the format that is recognised."""
@@ -36,36 +39,31 @@ class ReadOptions:
     """None: the file's only metric, or the one called `score`."""
     cluster: str | None = None
     """Column or metadata key that names the source of an item; None: `cluster`."""
-    columns: Columns | None = None
-    """Where item and score stand in files of any tool; None: the format says it."""
+    item: str | None = None
+    """The columns of item, score and pass in files of any tool; None: the format says it."""
+    score: str | None = None
+    repeat: str | None = None
     higher_is_better: bool | None = None
     """Of the metric; None: as the file or the metric's name says."""
 
+    def __post_init__(self) -> None:
+        if self.item is self.score is self.repeat is None:
+            return
+        if self.item is None or self.score is None:
+            field = "--item" if self.item is None else "--score"
+            raise InputError("missing", field=field, fix="--item COLUMN --score COLUMN, both")
+        if self.format is not None or self.metric is not None:
+            field = "--metric" if self.format is None else "--format"
+            raise InputError(
+                "the columns are named", field=field, fix="leave it out: --score names it"
+            )
 
-def read_options(
-    format: str | None = None,
-    metric: str | None = None,
-    cluster: str | None = None,
-    *,
-    item: str | None = None,
-    score: str | None = None,
-    repeat: str | None = None,
-    higher_is_better: bool | None = None,
-) -> ReadOptions:
-    """The options as a user gives them.
-
-    Raises InputError for an item without score, the other way round, and with a format or metric.
-    """
-    if item is None and score is None and repeat is None:
-        return ReadOptions(format, metric, cluster, None, higher_is_better)
-    if item is None or score is None:
-        field = "--item" if item is None else "--score"
-        raise InputError("missing", field=field, fix="--item COLUMN --score COLUMN, both")
-    if format is not None or metric is not None:
-        field = "--metric" if format is None else "--format"
-        raise InputError("the columns are named", field=field, fix="leave it out: --score names it")
-    columns = Columns(item, score, repeat)
-    return ReadOptions(None, None, cluster, columns, higher_is_better)
+    @property
+    def columns(self) -> Columns | None:
+        """The columns that are named."""
+        if self.item is None or self.score is None:
+            return None
+        return Columns(self.item, self.score, self.repeat)
 
 
 def is_file(text: str) -> bool:

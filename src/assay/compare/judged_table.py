@@ -233,7 +233,8 @@ def _judged(control: Arm, other: Arm) -> Comparison:
         seeds = on_one_scale(*(arm.scores for arm in (*control.seeds, *other.seeds)))
         split = len(control.seeds)
         return compare_methods(seeds[:split], seeds[split:])
-    found = compare(*on_one_scale(control.scores, other.scores))
+    before, after = on_one_scale(control.scores, other.scores)
+    found = compare(before, after)
     if not control.seeds and not other.seeds:
         return found
     return replace(found, method=f"{found.method}; seeds as repeats: these runs, not the method")

@@ -235,17 +235,16 @@ def compare(
     Raises InputError for what is not there or not fair.
     """
     from assay.compare.compare_names import compare_names
-    from assay.compare.foreign_arms import read_options
+    from assay.compare.foreign_arms import ReadOptions
     from assay.pages.comparison_page import write_comparison
 
-    columns = {"item": item, "score": score, "repeat": repeat}
     table = compare_names(
         root_of(root),
         [str(each) for each in runs],
         control=str(control) if control else None,
         on=on,
         allow=allow,
-        files=read_options(format, metric, cluster, **columns, higher_is_better=higher_is_better),
+        files=ReadOptions(format, metric, cluster, item, score, repeat, higher_is_better),
         margin=margin,
         non_inferior=non_inferior,
     )
