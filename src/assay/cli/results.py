@@ -18,7 +18,6 @@ from assay.runs.run_directory import RunDirectory
 if TYPE_CHECKING:
     from assay.compare.foreign_arms import ReadOptions, Summary
     from assay.compare.judge_trust import JudgedBy
-    from assay.compare.table import BenchmarksTable
     from assay.lab.monitor.progress import Progress
     from assay.library.typed_results import Run
     from assay.pages.page import Block
@@ -28,12 +27,10 @@ if TYPE_CHECKING:
 def run_result(found: "Run", span: "Span | None" = None) -> dict[str, Any]:
     """The results of a run that has its page, for programs; `span` selects the steps whose progress
     is told."""
-    from assay.pages.comparison_page import run_table
     from assay.pages.run_page import Span
     from assay.runs.history import left_out
 
     run, lang, steps = found.directory, found.lang, span or Span()
-    benchmarks = run_table(found.facts)
     told = found.progress(steps.stage, steps.first, steps.last)
     return {
         **run_identity(run),
@@ -41,7 +38,6 @@ def run_result(found: "Run", span: "Span | None" = None) -> dict[str, Any]:
         "summary": found.summary,
         "progress": progress_result(told, lang) if told else None,
         "evaluations": [table_result(table) for table in found.evaluations.values()],
-        "benchmarks": benchmarks and benchmark_rows(benchmarks),
         "left_out": [str(error) for error in left_out()],
     }
 
@@ -161,27 +157,6 @@ def judge_result(judge: "JudgedBy") -> dict[str, Any]:
     known = taken(stored, "kind", "model", "labels", "least_kappa")
     return {
         "held": {**known, "answers": len(stored.judged), **taken(judge.held, "trust", "kappas")}
-    }
-
-
-def benchmark_rows(found: "BenchmarksTable") -> dict[str, Any]:
-    """Every run or checkpoint on all benchmarks."""
-    return {
-        "evaluations": found.evaluations,
-        "control": found.control,
-        "rows": [
-            {
-                "name": row.name,
-                "scores": {
-                    name: None if line is None else {"score": line.score, "interval": line.interval}
-                    for name, line in zip(found.evaluations, row.lines, strict=True)
-                },
-                "ratios": dict(zip(found.evaluations, row.ratios, strict=True)),
-                "harmonic": row.harmonic,
-                "problem": row.problem,
-            }
-            for row in found.rows
-        ],
     }
 
 

@@ -289,7 +289,6 @@ def make_table(
                 truncated=truncated(arm),
                 sampled=sampled(arm),
                 seeds=len(arm.members),
-                scores=arm.scores,
                 outcomes=Counter(o for member in arm.members for o in member.outcomes),
             )
         )

@@ -13,10 +13,8 @@ from assay.compare.judge_trust import JudgedBy
 from assay.compare.selection_pairs import SelectionPair
 from assay.errors import Finding, InputError
 from assay.judge.arms import SampledScores
-from assay.judge.averages import Harmonic, harmonic_of
 from assay.judge.confounds import Confound, PartState, by_part
 from assay.judge.intervals import Interval
-from assay.judge.scores import ITEMS, ItemScores, on_shared_items
 from assay.judge.verdict import Comparison, explain, with_looks
 from assay.runs.records import EvaluationRecord
 from assay.runs.registry import BASE, looks_at
@@ -67,8 +65,6 @@ class Line:
     """None for the control itself."""
     to_previous: Pairing | None
     """Against the stage before; None where that is the control."""
-    scores: ItemScores = field(repr=False)
-    """The scores of the items, for figures over several benchmarks."""
     clusters: int | None = None
     """Sources of the items, where items share some."""
     part_of: int | None = None
@@ -193,72 +189,3 @@ def _failure(table: Table, pair: Pairing, fail_on: FailOn) -> str:
         return f"{pair.other} {judge.refusal}: no verdict against {place} passes"
     bad = verdict in FAILING[fail_on]
     return f"{pair.other} is {verdict} against {place}" if bad else ""
-
-
-@dataclass(frozen=True, slots=True)
-class BenchmarkRow:
-    """One run or checkpoint on all benchmarks."""
-
-    name: str
-    lines: tuple[Line | None, ...]
-    """By benchmark; None where it was not measured."""
-    ratios: tuple[float | None, ...]
-    """Score over baseline by benchmark; None where there is no score or the baseline is 0."""
-    harmonic: Harmonic | None
-    problem: str
-    """Why there is no harmonic mean: `not measured`, `baseline 0`, `scale`; "" if there is one."""
-
-
-@dataclass(frozen=True, slots=True)
-class BenchmarksTable:
-    """The rows of several tables side by side."""
-
-    tables: tuple[Table, ...]
-    rows: tuple[BenchmarkRow, ...]
-    control: str
-    """The first row that was measured on all benchmarks, else the first."""
-
-    @property
-    def evaluations(self) -> tuple[str, ...]:
-        """The names of the columns."""
-        return tuple(table.evaluation.name for table in self.tables)
-
-
-def benchmarks_table(tables: Sequence[Table]) -> BenchmarksTable:
-    """The tables of several benchmarks side by side, rows by their names."""
-    names = dict.fromkeys(line.name for table in tables for line in table.lines)
-    by_name = [{line.name: line for line in table.lines} for table in tables]
-    lines = {name: tuple(lines.get(name) for lines in by_name) for name in names}
-    control = next((name for name in names if None not in lines[name]), next(iter(names)))
-    rows = []
-    for name, found in lines.items():
-        ratios = tuple(_ratio(*each) for each in zip(found, lines[control], strict=True))
-        rows.append(BenchmarkRow(name, found, ratios, *_harmonic(found, lines[control])))
-    return BenchmarksTable(tuple(tables), tuple(rows), control)
-
-
-def _ratio(line: Line | None, base: Line | None) -> float | None:
-    """Score over baseline, on the items that both were asked."""
-    if line is None or base is None:
-        return None
-    one, other = on_shared_items(line.scores, base.scores)
-    return one.mean / other.mean if other.mean else None
-
-
-def _harmonic(
-    lines: Sequence[Line | None], baselines: Sequence[Line | None]
-) -> tuple[Harmonic | None, str]:
-    """The harmonic mean, or why there is none."""
-    parts, figures = (
-        [line.scores for line in side if line is not None] for side in (lines, baselines)
-    )
-    if min(len(parts), len(figures)) < len(lines):
-        return None, "not measured"
-    if any(part.bounds != (0.0, 1.0) for part in parts):
-        return None, "scale"
-    try:
-        return harmonic_of(parts, figures), ""
-    except InputError as error:
-        if error.field == ITEMS:
-            raise
-        return None, "baseline 0"

@@ -9,10 +9,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assay.compare.foreign_arms import Summary
-from assay.compare.table import BenchmarkRow, BenchmarksTable, benchmarks_table
 from assay.compare.table import Line as Scored
 from assay.compare.table import Table as Compared
 from assay.data.hashing import sha256_text
@@ -36,7 +35,6 @@ from assay.pages.content import (
     score_table,
     sections,
     verdict_line,
-    verdict_mark,
 )
 from assay.pages.examples import item_rows, question_blocks
 from assay.pages.html import write_page
@@ -44,7 +42,6 @@ from assay.pages.page import (
     Block,
     Bullets,
     Cell,
-    Column,
     Findings,
     Folded,
     Heading,
@@ -305,76 +302,6 @@ def _page_name(table: Compared) -> str:
     # Comparisons whose names begin alike must not replace one another's page.
     whole = len(clean) <= LONGEST_NAME
     return clean if whole else f"{clean[: LONGEST_NAME - 9]}-{sha256_text(name)[:8]}"
-
-
-if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
-    from assay.pages.facts import RunFacts
-
-FEWEST = 2
-"""Benchmarks that make a table of several."""
-
-
-def run_benchmarks(facts: "RunFacts", words: Words) -> list[Block]:
-    """The table of `run_table` as the run's page shows it."""
-    table = run_table(facts)
-    if table is None:
-        return []
-    labels = {row.name: checkpoint_label(row.name, words) for row in table.rows}
-    return benchmark_blocks(table, labels, words)
-
-
-def run_table(facts: "RunFacts") -> BenchmarksTable | None:
-    """The checkpoints of a run on all its benchmarks, each by its first reporting evaluation.
-
-    None where no checkpoint but the control was measured on two benchmarks or more.
-    """
-    tables = {}
-    for found in facts.reported:
-        if found.table is not None:
-            tables.setdefault(found.table.evaluation.benchmark, found.table)
-    if len(tables) < FEWEST:
-        return None
-    table = benchmarks_table(list(tables.values()))
-    return table if any(None not in row.lines for row in table.rows[1:]) else None
-
-
-def benchmark_blocks(
-    table: BenchmarksTable, labels: Mapping[str, str], words: Words
-) -> list[Block]:
-    """The marks of the tables, the scores and ratios, and how they were made."""
-    columns: list[Column | str] = [words("table.checkpoint")]
-    for record in (each.evaluation for each in table.tables):
-        below = [record.benchmark] if record.benchmark != record.name else []
-        columns.append(Column(record.name, True, below))
-    columns.append(Column(words("benchmarks.harmonic"), True))
-    return [
-        Table(columns, [_row(table, row, labels[row.name], words) for row in table.rows], kind=""),
-        Text(words("benchmarks.about_control", control=labels[table.control]), "soft"),
-    ]
-
-
-def _row(table: BenchmarksTable, row: BenchmarkRow, label: str, words: Words) -> list[Cell]:
-    found, own = row.harmonic, row.name != table.control
-    control = [Mark(words("compare.control"), "plain")] if row.name == table.control else []
-    cells = [
-        _cell(line, ratio if own else None, table.control, words)
-        for line, ratio in zip(row.lines, row.ratios, strict=True)
-    ]
-    harmonic = Mark(f"{found.value:.3f}" if found else "–", "score")
-    interval = words.ends(found.interval, "{:.3f}".format) if found and own else ""
-    problem = words(f"benchmarks.{row.problem.replace(' ', '_')}") if row.problem else ""
-    return [Cell(label, control, kind="head"), *cells, Cell(harmonic, [interval, problem])]
-
-
-def _cell(line: Scored | None, ratio: float | None, control: str, words: Words) -> Cell:
-    """Score, interval, ratio and verdict against the control."""
-    if line is None:
-        return Cell("–", kind="soft")
-    found = [p for p in (line.to_control, line.to_previous) if p and p.control == control]
-    verdicts = [verdict_mark(p.comparison, words) for p in found[:1]]
-    interval = f"{interval_text(line.interval, words)}, n {number(line.items)}"
-    times = "" if ratio is None else words("benchmarks.times", ratio=f"{ratio:.3f}")
-    return Cell(Mark(score_text(line.score, line.interval), "score"), [interval, times, *verdicts])
 
 
 def score_blocks(summaries: Sequence[Summary], w: Words) -> list[Block]:

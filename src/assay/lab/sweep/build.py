@@ -16,7 +16,7 @@ from assay.compare.judged_table import compared_sides, interval_of
 from assay.compare.selection_pairs import same_weights
 from assay.errors import Finding, InputError, finding, nearest
 from assay.judge.arms import as_repeats
-from assay.judge.averages import Average, average, average_change, harmonic_of, value_of
+from assay.judge.averages import Average, average, average_change, harmonic_interval, value_of
 from assay.judge.confounds import Confound
 from assay.judge.families import Tally, adjust_family, tally
 from assay.judge.scores import ITEMS, ItemScores, on_one_scale, on_shared_items
@@ -156,7 +156,7 @@ def scored(cell: Cell, ratios: Sequence[float]) -> Cell:
     return replace(
         cell,
         score=value_of(scores, ratios),
-        interval=harmonic_of(scores, ratios).interval if ratios else interval_of(parts[0]),
+        interval=harmonic_interval(scores, ratios) if ratios else interval_of(parts[0]),
         items=sum(len(part.item_ids) for part in scores),
         repeats=parts[0].members[0].scores.repeats,
         seeds=len(parts[0].members),
