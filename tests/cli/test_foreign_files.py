@@ -147,22 +147,6 @@ def test_bad_input_ends_in_one_line(tmp_path: Path, arguments: tuple[str, ...], 
     assert_one_line(call(*(word.format(**files) for word in arguments)), *words)
 
 
-def test_a_damaged_file_is_named_and_the_others_are_still_compared(tmp_path: Path):
-    folder = copied("trl/completions", tmp_path)
-    first, second = sorted(folder.iterdir())
-    third = folder / "completions_00003.parquet"
-    third.write_bytes(second.read_bytes()[:2000])
-    shown = call("compare", first, third, second, "--metric", "short")
-    assert_one_line(shown, "completions_00003.parquet", "damaged parquet")
-    assert "completions_00001" in shown.stdout and "completions_00002" in shown.stdout
-    alone = call("compare", first, third, "--metric", "short")
-    assert_one_line(alone, "completions_00003.parquet", "damaged parquet")
-    assert not alone.stdout
-    control = call("compare", third, first, second, "--metric", "short")
-    assert_one_line(control, "completions_00003.parquet")
-    assert not control.stdout
-
-
 def inspect_log(folder: Path, name: str, values: list) -> Path:
     """A log of inspect-ai; a value of None is a sample that ended in an error."""
     samples = [

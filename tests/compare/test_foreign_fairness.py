@@ -58,12 +58,9 @@ def states(table: Table) -> dict[str, str]:
     ("argument", "value", "part"),
     [
         ("load_in_4bit", True, "precision and engine"),
-        ("dtype", "float16", "precision and engine"),
         ("house_option", "x", "precision and engine"),
         ("enable_thinking", True, "prompt rendering"),
-        ("tokenizer", "another", "prompt rendering"),
         ("max_gen_toks", 32, "sampling"),
-        ("max_length", 512, "sampling"),
     ],
 )
 def test_an_argument_that_is_not_the_models_name_is_a_confound_of_its_part(

@@ -20,7 +20,6 @@ from assay.compare.foreign_arms import (
 )
 from assay.compare.judged_table import check_distinct, compare_arms
 from assay.compare.table import Table, judged_again, with_trials
-from assay.data.loaded import DataError
 from assay.errors import Finding, InputError, finding, nearest
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.read_file import read_experiment
@@ -177,27 +176,11 @@ def compare_named(
 ) -> Table:
     """Everything that `read` finds under the names, against the first or the one called `control`.
 
-    What is damaged is named in `left_out` and the others are still compared, unless it holds the
-    control, or leaves fewer than two. Raises InputError for an unknown control, and what `read`
-    and `compare_arms` raise.
+    Raises InputError for an unknown control, and what `read` and `compare_arms` raise.
     """
-    arms: list[Arm] = []
-    files: list[str] = []
-    damaged: list[InputError] = []
-    for name in names:
-        try:
-            found = read(name)
-        except (DataError, DamagedFile) as error:
-            if name == names[0] and control is None:
-                raise
-            damaged.append(error)
-            continue
-        arms += found
-        files += [name] * len(found)
-    if damaged and len(arms) < 2:
-        raise damaged[0]
-    table = compare_arms(_control_first(distinct_names(arms, files), control), terms)
-    return replace(table, left_out=tuple(Finding("error", str(e), "", "") for e in damaged))
+    found = [(name, arm) for name in names for arm in read(name)]
+    arms = distinct_names([arm for _, arm in found], [name for name, _ in found])
+    return compare_arms(_control_first(arms, control), terms)
 
 
 def _control_first(arms: Sequence[Arm], control: str | None) -> list[Arm]:

@@ -58,9 +58,7 @@ def harmonic_score(parts: Sequence[ItemScores], baselines: Sequence[float]) -> f
 BOOTSTRAP = "bootstrap over items within benchmarks"
 
 
-def harmonic_interval(
-    parts: Sequence[ItemScores], baselines: Sequence[float], level: float = LEVEL
-) -> Interval:
+def harmonic_interval(parts: Sequence[ItemScores], baselines: Sequence[float]) -> Interval:
     """The interval of `harmonic_score`.
 
     The Bayesian bootstrap (Rubin 1981, Annals of Statistics 9:130) over items or clusters, with
@@ -75,9 +73,9 @@ def harmonic_interval(
     for place, (run, base) in enumerate(zip(parts, baselines, strict=True)):
         sums_DV = _drawn_sums(run, None, place)
         inverse_D += 1 / (sums_DV[:, 0] / sums_DV[:, 2] / base)
-    low, high = np.quantile(len(parts) / inverse_D, [0.5 - level / 2, 0.5 + level / 2])
+    low, high = np.quantile(len(parts) / inverse_D, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
     limits = float(min(low, value)) if value else 0.0, float(max(high, value))
-    return Interval(*limits, BOOTSTRAP, level, share=False)
+    return Interval(*limits, BOOTSTRAP, share=False)
 
 
 def compare_harmonic(
@@ -177,15 +175,10 @@ class Average:
     """Different items in all."""
 
 
-def average(cells: Sequence[ItemScores], weights: Sequence[float] = ()) -> Average:
-    """The mean score of cells; with `weights`, which sum to 1, a weighted one."""
-    times = [weight * len(cells) for weight in weights] or [1.0] * len(cells)
-    values = [n * cell.mean for n, cell in zip(times, cells, strict=True)]
-    effects = [
-        {item: n * effect for item, effect in _effects(cell).items()}
-        for n, cell in zip(times, cells, strict=True)
-    ]
-    return _average(values, effects, cells, cells[0].bounds)
+def average(cells: Sequence[ItemScores]) -> Average:
+    """The mean score of cells."""
+    values = [cell.mean for cell in cells]
+    return _average(values, [*map(_effects, cells)], cells, cells[0].bounds)
 
 
 def average_change(pairs: Sequence[tuple[ItemScores, ItemScores]]) -> Average:
