@@ -120,12 +120,11 @@ def test_a_report_shows_every_run_and_metric_with_interval_repeats_and_errors():
     [
         (("report", "absent.jsonl"), ("absent.jsonl", "no such file")),
         (("compare", "{one}", "absent.csv"), ("absent.csv", "no such file")),
-        (("report", "{one}", "--format", "lmeval"), ("--format", "did you mean 'lm-eval'")),
         (("compare", "{one}"), ("only one run", "assay report FILE")),
         (("compare", "{one}", "{one}"), ("itself",)),
         (("compare", "{one}", "{fewer}"), ("other items", "20 and 3, 3 of them shared")),
         (("compare", "{one}", "{words}"), ("words.csv:2", "score", "not a number")),
-        (("compare", "{one}", "{stranger}"), ("stranger.json", "no known format", "--format")),
+        (("compare", "{one}", "{stranger}"), ("stranger.json", "no known format", "--item")),
         (("compare", "{two}", "--control", "bsae"), ("--control", "'bsae'", "'base'")),
         (("compare", "{small}", "{large}"), ("2 metrics", "exact_match,strict-match", "--metric")),
         (("compare", "{broken}", "{inspect}", "--metric", "match"), ("unfinished", "error")),

@@ -87,7 +87,6 @@ def test_a_metric_that_nobody_explains_gets_no_verdict_until_the_user_does(tmp_p
         ({"score": "reward"}, "--item"),
         ({"repeat": "n"}, "--item"),
         ({"item": "id", "score": "r", "metric": "m"}, "--metric"),
-        ({"item": "id", "score": "r", "format": "trl"}, "--format"),
     ],
 )
 def test_columns_are_named_whole_and_in_place_of_a_format(given: dict[str, str], field: str):

@@ -260,9 +260,6 @@ Control = Annotated[
     ),
 ]
 Metric = Annotated[str | None, typer.Option(help="The score to take from files that have several.")]
-Format = Annotated[
-    str | None, typer.Option(help="The format of the files; else the one recognised.")
-]
 Cluster = Annotated[
     str | None,
     typer.Option(
@@ -341,7 +338,6 @@ def compare(
     allow: Allow = None,
     lang: Lang = "en",
     metric: Metric = None,
-    format: Format = None,
     cluster: Cluster = None,
     item: Item = None,
     score: Score = None,
@@ -369,7 +365,6 @@ def compare(
         margin=margin,
         non_inferior=non_inferior,
         metric=metric,
-        format=format,
         cluster=cluster,
         item=item,
         score=score,

@@ -107,7 +107,6 @@ def report(
     ] = None,
     lang: Lang = "en",
     metric: Annotated[str | None, typer.Option(help="The only score to show of a file.")] = None,
-    format: Annotated[str | None, typer.Option(help="The format of a file.")] = None,
     cluster: Annotated[
         str | None, typer.Option(metavar="KEY", help="What names the source of a file's items.")
     ] = None,
@@ -131,7 +130,7 @@ def report(
     from assay.compare.foreign_arms import ReadOptions, is_file
 
     if bfcl is None and is_file(run):
-        options = ReadOptions(format, metric, cluster, item, score, repeat)
+        options = ReadOptions(metric, cluster, item, score, repeat)
         return file_results(run, options, lang)
     if ":" in run:
         return samples(root, run, prompt)

@@ -30,17 +30,15 @@ LONGEST_PART = 255
 class ReadOptions:
     """Options for reading files of other tools.
 
-    Raises InputError for an item without score, the other way round, and with a format or metric.
+    Raises InputError for an item without score, the other way round, and with a metric.
     """
 
-    format: str | None = None
-    """None: the format that is recognised."""
     metric: str | None = None
     """None: the file's only metric, or the one called `score`."""
     cluster: str | None = None
     """Column or metadata key that names the source of an item; None: `cluster`."""
     item: str | None = None
-    """The columns of item, score and pass in files of any tool; None: the format says it."""
+    """The columns of item, score and pass in files of any tool; None: a known format."""
     score: str | None = None
     repeat: str | None = None
     higher_is_better: bool | None = None
@@ -52,11 +50,9 @@ class ReadOptions:
         if self.item is None or self.score is None:
             field = "--item" if self.item is None else "--score"
             raise InputError("missing", field=field, fix="--item COLUMN --score COLUMN, both")
-        if self.format is not None or self.metric is not None:
-            field = "--metric" if self.format is None else "--format"
-            raise InputError(
-                "the columns are named", field=field, fix="leave it out: --score names it"
-            )
+        if self.metric is not None:
+            fix = "leave it out: --score names it"
+            raise InputError("the columns are named", field="--metric", fix=fix)
 
     @property
     def columns(self) -> Columns | None:
@@ -166,7 +162,7 @@ def distinct_names(arms: Sequence[Arm], files: Sequence[str]) -> list[Arm]:
 def _read(text: str, options: ReadOptions) -> list[Result]:
     """The runs that `FILE` or `FILE@RUN` names."""
     path, run = file_and_run(text)
-    results = read_results(path, options.format, options.cluster, options.columns)
+    results = read_results(path, options.cluster, options.columns)
     if options.higher_is_better is not None:
         results = [replace(each, higher_is_better=options.higher_is_better) for each in results]
     if run is None:

@@ -220,7 +220,6 @@ def compare(
     margin: float | None = None,
     non_inferior: float | None = None,
     metric: str | None = None,
-    format: str | None = None,
     cluster: str | None = None,
     item: str | None = None,
     score: str | None = None,
@@ -244,7 +243,7 @@ def compare(
         control=str(control) if control else None,
         on=on,
         allow=allow,
-        files=ReadOptions(format, metric, cluster, item, score, repeat, higher_is_better),
+        files=ReadOptions(metric, cluster, item, score, repeat, higher_is_better),
         margin=margin,
         non_inferior=non_inferior,
     )

@@ -254,7 +254,7 @@ def test_every_reader_is_tried_on_a_file_that_its_tool_wrote():
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("r.json", b'{"loss": 1, "epoch": 2}', ("r.json", "epoch, loss", "--format", "lm-eval")),
+        ("r.json", b'{"loss": 1, "epoch": 2}', ("r.json", "epoch, loss", "--item", "lm-eval")),
         ("r.jsonl", b"not json\n", ("r.jsonl:1", "malformed JSON")),
         ("r.jsonl", b"", ("r.jsonl", "empty")),
         ("r.parquet", b"PAR1 and no more", ("r.parquet", "damaged parquet")),
