@@ -72,7 +72,7 @@ def read_mapped(path: Path, columns: Columns, cluster: str | None = None) -> lis
     if not rows:
         raise DataError("holds no rows", file=path)
     if all(at_path(row.value, columns.score) is ABSENT for row in rows):
-        fix = _nearest(rows, columns.score)
+        fix = nearest(columns.score, rows[0].value)
         raise DataError("missing", file=path, field=columns.score, fix=fix)
     items, remarks = _items(rows, columns, path.stem)
     key, lines = cluster or CLUSTER, []
@@ -170,16 +170,6 @@ def _repeats(
             raise row.error(columns.repeat, "is no number of a pass", fix)
         found.append((item, value))
     return found
-
-
-def _nearest(rows: Iterable[Record], name: str) -> str:
-    """The fix for a name that no row has: fields of the rows, and of tables in them."""
-    names: dict[str, None] = {}
-    for row in rows:
-        for key, value in row.value.items():
-            inner = value if isinstance(value, dict) else ()
-            names |= dict.fromkeys([key, *(f"{key}.{each}" for each in inner)])
-    return nearest(name, names)
 
 
 def table_rows(path: Path) -> Iterable[Record]:

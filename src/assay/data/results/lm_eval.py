@@ -46,8 +46,6 @@ AVERAGED = ("acc", "acc_norm", "acc_mutual_info", "acc_bytes", "exact_match")
 """Metrics that lm-eval averages where a task does not say how."""
 HASHED = ("doc_hash", "prompt_hash", "target_hash")
 """What `task_hashes` has of each row, joined."""
-BACKENDS = {"hf-auto": "hf", "huggingface": "hf"}
-"""Names of one backend."""
 UNMEASURED = "no metric is a number for every question"
 PERPLEXITY = "name logs of tasks that score each question; a perplexity is one number of all"
 CHECKSUMS = ("model_revision", "model_sha", "peft_sha", "delta_sha")
@@ -312,7 +310,6 @@ def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dic
         "rendering": {key: log.get(key) or None for key in rendering},
     }
     packages = {"lm_eval": "lm_eval_version", "transformers": "transformers_version"}
-    backend = config.get("model")
     computed = {
         "device": model.device or kind_of_device(config.get("device")),
         "dtype": comparable(config.get("model_dtype")),
@@ -322,7 +319,7 @@ def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dic
         "base_weights": {**model.identity, **checksums},
         "model_args": dict(model.answers),
         "engine": {
-            "name": BACKENDS.get(str(backend), backend),
+            "name": config.get("model"),
             "max_length": log.get("max_length"),
         },
         "packages": {name: log.get(key) for name, key in packages.items()},
