@@ -18,20 +18,18 @@ if TYPE_CHECKING:
     from assay.lab.monitor.observer import Callback as Callback
     from assay.library.actions import check as check
     from assay.library.actions import compare as compare
-    from assay.library.actions import compare_benchmarks as compare_benchmarks
     from assay.library.actions import evaluate as evaluate
     from assay.library.actions import open_run as open_run
     from assay.library.actions import resume as resume
     from assay.library.actions import run as run
     from assay.library.actions import run_seeds as run_seeds
-    from assay.library.typed_results import BenchmarksComparison as BenchmarksComparison
     from assay.library.typed_results import Comparison as Comparison
     from assay.library.typed_results import EvaluationResult as EvaluationResult
     from assay.library.typed_results import Run as Run
 
 __version__ = "0.1.0"
 
-_ACTIONS = ("check", "compare", "compare_benchmarks", "evaluate", "open_run")
+_ACTIONS = ("check", "compare", "evaluate", "open_run")
 _ACTIONS += ("resume", "run", "run_seeds")
 _PUBLIC = {
     "AssayError": "assay.errors",
@@ -40,7 +38,6 @@ _PUBLIC = {
     "Experiment": "assay.experiment.experiment",
     "CheckResult": "assay.lab.check.all_checks",
     "Callback": "assay.lab.monitor.observer",
-    "BenchmarksComparison": "assay.library.typed_results",
     "Comparison": "assay.library.typed_results",
     "EvaluationResult": "assay.library.typed_results",
     "Run": "assay.library.typed_results",

@@ -78,7 +78,6 @@ def test_programs_get_the_addresses_of_both_sides(root):
         (("verl7", "verl8", "--control", "verk7"), ("'verk7'", "'verl7'")),
         (("verl7", "verl8", "--on", "held_in"), ("'held_in'", "'held_out'")),
         (("verl7", "verl8@rl.step-31"), ("rl",)),
-        (("verl7", "verl8", "--page", "a.pdf"), ("a.pdf", ".html")),
         (("verl7", "verl8", "--lang", "fr"), ("'fr'",)),
         (("verl7", "verl7#42"), ("itself",)),
     ],

@@ -1,6 +1,5 @@
 """What is always refused, what a difference counts as, and what becomes of damaged files."""
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,16 +13,14 @@ from assay.errors import InputError
 from assay.runs.manifest_file import write_manifest
 from assay.runs.records import EvaluationRecord, RecordWriter
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import DamagedFile, write_listed
+from assay.runs.run_files import write_listed
 from tests.compare.tables import runs_table
 from tests.compare.test_judged_table import RL, SFT, control_of, other_run
 from tests.english import english
 from tests.pages.synthetic import (
     MANIFEST,
     RECORD,
-    add_record,
     answer,
-    empty_run,
     item_ids,
 )
 
@@ -42,12 +39,6 @@ def refused(run: RunDirectory, other: RunDirectory, words: str) -> None:
         runs_table(run, other)
     with pytest.raises(InputError, match=words):
         runs_table(run, other, allow=EVERYTHING)
-
-
-def test_a_fair_pair_is_compared_without_findings(run, tmp_path):
-    table = runs_table(run, other_run(tmp_path, MANIFEST, SFT, record=CLEAN))
-    assert table.findings == () and table.differences == () and table.left_out == ()
-    assert {state.kind for state in table.parts} == {None}
 
 
 def test_items_that_were_trained_on_are_refused(run, tmp_path):
@@ -145,32 +136,6 @@ def test_two_versions_of_the_reward_that_scores_an_evaluation_are_refused(run, t
     assert runs_table(run, other).differences == ()
 
 
-def fallback_run(root: Path, name: str, shares: int) -> RunDirectory:
-    """A run of which the first answers were scored by a fallback metric."""
-    run = empty_run(root, name)
-    lines = [
-        answer(
-            "held_out",
-            "rl.step-000030",
-            item,
-            0,
-            score,
-            parts=json.dumps({"fallback": float(i < shares)}),
-        )
-        for i, (item, score) in enumerate(zip(item_ids(len(RL)), RL, strict=True))
-    ]
-    add_record(run, "rl.step-000030", lines, CLEAN)
-    return run
-
-
-def test_scores_of_which_some_are_a_fallback_metrics_are_refused(run, tmp_path):
-    refused(run, fallback_run(tmp_path, "some", 3), "fallback scored .*3 of 20 answers of some/")
-    everything = fallback_run(tmp_path, "all", 20)
-    refused(run, everything, "20 of 20 answers of all/")
-    again = fallback_run(tmp_path, "again", 20)
-    assert runs_table(everything, again).lines[1].score == pytest.approx(12 / 20)
-
-
 def test_a_setting_of_another_report_bears_on_nothing(run, tmp_path):
     other = {"role": "report", "sampling": {"temperature": 0.7}}
     choosing = {"role": "select", "sampling": {"temperature": 0.7}}
@@ -210,15 +175,6 @@ def test_a_damaged_record_is_named_and_the_other_runs_are_still_compared(run, tm
     (found,) = table.left_out
     assert found.severity == "error" and str(file) in english(found).evidence
     assert "broken/" in english(found).what
-
-
-def test_a_damaged_record_beside_one_other_is_refused_by_its_name(run, tmp_path):
-    other = other_run(tmp_path, MANIFEST, SFT, record=CLEAN)
-    file = damage(other)
-    with pytest.raises(DamagedFile) as raised:
-        runs_table(run, other)
-    assert str(raised.value).startswith(f"{file}: the record cannot be read")
-    assert "\n" not in str(raised.value)
 
 
 def save_weights(run: RunDirectory, values: list[float]) -> None:

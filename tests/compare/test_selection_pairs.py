@@ -1,14 +1,12 @@
-"""Agreement of selections, and how many demonstrations are used."""
+"""Agreement of selections."""
 
-import math
 from statistics import mean
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
-from assay.compare.selection_pairs import SelectionPair, agree, selections_in, used
+from assay.compare.selection_pairs import SelectionPair, agree, selections_in
 
 PICKS = st.lists(st.integers(0, 8), max_size=3, unique=True).map(tuple)
 BOTH = st.lists(st.tuples(PICKS, PICKS), min_size=1, max_size=8)
@@ -38,22 +36,6 @@ def test_agreement_is_symmetric_and_order_implies_set_implies_jaccard(both):
     assert found.same_order <= found.same_set <= found.queries
     assert found.same_set / found.queries - 1e-9 <= found.jaccard <= 1
     assert (found.jaccard == pytest.approx(1)) == (found.same_set == found.queries)
-
-
-@given(st.lists(PICKS, min_size=1, max_size=9))
-def test_entropy_of_use_is_scipys_and_bounded_by_the_distinct_demonstrations(selections):
-    found = used(dict(enumerate(selections)))
-    flat = [pick for picks in selections for pick in picks]
-    counts = [flat.count(pick) for pick in {*flat}]
-    assert (found.picks, found.distinct) == (len(flat), len({*flat}))
-    if flat:
-        assert found.entropy == pytest.approx(float(stats.entropy(counts, base=2)), abs=1e-12)
-        assert found.effective <= found.distinct + 1e-9
-
-
-def test_even_use_has_as_many_effective_demonstrations_as_there_are():
-    assert used({n: (n, n + 8) for n in range(8)}).effective == pytest.approx(16)
-    assert used({0: ()}).effective == 0 and not math.copysign(1, used({0: (3,)}).entropy) < 0
 
 
 @pytest.mark.parametrize("text", ["", "4", "[1, 1]", "[true]", "[1.0]", '["1"]', "a [1]", "{}"])

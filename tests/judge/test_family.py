@@ -73,15 +73,6 @@ def test_two_binomials_agree_with_statsmodels(before_items, after_items, data):
         assert score_test(before, before_items, after, after_items) == pytest.approx(p_value)
 
 
-def test_the_items_needed_without_pairing_separate_the_scores_in_80_percent():
-    needed = compare_counts(80, 200, 96, 200).items_needed
-    assert needed is not None
-    rng = np.random.default_rng(2)
-    counts = rng.binomial(needed, [[0.4], [0.48]], size=(2, PAIRS))
-    significant = [score_test(a, needed, b, needed) < 0.05 for a, b in counts.T]
-    assert np.mean(significant) == pytest.approx(0.8, abs=0.05)
-
-
 @pytest.mark.parametrize("counts", [(57.5, 50, 1, 50), (1, 0, 1, 50), (1, 50, -1, 50)])
 def test_impossible_counts_are_refused(counts):
     with pytest.raises(InputError, match="successes of"):

@@ -1,6 +1,5 @@
 """Harmonic scores with their intervals and paired tests, against simulation and closed forms."""
 
-import numpy as np
 import pytest
 
 from assay.judge.averages import (
@@ -35,20 +34,6 @@ def test_one_benchmark_is_compared_as_its_score_is():
     assert found.interval.half_width == pytest.approx(width, rel=0.1)
     assert found.p_value == pytest.approx(alone.p_value, rel=0.3)
     assert found.verdict == alone.verdict == "better"
-
-
-@pytest.mark.parametrize("pairs", [9, pytest.param(60, marks=pytest.mark.slow)])
-@pytest.mark.slow
-def test_runs_that_are_alike_are_seldom_told_apart(pairs):
-    rng = np.random.default_rng(8)
-    rejected = 0
-    for _ in range(pairs):
-        chances = [rng.random(40), rng.random(60)]
-        runs = [
-            [single_pass((rng.random(len(c)) < c).astype(float)) for c in chances] for _ in "ab"
-        ]
-        rejected += compare_harmonic(runs[0], runs[1], [0.4, 0.6]).p_value < 0.05
-    assert rejected / pairs < 0.12
 
 
 def test_a_benchmark_at_zero_does_not_break_the_comparison():

@@ -12,14 +12,6 @@ def test_one_is_singular_and_any_other_number_plural(noun: str) -> None:
     assert said == [f"0 {noun}", f"1 {one}", f"2 {noun}", f"1 {one}", f"1,000 {noun}", f"11 {noun}"]
 
 
-def test_other_gaps_are_formatted_as_ever() -> None:
-    assert (
-        filled("{a:+.1f} {b} {{c}} {d!r}", {"a": 0.25, "b": "{x}", "d": "e"}) == "+0.2 {x} {c} 'e'"
-    )
-    with pytest.raises(KeyError):
-        filled("{absent}", {})
-
-
 @pytest.mark.parametrize(
     ("template", "count", "said"),
     [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from assay.errors import InputError
-from assay.judge.scores import ItemScores, cluster_totals, item_scores
+from assay.judge.scores import ItemScores, item_scores
 from tests.judge.simulated import item_ids
 
 
@@ -47,10 +47,3 @@ def test_records_in_any_order_become_a_table_with_gaps_for_abstentions():
     assert scores.item_ids == ("b", "a")
     assert scores.clusters == ("right", "left")
     np.testing.assert_array_equal(scores.scores, expected)
-
-
-def test_cluster_totals_add_values_and_count_items():
-    values = np.array([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
-    totals, sizes = cluster_totals(values, ("y", "x", "y"))
-    np.testing.assert_array_equal(totals, [[2, 20], [5, 50]])
-    np.testing.assert_array_equal(sizes, [1, 2])

@@ -7,7 +7,7 @@ from assay.judge.averages import harmonic_score
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
 from assay.judge.selection import choose
-from tests.judge.simulated import single_pass, without_plans
+from tests.judge.simulated import single_pass
 
 BASE = [single_pass([0.0] * 100)]
 BETTER = [single_pass([1.0] * 7 + [0.0] * 93)]
@@ -40,18 +40,6 @@ def test_rivals_are_those_not_shown_to_be_worse():
     cells = {"a": [single_pass([1.0] * 50 + [0.0] * 50)]}
     cells |= {"close": [single_pass([1.0] * 48 + [0.0] * 52)], "far": [single_pass([0.0] * 100)]}
     assert choose(cells, dict.fromkeys(cells, BASE), 3).rivals == ("close",)
-
-
-def test_cells_that_are_no_better_are_seldom_recommended():
-    rng = np.random.default_rng(11)
-    chosen = 0
-    for _ in range(24):
-        chances = rng.random(80)
-        runs = [[single_pass((rng.random(80) < chances).astype(float))] for _ in range(9)]
-        cells = {str(i): run for i, run in enumerate(runs[1:])}
-        with without_plans():
-            chosen += choose(cells, dict.fromkeys(cells, runs[0]), 8).chosen
-    assert chosen / 24 < 0.09
 
 
 def test_optimism_is_what_the_best_of_equals_gains_by_luck_at_most():

@@ -1,6 +1,6 @@
 """Counts by sign and by verdict are kept apart, and cells that share items are not many results."""
 
-from assay.judge.families import separate_groups, tally
+from assay.judge.families import tally
 from assay.judge.verdict import not_comparable
 from tests.judge.simulated import judge_family, single_pass
 
@@ -24,10 +24,3 @@ def test_signs_and_verdicts_are_counted_out_of_what_was_compared():
     assert counts.undecided + counts.equivalent == 2
     assert (counts.largest_gain, counts.largest_loss) == ("up", "down")
     assert counts.groups == 1
-
-
-def test_groups_are_joined_by_shared_items_however_far_apart():
-    assert separate_groups([A, B, C]) == 2
-    assert separate_groups([A, C, frozenset("dx"), B]) == 1
-    assert separate_groups([A, A]) == 1
-    assert separate_groups([]) == 0

@@ -1,19 +1,16 @@
-"""Pages and terminal say under which limits answers were generated, and pass@k and maj@k."""
+"""Pages and terminal say under which limits answers were generated, and pass@k."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from assay.cli.eval import measured
 from assay.cli.output import plain
-from assay.compare.judged_table import compare_checkpoints
 from assay.judge.arms import pass_at_k
 from assay.lab.run.evaluate_again import Evaluated
 from assay.library.typed_results import evaluation_result
 from assay.pages.run_page import write_report
 from assay.pages.run_terminal import final_blocks
-from assay.runs.records import FACTS
 from tests.pages.pages import Page, printed
 from tests.pages.synthetic import RECORD, add_record, answer, empty_run, item_ids, write_questions
 
@@ -27,14 +24,13 @@ ANSWERS = (("7", "7", "7", "3"), ("1", "7", "2", ""), ("5", "5", "6", "6"))
 """Final answers to three items; 7 is right."""
 
 
-def lines(checkpoint: str, facts: bool = True, name: str = "sampled") -> list[dict]:
+def lines(checkpoint: str, name: str = "sampled") -> list[dict]:
     found = []
     for item, given in zip(item_ids(3), ANSWERS, strict=True):
         for repeat, text in enumerate(given):
             line = answer(name, checkpoint, item, repeat, float(text == "7"))
             line["ended"] = "length" if text == "" else "stop"
-            named = {"answer": text} if text else {}
-            found.append({**line, FACTS: json.dumps(named)} if facts else line)
+            found.append(line)
     return found
 
 
@@ -47,25 +43,15 @@ def run(tmp_path):
     return made
 
 
-def test_repeats_have_mean_pass_and_majority_on_page_and_terminal(run):
+def test_repeats_have_mean_and_pass_on_page_and_terminal(run):
     add_record(run, "rl.step-000030", lines("rl.step-000030"), SAMPLED)
     page, shown = Page(write_report(run)), printed(final_blocks(run))
-    table = compare_checkpoints(run, "sampled", "rl.step-000030", [])
-    sampled = table.lines[0].sampled
-    assert sampled is not None and sampled.majority[-1].value == pytest.approx((1 + 1 / 3 + 0) / 3)
     pass_2 = (1 + pass_at_k(4, 1, 2) + 0) / 3
     markdown = (run.path / "report.md").read_text(encoding="utf-8")
-    for name, value in (
-        ("mean@4", 4 / 12),
-        ("pass@2", pass_2),
-        ("pass@4", 2 / 3),
-        ("maj@4", 4 / 9),
-    ):
+    for name, value in (("mean@4", 4 / 12), ("pass@2", pass_2), ("pass@4", 2 / 3)):
         assert page.row(name)[1].startswith(f"{value:.1%}")
         assert f"| **{name}** | {value:.1%}, " in markdown
         assert f"{name}" in shown and f"{value:.1%} " in shown
-    # A right completion has an answer here, so that one vote is the mean.
-    assert "maj@1" not in markdown
 
 
 def test_limits_and_truncated_answers_stand_by_every_evaluation(run):
@@ -79,22 +65,14 @@ def test_limits_and_truncated_answers_stand_by_every_evaluation(run):
     assert "8.3% (1 of 12)" in shown and "top_p 0.95, max_tokens 64" in shown
 
 
-def test_a_record_without_final_answers_has_no_majority_and_the_page_says_why(run):
-    add_record(run, "rl.step-000030", lines("rl.step-000030", facts=False), SAMPLED)
-    write_report(run)
-    markdown = (run.path / "report.md").read_text(encoding="utf-8")
-    assert "pass@4" in markdown and "**maj@4" not in markdown
-    assert "the record does not name final answers" in markdown
-
-
 def test_an_evaluation_by_itself_says_the_same(run):
     record = add_record(run, "base", lines("base"), SAMPLED)
     file = record.file(run.evaluations, "base")
     done = evaluation_result(Evaluated(run, "sampled", record.key, "base", True, file))
     said = measured(done)
     assert "temperature 0.7, top_p 0.95, max_tokens 64; truncated: 8.3% (1 of 12)" in said
-    (majority,) = [line for line in said if line.startswith("maj@4: ")]
-    assert majority.startswith("maj@4: 44.4% (")
+    (passed,) = [line for line in said if line.startswith("pass@4: ")]
+    assert passed.startswith("pass@4: 66.7% (")
     values = plain(done)
-    assert values["sampled"]["majority"][-1]["value"] == pytest.approx(4 / 9)
+    assert values["sampled"]["passes"][-1]["value"] == pytest.approx(2 / 3)
     assert values["truncated"] == 1 and values["limits"]["max_tokens"] == 64

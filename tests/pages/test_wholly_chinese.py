@@ -15,11 +15,12 @@ import pytest
 from rich.console import Console, RenderableType
 
 from assay.cli.output import finding_text, plain
-from assay.compare.compare_names import Wish, compare_named, designs, typed
+from assay.compare.compare_names import compare_named, plan_from, typed
 from assay.compare.foreign_arms import read_all_metrics, read_arms, summaries
 from assay.data.reported.read_reported import ReportFile
 from assay.errors import Finding
 from assay.judge.audit.rules import audit
+from assay.judge.sample_size import Design
 from assay.lab.monitor.progress import progress
 from assay.lab.sweep.model import Matrix
 from assay.pages.command_tables import audit_findings, plan_blocks, summary
@@ -111,7 +112,8 @@ def texts(request, labs) -> tuple[str, dict[str, str]]:
     page = write_comparison(table, root / "arms", lang=lang)
     found = progress(watched)
     assert found is not None
-    pilot, wish = typed(0.2, None), Wish(0.03, 0.8, 3, 2, 2)
+    pilot = typed(0.2, None)
+    planned = plan_from(pilot, Design(0, 2, 2, 3), 0.03, 0.8)
     pivot = write_matrix(labs["matrix"], root / "matrix", lang=lang)
     shown = {
         "run": write_report(run, lang).with_suffix(".md").read_text(encoding="utf-8"),
@@ -124,7 +126,7 @@ def texts(request, labs) -> tuple[str, dict[str, str]]:
         "progress": printed(progress_report(found, words(lang)), lang),
         "report": write_progress(watched, "rl", 20, "milestone", lang).read_text(encoding="utf-8"),
         "matrix": pivot.with_suffix(".md").read_text(encoding="utf-8"),
-        "plan": printed(plan_blocks(pilot, wish, designs(pilot, wish), lang), lang),
+        "plan": printed(plan_blocks(pilot, planned, lang), lang),
     }
     shown |= foreign(root, lang)
     return lang, {**shown, **{f"audit {key}": audited(key, lang) for key in FAULTS}}
@@ -154,7 +156,7 @@ def foreign(root: Path, lang: str) -> dict[str, str]:
         (root / f"{name}.csv").write_text("item,score\n" + "\n".join(rows) + "\n", "utf-8")
     files = [str(root / f"{name}.csv") for name in ("m1", "m2")]
     table = compare_named(files, read_arms)
-    page = write_comparison(table, root, root / "foreign.html", lang)
+    page = write_comparison(table, root / "foreign", lang)
     found = [s for file in files for s in summaries(read_all_metrics(file))]
     w = words(lang)
     return {

@@ -169,8 +169,8 @@ def plan(
         typer.Option(metavar="SHARE", help="Without a pilot: the score of both arms, about."),
     ] = None,
     arms: Annotated[int, typer.Option(help="Arms in all, the control among them.")] = 2,
-    seeds: Annotated[int, typer.Option(help="The most trainings of an arm to look at.")] = 1,
-    repeats: Annotated[int, typer.Option(help="The most repeats to look at.")] = 1,
+    seeds: Annotated[int, typer.Option(help="Trainings of each arm.")] = 1,
+    repeats: Annotated[int, typer.Option(help="Passes over the items.")] = 1,
     power: Annotated[float, typer.Option(help="The chance of seeing the difference.")] = 0.8,
     lang: Lang = "en",
 ) -> Outcome:
@@ -178,23 +178,21 @@ def plan(
 
     From a pilot, or from typed numbers.
     """
-    from assay.compare.compare_names import Wish, designs, pilot, typed
+    from assay.compare.compare_names import pilot, plan_from, typed
+    from assay.judge.sample_size import Design
     from assay.pages.command_tables import plan_blocks, plan_result
 
     if runs and (discordance is not None or score is not None):
         problem = "a pilot and typed numbers exclude each other"
         raise InputError(problem, fix="leave out the runs, or --discordance and --score")
     found = pilot(root, runs, on) if runs else typed(discordance, score)
-    wish = Wish(difference / 100, power, arms, seeds, repeats)
-    planned = designs(found, wish)
-    shown = plan_blocks(found, wish, planned, lang)
-    return Outcome(plan_result(found, wish, planned), shown, lang=lang)
+    planned = plan_from(found, Design(0, repeats, seeds, arms), difference / 100, power)
+    return Outcome(plan_result(found, planned), plan_blocks(found, planned, lang), lang=lang)
 
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
     from assay.compare.table import Table
     from assay.errors import Finding
-    from assay.library.typed_results import BenchmarksComparison
 
 Runs = Annotated[
     list[str],
@@ -205,19 +203,7 @@ Runs = Annotated[
     ),
 ]
 On = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Evaluation or benchmark; else the first that all have. Repeated: one table of all, "
-        "with the harmonic mean of the ratios to the control."
-    ),
-]
-RatiosTo = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=SCORE",
-        help="A given baseline of an evaluation or benchmark, such as gsm8k=0.716, for each of "
-        "several.",
-    ),
+    str | None, typer.Option(help="Evaluation or benchmark; else the first that all have.")
 ]
 Control = Annotated[
     str | None,
@@ -228,16 +214,7 @@ Control = Annotated[
         autocompletion=run_names,
     ),
 ]
-Page = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Where the page goes; else under comparisons/ in the lab's root."
-    ),
-]
 Metric = Annotated[str | None, typer.Option(help="The score to take from files that have several.")]
-Format = Annotated[
-    str | None, typer.Option(help="The format of the files; else the one recognised.")
-]
 Cluster = Annotated[
     str | None,
     typer.Option(
@@ -250,25 +227,18 @@ Item = Annotated[
     str | None,
     typer.Option(
         metavar="COLUMN",
-        help="Any tool's JSONL, JSON, CSV or parquet: what names the item, such as doc.id; @key: "
-        "its place.",
+        help="Any tool's JSONL, JSON, CSV or parquet: what names the item, such as doc.id.",
     ),
 ]
 Score = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="With --item: the score, or COLUMN=TEXT that means 1."),
+    typer.Option(metavar="COLUMN", help="With --item: the score."),
 ]
 Repeat = Annotated[
     str | None,
     typer.Option(
         metavar="COLUMN",
         help="With --item: the number of the pass; else an item that comes again is a repeat.",
-    ),
-]
-Where = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="COLUMN=TEXT", help="With --item: only rows that have it; may be repeated."
     ),
 ]
 Higher = Annotated[
@@ -321,45 +291,21 @@ def compare(
     on: On = None,
     control: Control = None,
     allow: Allow = None,
-    page: Page = None,
     lang: Lang = "en",
     metric: Metric = None,
-    format: Format = None,
     cluster: Cluster = None,
     item: Item = None,
     score: Score = None,
     repeat: Repeat = None,
-    where: Where = None,
     higher_is_better: Higher = None,
     margin: Margin = None,
     non_inferior: NonInferior = None,
-    ratios_to: RatiosTo = None,
     fail_on: Failing = None,
 ) -> Outcome:
     """Compare runs item by item; refuse what is not fair.
 
     Writes the page of it.
     """
-    shared: dict[str, Any] = {
-        "root": root,
-        "control": control,
-        "allow": allow or (),
-        "margin": margin,
-    }
-    shared |= {"page": page, "lang": lang}
-    columns = {"item": item, "score": score, "repeat": repeat, "where": where or ()}
-    of_files: dict[str, Any] = {"metric": metric, "format": format, "cluster": cluster, **columns}
-    if ratios_to or len(on or ()) > 1:
-        from assay.library.actions import compare_benchmarks
-
-        of_two = non_inferior is not None or higher_is_better is not None
-        if of_two or any(of_files.values()):
-            fix = "leave --metric, --format, --cluster, --item, --score, --repeat, --where, "
-            fix += "--lower-is-better and --non-inferior out"
-            raise InputError("several benchmarks are compared in the lab alone", fix=fix)
-        ratios = figures_of(ratios_to or ())
-        found = compare_benchmarks(*runs, on=on or (), ratios_to=ratios, **shared)
-        return _gated(_several(found), found.table.tables, fail_on)
     from assay.cli.results import table_result
     from assay.library.actions import compare as compare_runs
     from assay.pages.comparison_page import comparison_shown
@@ -367,11 +313,19 @@ def compare(
 
     found = compare_runs(
         *runs,
-        on=on[0] if on else None,
+        root=root,
+        on=on,
+        control=control,
+        allow=allow or (),
+        margin=margin,
         non_inferior=non_inferior,
+        metric=metric,
+        cluster=cluster,
+        item=item,
+        score=score,
+        repeat=repeat,
         higher_is_better=higher_is_better,
-        **shared,
-        **of_files,
+        lang=lang,
     )
     table, w = found.table, words(lang)
     shown = [*comparison_shown(table, lang), w("terminal.page", file=found.page)]
@@ -392,31 +346,3 @@ def _gated(outcome: Outcome, tables: "Sequence[Table]", fail_on: FailOn | None) 
     result = {**outcome.result, "gate": {"fail_on": fail_on.value, "failed": found}}
     code = outcome.exit_code or (GATE_FAILED if found else 0)
     return replace(outcome, result=result, exit_code=code, failed="; ".join(found))
-
-
-def _several(found: "BenchmarksComparison") -> Outcome:
-    """Several benchmarks for programs and for people."""
-    from assay.cli.results import benchmarks_result
-    from assay.pages.comparison_page import benchmarks_shown, findings_of
-    from assay.pages.words import worded, words
-
-    w = words(found.lang)
-    shown = [*benchmarks_shown(found.table, w), w("terminal.page", file=found.page)]
-    result = {**benchmarks_result(found.table), "page": found.page}
-    findings = [worded(each, w) for each in findings_of(found.table)]
-    damaged = any(table.left_out for table in found.table.tables)
-    return Outcome(result, shown, findings, exit_code=2 if damaged else 0, lang=found.lang)
-
-
-def figures_of(texts: Sequence[str]) -> dict[str, float]:
-    """`NAME=SCORE`, the score as a share. Raises InputError."""
-    figures = {}
-    for text in texts:
-        name, equals, value = text.rpartition("=")
-        try:
-            figures[name] = float(value)
-        except ValueError:
-            equals = ""
-        if not equals or not name:
-            raise InputError(f"{text!r} is not NAME=SCORE", field="--ratios-to", fix="gsm8k=0.716")
-    return figures

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from assay.cli.compare import Item, Repeat, Score, Where
+from assay.cli.compare import Item, Repeat, Score
 from assay.cli.output import Lang, Outcome, run_names
 from assay.cli.run import Full, RunName
 
@@ -107,14 +107,12 @@ def report(
     ] = None,
     lang: Lang = "en",
     metric: Annotated[str | None, typer.Option(help="The only score to show of a file.")] = None,
-    format: Annotated[str | None, typer.Option(help="The format of a file.")] = None,
     cluster: Annotated[
         str | None, typer.Option(metavar="KEY", help="What names the source of a file's items.")
     ] = None,
     item: Item = None,
     score: Score = None,
     repeat: Repeat = None,
-    where: Where = None,
     bfcl: Annotated[
         Path | None,
         typer.Option(help="Write the run's answers as BFCL's result files into this folder."),
@@ -129,11 +127,11 @@ def report(
     Of a run, the page is written too.
     """
     from assay.cli.results import bfcl_results, file_results, run_result, runs_shown
-    from assay.compare.foreign_arms import is_file, read_options
+    from assay.compare.foreign_arms import ReadOptions, is_file
 
     if bfcl is None and is_file(run):
-        columns = {"item": item, "score": score, "repeat": repeat, "where": where or ()}
-        return file_results(run, read_options(format, metric, cluster, **columns), lang)
+        options = ReadOptions(metric, cluster, item, score, repeat)
+        return file_results(run, options, lang)
     if ":" in run:
         return samples(root, run, prompt)
     from assay.lab.monitor.progress import note_asked

@@ -18,23 +18,19 @@ from assay.runs.run_directory import RunDirectory
 if TYPE_CHECKING:
     from assay.compare.foreign_arms import ReadOptions, Summary
     from assay.compare.judge_trust import JudgedBy
-    from assay.compare.table import BenchmarksTable
     from assay.lab.monitor.progress import Progress
     from assay.library.typed_results import Run
     from assay.pages.page import Block
     from assay.pages.run_page import Span
-    from assay.pages.words import Words
 
 
 def run_result(found: "Run", span: "Span | None" = None) -> dict[str, Any]:
     """The results of a run that has its page, for programs; `span` selects the steps whose progress
     is told."""
-    from assay.pages.comparison_page import run_table
     from assay.pages.run_page import Span
     from assay.runs.history import left_out
 
     run, lang, steps = found.directory, found.lang, span or Span()
-    benchmarks = run_table(found.facts)
     told = found.progress(steps.stage, steps.first, steps.last)
     return {
         **run_identity(run),
@@ -42,7 +38,6 @@ def run_result(found: "Run", span: "Span | None" = None) -> dict[str, Any]:
         "summary": found.summary,
         "progress": progress_result(told, lang) if told else None,
         "evaluations": [table_result(table) for table in found.evaluations.values()],
-        "benchmarks": benchmarks and benchmark_rows(benchmarks),
         "left_out": [str(error) for error in left_out()],
     }
 
@@ -148,7 +143,7 @@ def table_result(table: Table) -> dict[str, Any]:
             }
             for line in table.lines
         ],
-        **taken(table, "tasks", "picked"),
+        **taken(table, "picked"),
         "judge": table.judge and judge_result(table.judge),
     }
 
@@ -161,33 +156,6 @@ def judge_result(judge: "JudgedBy") -> dict[str, Any]:
     known = taken(stored, "kind", "model", "labels", "least_kappa")
     return {
         "held": {**known, "answers": len(stored.judged), **taken(judge.held, "trust", "kappas")}
-    }
-
-
-def benchmarks_result(found: "BenchmarksTable") -> dict[str, Any]:
-    """Several benchmarks side by side, then the table of each."""
-    return {**benchmark_rows(found), "tables": [table_result(table) for table in found.tables]}
-
-
-def benchmark_rows(found: "BenchmarksTable") -> dict[str, Any]:
-    """Every run or checkpoint on all benchmarks."""
-    return {
-        "evaluations": found.evaluations,
-        "ratios_to": found.figures,
-        "control": found.control,
-        "rows": [
-            {
-                "name": row.name,
-                "scores": {
-                    name: None if line is None else {"score": line.score, "interval": line.interval}
-                    for name, line in zip(found.evaluations, row.lines, strict=True)
-                },
-                "ratios": dict(zip(found.evaluations, row.ratios, strict=True)),
-                "harmonic": row.harmonic,
-                "problem": row.problem,
-            }
-            for row in found.rows
-        ],
     }
 
 
@@ -220,28 +188,16 @@ def file_results(name: str, options: "ReadOptions", lang: str) -> Outcome:
     """The scores of every run in a file that another tool wrote."""
     from assay.compare.fairness import remarks
     from assay.compare.foreign_arms import read_all_metrics, summaries
-    from assay.data.results.bfcl_leaderboard import is_leaderboard
     from assay.pages.comparison_page import score_blocks
     from assay.pages.words import worded, words
 
     w = words(lang)
-    if options.format is None and is_leaderboard(Path(name)):
-        return _leaderboard(Path(name), w)
     found = summaries(read_all_metrics(name, options))
     result = {"file": name, "runs": [summary_result(summary) for summary in found]}
     told = {each: None for one in found for each in remarks(one.result, one.result.run)}
     code = 2 if any(each.severity == "error" for each in told) else 0
     findings = [worded(each, w) for each in told]
     return Outcome(result, score_blocks(found, w), findings, exit_code=code, lang=lang)
-
-
-def _leaderboard(path: Path, w: "Words") -> Outcome:
-    """The scores of every model in a table of BFCL, which has no items."""
-    from assay.compare.foreign_arms import read_leaderboard_scores
-    from assay.pages.comparison_page import leaderboard_blocks
-
-    found = read_leaderboard_scores(path)
-    return Outcome({"file": path, "scores": found}, leaderboard_blocks(found, w), lang=w.lang)
 
 
 def summary_result(summary: "Summary") -> dict[str, Any]:

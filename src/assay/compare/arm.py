@@ -21,7 +21,6 @@ from assay.runs.history import measured_checkpoints
 from assay.runs.manifest_file import Manifest, read_manifest
 from assay.runs.records import (
     CLUSTER,
-    FACTS,
     OUTCOME,
     EvaluationRecord,
     outcome,
@@ -35,8 +34,6 @@ OUTPUT = "output"
 ENDED = "ended"
 CUT = "length"
 """How a completion ended that was cut at the limit of tokens."""
-ANSWER = "answer"
-"""The fact of a reward that is the final answer: canonical, so that equal answers are one vote."""
 NOISE = 1e-3
 """How far the scores of equal answers may lie apart where a reward model computed them."""
 OWN = "assay"
@@ -88,9 +85,6 @@ class Arm:
     """Score, error type and parts (JSON) of every answer; empty for a file of another tool."""
     outcomes: Sequence[str] = ()
     """What became of every answer; empty for a file of another tool."""
-    finals: Mapping[Key, str] = field(default_factory=dict)
-    """The final answer of every completion, "" where it has none; empty where the record does not
-    name any."""
     ended: Sequence[str] = ()
     """How every completion ended; empty where this is not known."""
     seeds: tuple["Arm", ...] = ()
@@ -177,7 +171,7 @@ def load_arm(
         problem = f"{run}: {record.name} of {checkpoint} has no finished record"
         raise InputError(problem, fix=f"finished are: {known}")
     columns = [*COLUMNS, OUTPUT] if outputs else COLUMNS
-    found = read_columns(origin.file, columns, [CLUSTER, FACTS, OUTCOME, ENDED])
+    found = read_columns(origin.file, columns, [CLUSTER, OUTCOME, ENDED])
     if first is not None:
         wanted = frozenset(record.items[:first])
         kept = [item in wanted for item in found["item_id"]]
@@ -197,30 +191,14 @@ def load_arm(
         outputs=dict(zip(keys, found[OUTPUT], strict=True)) if outputs else {},
         judged=list(zip(found["score"], found["error"], found["parts"], strict=True)),
         outcomes=[*map(outcome, found["score"], found["error"], given)],
-        finals=_final_answers(keys, found.get(FACTS, ())),
         ended=found.get(ENDED, ()),
     )
-
-
-def _final_answers(keys: Sequence[Key], facts: Sequence[str | None]) -> dict[Key, str]:
-    """The fact ANSWER of every completion; empty where none has it.
-
-    Of a sum of rewards, "REWARD/answer" is of this name.
-    """
-    if not any(text and f'{ANSWER}"' in text for text in facts):
-        return {}
-    found = {}
-    for key, text in zip(keys, facts, strict=True):
-        named = json.loads(text or "{}").items()
-        own = (str(value) for name, value in named if name.rpartition("/")[2] == ANSWER)
-        found[key] = next(own, "")
-    return found
 
 
 def with_seeds(first: Arm, further: Sequence[Arm], name: str) -> Arm:
     """The arms of several training seeds as one, their scores on one scale as repeats.
 
-    Outputs and origin are those of the first. Raises ItemsDifferError.
+    Outputs and origin are those of the first. Raises InputError.
     """
     scores = on_one_scale(*(arm.scores for arm in (first, *further)))
     seeds = [replace(arm, scores=s) for arm, s in zip((first, *further), scores, strict=True)]
@@ -230,7 +208,7 @@ def with_seeds(first: Arm, further: Sequence[Arm], name: str) -> Arm:
 def on_scale_of_all(arms: Sequence[Arm]) -> list[Arm]:
     """The arms on the widest scale that one of them has, with the clusters that one of them knows.
 
-    Raises ItemsDifferError where two know different clusters.
+    Raises InputError where two know different clusters.
     """
     members = [each for arm in arms for each in (arm, *arm.seeds)]
     scores = iter(on_one_scale(*(each.scores for each in members)))

@@ -4,10 +4,9 @@ Finds and loads the arms: the control, checkpoints, training seeds. How several 
 in `judge.arms`; `judged_table` compares the arms.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,13 +16,10 @@ from assay.compare.foreign_arms import (
     ReadOptions,
     distinct_names,
     is_file,
-    joined_logs,
-    on_items_of,
     read_arms,
 )
-from assay.compare.judged_table import check_distinct, compare_arms, make_table
-from assay.compare.table import BenchmarksTable, Table, benchmarks_table, judged_again, with_trials
-from assay.data.loaded import DataError
+from assay.compare.judged_table import check_distinct, compare_arms
+from assay.compare.table import Table, judged_again, with_trials
 from assay.errors import Finding, InputError, finding, nearest
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.read_file import read_experiment
@@ -58,23 +54,6 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class CompareOptions:
-    """Options of a comparison."""
-
-    control: str | None = None
-    """The control; None: the one that the experiment files name, else the first."""
-    on: str | None = None
-    """Evaluation or benchmark; None: the first that all have."""
-    allow: tuple[str, ...] = ()
-    """Undeclared differences that the reader accepts."""
-    files: ReadOptions = ReadOptions()
-    margin: float | None = None
-    """Points within which two scores are equivalent; None: 2."""
-    non_inferior: float | None = None
-    """The margin of non-inferiority in points; None: not tested."""
-
-
-@dataclass(frozen=True, slots=True)
 class ArmRequest:
     """The run and checkpoint to load an arm from."""
 
@@ -87,64 +66,48 @@ class ArmRequest:
     """The choice by which the checkpoint is what a stage started from; None where it is not."""
 
 
-def compare_names(root: Path, names: Sequence[str], options: CompareOptions) -> Table:
+def compare_names(
+    root: Path,
+    names: Sequence[str],
+    *,
+    control: str | None = None,
+    on: str | None = None,
+    allow: Sequence[str] = (),
+    files: ReadOptions | None = None,
+    margin: float | None = None,
+    non_inferior: float | None = None,
+) -> Table:
     """The table of runs by NAME[@CHECKPOINT] and of files by FILE[@RUN].
 
-    Raises InputError for a name that leads nowhere, and what `compare_arms` raises.
+    `control`: else the one that the experiment files name, else the first. `on` is an evaluation or
+    benchmark, else the first that all have; `allow` are undeclared differences that the reader
+    accepts. `margin` and `non_inferior` are points within which scores are equivalent (2), or no
+    worse. Raises InputError for a name that leads nowhere, and what `compare_arms` raises.
     """
-    terms, of_files = Terms(allow=options.allow), options.files
+    terms, files = Terms(allow=tuple(allow)), files or ReadOptions()
     if any(is_file(name) for name in names):
 
         def read(name: str) -> list[Arm]:
-            if is_file(name):
-                return read_arms(name, of_files)
-            return [own_arm(arm_named(root, name), options.on)]
+            return read_arms(name, files) if is_file(name) else [own_arm(arm_named(root, name), on)]
 
-        table = compare_named(names, read, options.control, terms)
+        table = compare_named(names, read, control, terms)
     else:
-        given = {"--cluster": of_files.cluster, "--item": of_files.columns}
-        given |= {"--higher-is-better": of_files.higher_is_better}
+        given = {"--cluster": files.cluster, "--item": files.columns}
+        given |= {"--higher-is-better": files.higher_is_better}
         for field, value in given.items():
             if value is not None:
                 fix = "the records of the lab say it themselves"
                 raise InputError("is for files of other tools", field=field, fix=fix)
-        names = control_first(root, names, options.control)
+        names = control_first(root, names, control)
         damaged = damaged_seeds(root, names)
-        table = compare_requests([arm_named(root, name) for name in names], options.on, terms)
+        table = compare_requests([arm_named(root, name) for name in names], on, terms)
         table = replace(table, findings=(*damaged, *table.findings))
     table = with_trials(table)
-    if options.margin is not None:
-        table = judged_again(table, partial(with_margin, margin=options.margin / 100))
-    if options.non_inferior is not None:
-        change = partial(asked_non_inferior, margin=options.non_inferior / 100)
-        table = judged_again(table, change)
+    if margin is not None:
+        table = judged_again(table, partial(with_margin, margin=margin / 100))
+    if non_inferior is not None:
+        table = judged_again(table, partial(asked_non_inferior, margin=non_inferior / 100))
     return table
-
-
-def compare_on_several(
-    root: Path,
-    names: Sequence[str],
-    options: CompareOptions,
-    on: Sequence[str],
-    figures: Mapping[str, float],
-) -> BenchmarksTable:
-    """The table of runs on several evaluations or benchmarks, against the control or `figures`.
-
-    One run alone is shown beside figures. Raises what `compare_names` and `benchmarks_table` raise.
-    """
-    files = [name for name in names if is_file(name)]
-    if files:
-        fix = "compare them on one benchmark, without --ratios-to"
-        raise InputError(f"{files[0]!r} is a file of another tool", field="--on", fix=fix)
-    asked = list(dict.fromkeys(on or figures))
-    alone = len(names) == 1 and options.control is None and not file_control(root, names[0])
-    if alone and figures:
-        request = arm_named(root, names[0])
-        pooled = [pool_seeds([own_arm(request, each)], [request])[0] for each in asked]
-        tables = [make_table(arms, {}) for arms in pooled]
-    else:
-        tables = [compare_names(root, names, replace(options, on=each)) for each in asked]
-    return benchmarks_table(tables, figures)
 
 
 def compare_runs(
@@ -213,31 +176,11 @@ def compare_named(
 ) -> Table:
     """Everything that `read` finds under the names, against the first or the one called `control`.
 
-    What is damaged is named in `left_out` and the others are still compared, unless it holds the
-    control, or leaves fewer than two. Raises InputError for an unknown control, and what `read`
-    and `compare_arms` raise.
+    Raises InputError for an unknown control, and what `read` and `compare_arms` raise.
     """
-    arms: list[Arm] = []
-    files: list[str] = []
-    damaged: list[InputError] = []
-    for name in names:
-        try:
-            found = read(name)
-        except (DataError, DamagedFile) as error:
-            if name == names[0] and control is None:
-                raise
-            damaged.append(error)
-            continue
-        arms += found
-        files += [name] * len(found)
-    if damaged and len(arms) < 2:
-        raise damaged[0]
-    named = _control_first(distinct_names(*joined_logs(arms, files)), control)
-    matched = [named[0], *(on_items_of(named[0], arm) for arm in named[1:])]
-    moved = [new.name for old, new in zip(named, matched, strict=True) if new is not old]
-    notes = [finding("paired_by_text", "note", names=", ".join(moved))] if moved else []
-    table = compare_arms(matched, terms, notes)
-    return replace(table, left_out=tuple(Finding("error", str(e), "", "") for e in damaged))
+    found = [(name, arm) for name in names for arm in read(name)]
+    arms = distinct_names([arm for _, arm in found], [name for name, _ in found])
+    return compare_arms(_control_first(arms, control), terms)
 
 
 def _control_first(arms: Sequence[Arm], control: str | None) -> list[Arm]:
@@ -445,21 +388,6 @@ MOST = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """The requirements of a design."""
-
-    difference: float
-    """On the scale of scores, 0 to 1."""
-    power: float
-    arms: int = 2
-    """The control among them."""
-    seeds: int = 1
-    """The largest number of seeds of each arm."""
-    repeats: int = 1
-    """The largest number of repeats."""
-
-
-@dataclass(frozen=True, slots=True)
 class Pilot:
     """The source of the variances."""
 
@@ -505,27 +433,15 @@ def pilot(root: Path, names: Sequence[str], on: str | None = None) -> Pilot:
     )
 
 
-def designs(found: Pilot, wish: Wish) -> Plan:
-    """The plan over all repeats and seeds up to the required ones. Raises InputError.
-
-    Gives the difference that the pilot's items can detect, then the items that the wanted
-    difference needs.
-    """
+def plan_from(found: Pilot, design: Design, difference: float, power: float) -> Plan:
+    """The difference that the pilot's items can detect, then the items that the wanted difference
+    needs, by a design without items. Raises InputError."""
     for name in ("arms", "seeds", "repeats"):
-        lowest, count = 2 if name == "arms" else 1, getattr(wish, name)
+        lowest, count = 2 if name == "arms" else 1, getattr(design, name)
         if not lowest <= count <= MOST:
-            fix = f"from {lowest} to {MOST}"
-            raise InputError(str(count), field=f"--{name}", fix=fix)
-    sizes = [found.items, 0] if found.items else [0]
-    spent = product(sizes, _upto(wish.repeats), _upto(wish.seeds))
-    asked = [Design(items, repeats, seeds, wish.arms) for items, repeats, seeds in spent]
-    return plan(found.variances, wish.difference, asked, wish.power)
-
-
-def _upto(most: int) -> list[int]:
-    """1, 2, 3, 4, then doubling, and the last."""
-    doubling = [1, 2, 3, 4, 8, 16, 32]
-    return [*(n for n in doubling if n < most), most]
+            raise InputError(str(count), field=f"--{name}", fix=f"from {lowest} to {MOST}")
+    asked = [replace(design, items=found.items), design] if found.items else [design]
+    return plan(found.variances, difference, asked, power)
 
 
 def _scores(runs: Sequence[RunDirectory], name: str, evaluation: str) -> list[ItemScores]:

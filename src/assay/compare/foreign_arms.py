@@ -13,13 +13,12 @@ from pathlib import Path
 from assay.compare.arm import Arm
 from assay.compare.fairness import check_complete
 from assay.data.loaded import DataError
-from assay.data.results.bfcl_leaderboard import Reported, read_leaderboard
 from assay.data.results.column_mapping import Columns
 from assay.data.results.foreign_result import SCORE, Result
-from assay.data.results.lm_eval import run_of_log, sample_logs, together
+from assay.data.results.lm_eval import sample_logs
 from assay.data.results.readers import SUFFIXES, read_results
 from assay.errors import InputError, nearest
-from assay.judge.intervals import Interval, score_interval, wilson
+from assay.judge.intervals import Interval, score_interval
 from assay.judge.paired import score_range
 from assay.judge.scores import ItemScores, item_scores
 
@@ -29,45 +28,38 @@ LONGEST_PART = 255
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Options for reading files of other tools."""
+    """Options for reading files of other tools.
 
-    format: str | None = None
-    """None: the format that is recognised."""
+    Raises InputError for an item without score, the other way round, and with a metric.
+    """
+
     metric: str | None = None
     """None: the file's only metric, or the one called `score`."""
     cluster: str | None = None
     """Column or metadata key that names the source of an item; None: `cluster`."""
-    columns: Columns | None = None
-    """Where item and score stand in files of any tool; None: the format says it."""
+    item: str | None = None
+    """The columns of item, score and pass in files of any tool; None: a known format."""
+    score: str | None = None
+    repeat: str | None = None
     higher_is_better: bool | None = None
     """Of the metric; None: as the file or the metric's name says."""
 
+    def __post_init__(self) -> None:
+        if self.item is self.score is self.repeat is None:
+            return
+        if self.item is None or self.score is None:
+            field = "--item" if self.item is None else "--score"
+            raise InputError("missing", field=field, fix="--item COLUMN --score COLUMN, both")
+        if self.metric is not None:
+            fix = "leave it out: --score names it"
+            raise InputError("the columns are named", field="--metric", fix=fix)
 
-def read_options(
-    format: str | None = None,
-    metric: str | None = None,
-    cluster: str | None = None,
-    *,
-    item: str | None = None,
-    score: str | None = None,
-    repeat: str | None = None,
-    where: Sequence[str] = (),
-    higher_is_better: bool | None = None,
-) -> ReadOptions:
-    """The options as a user gives them.
-
-    Raises InputError for an item without score, the other way round, and with a format or metric.
-    """
-    if item is None and score is None and repeat is None and not where:
-        return ReadOptions(format, metric, cluster, None, higher_is_better)
-    if item is None or score is None:
-        field = "--item" if item is None else "--score"
-        raise InputError("missing", field=field, fix="--item COLUMN --score COLUMN, both")
-    if format is not None or metric is not None:
-        field = "--metric" if format is None else "--format"
-        raise InputError("the columns are named", field=field, fix="leave it out: --score names it")
-    columns = Columns(item, score, repeat, tuple(where))
-    return ReadOptions(None, None, cluster, columns, higher_is_better)
+    @property
+    def columns(self) -> Columns | None:
+        """The columns that are named."""
+        if self.item is None or self.score is None:
+            return None
+        return Columns(self.item, self.score, self.repeat)
 
 
 def is_file(text: str) -> bool:
@@ -155,26 +147,6 @@ def summaries(results: Iterable[Result]) -> list[Summary]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedSummary:
-    """A score that came without its items."""
-
-    reported: Reported
-    interval: Interval | None
-    """Wilson's, where the number of items is known."""
-
-
-def read_leaderboard_scores(path: Path) -> list[ReportedSummary]:
-    """Every score of a table of BFCL. Raises DataError."""
-    found = []
-    for each in read_leaderboard(path):
-        interval = None
-        if each.score is not None and each.items is not None:
-            interval = wilson(round(each.score * each.items), each.items)
-        found.append(ReportedSummary(each, interval))
-    return found
-
-
 def distinct_names(arms: Sequence[Arm], files: Sequence[str]) -> list[Arm]:
     """The arms under names of their own: the file is added where runs are called alike.
 
@@ -187,59 +159,10 @@ def distinct_names(arms: Sequence[Arm], files: Sequence[str]) -> list[Arm]:
     ]
 
 
-def joined_logs(arms: Sequence[Arm], files: Sequence[str]) -> tuple[list[Arm], list[str]]:
-    """The arms with the single logs of one run of lm-eval as one arm, and their files.
-
-    A shell makes a name for each task of a run out of `samples_*_DATE.jsonl`.
-    """
-    found: dict[object, list[tuple[Arm, str]]] = {}
-    for arm, file in zip(arms, files, strict=True):
-        found.setdefault(run_of_log(arm.result) or id(arm), []).append((arm, file))
-    joined = []
-    for those in found.values():
-        arm = those[0][0]
-        if len(those) > 1:
-            (run,) = together([each.result for each, _ in those if each.result is not None])
-            arm = arm_of(run)
-        joined.append(arm)
-    return joined, [those[0][1] for those in found.values()]
-
-
-def on_items_of(control: Arm, other: Arm) -> Arm:
-    """The other arm under the ids that the control has for its questions.
-
-    A data set that was shuffled before its rows were numbered asks the same under other ids. The
-    arm as it is where the two do not ask exactly the same, or ask something twice.
-    """
-    ours, theirs = _by_question(control), _by_question(other)
-    result = other.result
-    if result is None or control.format != other.format or not ours or ours.keys() != theirs.keys():
-        return other
-    ids = {theirs[question]: item for question, item in ours.items()}
-    if all(old == new for old, new in ids.items()):
-        return other
-    named = {
-        field: {ids[item]: value for item, value in getattr(result, field).items()}
-        for field in ("questions", "clusters", "parts")
-    }
-    answers = tuple(replace(answer, item=ids[answer.item]) for answer in result.answers)
-    return replace(arm_of(replace(result, answers=answers, **named)), name=other.name)
-
-
-def _by_question(arm: Arm) -> dict[tuple[str, str], str]:
-    """The item of each question within its task; empty where one is asked twice or not known."""
-    if arm.result is None:
-        return {}
-    asked, parts = arm.result.questions, arm.result.parts
-    items = {(parts.get(item, ""), asked.get(item, "")): item for item in arm.scores.item_ids}
-    whole = len(items) == len(arm.scores.item_ids) and all(question for _, question in items)
-    return items if whole else {}
-
-
 def _read(text: str, options: ReadOptions) -> list[Result]:
     """The runs that `FILE` or `FILE@RUN` names."""
     path, run = file_and_run(text)
-    results = read_results(path, options.format, options.cluster, options.columns)
+    results = read_results(path, options.cluster, options.columns)
     if options.higher_is_better is not None:
         results = [replace(each, higher_is_better=options.higher_is_better) for each in results]
     if run is None:

@@ -32,64 +32,49 @@ from assay.compare.fairness import (
 )
 from assay.compare.judge_trust import judged_by
 from assay.compare.selection_pairs import picked, weights
-from assay.compare.table import Flips, Line, Pairing, Table, TaskFigure, TaskLine
+from assay.compare.table import Flips, Line, Pairing, Table
 from assay.errors import Finding, InputError, finding, worst_first
-from assay.judge.arms import Sampled, SampledScores, arm_interval, sampled_scores
+from assay.judge.arms import SampledScores, arm_interval, sampled_scores
 from assay.judge.arms import compare_arms as compare_methods
-from assay.judge.averages import average, average_change, compare_harmonic
+from assay.judge.averages import compare_harmonic
 from assay.judge.confounds import Confound
 from assay.judge.families import adjust_family
 from assay.judge.identity import MANY_FALLBACKS, contradictory_answers, same_answers
 from assay.judge.intervals import Interval, score_interval
 from assay.judge.paired import compare, score_range
-from assay.judge.sample_size import noise_of
-from assay.judge.scores import ItemScores, on_one_scale, restricted
+from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.verdict import FEW_UNSCORED, Comparison, not_comparable, with_lower_better
 from assay.runs.history import evaluation_records, find_record, measured_checkpoints
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 
-LOWER = "wer cer mer ter loss nll perplexity ppl bpb mae mse rmse brier ece latency"
-LOWER_ALONE = "error errors err time duration seconds cost fail failed failure failures distance"
-LOWER_ALONE += " timeout incorrect wrong toxicity bits violation violations"
-HIGHER = (
-    "acc accuracy reward rewards em f1 bleu sacrebleu chrf rouge rouge1 rouge2 rougel rougelsum"
+LOWER = (
+    "wer cer mer ter loss nll perplexity ppl bpb mae mse rmse brier ece latency error errors err"
 )
-HIGHER += " meteor bertscore precision recall mcc auc auroc ndcg mrr"
-HIGHER_ALONE = "score scores match pass passed correct valid success solved resolved win wins"
-HIGHER_ALONE += " includes choice likelihood exact"
-NEUTRAL = "rate mean avg average median mode max total sum norm char word byte token per at k n"
-NEUTRAL += " strict flexible extract extracted extractive quasi prefix suffix level prompt inst"
-NEUTRAL += " loose none macro micro weighted test eval val validation dev ms s sec data metric"
-NEUTRAL += " info metrics traces value values result results number length normalized edit"
-TURNING = "neg negative minus inverse not no non without one log reduction improvement gain drop"
-TURNING += " change delta diff difference ratio relative excess"
-"""Words after which a known one may mean its opposite."""
-WORDS: dict[str, tuple[bool, bool]] = dict.fromkeys(LOWER.split(), (False, True))
-WORDS |= dict.fromkeys(HIGHER.split(), (True, True))
-WORDS |= dict.fromkeys(LOWER_ALONE.split(), (False, False))
-WORDS |= dict.fromkeys(HIGHER_ALONE.split(), (True, False))
-"""Whether higher is better by a word of a metric's name, and whether beside unknown words as well:
-`format_reward` is a reward, `toxicity_score` and `error_detected` may be anything."""
+LOWER += " time duration seconds cost fail failed failure failures timeout incorrect wrong"
+HIGHER = "score scores acc accuracy reward rewards em f1 bleu sacrebleu chrf rouge rouge1 rouge2"
+HIGHER += " rougel rougelsum meteor bertscore precision recall mcc auc auroc ndcg mrr match pass"
+HIGHER += " passed correct valid success solved resolved win wins includes likelihood exact"
+NEUTRAL = "rate mean avg average median max total sum norm char word byte token per at k n strict"
+NEUTRAL += " flexible extract extracted level prompt inst loose none macro micro weighted test eval"
+NEUTRAL += " val validation dev ms s sec data metric info metrics value result results number"
+DIRECTIONS = {**dict.fromkeys(LOWER.split(), False), **dict.fromkeys(HIGHER.split(), True)}
 
 
 def known_direction(metric: str) -> bool | None:
-    """Whether higher is better by the words of a metric's name; None where they leave it open.
+    """Whether higher is better by the words of a metric's name; None where one is not known or they
+    do not agree.
 
     `WordErrorRate`, `word_error_rate` and `word error-rate` are alike, as are `pass1` and `pass`.
     """
     parts = [part for part in re.split(r"[\W_]+", metric.rpartition("=")[2] or metric) if part]
     capitals = re.compile(r"(?<=[a-z])(?=[A-Z])")
-    split = ([part] if part.lower() in WORDS else capitals.split(part) for part in parts)
+    split = ([part] if part.lower() in DIRECTIONS else capitals.split(part) for part in parts)
     words = [word.lower() for found in split for word in found]
-    words = [word if word in WORDS else word.rstrip("0123456789") or word for word in words]
-    known = [WORDS[word] for word in words if word in WORDS]
-    others = [word for word in words if word not in WORDS and not word.isdigit()]
-    if len({way for way, _ in known}) != 1 or any(word in TURNING.split() for word in others):
-        return None
-    if not any(strong for _, strong in known) and any(w not in NEUTRAL.split() for w in others):
-        return None
-    return known[0][0]
+    words = [word if word in DIRECTIONS else word.rstrip("0123456789") for word in words]
+    ways = {DIRECTIONS[word] for word in words if word in DIRECTIONS}
+    others = [word for word in words if word and word not in DIRECTIONS]
+    return ways.pop() if len(ways) == 1 and {*others} <= {*NEUTRAL.split()} else None
 
 
 def lower_is_better(arms: Iterable[Arm]) -> bool:
@@ -189,7 +174,7 @@ def compare_arms(
         findings += idle_factors(control, arm, terms, differing[arm.name])
     table = make_table(arms, pairings, tuple(every.values()), [*findings, *identity_findings(arms)])
     known = compared_parts(arms)
-    return replace(table, compared=known, tasks=task_lines(arms), picked=picked(arms))
+    return replace(table, compared=known, picked=picked(arms))
 
 
 def check_distinct(names: Sequence[str], kind: str) -> None:
@@ -247,10 +232,9 @@ def _judged(control: Arm, other: Arm) -> Comparison:
     if control.seeds and other.seeds:
         seeds = on_one_scale(*(arm.scores for arm in (*control.seeds, *other.seeds)))
         split = len(control.seeds)
-        found = compare_methods(seeds[:split], seeds[split:])
-        return replace(found, noise=noise_of(seeds[:split], seeds[split:]))
+        return compare_methods(seeds[:split], seeds[split:])
     before, after = on_one_scale(control.scores, other.scores)
-    found = replace(compare(before, after), noise=noise_of([before], [after]))
+    found = compare(before, after)
     if not control.seeds and not other.seeds:
         return found
     return replace(found, method=f"{found.method}; seeds as repeats: these runs, not the method")
@@ -305,7 +289,6 @@ def make_table(
                 truncated=truncated(arm),
                 sampled=sampled(arm),
                 seeds=len(arm.members),
-                scores=arm.scores,
                 outcomes=Counter(o for member in arm.members for o in member.outcomes),
             )
         )
@@ -331,13 +314,7 @@ def sampled(arm: Arm) -> SampledScores | None:
     greedy = origin is not None and origin.record.sampling.get("temperature") == 0
     if greedy or min(each.scores.repeats for each in arm.members) < 2:
         return None
-    found = []
-    for each in arm.members:
-        repeats = sorted({repeat for _, repeat in each.finals})
-        items = each.scores.item_ids
-        answers = [[each.finals.get((item, n), "") for n in repeats] for item in items]
-        found.append(Sampled(each.scores, answers if each.finals else None))
-    return sampled_scores(found)
+    return sampled_scores([each.scores for each in arm.members])
 
 
 def _record(control: Arm) -> EvaluationRecord:
@@ -373,45 +350,6 @@ def _shares(code: str, counts: Iterable[tuple[str, int, int]], most: float) -> l
         for name, n, total in counts
         if n > most * total
     ]
-
-
-def task_lines(arms: Sequence[Arm]) -> tuple[TaskLine, ...]:
-    """A line for each task and one for their mean, which weighs all tasks alike; the control first.
-
-    Figures of single tasks are shown beside the comparison of all items; they are not tested.
-    Empty unless the control's items are of several tasks. Raises InputError where a run has no
-    score on a task.
-    """
-    parts = arms[0].result.parts if arms[0].result is not None else {}
-    if not parts:
-        return ()
-    control = arms[0].name
-    tables = {
-        task: {arm.name: _of_task(arm.scores, parts, task) for arm in arms}
-        for task in dict.fromkeys(parts.values())
-    }
-    lines = []
-    for task, table in tables.items():
-        figures = []
-        for run, scores in table.items():
-            found = None if run == control else compare(table[control], scores)
-            change = (None, None) if found is None else (found.difference, found.interval)
-            figures.append(TaskFigure(run, scores.mean, score_interval(scores), *change))
-        lines.append(TaskLine(task, len(table[control].item_ids), tuple(figures)))
-    # Errors of tasks are independent, so that only items vary.
-    figures, every = [], tables.values()
-    for run in (arm.name for arm in arms):
-        mean = average([table[run] for table in every])
-        pairs = [(table[control], table[run]) for table in every]
-        found = None if run == control else average_change(pairs)
-        change = (None, None) if found is None else (found.mean, found.interval)
-        figures.append(TaskFigure(run, mean.mean, mean.interval, *change))
-    return (*lines, TaskLine("", sum(line.items for line in lines), tuple(figures)))
-
-
-def _of_task(scores: ItemScores, parts: Mapping[str, str], task: str) -> ItemScores:
-    kept = frozenset(item for item in scores.item_ids if parts[item] == task)
-    return restricted(scores, kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How far the checkpoints of a comparison pick the same demonstrations, and what lies behind it.
+"""How far the checkpoints of a comparison pick the same demonstrations, and have the same weights.
 
 For records of selectors, whose answers are lists of picks. The first arm is paired with every
 other, and each with the one before it.
@@ -6,9 +6,8 @@ other, and each with the one before it.
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -109,55 +108,20 @@ class SelectionPair:
     """Queries with the same demonstrations in any order."""
     jaccard: float
     """Mean over queries of the shared among all demonstrations of the two; 1 for two empty ones."""
-    changed: float | None = None
-    """Share of the weights that differ; None where one of them is not there."""
-    moved: float | None = None
-    """Mean absolute difference of the weights."""
 
 
-@dataclass(frozen=True, slots=True)
-class SelectionUse:
-    """Which demonstrations a checkpoint uses, and how evenly."""
-
-    queries: int
-    picks: int
-    distinct: int
-    """Different demonstrations among the picks."""
-    entropy: float
-    """Of the use of demonstrations, in bits: 0 where one is always picked."""
-    effective: float
-    """Demonstrations that, used equally often, would have this entropy; 0 without picks."""
-
-
-@dataclass(frozen=True, slots=True)
-class PickedTable:
-    """The picks of all checkpoints of a comparison."""
-
-    pairs: tuple[SelectionPair, ...]
-    uses: Mapping[str, SelectionUse]
-    """By checkpoint, or by run and checkpoint."""
-
-
-def picked(arms: Sequence[Arm]) -> PickedTable | None:
-    """The picks of arms; None where the answers of one are no selections."""
+def picked(arms: Sequence[Arm]) -> tuple[SelectionPair, ...]:
+    """How far arms pick alike; nothing where the answers of one are no selections."""
     found: dict[str, Mapping[Key, Picks]] = {}
     for arm in arms:
         selections = selections_in(arm.outputs)
         if selections is None:
-            return None
+            return ()
         found[arm.name] = selections
-    pairs_of = [*((arms[0], each) for each in arms[1:]), *pairwise(arms)]
-    wanted = {(one.name, two.name): (one, two) for one, two in pairs_of}.values()
-    pairs = []
-    for one, two in wanted:
-        pair = agree(one.name, two.name, found[one.name], found[two.name])
-        if pair is not None:
-            if one.provenance is not None and two.provenance is not None:
-                weights = weight_difference(one.provenance, two.provenance)
-                if weights is not None:
-                    pair = replace(pair, changed=weights.share, moved=weights.mean)
-            pairs.append(pair)
-    return PickedTable(tuple(pairs), {name: used(each) for name, each in found.items()})
+    names = list(found)
+    wanted = dict.fromkeys([*((names[0], each) for each in names[1:]), *pairwise(names)])
+    pairs = (agree(one, two, found[one], found[two]) for one, two in wanted)
+    return tuple(pair for pair in pairs if pair is not None)
 
 
 def selections_in(outputs: Mapping[Any, str]) -> dict[Any, Picks] | None:
@@ -188,13 +152,3 @@ def agree(
     order, alike = (sum(a == b for a, b in both) for both in (pairs, sets))
     mean = math.fsum(jaccards) / len(pairs)
     return SelectionPair(control, other, len(pairs), order, alike, mean)
-
-
-def used(selections: Mapping[Any, Picks]) -> SelectionUse:
-    """How many demonstrations a checkpoint uses, and how evenly."""
-    counts = Counter(pick for picks in selections.values() for pick in picks)
-    total = counts.total()
-    shares = [count / total for count in counts.values()]
-    entropy = -math.fsum(share * math.log2(share) for share in shares) + 0.0
-    effective = 2.0**entropy if total else 0.0
-    return SelectionUse(len(selections), total, len(counts), entropy, effective)

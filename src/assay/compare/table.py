@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Literal
 
 from assay.compare.judge_trust import JudgedBy
-from assay.compare.selection_pairs import PickedTable
-from assay.errors import Finding, InputError, nearest
+from assay.compare.selection_pairs import SelectionPair
+from assay.errors import Finding, InputError
 from assay.judge.arms import SampledScores
-from assay.judge.averages import Harmonic, harmonic_of
 from assay.judge.confounds import Confound, PartState, by_part
 from assay.judge.intervals import Interval
-from assay.judge.scores import ItemScores, ItemsDifferError, on_shared_items
 from assay.judge.verdict import Comparison, explain, with_looks
 from assay.runs.records import EvaluationRecord
 from assay.runs.registry import BASE, looks_at
@@ -82,34 +80,12 @@ class Line:
     truncated: int | None = None
     """Completions cut at that limit, of items x repeats; None where this is not known."""
     sampled: SampledScores | None = None
-    """mean@n, pass@k and maj@k; None for single or greedy passes."""
+    """mean@n and pass@k; None for single or greedy passes."""
     seeds: int = 1
     """Training runs whose scores are pooled in the line."""
-    scores: ItemScores | None = field(default=None, repr=False)
-    """The scores of the items, for figures over several benchmarks."""
     outcomes: Mapping[str, int] = field(default_factory=dict)
     """What became of the answers of all seeds (`runs.records.outcome`), counted; empty for a record
     of another tool."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFigure:
-    """One run on one task, and its difference to the control; None for the control itself."""
-
-    run: str
-    score: float
-    interval: Interval
-    difference: float | None
-    difference_interval: Interval | None
-
-
-@dataclass(frozen=True, slots=True)
-class TaskLine:
-    """All runs on one task; `task` is empty for the mean over tasks, each weighing alike."""
-
-    task: str
-    items: int
-    figures: tuple[TaskFigure, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +102,8 @@ class Table:
     """Runs that were to be compared and whose files are damaged."""
     compared: frozenset[str] | None = None
     """Parts of which something is known on both sides; None where that is all of them."""
-    tasks: tuple[TaskLine, ...] = ()
-    """The comparison task by task, where the items are of several."""
-    picked: PickedTable | None = None
-    """How far the checkpoints pick the same demonstrations; None where answers are no picks."""
+    picked: tuple[SelectionPair, ...] = ()
+    """How far the checkpoints pick the same demonstrations; empty where answers are no picks."""
     judge: JudgedBy | None = None
     """The judge of the scores; None where no rubric was asked."""
 
@@ -215,106 +189,3 @@ def _failure(table: Table, pair: Pairing, fail_on: FailOn) -> str:
         return f"{pair.other} {judge.refusal}: no verdict against {place} passes"
     bad = verdict in FAILING[fail_on]
     return f"{pair.other} is {verdict} against {place}" if bad else ""
-
-
-@dataclass(frozen=True, slots=True)
-class BenchmarkRow:
-    """One run or checkpoint on all benchmarks."""
-
-    name: str
-    lines: tuple[Line | None, ...]
-    """By benchmark; None where it was not measured."""
-    ratios: tuple[float | None, ...]
-    """Score over baseline by benchmark; None where there is no score or the baseline is 0."""
-    harmonic: Harmonic | None
-    problem: str
-    """Why there is no harmonic mean: `not measured`, `baseline 0`, `scale`; "" if there is one."""
-
-
-@dataclass(frozen=True, slots=True)
-class BenchmarksTable:
-    """The rows of several tables side by side."""
-
-    tables: tuple[Table, ...]
-    figures: Mapping[str, float]
-    """The given baseline by evaluation; empty where the control is the baseline."""
-    rows: tuple[BenchmarkRow, ...]
-    control: str
-    """The first row that was measured on all benchmarks, else the first."""
-
-    @property
-    def evaluations(self) -> tuple[str, ...]:
-        """The names of the columns."""
-        return tuple(table.evaluation.name for table in self.tables)
-
-
-def benchmarks_table(
-    tables: Sequence[Table], figures: Mapping[str, float] | None = None
-) -> BenchmarksTable:
-    """The tables of several benchmarks side by side, rows by their names.
-
-    `figures` gives a baseline for every evaluation, by the name of the evaluation or of its
-    benchmark. Raises InputError for other names or a figure that is not above 0.
-    """
-    given = _by_evaluation(tables, figures) if figures else {}
-    names = dict.fromkeys(line.name for table in tables for line in table.lines)
-    by_name = [{line.name: line for line in table.lines} for table in tables]
-    lines = {name: tuple(lines.get(name) for lines in by_name) for name in names}
-    control = next((name for name in names if None not in lines[name]), next(iter(names)))
-    baselines: list[Line | float | None] = list(given.values()) or list(lines[control])
-    rows = []
-    for name, found in lines.items():
-        ratios = tuple(_ratio(line, base) for line, base in zip(found, baselines, strict=True))
-        rows.append(BenchmarkRow(name, found, ratios, *_harmonic(found, baselines)))
-    return BenchmarksTable(tuple(tables), given, tuple(rows), control)
-
-
-def _by_evaluation(tables: Sequence[Table], figures: Mapping[str, float]) -> dict[str, float]:
-    """The figure of every table, in their order."""
-    records = [table.evaluation for table in tables]
-    known = {name for record in records for name in (record.name, record.benchmark)}
-    for name, figure in figures.items():
-        if name not in known:
-            fix = nearest(name, sorted(record.name for record in records))
-            raise InputError(f"{name!r} is not compared", field="--ratios-to", fix=fix)
-        if not 0 < figure <= 1:
-            fix = "give a score as a share, such as 0.716"
-            raise InputError(f"{name}={figure:g} is no baseline", field="--ratios-to", fix=fix)
-    found = {
-        record.name: figures.get(record.name, figures.get(record.benchmark)) for record in records
-    }
-    missing = [name for name, figure in found.items() if figure is None]
-    if missing:
-        fix = f"give {missing[0]}=FIGURE as well, or leave --ratios-to out"
-        raise InputError(f"has no figure for {missing[0]!r}", field="--ratios-to", fix=fix)
-    return {name: float(figure) for name, figure in found.items() if figure is not None}
-
-
-def _ratio(line: Line | None, base: Line | float | None) -> float | None:
-    """Score over baseline, on the items that both were asked."""
-    if line is None or base is None or line.scores is None:
-        return None
-    if not isinstance(base, Line):
-        return line.score / base
-    assert base.scores is not None, "every line of a table has its scores"
-    one, other = on_shared_items(line.scores, base.scores)
-    return one.mean / other.mean if other.mean else None
-
-
-def _harmonic(
-    lines: Sequence[Line | None], baselines: Sequence[Line | float | None]
-) -> tuple[Harmonic | None, str]:
-    """The harmonic mean, or why there is none."""
-    parts = [line.scores for line in lines if line is not None and line.scores is not None]
-    known = [base.scores if isinstance(base, Line) else base for base in baselines]
-    figures = [base for base in known if base is not None]
-    if min(len(parts), len(figures)) < len(lines):
-        return None, "not measured"
-    if any(part.bounds != (0.0, 1.0) for part in parts):
-        return None, "scale"
-    try:
-        return harmonic_of(parts, figures), ""
-    except ItemsDifferError:
-        raise
-    except InputError:
-        return None, "baseline 0"

@@ -1,13 +1,12 @@
 """Compares two methods, each trained with several seeds; both seeds and items are sampled.
 
-Two single runs compare checkpoints, not methods: that is `paired`. Then mean@n, pass@k and maj@k of
+Two single runs compare checkpoints, not methods: that is `paired`. Then mean@n and pass@k of
 answers that were sampled several times: means over items of one value per item, so that items and
 clusters are what varies, and of several arms the seeds.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import comb
 
 import numpy as np
@@ -24,7 +23,7 @@ from assay.judge.paired import (
     with_missing_at,
 )
 from assay.judge.power import Precision, planned, smallest_seen
-from assay.judge.scores import Array, ItemScores, ScoreError, cluster_totals, on_shared_items
+from assay.judge.scores import Array, ItemScores, cluster_totals, on_shared_items
 from assay.judge.verdict import Comparison, Figures
 
 
@@ -97,33 +96,8 @@ def left_over(arm_SI: Array, clusters: tuple[str, ...] | None) -> float:
     return float((errors_S**2).sum()) / (seeds * (seeds - 1))
 
 
-def aligned(
-    control: Sequence[ItemScores], other: Sequence[ItemScores]
-) -> tuple[tuple[Array, Array], tuple[str, ...] | None]:
-    """The S x I item means of control and other over the I items that every run has a score for,
-    in one order, and their clusters.
-
-    Raises ItemsDifferError when the runs were scored on different items, scales or clusters,
-    InputError when no item has a score in all.
-    """
-    first = control[0]
-    for run in (*control, *other):
-        check_same_items(first, run)
-    order = sorted(first.item_ids)
-    means = [dict(zip(r.item_ids, r.item_means, strict=True)) for r in (*control, *other)]
-    table = np.array([[run[item] for item in order] for run in means])
-    scored = np.logical_not(np.isnan(table).any(0))
-    if not scored.any():
-        raise ScoreError("no item has a score in every run")
-    clusters = None
-    if first.clusters is not None:
-        source = dict(zip(first.item_ids, first.clusters, strict=True))
-        clusters = tuple(source[i] for i, keep in zip(order, scored, strict=True) if keep)
-    return (table[: len(control), scored], table[len(control) :, scored]), clusters
-
-
 @dataclass(frozen=True, slots=True)
-class _Arms:
+class Arms:
     """The item means of both arms, over the I items that every run has a score for."""
 
     control: Array
@@ -138,19 +112,44 @@ class _Arms:
         return self.other.mean(0) - self.control.mean(0)
 
 
+def aligned(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Arms:
+    """The item means of every run in one order of items.
+
+    Raises InputError when the runs were scored on different items, scales or clusters, and when no
+    item has a score in all.
+    """
+    first = control[0]
+    for run in (*control, *other):
+        check_same_items(first, run)
+    order = sorted(first.item_ids)
+    means = [dict(zip(r.item_ids, r.item_means, strict=True)) for r in (*control, *other)]
+    table = np.array([[run[item] for item in order] for run in means])
+    scored = np.logical_not(np.isnan(table).any(0))
+    if not scored.any():
+        raise InputError("no item has a score in every run")
+    clusters = None
+    if first.clusters is not None:
+        source = dict(zip(first.item_ids, first.clusters, strict=True))
+        clusters = tuple(source[i] for i, keep in zip(order, scored, strict=True) if keep)
+    return Arms(table[: len(control), scored], table[len(control) :, scored], clusters)
+
+
 def compare_arms(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Comparison:
     """The runs of one arm against those of its control, all scored on the same items.
 
     Student's t with the standard error of `crossed_error`: items and seeds are both
     samples, and each source of variance counts once.
 
-    Raises InputError when an arm has one run only or no item has a score in all, ItemsDifferError
-    when the runs were scored on different items, scales or clusters.
+    Raises InputError when an arm has one run only, no item has a score in all, or the runs were
+    scored on different items, scales or clusters.
     """
+    if min(len(control), len(other)) < 2:
+        problem = f"{len(control)} and {len(other)} runs: a method needs at least two seeds per arm"
+        raise InputError(problem, fix="compare single runs as checkpoints")
     asked = max(len(run.item_ids) for run in (*control, *other))
     shared = on_shared_items(*control, *other)
     control, other = shared[: len(control)], shared[len(control) :]
-    arms = _align(control, other)
+    arms = aligned(control, other)
     differences = arms.differences
     found = _figures(control, other)
     lowest, highest = fillings(_figures, control, other)
@@ -178,7 +177,7 @@ def compare_arms(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> 
 
 def _figures(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Figures:
     """Test and interval of the difference between the means of the arms."""
-    arms = _align(control, other)
+    arms = aligned(control, other)
     difference = float(arms.differences.mean())
     low, high = control[0].bounds
     found = crossed_error((arms.other, arms.control), arms.clusters, high - low)
@@ -199,7 +198,7 @@ def arm_interval(runs: Sequence[ItemScores]) -> Interval:
 
     Student's t as in `compare_arms`. Raises what `compare_arms` raises.
     """
-    arms = _align(runs, runs)
+    arms = aligned(runs, runs)
     low, high = runs[0].bounds
     found = crossed_error((arms.control,), arms.clusters, high - low)
     reach = -float(special.stdtrit(found.freedom, 0.5 - LEVEL / 2)) * found.error
@@ -210,7 +209,7 @@ def arm_interval(runs: Sequence[ItemScores]) -> Interval:
 def as_repeats(runs: Sequence[ItemScores]) -> ItemScores:
     """Runs on the same items as repeats of one, for statements about these runs alone.
 
-    Raises ItemsDifferError when the items differ.
+    Raises InputError when the items differ.
     """
     first = runs[0]
     if len(runs) == 1:
@@ -221,32 +220,6 @@ def as_repeats(runs: Sequence[ItemScores]) -> ItemScores:
         place = {item: i for i, item in enumerate(run.item_ids)}
         columns.append(run.scores[[place[item] for item in first.item_ids]])
     return replace(first, scores=np.hstack(columns))
-
-
-def _align(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> _Arms:
-    """Item means of every run in one order of items."""
-    if min(len(control), len(other)) < 2:
-        raise InputError(
-            f"{len(control)} and {len(other)} runs: a method needs at least two seeds per arm",
-            fix="compare single runs as checkpoints",
-        )
-    (control_SI, other_SI), clusters = aligned(control, other)
-    return _Arms(control_SI, other_SI, clusters)
-
-
-Answers = Sequence[Sequence[str]]
-"""I x R final answers in a canonical form; "" where a completion has none."""
-Groups = tuple[tuple[int, float], ...]
-"""The answers to one item that differ: how many completions gave each, and its score."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """The sampled answers of one run."""
-
-    scores: ItemScores
-    answers: Answers | None = None
-    """None where the record does not name final answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,31 +243,31 @@ class SampledScores:
     """The mean score, k = n."""
     passes: tuple[AtK, ...]
     """Whether one of k completions is right; empty where scores are not 0 or 1."""
-    majority: tuple[AtK, ...]
-    """Whether the most frequent final answer of k completions is right; empty where the record
-    does not name final answers."""
     binary: bool
     """Whether every score is 0 or 1."""
-    named: bool
-    """Whether the record names final answers."""
 
 
-def sampled_scores(runs: Sequence[Sampled]) -> SampledScores:
+def sampled_scores(runs: Sequence[ItemScores]) -> SampledScores:
     """The figures of one run, or of several seeds of one arm on the same items.
 
-    Raises InputError and ItemsDifferError of seeds that do not fit together.
+    Raises InputError of seeds that do not fit together.
     """
-    scores = [run.scores for run in runs]
-    counts = counts_up_to(min(each.repeats for each in scores))
-    binary = all(each.binary for each in scores)
-    named = all(run.answers is not None for run in runs)
-    return SampledScores(
-        _figure(scores, counts[-1], [score_range(each) for each in scores]),
-        _each(runs, counts, _passes, _pass_limits) if binary else (),
-        _each(runs, counts, _majorities, _majority_limits) if binary and named else (),
-        binary,
-        named,
+    counts = counts_up_to(min(each.repeats for each in runs))
+    mean = _figure(runs, counts[-1], [score_range(each) for each in runs])
+    binary = all(each.binary for each in runs)
+    if not binary:
+        return SampledScores(mean, (), binary)
+    values = [_passes(run, counts) for run in runs]
+    passes = tuple(
+        _figure(
+            [each[k] for each in values],
+            k,
+            [_pass_limits(run, each[k], k) for run, each in zip(runs, values, strict=True)],
+        )
+        for k in counts
+        if all(k in each for each in values)
     )
+    return SampledScores(mean, passes, binary)
 
 
 def counts_up_to(n: int) -> list[int]:
@@ -312,140 +285,26 @@ def pass_at_k(n: int, right: int, k: int) -> float:
     return 1.0 - comb(n - right, k) / comb(n, k)
 
 
-def majority_at_k(groups: Groups, silent: int) -> Array:
-    """The expected score of the most frequent answer of k completions, by k from 1 to n.
-
-    Exact over all subsets of k of the n completions, `silent` of which have no answer and vote for
-    nothing. Answers with equally many votes are drawn from with equal chances; a subset without a
-    vote scores 0. Returns an array of n.
-    """
-    found = _winning(tuple(sorted(groups)), silent)
-    return found.copy()
-
-
-@lru_cache(maxsize=100_000)
-def _winning(groups: Groups, silent: int) -> Array:
-    """The sum over answers of score times chance to win, by k.
-
-    Of the subsets of k in which an answer has t votes and no other has more, those in which j
-    others have t as well count 1 / (j + 1) = the integral of y^j over y from 0 to 1. So each other
-    answer is a polynomial in x (votes) and y (a tie), and the integral a Gauss-Legendre sum, which
-    is exact for the degrees that occur.
-    """
-    n = sum(count for count, _ in groups) + silent
-    totals = np.zeros(n + 1)
-    for place, (count, score) in enumerate(groups):
-        others = [other for at, (other, _) in enumerate(groups) if at != place]
-        for votes in range(1, count + 1 if score else 1):
-            ways = _ways(others, silent, votes, n - votes)
-            totals[votes:] += score * comb(count, votes) * ways
-    subsets = np.array([float(comb(n, k)) for k in range(n + 1)])
-    return (totals / subsets)[1:]
-
-
-def _ways(others: Sequence[int], silent: int, votes: int, most: int) -> Array:
-    """The subsets of 0 to `most` further completions that give no other answer more than `votes`
-    votes, each divided by one more than the number of answers that tie."""
-    rivals = [other for other in others if other >= votes]
-    free = silent + sum(other for other in others if other < votes)
-    degree = min(len(rivals), most // votes)
-    nodes, weights = np.polynomial.legendre.leggauss(degree // 2 + 1)
-    ties_Y, weights_Y = (nodes + 1) / 2, weights / 2
-    ways_YX = np.tile([float(comb(free, size)) for size in range(most + 1)], (len(ties_Y), 1))
-    for rival in rivals:
-        grown = ways_YX.copy()
-        for given in range(1, min(votes, most) + 1):
-            factor = float(comb(rival, given)) * (ties_Y if given == votes else 1.0)
-            shifted = ways_YX[:, : most + 1 - given]
-            grown[:, given:] += np.reshape(factor, (-1, 1)) * shifted
-        ways_YX = grown
-    return weights_Y @ ways_YX
-
-
-def grouped_answers(scores: Sequence[float], answers: Sequence[str]) -> tuple[Groups, int]:
-    """The scored completions of one item by their answer, and how many have none.
-
-    An answer's score is the mean of those of its completions: a checker may rule on the same
-    answer in two ways where it also looks at the rest of the text.
-    """
-    found: dict[str, list[float]] = {}
-    silent = 0
-    for score, answer in zip(scores, answers, strict=True):
-        if np.isnan(score):
-            continue
-        if answer:
-            found.setdefault(answer, []).append(score)
-        else:
-            silent += 1
-    return tuple((len(each), sum(each) / len(each)) for each in found.values()), silent
-
-
-def _passes(run: Sampled, counts: Sequence[int]) -> dict[int, ItemScores]:
+def _passes(run: ItemScores, counts: Sequence[int]) -> dict[int, ItemScores]:
     """pass@k of every item, by k; NaN where an item has fewer than k scored completions."""
-    scored_I = (~np.isnan(run.scores.scores)).sum(1).tolist()
-    right_I = np.nansum(run.scores.scores, 1).astype(int).tolist()
+    scored_I = (~np.isnan(run.scores)).sum(1).tolist()
+    right_I = np.nansum(run.scores, 1).astype(int).tolist()
     items = list(zip(scored_I, right_I, strict=True))
-    return {
-        k: _as_items(run, [pass_at_k(n, right, k) if n >= k else np.nan for n, right in items])
+    values = {
+        k: [pass_at_k(n, right, k) if n >= k else np.nan for n, right in items]
         for k in counts
         if max(scored_I) >= k
     }
+    # Rounding may leave one a hair outside the scale.
+    return {k: replace(run, scores=np.clip(v, 0.0, 1.0)[:, None]) for k, v in values.items()}
 
 
-def _pass_limits(run: Sampled, value: ItemScores, k: int) -> tuple[float, float]:
+def _pass_limits(run: ItemScores, value: ItemScores, k: int) -> tuple[float, float]:
     """pass@k with a wrong and with a right answer for every unscored completion."""
-    if not run.scores.missing:
+    if not run.missing:
         return value.mean, value.mean
-    ends = [replace(run, scores=with_missing_at(run.scores, end)) for end in (0.0, 1.0)]
-    low, high = (_passes(each, [k])[k].mean for each in ends)
+    low, high = (_passes(with_missing_at(run, end), [k])[k].mean for end in (0.0, 1.0))
     return low, high
-
-
-def _majorities(run: Sampled, counts: Sequence[int]) -> dict[int, ItemScores]:
-    """maj@k of every item, by k; NaN where an item has fewer than k scored completions."""
-    assert run.answers is not None
-    curves = [
-        majority_at_k(*grouped_answers(scores, answers))
-        for scores, answers in zip(run.scores.scores, run.answers, strict=True)
-    ]
-    return {
-        k: _as_items(run, [curve[k - 1] if len(curve) >= k else np.nan for curve in curves])
-        for k in counts
-        if max(map(len, curves)) >= k
-    }
-
-
-def _majority_limits(run: Sampled, value: ItemScores, k: int) -> tuple[float, float]:
-    """maj@k with a wrong and a right majority for every item that has an unscored completion:
-    nobody knows what it votes for."""
-    unsure_I = np.isnan(run.scores.scores).any(1)
-    values_I = value.item_means
-    low, high = (float(np.where(unsure_I, end, values_I).mean()) for end in (0.0, 1.0))
-    return low, high
-
-
-def _as_items(run: Sampled, values: Sequence[float]) -> ItemScores:
-    """One value for each item; rounding may leave one a hair outside the scale."""
-    return replace(run.scores, scores=np.clip(np.array(values), 0.0, 1.0)[:, None])
-
-
-def _each(
-    runs: Sequence[Sampled],
-    counts: Sequence[int],
-    by_item: Callable[[Sampled, Sequence[int]], Mapping[int, ItemScores]],
-    limits: Callable[[Sampled, ItemScores, int], tuple[float, float]],
-) -> tuple[AtK, ...]:
-    """One figure for every k for which all runs have an item."""
-    values = [by_item(run, counts) for run in runs]
-    return tuple(
-        _figure(
-            [each[k] for each in values],
-            k,
-            [limits(run, each[k], k) for run, each in zip(runs, values, strict=True)],
-        )
-        for k in counts
-        if all(k in each for each in values)
-    )
 
 
 def _figure(values: Sequence[ItemScores], k: int, ranges: Sequence[tuple[float, float]]) -> AtK:

@@ -18,9 +18,9 @@ from assay.judge.intervals import (
     Interval,
     difference_interval,
 )
-from assay.judge.paired import check_same_items, compare, fillings, unscored_shares
+from assay.judge.paired import compare, fillings, unscored_shares
 from assay.judge.power import detectable_from_interval, planned
-from assay.judge.scores import Array, ItemScores, cluster_totals, on_one_scale, on_shared_items
+from assay.judge.scores import Array, ItemScores, cluster_totals, on_shared_items
 from assay.judge.significance import agreeing
 from assay.judge.verdict import Comparison, Figures
 
@@ -58,40 +58,24 @@ def harmonic_score(parts: Sequence[ItemScores], baselines: Sequence[float]) -> f
 BOOTSTRAP = "bootstrap over items within benchmarks"
 
 
-@dataclass(frozen=True, slots=True)
-class Harmonic:
-    """A harmonic mean of ratios, 0 if a score is 0."""
-
-    value: float
-    interval: Interval
-
-
-def harmonic_of(
-    parts: Sequence[ItemScores], baselines: Sequence[ItemScores | float], level: float = LEVEL
-) -> Harmonic:
-    """The harmonic mean of score / baseline over benchmarks, from counts.
+def harmonic_interval(parts: Sequence[ItemScores], baselines: Sequence[float]) -> Interval:
+    """The interval of `harmonic_score`.
 
     The Bayesian bootstrap (Rubin 1981, Annals of Statistics 9:130) over items or clusters, with
-    half an item more at each end of the scale: of one benchmark of 0/1 items and a given figure
-    this is Jeffreys' interval, which has a width also where all items agree (Brown, Cai and
-    DasGupta 2001, Statistical Science 16:101).
+    half an item more at each end of the scale: of one benchmark of 0/1 items this is Jeffreys'
+    interval, which has a width also where all items agree (Brown, Cai and DasGupta 2001,
+    Statistical Science 16:101).
 
-    Raises InputError for a baseline of 0, ItemsDifferError of a measured one on other items.
+    Raises InputError for a baseline of 0.
     """
-    pairs = [_paired(part, baseline) for part, baseline in zip(parts, baselines, strict=True)]
-    scores = [counts_of(run) for run, _ in pairs]
-    figures = [base.mean if isinstance(base, ItemScores) else base for _, base in pairs]
-    value = harmonic_ratio(scores, figures)
+    value = harmonic_score(parts, baselines)
     inverse_D = np.zeros(DRAWS)
-    for place, (run, base) in enumerate(pairs):
-        sums_DV = _drawn_sums(run, base if isinstance(base, ItemScores) else None, place)
-        if isinstance(base, ItemScores):
-            inverse_D += 1 / (sums_DV[:, 0] / sums_DV[:, 1])
-        else:
-            inverse_D += 1 / (sums_DV[:, 0] / sums_DV[:, 2] / base)
-    low, high = np.quantile(len(pairs) / inverse_D, [0.5 - level / 2, 0.5 + level / 2])
+    for place, (run, base) in enumerate(zip(parts, baselines, strict=True)):
+        sums_DV = _drawn_sums(run, None, place)
+        inverse_D += 1 / (sums_DV[:, 0] / sums_DV[:, 2] / base)
+    low, high = np.quantile(len(parts) / inverse_D, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
     limits = float(min(low, value)) if value else 0.0, float(max(high, value))
-    return Harmonic(value, Interval(*limits, BOOTSTRAP, level, share=False))
+    return Interval(*limits, BOOTSTRAP, share=False)
 
 
 def compare_harmonic(
@@ -157,15 +141,6 @@ def _figures(
     return Figures(one, two, two - one, p_value, agreeing(interval_at, p_value))
 
 
-def _paired(run: ItemScores, baseline: ItemScores | float) -> tuple[ItemScores, ItemScores | float]:
-    """A measured baseline on the items and the scale of the run."""
-    if not isinstance(baseline, ItemScores):
-        return run, float(baseline)
-    one, other = on_one_scale(*on_shared_items(run, baseline))
-    check_same_items(other, one)
-    return one, other
-
-
 def _drawn_sums(run: ItemScores, baseline: ItemScores | None, place: int) -> Array:
     """DRAWS weighted sums over items: of the run, of the baseline, and of the weights.
 
@@ -200,15 +175,10 @@ class Average:
     """Different items in all."""
 
 
-def average(cells: Sequence[ItemScores], weights: Sequence[float] = ()) -> Average:
-    """The mean score of cells; with `weights`, which sum to 1, a weighted one."""
-    times = [weight * len(cells) for weight in weights] or [1.0] * len(cells)
-    values = [n * cell.mean for n, cell in zip(times, cells, strict=True)]
-    effects = [
-        {item: n * effect for item, effect in _effects(cell).items()}
-        for n, cell in zip(times, cells, strict=True)
-    ]
-    return _average(values, effects, cells, cells[0].bounds)
+def average(cells: Sequence[ItemScores]) -> Average:
+    """The mean score of cells."""
+    values = [cell.mean for cell in cells]
+    return _average(values, [*map(_effects, cells)], cells, cells[0].bounds)
 
 
 def average_change(pairs: Sequence[tuple[ItemScores, ItemScores]]) -> Average:

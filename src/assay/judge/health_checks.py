@@ -7,7 +7,6 @@ run is not done here.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -19,7 +18,7 @@ from assay.judge.families import adjust_family
 from assay.judge.health_rules import IDLE, LONG, RULES, WINDOW, Rule, with_moves
 from assay.judge.identity import IDENTITY_RULES
 from assay.judge.paired import compare
-from assay.judge.scores import ItemScores, ScoreError
+from assay.judge.scores import ItemScores
 from assay.judge.selection import corrected_for_looks
 from assay.judge.trends import ROUNDING, Forecast, trend
 from assay.judge.verdict import Comparison
@@ -254,13 +253,18 @@ def _peak(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
 def _start(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     compared = {}
     for name, pair in evidence.reached.items():
-        with suppress(ScoreError):  # no item has a score in both
+        if not set.isdisjoint(*map(_scored, pair)):
             compared[name] = _compared(*pair)
     found = adjust_family(compared)
     better = any(each.verdict == "better" for each in found.values())
     for name, each in found.items():
         figures = {"metric": name, **difference_figures(each)}
         yield Reading(name, None if better else "note", "start", figures)
+
+
+def _scored(scores: ItemScores) -> set[str]:
+    kept = ~np.isnan(scores.item_means)
+    return {item for item, keep in zip(scores.item_ids, kept, strict=True) if keep}
 
 
 def difference_figures(found: Comparison) -> dict[str, str]:

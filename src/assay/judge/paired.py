@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from assay.errors import InputError
 from assay.judge.cluster_robust import item_mean, p_value, tied_share
 from assay.judge.intervals import LEVEL, Interval, difference_interval, tango
 from assay.judge.power import (
@@ -20,14 +21,7 @@ from assay.judge.power import (
     smallest_seen,
     times_needed,
 )
-from assay.judge.scores import (
-    Array,
-    ItemScores,
-    ItemsDifferError,
-    ScoreError,
-    cluster_totals,
-    on_shared_items,
-)
+from assay.judge.scores import ITEMS, Array, ItemScores, cluster_totals, on_shared_items
 from assay.judge.significance import agreeing, mid_p_mcnemar
 from assay.judge.verdict import (
     ALPHA,
@@ -134,8 +128,8 @@ def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> C
 
     Where one was measured on a part of the items, both are compared on that part.
 
-    Raises ItemsDifferError when the runs were scored on different items, scales or clusters,
-    InputError when no item has a score in both.
+    Raises InputError when the runs were scored on different items, scales or clusters, and when no
+    item has a score in both.
     """
     asked = max(len(control.item_ids), len(other.item_ids))
     control, other = on_shared_items(control, other)
@@ -203,7 +197,7 @@ def _pair(control: ItemScores, other: ItemScores) -> _Pairs:
     means_other = other.item_means[[place[control.item_ids[i]] for i in order]]
     scored = ~(np.isnan(means_control) | np.isnan(means_other))
     if not scored.any():
-        raise ScoreError("no item has a score in both runs")
+        raise InputError("no item has a score in both runs")
     clusters = None
     if control.clusters is not None:
         clusters = tuple(control.clusters[i] for i, keep in zip(order, scored, strict=True) if keep)
@@ -211,21 +205,24 @@ def _pair(control: ItemScores, other: ItemScores) -> _Pairs:
 
 
 def check_same_items(control: ItemScores, other: ItemScores) -> None:
-    """Refuse runs whose items, scale or clusters are not the same. Raises ItemsDifferError."""
+    """Refuse runs whose items, scale or clusters are not the same. Raises InputError."""
     only_control = set(control.item_ids) - set(other.item_ids)
     only_other = set(other.item_ids) - set(control.item_ids)
     if only_control or only_other:
         example = min(only_control or only_other)
-        raise ItemsDifferError(
+        raise InputError(
             f"the runs were scored on different items: {len(only_control)} only in the control, "
             f"{len(only_other)} only in the other, {example!r} for one",
+            field=ITEMS,
             fix="evaluate both on the same items",
         )
     if control.bounds != other.bounds:
-        raise ItemsDifferError(f"the scores run over {control.bounds} and {other.bounds}")
+        problem = f"the scores run over {control.bounds} and {other.bounds}"
+        raise InputError(problem, field=ITEMS)
     sources = [dict(zip(s.item_ids, s.clusters or (), strict=False)) for s in (control, other)]
     if sources[0] != sources[1]:
-        raise ItemsDifferError("the runs group the same items into different clusters")
+        problem = "the runs group the same items into different clusters"
+        raise InputError(problem, field=ITEMS)
 
 
 def _counted(pairs: _Pairs) -> tuple[float, IntervalAt]:

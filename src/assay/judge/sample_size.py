@@ -15,8 +15,8 @@ from assay.errors import InputError
 from assay.judge.arms import aligned, left_over
 from assay.judge.cluster_robust import item_mean
 from assay.judge.power import POWER, items_needed, minimum_detectable_difference
-from assay.judge.scores import Array, ItemScores, on_shared_items
-from assay.judge.verdict import ALPHA, Noise
+from assay.judge.scores import Array, ItemScores
+from assay.judge.verdict import ALPHA
 
 MOST_ITEMS = 100_000
 """More items than this are not planned for."""
@@ -83,13 +83,6 @@ class Plan:
     variances: Variances
     designs: tuple[Planned, ...]
 
-    @property
-    def cheapest(self) -> Planned | None:
-        """The design of the fewest answers that sees the difference, of fewer trainings among
-        equals; None where none does."""
-        found = [each for each in self.designs if each.enough]
-        return min(found, key=lambda p: (p.design.answers, p.design.seeds), default=None)
-
 
 def given_discordance(discordance: float) -> Variances:
     """Variances from a given share of items that change. The part of sampling in it is unknown, so
@@ -106,10 +99,10 @@ def variances_of(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> 
     """Variances of a pilot: S >= 1 seeds of each arm, R >= 1 repeats, on the same items.
 
     The components of the layout of items crossed with seeds, with repeats in the cells, by their
-    mean squares; none is below 0. Raises InputError and ItemsDifferError as a comparison does.
+    mean squares; none is below 0. Raises InputError as a comparison does.
     """
-    (first_SI, second_SI), clusters = aligned(control, other)
-    arms = first_SI, second_SI
+    found = aligned(control, other)
+    arms, clusters = (found.control, found.other), found.clusters
     differences_I = arms[0].mean(0) - arms[1].mean(0)
     low, high = control[0].bounds
     width = high - low
@@ -171,12 +164,6 @@ def smallest_difference(variances: Variances, design: Design, power: float = POW
         doubt += (by_luck + by_seeds) ** 2 / (2 * (design.seeds - 1))
     found = _detectable(total**2 / doubt, power, design.alpha) * float(np.sqrt(total))
     return found if found <= v.width else None
-
-
-def variance_of(variances: Variances, design: Design, items: float | None = None) -> float:
-    """The variance of the mean difference that a design leaves, on `items` where they are given."""
-    by_items, by_luck, by_seeds = _parts(variances, design)
-    return (by_items + by_luck) * design.items / (items or design.items) + by_seeds
 
 
 def _parts(variances: Variances, design: Design) -> tuple[float, float, float]:
@@ -246,32 +233,3 @@ def plan(
         enough = not design.items or (smallest is not None and smallest <= difference)
         found.append(Planned(whole, smallest, enough))
     return Plan(difference, power, variances, tuple(found))
-
-
-def noise_of(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Noise | None:
-    """The noise of the mean difference of S >= 1 seeds of each arm; None where one of the runs has
-    a single pass, or nothing varied.
-
-    Raises what `judge.paired.compare` raises.
-    """
-    shared = on_shared_items(*control, *other)
-    control, other = shared[: len(control)], shared[len(control) :]
-    repeats = min(run.repeats for run in shared)
-    found = variances_of(control, other) if repeats > 1 else None
-    if found is None or found.sampling is None:
-        return None
-    items, seeds = len(shared[0].item_ids), min(len(control), len(other))
-    now = Design(items, repeats, seeds)
-    error = variance_of(found, now) ** 0.5
-    if error == 0:
-        return None
-    sampling = found.sampling / (items * repeats * seeds)
-    further = items * (repeats + 1) / repeats
-    without = Variances(found.items, 0.0, found.luck, found.seeds)
-    return Noise(
-        sampling_share=sampling / error**2,
-        now=error,
-        further_repeat=variance_of(found, Design(items, repeats + 1, seeds)) ** 0.5,
-        further_items=variance_of(found, now, further) ** 0.5,
-        all_repeats=variance_of(without, now) ** 0.5,
-    )

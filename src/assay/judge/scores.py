@@ -13,21 +13,15 @@ from numpy.typing import NDArray
 from assay.errors import InputError
 
 Array = NDArray[np.float64]
-
-
-class ScoreError(InputError):
-    """Scores that cannot be judged: wrong shape, repeated ids, values off the scale."""
-
-
-class ItemsDifferError(InputError):
-    """Two sets of scores that do not belong to the same items."""
+ITEMS = "items"
+"""The field of an error about two sets of scores that do not belong to the same items."""
 
 
 @dataclass(frozen=True, eq=False)
 class ItemScores:
     """I items scored R times each. The array is copied and made read-only.
 
-    Raises ScoreError when the shapes disagree, an id occurs twice, no score is present, or a score
+    Raises InputError when the shapes disagree, an id occurs twice, no score is present, or a score
     lies outside `bounds`.
     """
 
@@ -45,22 +39,22 @@ class ItemScores:
     def __post_init__(self) -> None:
         scores = np.array(self.scores, dtype=np.float64)
         if scores.ndim != 2 or scores.shape[0] != len(self.item_ids):
-            raise ScoreError(
+            raise InputError(
                 f"scores of shape {scores.shape} for {len(self.item_ids)} items",
                 fix="give an array of items x repeats",
             )
         if len(set(self.item_ids)) != len(self.item_ids):
-            raise ScoreError("an item id occurs twice", field="item_ids")
+            raise InputError("an item id occurs twice", field="item_ids")
         if self.clusters is not None and len(self.clusters) != len(self.item_ids):
-            raise ScoreError(
+            raise InputError(
                 f"{len(self.clusters)} clusters for {len(self.item_ids)} items", field="clusters"
             )
         present = scores[~np.isnan(scores)]
         if present.size == 0:
-            raise ScoreError("no item has a score", fix="every answer abstained or none was run")
+            raise InputError("no item has a score", fix="every answer abstained or none was run")
         low, high = self.bounds
         if present.min() < low or present.max() > high:
-            raise ScoreError(
+            raise InputError(
                 f"scores {present.min():g} to {present.max():g} lie outside {low:g} to {high:g}",
                 fix="state the benchmark's own bounds; a percentage is not a score",
             )
@@ -122,13 +116,13 @@ def item_scores(
     """Scores from records of (item id, repeat, score or None for an abstention), in any order.
 
     Items keep the order of their first record. `clusters` maps each item id to its source.
-    Raises ScoreError when an item has two records for one repeat.
+    Raises InputError when an item has two records for one repeat.
     """
     rows: dict[str, dict[int, float]] = {}
     for item, repeat, score in records:
         row = rows.setdefault(item, {})
         if repeat in row:
-            raise ScoreError(f"item {item!r} has two records for repeat {repeat}")
+            raise InputError(f"item {item!r} has two records for repeat {repeat}")
         row[repeat] = np.nan if score is None else score
     repeats = sorted({repeat for row in rows.values() for repeat in row})
     table = [[row.get(repeat, np.nan) for repeat in repeats] for row in rows.values()]
@@ -161,7 +155,7 @@ def on_shared_items(*scores: ItemScores) -> tuple[ItemScores, ...]:
     """All on the items of the shortest part, where some were measured on a part of the items.
 
     Whether an item belongs to a part follows from its id alone, so that what is left out says
-    nothing about the scores. Raises ItemsDifferError where a part holds items that others lack.
+    nothing about the scores. Raises InputError where a part holds items that others lack.
     """
     if not any(each.part for each in scores):
         return scores
@@ -169,7 +163,8 @@ def on_shared_items(*scores: ItemScores) -> tuple[ItemScores, ...]:
     shortest = min(len(each.item_ids) for each in scores)
     if len(shared) < shortest:
         problem = f"of {shortest} items that were drawn, the runs share {len(shared)}"
-        raise ItemsDifferError(problem, fix="evaluate both on the same items, or on parts of them")
+        fix = "evaluate both on the same items, or on parts of them"
+        raise InputError(problem, field=ITEMS, fix=fix)
     return tuple(restricted(each, shared) for each in scores)
 
 

@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 from scipy import special
 
-from assay.judge.averages import compare_harmonic, harmonic_of, value_of
+from assay.judge.averages import compare_harmonic, harmonic_interval, value_of
 from assay.judge.families import adjust_family
 from assay.judge.intervals import LEVEL, Interval, quantile
 from assay.judge.paired import compare, with_missing_at
@@ -188,7 +188,7 @@ def choose(
 
     Candidates stand on one benchmark, or on several by the harmonic mean of the ratios to
     `ratios_to`. `looks` counts every checkpoint that was looked at, chosen or not. Raises
-    ItemsDifferError when the cells were not scored on the same items, InputError when nothing was.
+    InputError when the cells were not scored on the same items, and when nothing was.
     """
 
     def against(control: Parts, other: Parts) -> Comparison:
@@ -205,7 +205,7 @@ def choose(
     }
     optimism = expected_optimism(looks, len(cells[best][0].item_ids))
     if ratios_to:
-        interval = harmonic_of(filled[best], ratios_to).interval
+        interval = harmonic_interval(filled[best], ratios_to)
         optimism = expected_maximum(looks) * interval.half_width / quantile(LEVEL)
     baseline = baselines.get(best)
     if baseline is None:

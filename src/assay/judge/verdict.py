@@ -68,24 +68,6 @@ class NonInferiority:
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
-    """What the difference of repeated passes varies by, and what more answers would buy.
-
-    Standard errors of the mean difference, on the scale of scores.
-    """
-
-    sampling_share: float
-    """Of the variance of the difference: the answers to an item vary. The rest: items differ."""
-    now: float
-    further_repeat: float
-    """With one more pass over the same items."""
-    further_items: float
-    """With as many answers spent on new items instead."""
-    all_repeats: float
-    """With repeats without end: what the items alone leave."""
-
-
-@dataclass(frozen=True, slots=True)
 class Looks:
     """How often the items of a benchmark were looked at in a lab, see `runs.registry`."""
 
@@ -159,8 +141,6 @@ class Comparison:
     """The answer where it was asked for."""
     confounds: tuple[str, ...] = ()
     """Paths of undeclared differences between the two runs."""
-    noise: Noise | None = None
-    """None where a run has one pass only: then nothing tells sampling from items."""
     looks: Looks | None = None
     """None for scores of other tools, and where the lab has no looks besides."""
     lower_is_better: bool = False
@@ -295,13 +275,13 @@ class Sentence:
 PLAIN = frozenset(
     {
         *("better", "worse", "equivalent", "undecided", "detectable", "margin rarely reachable"),
-        *("within margin", "worst case", "worst case for equivalence", "noise"),
+        *("within margin", "worst case", "worst case for equivalence"),
     }
 )
 """Sentences that have other words, "KEY plain", for scores that do not run from 0 to 1, of which a
 hundredth is no point."""
 IN_POINTS = ("difference", "signed", "low", "high", "margin", "tost_low", "tost_high")
-IN_POINTS += ("smallest", "lowest", "highest", "now", "repeat", "new_items", "all_repeats")
+IN_POINTS += ("smallest", "lowest", "highest")
 """Numbers of sentences that are printed in points."""
 
 
@@ -329,7 +309,7 @@ def sentences(comparison: Comparison) -> tuple[Sentence, ...]:
     if max(c.repeats) > 1:
         control, run = c.changed_between_repeats
         said.append(Sentence("repeats", {"control": control, "run": run, "items": c.items}))
-    said += [*_noise(c), *_missing(c, claimed), *_looks(c)]
+    said += [*_missing(c, claimed), *_looks(c)]
     if c.skewed:
         said.append(Sentence("skewed", {"units": c.clusters or c.items}))
     if c.gained is None:
@@ -372,20 +352,6 @@ def _non_inferior(c: Comparison) -> list[Sentence]:
         return []
     numbers = {"margin": found.margin * 100, "bound": found.bound * 100, "level": found.level * 100}
     return [Sentence("non-inferior" if found.shown else "non-inferiority not shown", numbers)]
-
-
-def _noise(c: Comparison) -> list[Sentence]:
-    """What further answers would buy."""
-    if c.noise is None:
-        return []
-    errors = {
-        "now": c.noise.now,
-        "repeat": c.noise.further_repeat,
-        "new_items": c.noise.further_items,
-        "all_repeats": c.noise.all_repeats,
-    }
-    points = {name: error * 100 for name, error in errors.items()}
-    return [Sentence("noise", {"sampling": c.noise.sampling_share, **points})]
 
 
 def _looks(c: Comparison) -> list[Sentence]:

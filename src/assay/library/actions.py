@@ -16,7 +16,6 @@ from assay.experiment.read_file import ExperimentSource
 from assay.experiment.toml_write import inline
 from assay.lab.monitor.observer import Callback, Called, Observer, Several, Silent
 from assay.library.typed_results import (
-    BenchmarksComparison,
     Comparison,
     EvaluationResult,
     Run,
@@ -221,73 +220,35 @@ def compare(
     margin: float | None = None,
     non_inferior: float | None = None,
     metric: str | None = None,
-    format: str | None = None,
     cluster: str | None = None,
     item: str | None = None,
     score: str | None = None,
     repeat: str | None = None,
-    where: Sequence[str] = (),
     higher_is_better: bool | None = None,
-    page: str | Path | None = None,
     lang: str = "en",
 ) -> Comparison:
     """Compare runs item by item and write the page of it; the first is the control.
 
     A run is `NAME[@CHECKPOINT]`, one that was opened, or `FILE[@RUN]` of another tool, of which
-    `item` and `score` may name the columns. See `compare.compare_names.CompareOptions` for the
-    options. Raises InputError for what is not there or not fair.
+    `item` and `score` may name the columns. See `compare.compare_names` for the options.
+    Raises InputError for what is not there or not fair.
     """
-    from assay.compare.compare_names import CompareOptions, compare_names
-    from assay.compare.foreign_arms import read_options
+    from assay.compare.compare_names import compare_names
+    from assay.compare.foreign_arms import ReadOptions
     from assay.pages.comparison_page import write_comparison
 
-    options = CompareOptions(
-        str(control) if control else None,
-        on,
-        tuple(allow),
-        read_options(
-            format,
-            metric,
-            cluster,
-            item=item,
-            score=score,
-            repeat=repeat,
-            where=where,
-            higher_is_better=higher_is_better,
-        ),
-        margin,
-        non_inferior,
+    table = compare_names(
+        root_of(root),
+        [str(each) for each in runs],
+        control=str(control) if control else None,
+        on=on,
+        allow=allow,
+        files=ReadOptions(metric, cluster, item, score, repeat, higher_is_better),
+        margin=margin,
+        non_inferior=non_inferior,
     )
-    table = compare_names(root_of(root), [str(each) for each in runs], options)
-    written = write_comparison(table, root_of(root), Path(page) if page else None, lang)
+    written = write_comparison(table, root_of(root), lang)
     return Comparison(table, written, lang)
-
-
-def compare_benchmarks(
-    *runs: Target,
-    on: Sequence[str] = (),
-    ratios_to: Mapping[str, float] | None = None,
-    root: Root = None,
-    control: Target | None = None,
-    allow: Sequence[str] = (),
-    margin: float | None = None,
-    page: str | Path | None = None,
-    lang: str = "en",
-) -> BenchmarksComparison:
-    """Compare runs on several evaluations or benchmarks and write the page of it.
-
-    The last column is the harmonic mean of the ratios to the control's scores, or to the figures of
-    `ratios_to`, by evaluation. Every benchmark has its page as well. Raises what `compare` raises.
-    """
-    from assay.compare.compare_names import CompareOptions, compare_on_several
-    from assay.pages.comparison_page import write_benchmarks
-
-    lab = root_of(root)
-    options = CompareOptions(str(control) if control else None, None, tuple(allow), margin=margin)
-    names = [str(each) for each in runs]
-    table = compare_on_several(lab, names, options, on, ratios_to or {})
-    written = write_benchmarks(table, lab, Path(page) if page else None, lang)
-    return BenchmarksComparison(table, written, lang)
 
 
 def open_run(target: Target, *, root: Root = None, lang: str = "en") -> Run:

@@ -11,16 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.compare.judged_table import ScoreRow, score_rows
-from assay.compare.table import BenchmarksTable, Line, Table
+from assay.compare.table import Line, Table
 from assay.errors import Finding
 from assay.experiment.experiment import Experiment
 from assay.judge.arms import SampledScores
 from assay.judge.intervals import Interval
 from assay.pages import content
 from assay.pages.comparison_page import (
-    benchmark_blocks,
     comparison_sections,
-    labels_of,
     line_labels,
     warned,
 )
@@ -29,7 +27,7 @@ from assay.pages.html import inline_html
 from assay.pages.page import Heading, Mark, Text
 from assay.pages.run_page import head, page_of
 from assay.pages.run_terminal import ended_text, summary_line
-from assay.pages.words import number, worded, words
+from assay.pages.words import worded, words
 from assay.runs.checkpoints import read_selection
 from assay.runs.metrics import metric_columns
 from assay.runs.run_directory import RunDirectory
@@ -232,32 +230,6 @@ class Comparison:
         return "\n".join([*lines, w("terminal.page", file=self.page)])
 
 
-@dataclass(frozen=True)
-class BenchmarksComparison:
-    """Runs on several benchmarks, with the harmonic mean of their ratios to a baseline."""
-
-    table: BenchmarksTable
-    page: Path
-    """The page of it, which leads to that of each benchmark."""
-    lang: str = "en"
-
-    @property
-    def harmonic(self) -> Mapping[str, float | None]:
-        """By run the harmonic mean of the ratios; None where there is none."""
-        return {row.name: row.harmonic and row.harmonic.value for row in self.table.rows}
-
-    def _repr_html_(self) -> str:
-        """For notebooks."""
-        w = words(self.lang)
-        return inline_html(benchmark_blocks(self.table, labels_of(self.table, w), w), w)
-
-    def __repr__(self) -> str:
-        """Each run with its harmonic mean, and the page."""
-        w = words(self.lang)
-        lines = [f"{n}{w('punctuation.colon')}{number(h)}" for n, h in self.harmonic.items()]
-        return "\n".join([w("benchmarks.harmonic"), *lines, w("terminal.page", file=self.page)])
-
-
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
     """A checkpoint, or another model, measured on a benchmark."""
@@ -294,7 +266,7 @@ class EvaluationResult:
     truncated: int | None
     """Answers cut at that limit; None where this is not known."""
     sampled: SampledScores | None
-    """mean@n, pass@k and maj@k; None for single or greedy passes."""
+    """mean@n and pass@k; None for single or greedy passes."""
     swapped_order_differs: int | None
     """Answers that math-verify would judge otherwise with its arguments in the wrong order."""
     warnings: tuple[str, ...]

@@ -8,10 +8,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from assay.compare.compare_names import Pilot, Wish
+from assay.compare.compare_names import Pilot
 from assay.data.reported.read_reported import ReportFile, results
 from assay.errors import Finding
-from assay.judge.sample_size import MOST_ITEMS, Plan, Planned
+from assay.judge.sample_size import MOST_ITEMS, Design, Plan, Planned
 from assay.judge.trends import FORETELLING
 from assay.lab.monitor.run_costs import CostLine, RunCosts
 from assay.pages.page import Block, Column, Heading, Line, Mark, Row, Table, Text
@@ -172,25 +172,15 @@ def _costs(line: CostLine) -> list[str]:
     return [*map(str, counts), money(line.cost), besides, money(line.mean), f"{line.seconds:.2f}"]
 
 
-def plan_blocks(pilot: Pilot, wish: Wish, plan: Plan, lang: str = "en") -> list[Block]:
-    """The table of designs, then the cheapest and the unknown variances."""
-    w = words(lang)
+def plan_blocks(pilot: Pilot, plan: Plan, lang: str = "en") -> list[Block]:
+    """The table of designs, then the known and the unknown variances."""
+    w, design = words(lang), plan.designs[0].design
     heads = ("items", "repeats", "seeds", "smallest", "answers")
     power = 100 * plan.power
-    rows = [
-        [Mark(cell, "strong" if each is plan.cheapest else "") for cell in _cells(each, w)]
-        for each in plan.designs
-    ]
-    view = Table([w(f"plan.{head}", power=power) for head in heads], rows)
-    level = plan.designs[0].design.alpha
-    title = w(
-        "plan.title",
-        difference=100 * plan.difference,
-        power=power,
-        arms=wish.arms,
-        level=100 * level,
-    )
-    return [Heading(title), view, Text(_cheapest(plan, w)), *map(Text, _notes(pilot, wish, w))]
+    view = Table([w(f"plan.{h}", power=power) for h in heads], [_cells(p, w) for p in plan.designs])
+    figures = {"difference": 100 * plan.difference, "power": power}
+    title = w("plan.title", **figures, arms=design.arms, level=100 * design.alpha)
+    return [Heading(title), view, *map(Text, _notes(pilot, design, w))]
 
 
 def _cells(planned: Planned, w: Words) -> list[str]:
@@ -202,15 +192,7 @@ def _cells(planned: Planned, w: Words) -> list[str]:
     return [f"{d.items:,}", str(d.repeats), str(d.seeds), seen, f"{d.answers:,}"]
 
 
-def _cheapest(plan: Plan, w: Words) -> str:
-    if plan.cheapest is None:
-        return w("plan.none", difference=100 * plan.difference)
-    d = plan.cheapest.design
-    counts = {"items": d.items, "repeats": d.repeats, "seeds": d.seeds, "answers": d.answers}
-    return w("plan.cheapest", **counts)
-
-
-def _notes(pilot: Pilot, wish: Wish, w: Words) -> Iterator[str]:
+def _notes(pilot: Pilot, design: Design, w: Words) -> Iterator[str]:
     """The source of the variances, and those that are unknown."""
     v = pilot.variances
     if pilot.items:
@@ -221,13 +203,13 @@ def _notes(pilot: Pilot, wish: Wish, w: Words) -> Iterator[str]:
         value = getattr(v, name)
         if value is not None:
             yield w(f"plan.by_{name}", value=value)
-    if v.sampling is None and wish.repeats > 1:
+    if v.sampling is None and design.repeats > 1:
         yield w("plan.unknown_sampling")
     if v.seeds is None:
         yield w("plan.unknown_seeds")
 
 
-def plan_result(pilot: Pilot, wish: Wish, plan: Plan) -> dict[str, Any]:
+def plan_result(pilot: Pilot, plan: Plan) -> dict[str, Any]:
     """The same for programs; scores and differences from 0 to 1, null where nothing is known."""
     return {
         "difference": plan.difference,
@@ -236,7 +218,6 @@ def plan_result(pilot: Pilot, wish: Wish, plan: Plan) -> dict[str, Any]:
         "evaluation": pilot.evaluation or None,
         "variances": asdict(pilot.variances),
         "designs": [_row(each) for each in plan.designs],
-        "cheapest": _row(plan.cheapest) if plan.cheapest else None,
     }
 
 

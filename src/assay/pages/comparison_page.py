@@ -6,26 +6,22 @@ can be moved. Nothing is judged here.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from assay.compare.foreign_arms import ReportedSummary, Summary
-from assay.compare.table import BenchmarkRow, BenchmarksTable, benchmarks_table
+from assay.compare.foreign_arms import Summary
 from assay.compare.table import Line as Scored
 from assay.compare.table import Table as Compared
 from assay.data.hashing import sha256_text
-from assay.data.results.bfcl_leaderboard import not_run
 from assay.data.row import Row
-from assay.errors import AssayError, Finding, InputError
+from assay.errors import AssayError, InputError
 from assay.judge.confounds import ABSENT, Confound
 from assay.judge.intervals import Interval
 from assay.pages.content import (
     Labels,
     about_evaluation,
-    address,
     against,
     checkpoint_label,
     clustered,
@@ -39,7 +35,6 @@ from assay.pages.content import (
     score_table,
     sections,
     verdict_line,
-    verdict_mark,
 )
 from assay.pages.examples import item_rows, question_blocks
 from assay.pages.html import write_page
@@ -47,8 +42,6 @@ from assay.pages.page import (
     Block,
     Bullets,
     Cell,
-    Column,
-    Facts,
     Findings,
     Folded,
     Heading,
@@ -63,7 +56,6 @@ from assay.pages.page import (
 from assay.pages.page import Row as TableRow
 from assay.pages.words import (
     Words,
-    difference_text,
     in_language,
     named_tests,
     number,
@@ -83,20 +75,20 @@ QUIET = ("follows", "note")
 """Kinds of differences that only the page lists."""
 
 
-def write_comparison(
-    table: Compared, root: Path, page: Path | None = None, lang: str = "en"
-) -> Path:
-    """Write `page` (.html) and the same as .md beside it; returns the HTML page.
+def write_comparison(table: Compared, root: Path, lang: str = "en") -> Path:
+    """Write the page (.html and .md) under `comparisons/` in the lab's root, named after runs and
+    evaluation; the same comparison made again replaces it. Returns the HTML page.
 
-    Omitted, they lie under `comparisons/` in the lab's root, named after runs and evaluation, and
-    the same comparison made again replaces them. Raises InputError for a language or a path
-    that cannot be one.
+    Raises InputError for a language, and where the page cannot be written.
     """
     w = words(lang)
-    target = page_file(table, root, page, lang)
-    with page_problem(target):
+    target = in_language((root / FOLDER / _page_name(table)).with_suffix(".html"), lang).resolve()
+    try:
         target.parent.mkdir(parents=True, exist_ok=True)
         return write_page(comparison_page(table, w, target.parent), target)
+    except OSError as error:
+        problem = f"{target} cannot be written: {error.strerror or error}"
+        raise InputError(problem, fix="name another folder with --lab") from error
 
 
 Door = Callable[[Sequence[Scored], str], str]
@@ -150,23 +142,17 @@ def comparison_sections(
         ),
         "differences": (w("compare.differences", control=control), differences),
         "generation": (w("generation.title"), lambda: generation_blocks([(table, labels)], w)),
-        "tasks": (w("compare.tasks_title"), lambda: _tasks(table, labels, w)),
         "judge": (w("judge.title"), lambda: judge_blocks(table, w)),
         "picked": (w("picked.title"), lambda: picked_blocks(table, labels, w)),
         "outcomes": (w("page.errors"), lambda: outcome_blocks(table, labels, w)),
         "fairness": (w("compare.fairness"), lambda: _fairness(table, control, w)),
         "flips": (w("compare.flips"), lambda: flips_blocks(table, labels, w, table.lines, door)),
         "methods": (w("page.methods"), lambda: [Text(line) for line in _methods(table, w)]),
-        "records": (
-            w("compare.records"),
-            lambda: _records(table, labels, folder, w) if folder else [],
-        ),
     }
     return sections(parts, wanted)
 
 
-IN_TERMINAL = ("scores", "differences", "generation", "tasks", "judge", "picked")
-IN_TERMINAL += ("outcomes", "fairness")
+IN_TERMINAL = ("scores", "differences", "generation", "judge", "picked", "outcomes", "fairness")
 
 
 def comparison_shown(table: Compared, lang: str = "en") -> list[Block]:
@@ -195,33 +181,6 @@ def line_labels(table: Compared, w: Words) -> dict[str, str]:
 def mark(table: Compared, w: Words) -> str:
     """The note on every table of a comparison with accepted confounds."""
     return w("compare.mark", allowed=w.listing.join(table.allowed)) if table.allowed else ""
-
-
-def _tasks(table: Compared, labels: Labels, w: Words) -> list[Block]:
-    """The runs task by task, then the mean over tasks."""
-    rows: list[TableRow] = []
-    for line in table.tasks:
-        for figure in line.figures:
-            interval, difference = figure.difference_interval, "–"
-            if figure.difference is not None and interval is not None:
-                low, high = (difference_text(e, interval) for e in (interval.low, interval.high))
-                change = difference_text(figure.difference, interval)
-                difference = w("table.short", difference=change, low=low, high=high)
-            rows.append(
-                [
-                    line.task or w("compare.tasks_alike"),
-                    number(line.items),
-                    labels[figure.run],
-                    score_text(figure.score, figure.interval),
-                    interval_text(figure.interval, w),
-                    difference,
-                ]
-            )
-    if not rows:
-        return []
-    heads = ("compare.task", "compare.items", "table.checkpoint", "table.score", "table.interval")
-    columns = [w(head) for head in (*heads, "compare.difference")]
-    return [Text(w("compare.tasks_note"), "soft"), Table(columns, rows)]
 
 
 def _fairness(table: Compared, control: str, w: Words) -> list[Block]:
@@ -325,16 +284,6 @@ def _answers(line: Scored, items: Sequence[str]) -> dict[str, Mapping[str, Any]]
     return {a["item_id"]: a for a in every if a["repeat"] == 0 and a["item_id"] in items}
 
 
-def _records(table: Compared, labels: Labels, folder: Path, w: Words) -> list[Block]:
-    """The record of each line, and the command that shows one of its items."""
-    pairs: list[tuple[str, Line]] = []
-    for line in table.lines:
-        link = address(line, folder)
-        show = f"assay report '{line.address}ITEM'" if line.address else ""
-        pairs.append((labels[line.name], [Mark(link, "", link), " ", Mark(show, "code")]))
-    return [Facts(pairs)]
-
-
 def _methods(table: Compared, w: Words) -> list[str]:
     """The methods of the figures, in sentences."""
     tests = named_tests([pairing.comparison.method for pairing in pairings(table)], w)
@@ -342,162 +291,17 @@ def _methods(table: Compared, w: Words) -> list[str]:
     return [*lines, w("compare.methods_detectable"), w("compare.methods_fairness")]
 
 
-@contextmanager
-def page_problem(target: Path) -> Iterator[None]:
-    """Raises InputError where the page cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        problem = f"{target} cannot be written: {error.strerror or error}"
-        raise InputError(problem, field="--page", fix="name another folder") from error
-
-
-def page_file(table: Compared, root: Path, page: Path | None, lang: str, on: str = "") -> Path:
-    """The path of the HTML page, `on` the evaluations if not that of the table. Raises InputError
-    for a file of another kind."""
-    name = _page_name(table, on or table.evaluation.name)
-    if page is None or page.is_dir():
-        folder = root / FOLDER if page is None else page
-        return in_language((folder / name).with_suffix(".html"), lang).resolve()
-    if page.suffix != ".html":
-        raise InputError(f"{page} is not a .html file", field="--page", fix="write FILE.html")
-    return page.resolve()
-
-
-def _page_name(table: Compared, on: str) -> str:
+def _page_name(table: Compared) -> str:
     """`other-vs-control-on-evaluation`, of names that any file system takes."""
     control, *others = [
         re.sub(r"/[^@]*", "", line.name) if line.address else line.name for line in table.lines
     ]
-    name = f"{'-'.join(others)}-vs-{control}-on-{on}" if others else f"{control}-on-{on}"
+    name = f"{'-'.join(others)}-vs-{control}-on-{table.evaluation.name}"
     # No dot may be left: what follows it would be taken for the suffix.
     clean = re.sub(r"[^A-Za-z0-9_-]+", "-", name)
     # Comparisons whose names begin alike must not replace one another's page.
     whole = len(clean) <= LONGEST_NAME
     return clean if whole else f"{clean[: LONGEST_NAME - 9]}-{sha256_text(name)[:8]}"
-
-
-if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
-    from assay.pages.facts import RunFacts
-
-OF_EACH = ("scores", "differences", "fairness", "flips")
-"""The sections of a comparison that stand below the table of all benchmarks."""
-FEWEST = 2
-"""Benchmarks that make a table of several."""
-
-
-def run_benchmarks(facts: "RunFacts", words: Words) -> list[Block]:
-    """The table of `run_table` as the run's page shows it."""
-    table = run_table(facts)
-    if table is None:
-        return []
-    labels = {row.name: checkpoint_label(row.name, words) for row in table.rows}
-    return benchmark_blocks(table, labels, words)
-
-
-def run_table(facts: "RunFacts") -> BenchmarksTable | None:
-    """The checkpoints of a run on all its benchmarks, each by its first reporting evaluation.
-
-    None where no checkpoint but the control was measured on two benchmarks or more.
-    """
-    tables = {}
-    for found in facts.reported:
-        if found.table is not None:
-            tables.setdefault(found.table.evaluation.benchmark, found.table)
-    if len(tables) < FEWEST:
-        return None
-    table = benchmarks_table(list(tables.values()))
-    return table if any(None not in row.lines for row in table.rows[1:]) else None
-
-
-def benchmark_blocks(
-    table: BenchmarksTable, labels: Mapping[str, str], words: Words
-) -> list[Block]:
-    """The marks of the tables, the scores and ratios, and how they were made."""
-    columns: list[Column | str] = [words("table.checkpoint")]
-    for each, name in zip(table.tables, table.evaluations, strict=True):
-        record = each.evaluation
-        below = [record.benchmark] if record.benchmark != record.name else []
-        if name in table.figures:
-            below.append(words("benchmarks.figure", figure=percent(table.figures[name])))
-        columns.append(Column(record.name, True, below))
-    columns.append(Column(words("benchmarks.harmonic"), True))
-    about = "benchmarks.about_figures" if table.figures else "benchmarks.about_control"
-    if len(table.rows) == 1:
-        about = "benchmarks.about_alone"
-    marks = dict.fromkeys(filter(None, (mark(each, words) for each in table.tables)))
-    return [
-        *(Text(each, "warning") for each in marks),
-        Table(columns, [_row(table, row, labels[row.name], words) for row in table.rows], kind=""),
-        Text(words(about, control=labels[table.control]), "soft"),
-    ]
-
-
-def _row(table: BenchmarksTable, row: BenchmarkRow, label: str, words: Words) -> list[Cell]:
-    found, own = row.harmonic, bool(table.figures) or row.name != table.control
-    control = [Mark(words("compare.control"), "plain")] if row.name == table.control else []
-    cells = [
-        _cell(line, ratio if own else None, table.control, words)
-        for line, ratio in zip(row.lines, row.ratios, strict=True)
-    ]
-    harmonic = Mark(f"{found.value:.3f}" if found else "–", "score")
-    interval = words.ends(found.interval, "{:.3f}".format) if found and own else ""
-    problem = words(f"benchmarks.{row.problem.replace(' ', '_')}") if row.problem else ""
-    return [Cell(label, control, kind="head"), *cells, Cell(harmonic, [interval, problem])]
-
-
-def _cell(line: Scored | None, ratio: float | None, control: str, words: Words) -> Cell:
-    """Score, interval, ratio and verdict against the control."""
-    if line is None:
-        return Cell("–", kind="soft")
-    found = [p for p in (line.to_control, line.to_previous) if p and p.control == control]
-    verdicts = [verdict_mark(p.comparison, words) for p in found[:1]]
-    interval = f"{interval_text(line.interval, words)}, n {number(line.items)}"
-    times = "" if ratio is None else words("benchmarks.times", ratio=f"{ratio:.3f}")
-    return Cell(Mark(score_text(line.score, line.interval), "score"), [interval, times, *verdicts])
-
-
-def write_benchmarks(
-    table: BenchmarksTable, root: Path, page: Path | None = None, lang: str = "en"
-) -> Path:
-    """Write the page (.html and .md) of several benchmarks, each with its own sections below.
-
-    Returns the HTML page. Raises what `write_comparison` raises.
-    """
-    w = words(lang)
-    target = page_file(table.tables[0], root, page, lang, "-".join(table.evaluations))
-    findings = findings_of(table)
-    blocks: list[Block] = [
-        *([Findings(findings)] if findings else []),
-        *benchmark_blocks(table, labels_of(table, w), w),
-    ]
-    for each in table.tables:
-        blocks.append(Heading(each.evaluation.name, 2))
-        blocks += [b for part in comparison_sections(each, w, wanted=OF_EACH) for b in part.blocks]
-    footer = w("compare.footer", version=version("assay-lab"))
-    with page_problem(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return write_page(Page(w, w("benchmarks.title"), blocks, footer), target)
-
-
-def findings_of(table: BenchmarksTable) -> list[Finding]:
-    """Runs left out and warnings of all benchmarks, each once."""
-    every = [each for one in table.tables for each in (*one.left_out, *one.findings)]
-    return list(dict.fromkeys(every))
-
-
-def labels_of(table: BenchmarksTable, words: Words) -> dict[str, str]:
-    """The names of all rows, as the tables of the benchmarks show them."""
-    found = {}
-    for each in table.tables:
-        found = {**line_labels(each, words), **found}
-    return found
-
-
-def benchmarks_shown(table: BenchmarksTable, words: Words) -> list[Block]:
-    """The table of several benchmarks in a terminal."""
-    title = Heading(words("benchmarks.title"))
-    return [title, *benchmark_blocks(table, labels_of(table, words), words)]
 
 
 def score_blocks(summaries: Sequence[Summary], w: Words) -> list[Block]:
@@ -515,25 +319,6 @@ def score_blocks(summaries: Sequence[Summary], w: Words) -> list[Block]:
         rows.append([*names, *score, *counts])
     table = Table([w(title) for title in titles], rows)
     return [table, *map(Text, _score_remarks(summaries, w))]
-
-
-def leaderboard_blocks(found: Sequence[ReportedSummary], w: Words) -> list[Block]:
-    """One line for each model and category of a table without items; then the averages that the
-    file has and that are no scores."""
-    titles = ("fingerprint.run", "foreign.category", "table.score", "table.interval")
-    titles += ("compare.items",)
-    rows = []
-    for each in found:
-        score = each.reported.score
-        shown = w("foreign.not_run") if score is None else percent(score)
-        names = [each.reported.run, each.reported.column, shown]
-        rows.append([*names, _ends(each.interval, w), number(each.reported.items)])
-    traps = not_run(each.reported for each in found)
-    remarks = [
-        Text(w("foreign.over_absent", run=run, columns=w.listing.join(columns)))
-        for run, columns in traps.items()
-    ]
-    return [Table([w(title) for title in titles], rows), *remarks]
 
 
 def _score_remarks(summaries: Sequence[Summary], w: Words) -> list[str]:

@@ -246,13 +246,9 @@ def beside(found: Comparison, words: Words) -> str:
 
 
 def picked_blocks(table: Compared, labels: Labels, words: Words) -> list[Block]:
-    """One sentence for each pair of checkpoints and one for each checkpoint; none where the answers
-    are no selections."""
-    if table.picked is None:
-        return []
-    lines = []
-    for pair in table.picked.pairs:
-        said = words(
+    """One sentence for each pair of checkpoints; none where the answers are no selections."""
+    lines = [
+        words(
             "picked.identical" if pair.same_order == pair.queries else "picked.pair",
             control=labels[pair.control],
             other=labels[pair.other],
@@ -261,16 +257,8 @@ def picked_blocks(table: Compared, labels: Labels, words: Words) -> list[Block]:
             set=pair.same_set,
             jaccard=f"{pair.jaccard:.3f}",
         )
-        if pair.changed is not None and pair.moved is not None:
-            moved = {"changed": f"{pair.changed:.2%}", "moved": f"{pair.moved:.2g}"}
-            said += words("picked.weights", **moved)
-        lines.append(said)
-    for name, use in table.picked.uses.items():
-        counts = {"queries": use.queries, "picks": number(use.picks)}
-        counts |= {"distinct": number(use.distinct), "effective": f"{use.effective:.1f}"}
-        lines.append(
-            words("picked.use", label=labels[name], entropy=f"{use.entropy:.2f}", **counts)
-        )
+        for pair in table.picked
+    ]
     return [Bullets(lines)] if lines else []
 
 
@@ -451,7 +439,7 @@ def truncated_text(truncated: int | None, answers: int, words: Words) -> str:
 
 
 def _sampled(table: Compared, labels: Labels, words: Words) -> list[Block]:
-    """mean@n, pass@k and maj@k by line; nothing where no line has repeats that were sampled."""
+    """mean@n and pass@k by line; nothing where no line has repeats that were sampled."""
     shown = {labels[line.name]: line.sampled for line in table.lines if line.sampled is not None}
     if not shown:
         return []
@@ -469,16 +457,9 @@ def _sampled(table: Compared, labels: Labels, words: Words) -> list[Block]:
 
 
 def figures_by_name(found: SampledScores) -> dict[str, AtK]:
-    """The figures as they are usually called; k = 1 is left out of pass@k, which then is the mean.
-
-    maj@1 is shown where it is not the mean: a right completion without an answer has no vote.
-    """
-    mean = found.mean
-    majority = {f"maj@{each.k}": each for each in found.majority}
-    if found.majority and abs(found.majority[0].value - mean.value) < 1e-9:
-        majority.pop("maj@1", None)
+    """The figures by their usual names; pass@1 is the mean, and left out."""
     passed = {f"pass@{each.k}": each for each in found.passes if each.k > 1}
-    return {f"mean@{mean.k}": mean, **passed, **majority}
+    return {f"mean@{found.mean.k}": found.mean, **passed}
 
 
 def _figure_cell(found: AtK | None, words: Words) -> Cell:
@@ -493,9 +474,8 @@ def _figure_cell(found: AtK | None, words: Words) -> Cell:
 
 
 def sampled_notes(found: Iterable[SampledScores], words: Words) -> list[str]:
-    """Why there is no pass@k, or no maj@k."""
-    keys = ("not_binary" if not x.binary else "" if x.named else "not_named" for x in found)
-    return [words(f"generation.{key}") for key in keys if key]
+    """Why there is no pass@k."""
+    return [words("generation.not_binary") for each in found if not each.binary]
 
 
 def run_judges(facts: "RunFacts", w: Words) -> list[Block]:

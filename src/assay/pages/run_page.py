@@ -15,7 +15,7 @@ from assay.data.files import atomic_write_text
 from assay.lab.monitor.observer import Observer, Passing
 from assay.lab.monitor.progress import note_report, progress, report_file
 from assay.pages import content, story
-from assay.pages.comparison_page import flips_blocks, run_benchmarks
+from assay.pages.comparison_page import flips_blocks
 from assay.pages.facts import RunFacts, gather
 from assay.pages.html import write_page
 from assay.pages.lineage import lineage_blocks
@@ -111,7 +111,6 @@ def sections(
         "engine": (w("engine.title"), lambda: story.engine_blocks(facts, w)),
         "progress": (title, lambda: progress_blocks(moved, w) if moved else []),
         "others": (w("page.others"), lambda: content.other_results(facts, w)),
-        "benchmarks": (w("benchmarks.title"), lambda: run_benchmarks(facts, w)),
         "judge": (w("judge.title"), lambda: content.run_judges(facts, w)),
         "generation": (w("generation.title"), lambda: content.run_generation(facts, w)),
         "parts": (w("page.parts"), lambda: content.score_part_table(facts, w)),

@@ -15,7 +15,7 @@ from assay.pages.words import Words, score_text, visible, worded, words
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status
 
-IN_TERMINAL = ("results", "lineage", "outcomes", "others", "benchmarks", "generation", "examples")
+IN_TERMINAL = ("results", "lineage", "outcomes", "others", "generation", "examples")
 
 
 def final_blocks(run: RunDirectory, lang: str = "en") -> list[Block]:

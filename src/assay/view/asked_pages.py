@@ -9,7 +9,7 @@ from functools import partial
 
 from starlette.requests import Request
 
-from assay.compare.compare_names import CompareOptions, compare_names
+from assay.compare.compare_names import compare_names
 from assay.compare.foreign_arms import is_file
 from assay.compare.table import Line
 from assay.errors import InputError
@@ -55,7 +55,7 @@ def compare_page(window: Window, request: Request, w: Words) -> Shown:
                 raise InputError(
                     f"{name!r} is a file", field="run", fix="name a run, or use the verb"
                 )
-        table = compare_names(root, names, CompareOptions(control, on, tuple(allow)))
+        table = compare_names(root, names, control=control, on=on, allow=allow)
         page = comparison_page(table, w, root, partial(_both_answers, lab))
     except InputError as error:  # with the fields in which that can be mended
         refused = [Text(flat(str(error)), "error"), form]

@@ -6,17 +6,8 @@ from pathlib import Path
 import pytest
 
 from assay.data.loaded import DataError
-from assay.data.results.bfcl_leaderboard import (
-    ITEMS,
-    LIVE_ITEMS,
-    Reported,
-    is_leaderboard,
-    read_leaderboard,
-    source_of,
-)
+from assay.data.results.bfcl_files import source_of
 from assay.data.results.readers import read_results
-from assay.errors import InputError
-from assay.labs.tools.single_turn import entries
 from tests.data.results.produced import FOLDER, copied
 
 NAME = "non_live/BFCL_v4_simple_python"
@@ -107,59 +98,3 @@ def test_a_wrong_answer_without_a_sure_item_is_refused(tmp_path: Path):
     renumbered(score, lambda n, row: {**row, "prompt": {"id": "simple_python_11"}})
     with pytest.raises(DataError, match=r"but prompt\.id 'simple_python_11'"):
         read_results(score)
-
-
-MULTI_TURN = "Rank,Model,Multi Turn Overall Acc,Base,Miss Func,Miss Param,Long Context\n"
-
-
-def read(folder: Path, text: str, name: str = "data_multi_turn.csv") -> dict[str, Reported]:
-    """The scores of the one model of a table, by column."""
-    file = folder / name
-    file.write_text(text)
-    assert is_leaderboard(file)
-    return {each.column: each for each in read_leaderboard(file)}
-
-
-def test_the_trap_of_report_000_is_no_score(tmp_path: Path):
-    # Only the base category was run: 60 %. BFCL writes a quarter of it as the overall accuracy,
-    # which the report took for the score of the model.
-    found = read(tmp_path, MULTI_TURN + "1,thinking,15.00%,60.00%,N/A,N/A,N/A")
-    assert (found["Base"].score, found["Base"].items) == (0.6, 200)
-    overall = found["Multi Turn Overall Acc"]
-    assert (overall.score, overall.over_absent) == (None, True)
-    assert [found[c].score for c in ("Miss Func", "Miss Param", "Long Context")] == [None] * 3
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ("1,m,15.00%,0.6,N/A,N/A,N/A", r"csv:2: Base: '0.6' is neither a percentage nor N/A"),
-        ("1,m,15.00%,160.00%,N/A,N/A,N/A", r"csv:2: Base: '160.00%' is neither"),
-        ("1,m (a, b),15.00%,60.00%,N/A,N/A,N/A", r"csv:2: has 8 fields, and there are 7 columns"),
-    ],
-)
-def test_a_cell_that_is_no_score_is_named(tmp_path: Path, row: str, words: str):
-    with pytest.raises(DataError, match=words):
-        read(tmp_path, MULTI_TURN + row)
-
-
-def test_the_sizes_are_those_of_bfcls_own_entries():
-    categories = {
-        "Python Simple AST": "simple_python",
-        "Multiple AST": "multiple",
-        "Parallel AST": "parallel",
-        "Parallel Multiple AST": "parallel_multiple",
-        "Base": "multi_turn_base",
-        "Long Context": "multi_turn_long_context",
-        "Irrelevance Detection": "irrelevance",
-    }
-    live = {"Irrelevance Detection": "live_irrelevance", "Relevance Detection": "live_relevance"}
-    assert {c: len(entries(n)) for c, n in categories.items()} == {c: ITEMS[c] for c in categories}
-    assert {c: len(entries(n)) for c, n in live.items()} == {c: LIVE_ITEMS[c] for c in live}
-
-
-def test_scores_without_items_are_not_compared_item_by_item(tmp_path: Path):
-    file = tmp_path / "data_multi_turn.csv"
-    file.write_text(MULTI_TURN + "1,m,15.00%,60.00%,N/A,N/A,N/A")
-    with pytest.raises(InputError, match="scores without their items"):
-        read_results(file)

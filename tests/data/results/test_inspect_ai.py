@@ -2,7 +2,6 @@
 
 import json
 import zipfile
-from math import comb
 from pathlib import Path
 
 import numpy as np
@@ -92,21 +91,6 @@ def test_a_second_scorer_without_numbers_is_named_and_costs_nothing(tmp_path, to
         read_arms(str(file), ReadOptions(metric=min(names)))
 
 
-def test_a_log_of_2024_has_one_score_without_a_name(tmp_path: Path):
-    output = {"choices": [{"message": {"content": "attachment://abc"}}]}
-    older = {"score": {"value": "P"}, "transcript": {"content": {"abc": "long"}, "events": []}}
-    file = made(tmp_path, {}, output=output, **older)
-    log = json.loads(file.read_text())
-    del log["samples"][0]["scores"]
-    file.write_text(json.dumps({**log, "version": 1, "results": {"scorer": {"name": "match"}}}))
-    (result,) = read_results(file)
-    assert (result.metric, result.answers[0].score, result.answers[0].output) == (
-        "match",
-        0.5,
-        "long",
-    )
-
-
 def test_a_packed_member_with_other_bytes_is_a_damaged_zip(tmp_path: Path):
     file = copied("inspect_ai", tmp_path / "logs") / "small.eval"
     with zipfile.ZipFile(file) as archive:
@@ -133,42 +117,16 @@ def test_the_metadata_of_samples_name_their_clusters(tmp_path: Path):
         read_results(file, cluster="pages")
 
 
-def with_reducers(folder: Path, names: list[str], reductions: list[dict]) -> Path:
-    """The produced log as if it had been asked to reduce its epochs by these."""
-    file = copied("inspect_ai", folder) / "large.json"
-    log = json.loads(file.read_text())
-    log["eval"]["config"]["epochs_reducer"] = names
-    log["reductions"] = reductions
-    file.write_text(json.dumps(log))
-    return file
+def test_what_a_log_reduced_otherwise_than_by_the_mean_is_named_as_left_out(tmp_path: Path):
+    def reduced(log: dict) -> None:
+        log["eval"]["config"]["epochs_reducer"] = ["mean", "pass_at_2"]
+        score = log["results"]["scores"][0]
+        wrong = {**score["metrics"], "accuracy": {"name": "accuracy", "value": 0.99}}
+        log["results"]["scores"].append({**score, "reducer": "pass_at_2", "metrics": wrong})
 
-
-def passes(file: Path, k: int) -> dict[str, float]:
-    """pass@k of every sample by inspect-ai's formula: 1 - C(n - c, k) / C(n, k)."""
-    right: dict[str, list[float]] = {}
-    for answer in read_results(file)[0].answers:
-        if answer.score is not None:
-            right.setdefault(answer.item, []).append(answer.score)
-    return {
-        i: 1 - comb(len(s) - int(sum(s)), k) / comb(len(s), k)
-        for i, s in right.items()
-        if len(s) >= k
-    }
-
-
-def test_a_reducer_that_is_no_mean_is_a_metric_of_its_own(tmp_path: Path):
-    reduced = passes(LOGS / "large.json", 2)
-    samples = [{"sample_id": i, "value": value} for i, value in reduced.items()]
-    table = {"scorer": "match", "reducer": "pass_at_2", "samples": samples}
-    both = read_results(with_reducers(tmp_path / "both", ["mean", "pass_at_2"], [table]))
-    assert [r.metric for r in both] == ["match", "includes", "match,pass_at_2"]
-    (alone,) = read_results(with_reducers(tmp_path / "one", ["pass_at_2"], [table]))
-    assert (alone.metric, alone.checker) == ("match,pass_at_2", "inspect-ai match,pass_at_2")
-    scores = {a.item: a.score for a in alone.answers}
-    assert {i: s for i, s in scores.items() if s is not None} == reduced
-    assert len(scores) == 12 and {a.repeat for a in alone.answers} == {0}
-    mean = np.nanmean([a.score for a in both[0].answers if a.score is not None])
-    assert np.mean(list(reduced.values())) > mean
+    results = read_results(changed(tmp_path, reduced))
+    assert [r.metric for r in results] == ["match", "includes"]
+    assert all(r.left_out == ("pass_at_2",) and not r.contradictions for r in results)
 
 
 def changed(folder: Path, change, name: str = "large.json") -> Path:
@@ -255,16 +213,6 @@ def test_another_metric_that_is_called_accuracy_is_not_held_against_a_mean(tmp_p
         log["eval"]["scorers"] = [{"name": "match", "metrics": [{"name": "accuracy"}]}]
 
     assert contradicted(changed(tmp_path, own)) == set()
-
-
-def test_reduced_scores_that_no_threshold_makes_of_the_epochs_are_named(tmp_path: Path):
-    right = passes(LOGS / "large.json", 2)
-    wrong = right | {next(i for i, value in right.items() if value == 1): 0.0}
-    for values, fields in ((right, set()), (wrong, {"reductions.match,pass_at_2"})):
-        samples = [{"sample_id": i, "value": value} for i, value in values.items()]
-        table = {"scorer": "match", "reducer": "pass_at_2", "samples": samples}
-        file = with_reducers(tmp_path / str(len(fields)), ["mean", "pass_at_2"], [table])
-        assert contradicted(file) == fields
 
 
 def test_samples_of_another_model_are_named(tmp_path: Path):

@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assay.compare.foreign_arms import ReadOptions, read_arms
-from assay.compare.judged_table import compare_arms
 from assay.data.loaded import DataError
 from assay.data.results.foreign_result import Result
 from assay.data.results.readers import read_results
@@ -123,19 +121,6 @@ def test_logs_of_leaderboards_end_in_json_and_have_their_results_beside_them(tmp
     assert scores(found) == scores(before)
     assert [r.settings for r in found] == [r.settings for r in before]
     assert {r.run for r in read_results(folder)} == {"sums-small"}
-
-
-def without_names(row: dict) -> dict:
-    """A line as lm-eval wrote it up to 0.4.3."""
-    return {key: value for key, value in row.items() if key not in ("filter", "metrics")}
-
-
-def test_logs_without_a_date_are_read_with_the_results_beside_them(tmp_path: Path):
-    folder = copied("lm_eval/sums-small", tmp_path)
-    (folder / log_name(folder)).rename(folder / "results.json")
-    found = read_results(rewritten(folder, "pretrained__x_sums.jsonl", without_names, True))
-    assert [(r.run, r.benchmark, r.configured) for r in found] == [("sums-small", "sums", True)] * 2
-    assert scores(found) == scores(read_results(samples("sums-small")))
 
 
 def contradicted(folder: Path, task: str = "sums") -> set[str]:
@@ -301,7 +286,7 @@ def by_metric(folder: Path, **more) -> dict:
 def test_the_mean_over_all_items_is_lm_evals_mean_weighted_by_size(tmp_path: Path):
     found = by_metric(group(tmp_path, "small"))[METRIC]
     scores = {
-        t: [a.score for a in found.answers if found.parts[a.item] == t] for t in ("few", "sums")
+        t: [a.score for a in found.answers if a.item.startswith(f"{t}/")] for t in ("few", "sums")
     }
     assert {t: len(s) for t, s in scores.items()} == {"few": 5, "sums": 12}
     # lm-eval's aggregate_subtask_metrics: the sum of metric * size over the sum of sizes.
@@ -328,49 +313,13 @@ def test_a_task_of_perplexity_alone_is_left_out_and_named(tmp_path: Path):
         read_results(place)
 
 
-def test_tasks_may_be_the_clusters(tmp_path: Path):
-    found = by_metric(group(tmp_path, "small"), cluster="task")[METRIC]
-    assert set(found.clusters.values()) == {"few", "sums"}
-    assert by_metric(group(tmp_path / "b", "small"), cluster="answer")[METRIC].clusters
-
-
-def second(place: Path, model: str | None = None, keep: str = "samples_sums_2*", **config) -> None:
-    """The logs of the folder again a month later, of which `keep` stay."""
-    (log,) = place.glob("results_*.json")
-    found = json.loads(log.read_text())
-    found["model_name"] = model or found["model_name"]
-    found["config"]["model_args"] |= {"pretrained": found["model_name"], **config}
-    later = re.sub(r"_2026-\d\d", "_2027-01", log.name)
-    log.with_name(later).write_text(json.dumps(found))
-    for file in sorted(place.glob(keep)):
-        name = re.sub(r"_2026-\d\d", "_2027-01", file.name)
-        file.with_name(name).write_text(file.read_text())
-
-
-def runs(place: Path) -> list[tuple[str, str]]:
-    return [(r.run, r.benchmark) for r in read_results(place) if r.metric == METRIC]
-
-
-def test_one_call_for_each_task_is_one_run(tmp_path: Path):
+def test_each_call_is_a_run_and_two_of_one_model_are_told_apart_by_their_dates(tmp_path: Path):
     place = group(tmp_path, "small")
-    (few,) = place.glob("samples_few_2*.jsonl")
-    second(place, keep=few.name)
-    few.unlink()
-    assert runs(place) == [("sums-small", "few, sums")]
-
-
-def test_tasks_are_one_comparison_with_a_line_for_each_and_a_mean_that_weighs_them_alike(tmp_path):
-    small, large = (group(tmp_path / m, m) for m in ("small", "large"))
-    options = ReadOptions(metric=METRIC)
-    arms = [arm for place in (small, large) for arm in read_arms(str(place), options)]
-    table = compare_arms(arms)
-    assert [line.items for line in table.lines] == [17, 17]
-    assert [(line.task, line.items) for line in table.tasks] == [("few", 5), ("sums", 12), ("", 17)]
-    control, other = zip(*(line.figures for line in table.tasks), strict=True)
-    assert control[2].score == pytest.approx(np.mean([control[0].score, control[1].score]))
-    differences = [figure.difference for figure in other]
-    assert differences[2] == pytest.approx(np.mean(differences[:2]))
-    assert table.lines[0].score == pytest.approx(
-        (5 * control[0].score + 12 * control[1].score) / 17
-    )
-    assert all(figure.difference is None for figure in control)
+    for file in [*place.glob("results_*.json"), *place.glob("samples_few_2*.jsonl")]:
+        later = re.sub(r"_2026-\d\d", "_2027-01", file.name)
+        file.with_name(later).write_text(file.read_text())
+    found = [(r.run.partition("/")[2][:7], r.benchmark) for r in read_results(place)]
+    assert [each for each in dict.fromkeys(found) if "few" in each[1]] == [
+        ("2026-11", "few, sums"),
+        ("2027-01", "few"),
+    ]

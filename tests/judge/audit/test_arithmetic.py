@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.judge.audit.cells import on_grid
-from tests.judge.audit.faults import average, found, losses, metric, search, two_runs
+from tests.judge.audit.faults import found, losses, metric, search, two_runs
 
 DIGITS = st.integers(0, 4)
 
@@ -55,13 +55,6 @@ def test_a_rounded_rate_agrees_with_its_counts(total: int, data: st.DataObject, 
     other = value + 2 * Decimal(1).scaleb(-digits)
     text = metric(steps=1, values=f"{other:f}", counts=count, totals=total)
     assert found(text, "not_from_counts")
-
-
-@given(st.integers(1, 10**6), st.integers(1, 500))
-def test_a_rounded_average_is_the_total_over_its_count(total: int, count: int):
-    value = printed(Fraction(total, count * 10**6), 9)
-    text = average(f"{value:f}").replace("0.008562", f"{Decimal(total).scaleb(-6):f}")
-    assert not found(text.replace("values = 64", f"values = {count}"), "quotient")
 
 
 @given(st.decimals(0, 5, places=5), st.decimals(0, 1, places=5))

@@ -4,7 +4,7 @@ import pytest
 
 from assay.judge.audit.claims import pairs
 from assay.judge.binomial import compare_counts
-from tests.judge.audit.faults import claimed, found, record, settings, two_runs
+from tests.judge.audit.faults import claimed, found, record, two_runs
 
 
 def family(*scores: float) -> str:
@@ -42,12 +42,6 @@ def test_a_decision_between_runs_that_are_not_comparable_is_not_called_one():
     )
     text = text.replace("scores = 60.0\n", 'settings = { lr = 2, data = "y" }\nscores = 60.0\n')
     assert found(text, "several_factors") and not found(text, "better")
-
-
-def test_settings_of_mentions_count_for_the_run():
-    text = settings('lr = 1, data = "x"', "lr = 2")
-    assert not found(text, "several_factors")
-    assert found(text + '[[mentions]]\nof = "b"\nsettings = { data = "y" }\n', "several_factors")
 
 
 def test_a_claimed_range_is_judged_at_its_best():

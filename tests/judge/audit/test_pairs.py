@@ -54,12 +54,6 @@ def test_two_runs_are_judged_once_however_often_they_are_compared(turned: bool):
     assert [flaw.code for flaw in found(text)] == ["inside_noise", "unpaired"]
 
 
-def test_comparing_without_pairing_is_said_once_for_a_file():
-    more = "".join(f'[[runs]]\nname = "r{i}"\nscores = 2{i}.0\n' for i in range(5))
-    (flaw,) = found(two_runs(20.0, 22.0) + more, "unpaired")
-    assert flaw.severity == "note" and flaw.values["comparisons"] == 6
-
-
 def test_a_printed_paired_test_is_believed():
     text = two_runs(20.0, 22.0)
     for shown in ("p = 0.01", "interval = [0.5, 3.5]"):

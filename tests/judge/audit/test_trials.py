@@ -8,12 +8,6 @@ from assay.judge.intervals import wilson
 from tests.judge.audit.faults import found, metric
 
 
-def test_a_forecast_of_equal_steps_is_certain():
-    foretold, interval = forecast_total([3, 5], [0.3, 0.5], 500)
-    assert foretold == pytest.approx(50)
-    assert interval is not None and interval.high - interval.low < 1e-6
-
-
 @pytest.mark.parametrize("steps", [[3, 5], [2, 3, 7, 9], [1, 2, 3, 4, 5, 6]])
 def test_the_forecast_covers_as_often_as_it_says(steps: list[int]):
     draws = np.random.default_rng(3).normal(10, 1, (4000, 60)).cumsum(1)
@@ -34,13 +28,6 @@ def test_a_rate_has_the_interval_of_its_last_reading():
     )
     assert flaw.severity == "note"
     assert found(text + 'reads = "stable"\n', "few_trials")[0].severity == "warning"
-
-
-@pytest.mark.parametrize("reads", ["stable", None])
-def test_rates_that_nobody_reads_as_a_change_are_not_tested(reads: str | None):
-    words = f'reads = "{reads}"\n' if reads else ""
-    text = metric(steps=[3, 5], counts=[0, 0], totals=[44, 64], cumulative="true") + words
-    assert not found(text, "rate_inside_noise") and not found(text, "cumulative_as_rate")
 
 
 def test_new_events_are_those_between_the_readings():

@@ -182,7 +182,7 @@ def test_a_comparison_and_the_notebook_carry_the_mark(
     table = runs_table(first, second, vary=["seed"])
     marked = [f for f in map(english, table.findings) if "--despite" in f.what]
     assert [f.evidence for f in marked] == [f"{first}: {REASON}", f"{second}: {REASON}"]
-    html = write_comparison(table, first.root, tmp_path / "page.html")
+    html = write_comparison(table, tmp_path)
     page = html.with_suffix(".md").read_text(encoding="utf-8")
     assert words in page and str(second) in page and "a repeated report" in page
     assert "a repeated report" in notebook(first.root)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.compare.compare_names import CompareOptions, compare_names
+from assay.compare.compare_names import compare_names
 from assay.compare.judge_trust import JudgedBy
 from assay.compare.judged_table import compare_checkpoints
 from assay.compare.table import Table, failures
@@ -170,14 +170,14 @@ def test_a_gate_passes_no_verdict_of_a_judge_that_nobody_checked_and_another_rub
 ):
     for name in ("tiny", "warm"):
         run_of(lab(tmp_path) if name == "tiny" else named(tmp_path, name))
-    options = CompareOptions(allow=("evaluation.quality.sampling.temperature",))
-    table = compare_names(tmp_path, ["tiny", "warm"], options)
+    allow = ("evaluation.quality.sampling.temperature",)
+    table = compare_names(tmp_path, ["tiny", "warm"], allow=allow)
     (phrase,) = failures([table], "worse")
     assert "a judge whose agreement with people is unknown" in phrase
     (tmp_path / "quality.toml").write_text(RUBRIC.format(top='about = "Be strict."'))
     run_of(named(tmp_path, "strict"))
     with pytest.raises(InputError, match=r"checker|rubric"):
-        compare_names(tmp_path, ["tiny", "strict"], CompareOptions())
+        compare_names(tmp_path, ["tiny", "strict"])
 
 
 @pytest.mark.slow

@@ -237,8 +237,7 @@ class Identity(Part):
 
     loss: str
     part: str
-    coefficient: str | Number
-    """A metric or a constant."""
+    coefficient: Number
     term: str
 
 
@@ -388,9 +387,7 @@ class Reported(Part):
         for part in self.searches:
             yield from (("searches", name, runs) for name in (part.chosen, part.baseline))
         for part in self.identities:
-            numeric = isinstance(part.coefficient, Decimal)
-            fields = (part.loss, part.part, part.term, "" if numeric else str(part.coefficient))
-            yield from (("identities", name, metrics) for name in fields)
+            yield from (("identities", name, metrics) for name in (part.loss, part.part, part.term))
         for part in self.quotients:
             yield from (("quotients", n, metrics) for n in (part.value, part.total, part.count))
         for part in self.causes:

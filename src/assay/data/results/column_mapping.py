@@ -1,10 +1,9 @@
 """Reads results whose rows are answers: by columns that the user names, plain tables, and the
 completions that TRL and verl write during training.
 
-By columns named (JSONL, JSON, CSV, parquet): a name with dots leads into tables and lists
+By columns named (JSONL, JSON arrays, CSV, parquet): a name with dots leads into tables and lists
 (`doc.id`, `traces.0.rewards.correct.score`); a column that has the dots in its own name comes
-first. The rows of a JSON document are the objects that hold item and score, in whatever list or
-table they lie. What a tool's file says beside the scores, such as its settings, is not read.
+first. What a tool's file says beside the scores, such as its settings, is not read.
 
 A plain table (CSV, JSON lines, parquet) has the columns `item`, `run` and `score`. `run` may be
 absent where a file holds one run, and is then the name of the file. A further column `repeat`
@@ -20,7 +19,7 @@ the answer, as in verl's own figures. Every column of numbers but step and advan
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,17 +35,14 @@ from assay.data.results.foreign_result import (
     Result,
     number,
     numbered,
-    read_document,
     read_objects,
     read_rows,
     results_of,
     score,
     score_columns,
 )
-from assay.errors import Finding, InputError, finding, nearest
+from assay.errors import Finding, finding, nearest
 
-KEY = "@key"
-"""As the item: the name under which a row stands in a table, or its number in a list or file."""
 LONGEST_ID = 256
 """Longer texts, such as prompts, are named by their fingerprint."""
 WORDS = {"true": 1.0, "false": 0.0}
@@ -62,39 +58,32 @@ class Columns:
 
     item: str
     score: str
-    """A column, or COLUMN=TEXT: 1 where the column holds the text, else 0; several joined by
-    commas must all hold theirs."""
     repeat: str | None = None
     """None: an item that comes again is its next repeat."""
-    where: tuple[str, ...] = ()
-    """COLUMN=TEXT: rows without it are no answers."""
 
 
 def read_mapped(path: Path, columns: Columns, cluster: str | None = None) -> list[Result]:
     """The one run of a file by the columns named; `cluster` is the column of sources.
 
     A row that lacks the score, or has null there, is an answer without one. Raises DataError, also
-    where no row has the item, the score or what `where` asks, and InputError for a condition that
-    is none.
+    where no row has the item or the score.
     """
-    conditions = [_condition(text, "--where") for text in columns.where]
-    rows = list(_rows(path, columns))
+    rows = list(table_rows(path))
     if not rows:
         raise DataError("holds no rows", file=path)
-    for name, text in conditions:
-        kept = [row for row in rows if _text(at_path(row.value, name)) == text]
-        if not kept:
-            known = _texts(rows, name)
-            fix = nearest(text, known) if known else _nearest(rows, name)
-            raise DataError(f"no row has {name}={text}", file=path, field="--where", fix=fix)
-        rows = kept
-    read = _score_of(path, rows, columns.score)
+    if all(at_path(row.value, columns.score) is ABSENT for row in rows):
+        fix = nearest(columns.score, rows[0].value)
+        raise DataError("missing", file=path, field=columns.score, fix=fix)
     items, remarks = _items(rows, columns, path.stem)
     key, lines = cluster or CLUSTER, []
     for row, (item, repeat) in zip(rows, _repeats(rows, items, columns), strict=True):
         source = at_path(row.value, key)
         table = {} if source is ABSENT else {key: _plain(source)}
         lines.append(Line(row, item, repeat, table=table))
+
+    def read(row: Record) -> float | None:
+        return number(row, columns.score, _number(at_path(row.value, columns.score)))
+
     run = Result(path.stem, str(path), "columns", "", (), remarks=remarks)
     fix = "--repeat names the number of the pass"
     return results_of(run, lines, {columns.score: read}, cluster, columns.item, fix)
@@ -137,37 +126,6 @@ def _question(row: Record, place: str) -> tuple[list[Any], list[Any]]:
     return [], []
 
 
-def _condition(text: str, option: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise InputError(f"{text!r} is not COLUMN=TEXT", field=option, fix="such as type=match")
-    return name, value
-
-
-def _score_of(path: Path, rows: Sequence[Record], score: str) -> Callable[[Record], float | None]:
-    """What reads the score of a row. Raises DataError where no row has one."""
-    parts = score.split(",")
-    plain = not all("=" in part for part in parts)
-    conditions = [(score, "")] if plain else [_condition(part, "--score") for part in parts]
-    for name, text in conditions:
-        known = _texts(rows, name)
-        if not known:
-            raise DataError("missing", file=path, field=name, fix=_nearest(rows, name))
-        fix = nearest(text, known)
-        if not plain and text not in known and fix.startswith("did you mean"):
-            raise DataError(f"no row has {name}={text}", file=path, field="--score", fix=fix)
-
-    def read(row: Record) -> float | None:
-        if plain:
-            return number(row, score, _number(at_path(row.value, score)))
-        held = [(at_path(row.value, name), text) for name, text in conditions]
-        if any(value in (ABSENT, None) for value, _ in held):
-            return None
-        return float(all(_text(value) == text for value, text in held))
-
-    return read
-
-
 def _number(value: Any) -> Any:
     """A cell as a number where it is one; an absent score is none."""
     if value is ABSENT or not isinstance(value, str):
@@ -186,8 +144,7 @@ def _float(text: str) -> float | str | None:
 def _item(row: Record, name: str) -> str:
     value = at_path(row.value, name)
     if value in (ABSENT, None, ""):
-        fix = f"{nearest(name, row.value)}; --where COLUMN=TEXT leaves rows out"
-        raise row.error(name, "missing", fix)
+        raise row.error(name, "missing", nearest(name, row.value))
     if isinstance(value, dict | list):
         return content_id(value)
     text = str(_plain(value))
@@ -215,65 +172,12 @@ def _repeats(
     return found
 
 
-def _texts(rows: Iterable[Record], name: str) -> set[str]:
-    """What stands under a name in the rows, as conditions are written."""
-    values = (at_path(row.value, name) for row in rows)
-    return {_text(value) for value in values if value is not ABSENT}
-
-
-def _nearest(rows: Iterable[Record], name: str) -> str:
-    """The fix for a name that no row has: fields of the rows, and of tables in them."""
-    names: dict[str, None] = {}
-    for row in rows:
-        for key, value in row.value.items():
-            inner = value if isinstance(value, dict) else ()
-            names |= dict.fromkeys([key, *(f"{key}.{each}" for each in inner)])
-    return nearest(name, names)
-
-
-def _text(value: Any) -> str:
-    """A value as a condition is written."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "" if value in (ABSENT, None) else str(_plain(value))
-
-
-def _rows(path: Path, columns: Columns) -> Iterator[Record]:
-    """The rows of a file, with their key where the item is that."""
-    document = None if path.suffix in (".parquet", ".csv") else read_document(path)
-    if document is not None:
-        for number, (key, row) in enumerate(_within(document, columns), 1):
-            yield Record(str(path), number, {**row, KEY: key})
-        return
-    for place, row in enumerate(table_rows(path)):
-        yield Record(row.file, row.line, {**row.value, KEY: place})
-
-
 def table_rows(path: Path) -> Iterable[Record]:
     """The rows of parquet, CSV, JSON lines or an array. Raises DataError."""
     if path.suffix == ".csv":
         # pandas writes its index as a column without a name.
         return sound(read_csv(path, CsvOptions(any_header=True)))
     return read_rows(path) if path.suffix == ".parquet" else read_objects(path)
-
-
-def _within(value: Any, columns: Columns) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """The objects of the lists and tables of which a member has the item and the score."""
-    if not isinstance(value, dict | list):
-        return
-    members = list(value.items() if isinstance(value, dict) else enumerate(value))
-    tables = [(key, member) for key, member in members if isinstance(member, dict)]
-    if any(_is_row(member, columns) for _, member in tables):
-        yield from tables
-        return
-    for _, member in members:
-        yield from _within(member, columns)
-
-
-def _is_row(value: Mapping[str, Any], columns: Columns) -> bool:
-    score = columns.score.split(",")[0].partition("=")[0]
-    named = columns.item == KEY or at_path(value, columns.item) is not ABSENT
-    return named and at_path(value, score) is not ABSENT
 
 
 OTHERS = ("item", "run", "repeat", "output", "error", CLUSTER)

@@ -86,8 +86,6 @@ class Result:
     """Fingerprint of the question by item, so that one id cannot stand for two questions."""
     clusters: Mapping[str, str] = field(default_factory=dict)
     """The source that an item came from, by item; items of one source are not independent."""
-    parts: Mapping[str, str] = field(default_factory=dict)
-    """The task of each item, where the run is on several."""
     left_out: tuple[str, ...] = ()
     """What the file was made to hold as well and has no scores of, by name."""
     not_numbers: Mapping[str, str] = field(default_factory=dict)

@@ -1,25 +1,22 @@
 """Reads logs of inspect-ai, JSON or `.eval` (a zip of JSON files); each scorer is a result.
 
 Letters count as in inspect-ai's `value_to_float`; samples that ended in an error have no score.
-Epochs are repeats, whose mean the judge takes. Scores that the log reduced otherwise are a metric
-of their own with one score for each sample, read as logged, because a reducer's name leaves out its
-threshold ("pass_at_2" has one). A scorer of words or lists is no metric and is named. Logs of 2024
-with one score for each sample are read too. Of the events only the settings of the model's calls
-are read; tool calls and conversations are not.
+Epochs are repeats, whose mean the judge takes; what a log reduced otherwise is named as left out. A
+scorer of words or lists is no metric and is named. Of the events only the settings of the model's
+calls are read; tool calls and conversations are not.
 """
 
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import comb, inf, nan, sqrt
+from math import sqrt
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 from typing import Any
 
 from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
-    Answer,
     Contradiction,
     Found,
     Line,
@@ -48,19 +45,6 @@ SCORING = ("scorer", "scorers")
 """Types of the events that begin the scoring of a sample, whose calls are the judge's."""
 
 
-def _reduced(header: Mapping[str, Any], reductions: Any) -> dict[tuple[str, str], dict[str, Any]]:
-    """(metric, reducer) -> value by sample, of every reducer that was asked for but the mean."""
-    wanted = [name for name in _reducers(header) if name != MEAN]
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for table in reductions or ():
-        # A log with one reducer may leave its name out.
-        reducer = table.get("reducer") or (wanted[0] if len(wanted) == 1 else "")
-        for sample in table.get("samples") or () if reducer in wanted else ():
-            for metric, each in _by_part(str(table["scorer"]), sample.get("value")).items():
-                found.setdefault((metric, reducer), {})[str(sample["sample_id"])] = each
-    return found
-
-
 def _reducers(header: Mapping[str, Any]) -> list[str]:
     """The names of what the log asked for, `mean` where it asked for nothing."""
     config = header["eval"].get("config") or {}
@@ -80,8 +64,6 @@ ENGINES = ("hf", "vllm", "sglang", "llama-cpp-python", "ollama", "transformer_le
 """Providers that run a model here, so that one model can run in several of them."""
 HEADERS = ("header.json", "_journal/start.json")
 """Where a zipped log says what it is about: at its end, and at its beginning."""
-REDUCTIONS = "reductions.json"
-KNOWN = (*HEADERS, REDUCTIONS)
 LIMITS = ("message_limit", "token_limit", "time_limit", "working_limit", "turn_limit")
 LIMITS += ("cost_limit", "token_limit_type")
 CHOSEN = ("limit", "sample_id", "sample_shuffle")
@@ -93,11 +75,9 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
 
     `cluster` is a key of the samples' metadata. Raises DataError.
     """
-    header, samples, reductions = (
-        _read_zip(path) if path.suffix == ".eval" or zipfile.is_zipfile(path) else _read_json(path)
-    )
-    first = _first_scorer(header)
-    scores = [(sample, _parts(sample, first)) for sample in samples]
+    packed = path.suffix == ".eval" or zipfile.is_zipfile(path)
+    header, samples = _read_zip(path) if packed else _read_json(path)
+    scores = [(sample, _parts(sample)) for sample in samples]
     metrics = dict.fromkeys(name for _, parts in scores for name in parts)
     if not metrics:
         status = str(header.get("status", "started"))
@@ -111,28 +91,9 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
     named = {name: f"sample {error.line} {error.problem}" for name, error in wrong.items()}
     whole = [name for name in metrics if name not in wrong]
     results = _results(path, header, whole, scores, named, cluster)
-    found, asked = _reduced(header, reductions), _reducers(header)
-    reduced = [
-        _of_epochs(result, reducer, values)
-        for (metric, reducer), values in found.items()
-        for result in results
-        if result.metric == metric
-    ]
-    wrong_sums = tuple(_contradictions(path, header, samples, [*results, *reduced]))
-    shown = (results if MEAN in asked else []) + reduced
-    known = {MEAN, *(reducer for _, reducer in found)}
-    missing = tuple(name for name in asked if name not in known)
-    if not shown:
-        problem = f"has no scores of its epochs reduced by {', '.join(missing)}"
-        raise DataError(problem, file=path, fix="run 'inspect score' on it")
-    return [replace(each, left_out=missing, contradictions=wrong_sums) for each in shown]
-
-
-def _first_scorer(header: Mapping[str, Any]) -> str:
-    """The scorer of a log of which each sample has one `score` without a name."""
-    results = header.get("results") or {}
-    named = [results.get("scorer"), *(results.get("scores") or ())]
-    return next((str(each["name"]) for each in named if each), "score")
+    contradictions = tuple(_contradictions(path, header, samples, results))
+    left_out = tuple(name for name in _reducers(header) if name != MEAN)
+    return [replace(each, left_out=left_out, contradictions=contradictions) for each in results]
 
 
 def _no_number(metric: str, scores: Sequence[tuple[Record, Mapping[str, Any]]]) -> DataError | None:
@@ -145,34 +106,19 @@ def _no_number(metric: str, scores: Sequence[tuple[Record, Mapping[str, Any]]]) 
     return None
 
 
-def _of_epochs(result: Result, reducer: str, values: Mapping[str, Any]) -> Result:
-    """The same run with what a reducer made of each sample's epochs; the texts are those of one
-    epoch each and no longer belong to a score."""
-    failed = {a.item: a.error for a in result.answers if a.error}
-    answers = []
-    for item in dict.fromkeys(answer.item for answer in result.answers):
-        record = Record(result.file, 0, {reducer: values.get(item)})
-        score = number(record, reducer, _value(values.get(item)))
-        answers.append(Answer(item, 0, score, None, failed.get(item, "")))
-    name = f"{result.metric},{reducer}"
-    return replace(result, metric=name, checker=f"inspect-ai {name}", answers=tuple(answers))
-
-
 def _contradictions(
     path: Path, header: Mapping[str, Any], samples: Sequence[Record], results: Sequence[Result]
 ) -> Iterator[Contradiction]:
-    """Means and counts of the header that the samples do not have, reduced scores that epochs do
-    not give by any threshold, and samples of another model."""
+    """Means and counts of the header that the samples do not have, and samples of another model."""
     summary, file = header.get("results") or {}, str(path)
     rows = {result.metric: _by_item(result) for result in results}
     spec, asked = header["eval"], _reducers(header)
     own = {*_metric_names([spec.get("metrics"), spec.get("scorers")])}
-    older: Any = {"name": _first_scorer(header), "metrics": summary.get("metrics")}
-    for score in summary.get("scores") or [older]:
+    for score in summary.get("scores") or ():
         name, scorer = score.get("name"), score.get("scorer")
         label = name if scorer in (None, name) else f"{scorer}.{name}"
         reducer = score.get("reducer") or (asked[0] if len(asked) == 1 else MEAN)
-        items = rows.get(label if reducer == MEAN else f"{label},{reducer}") or {}
+        items = rows.get(label, {}) if reducer == MEAN else {}
         every = [value for values in items.values() for value in values]
         if not every:
             continue
@@ -191,10 +137,6 @@ def _contradictions(
                 continue
             if all(differ(metric.get("value"), each) for each in known):
                 yield Contradiction(file, f"{place}.{key}", metric["value"], known[0])
-    for label, values in rows.items():
-        metric, _, reducer = label.rpartition(",")
-        if metric and not _reducible(reducer, rows[metric], values):
-            yield Contradiction(file, f"reductions.{label}", "other values", "their epochs")
     for each in (_wrong_models, _wrong_settings, _wrong_counts):
         yield from (Contradiction(file, *found) for found in each(header, samples))
 
@@ -282,36 +224,6 @@ def _metric_names(found: Any) -> Iterator[str]:
             yield from _metric_names(each)
 
 
-def _reducible(
-    reducer: str, epochs: Mapping[str, Sequence[float]], values: Mapping[str, Sequence[float]]
-) -> bool:
-    """Whether a reducer of inspect-ai makes the values out of the epochs, by some threshold; True
-    for others, and for items without all their epochs."""
-    whole = max(map(len, epochs.values()), default=0)
-    pairs = [(epochs[i], v[0]) for i, v in values.items() if len(epochs.get(i, ())) == whole]
-    thresholds = {1.0, inf, *(score for scores in epochs.values() for score in scores)}
-    return any(
-        not any(differ(value, _reduce(reducer, scores, each)) for scores, value in pairs)
-        for each in thresholds
-    )
-
-
-def _reduce(reducer: str, scores: Sequence[float], threshold: float) -> float:
-    """What a reducer makes of the epochs of a sample; NaN for one that is not known.
-
-    `at_least_K` and `pass_at_K` by `scorer/_reducer/reducer.py` of inspect-ai 0.3.285.
-    """
-    if reducer in ("max", "median"):
-        return max(scores) if reducer == "max" else float(median(scores))
-    kind, _, number_ = reducer.rpartition("_")
-    if kind not in ("at_least", "pass_at") or not number_.isdecimal():
-        return nan
-    passed, total, k = sum(score >= threshold for score in scores), len(scores), int(number_)
-    if kind == "at_least":
-        return float(passed >= k)
-    return 1 - comb(total - passed, k) / comb(total, k) if k <= total else nan
-
-
 def _results(
     path: Path,
     header: Mapping[str, Any],
@@ -358,23 +270,16 @@ def _results(
     ]
 
 
-def _parts(sample: Record, first: str) -> dict[str, Any]:
-    """The scores of a sample by metric, a score without a name by that of the first scorer; a score
-    that is a table is one metric for each key."""
+def _parts(sample: Record) -> dict[str, Any]:
+    """The scores of a sample by metric; a score that is a table is one metric for each key."""
     found: dict[str, Any] = {}
-    alone = sample.value.get("score")
-    scores = sample.maybe("scores", dict) or ({} if alone is None else {first: alone})
-    for name, score in scores.items():
+    for name, score in (sample.maybe("scores", dict) or {}).items():
         value = score.get("value") if isinstance(score, dict) else score
-        found |= _by_part(name, value)
+        if isinstance(value, dict):
+            found |= {f"{name}.{part}": each for part, each in value.items()}
+        else:
+            found[name] = value
     return found
-
-
-def _by_part(name: str, value: Any) -> dict[str, Any]:
-    """A scorer's value by metric."""
-    if isinstance(value, dict):
-        return {f"{name}.{part}": each for part, each in value.items()}
-    return {name: value}
 
 
 def _value(value: Any) -> Any:
@@ -398,8 +303,7 @@ def _text(sample: Record) -> str | None:
         content = "".join(part.get("text", "") for part in content)
     if not isinstance(content, str):
         return None
-    older = (sample.maybe("transcript", dict) or {}).get("content")
-    attachments = sample.maybe("attachments", dict) or older or {}
+    attachments = sample.maybe("attachments", dict) or {}
     return attachments.get(content.removeprefix(ATTACHED), content)
 
 
@@ -484,10 +388,9 @@ def _settings(header: Mapping[str, Any], metric: str, samples: Sequence[Record])
     return settings | ({"engine": {"name": provider}} if local else {})
 
 
-def _read_json(path: Path) -> tuple[dict[str, Any], list[Record], Any]:
+def _read_json(path: Path) -> tuple[dict[str, Any], list[Record]]:
     header = _table(read_text(path), path, "")
-    samples = header.pop("samples", None) or []
-    return header, _records(path, header, samples), header.pop("reductions", None)
+    return header, _records(path, header, header.pop("samples", None) or [])
 
 
 def _records(path: Path, header: Mapping[str, Any], samples: Sequence[Any]) -> list[Record]:
@@ -500,17 +403,15 @@ def _records(path: Path, header: Mapping[str, Any], samples: Sequence[Any]) -> l
     return [Record(str(path), line, sample) for line, sample in enumerate(samples, 1)]
 
 
-def _read_zip(path: Path) -> tuple[dict[str, Any], list[Record], Any]:
-    """Header, samples and reductions; a log that was cut short has only the header's beginning."""
-    members = read_members(path, lambda n: n.startswith("samples/") or n in KNOWN)
+def _read_zip(path: Path) -> tuple[dict[str, Any], list[Record]]:
+    """Header and samples; a log that was cut short has only the header's beginning."""
+    members = read_members(path, lambda n: n.startswith("samples/") or n in HEADERS)
     start = next((name for name in HEADERS if name in members), None)
     if start is None:
         raise DataError(f"holds no {HEADERS[0]}", file=path, fix="is it a log of inspect-ai?")
     header = _table(members.pop(start), path, start)
     names = sorted(name for name in members if name.startswith("samples/"))
-    tables = [_table(members[name], path, name) for name in names]
-    reductions = load_text(members.get(REDUCTIONS, b"null"), path, REDUCTIONS)
-    return header, _records(path, header, tables), reductions
+    return header, _records(path, header, [_table(members[name], path, name) for name in names])
 
 
 def _table(text: str | bytes, path: Path, name: str) -> dict[str, Any]:

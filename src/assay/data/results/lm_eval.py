@@ -3,14 +3,13 @@
 Settings come from the `results_DATE.json` of the same run. Each metric is a result by the name that
 lm-eval prints, such as `exact_match,strict-match`. The logs of one run in a folder are one result:
 an item is a document of a task, so the mean over items is lm-eval's group score with
-`weight_by_size`; tasks without the metric are named as left out. Logs of 2024 are read as well: one
-array of objects, `.json`, no names of filters (up to 0.4.3), no date (up to 0.4.2).
+`weight_by_size`; tasks without the metric are named as left out. A log may be one array, `.json`.
 """
 
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,10 +46,6 @@ AVERAGED = ("acc", "acc_norm", "acc_mutual_info", "acc_bytes", "exact_match")
 """Metrics that lm-eval averages where a task does not say how."""
 HASHED = ("doc_hash", "prompt_hash", "target_hash")
 """What `task_hashes` has of each row, joined."""
-UNDATED = "results.json"
-"""Beside `ARGUMENTS_TASK.jsonl`, as lm-eval wrote them up to 0.4.2."""
-BACKENDS = {"hf-auto": "hf", "huggingface": "hf"}
-"""Names of one backend."""
 UNMEASURED = "no metric is a number for every question"
 PERPLEXITY = "name logs of tasks that score each question; a perplexity is one number of all"
 CHECKSUMS = ("model_revision", "model_sha", "peft_sha", "delta_sha")
@@ -71,10 +66,10 @@ def read_task(path: Path, cluster: str | None = None) -> list[Result]:
     """The same, none where no metric has a number for every document. Raises DataError."""
     records = list(read_objects(path))
     file, log = _results_file(path)
-    task = _task_name(path, log)
+    task = _task_name(path)
     by_filter: dict[str, list[Record]] = {}
-    for name, record in _by_filter(records, log, task):
-        by_filter.setdefault(name, []).append(record)
+    for record in records:
+        by_filter.setdefault(record.maybe("filter", str) or "none", []).append(record)
     results = [
         result
         for name, lines in by_filter.items()
@@ -211,21 +206,6 @@ def _requests(line: Record) -> list[Sequence[Any]]:
     return [[*each.values()] if isinstance(each, dict) else each for each in every]
 
 
-def _by_filter(
-    records: Sequence[Record], log: Mapping[str, Any], task: str
-) -> Iterator[tuple[str, Record]]:
-    """Each record with its filter: the one that it names, else the task's filters in their order,
-    in which lm-eval writes every document again."""
-    given = (log.get("configs") or {}).get(task, {}).get("filter_list") or []
-    names = [str(each.get("name")) for each in given] or ["none"]
-    seen: Counter[str] = Counter()
-    for record in records:
-        item = str(record.value.get("doc_id"))
-        unnamed = names[min(seen[item], len(names) - 1)]
-        seen[item] += 1
-        yield record.maybe("filter", str) or unnamed, record
-
-
 def _metrics(lines: Sequence[Record]) -> list[str]:
     """The metrics with a number for every document; perplexities have parts and are not among
     them."""
@@ -234,12 +214,9 @@ def _metrics(lines: Sequence[Record]) -> list[str]:
     return [name for name in named if all(is_score(line.value.get(name)) for line in lines)]
 
 
-def _task_name(path: Path, log: Mapping[str, Any]) -> str:
+def _task_name(path: Path) -> str:
     found = NAME.fullmatch(path.name)
-    if found:
-        return found["task"]
-    known = [task for task in log.get("configs", ()) if path.stem.endswith(f"_{task}")]
-    return max(known, key=len, default="")
+    return found["task"] if found else ""
 
 
 def _results(
@@ -303,8 +280,8 @@ def _text(line: Record) -> str | None:
 def _results_file(path: Path) -> tuple[str, Mapping[str, Any]]:
     """What the same run wrote about itself, and where; empty where the file was moved away."""
     found = NAME.fullmatch(path.name)
-    pattern = f"*_{found['date']}.json" if found else UNDATED
-    files = [file for file in sorted(path.parent.glob(pattern)) if not NAME.fullmatch(file.name)]
+    near = sorted(path.parent.glob(f"*_{found['date']}.json")) if found else []
+    files = [file for file in near if not NAME.fullmatch(file.name)]
     if not files:
         return "", {}
     log = load_text(read_text(files[0]), files[0])
@@ -333,7 +310,6 @@ def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dic
         "rendering": {key: log.get(key) or None for key in rendering},
     }
     packages = {"lm_eval": "lm_eval_version", "transformers": "transformers_version"}
-    backend = config.get("model")
     computed = {
         "device": model.device or kind_of_device(config.get("device")),
         "dtype": comparable(config.get("model_dtype")),
@@ -343,7 +319,7 @@ def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dic
         "base_weights": {**model.identity, **checksums},
         "model_args": dict(model.answers),
         "engine": {
-            "name": BACKENDS.get(str(backend), backend),
+            "name": config.get("model"),
             "max_length": log.get("max_length"),
         },
         "packages": {name: log.get(key) for name, key in packages.items()},
@@ -384,8 +360,6 @@ def _is_task(key: str) -> bool:
 
 
 PATTERNS = ("samples_*.jsonl", "samples_*.json")
-TASK = "task"
-"""The key that makes each task one cluster."""
 
 
 def sample_logs(folder: Path) -> list[Path]:
@@ -407,51 +381,36 @@ def read_folder(
 
     Raises DataError.
     """
-    logs = {file: read(file, None if cluster == TASK else cluster) for file in sample_logs(folder)}
+    logs = {file: read(file, cluster) for file in sample_logs(folder)}
     if not any(logs.values()):
         raise DataError(UNMEASURED, file=folder, fix=PERPLEXITY)
-    found = together([each for log in logs.values() for each in log], by_task=cluster == TASK)
+    found = _runs([each for log in logs.values() for each in log])
     bare: dict[str, list[str]] = {}
     for file in (file for file, results in logs.items() if not results):
-        bare.setdefault(str(file.parent), []).append(_task_name(file, {}) or file.name)
+        bare.setdefault(str(file.parent), []).append(_task_name(file) or file.name)
     return [replace(r, left_out=(*r.left_out, *bare.get(r.file, ()))) for r in found]
 
 
-def together(results: Sequence[Result], by_task: bool = False) -> list[Result]:
+def _runs(results: Sequence[Result]) -> list[Result]:
     """The results of single logs, those of one run and metric as one.
 
-    The logs of one date are one run. Those of several are one as well where the model and its
-    settings are the same and no task stands in two, as after one call for each task; otherwise each
-    date is a run, named with it where the model is the same.
+    The logs of one date and model are one run, named with the date where the model has several.
     """
-    models: dict[tuple[Path, str, str], dict[str, list[Result]]] = {}
+    runs: dict[tuple[Path, str, str, str], list[Result]] = {}
     for result in results:
         file = Path(result.file)
         model = [result.settings.get(part) for part in ("base_weights", "model_args", "engine")]
-        key = (file.parent, result.run, fingerprint(model))
-        models.setdefault(key, {}).setdefault(_date(file), []).append(result)
-    runs: list[list[Result]] = []
-    for dates in models.values():
-        every = [result for those in dates.values() for result in those]
-        tasks = Counter(t for those in dates.values() for t in {r.benchmark for r in those})
-        runs += dates.values() if max(tasks.values()) > 1 else [every]
-    runs.sort(key=lambda those: min((Path(r.file).parent, _date(Path(r.file))) for r in those))
-    alike = Counter((Path(those[0].file).parent, those[0].run) for those in runs)
-    found = []
-    for those in runs:
-        file, run = Path(those[0].file), those[0].run
-        name = run if alike[file.parent, run] == 1 else f"{run}/{_date(file)}"
-        for metric in dict.fromkeys(result.metric for result in those):
-            found.append(replace(_together(file.parent, metric, those, by_task), run=name))
-    return found
-
-
-def run_of_log(result: Result | None) -> tuple[Path, str, str] | None:
-    """Folder, date and metric of a single log, which the logs of one run share; None for others."""
-    file = Path(result.file) if result is not None else Path()
-    if result is None or result.format != "lm-eval" or not _date(file):
-        return None
-    return file.parent, _date(file), result.metric
+        key = (file.parent, _date(file), result.run, fingerprint(model))
+        runs.setdefault(key, []).append(result)
+    alike = Counter((folder, run) for folder, _, run, _ in runs)
+    return [
+        replace(
+            _together(folder, metric, those),
+            run=run if alike[folder, run] == 1 else f"{run}/{date}",
+        )
+        for (folder, date, run, _), those in sorted(runs.items())
+        for metric in dict.fromkeys(result.metric for result in those)
+    ]
 
 
 def _date(file: Path) -> str:
@@ -459,12 +418,11 @@ def _date(file: Path) -> str:
     return found["date"] if found else ""
 
 
-def _together(folder: Path, metric: str, results: Sequence[Result], by_task: bool) -> Result:
+def _together(folder: Path, metric: str, results: Sequence[Result]) -> Result:
     """The results of one run by one metric as one."""
     tasks = {result.benchmark: result for result in results if result.metric == metric}
     every = dict.fromkeys(result.benchmark for result in results)
     first = next(iter(tasks.values()))
-    parts = {f"{t}/{a.item}": t for t, r in tasks.items() for a in r.answers}
     directions = {result.higher_is_better for result in tasks.values()} - {None}
     return replace(
         first,
@@ -476,12 +434,11 @@ def _together(folder: Path, metric: str, results: Sequence[Result], by_task: boo
         settings=_common_settings(tasks.values()),
         configured=all(result.configured for result in tasks.values()),
         questions=_named(tasks, lambda result: result.questions),
-        clusters=parts if by_task else _named(tasks, lambda result: result.clusters),
+        clusters=_named(tasks, lambda result: result.clusters),
         left_out=tuple(task for task in every if task not in tasks),
         reads_answers=all(result.reads_answers for result in tasks.values()),
         contradictions=(*{repr(c): c for r in tasks.values() for c in r.contradictions}.values(),),
         unfinished="; ".join(f"{t}: {r.unfinished}" for t, r in tasks.items() if r.unfinished),
-        parts=parts if len(tasks) > 1 else {},
         higher_is_better=directions.pop() if len(directions) == 1 else None,
     )
 

@@ -1,4 +1,4 @@
-"""Chooses the reader of a results file, by the name of its format or by the file's first object.
+"""Chooses the reader of a results file, by the columns named or by the file's first object.
 
 A reader is a function from a path and the key of clusters to results. To add a format, write its
 file and one line here. Readers are never tried one after the other.
@@ -11,8 +11,7 @@ from pathlib import Path
 from assay.data.files import whole_text
 from assay.data.json_files import HEAD_BYTES
 from assay.data.loaded import DataError
-from assay.data.results import bfcl_leaderboard, column_mapping, inspect_ai, lm_eval
-from assay.data.results.bfcl_leaderboard import is_leaderboard
+from assay.data.results import bfcl_files, column_mapping, inspect_ai, lm_eval
 from assay.data.results.column_mapping import Columns, read_mapped
 from assay.data.results.foreign_result import (
     Result,
@@ -21,14 +20,14 @@ from assay.data.results.foreign_result import (
     read_objects,
 )
 from assay.data.results.lm_eval import read_folder, sample_logs
-from assay.errors import InputError, nearest
+from assay.errors import InputError
 
 Reader = Callable[[Path, str | None], list[Result]]
 
 READERS: Mapping[str, Reader] = {
     "lm-eval": lm_eval.read,
     "inspect-ai": inspect_ai.read,
-    "bfcl": bfcl_leaderboard.read,
+    "bfcl": bfcl_files.read,
     "verl": column_mapping.read_verl,
     "trl": column_mapping.read_trl,
     "table": column_mapping.read_table,
@@ -37,7 +36,7 @@ READERS: Mapping[str, Reader] = {
 MARKS: Mapping[str, tuple[frozenset[str], ...]] = {
     "lm-eval": (lm_eval.KEYS,),
     "inspect-ai": (inspect_ai.KEYS,),
-    "bfcl": (bfcl_leaderboard.SCORE_KEYS, bfcl_leaderboard.RESULT_KEYS),
+    "bfcl": (bfcl_files.SCORE_KEYS, bfcl_files.RESULT_KEYS),
     "verl": (column_mapping.VERL_KEYS,),
     "trl": (column_mapping.TRL_KEYS,),
     "table": (frozenset({"item"}),),
@@ -53,11 +52,10 @@ SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".eval")
 
 def read_results(
     path: str | Path,
-    format: str | None = None,
     cluster: str | None = None,
     columns: Columns | None = None,
 ) -> list[Result]:
-    """Everything in a file of results, by the columns named or by the reader of `format`, else by
+    """Everything in a file of results, by the columns named, else by
     the one that fits.
 
     `cluster` is where the sources of items are named, else CLUSTER where the file has that.
@@ -65,10 +63,7 @@ def read_results(
     Raises InputError, and DataError where the file is not what it seems.
     """
     path = Path(path)
-    if format is not None and format not in READERS:
-        fix = nearest(format, READERS)
-        raise InputError(f"no reader for {format!r}", field="--format", fix=fix)
-    if columns is None and sample_logs(path) and format in (None, "lm-eval"):
+    if columns is None and sample_logs(path):
         return read_folder(path, lm_eval.read_task, cluster)
     if path.is_dir():
         raise InputError("is a folder", file=path, fix="name the files in it")
@@ -76,13 +71,10 @@ def read_results(
         raise DataError("no such file", file=path)
     if path.stat().st_size == 0:
         raise DataError("is empty", file=path)
-    if columns is None and format is None and is_leaderboard(path):
-        fix = "'assay report FILE' shows them; to compare, name BFCL's *_score.json files"
-        raise InputError("holds scores without their items", file=path, fix=fix)
     if columns is not None:
         results = read_mapped(path, columns, cluster)
     else:
-        results = READERS[format or recognise(path)](path, cluster)
+        results = READERS[recognise(path)](path, cluster)
     for result in results:
         check_names(result, path)
     return results
@@ -114,7 +106,7 @@ def recognise(path: Path) -> str:
         if any(mark <= columns for mark in marks) and (name != "trl" or path.suffix == ".parquet"):
             return name
     found = ", ".join(sorted(columns)[:8]) or "nothing"
-    fix = "name its columns with --item and --score, or --format: " + ", ".join(READERS)
+    fix = "name its columns with --item and --score; known are " + ", ".join(READERS)
     raise InputError(f"no known format of results has {found}", file=path, fix=fix)
 
 

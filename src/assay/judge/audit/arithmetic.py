@@ -175,12 +175,8 @@ def _identity_rows(report: Reported, identity: Identity) -> Iterator[tuple[str, 
 
     The coefficient is a setting and taken as exact.
     """
-    names = [identity.loss, identity.part, identity.term]
-    constant = identity.coefficient if isinstance(identity.coefficient, Decimal) else None
-    if constant is None:
-        names.append(str(identity.coefficient))
-    for total, first, second, *factor in _rows(report, names):
-        times = factor[0] if factor else constant or Decimal(0)
+    times = identity.coefficient
+    for total, first, second in _rows(report, [identity.loss, identity.part, identity.term]):
         yield (
             f"{first} + {times} x {second} = {first + times * second} ~ {total}",
             any(

@@ -1,12 +1,11 @@
 """Applies the health rules of `judge` to a stage as its run recorded it. Adds no words."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from assay.compare.selection_pairs import recorded_weights
-from assay.errors import Finding, finding
+from assay.errors import Finding, InputError, finding
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
     checkpoint_name,
@@ -24,11 +23,12 @@ from assay.experiment.stage_tables import (
 )
 from assay.judge.health_checks import Health, RuleState, Spending, check_health
 from assay.judge.health_rules import BONUSES, OF_SAMPLES, PENALTIES, STORED_ADVICE
-from assay.judge.scores import ItemScores, ScoreError
+from assay.judge.scores import ItemScores
 from assay.judge.selection import Promotion, promote
 from assay.judge.trends import FORETELLING, forecast_total
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import checkpoint_steps, resolve_checkpoint
 from assay.runs.status import stored_status
 from assay.tasks.text_rewards import TEXT, TEXT_MAXIMUM
@@ -93,9 +93,13 @@ def _reached(history: History, stage: str) -> dict[str, tuple[ItemScores, ItemSc
     found = {}
     for record in history.evaluations:
         if record.role == "report" and {start, last} <= {*history.measured(record)}:
-            with suppress(ScoreError):  # no answer has a score
+            try:
                 before, after = history.scores(record, start, last)
-                found[record.name] = (before, after)
+            except DamagedFile:
+                raise
+            except InputError:  # no answer has a score
+                continue
+            found[record.name] = (before, after)
     return found
 
 

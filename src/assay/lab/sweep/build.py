@@ -16,10 +16,10 @@ from assay.compare.judged_table import compared_sides, interval_of
 from assay.compare.selection_pairs import same_weights
 from assay.errors import Finding, InputError, finding, nearest
 from assay.judge.arms import as_repeats
-from assay.judge.averages import Average, average_change, harmonic_of, value_of
+from assay.judge.averages import Average, average_change, harmonic_interval, value_of
 from assay.judge.confounds import Confound
 from assay.judge.families import Tally, adjust_family, tally
-from assay.judge.scores import ItemScores, ItemsDifferError, on_one_scale, on_shared_items
+from assay.judge.scores import ITEMS, ItemScores, on_one_scale, on_shared_items
 from assay.judge.selection import choose
 from assay.judge.verdict import Comparison
 from assay.lab.monitor.stage_health import unlearned
@@ -168,7 +168,7 @@ def _check_one_metric(arms: Iterable[Arm]) -> None:
 def scored(cell: Cell, ratios: Sequence[float]) -> Cell:
     """The cell with its value and interval."""
     scores = cell.pooled
-    interval = harmonic_of(scores, ratios).interval if ratios else interval_of(cell.parts[0])
+    interval = harmonic_interval(scores, ratios) if ratios else interval_of(cell.parts[0])
     return replace(cell, score=value_of(scores, ratios), interval=interval)
 
 
@@ -210,7 +210,9 @@ def judge_cells(
                     differing = _differences(control, cell.parts, terms)
                     raw[name, place] = compared_sides(control, cell.parts, differing, ratios)
                     fair[place] = control
-                except ItemsDifferError:
+                except InputError as error:
+                    if error.field != ITEMS:
+                        raise
                     notes.append(finding("items_differ", "warning", name=cell.name))
         controls[name] = fair
     family = adjust_family({repr(key): comparison for key, comparison in raw.items()})

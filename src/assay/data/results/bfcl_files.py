@@ -1,141 +1,25 @@
-"""Reads BFCL's results: leaderboard tables without items, and score files with their result files.
-
-In a table of categories (`data_multi_turn.csv`, `data_live.csv`, `data_non_live.csv`) a category
-that was not run is "N/A". BFCL counts it as 0 in averages, so that after one multi-turn category
-"Multi Turn Overall Acc" is a quarter of it: neither gets a score here. Columns of prices, seconds
-and prompt formats are not read, nor are the tables over those of categories.
+"""Reads BFCL's score files with their result files.
 
 A score file (`bfcl evaluate`) lists wrong answers only; items and outputs are in the result file
 (`bfcl generate`), in a mirrored folder (`score/MODEL/...`, `result/MODEL/...`) or beside it.
-Neither names BFCL's version or settings. Source: `generate_leaderboard_csv` and `column_headers` of
-bfcl-eval (BFCL v4).
+Neither names BFCL's version or settings. Its leaderboard's tables have no items and are not read.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assay.data.csv_files import read_csv
 from assay.data.hashing import canonical_json
-from assay.data.loaded import DataError, Record, sound
+from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
     Line,
     Result,
     read_objects,
-    read_text,
     refuse_double,
     results_of,
 )
-
-NOT_RUN = "N/A"
-MODEL = "Model"
-MARK = frozenset({"Rank", MODEL})
-"""Columns by which such a table is known, together with one that has a score."""
-
-ITEMS: Mapping[str, int] = {
-    **dict.fromkeys(("Multiple AST", "Parallel AST", "Parallel Multiple AST"), 200),
-    **dict.fromkeys(("Base", "Miss Func", "Miss Param", "Long Context"), 200),
-    "Python Simple AST": 400,
-    "Java Simple AST": 100,
-    "JavaScript Simple AST": 50,
-    "Irrelevance Detection": 240,
-}
-"""Entries of the categories that have one column each."""
-LIVE_ITEMS: Mapping[str, int] = {
-    "Python Simple AST": 258,
-    "Python Multiple AST": 1053,
-    "Python Parallel AST": 16,
-    "Python Parallel Multiple AST": 24,
-    "Irrelevance Detection": 884,
-    "Relevance Detection": 16,
-}
-"""The same in `data_live.csv`, which has other columns."""
-AVERAGES = {
-    "Non-Live Overall Acc": ("Python Simple", "Java Simple", "JavaScript", "Multiple", "Parallel"),
-    "Live Overall Acc": ("Python",),
-    "Multi Turn Overall Acc": ("Base", "Miss", "Long"),
-}
-"""Averages in which BFCL takes what was not run for 0, and how the columns behind them begin."""
-SUMMARIES = ("AST Summary", "Simple AST")
-"""Averages that BFCL leaves out itself where a category was not run."""
-OVERALL = frozenset({"Overall Acc", "Agentic Overall Acc"})
-"""Of the tables over those of categories."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """One model's score in one column."""
-
-    run: str
-    column: str
-    score: float | None
-    """From 0 to 1; None for what was not run, and for averages over that."""
-    items: int | None
-    """Entries of the category, where the score is a share of so many; None for averages."""
-    over_absent: bool = False
-    """Whether the file has an average here that counts what was not run as 0."""
-
-
-def is_leaderboard(path: Path) -> bool:
-    """Whether a file is one of these tables."""
-    if path.suffix != ".csv" or not path.is_file():
-        return False
-    titles = {*read_text(path).partition("\n")[0].strip().split(",")}
-    return titles >= MARK and not titles.isdisjoint({*AVERAGES, *OVERALL})
-
-
-def read_leaderboard(path: Path) -> list[Reported]:
-    """Every score in the table, model by model. Raises DataError with the line."""
-    found = []
-    for row in sound(read_csv(path)):
-        if OVERALL & row.value.keys():
-            fix = "name data_multi_turn.csv, data_live.csv or data_non_live.csv beside it"
-            raise DataError("averages other tables of BFCL", file=path, fix=fix)
-        found += _row(row)
-    if not found:
-        raise DataError("holds no models", file=path)
-    return found
-
-
-def _row(row: Record) -> list[Reported]:
-    sizes = LIVE_ITEMS if "Live Overall Acc" in row.value else ITEMS
-    known = {*ITEMS, *LIVE_ITEMS, *AVERAGES, *SUMMARIES}
-    scores = {name: _share(row, name, text) for name, text in row.value.items() if name in known}
-    found = []
-    for name, score in scores.items():
-        parts = [p for p in scores if p != name and p.startswith(AVERAGES.get(name, ()))]
-        trap = score is not None and any(scores[p] is None for p in parts)
-        score, items = None if trap else score, sizes.get(name)
-        if score is None or items is None:
-            items = None
-        elif abs(score * items - round(score * items)) > items * 0.5e-4:
-            items = None  # no share of so many; two decimals of a percentage are written
-        found.append(Reported(row.value[MODEL], name, score, items, trap))
-    return found
-
-
-def _share(row: Record, name: str, text: str) -> float | None:
-    if text == NOT_RUN:
-        return None
-    try:
-        share = float(text.removesuffix("%")) / 100
-    except ValueError:
-        share = -1.0
-    if not (text.endswith("%") and 0 <= share <= 1):
-        raise row.error(name, f"{text!r} is neither a percentage nor {NOT_RUN}")
-    return share
-
-
-def not_run(found: Iterable[Reported]) -> dict[str, list[str]]:
-    """The averages by model that the file has and that count what was not run as 0."""
-    traps: dict[str, list[str]] = {}
-    for each in found:
-        if each.over_absent:
-            traps.setdefault(each.run, []).append(each.column)
-    return traps
-
 
 RESULT_KEYS = frozenset({"id", "result"})
 SCORE_KEYS = frozenset({"accuracy", "correct_count", "total_count"})
