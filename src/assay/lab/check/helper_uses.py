@@ -8,21 +8,18 @@ how often a program asks nobody knows. Asks no model.
 
 import math
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from assay.data.episode import tokens_of
 from assay.errors import Finding, InputError
-from assay.experiment.experiment import Experiment
-from assay.experiment.helper_tables import URL, HelperSpec, choice
+from assay.experiment.helper_tables import HelperSpec
 from assay.experiment.price_table import units
 from assay.experiment.stage_tables import DistillStage, SamplingStage
 from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.check.work import asked_items, stage_work
 from assay.lab.evaluate.judge_labels import read_labels, rubrics_in
 from assay.lab.monitor.run_costs import completion_of, sent
-from assay.lab.setup.helper_models import price_of
 from assay.lab.setup.reward_parts import reward_of, rewards_in
 from assay.lab.setup.session import Session
 from assay.runs.cost_ledger import LedgerUnusable, read_calls
@@ -76,8 +73,7 @@ def helper_uses(subject: Subject) -> Seen:
             continue
         requests = round(completions * asked.requests)
         yield Number(f"model.{name}", "requests", requests)
-        price = price_of(name, spec, session.run.root)(datetime.now(UTC).date())
-        if price is None:
+        if (price := spec.token_price) is None:
             continue
         read, written = round(requests * asked.read), round(requests * asked.written)
         cost = units(price.of(read, written))
@@ -118,15 +114,6 @@ def seen_in_lab(session: Session, name: str) -> Asked | None:
                 f"as in run {run}",
             )
     return None
-
-
-def answering(experiment: Experiment) -> Iterator[Finding]:
-    """Which models answer for the helper tables that name two, and why."""
-    for name, spec in experiment.helpers.items():
-        said, _, why = choice(name, spec).rpartition(", because ")
-        if said:
-            fix = f"a run goes on with it; to change it, set or unset {URL}"
-            yield Finding("note", said, why, fix)
 
 
 def judged_with(subject: Subject, name: str) -> list[Judged]:

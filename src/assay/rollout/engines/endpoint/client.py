@@ -22,8 +22,6 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import cache
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -77,21 +75,14 @@ def pause_before(attempt: int, retry_after: str | None = None) -> float:
     return max(asked, growing) + FIRST_PAUSE * random.uniform(0.0, 1.0)
 
 
-def asked_seconds(retry_after: str, now: datetime | None = None) -> float | None:
-    """What a `Retry-After` asks for, from 0 to LONGEST_ASKED; None where it is neither a number of
-    seconds nor a date."""
-    text = retry_after.strip()
-    if text.isascii() and text.isdigit():
-        # Ten digits are beyond the bound, and int() refuses thousands.
-        return min(float(text[-10:] if not text[:-10].strip("0") else "9" * 10), LONGEST_ASKED)
-    try:
-        date = parsedate_to_datetime(text[:64])
-        # A date in -0000 has no zone; HTTP's dates are all in UTC.
-        date = date if date.tzinfo else date.replace(tzinfo=UTC)
-        seconds = (date - (now or datetime.now(UTC))).total_seconds()
-    except (ValueError, TypeError, OverflowError):
+def asked_seconds(retry_after: str) -> float | None:
+    """What a `Retry-After` asks for, from 0 to LONGEST_ASKED; None where it is no number of
+    seconds, such as a date."""
+    text = retry_after.strip().lstrip("0") or "0"
+    if not text.isascii() or not text.isdigit():
         return None
-    return min(max(seconds, 0.0), LONGEST_ASKED)
+    # int() refuses thousands of digits.
+    return LONGEST_ASKED if len(text) > 9 else min(float(text), LONGEST_ASKED)
 
 
 MOST_BYTES = 16 << 20
@@ -118,8 +109,6 @@ GATEWAY = (502, 504)
 """Refusals by what stands before a model, which may have answered, and charged, all the same."""
 TOO_LONG = ("context_length_exceeded", "maximum context length", "exceed_context_size")
 """By what OpenAI, vLLM and llama.cpp refuse a request that the model cannot read whole."""
-BYTES_PER_TOKEN = 4
-"""Of text, about, for rates of tokens."""
 
 
 class Unanswered(Exception):
@@ -185,8 +174,6 @@ class _Question:
     body: Callable[[], Mapping[str, Any]]
     """Made anew for each attempt: a thousand that wait would not fit in memory with images."""
     read: Callable[[Any], Said]
-    tokens: int
-    """That it reads and writes, about."""
 
 
 class Reply(NamedTuple):
@@ -325,8 +312,6 @@ class Endpoint:
         cannot carry or whose file has changed, and what `charge` raises.
         """
         settings = {"model": self.model, **_settings(sampling, seed)}
-        written = sum(len(message.content) for message in messages)
-        tokens = written // BYTES_PER_TOKEN + sampling.max_tokens
         if rendering not in ("auto", "template"):
             refuse_images(messages, f"rendering {rendering!r}", "ask with rendering = 'auto'")
             messages = in_call_order(messages)
@@ -341,7 +326,7 @@ class Endpoint:
             def read(answer: Any) -> Said:
                 return self._said(*chat_text(answer, names), answer)
 
-            question = _Question("chat/completions", body, read, tokens)
+            question = _Question("chat/completions", body, read)
         else:
             check_rendering(rendering)
             # Renderings that are written out here ask nothing of a tokenizer.
@@ -350,7 +335,6 @@ class Endpoint:
                 "completions",
                 lambda: {**settings, "prompt": text},
                 lambda answer: self._said(*completion_text(answer), answer),
-                tokens,
             )
         return await self._ask(question, charge or Free())
 
@@ -366,7 +350,7 @@ class Endpoint:
                 told_words(answer, begin, len(tokens), count), "stop", *token_counts(answer)
             )
 
-        question = _Question("completions", lambda: body, read, len(tokens) + 1)
+        question = _Question("completions", lambda: body, read)
         return await self._ask(question, charge or Free())
 
     def check(self) -> None:
@@ -383,12 +367,15 @@ class Endpoint:
         """Ask until there is an answer, the deadline has come, or asking again is of no use."""
         left = self.deadline
         for attempt in range(ATTEMPTS):
-            async with self.traffic.turn(question.tokens) as number:
+            async with self.traffic.turn() as number:
                 await charge.attempt()
                 begun = time.monotonic()
                 said = await self._attempt(question, min(left, self.timeout or left))
                 left -= time.monotonic() - begun
-                self._tell_traffic(said, number, question.tokens)
+                if isinstance(said, Said):
+                    self.traffic.answered()
+                elif said.reason in OVERLOADS:
+                    self.traffic.overloaded(number)
             if isinstance(said, Said):
                 return said
             if said.charged:
@@ -425,14 +412,6 @@ class Endpoint:
             shown = self._shown(str(error))
             return Unanswered("garbled answer", shown, passing=True, charged=True)
         return self._not_answered(reply)
-
-    def _tell_traffic(self, said: Said | Unanswered, number: int, estimate: int) -> None:
-        if isinstance(said, Said):
-            self.traffic.answered()
-            if said.prompt_tokens is not None and said.completion_tokens is not None:
-                self.traffic.used(estimate, said.prompt_tokens + said.completion_tokens)
-        elif said.reason in OVERLOADS:
-            self.traffic.overloaded(number)
 
     def _said(self, text: str, finish: str, answer: Any) -> Said:
         """An answer as it is kept. Raises Unusable."""
