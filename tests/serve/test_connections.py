@@ -14,7 +14,7 @@ from dataclasses import replace
 import httpx
 
 from assay.data.renderings.rendering import Renderer
-from assay.serve.server import Address, running
+from assay.serve.server import running
 from tests.serve.scripted import HEADERS, MODEL, TOKEN, Says, served
 
 CHAT = "/v1/chat/completions"
@@ -22,15 +22,15 @@ HELLO = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
 
 
 @contextmanager
-def up(sampler: Says, **changed) -> Iterator[Address]:
+def up(sampler: Says, **changed) -> Iterator[str]:
     with running(replace(served(sampler), **changed), TOKEN, 0) as address:
         yield address
         sampler.released.set()
 
 
 @contextmanager
-def connected(address: Address) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", address.port), timeout=30) as connection:
+def connected(address: str) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", httpx.URL(address).port), timeout=30) as connection:
         yield connection
 
 
@@ -39,8 +39,8 @@ def head(length: int, *more: str) -> bytes:
     return "\r\n".join([*lines, f"Authorization: Bearer {TOKEN}", "", ""]).encode()
 
 
-def ask(address: Address, **more: object) -> httpx.Response:
-    url = f"http://127.0.0.1:{address.port}{CHAT}"
+def ask(address: str, **more: object) -> httpx.Response:
+    url = address.removesuffix("/v1") + CHAT
     return httpx.post(url, headers=HEADERS, json={**HELLO, **more}, timeout=30)
 
 

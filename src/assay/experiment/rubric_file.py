@@ -72,9 +72,6 @@ class RubricFile(Table):
     """Ask about every pair twice; a verdict that flips is a tie."""
     reference: bool = False
     """One who grades sees the row's own answer."""
-    by_likelihood: bool = False
-    """For a model in this process: the verdict is the likeliest of all, and the judge writes
-    none."""
     attempts: Few = 3
     """How often the judge is asked until its verdict can be read."""
     longest: Few | None = None

@@ -6,7 +6,6 @@ read from the judge's own answer, which has to be one JSON object and nothing el
 still do is to persuade the judge. What cannot be read is asked for again, and then an abstention.
 """
 
-import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
@@ -70,8 +69,6 @@ class Rubric:
     """Whether a pair is asked in both orders; a verdict that flips is a tie."""
     reference: bool = False
     """Whether one who grades sees the row's answer."""
-    by_likelihood: bool = False
-    """Whether the verdict is the likeliest of all, by criterion; the judge writes none."""
     attempts: int = 3
     longest: int | None = None
     prompt: str = ""
@@ -193,8 +190,6 @@ def _asked(
 ) -> _Verdict | Reward:
     """The verdict on the texts shown, asked for again while it cannot be read; else an abstention
     that says why."""
-    if rubric.by_likelihood:
-        return _likeliest(rubric, helper, row, shown)
     conversation = [Message("user", question(rubric, row, shown))]
     problem = text = ""
     for attempt in range(rubric.attempts):
@@ -216,22 +211,6 @@ def _asked(
         conversation += [Message("assistant", escaped(text)), Message("user", again)]
     why = f"{helper.name} gave no verdict: {problem}"
     return Reward(None, why=why, facts={"said": text, "asked": float(rubric.attempts)})
-
-
-def _likeliest(rubric: Rubric, helper: HelperModel, row: Row, shown: Mapping[str, str]) -> _Verdict:
-    """The verdict to which the judge gives the highest probability, each criterion asked about by
-    itself. Raises HelperFailed, and InputError for a model without log-probabilities."""
-    grades: dict[str, float] = {}
-    for name, levels in rubric.levels.items():
-        alone = rubric if rubric.pairs else replace(rubric, criteria={name: rubric.criteria[name]})
-        conversation = [Message("user", question(alone, row, shown))]
-        if rubric.pairs:
-            said = [json.dumps({"better": place}) for place in (SECOND, TIE, FIRST)]
-        else:
-            said = [json.dumps({name: int(level)}) for level in levels]
-        logps = helper.score([conversation] * len(said), said)
-        grades[name] = levels[max(range(len(said)), key=lambda n: sum(logps[n]))]
-    return grades, {}
 
 
 def read_verdict(rubric: Rubric, text: str) -> Mapping[str, Any] | str:
@@ -316,7 +295,7 @@ def verdict_format(rubric: Rubric) -> str:
     else:
         names = rubric.criteria.items()
         inner = ", ".join(f'"{n}": a whole number from {c.low} to {c.high}' for n, c in names)
-    reason = "" if rubric.by_likelihood else f'"{REASON}": "in one sentence", '
+    reason = f'"{REASON}": "in one sentence", '
     return f"Answer with one JSON object and nothing else: {{{reason}{inner}}}"
 
 

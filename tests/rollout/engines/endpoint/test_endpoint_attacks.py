@@ -4,7 +4,6 @@ import base64
 import gzip
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -279,14 +278,10 @@ def test_nonsense_about_when_to_come_back_leaves_the_usual_pauses(value: str) ->
         ("0", 0.0),
         ("0" * 50 + "30", 30.0),
         ("9" * 6000, LONGEST_ASKED),
-        ("Mon, 23 Nov 2026 12:00:30 GMT", 30.0),
-        ("Mon, 23 Nov 2026 11:00:00 GMT", 0.0),
-        ("Fri, 31 Dec 9999 23:59:59 GMT", LONGEST_ASKED),
+        ("Mon, 23 Nov 2026 12:00:30 GMT", None),
         ("1.5", None),
         ("x" * 100_000, None),
     ],
 )
-def test_retry_after_is_read_as_http_defines_it_and_bounded(
-    value: str, seconds: float | None
-) -> None:
-    assert asked_seconds(value, datetime(2026, 11, 23, 12, tzinfo=UTC)) == seconds
+def test_retry_after_is_read_in_seconds_and_bounded(value: str, seconds: float | None) -> None:
+    assert asked_seconds(value) == seconds
