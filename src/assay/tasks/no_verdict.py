@@ -11,9 +11,9 @@ from typing import Any
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
-from assay.errors import RunFailure
+from assay.errors import InputError, RunFailure
 from assay.sandbox.limits import Outcome
-from assay.tasks.reward_signatures import WrongReturn, as_value
+from assay.tasks.reward_signatures import as_value
 from assay.tasks.user_code import in_a_line
 
 OUTCOMES: Mapping[str, str] = {
@@ -78,7 +78,7 @@ def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
     except (RunFailure, KeyboardInterrupt):
         raise
-    except WrongReturn as wrong:
+    except InputError as wrong:
         return Outcome(failure="exception", why=str(wrong))
     except BaseException as error:
         return Outcome(failure="exception", why=in_a_line(error))

@@ -49,9 +49,8 @@ from assay.rl.signal import may_drop
 from assay.runs.run_names import find_named
 from assay.tasks.helper_model import KINDS, Usage
 from assay.tasks.judge_reward import JudgeReward
-from assay.tasks.reward_metrics import own_names
 from assay.tasks.reward_table import not_in_facts
-from assay.tasks.task import BaseTask, RewardFunction, Task, made_source, makers, task
+from assay.tasks.task import RewardFunction, Task, made_source, makers, task
 from assay.tasks.user_code import forget_changed_files
 from assay.train.metric_names import METHODS, PART, is_written
 from assay.trainers.register import need_trainer
@@ -117,7 +116,7 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
         for benchmark in data.disjoint_from:
             yield _unknown((*place, "disjoint_from"), benchmark, skill.benchmarks, "benchmark")
     tables = [scheme for scheme in (SELECTIONS, SYNTHESISE) if getattr(experiment, scheme)]
-    made = dict(makers([skill] if isinstance(skill, BaseTask) else ())) if tables else {}
+    made = dict(makers([skill])) if tables else {}
     for scheme in tables:
         yield from made[scheme].absent(experiment, root)
     for name, spec in experiment.synthesise.items():
@@ -147,7 +146,7 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
 
 def _metrics(experiment: Experiment, skill: Task) -> Iterator[Problem | None]:
     """Watched metrics that no watched stage writes, and a task's that take another's name."""
-    own = own_names(skill)
+    own = {*skill.metrics, *skill.group_metrics}
     for name in sorted(own):
         if any(name in known for known in METHODS.values()):
             problem = f"its metric {name!r} has the name of one that stages write"

@@ -40,7 +40,7 @@ from assay.errors import InputError, nearest
 from assay.rl.policy import Sampling
 from assay.rollout.engines.endpoint.openai_text import (
     Portable,
-    Unusable,
+    Unanswered,
     asked_words,
     call_arguments_as_text,
     chat_text,
@@ -52,6 +52,7 @@ from assay.rollout.engines.endpoint.openai_text import (
     redact,
     token_counts,
     told_words,
+    unusable,
 )
 from assay.rollout.engines.endpoint.traffic import Traffic
 
@@ -109,28 +110,6 @@ GATEWAY = (502, 504)
 """Refusals by what stands before a model, which may have answered, and charged, all the same."""
 TOO_LONG = ("context_length_exceeded", "maximum context length", "exceed_context_size")
 """By what OpenAI, vLLM and llama.cpp refuse a request that the model cannot read whole."""
-
-
-class Unanswered(Exception):
-    """One request has no answer. `reason` is short, the same for failures of one kind."""
-
-    def __init__(
-        self,
-        reason: str,
-        detail: str = "",
-        *,
-        passing: bool = False,
-        charged: bool = False,
-        retry_after: str | None = None,
-        too_long: bool = False,
-    ):
-        """`passing` says whether asking again may help, `charged` whether the server may have
-        charged for it all the same; `retry_after` is the server's. `too_long`: the model cannot
-        read so much."""
-        super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason, self.detail = reason, detail
-        self.passing, self.charged, self.retry_after = passing, charged, retry_after
-        self.too_long = too_long
 
 
 class Charge(Protocol):
@@ -212,7 +191,7 @@ class Connections:
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> Reply:
         """The answer to one request; on the event loop.
 
-        Raises Unusable for an answer that is too long, or compressed although that was not asked
+        Raises Unanswered for an answer that is too long, or compressed although that was not asked
         for, and httpx.HTTPError.
         """
         # A client for each request under way: a pool of many connections costs much more CPU.
@@ -222,11 +201,11 @@ class Connections:
             asked = client.stream(method, url, headers=dict(headers), content=body)
             async with asked as response:
                 if response.headers.get("content-encoding", "identity").lower() != "identity":
-                    raise Unusable("a compressed answer")
+                    raise unusable("a compressed answer")
                 async for piece in response.aiter_raw():
                     received += piece
                     if len(received) > MOST_BYTES:
-                        raise Unusable(f"more than {MOST_BYTES} bytes")
+                        raise unusable(f"more than {MOST_BYTES} bytes")
         finally:
             self._free.append(client)
         return Reply(response.status_code, bytes(received), response.headers.get("retry-after"))
@@ -357,7 +336,7 @@ class Endpoint:
         """Raise InputError if nothing answers there, or not with this key."""
         try:
             status = self.connections.wait(self._send("GET", "models", None, self.deadline)).status
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, Unusable) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, Unanswered) as error:
             problem = f"{self.url} does not answer: {type(error).__name__}"
             raise InputError(problem, field="endpoint", fix=f"check the URL ({URL})") from error
         if status in (401, 403):
@@ -406,15 +385,15 @@ class Endpoint:
             refused = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             reason = f"connection: {type(error).__name__}"
             return Unanswered(reason, passing=True, charged=not refused)
-        except Unusable as error:
-            return Unanswered("unusable answer", self._shown(str(error)), charged=True)
+        except Unanswered as error:
+            return unusable(self._shown(error.detail))
         except ValueError as error:
             shown = self._shown(str(error))
             return Unanswered("garbled answer", shown, passing=True, charged=True)
         return self._not_answered(reply)
 
     def _said(self, text: str, finish: str, answer: Any) -> Said:
-        """An answer as it is kept. Raises Unusable."""
+        """An answer as it is kept. Raises Unanswered."""
         ended = "length" if finish == "length" else "stop"
         return Said(redact(text, self.key, answer=True), ended, *token_counts(answer))
 
