@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from assay.data.episode import Ended
 from assay.data.row import Message
 from assay.errors import AssayError, InputError, RunFailure, nearest
 from assay.rl.policy import SampleKey, Sampling
@@ -52,7 +53,7 @@ class HelperAnswer:
     """What a helper model answered."""
 
     text: str
-    ended: str = "stop"
+    ended: Ended = "stop"
     """"stop", or "length" where the answer was cut at `max_tokens`."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None

@@ -9,9 +9,9 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,9 @@ from assay.rollout.engines.endpoint.client import (
 from assay.rollout.engines.endpoint.traffic import Traffic
 from assay.rollout.episodes import turn_finished
 from assay.rollout.token_choice import key_state
-from assay.runs.cost_ledger import CostLedger, Entry, KnownAnswer, LedgerCall, Place
+from assay.runs.cost_ledger import CostLedger, Entry, LedgerCall, Place
 from assay.runs.manifest_file import Manifest
-from assay.tasks.task import Dialogue, Tools
+from assay.tasks.task import Tools
 from assay.train.sampled_groups import FAILED
 
 TOGETHER = 8
@@ -50,12 +50,8 @@ LOOK_SECONDS = 0.2
 """How often a request that waits to be repeated looks whether it is still wanted."""
 WAITING = 64
 """Items in progress at once, including those that wait for a slot."""
-MOST_COUNTED = 2**31 - 1
-"""The largest integer in the column of a record."""
 NOTED = ("benchmark", "role", "items_hash", "repeats", "sampling", "rendering", "checker")
 """Fields of an evaluation in the manifest, apart from the benchmark's options."""
-
-Send = Callable[[Sequence[Message], Tools], Said]
 
 
 @dataclass
@@ -159,11 +155,6 @@ class Sending:
         while not self.closed.is_set() and (left := end - time.monotonic()) > 0:
             await asyncio.sleep(min(left, LOOK_SECONDS))
 
-    def known(self, name: str) -> Said | None:
-        """The answer that is remembered by a name."""
-        found = self.ledger.known(name)
-        return None if found is None else Said(**asdict(found))
-
 
 @dataclass
 class Recorded(Free):
@@ -181,8 +172,8 @@ class Recorded(Free):
 
     def answered(self, name: str, said: Said) -> None:
         """Remember the answer. Raises LedgerUnusable."""
-        row, answer = replace(self.row, status="answered"), KnownAnswer(**asdict(said))
-        self.sending.ledger.write(Entry(self.place, row, name, answer))
+        row = replace(self.row, status="answered")
+        self.sending.ledger.write(Entry(self.place, row, name, said))
 
 
 def endpoint_holder(root: Path, source: str, skill: str) -> Experiment:
@@ -214,7 +205,7 @@ def ask(evaluation: Evaluation, endpoint: Endpoint, request: Request, sending: S
         about = messages, tools, evaluation.sampling, evaluation.spec.rendering, seed
         call = Recorded(sending, LedgerCall("", "", endpoint.model, stage=evaluation.name))
         try:
-            said = sending.known(name)
+            said = sending.ledger.known(name)
             if said is None:
                 said = endpoint.connections.wait(endpoint.asked(*about, call))
                 call.answered(name, said)
@@ -232,7 +223,11 @@ def ask(evaluation: Evaluation, endpoint: Endpoint, request: Request, sending: S
         if evaluation.dialogue is None:
             send(evaluation.task.prompt(item), item.tools)
         else:
-            messages = converse(evaluation.dialogue(item), send)
+            dialogue = evaluation.dialogue(item)
+            while (asked := dialogue.asks()) is not None:
+                said = send(asked.messages, asked.tools)
+                dialogue.hears(said.text, said.ended)
+            messages = dialogue.messages
         text = "\n".join(each.text for each in replies)
         completion = Completion(text, (), replies[-1].ended, messages)
     except KeyboardInterrupt:
@@ -255,12 +250,9 @@ def ask(evaluation: Evaluation, endpoint: Endpoint, request: Request, sending: S
 
 
 def counted(replies: Sequence[Said]) -> int | None:
-    """The tokens of all answers; None where the server did not count each, or beyond measure."""
-    counts = [each.completion_tokens for each in replies]
-    known = [count for count in counts if count is not None]
-    if not counts or len(known) < len(counts) or sum(known) > MOST_COUNTED:
-        return None
-    return sum(known)
+    """The tokens of all answers; None where the server did not count each."""
+    known = [each.completion_tokens for each in replies if each.completion_tokens is not None]
+    return sum(known) if known and len(known) == len(replies) else None
 
 
 def answer_name(ledger: CostLedger, item: str, repeat: int, turn: int, sent: Any) -> str:
@@ -268,11 +260,3 @@ def answer_name(ledger: CostLedger, item: str, repeat: int, turn: int, sent: Any
     file = ledger.file
     place = [] if file is None else [file.parts[-3:-1]]
     return sha256_text(json.dumps([*place, item, repeat, turn, sent], sort_keys=True))
-
-
-def converse(dialogue: Dialogue, send: Send) -> tuple[Message, ...]:
-    """Play a dialogue to its end; returns what followed the prompt."""
-    while (asked := dialogue.asks()) is not None:
-        answer = send(asked.messages, asked.tools)
-        dialogue.hears(answer.text, answer.ended)
-    return dialogue.messages

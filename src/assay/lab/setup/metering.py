@@ -26,8 +26,8 @@ from assay.errors import AssayError
 from assay.experiment.price_table import TokenPrice, units
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.endpoint.client import PREFIX
-from assay.rollout.engines.endpoint.openai_text import read_words
-from assay.runs.cost_ledger import CostLedger, Entry, KnownAnswer, LedgerCall, Place
+from assay.rollout.engines.endpoint.openai_text import Said, read_words
+from assay.runs.cost_ledger import CostLedger, Entry, LedgerCall, Place
 from assay.tasks.helper_model import (
     BudgetScope,
     Caller,
@@ -218,8 +218,7 @@ class MeteredCall:
         entry = Entry(self._place, self.row)
         if self.key and answer is not None:
             counts = answer.prompt_tokens, answer.completion_tokens
-            known = KnownAnswer(answer.text, answer.ended, *counts)
-            entry = replace(entry, key=self.key, answer=known)
+            entry = replace(entry, key=self.key, answer=Said(answer.text, answer.ended, *counts))
         self._place = self.meter.ledger.write(entry)
 
 
@@ -393,7 +392,7 @@ class MeteredModel:
             operator=caller.operator,
         )
 
-    def _remembered(self, known: KnownAnswer) -> HelperAnswer:
+    def _remembered(self, known: Said) -> HelperAnswer:
         read, wrote = known.prompt_tokens, known.completion_tokens
         price, saved = self.meter.price, None
         if price is not None and read is not None and wrote is not None:

@@ -7,9 +7,8 @@ is `Unanswered`, never an empty answer, and an answer that was paid for and cann
 asked for again. The key comes from the environment and is removed from messages, records,
 representations and answers.
 
-The rendering chooses the request: "auto" and "template" send messages and tools to the chat
-endpoint, whose server renders them; "hermes" writes the tools into the messages; any other sends a
-text to the completions endpoint, where control tokens that a message spells take effect.
+Messages go to the chat endpoint, whose server renders them; the rendering "hermes" writes the tools
+into the messages.
 """
 
 import asyncio
@@ -29,22 +28,20 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import httpx
 
 from assay.data.conversation import dump_message, in_call_order
-from assay.data.episode import Ended
 from assay.data.files import whole_text
 from assay.data.message_parts import refuse_images, sent_parts
 from assay.data.renderings import hermes
-from assay.data.renderings.rendering import RENDERINGS
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message
-from assay.errors import InputError, nearest
+from assay.errors import InputError
 from assay.rl.policy import Sampling
 from assay.rollout.engines.endpoint.openai_text import (
     Portable,
+    Said,
     Unanswered,
     asked_words,
     call_arguments_as_text,
     chat_text,
-    completion_text,
     holds_key,
     portable,
     provider_error,
@@ -133,16 +130,6 @@ class Free:
 
     def lost(self) -> None:
         """See `Charge`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """One answer. Token counts are the server's; None where it gave none."""
-
-    text: str
-    ended: Ended
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,31 +277,22 @@ class Endpoint:
         request can ever succeed, RenderingError, DataError for an image that a rendering
         cannot carry or whose file has changed, and what `charge` raises.
         """
+        check_rendering(rendering)
         settings = {"model": self.model, **_settings(sampling, seed)}
-        if rendering not in ("auto", "template"):
+        as_text = rendering == "hermes"
+        if as_text:
             refuse_images(messages, f"rendering {rendering!r}", "ask with rendering = 'auto'")
             messages = in_call_order(messages)
-        if rendering in CHATS:
-            hermes_text = rendering == "hermes"
-            names = portable(() if hermes_text else tools)
+        names = portable(() if as_text else tools)
 
-            def body() -> Mapping[str, Any]:
-                plain = hermes.flatten(messages, tools) if hermes_text else messages
-                return {**settings, **_chat(plain, names)}
+        def body() -> Mapping[str, Any]:
+            plain = hermes.flatten(messages, tools) if as_text else messages
+            return {**settings, **_chat(plain, names)}
 
-            def read(answer: Any) -> Said:
-                return self._said(*chat_text(answer, names), answer)
+        def read(answer: Any) -> Said:
+            return self._said(*chat_text(answer, names), answer)
 
-            question = _Question("chat/completions", body, read)
-        else:
-            check_rendering(rendering)
-            # Renderings that are written out here ask nothing of a tokenizer.
-            text = RENDERINGS[rendering].text(None, messages, tools, True)
-            question = _Question(
-                "completions",
-                lambda: {**settings, "prompt": text},
-                lambda answer: self._said(*completion_text(answer), answer),
-            )
+        question = _Question("chat/completions", body, read)
         return await self._ask(question, charge or Free())
 
     async def likely_words(
@@ -505,17 +483,12 @@ def _chat(messages: Sequence[Message], names: Portable) -> dict[str, Any]:
 
 
 CHATS = ("auto", "template", "hermes")
-"""Renderings for which messages go to the chat endpoint, as they are or in plain text."""
+"""Renderings by which an endpoint can be asked: messages as they are, or in plain text."""
 
 
 def check_rendering(rendering: str) -> None:
     """Raise RenderingError for a rendering by which no endpoint can be asked."""
-    if rendering in CHATS:
-        return
-    if rendering not in RENDERINGS:
-        fix = nearest(rendering, ["auto", *RENDERINGS])
-        raise RenderingError(f"unknown rendering {rendering!r}", field="rendering", fix=fix)
-    if not RENDERINGS[rendering].control:
+    if rendering not in CHATS:
         problem = f"a server renders by its own chat template, not by {rendering!r}"
         fix = "serve a checkpoint that was trained so, and ask by 'template': its template is that"
         raise RenderingError(problem, field="rendering", fix=fix)

@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from assay.data.episode import Ended
 from assay.data.files import whole_text
 from assay.data.json_files import load_json
 from assay.data.renderings.hermes import think_text
@@ -82,6 +83,16 @@ class Unanswered(Exception):
 def unusable(detail: str) -> Unanswered:
     """That a model's own answer, made and paid for, has something in it that cannot be kept."""
     return Unanswered("unusable answer", detail, charged=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One answer. Token counts are the server's; None where it gave none."""
+
+    text: str
+    ended: Ended
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -222,14 +233,6 @@ def provider_error(answer: Any) -> tuple[int | None, str] | None:
     text = error.get("message") if isinstance(error, dict) else error
     status = int(code) if len(code) == 3 and code.isdecimal() and code[0] in "45" else None
     return status, text if isinstance(text, str) else json.dumps(error)
-
-
-def completion_text(answer: Any) -> tuple[str, str]:
-    """The text of a completion and its finish reason. Raises ValueError."""
-    choice = first_choice(answer)
-    if not isinstance(choice.get("text"), str):
-        raise unusable("the choice has no text")
-    return _keepable(choice["text"]), str(choice.get("finish_reason"))
 
 
 def read_answer(body: bytes) -> Any:
