@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from assay.data.episode import Ended
 from assay.data.row import Message
@@ -136,6 +136,8 @@ class Question:
     call: Call
     scored: "ScoredTokens | None" = None
     """Asked about in place of messages: the answer is `read_words`' text."""
+    tools: Sequence[Any] = ()
+    """That it may call; of a model behind an endpoint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +25,18 @@ from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import BASE, Answered, Answerer, Request, holder, plain_name
+from assay.lab.setup.endpoint_helper import EndpointHelper, Rounds
 from assay.lab.setup.evaluation import Evaluation, make_evaluation
 from assay.lab.setup.manifest import about_run
+from assay.lab.setup.metering import Asking, HelperBudgets, Meter, MeteredModel
 from assay.rl.policy import SampleKey
-from assay.rollout.engines.endpoint.client import (
-    Endpoint,
-    Free,
-    Said,
-    Unanswered,
-    check_rendering,
-    endpoint_of,
-)
+from assay.rollout.engines.endpoint.client import Endpoint, check_rendering, endpoint_of
+from assay.rollout.engines.endpoint.openai_text import Unanswered
 from assay.rollout.engines.endpoint.traffic import Traffic
 from assay.rollout.episodes import turn_finished
-from assay.rollout.token_choice import key_state
-from assay.runs.cost_ledger import CostLedger, Entry, LedgerCall, Place
+from assay.runs.cost_ledger import CostLedger
 from assay.runs.manifest_file import Manifest
+from assay.tasks.helper_model import Caller, HelperAnswer, Question
 from assay.tasks.task import Tools
 from assay.train.sampled_groups import FAILED
 
@@ -116,16 +112,29 @@ class EndpointAnswerer(Answerer):
         Once it is closed, no further request is sent. Raises InputError and RunFailure.
         """
         self.check()
-        sending = Sending()
-        asker = replace(self.endpoint, pause=sending.pause, traffic=Traffic(TOGETHER))
-        sending.ledger.move_to(folder)
+        closed, ledger, budgets = threading.Event(), CostLedger(), HelperBudgets()
+
+        async def pause(seconds: float) -> None:
+            end = time.monotonic() + seconds
+            while not closed.is_set() and (left := end - time.monotonic()) > 0:
+                await asyncio.sleep(min(left, LOOK_SECONDS))
+
+        ledger.move_to(folder)
+        asked = replace(self.endpoint, pause=pause, traffic=Traffic(TOGETHER))
+        helper = EndpointHelper("", asked, evaluation.spec.rendering, Rounds(ledger))
+        meter = Meter(asked.model, ledger, budgets)
+        model = MeteredModel("", helper, evaluation.sampling, meter, Caller(evaluation.name))
         threads = ThreadPoolExecutor(WAITING, thread_name_prefix="assay-endpoint")
+
+        def close() -> None:
+            closed.set()
+            budgets.limits = {"run": -1}  # what still waits for its turn has no room to be sent
 
         def one(request: Request) -> Answered:
             try:
-                return ask(evaluation, asker, request, sending)
+                return ask(evaluation, model, request)
             except BaseException:
-                sending.closed.set()
+                close()
                 raise
 
         try:
@@ -137,43 +146,9 @@ class EndpointAnswerer(Answerer):
                     turn_finished()
                 yield answered
         finally:
-            sending.closed.set()
+            close()
             threads.shutdown(cancel_futures=True)
-            sending.ledger.close()
-
-
-@dataclass(frozen=True)
-class Sending:
-    """Where requests are recorded; once it is closed, none is sent."""
-
-    ledger: CostLedger = field(default_factory=CostLedger)
-    closed: threading.Event = field(default_factory=threading.Event)
-
-    async def pause(self, seconds: float) -> None:
-        """Sleep so long, or until it is closed."""
-        end = time.monotonic() + seconds
-        while not self.closed.is_set() and (left := end - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, LOOK_SECONDS))
-
-
-@dataclass
-class Recorded(Free):
-    """A request that is recorded before it is sent; see `Charge`."""
-
-    sending: Sending
-    row: LedgerCall
-    place: Place | None = None
-
-    async def attempt(self) -> None:
-        """See `Charge`. Raises LedgerUnusable, and RunFailure once no more is sent."""
-        if self.sending.closed.is_set():
-            raise RunFailure("no further request is sent")
-        self.place = self.sending.ledger.write(Entry(self.place, self.row))
-
-    def answered(self, name: str, said: Said) -> None:
-        """Remember the answer. Raises LedgerUnusable."""
-        row = replace(self.row, status="answered")
-        self.sending.ledger.write(Entry(self.place, row, name, said))
+            ledger.close()
 
 
 def endpoint_holder(root: Path, source: str, skill: str) -> Experiment:
@@ -190,30 +165,20 @@ def endpoint_run_name(skill: str, source: str, url: str) -> str:
     return f"{plain_name(skill, source)}-{sha256_text(f'{source} {url}')[:8]}"
 
 
-def ask(evaluation: Evaluation, endpoint: Endpoint, request: Request, sending: Sending) -> Answered:
+def ask(evaluation: Evaluation, model: MeteredModel, request: Request) -> Answered:
     """The answer to one item, or the dialogue with it. Raises what ends the evaluation: InputError
     and RunFailure."""
     item, repeat = evaluation.items[request[0]], request[1]
-    # Servers take seeds of 31 bits; equal items of another seed shall differ.
-    seed = key_state(SampleKey(evaluation.seed, item.id, repeat)) >> 33
-    replies: list[Said] = []
-    ends: list[BaseException] = []
+    key = SampleKey(evaluation.seed, item.id, repeat)
+    replies: list[HelperAnswer] = []
 
-    def send(messages: Sequence[Message], tools: Tools) -> Said:
+    def send(messages: Sequence[Message], tools: Tools) -> HelperAnswer:
         sent = [dump_messages(tuple(messages)), list(tools)]
-        name = answer_name(sending.ledger, item.id, repeat, len(replies), sent)
-        about = messages, tools, evaluation.sampling, evaluation.spec.rendering, seed
-        call = Recorded(sending, LedgerCall("", "", endpoint.model, stage=evaluation.name))
-        try:
-            said = sending.ledger.known(name)
-            if said is None:
-                said = endpoint.connections.wait(endpoint.asked(*about, call))
-                call.answered(name, said)
-        except Unanswered:
-            raise
-        except Exception as error:  # no further request can be answered
-            ends.append(error)
-            raise
+        name = answer_name(model.meter.ledger, item.id, repeat, len(replies), sent)
+        question = partial(Question, messages, model.sampling, key, tools=tools)
+        (said,) = model.answers([Asking(question, (0, 0), name)])
+        if said.failure:
+            raise Unanswered(said.failure)
         replies.append(said)
         return said
 
@@ -230,29 +195,22 @@ def ask(evaluation: Evaluation, endpoint: Endpoint, request: Request, sending: S
             messages = dialogue.messages
         text = "\n".join(each.text for each in replies)
         completion = Completion(text, (), replies[-1].ended, messages)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RunFailure, InputError):
         raise
     except Unanswered as error:
-        failure = f"endpoint: {error}"
+        failure = str(error)
     except BaseException as error:  # the environment of one item failed; the others go on
-        if error in ends:
-            raise
         failure = f"{FAILED}{type(error).__name__}: {error}"
+    known = [each.completion_tokens for each in replies if each.completion_tokens is not None]
     return Answered(
         item=item,
         repeat=repeat,
         completion=completion,
         prompt_tokens=replies[-1].prompt_tokens if replies else None,
-        completion_tokens=counted(replies),
+        completion_tokens=sum(known) if known and len(known) == len(replies) else None,
         failure=failure,
         several=evaluation.dialogue is not None,
     )
-
-
-def counted(replies: Sequence[Said]) -> int | None:
-    """The tokens of all answers; None where the server did not count each."""
-    known = [each.completion_tokens for each in replies if each.completion_tokens is not None]
-    return sum(known) if known and len(known) == len(replies) else None
 
 
 def answer_name(ledger: CostLedger, item: str, repeat: int, turn: int, sent: Any) -> str:

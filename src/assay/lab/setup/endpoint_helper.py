@@ -115,14 +115,14 @@ class EndpointHelper:
     async def _answer(self, question: Question, attempts: "_Attempts") -> HelperAnswer:
         # Servers take seeds of 31 bits.
         seed = key_state(question.key) >> 33
-        request = question.messages, (), question.sampling, self.rendering, seed, attempts
+        about = question.messages, question.tools, question.sampling
         scored = question.scored
         try:
             if scored is None:
-                said = await self.endpoint.asked(*request)
+                said = await self.endpoint.asked(*about, self.rendering, seed, attempts)
             else:
-                about = scored.tokens, scored.begin, scored.likeliest
-                said = await self.endpoint.likely_words(*about, attempts)
+                words = scored.tokens, scored.begin, scored.likeliest
+                said = await self.endpoint.likely_words(*words, attempts)
         except Unanswered as error:
             return HelperAnswer("", failure=f"endpoint: {error}", too_long=error.too_long)
         return HelperAnswer(said.text, said.ended, said.prompt_tokens, said.completion_tokens)

@@ -294,10 +294,10 @@ class MeteredModel:
             )
             for messages, key in zip(conversations, keys, strict=True)
         ]
-        return self._answers(asked)
+        return self.answers(asked)
 
-    def _answers(self, asked: Sequence["Asking"]) -> list[HelperAnswer]:
-        """One answer each, those that are remembered without asking."""
+    def answers(self, asked: Sequence["Asking"]) -> list[HelperAnswer]:
+        """One answer each, those that are remembered without asking. Raises as `answer` does."""
         ledger, answers = self.meter.ledger, dict[int, HelperAnswer]()
         questions, calls = dict[int, Question](), list[MeteredCall]()
         for n, each in enumerate(asked):
@@ -345,7 +345,7 @@ class MeteredModel:
             about = [self.fingerprint, scored.tokens, scored.begin, likeliest]
             name = "" if self.meter.cache is False else sha256_text(canonical_json(about))
             asked.append(Asking(question, (len(scored.tokens), 1), name))
-        found = self._answers(asked)
+        found = self.answers(asked)
         if failed := next((each.failure for each in found if each.failure), ""):
             raise HelperFailed(f"{self.name}: {failed}")
         told = [read_words(each.text) for each in found]
