@@ -73,7 +73,7 @@ class HelperSpec(Table):
     key: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)] | None = None
     """Environment variable of the endpoint's key; omitted: `OPENAI_API_KEY`."""
     concurrency: Few | None = None
-    """Most requests at once, fewer under overload; omitted: 8."""
+    """Most requests at once; omitted: 8."""
     deadline: Positive | None = None
     """Seconds for one answer of an endpoint, retries included; omitted: 300."""
     timeout: Positive | None = None

@@ -8,7 +8,7 @@ still do is to persuade the judge. What cannot be read is asked for again, and t
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -51,10 +51,6 @@ class Criterion:
         return tuple(map(float, range(self.low, self.high + 1)))
 
 
-Others = Callable[[Row], str | None]
-"""The answer that stands beside a row's; None where there is none."""
-
-
 @dataclass(frozen=True, slots=True)
 class Rubric:
     """How a judge is asked."""
@@ -71,10 +67,6 @@ class Rubric:
     """Whether one who grades sees the row's answer."""
     attempts: int = 3
     longest: int | None = None
-    prompt: str = ""
-    """The template of the question; "" for the own one."""
-    against: str = ""
-    """Whose answers stand beside, with their fingerprint; "" for the rows' own."""
 
     @property
     def levels(self) -> Mapping[str, tuple[float, ...]]:
@@ -95,7 +87,7 @@ class Rubric:
         return sum(shares) / total
 
 
-def rubric_reward(rubric: Rubric, others: Others = answer_text) -> JudgeReward:
+def rubric_reward(rubric: Rubric) -> JudgeReward:
     """The reward of a rubric: from 0 to 1, abstaining where the judge gave no verdict."""
 
     def made(
@@ -104,10 +96,10 @@ def rubric_reward(rubric: Rubric, others: Others = answer_text) -> JudgeReward:
         both_orders: bool = rubric.both_orders,
     ) -> JudgeReward:
         chosen = replace(rubric, model=model, attempts=attempts, both_orders=both_orders)
-        return rubric_reward(chosen, others)
+        return rubric_reward(chosen)
 
     return JudgeReward(
-        partial(judge_by, rubric, others),
+        partial(judge_by, rubric),
         helpers=(rubric.model,),
         questions=2 if rubric.pairs and rubric.both_orders else 1,
         longest=rubric.longest,
@@ -118,24 +110,17 @@ def rubric_reward(rubric: Rubric, others: Others = answer_text) -> JudgeReward:
 
 
 def judge_by(
-    rubric: Rubric,
-    others: Others,
-    batch: Sequence[tuple[Row, Completion]],
-    helpers: Mapping[str, HelperModel],
+    rubric: Rubric, batch: Sequence[tuple[Row, Completion]], helpers: Mapping[str, HelperModel]
 ) -> list[Reward]:
     """See `judge_reward.Judge`."""
-    judge = partial(_graded, rubric)
-    if rubric.pairs:
-        judge = partial(_preferred, rubric)
-    helper = helpers[rubric.model]
-    return [judge(helper, row, said, others(row)) for row, said in batch]
+    judge = _preferred if rubric.pairs else _graded
+    return [judge(rubric, helpers[rubric.model], *pair) for pair in batch]
 
 
-def _graded(
-    rubric: Rubric, helper: HelperModel, row: Row, said: Completion, other: str | None
-) -> Reward:
+def _graded(rubric: Rubric, helper: HelperModel, row: Row, said: Completion) -> Reward:
     shown = {"answer": judged_text(said)}
     if rubric.reference:
+        other = answer_text(row)
         if other is None:
             return Reward(None, why="the row has no reference answer")
         shown["reference"] = other
@@ -146,13 +131,12 @@ def _graded(
     return Reward(rubric.score(grades), grades, facts=said_besides)
 
 
-def _preferred(
-    rubric: Rubric, helper: HelperModel, row: Row, said: Completion, other: str | None
-) -> Reward:
+def _preferred(rubric: Rubric, helper: HelperModel, row: Row, said: Completion) -> Reward:
     """1 where the judged answer is better than the other one, 0 where it is worse; a tie is half.
 
     In one order, which one is drawn by both texts: equal pairs are asked in equal order.
     """
+    other = answer_text(row)
     if other is None:
         return Reward(None, why="the row has no answer to compare with")
     text = judged_text(said)
@@ -268,8 +252,6 @@ by it. The order of the answers means nothing, and neither does their length.
 {second}
 
 {format}"""
-GAPS = ("about", "criteria", "question", "reference", "answer", "first", "second", "format")
-"""What a template may hold in braces."""
 
 
 def question(rubric: Rubric, row: Row, shown: Mapping[str, str]) -> str:
@@ -284,7 +266,7 @@ def question(rubric: Rubric, row: Row, shown: Mapping[str, str]) -> str:
         "format": verdict_format(rubric),
         **framed,
     }
-    template = rubric.prompt or (PREFER if rubric.pairs else GRADE)
+    template = PREFER if rubric.pairs else GRADE
     return re.sub(r"\{(\w+)\}", lambda gap: gaps.get(gap[1], ""), template)
 
 

@@ -32,7 +32,6 @@ from assay.lab.setup.metering import Asking, HelperBudgets, Meter, MeteredModel
 from assay.rl.policy import SampleKey
 from assay.rollout.engines.endpoint.client import Endpoint, check_rendering, endpoint_of
 from assay.rollout.engines.endpoint.openai_text import Unanswered
-from assay.rollout.engines.endpoint.traffic import Traffic
 from assay.rollout.episodes import turn_finished
 from assay.runs.cost_ledger import CostLedger
 from assay.runs.manifest_file import Manifest
@@ -120,7 +119,7 @@ class EndpointAnswerer(Answerer):
                 await asyncio.sleep(min(left, LOOK_SECONDS))
 
         ledger.move_to(folder)
-        asked = replace(self.endpoint, pause=pause, traffic=Traffic(TOGETHER))
+        asked = replace(self.endpoint, pause=pause, turns=asyncio.Semaphore(TOGETHER))
         helper = EndpointHelper("", asked, evaluation.spec.rendering, Rounds(ledger))
         meter = Meter(asked.model, ledger, budgets)
         model = MeteredModel("", helper, evaluation.sampling, meter, Caller(evaluation.name))

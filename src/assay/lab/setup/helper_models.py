@@ -4,6 +4,7 @@ Stages, evaluations and checks of a session ask the same instances; `release` le
 What they were asked is counted here for metrics; judging is the rewards' own.
 """
 
+import asyncio
 import os
 import threading
 from collections import defaultdict
@@ -47,7 +48,6 @@ from assay.rollout.engines.endpoint.client import (
     check_rendering,
     endpoint_of,
 )
-from assay.rollout.engines.endpoint.traffic import Traffic
 from assay.runs.cost_ledger import STATE, CostLedger, LedgerCall, state_text
 from assay.runs.manifest_file import last_start_over, read_manifest
 from assay.runs.run_directory import RunDirectory
@@ -348,9 +348,9 @@ def endpoint_for(name: str, spec: HelperSpec) -> Endpoint:
             raise InputError(problem, field="key", fix=f"export {spec.key}=...")
         endpoint = endpoint_of(spec.source, spec.endpoint, spec.key or KEY)
     deadline = spec.deadline or DEADLINE_SECONDS
-    traffic = Traffic(spec.concurrency or CONCURRENCY)
+    turns = asyncio.Semaphore(spec.concurrency or CONCURRENCY)
     timeout = spec.timeout or deadline / 2
-    return replace(endpoint, deadline=deadline, timeout=timeout, traffic=traffic)
+    return replace(endpoint, deadline=deadline, timeout=timeout, turns=turns)
 
 
 def _recorded(

@@ -92,12 +92,6 @@ def test_an_answer_without_counts_is_an_answer(usage: object) -> None:
     assert (said.text, said.prompt_tokens, said.completion_tokens) == ("fine", None, None)
 
 
-def test_half_a_pair_in_a_question_is_sent_as_a_replacement() -> None:
-    with raw_server(answer(chat("fine"))) as server:
-        endpoint(server).say((Message("user", "a\ud800b"),), [], SAMPLING)
-    assert "a\ufffdb".encode() in server.requests[0]
-
-
 def leaks(text: str, shortest: int = 8) -> bool:
     """Whether some of the key stands in a text, in any form."""
     forms = [form(KEY) for form in FORMS.values()]
@@ -179,12 +173,6 @@ def test_the_deadline_covers_every_part_of_an_answer(slow: str) -> None:
     assert len(server.requests) == 1
 
 
-def test_the_deadline_covers_a_server_that_does_not_read() -> None:
-    with raw_server(repeating(b""), reads=False) as server, pytest.raises(Unanswered) as raised:
-        endpoint(server, 0.5).say((Message("user", "x" * (24 << 20)),), [], SAMPLING)
-    assert raised.value.reason == "deadline"
-
-
 def test_a_compressed_answer_is_not_unpacked() -> None:
     bomb = gzip.compress(b" " * (64 << 20))
     with raw_server(answer(bomb, headers="Content-Encoding: gzip\r\n")) as server:
@@ -209,13 +197,6 @@ def test_a_redirect_takes_the_key_nowhere(status: str) -> None:
         with raw_server(answer(b"", status, place)) as server:
             assert failure(server).reason == f"HTTP {status[:3]}"
     assert not thief.requests
-
-
-@pytest.mark.parametrize("status", ["400", "413", "422"])
-def test_a_request_that_the_server_finds_wrong_is_sent_once(status: str) -> None:
-    with raw_server(answer(b"", f"{status} No", "Retry-After: 1\r\n")) as server:
-        assert failure(server).reason == f"HTTP {status}"
-    assert len(server.requests) == 1
 
 
 def pauses_of(status: str, headers: str) -> list[float]:

@@ -1,7 +1,7 @@
 """Asks a model behind an OpenAI-compatible endpoint: messages and tools in, text out.
 
 An answer has no tokens or log-probabilities, so such a model can be measured and not trained.
-Requests run side by side on one event loop in a thread of its own, when `traffic` lets them.
+Requests run side by side on one event loop in a thread of its own, as many as `turns` lets through.
 Temporary failures are retried after pauses, within one deadline; a request without an answer then
 is `Unanswered`, never an empty answer, and an answer that was paid for and cannot be kept is not
 asked for again. The key comes from the environment and is removed from messages, records,
@@ -20,6 +20,7 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from http.cookiejar import DefaultCookiePolicy
@@ -51,7 +52,6 @@ from assay.rollout.engines.endpoint.openai_text import (
     told_words,
     unusable,
 )
-from assay.rollout.engines.endpoint.traffic import Traffic
 
 Result = TypeVar("Result")
 
@@ -99,10 +99,6 @@ WRONG_ASKER = (401, 403, 404)
 """Refusals that every further request would meet as well."""
 PASSING = (408, 409, 425, 429)
 """Refusals that may pass, as in OpenAI's own client; so may every 5xx."""
-OVERLOADED = (429, 503, 529)
-"""Refusals that ask for fewer requests at once."""
-OVERLOADS = frozenset(("deadline", *(f"HTTP {status}" for status in OVERLOADED)))
-"""Reasons of `Unanswered` after which fewer requests are sent at once."""
 GATEWAY = (502, 504)
 """Refusals by what stands before a model, which may have answered, and charged, all the same."""
 TOO_LONG = ("context_length_exceeded", "maximum context length", "exceed_context_size")
@@ -248,7 +244,8 @@ class Endpoint:
     """The environment variable that the key is read from, for messages."""
     timeout: float | None = None
     """Seconds for one attempt; None leaves it all of the deadline."""
-    traffic: Traffic = field(default_factory=Traffic, repr=False, compare=False)
+    turns: asyncio.Semaphore | None = field(default=None, repr=False, compare=False)
+    """Bounds the requests at once."""
     connections: Connections = field(default_factory=Connections, repr=False, compare=False)
 
     def say(
@@ -324,15 +321,11 @@ class Endpoint:
         """Ask until there is an answer, the deadline has come, or asking again is of no use."""
         left = self.deadline
         for attempt in range(ATTEMPTS):
-            async with self.traffic.turn() as number:
+            async with self.turns or nullcontext():
                 await charge.attempt()
                 begun = time.monotonic()
                 said = await self._attempt(question, min(left, self.timeout or left))
                 left -= time.monotonic() - begun
-                if isinstance(said, Said):
-                    self.traffic.answered()
-                elif said.reason in OVERLOADS:
-                    self.traffic.overloaded(number)
             if isinstance(said, Said):
                 return said
             if said.charged:
