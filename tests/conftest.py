@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from assay.sandbox.pool import WorkerPools
+from assay.tasks.helper_model import KINDS, Model
 
 # Until all is collected: what is imported stays. Then a search for garbage after each 700 objects,
 # which is Python's own, would take a hundredth of the time.
@@ -26,6 +27,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 SHARED = Path(os.environ.get("ASSAY_SHARED", Path(__file__).parents[1].parent / "shared"))
 
 KEPT = WorkerPools()
+
+
+def scripted(name: str, file: Path) -> Model:
+    """A helper model of `scripted:FILE`; imports torch once a test asks for it."""
+    from tests.scripted_helper import opened
+
+    return opened(name, file)
+
+
+KINDS["scripted"] = scripted
 
 
 @pytest.fixture

@@ -51,7 +51,6 @@ ROOMS = {
         "monitor",
     ),
     "labs": (
-        "adapters",
         "workflows",
         "workflows.programs",
         "chat",

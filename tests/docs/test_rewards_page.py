@@ -10,13 +10,13 @@ import pytest
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.setup.endpoint_helper import ScriptedHelper, read_script
 from assay.lab.setup.metering import MeteredModel
 from assay.lab.setup.reward_parts import full_reward, reward_of
 from assay.labs.math.task import TASK
 from assay.rl.policy import Sampling
 from assay.tasks.running import RewardRunner
 from tests.docs.pages import DOCS, as_module, blocks
+from tests.scripted_helper import ScriptedHelper, read_script
 
 REPORT = "../tests/docs/report_001.md"
 PAGES = ("rewards.md", REPORT)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from assay.rollout.engines.endpoint.openai_text import Said
 from assay.runs.cost_ledger import (
     LEDGER,
     CostLedger,
     Entry,
-    KnownAnswer,
     LedgerCall,
     LedgerUnusable,
     Place,
@@ -40,7 +40,7 @@ def update(ledger: CostLedger, place: Place, again: LedgerCall) -> None:
     ledger.write(Entry(place, again))
 
 
-def remember(ledger: CostLedger, key: str, answer: KnownAnswer) -> None:
+def remember(ledger: CostLedger, key: str, answer: Said) -> None:
     ledger.write(Entry(None, call(), key, answer))
 
 
@@ -103,9 +103,9 @@ def test_threads_write_side_by_side_and_nothing_is_lost(tmp_path):
 
 def test_the_first_of_two_answers_to_the_same_stays(tmp_path):
     ledger = opened(tmp_path)
-    first = KnownAnswer("Paris", "stop", 3, None)
+    first = Said("Paris", "stop", 3, None)
     remember(ledger, "k", first)
-    remember(ledger, "k", KnownAnswer("Rome", "stop", 3, 1))
+    remember(ledger, "k", Said("Rome", "stop", 3, 1))
     assert ledger.known("k") == first and ledger.known("other") is None
     ledger.close()
     assert opened(tmp_path).known("k") == first

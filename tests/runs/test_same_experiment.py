@@ -23,9 +23,8 @@ source = "path:y"
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+def made(tmp_path: Path) -> RunDirectory:
     """A run whose executor was in this process."""
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     run = RunDirectory(tmp_path, "e", "1")
     run.path.mkdir(parents=True)
     write_listed(run.path, run.spec, experiment_toml(read_experiment(written(tmp_path, TEXT))))
@@ -38,26 +37,16 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-def test_an_endpoint_that_is_not_taken_makes_no_other_run(tmp_path, made, monkeypatch):
-    file = written(tmp_path, TEXT + 'with_endpoint = "openai:m"\nprice = "unknown"\n')
+def test_another_price_of_a_helper_is_another_setting(tmp_path, made):
+    check_same(made, read_experiment(written(tmp_path, TEXT)))
     with pytest.raises(InputError, match=r"helpers\.executor\.price"):
-        check_same(made, read_experiment(file))
-    file = written(tmp_path, TEXT + 'with_endpoint = "openai:m"\n')
-    check_same(made, read_experiment(file))
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
-    with pytest.raises(InputError, match=r"helpers\.executor\.source"):
-        check_same(made, read_experiment(file))
+        check_same(made, read_experiment(written(tmp_path, TEXT + 'price = "unknown"\n')))
 
 
-def test_a_runs_experiment_is_read_again_where_its_file_or_the_endpoint_is_another(
-    made, monkeypatch
-):
-    write_listed(made.path, made.spec, TEXT + 'with_endpoint = "openai:m"\n')
+def test_a_runs_experiment_is_read_again_where_its_file_is_another(made):
+    write_listed(made.path, made.spec, TEXT)
     first = experiment_of(made)
     assert experiment_of(made) is first and first.helpers["executor"].source == "path:y"
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
-    assert experiment_of(made).helpers["executor"].source == "openai:m"
-    monkeypatch.delenv("OPENAI_BASE_URL")
     write_listed(made.path, made.spec, TEXT.replace("path:y", "path:longer"))
     assert experiment_of(made).helpers["executor"].source == "path:longer"
     made.spec.unlink()

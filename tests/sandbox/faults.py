@@ -134,24 +134,10 @@ def big_file() -> None:
             file.write(bytes(1 << 20))
 
 
-def many_files() -> int:
-    return len([os.open(os.devnull, os.O_RDONLY) for _ in range(1000)])
-
-
 def many_processes() -> None:
     for _ in range(60):
         subprocess.Popen(["sleep", "1000"])
     time.sleep(1000)
-
-
-def talking_processes() -> None:
-    """Too many processes behind an answer that comes byte by byte."""
-    for _ in range(5):
-        if os.fork() == 0:
-            while True:
-                os.write(3, b" ")
-                time.sleep(0.001)
-    many_processes()
 
 
 def many_hogs(children: int, megabytes: int) -> None:

@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -157,36 +156,3 @@ def test_packages_of_a_plain_folder_have_their_versions_inside(
     metadata.write_text("Name: parser-of-sums\nVersion: 4.13.2\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     assert inside("version_of", package="parser-of-sums") == Outcome("4.13.2")
-
-
-def test_what_the_user_may_not_read_is_left_out_of_the_import_path() -> None:
-    """A folder, a module and a whole entry that an unprivileged lab may not look into, and a link
-    to nothing, as editors make them."""
-    read, write = os.pipe()
-    with tempfile.TemporaryDirectory(dir="/tmp") as name:
-        folder = Path(name)
-        for each in ("pkg", "secret", "closed"):
-            (folder / each).mkdir()
-            (folder / each / "__init__.py").touch()
-        for each in ("pkg.libs", "pkg-1.dist-info", "data"):
-            (folder / each).mkdir()
-        (folder / "module.py").touch()
-        (folder / "locked.py").touch(mode=0o000)
-        (folder / ".#module.py").symlink_to("nowhere")
-        for each, mode in (("secret", 0o000), ("closed", 0o111), (".", 0o755)):
-            (folder / each).chmod(mode)
-        child = os.fork()
-        if child == 0:
-            try:
-                if os.getuid() == 0:
-                    os.setresuid(65534, 65534, 65534)
-                entries = (folder, folder / "closed", folder / "secret" / "inner")
-                found = [path for entry in entries for path in isolation._importable(entry)]
-                os.write(write, " ".join(found).replace(f"{name}/", "").encode())
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
-        for each in ("secret", "closed"):
-            (folder / each).chmod(0o755)
-    os.close(write)
-    assert os.read(read, 1 << 16).decode() == "module.py closed pkg pkg-1.dist-info pkg.libs"

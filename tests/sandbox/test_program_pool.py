@@ -2,12 +2,10 @@
 apart from what programs do; nothing of one program reaches the next, and nothing is left over."""
 
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,6 @@ from assay.sandbox import pool as pools
 from assay.sandbox.isolation import Mode
 from assay.sandbox.limits import CallLimits, Limits, Outcome
 from assay.sandbox.pool import ProgramPool, ProgramRun
-from tests.sandbox.hostile_programs import workflow
-from tests.sandbox.test_hostile_programs import ATTACKS, HONEST, OPERATORS, ending
 from tests.sandbox.test_worker import eventually
 
 SMALL = Limits(cpu_seconds=20, memory_bytes=1 << 30, file_bytes=1 << 20, processes=8)
@@ -67,10 +63,11 @@ BOTH = [
 
 @pytest.fixture(params=BOTH)
 def pool(request: pytest.FixtureRequest) -> Iterator[ProgramPool]:
-    before = psutil.Process().children(recursive=True)
+    before, files = psutil.Process().children(recursive=True), psutil.Process().num_fds()
     with ProgramPool(SERVE, 1, SMALL, request.param, calls=CALLS) as served:
         yield served
     assert [p for p in psutil.Process().children(recursive=True) if p not in before] == []
+    assert psutil.Process().num_fds() <= files
 
 
 def test_calls_are_answered_one_after_the_other_at_once_and_from_several_event_loops(
@@ -327,85 +324,3 @@ def test_a_closed_pool_runs_nothing(pool: ProgramPool) -> None:
     pool.close()
     with pytest.raises(RuntimeError, match="closed"):
         run(pool, "chain", names=[])
-
-
-MIXED = [
-    (HONEST, 30.0),
-    *(
-        (workflow(ATTACKS[name].body), ATTACKS[name].deadline)
-        for name in (
-            "daemon",
-            "threads that go on",
-            "id twice",
-            "floods of calls",
-            "half a line, then the end",
-            "interpreters in sessions of their own",
-            "open files without end",
-            "invalid memory",
-        )
-    ),
-]
-
-
-def resources() -> dict[str, Any]:
-    """What this process and those below it hold."""
-    below = psutil.Process().children(recursive=True)
-    return {
-        "processes": sorted(each.pid for each in below),
-        "descriptors": psutil.Process().num_fds(),
-        "descriptors below": sum(each.num_fds() for each in below),
-        "threads": threading.active_count(),
-        "files": len(list(Path(tempfile.gettempdir()).iterdir())),
-    }
-
-
-def settled() -> dict[str, Any]:
-    """What is held once what the last program left under way has ended."""
-    found = resources()
-    for _ in range(60):
-        time.sleep(0.05)
-        if found == (found := resources()):
-            break
-    return found
-
-
-def leaks(programs: int) -> dict[str, Any]:
-    """What is held more after so many programs than after the first few."""
-    limits = replace(SMALL, cpu_seconds=60)
-    function = "assay.labs.workflows.inside:run_workflow"
-    arguments = {"problem": "x", "entry_point": "", "operators": OPERATORS}
-
-    def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
-        return {"result": {"response": name}, "usage": {}}
-
-    before: dict[str, Any] = {}
-    with ProgramPool(function, 1, limits, MODES[-1], calls=CallLimits(together=1)) as pool:
-        for n in range(programs):
-            if n == len(MIXED):
-                before = settled()
-            program, deadline = MIXED[n % len(MIXED)]
-            found = pool.run({**arguments, "program": program}, host, deadline)
-            assert n % len(MIXED) or ending(found) == "answer Custom"
-        return held_more(before)
-
-
-def held_more(before: Mapping[str, Any]) -> dict[str, Any]:
-    """What is held in another number than before, once what is under way has ended."""
-    until = time.monotonic() + 30.0
-    while True:
-        found = {name: (before[name], n) for name, n in resources().items() if n != before[name]}
-        if not found or time.monotonic() > until:
-            return found
-        time.sleep(0.05)
-
-
-@pytest.fixture
-def own_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder for temporary files in which no other process writes."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-
-
-@pytest.mark.usefixtures("own_temporary")
-def test_programs_in_a_row_leak_no_process_file_or_descriptor() -> None:
-    assert leaks(60) == {}

@@ -14,7 +14,7 @@ from tokenizers.processors import TemplateProcessing
 
 from assay.data.renderings.rendering import Renderer
 from assay.serve.requests import ChatRequest, CompletionRequest, ask_chat, ask_completion
-from assay.serve.server import MOST_BYTES, Endpoint
+from assay.serve.server import Endpoint
 from tests.models.folders import CHAT as TEMPLATE
 from tests.serve.scripted import (
     CONTEXT,
@@ -59,14 +59,6 @@ def events(text: str) -> list[dict]:
     lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
     assert lines[-1] == "[DONE]"
     return [json.loads(line) for line in lines[:-1]]
-
-
-def said(text: str) -> str:
-    """The text of a whole answer, or of all pieces of a streamed one."""
-    if not text.startswith("data: "):
-        return json.loads(text)["choices"][0]["message"]["content"]
-    choices = [choice for event in events(text) for choice in event["choices"]]
-    return "".join(choice["delta"].get("content") or "" for choice in choices)
 
 
 def test_a_chat_is_answered_with_text_usage_and_reason() -> None:
@@ -140,28 +132,11 @@ def test_limits_end_texts_and_stop_texts_are_no_part_of_them() -> None:
     assert third["choices"][0]["text"] == "one " and third["choices"][0]["finish_reason"] == "stop"
 
 
-def test_a_completion_may_use_tokens_many_prompts_and_choices() -> None:
-    with client(lambda prompt, key: f"{prompt}{key.sample}") as (http, sampler):
+def test_a_completion_may_use_tokens() -> None:
+    with client(lambda prompt, key: f"{prompt}0") as (http, sampler):
         tokens = sampler.tokenizer.encode("xy")
-        many = http.post(COMPLETIONS, json={**ONCE, "prompt": ["a", "b"], "n": 2}).json()
         ids = http.post(COMPLETIONS, json={**ONCE, "prompt": tokens}).json()
-    assert [c["text"] for c in many["choices"]] == ["a0", "a1", "b0", "b1"]
-    assert [c["index"] for c in many["choices"]] == [0, 1, 2, 3]
-    assert many["usage"]["prompt_tokens"] == 2
     assert ids["choices"][0]["text"] == "xy0"
-
-
-def test_sampling_settings_reach_the_sampler_and_seeds_name_the_draw() -> None:
-    keys = []
-
-    def answer(prompt: str, key: object) -> str:
-        keys.append(key)
-        return "x"
-
-    with client(answer) as (http, _):
-        for seed in (5, 5, None, None):
-            http.post(COMPLETIONS, json={**ONCE, "seed": seed, "temperature": 0.5, "top_p": 0.9})
-    assert keys[0] == keys[1] and len(set(keys)) == 3
 
 
 def test_a_stream_ends_with_usage_where_it_was_asked_for() -> None:
@@ -213,7 +188,7 @@ def test_a_call_that_a_thought_drafts_is_text_and_no_call() -> None:
         ({**HELLO, "tools": [{"function": {}}]}, "tools"),
         ({**HELLO, "temperature": "hot"}, "temperature"),
         ({**HELLO, "top_p": 0}, "top_p"),
-        ({**HELLO, "n": 10**9}, "n"),
+        ({**HELLO, "n": 2}, "n"),
         ({**HELLO, "max_tokens": 0}, "max_tokens"),
         ({**HELLO, "stop": [""]}, "stop"),
         ({**HELLO, "logit_bias": {"1": 5}}, "logit_bias"),
@@ -232,21 +207,6 @@ def test_what_cannot_be_done_is_refused_by_name(body: dict, parameter: str) -> N
     assert refused.status_code == 400 and error["param"] == parameter, error
     assert error["type"] == "invalid_request_error" and error["message"] and error["code"]
     assert not sampler.prompts
-
-
-def test_what_changes_nothing_and_what_is_not_known_is_passed_over() -> None:
-    neutral = {"logit_bias": {}, "presence_penalty": 0, "n": 1, "modalities": ["text"]}
-    nothing = {"audio": None, "functions": None, "response_format": {"type": "text"}}
-    extra = {
-        "store": True,
-        "metadata": {"a": "b"},
-        "stream_options": {"include_obfuscation": False},
-    }
-    with client("Hello!") as (http, _):
-        for stream in (False, True):
-            body = {**HELLO, **neutral, **nothing, **extra, "stream": stream}
-            answer = http.post(CHAT, json=body)
-            assert answer.status_code == 200 and said(answer.text) == "Hello!"
 
 
 @pytest.mark.parametrize("arguments", [{}, {"arguments": ""}, {"arguments": None}])
@@ -278,21 +238,14 @@ def test_the_text_of_a_chat_has_the_tokens_of_the_chat(
     model = replace(served(sampler), renderer=Renderer(tokenizer, rendering))
     messages = HELLO["messages"]
     chat = ask_chat(model, ChatRequest(model=MODEL, messages=messages))
-    context = chat.choices[0].job.context
+    context = chat.job.context
     text = tokenizer.decode(list(context))
     same = ask_completion(model, CompletionRequest(model=MODEL, prompt=text))
-    assert same.choices[0].job.context == context and same.prompt_tokens == chat.prompt_tokens
+    assert same.job.context == context
     if plain is not None:
         bare = ask_completion(model, CompletionRequest(model=MODEL, prompt="once"))
-        begun = bare.choices[0].job.context[0] == tokenizer.bos_token_id
+        begun = bare.job.context[0] == tokenizer.bos_token_id
         assert begun == plain
-
-
-def test_a_developers_message_is_the_systems() -> None:
-    talk = [{"role": "developer", "content": "Be brief."}, HELLO["messages"][0]]
-    with client("x") as (http, sampler):
-        assert http.post(CHAT, json={**HELLO, "messages": talk}).status_code == 200
-    assert sampler.prompts[0].startswith("<|im_start|>system\nBe brief.<|im_end|>")
 
 
 @pytest.mark.parametrize(
@@ -312,22 +265,6 @@ def test_bodies_that_are_no_request_are_refused(body: bytes) -> None:
             refused = http.post(path, content=body)
             assert refused.status_code == 400 and "Traceback" not in refused.text
             assert refused.json()["error"]["code"]
-
-
-def test_a_huge_body_is_refused_before_it_is_read_whole() -> None:
-    sent = 0
-
-    def body():
-        nonlocal sent
-        for _ in range(64):
-            sent += 1 << 20
-            yield b"x" * (1 << 20)
-
-    with client("x") as (http, _):
-        refused = http.post(CHAT, content=body())
-    assert refused.status_code == 413
-    assert refused.json()["error"]["code"] == "request_too_large"
-    assert MOST_BYTES < 64 << 20
 
 
 @pytest.mark.parametrize("header", ["", "Bearer wrong", "Bearer", "Basic c2VjcmV0", "Bearer ü"])
@@ -420,26 +357,23 @@ def test_a_request_that_fails_does_not_fail_the_others_beside_it() -> None:
             raise RuntimeError("no memory")
         return "a fine answer"
 
-    body = {**ONCE, "prompt": ["first", "good"], "stream": True, "stop": " answer"}
+    body = {**ONCE, "stream": True, "stop": " answer"}
     with client(answer) as (http, sampler):
         sampler.released.clear()
         answers: dict[str, str] = {}
 
-        def ask(name: str, prompt: object) -> None:
-            answers[name] = http.post(COMPLETIONS, json={**body, "prompt": prompt}).text
+        def ask(prompt: str) -> None:
+            answers[prompt] = http.post(COMPLETIONS, json={**body, "prompt": prompt}).text
 
-        wanted = {"fine": ["first", "good"], "bad": "bad"}
-        threads = [threading.Thread(target=ask, args=one) for one in wanted.items()]
+        threads = [threading.Thread(target=ask, args=(each,)) for each in ("good", "bad")]
         for thread in threads:
             thread.start()
         sampler.released.set()
         for thread in threads:
             thread.join()
     assert "internal_error" in answers["bad"]
-    said = {0: "", 1: ""}
-    for piece in events(answers["fine"]):
-        said[piece["choices"][0]["index"]] += piece["choices"][0]["text"]
-    assert said == {0: "a fine", 1: "a fine"}
+    said = "".join(piece["choices"][0]["text"] for piece in events(answers["good"]))
+    assert said == "a fine"
 
 
 def test_a_server_that_stops_answers_503_instead_of_half_an_answer() -> None:

@@ -197,7 +197,7 @@ def ask_upstream(
     with running(served, TOKEN, 0) as address:
         settings = {
             "BFCL_PROJECT_ROOT": str(root),
-            "REMOTE_OPENAI_BASE_URL": address.url,
+            "REMOTE_OPENAI_BASE_URL": address,
             "REMOTE_OPENAI_API_KEY": TOKEN,
             "REMOTE_OPENAI_TOKENIZER_PATH": str(folder),
         }

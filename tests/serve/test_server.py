@@ -19,8 +19,8 @@ from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.sampler import LocalSampler
-from assay.serve.connections import HOST, bound, token_for_clients, until_stopped
-from assay.serve.server import Address, Counts, greeting
+from assay.serve.connections import HOST, bound, token_for_clients
+from assay.serve.server import greeting
 from tests.cli.conftest import assert_one_line, call
 from tests.models.folders import save_tiny_model
 from tests.serve.scripted import Says, served
@@ -79,8 +79,8 @@ def test_a_process_answers_as_the_lab_samples_and_ends_cleanly(process, folder: 
         body = {"model": "tiny", "prompt": "once", "max_tokens": 12, "temperature": 0}
         answer = http.post("/completions", json=body).json()
         drawn = http.post("/completions", json={**body, "temperature": 1.0, "seed": 3}).json()
-        chat = http.post("/chat/completions", json={"model": "tiny", "messages": TALK, "n": 2})
-        assert chat.status_code == 200 and len(chat.json()["choices"]) == 2
+        chat = http.post("/chat/completions", json={"model": "tiny", "messages": TALK})
+        assert chat.status_code == 200 and len(chat.json()["choices"]) == 1
         assert (
             http.post("/completions", json=body, headers={"Authorization": ""}).status_code == 401
         )
@@ -97,26 +97,9 @@ def test_a_process_answers_as_the_lab_samples_and_ends_cleanly(process, folder: 
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "4 requests, 1 refused, 0 failed" in out
+    assert f"served tiny at {url[1]}" in out
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", int(url[1].split(":")[2].split("/")[0]))) != 0
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_both_signals_stop_it_and_the_handlers_before_come_back(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    with until_stopped() as stop:
-        os.kill(os.getpid(), number)
-        assert stop.wait(5)
-    assert signal.getsignal(number) is before
-
-
-def test_a_token_from_the_environment_is_not_printed(monkeypatch) -> None:
-    monkeypatch.setenv("ASSAY_SERVE_TOKEN", "mine")
-    assert token_for_clients(HOST) == ("mine", False)
-    model, address = served(Says(lambda *_: "x")), Address(8000, Counts())
-    assert not any("token:" in line for line in greeting(model, address, None))
-    assert any(line.startswith("token: made ") for line in greeting(model, address, "made"))
 
 
 def test_only_this_machine_can_reach_the_port_and_a_taken_one_is_refused() -> None:
@@ -154,16 +137,8 @@ def test_other_machines_are_let_in_only_with_a_token_that_somebody_chose(host, m
     monkeypatch.setenv("ASSAY_SERVE_TOKEN", "mine")
     assert token_for_clients(host) == ("mine", False)
     model = served(Says(lambda *_: "x"))
-    said = greeting(model, Address(8000, Counts(), host), None)
+    said = greeting(model, "http://x/v1", host, None)
     assert any("not encrypted" in line for line in said) and "mine" not in "".join(said)
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.9.9.9"])
-def test_loopback_needs_no_token_of_the_users(host: str, monkeypatch) -> None:
-    monkeypatch.delenv("ASSAY_SERVE_TOKEN", raising=False)
-    assert token_for_clients(host)[1]
-    with bound(0, host) as listening:
-        assert listening.getsockname()[0].startswith("127.")
 
 
 @pytest.mark.parametrize("host", ["", "no such host", "300.1.1.1", "192.0.2.1"])

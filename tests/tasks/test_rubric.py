@@ -216,29 +216,6 @@ def test_one_who_grades_sees_the_reference_and_no_thoughts():
     assert "secret" not in asked.content and "<answer>\nHello.\n</answer>" in asked.content
 
 
-class Scoring(Judge):
-    """A judge that finds one verdict likely, whatever it is shown."""
-
-    def __init__(self, favourite: str):
-        super().__init__(lambda _: "never asked")
-        self.favourite = favourite
-
-    def score(self, conversations, answers, ended=False) -> list[tuple[float, ...]]:
-        self.asked += conversations
-        return [(-1.0, -5.0 + 4 * (self.favourite in each)) for each in answers]
-
-
-def test_the_likeliest_verdict_counts_where_the_judge_writes_none():
-    judge = Scoring("4")
-    both = replace(GRADES, by_likelihood=True)
-    assert judged(both, judge).parts == {"kind": 4, "short": 4}
-    last = judge.asked[-1][0].content
-    assert '"short": a whole number' in last and "kind" not in last.rpartition("\n\n")[2]
-    assert judged(replace(PAIRS, by_likelihood=True), Scoring("first"), "Kind.").value == 0.5
-    tie = judged(replace(PAIRS, by_likelihood=True), Scoring("tie"), "Kind.")
-    assert tie.parts == {"preference": 0.5, "first": 0.5, "second": 0.5}
-
-
 def test_options_of_a_reward_table_change_model_attempts_and_orders_alone():
     made = with_options("rubric:q.toml", rubric_reward(PAIRS), {"model": "other", "attempts": 5})
     assert isinstance(made, JudgeReward)

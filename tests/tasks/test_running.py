@@ -16,7 +16,6 @@ from assay.sandbox.pool import WorkerPools
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import RewardRunner, WorkerReward
 from assay.tasks.task import RewardFunction
-from tests.tasks import reward_faults
 from tests.tasks.reward_faults import (
     SEARCH,
     dies_once,
@@ -46,13 +45,6 @@ def test_a_pure_reward_runs_here_and_its_exception_is_an_abstention() -> None:
         Reward(None, why="exception: ZeroDivisionError: division by zero"),
         Reward(1.0, why=here),
     ]
-
-
-@pytest.mark.parametrize("odd", [Reward(10**400), Reward(1.0, facts={"fact": float("inf")})])
-def test_a_reward_that_no_record_holds_costs_one_answer(odd: Reward) -> None:
-    rewards = score(lambda row, c: odd if c.text == "odd" else Reward(1.0), "odd", "fine")
-    assert [each.value for each in rewards] == [0.0, 1.0]
-    assert rewards[0].outcome == "checker raised" and rewards[0].parts == {}
 
 
 def test_an_unsafe_reward_runs_elsewhere_and_each_failure_stays_with_its_completion() -> None:
@@ -182,24 +174,6 @@ def test_an_unsafe_reward_without_an_importable_name_is_refused() -> None:
     local.unsafe = True  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="define it in a module"):
         score(local, "x")
-
-
-def test_what_is_asked_cheaply_starts_no_worker() -> None:
-    half = Reward(0.5)
-    cheap = WorkerReward("no.such:function", lambda row, completion: half, lambda *_: half)
-    assert score(cheap, "x") == [Reward(0.5)]
-    assert cheap(ROW, Completion("x")) == Reward(0.5)
-
-
-def test_the_runner_ends_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    import psutil
-
-    # Other tests of this process may hold pools that end with it.
-    before = psutil.Process().children()
-    with RewardRunner(reward_faults.moody, sandbox="limits-only") as runner:
-        runner.score([(ROW, Completion("fine"))] * 3)
-        assert len(psutil.Process().children()) > len(before)
-    assert [p for p in psutil.Process().children() if p not in before] == []
 
 
 def test_runners_share_the_workers_of_their_callers_pools_until_one_is_under_suspicion() -> None:

@@ -13,12 +13,12 @@ from assay.data.episode import Completion
 from assay.data.row import Message, Row
 from assay.errors import InputError, RunFailure
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import is_unsafe, reward, task, task_fingerprint, task_names
+from assay.tasks.task import is_unsafe, reward, task, task_fingerprint
 from assay.tasks.user_code import (
     forget_changed_files,
     load_file,
 )
-from tests.tasks.user_files import TASK, forgotten, install, write
+from tests.tasks.user_files import TASK, forgotten, write
 
 ROW = Row("r", (Message("user", "1 + 1 = ?"), Message("assistant", "2")), gold="2")
 
@@ -61,7 +61,7 @@ def test_the_name_of_a_file_shadows_no_module(folder: Path) -> None:
         ("from beside import thing\n", "beside.py:2: raises ZeroDivisionError: division by zero"),
         ("x = 1\n", "t.py: defines no task (write TASK = ... for the one that is meant (docs/"),
         (TASK + "class More(BaseTask): ...\n", "t.py: defines 2 tasks: Sums, More (write TASK ="),
-        ("TASK = 3\n", "t.py: the task lacks name, rewards, benchmarks, reward_maximum, sources, "),
+        ("TASK = 3\n", "t.py: TASK is 3, no task (extend assay.tasks.task.BaseTask)"),
         (TASK + "TASK = Sums()\nTASK.name = 'a b'\n", "t.py: the task's name is 'a b' (use"),
         (
             TASK.replace("prompt, completion, row", "text"),
@@ -219,44 +219,3 @@ def test_a_worker_refuses_a_file_that_changed_after_the_lab_had_loaded_it(folder
         pytest.raises(RunFailure, match=r"r\.py: has changed since the run began"),
     ):
         runner.score([(ROW, Completion("x"))])
-
-
-@pytest.fixture
-def site(folder: Path) -> Path:
-    """A folder of the import path, as packages are installed into."""
-    sys.path.insert(0, str(folder / "site"))
-    return folder / "site"
-
-
-def test_an_installed_package_brings_a_task_by_an_entry_point(site: Path, folder: Path) -> None:
-    write(site, "sums_package.py", TASK)
-    install(site, "sums", "sums = sums_package:Sums\nmodule = sums_package")
-    assert task("sums").name == task("module").name == "sums"
-    assert {"sums", "module", "math"} <= {*task_names()}
-    known = task_fingerprint("sums", folder)
-    assert known["distribution"] == "sums 1.2" and len(known["source_sha256"]) == 64
-    write(site, "sums_package.py", TASK + "\n")
-    assert task_fingerprint("sums", folder)["source_sha256"] != known["source_sha256"]
-    assert task_fingerprint("math", folder) == {}
-    assert refusal("summ", folder).startswith("unknown task 'summ' (did you mean 'sums'")
-
-
-@pytest.mark.parametrize(
-    ("points", "name", "expected"),
-    [
-        ("math = m:X", "math", "one 1.2 brings a task 'math', which is built in (uninstall it"),
-        ("x = absent_m:X", "x", "task 'x' of one 1.2 cannot be imported: ModuleNotFoundError: "),
-    ],
-)
-def test_an_entry_point_that_is_no_task_or_shadows_one_is_refused(
-    site: Path, folder: Path, points: str, name: str, expected: str
-) -> None:
-    install(site, "one", points)
-    assert refusal(name, folder).startswith(expected)
-    assert task("tools").name == "tools"
-
-
-def test_two_packages_with_one_name_are_refused(site: Path, folder: Path) -> None:
-    install(site, "one", "x = json")
-    install(site, "two", "x = json")
-    assert refusal("x", folder).startswith("two packages bring a task 'x': ")

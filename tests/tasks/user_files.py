@@ -25,7 +25,6 @@ class Sums(BaseTask):
 def forgotten(folder: Path) -> Iterator[None]:
     """What a test loads from below a folder is not seen by the next test."""
     path, modules = [*sys.path], {*sys.modules}
-    user_code.installed_tasks.cache_clear()
     try:
         yield
     finally:
@@ -34,7 +33,6 @@ def forgotten(folder: Path) -> Iterator[None]:
             if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
                 del sys.modules[name]
         user_code._loaded.clear()
-        user_code.installed_tasks.cache_clear()
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -42,10 +40,3 @@ def write(folder: Path, name: str, text: str) -> Path:
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text, encoding="latin-1")
     return folder / name
-
-
-def install(folder: Path, package: str, points: str, version: str = "1.2") -> None:
-    """A distribution in a folder of the import path: its metadata with entry points."""
-    metadata = f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
-    write(folder, f"{package}-{version}.dist-info/METADATA", metadata)
-    write(folder, f"{package}-{version}.dist-info/entry_points.txt", f"[assay.tasks]\n{points}\n")

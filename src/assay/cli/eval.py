@@ -300,12 +300,7 @@ def serve(
         name=name,
         note=tell,
     )
-    words = (
-        f"served {done['model']}: {done['requests']} requests, {done['refused']} refused, "
-        f"{done['failed']} failed, {done['prompt_tokens']} prompt tokens, "
-        f"{done['completion_tokens']} completion tokens"
-    )
-    return Outcome(done, [words])
+    return Outcome(done, [f"served {done['model']} at {done['url']}"])
 
 
 if TYPE_CHECKING:  # reading records loads pyarrow, which help must do without

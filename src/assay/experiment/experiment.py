@@ -6,7 +6,7 @@ Names in registers and the existence of files are checked in `lab.setup.validate
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field, model_validator
 
 from assay.errors import nearest
 from assay.experiment.base_table import (
@@ -21,7 +21,7 @@ from assay.experiment.base_table import (
 )
 from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.data_tables import DataSpec
-from assay.experiment.helper_tables import HelperSpec, endpoints_chosen, models_apart
+from assay.experiment.helper_tables import HelperSpec, models_apart
 from assay.experiment.selection_tables import (
     KINDS,
     SCHEME,
@@ -110,12 +110,9 @@ class Experiment(Table):
 
     @model_validator(mode="before")
     @classmethod
-    def _models_apart(cls, values: Any, info: ValidationInfo) -> Any:
-        """A file has the trained model and its helpers in one table. The context, where there is
-        one, is the experiment of a run, whose choices of endpoints are kept."""
-        if not isinstance(values, Mapping):
-            return values
-        return endpoints_chosen(models_apart(values), info.context)
+    def _models_apart(cls, values: Any) -> Any:
+        """A file has the trained model and its helpers in one table."""
+        return models_apart(values) if isinstance(values, Mapping) else values
 
     @model_validator(mode="before")
     @classmethod
@@ -356,10 +353,6 @@ def _teacher(experiment: Experiment, place: str, stage: DistillStage) -> Refusal
     if stage.teacher not in experiment.helpers:
         return
     kind = experiment.helpers[stage.teacher].source.partition(":")[0]
-    if kind == "scripted":
-        problem = "a scripted model has no distribution over words to learn from"
-        fix = "name a hf:, path:, pypi:, run: or openai: model"
-        yield refused(f"{place}.teacher", problem, fix)
     if kind == "openai" and stage.loss_top_k is None:
         problem = "a teacher behind an endpoint tells its likeliest words alone"
         yield refused(f"{place}.loss_top_k", problem, "write how many, such as 20")

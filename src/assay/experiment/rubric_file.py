@@ -3,12 +3,10 @@
 Problems are one line with file, line and the fix. `tasks.rubric` asks the judge.
 """
 
-import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from assay.experiment.base_table import (
     Few,
@@ -18,12 +16,11 @@ from assay.experiment.base_table import (
     Refusals,
     Share,
     Table,
-    raise_all,
     refused,
 )
 from assay.experiment.problems import problems_in
 from assay.experiment.read_file import first_error, parse_toml, read_text
-from assay.tasks.rubric import FIRST, GAPS, PREFERENCE, REASON, SECOND, Criterion, Rubric
+from assay.tasks.rubric import FIRST, PREFERENCE, REASON, SECOND, Criterion, Rubric
 
 Point = Annotated[int, Field(ge=-100, le=100)]
 RESERVED = (REASON, PREFERENCE, FIRST, SECOND, "label")
@@ -46,15 +43,6 @@ class CriterionSpec(Table):
             yield refused("scale", problem, "write the lower grade first, at most 100 below")
 
 
-class AgainstSpec(Table):
-    """The answers of another run, in place of the rows' own."""
-
-    run: str
-    """`NAME@CHECKPOINT`."""
-    evaluation: str
-    """Its evaluation on the same items."""
-
-
 class RubricFile(Table):
     """The file `quality.toml` of the reward `rubric:quality.toml`."""
 
@@ -65,35 +53,19 @@ class RubricFile(Table):
     criteria: dict[Name, CriterionSpec]
     """What is graded, or, of pairs, looked at."""
     pairs: bool = False
-    """The judge says which of two answers is better: 1, 0, or 0.5 for a tie."""
-    against: AgainstSpec | None = None
-    """Whose answers stand beside, for `pairs`; omitted: the rows' own."""
+    """The judge says whether an answer is better than the row's own: 1, 0, or 0.5 for a tie."""
     both_orders: bool = False
     """Ask about every pair twice; a verdict that flips is a tie."""
     reference: bool = False
     """One who grades sees the row's own answer."""
-    by_likelihood: bool = False
-    """For a model in this process: the verdict is the likeliest of all, and the judge writes
-    none."""
     attempts: Few = 3
     """How often the judge is asked until its verdict can be read."""
     longest: Few | None = None
     """Characters; a longer answer earns 0 without being judged."""
-    prompt: str = ""
-    """The question in place of the usual one; `{question}`, `{answer}` or `{first}` and `{second}`,
-    `{criteria}`, `{about}`, `{reference}` and `{format}` are filled in."""
     labels: str | None = None
     """File of labels (docs/llm-judge.md) that the judge is held to before a run begins."""
     least_kappa: Share = 0.6
     """Verdicts of a judge with less say so, and pass no gate."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nothing_removed(cls, values: Any) -> Any:
-        if isinstance(values, Mapping):
-            fix = "remove it: what is kept of labels is the agreement, labels and least_kappa"
-            raise_all(refused(k, "is gone", fix) for k in ("own", "canaries") if k in values)
-        return values
 
     def _conflicts(self) -> Refusals:
         if not self.criteria:
@@ -101,31 +73,20 @@ class RubricFile(Table):
         for name in self.criteria:
             if name in RESERVED:
                 yield refused(f"criteria.{name}", "is a word of verdicts", "give another name")
-        of_pairs = {"against": self.against, "both_orders": self.both_orders}
-        for name, value in of_pairs.items():
-            if value and not self.pairs:
-                yield refused(name, "is for pairs", "write pairs = true, or remove it")
+        if self.both_orders and not self.pairs:
+            yield refused("both_orders", "is for pairs", "write pairs = true, or remove it")
         if self.pairs and self.reference:
             yield refused("reference", "a pair has no third answer", "remove it")
-        if not self.prompt:
-            return
-        gaps = set(re.findall(r"\{(\w+)\}", self.prompt))
-        needed = {"format", *((FIRST, SECOND) if self.pairs else ("answer",))}
-        for gap in sorted(needed - gaps):
-            yield refused("prompt", f"lacks {{{gap}}}", "write it where the text goes")
-        for gap in sorted(gaps - {*GAPS}):
-            known = ", ".join(f"{{{name}}}" for name in GAPS)
-            yield refused("prompt", f"{{{gap}}} is not filled in", f"known: {known}")
 
-    def rubric(self, against: str = "") -> Rubric:
-        """What the judge is asked; `against` names the other answers."""
+    def rubric(self) -> Rubric:
+        """What the judge is asked."""
         criteria = {
             name: Criterion(each.about, each.scale[0], each.scale[-1], each.weight)
             for name, each in self.criteria.items()
         }
-        own = {"criteria", "against", "labels", "least_kappa"}
+        own = {"criteria", "labels", "least_kappa"}
         same = {key: getattr(self, key) for key in RubricFile.model_fields.keys() - own}
-        return Rubric(criteria=criteria, against=against, **same)
+        return Rubric(criteria=criteria, **same)
 
 
 def read_rubric(file: Path) -> RubricFile:

@@ -12,7 +12,6 @@ from assay.compare.compare_names import Pilot
 from assay.data.reported.read_reported import ReportFile, results
 from assay.errors import Finding
 from assay.judge.sample_size import MOST_ITEMS, Design, Plan, Planned
-from assay.judge.trends import FORETELLING
 from assay.lab.monitor.run_costs import CostLine, RunCosts
 from assay.pages.page import Block, Column, Heading, Line, Mark, Row, Table, Text
 from assay.pages.words import Words, flat, visible, worded, words
@@ -86,7 +85,7 @@ HEADS = ("calls", "remembered", "failed", "read", "wrote", "cost", "besides", "m
 
 
 def costs_page(found: RunCosts, words: Words) -> list[Block]:
-    """The tables, then means and forecast."""
+    """The tables, then means."""
     blocks: list[Block] = [Text(words("costs.lost", lost=found.lost))] if found.lost else []
     if found.total is None:
         return blocks or [Text(words("costs.nothing", run=str(found.run)))]
@@ -116,7 +115,7 @@ def money(amount: float | None) -> str:
 
 
 def sentences(found: RunCosts, words: Words) -> list[str]:
-    """What a call, a problem and a step cost, what is uncertain, and the forecast."""
+    """What a call, a problem and a step cost, and what is uncertain."""
     said = [
         words(
             "costs.means",
@@ -130,28 +129,7 @@ def sentences(found: RunCosts, words: Words) -> list[str]:
         said.append(words("costs.uncertain", most=money(total.uncertain)))
     if total is not None and total.cost is None:
         said.append(words("costs.not_known"))
-    return [*said, *_forecast(found, words)]
-
-
-def _forecast(found: RunCosts, words: Words) -> list[str]:
-    ahead = found.ahead
-    if ahead is None:
-        return []
-    each = ahead.forecast
-    if each is None:
-        reason = "no_forecast" if ahead.recorded < FORETELLING else "no_forecast_price"
-        return [words(f"costs.{reason}", steps=ahead.recorded, fewest=FORETELLING)]
-    said = words(
-        "costs.forecast",
-        value=money(each.value),
-        low=money(each.interval.low),
-        high=money(each.interval.high),
-        stage=flat(ahead.stage),
-        at=each.at,
-        assumption=words("assumption.same cost", steps=each.steps),
-    )
-    left_out = words("costs.left_out", names=", ".join(map(flat, ahead.missing)))
-    return [said, left_out] if ahead.missing else [said]
+    return said
 
 
 def lines_table(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from assay.errors import InputError, RunFailure
+from assay.rollout.engines.endpoint.openai_text import Said
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import read_typed
 
@@ -107,16 +108,6 @@ NOTHING = LedgerState(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class KnownAnswer:
-    """An answer that was paid for."""
-
-    text: str
-    ended: str
-    prompt_tokens: int | None
-    completion_tokens: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Place:
     """Where a call stands, for `CostLedger.update`."""
 
@@ -132,13 +123,13 @@ class Entry:
     """Where it stands; None where it is not written yet."""
     call: LedgerCall
     key: str = ""
-    answer: KnownAnswer | None = None
+    answer: Said | None = None
 
 
 COLUMNS = tuple(each.name for each in fields(LedgerCall))
 _values: Callable[[LedgerCall], tuple[object, ...]] = attrgetter(*COLUMNS)
-_answer_values: Callable[[KnownAnswer], tuple[object, ...]] = attrgetter(
-    *(each.name for each in fields(KnownAnswer))
+_answer_values: Callable[[Said], tuple[object, ...]] = attrgetter(
+    *(each.name for each in fields(Said))
 )
 INTEGERS = {
     *("step", "attempts", "prompt_tokens", "completion_tokens"),
@@ -278,11 +269,11 @@ class CostLedger:
             self._store.execute("PRAGMA wal_checkpoint(FULL)")
             return _state(self._store)
 
-    def known(self, key: str) -> KnownAnswer | None:
+    def known(self, key: str) -> Said | None:
         """The answer to what `key` names; None if there is none."""
         with self._lock, _usable(self.file):
             row = self._store.execute(ANSWER, (key,)).fetchone()
-        return None if row is None else KnownAnswer(*row)
+        return None if row is None else Said(*row)
 
 
 def take_ledger(old: RunDirectory, new: RunDirectory) -> bool:

@@ -5,7 +5,6 @@ for the run and checkpoint that a sweep chose (`sweeps/NAME/winner.json`). A bar
 latest run of that name. Reads only folders, never the index.
 """
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -21,7 +20,6 @@ from assay.experiment.checkpoint_reference import (
     parse_checkpoint,
 )
 from assay.experiment.experiment import Experiment
-from assay.experiment.helper_tables import URL
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import OTHER_RUN, StageSpec, start_of
 from assay.runs.checkpoints import check_checkpoint, read_selection
@@ -248,12 +246,11 @@ def seed_or_damage(run: RunDirectory) -> int | str:
 
 def experiment_of(run: RunDirectory) -> Experiment:
     """The resolved experiment of a run. Raises InputError."""
-    return _experiment_in(run.spec, bool(os.environ.get(URL)))
+    return _experiment_in(run.spec)
 
 
 @kept(256)
-def _experiment_in(spec: Path, endpoint: bool) -> Experiment:
-    """`endpoint` is whether the environment has one, which may choose a helper model."""
+def _experiment_in(spec: Path) -> Experiment:
     found = read_experiment(spec)
     check_listed(spec, sha256_file(spec))
     return found

@@ -3,8 +3,8 @@
     with Worker("package.module:function") as worker:
         outcome = worker.call({"text": "..."}, deadline=5.0)
 
-`WorkerPool` runs several workers of one function side by side. `ProgramPool` runs whole programs
-that may ask the lab while they run:
+`WorkerPool` runs several workers of one function side by side, also whole programs that may ask the
+lab while they run:
 
     with ProgramPool("package.module:function", size=2) as pool:
         run = pool.run({"problem": "..."}, host, deadline=30.0)
@@ -310,7 +310,7 @@ class Worker(Closing):
     def run(
         self, arguments: bytes, deadline: float, longest: float, host: Host | None = None
     ) -> ProgramRun:
-        """One call with arguments as JSON; see `ProgramPool.run`."""
+        """One call with arguments as JSON; see `WorkerPool.run`."""
         request = pipes.REQUEST.pack(deadline, longest, len(arguments)) + arguments
         start = time.monotonic()
         # One that dies before it asked was killed from outside, or by the call, or died as it
@@ -437,7 +437,8 @@ def _kill_tree(process: subprocess.Popen[bytes]) -> None:
 
 
 class WorkerPool(Closing):
-    """`size` workers of one function; each starts when there is a call for it."""
+    """`size` workers of one function; each starts when there is a call for it. Any thread may
+    call."""
 
     def __init__(
         self,
@@ -446,14 +447,21 @@ class WorkerPool(Closing):
         limits: Limits | None = None,
         isolation: Mode = "limits-only",
         folders: Sequence[str] = (),
+        *,
+        calls: CallLimits | None = None,
     ):
-        """`function` and `folders` as `Worker` has them. Raises RunFailure."""
-        self._workers = [Worker(function, limits, isolation, folders) for _ in range(size)]
-        self._threads = ThreadPoolExecutor(size, thread_name_prefix="assay-worker")
+        """`function` and `folders` as `Worker` has them; with `calls` the calls are programs, each
+        with these limits. Raises RunFailure."""
+        self._asks = calls is not None
+        # Of programs they run the hosts, else the calls.
+        self._threads = ThreadPoolExecutor(size * (calls.together if calls else 1), "assay-worker")
+        asking = [calls and Asking(calls, self._threads, *os.pipe()) for _ in range(size)]
+        self._workers = [Worker(function, limits, isolation, folders, each) for each in asking]
         # Last in, first out: few calls keep few workers busy, and the others are never started.
-        self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
+        self._idle: queue.LifoQueue[Worker | None] = queue.LifoQueue()
         for worker in self._workers:
             self._idle.put(worker)
+        self._closed = False
 
     def map(self, arguments: Sequence[Mapping[str, Any]], deadline: float) -> list[Outcome]:
         """The outcome of each call, in the order of `arguments`; `deadline` is each call's own.
@@ -469,11 +477,8 @@ class WorkerPool(Closing):
         """As `map`: the place and the outcome of each call, as soon as it is over."""
 
         def run(one: Mapping[str, Any]) -> Outcome:
-            worker = self._idle.get()
-            try:
+            with self._worker() as worker:
                 return worker.call(one, deadline)
-            finally:
-                self._idle.put(worker)
 
         places = {self._threads.submit(run, one): n for n, one in enumerate(arguments)}
         try:
@@ -483,11 +488,47 @@ class WorkerPool(Closing):
             for future in places:
                 future.cancel()
 
+    def run(
+        self, arguments: Mapping[str, Any], host: Host, deadline: float, longest: float = 600.0
+    ) -> ProgramRun:
+        """Runs one program; waits for a worker that is idle.
+
+        `deadline` is in seconds of the program's own time, `longest` in seconds altogether. Raises
+        what `host` raised first, which ends the program at once; RunFailure when a worker
+        cannot start; TypeError or ValueError when the arguments are not JSON; RuntimeError once the
+        pool is closed.
+        """
+        with self._worker() as worker:
+            line = pipes.encode_line(dict(arguments), finite=True)
+            return worker.run(line, deadline, longest, host)
+
+    @contextlib.contextmanager
+    def _worker(self) -> Iterator[Worker]:
+        """A worker that is idle, for one call."""
+        worker = self._idle.get()
+        try:
+            if worker is None:
+                raise RuntimeError("the pool of workers is closed")
+            yield worker
+        finally:
+            self._idle.put(worker)
+
     def close(self) -> None:
-        """Drops calls that wait, lets running ones end by their deadline, ends the workers."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        """Drops calls that wait, lets running ones and programs end, ends the workers."""
+        if self._closed:
+            return
+        self._closed = True
+        if not self._asks:
+            self._threads.shutdown(wait=True, cancel_futures=True)
+        for _ in self._workers:
+            self._idle.get()
+        self._threads.shutdown(wait=True)
         for worker in self._workers:
             worker.close()
+            if worker.asking:
+                os.close(worker.asking.wake)
+                os.close(worker.asking.waker)
+        self._idle.put(None)
 
 
 class WorkerPools(Closing):
@@ -519,11 +560,8 @@ class WorkerPools(Closing):
         self._pools.clear()
 
 
-class ProgramPool(Closing):
-    """Up to `size` programs of one function at once; each worker starts when it is needed.
-
-    Any thread may run a program.
-    """
+class ProgramPool(WorkerPool):
+    """Whole programs that may ask the lab while they run."""
 
     def __init__(
         self,
@@ -535,54 +573,5 @@ class ProgramPool(Closing):
         *,
         calls: CallLimits = CallLimits(),  # noqa: B008 - frozen
     ):
-        """`function` and `folders` as `Worker` has them; `limits` and `calls` are those of each
-        program. Raises RunFailure."""
-        self._threads = ThreadPoolExecutor(size * calls.together, "assay-host")
-        self._workers = [
-            Worker(function, limits, isolation, folders, Asking(calls, self._threads, *os.pipe()))
-            for _ in range(size)
-        ]
-        # Last in, first out: few programs keep few workers busy, and the others never start.
-        self._idle: queue.LifoQueue[Worker | None] = queue.LifoQueue()
-        for worker in self._workers:
-            self._idle.put(worker)
-        self._closed = False
-
-    def run(
-        self,
-        arguments: Mapping[str, Any],
-        host: Host,
-        deadline: float,
-        longest: float = 600.0,
-    ) -> ProgramRun:
-        """Runs one program; waits for a worker that is idle.
-
-        `deadline` is in seconds of the program's own time, `longest` in seconds altogether. Raises
-        what `host` raised first, which ends the program at once; RunFailure when a worker
-        cannot start; TypeError or ValueError when the arguments are not JSON; RuntimeError once the
-        pool is closed.
-        """
-        worker = self._idle.get()
-        try:
-            if worker is None:
-                raise RuntimeError("the pool of programs is closed")
-            return worker.run(
-                pipes.encode_line(dict(arguments), finite=True), deadline, longest, host
-            )
-        finally:
-            self._idle.put(worker)
-
-    def close(self) -> None:
-        """Waits for running programs, then ends the workers."""
-        if self._closed:
-            return
-        self._closed = True
-        for _ in self._workers:
-            self._idle.get()
-        self._threads.shutdown(wait=True)
-        for worker in self._workers:
-            worker.close()
-            assert worker.asking
-            os.close(worker.asking.wake)
-            os.close(worker.asking.waker)
-        self._idle.put(None)
+        """As `WorkerPool` has them."""
+        super().__init__(function, size, limits, isolation, folders, calls=calls)

@@ -11,10 +11,10 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Annotated, Any, TypeGuard, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.exceptions import HTTPException
 
 from assay.data.conversation import parse_messages
 from assay.data.episode import Turn
@@ -23,7 +23,6 @@ from assay.data.loaded import DataError, Record
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, ToolCall
 from assay.data.tools import parse_tools
-from assay.errors import RunFailure
 from assay.lab.evaluate.opened_model import Served
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.batcher import Job
@@ -32,69 +31,7 @@ from assay.tasks.task import CallSyntax
 THOUGHT = "</think>"
 UNFINISHED = "\ufffd"
 """The decoded form of a character with missing bytes."""
-
-
-@dataclass(frozen=True)
-class Speech:
-    """Decodes the tokens of one request."""
-
-    tokenizer: Any
-    end_tokens: frozenset[int]
-    stops: tuple[str, ...] = ()
-    skip_special: bool = False
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without those that end an answer."""
-        kept = [token for token in tokens if token not in self.end_tokens]
-        return self.tokenizer.decode(kept, skip_special_tokens=self.skip_special)
-
-    def text(self, tokens: Sequence[int]) -> tuple[str, bool]:
-        """The text of a finished answer, and whether a stop text ended it."""
-        whole = self.decode(tokens)
-        found = self.stop_in(whole, 0)
-        return (whole, False) if found is None else (whole[:found], True)
-
-    def stop_in(self, text: str, start: int) -> int | None:
-        """The start of the first stop text that ends behind `start`."""
-        longest = max(map(len, self.stops), default=0)
-        found = [text.find(stop, max(0, start - longest + 1)) for stop in self.stops]
-        return min((place for place in found if place >= 0), default=None)
-
-
-class Growing:
-    """The text of one answer while its tokens come."""
-
-    def __init__(self, speech: Speech):
-        self.speech = speech
-        self.text = ""
-        """Everything that is certain, up to a stop text."""
-        self.stopped = False
-        self._tokens: list[int] = []
-        self._before = 0
-        self._read = 0
-
-    def add(self, token: int) -> None:
-        """Take the next token."""
-        self._tokens.append(token)
-        # A window is decoded, not the token alone: some tokenizers write a word's space by what
-        # comes before it.
-        old = self.speech.decode(self._tokens[self._before : self._read])
-        new = self.speech.decode(self._tokens[self._before :])
-        if len(new) <= len(old) or new.endswith(UNFINISHED):
-            return
-        self._before, self._read = self._read, len(self._tokens)
-        # Assigned once, because another thread reads it.
-        text = self.text + new[len(old) :]
-        stop = self.speech.stop_in(text, len(self.text))
-        self.text = text[:stop]
-        self.stopped = stop is not None
-
-    def certain(self) -> str:
-        """The text without an end that a stop text may begin with."""
-        if self.stopped:
-            return self.text
-        held = max((overlap(self.text, stop) for stop in self.speech.stops), default=0)
-        return self.text[: len(self.text) - held]
+Json = dict[str, Any]
 
 
 def overlap(text: str, word: str) -> int:
@@ -130,73 +67,98 @@ def sendable(text: str) -> bool:
     return True
 
 
-def before_calls(text: str, syntax: CallSyntax) -> str:
-    """The beginning of a growing text that no call and no space before one can take back."""
-    start = text.find(syntax.opening)
-    kept = text[:start] if start >= 0 else text[: len(text) - overlap(text, syntax.opening)]
-    return kept.rstrip()
-
-
-Json = dict[str, Any]
-
-
-@dataclass(eq=False)
-class Choice:
-    """One completion under way."""
-
-    index: int
-    job: Job
-    growing: Growing
-    prompt: int = 0
-    """The number of the prompt in the request."""
-    tell: Callable[[], None] | None = None
-    """Is called by the sampling thread whenever the text may have grown."""
-
-
-def hears(choice: Choice, stop_tokens: frozenset[int], token: int) -> bool:
-    """Take a token of a choice as it is drawn; True where a stop text or token ends it."""
-    if token in stop_tokens:
-        return True
-    choice.growing.add(token)
-    if choice.tell is not None:
-        choice.tell()
-    return choice.growing.stopped
-
-
-def certain(choice: Choice, calls: CallSyntax | None) -> str:
-    """The part of a growing answer that can be streamed because it is final."""
-    text = choice.growing.certain()
-    return before_calls(text, calls) if calls else text
-
-
 @dataclass(frozen=True)
 class Answered:
     """One finished completion as text."""
 
-    choice: Choice
     turn: Turn
     content: str
     calls: tuple[ToolCall, ...]
     finish: str
 
 
-def answered(speech: Speech, syntax: CallSyntax | None, choice: Choice) -> Answered:
-    """Read what was sampled: text up to a stop text, and calls where tools were given.
+@dataclass(eq=False)
+class Asked:
+    """A request made ready, and the text of its answer while its tokens come."""
 
-    Raises what sampling raised.
-    """
-    turn = choice.job.done.result()
-    text, stopped = speech.text(turn.actions)
-    content, calls = content_and_calls(text, syntax) if syntax else (text, ())
-    ended = stopped or (turn.actions and turn.actions[-1] in speech.end_tokens)
-    finish = "tool_calls" if calls else "stop" if ended else "length"
-    return Answered(choice, turn, content, calls, finish)
+    request: "Asking"
+    job: Job
+    tokenizer: Any
+    end_tokens: frozenset[int]
+    calls: CallSyntax | None = None
+    """Parser of calls in the answer; None if calls are left as text."""
+    tell: Callable[[], None] | None = None
+    """Is called by the sampling thread whenever the text may have grown."""
+    text: str = ""
+    """Everything that is certain, up to a stop text."""
+    _tokens: list[int] = field(default_factory=list)
+    _before: int = 0
+    _read: int = 0
 
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without those that end an answer."""
+        kept = [token for token in tokens if token not in self.end_tokens]
+        skip = self.request.skip_special_tokens
+        return self.tokenizer.decode(kept, skip_special_tokens=skip)
 
-def usage(prompt: int, turns: Sequence[Turn]) -> Json:
-    """Token counts; an end token counts as a token of the completion."""
-    drawn = sum(len(turn.actions) for turn in turns)
-    return {"prompt_tokens": prompt, "completion_tokens": drawn, "total_tokens": prompt + drawn}
+    def stop_in(self, text: str, start: int) -> int | None:
+        """The start of the first stop text that ends behind `start`."""
+        stops = self.request.stops
+        longest = max(map(len, stops), default=0)
+        found = [text.find(stop, max(0, start - longest + 1)) for stop in stops]
+        return min((place for place in found if place >= 0), default=None)
+
+    def hears(self, token: int) -> bool:
+        """Take a token as it is drawn; True where a stop text or token ends the answer."""
+        if token in (self.request.stop_token_ids or ()):
+            return True
+        self._tokens.append(token)
+        # A window is decoded, not the token alone: some tokenizers write a word's space by what
+        # comes before it.
+        old = self.decode(self._tokens[self._before : self._read])
+        new = self.decode(self._tokens[self._before :])
+        if len(new) <= len(old) or new.endswith(UNFINISHED):
+            return False
+        self._before, self._read = self._read, len(self._tokens)
+        # Assigned once, because another thread reads it.
+        text = self.text + new[len(old) :]
+        stop = self.stop_in(text, len(self.text))
+        self.text = text[:stop]
+        if self.tell is not None:
+            self.tell()
+        return stop is not None
+
+    def certain(self) -> str:
+        """The beginning of the growing text that no stop text, no call and no space before one can
+        take back."""
+        text = self.text
+        held = max((overlap(text, stop) for stop in self.request.stops), default=0)
+        text = text[: len(text) - held]
+        if self.calls is None:
+            return text
+        opening = self.calls.opening
+        start = text.find(opening)
+        return text[: start if start >= 0 else len(text) - overlap(text, opening)].rstrip()
+
+    def finished(self) -> Answered:
+        """Read what was sampled: text up to a stop text, and calls where tools were given.
+
+        Raises what sampling raised.
+        """
+        turn = self.job.done.result()
+        whole = self.decode(turn.actions)
+        stop = self.stop_in(whole, 0)
+        text = whole[:stop]
+        content, calls = content_and_calls(text, self.calls) if self.calls else (text, ())
+        ended = stop is not None or (turn.actions and turn.actions[-1] in self.end_tokens)
+        finish = "tool_calls" if calls else "stop" if ended else "length"
+        return Answered(turn, content, calls, finish)
+
+    def usage(self) -> Json:
+        """Token counts of a finished answer; an end token counts as a token of the completion."""
+        prompt, drawn = len(self.job.context), len(self.job.done.result().actions)
+        total = prompt + drawn
+        return {"prompt_tokens": prompt, "completion_tokens": drawn, "total_tokens": total}
 
 
 @dataclass(frozen=True)
@@ -208,43 +170,39 @@ class Envelope:
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def whole(self, answers: Sequence[Answered], tokens: Json) -> Json:
+    def whole(self, one: Answered, tokens: Json) -> Json:
         """The answer of a request that is not streamed."""
-        choices = []
-        for one in answers:
-            body: Json = {"text": one.content}
-            if self.chat:
-                content = one.content or (None if one.calls else "")
-                body = {"message": {"role": "assistant", "content": content}}
-                if one.calls:
-                    body["message"]["tool_calls"] = [_call(call) for call in one.calls]
-            body |= {"index": one.choice.index, "logprobs": None, "finish_reason": one.finish}
-            choices.append(body)
-        return {**self._around(choices, whole=True), "usage": tokens}
+        body: Json = {"text": one.content}
+        if self.chat:
+            content = one.content or (None if one.calls else "")
+            body = {"message": {"role": "assistant", "content": content}}
+            if one.calls:
+                body["message"]["tool_calls"] = [_call(call) for call in one.calls]
+        body |= {"index": 0, "logprobs": None, "finish_reason": one.finish}
+        return {**self._around([body], whole=True), "usage": tokens}
 
-    def opening(self, index: int) -> Json:
+    def opening(self) -> Json:
         """The first piece of a streamed chat."""
-        return self._piece(index, {"delta": {"role": "assistant", "content": ""}})
+        return self._piece({"delta": {"role": "assistant", "content": ""}})
 
-    def piece(self, index: int, text: str) -> Json:
+    def piece(self, text: str) -> Json:
         """One piece of streamed text."""
-        return self._piece(index, {"delta": {"content": text}} if self.chat else {"text": text})
+        return self._piece({"delta": {"content": text}} if self.chat else {"text": text})
 
     def last(self, one: Answered, sent: str) -> Json:
-        """The last piece of a choice, after the text that was sent."""
+        """The last piece, after the text that was sent."""
         text = one.content[len(sent) :]
         delta: Json = {"content": text} if text else {}
         if one.calls:
             delta["tool_calls"] = [{"index": i, **_call(call)} for i, call in enumerate(one.calls)]
-        body = {"delta": delta} if self.chat else {"text": text}
-        return self._piece(one.choice.index, body, one.finish)
+        return self._piece({"delta": delta} if self.chat else {"text": text}, one.finish)
 
     def counts(self, tokens: Json) -> Json:
         """The last piece of a stream that was asked to end with its token counts."""
         return {**self._around([]), "usage": tokens}
 
-    def _piece(self, index: int, body: Json, finish: str | None = None) -> Json:
-        return self._around([{"index": index, **body, "finish_reason": finish}])
+    def _piece(self, body: Json, finish: str | None = None) -> Json:
+        return self._around([{"index": 0, **body, "finish_reason": finish}])
 
     def _around(self, choices: list[Json], whole: bool = False) -> Json:
         chat = "chat.completion" if whole else "chat.completion.chunk"
@@ -258,18 +216,13 @@ class Envelope:
 
 
 def _call(call: ToolCall) -> Json:
-    made = {"name": call.name, "arguments": json_text(dict(call.arguments))}
+    arguments = json.dumps(dict(call.arguments), ensure_ascii=False, allow_nan=False)
+    if not sendable(arguments):  # half a surrogate pair stays the escape that it was
+        arguments = json.dumps(dict(call.arguments), allow_nan=False)
+    made = {"name": call.name, "arguments": arguments}
     return {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": made}
 
 
-def json_text(value: Any) -> str:
-    """A value as JSON that can be sent: half a surrogate pair stays the escape that it was."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return text if sendable(text) else json.dumps(value, allow_nan=False)
-
-
-MOST_CHOICES = 64
-"""Completions of one request, prompts times `n`."""
 MOST_STOPS = 16
 TEMPERATURE = 1.0
 """OpenAI's, where a request names none."""
@@ -288,7 +241,7 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(NEVER, ()),
     **dict.fromkeys(ZERO, (0,)),
     **dict.fromkeys((*OFF, "include_stop_str_in_output"), (False,)),
-    **dict.fromkeys(("repetition_penalty", "length_penalty", "best_of"), (1,)),
+    **dict.fromkeys(("repetition_penalty", "length_penalty", "best_of", "n"), (1,)),
     **dict.fromkeys(("parallel_tool_calls", "add_generation_prompt"), (True,)),
     **dict.fromkeys(("functions", "bad_words", "allowed_token_ids"), ([],)),
     **dict.fromkeys(("logit_bias", "chat_template_kwargs"), ({},)),
@@ -304,27 +257,14 @@ KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_e
 """OpenAI's kinds of errors by HTTP status; others are errors of the request, or the server's."""
 
 
-class Refusal(RunFailure):
-    """A request that is answered with an error in OpenAI's shape."""
-
-    def __init__(
-        self,
-        problem: str,
-        parameter: str | None = None,
-        *,
-        code: str = "invalid_value",
-        status: int = 400,
-    ):
-        """`code` is one of OpenAI's words for what is wrong; `status` is HTTP's."""
-        super().__init__(problem)
-        self.status, self.code, self.parameter = status, code, parameter
-
-    def body(self) -> dict[str, Any]:
-        """The error as OpenAI writes it."""
-        server = "server_error" if self.status >= 500 else "invalid_request_error"
-        kind = KINDS.get(self.status, server)
-        known = {"message": str(self), "type": kind, "param": self.parameter, "code": self.code}
-        return {"error": known}
+def refusal(
+    problem: str, parameter: str | None = None, *, code: str = "invalid_value", status: int = 400
+) -> HTTPException:
+    """A request that is answered with an error as OpenAI writes it; `code` is one of OpenAI's words
+    for what is wrong."""
+    kind = KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    known = {"message": problem, "type": kind, "param": parameter, "code": code}
+    return HTTPException(status, {"error": known})  # type: ignore[arg-type]
 
 
 class StreamOptions(BaseModel):
@@ -346,7 +286,6 @@ class Asking(BaseModel):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1)] | None = None
     """Not OpenAI's, but vLLM's: -1 and 0 keep every token."""
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
     seed: int | None = None
     stop: Stop | Annotated[list[Stop], Field(max_length=MOST_STOPS)] | None = None
     stop_token_ids: Annotated[list[int], Field(max_length=MOST_STOPS)] | None = None
@@ -361,11 +300,6 @@ class Asking(BaseModel):
         """The texts that end an answer."""
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
-    @property
-    def with_usage(self) -> bool:
-        """Whether a stream ends with the token counts."""
-        return self.stream_options is not None and self.stream_options.include_usage
-
 
 class ChatRequest(Asking):
     """The body of `POST /v1/chat/completions`; messages and tools are read by the data floor."""
@@ -379,30 +313,30 @@ class ChatRequest(Asking):
 class CompletionRequest(Asking):
     """The body of `POST /v1/completions`."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: str | list[int]
 
 
 Body = TypeVar("Body", bound=Asking)
 
 
 def read_request(kind: type[Body], body: bytes) -> Body:
-    """The request in a body; what is not known in it has no effect. Raises Refusal (400) that names
-    the parameter."""
+    """The request in a body; what is not known in it has no effect. Raises a refusal (400) that
+    names the parameter."""
     try:
         value = load_json(body.decode("utf-8"))
         # A lone surrogate passes the JSON parser and breaks the tokenizer later.
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
-        raise Refusal(f"the body is not JSON: {error}", code="invalid_json") from error
+        raise refusal(f"the body is not JSON: {error}", code="invalid_json") from error
     if not isinstance(value, dict):
-        raise Refusal("the body is no JSON object", code="invalid_json")
+        raise refusal("the body is no JSON object", code="invalid_json")
     for name in filter(REFUSED.__contains__, value):
         # For Python 0 is False; of log-probabilities 0 asks for those of the drawn tokens.
         wanted, typed = value[name], isinstance(value[name], bool)
         alike = (w == wanted and isinstance(w, bool) is typed for w in REFUSED[name])
         if wanted is not None and not any(alike):
             problem = f"{name}: not done here; servers of an exported checkpoint do it"
-            raise Refusal(problem, name, code="unsupported_parameter")
+            raise refusal(problem, name, code="unsupported_parameter")
     try:
         return kind.model_validate(value)
     except ValidationError as error:
@@ -410,32 +344,11 @@ def read_request(kind: type[Body], body: bytes) -> Body:
         path = ".".join(map(str, first["loc"]))
         code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
         name = path.partition(".")[0] or None
-        raise Refusal(f"{path}: {first['msg']}", name, code=code) from error
-
-
-def is_dict(value: Any) -> TypeGuard[dict[str, Any]]:
-    """Whether a value is a JSON object."""
-    return isinstance(value, dict)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A request made ready."""
-
-    request: Asking
-    choices: tuple[Choice, ...]
-    speech: Speech
-    calls: CallSyntax | None = None
-    """Parser of calls in the answer; None if calls are left as text."""
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Tokens of all prompts, each once."""
-        return sum({choice.prompt: len(choice.job.context) for choice in self.choices}.values())
+        raise refusal(f"{path}: {first['msg']}", name, code=code) from error
 
 
 def ask_chat(served: Served, request: ChatRequest) -> Asked:
-    """A chat made ready. Raises Refusal (400)."""
+    """A chat made ready. Raises a refusal (400)."""
     record = Record("request", 1, {})
     try:
         tools = parse_tools(record, request.tools, "tools")
@@ -447,11 +360,11 @@ def ask_chat(served: Served, request: ChatRequest) -> Asked:
     except DataError as error:
         name = (error.field or "messages").partition("[")[0]
         problem = f"{error.field}: {error.problem}" + (f" ({error.fix})" if error.fix else "")
-        raise Refusal(problem, name) from error
+        raise refusal(problem, name) from error
     except RenderingError as error:
-        raise Refusal(str(error), "messages") from error
+        raise refusal(str(error), "messages") from error
     limit = request.max_completion_tokens or request.max_tokens
-    return ready(served, request, [context], limit, None, served.calls if shown else None)
+    return ready(served, request, context, limit, None, served.calls if shown else None)
 
 
 def with_arguments(messages: list[Any]) -> list[Any]:
@@ -459,24 +372,21 @@ def with_arguments(messages: list[Any]) -> list[Any]:
     a data set that lacks them is refused, a client is not."""
     filled = copy.deepcopy(messages)
     for message in filled:
-        for call in (message.get("tool_calls") or ()) if is_dict(message) else ():
-            function = call.get("function") if is_dict(call) else None
-            if is_dict(function) and function.get("arguments") is None:
+        for call in (message.get("tool_calls") or ()) if isinstance(message, dict) else ():
+            function = call.get("function") if isinstance(call, dict) else None
+            if isinstance(function, dict) and function.get("arguments") is None:
                 function["arguments"] = {}
     return filled
 
 
 def ask_completion(served: Served, request: CompletionRequest) -> Asked:
-    """A completion made ready. Raises Refusal (400)."""
-    prompts: Any = request.prompt
-    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
-        prompts = [prompts]
-    contexts = [prompt_tokens(served, prompt) for prompt in prompts]
-    return ready(served, request, contexts, request.max_tokens, COMPLETION_TOKENS, None)
+    """A completion made ready. Raises a refusal (400)."""
+    context = prompt_tokens(served, request.prompt)
+    return ready(served, request, context, request.max_tokens, COMPLETION_TOKENS, None)
 
 
 def prompt_tokens(served: Served, prompt: str | Sequence[int]) -> tuple[int, ...]:
-    """The tokens of one prompt. Raises Refusal for an id that the model does not have.
+    """The tokens of a prompt. Raises a refusal for an id that the model does not have.
 
     The text of a chat has a chat's tokens: no token is put around it, but BOS before a text without
     it, where the tokenizer does so and chats begin with it too.
@@ -490,63 +400,54 @@ def prompt_tokens(served: Served, prompt: str | Sequence[int]) -> tuple[int, ...
         return (bos, *bare) if added and chat[0] == bos else bare
     size = len(served.tokenizer)
     if not all(0 <= token < size for token in prompt):
-        raise Refusal(f"prompt: token ids are 0 to {size - 1}", "prompt")
+        raise refusal(f"prompt: token ids are 0 to {size - 1}", "prompt")
     return tuple(prompt)
 
 
 def refuse_endless(served: Served, texts: Sequence[str], parameter: str) -> None:
-    """Raise Refusal for texts that have too many tokens even if each is the longest there is.
+    """Raise a refusal for texts that have too many tokens even if each is the longest there is.
 
     Time and memory do not grow with what was sent.
     """
     if sum(map(len, texts)) > served.longest_token * served.context_tokens:
         problem = f"the model's context holds {served.context_tokens} tokens, and there are more"
-        raise Refusal(problem, parameter, code="context_length_exceeded")
+        raise refusal(problem, parameter, code="context_length_exceeded")
 
 
 def ready(
     served: Served,
     request: Asking,
-    contexts: Sequence[tuple[int, ...]],
+    context: tuple[int, ...],
     limit: int | None,
     default: int | None,
     calls: CallSyntax | None,
 ) -> Asked:
-    """Jobs for every prompt and choice. Raises Refusal where the context is too small."""
-    count = request.n or 1
-    if not contexts or len(contexts) * count > MOST_CHOICES:
-        raise Refusal(f"prompt: 1 to {MOST_CHOICES} completions in one request", "prompt")
-    stop_tokens = frozenset(request.stop_token_ids or ())
-    ends = served.end_tokens | stop_tokens
-    speech = Speech(served.tokenizer, ends, request.stops, request.skip_special_tokens)
+    """The job of a prompt. Raises a refusal where the context is too small."""
     seed = secrets.randbits(32) if request.seed is None else request.seed
-    choices = []
-    for prompt, context in enumerate(contexts):
-        sampling = Sampling(
-            TEMPERATURE if request.temperature is None else request.temperature,
-            room(served, context, limit, default),
-            request.top_p or 1.0,
-            max(request.top_k or 0, 0),
-        )
-        for sample in range(count):
-            job = Job(context, SampleKey(seed, f"prompt {prompt}", sample), sampling)
-            choice = Choice(len(choices), job, Growing(speech), prompt)
-            if request.stream or request.stops or stop_tokens:
-                job.hears = partial(hears, choice, stop_tokens)
-            choices.append(choice)
-    return Asked(request, tuple(choices), speech, calls)
+    sampling = Sampling(
+        TEMPERATURE if request.temperature is None else request.temperature,
+        room(served, context, limit, default),
+        request.top_p or 1.0,
+        max(request.top_k or 0, 0),
+    )
+    job = Job(context, SampleKey(seed, "prompt 0", 0), sampling)
+    ends = served.end_tokens | frozenset(request.stop_token_ids or ())
+    asked = Asked(request, job, served.tokenizer, ends, calls)
+    if request.stream or request.stops or request.stop_token_ids:
+        job.hears = asked.hears
+    return asked
 
 
 def room(served: Served, context: Sequence[int], limit: int | None, default: int | None) -> int:
-    """The most tokens of the answer. Raises Refusal where prompt and answer do not fit."""
+    """The most tokens of the answer. Raises a refusal where prompt and answer do not fit."""
     left = served.context_tokens - len(context)
     wanted = limit or (left if default is None else min(default, left))
     if not context:
-        raise Refusal("the prompt is empty", "prompt")
+        raise refusal("the prompt is empty", "prompt")
     if left < 1 or wanted > left:
         problem = (
             f"the prompt has {len(context)} tokens and {max(wanted, 1)} are asked for, but the "
             f"model's context holds {served.context_tokens}"
         )
-        raise Refusal(problem, "messages", code="context_length_exceeded")
+        raise refusal(problem, "messages", code="context_length_exceeded")
     return wanted

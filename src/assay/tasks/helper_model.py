@@ -6,10 +6,12 @@ An experiment declares it as `[model.NAME]`; `lab.setup` opens it. Nothing here 
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from assay.data.episode import Ended
 from assay.data.row import Message
-from assay.errors import AssayError, InputError, nearest
+from assay.errors import AssayError, InputError, RunFailure, nearest
 from assay.rl.policy import SampleKey, Sampling
 
 if TYPE_CHECKING:  # rewards that ask no model of this process run without torch
@@ -23,28 +25,11 @@ class HelperFailed(AssayError):
     """Whether there were more tokens than the model has positions."""
 
 
-BudgetScope = Literal["call", "problem", "step", "run"]
+BudgetScope = Literal["step", "run"]
 
 
-class OverBudget(AssayError):
-    """A call that a budget has no room for; it was not made and cost nothing.
-
-    A budget of a "call" or a "problem" is the policy's to keep: whoever asked counts it as the
-    policy's failure. One of a "step" or of the "run" is the user's and stops the run, with all that
-    is recorded kept.
-    """
-
-    def __init__(self, scope: BudgetScope, why: str, by_failures: bool = False):
-        """`why` names the helper model, the budget, what is spent and what the call needs;
-        `by_failures` says that there would be room without calls that the endpoint lost."""
-        super().__init__(why)
-        self.scope: BudgetScope = scope
-        self.by_failures = by_failures
-
-    @property
-    def stops_run(self) -> bool:
-        """Whether the run has to stop, rather than the policy to have failed."""
-        return self.scope in ("step", "run")
+class OverBudget(RunFailure):
+    """A call that a budget has no room for; it was not made and cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +43,7 @@ class Caller:
     problem: str = ""
     """The row's id."""
     completion: str = ""
-    """Which of the problem's completions; one that is asked about alone has its own budget."""
+    """Which of the problem's completions."""
     operator: str = ""
     """What a workflow program called."""
 
@@ -68,7 +53,7 @@ class HelperAnswer:
     """What a helper model answered."""
 
     text: str
-    ended: str = "stop"
+    ended: Ended = "stop"
     """"stop", or "length" where the answer was cut at `max_tokens`."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -151,6 +136,8 @@ class Question:
     call: Call
     scored: "ScoredTokens | None" = None
     """Asked about in place of messages: the answer is `read_words`' text."""
+    tools: Sequence[Any] = ()
+    """That it may call; of a model behind an endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +190,7 @@ Tokens = tuple[int, ...]
 
 
 class Model(Protocol):
-    """A frozen model in this process, behind an endpoint, or scripted; safe to use from several
-    threads."""
+    """A frozen model in this process or behind an endpoint; safe to use from several threads."""
 
     @property
     def fingerprint(self) -> str:
@@ -304,3 +290,8 @@ def find_helper(helpers: Mapping[str, HelperModel], name: str, field: str = "") 
         fix = nearest(name, helpers) if helpers else f"declare it as [model.{name}]"
         raise InputError(f"no helper model {name!r}", field=field or None, fix=fix)
     return helpers[name]
+
+
+KINDS: dict[str, Callable[[str, Path], Model]] = {}
+"""Further kinds of model by the scheme of their source: made of the table's name and of the file
+behind the colon."""

@@ -16,13 +16,7 @@ from assay.data.row import Message, Row
 from assay.errors import RunFailure
 from assay.rl.policy import SampleKey
 from assay.sandbox.limits import Outcome
-from assay.tasks.helper_model import (
-    Caller,
-    HelperFailed,
-    HelperModel,
-    OverBudget,
-    find_helper,
-)
+from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, find_helper
 from assay.tasks.no_verdict import Failed, attempt, nothing_earned
 from assay.tasks.reward_signatures import as_value
 
@@ -95,7 +89,7 @@ def run_judge(
     """Judge all pairs, at most `concurrency` batches at a time, each within `deadline` seconds for
     each of its completions, and at least the reward's own.
 
-    Raises what `done` raises, InputError, and what stops the run: OverBudget and RunFailure.
+    Raises what `done` raises, InputError, and RunFailure, which stops the run.
     What is under way then is judged to its end, since it may have been paid for.
     """
     given = {name: find_helper(helpers, name) for name in reward.helpers}
@@ -109,8 +103,8 @@ def run_judge(
     size = reward.batch or max(len(short), 1)
     batches = [short[i : i + size] for i in range(0, len(short), size)]
     waiting, running = [*range(len(batches))][::-1], dict[int, float]()
-    finished = queue.SimpleQueue[tuple[int, list[Reward] | Stop]]()
-    stopped: Stop | None = None
+    finished = queue.SimpleQueue[tuple[int, list[Reward] | RunFailure]]()
+    stopped: RunFailure | None = None
 
     def seconds(number: int) -> float:
         return max(deadline * len(batches[number]), reward.least_seconds)
@@ -131,7 +125,7 @@ def run_judge(
         for number, rewards in came:
             if running.pop(number, None) is None:
                 continue
-            if isinstance(rewards, Stop):
+            if isinstance(rewards, RunFailure):
                 stopped = rewards
                 continue
             late = Reward(None, why=f"the judge took more than {seconds(number):g} seconds")
@@ -142,19 +136,16 @@ def run_judge(
         raise stopped
 
 
-Stop = OverBudget | RunFailure
-
-
 def _judge(
     number: int,
     judge: Judge,
     batch: Sequence[Pair],
     helpers: Mapping[str, HelperModel],
-    finished: "queue.SimpleQueue[tuple[int, list[Reward] | Stop]]",
+    finished: "queue.SimpleQueue[tuple[int, list[Reward] | RunFailure]]",
 ) -> None:
     try:
         finished.put((number, judged_batch(judge, batch, helpers)))
-    except (OverBudget, RunFailure) as error:
+    except RunFailure as error:
         finished.put((number, error))
 
 

@@ -11,10 +11,9 @@ from typing import Any
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
-from assay.errors import RunFailure
+from assay.errors import InputError, RunFailure
 from assay.sandbox.limits import Outcome
-from assay.tasks.helper_model import OverBudget
-from assay.tasks.reward_signatures import WrongReturn, as_value
+from assay.tasks.reward_signatures import as_value
 from assay.tasks.user_code import in_a_line
 
 OUTCOMES: Mapping[str, str] = {
@@ -72,18 +71,14 @@ def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
     """The function's result; a failed `Outcome` where it raises anything.
 
     One bad completion is data, not the end of a run, and neither is a SystemExit in a checker; a
-    budget of the run that has no room is, and so are Ctrl-C and what cannot be recorded. Raises
-    OverBudget where that stops the run, RunFailure and KeyboardInterrupt.
+    budget that has no room is, and so are Ctrl-C and what cannot be recorded. Raises RunFailure and
+    KeyboardInterrupt.
     """
     try:
         return function(*arguments)
-    except OverBudget as error:
-        if error.stops_run:
-            raise
-        return Outcome(failure="exception", why=f"over budget: {error}")
     except (RunFailure, KeyboardInterrupt):
         raise
-    except WrongReturn as wrong:
+    except InputError as wrong:
         return Outcome(failure="exception", why=str(wrong))
     except BaseException as error:
         return Outcome(failure="exception", why=in_a_line(error))

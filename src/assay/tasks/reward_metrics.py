@@ -66,24 +66,9 @@ STANDARD: Mapping[str, RewardMetric] = {
 """By name; the health rules look at the first three."""
 
 
-def own_metrics(task: Task) -> Mapping[str, RewardMetric]:
-    """What the task declares; a task without `metrics` declares none."""
-    return getattr(task, "metrics", {})
-
-
-def own_group_metrics(task: Task) -> Mapping[str, GroupMetric]:
-    """What the task declares of groups; a task without `group_metrics` declares none."""
-    return getattr(task, "group_metrics", {})
-
-
-def own_names(task: Task) -> frozenset[str]:
-    """The names of everything that the task declares."""
-    return frozenset({*own_metrics(task), *own_group_metrics(task)})
-
-
 def metrics_of(task: Task) -> Mapping[str, RewardMetric]:
     """All metrics of a task's rewards without their groups."""
-    return {**STANDARD, **own_metrics(task)}
+    return {**STANDARD, **task.metrics}
 
 
 @dataclass(frozen=True, slots=True)

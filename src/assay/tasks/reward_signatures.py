@@ -35,11 +35,6 @@ ACCEPTED = (
 )
 
 
-class WrongReturn(TypeError):
-    """A function that returned neither a number nor a reward that records can hold; says which
-    function, and where it stands."""
-
-
 @dataclass(frozen=True, slots=True)
 class TextReward:
     """A function `(prompt, completion, row)` as a reward: both texts, and a number back."""
@@ -47,7 +42,7 @@ class TextReward:
     function: Callable[..., Any]
 
     def __call__(self, row: Row, completion: Completion) -> Reward:
-        """Raises WrongReturn."""
+        """Raises InputError."""
         said = self.function(prompt=question(row), completion=completion.text, row=row)
         return as_value(said, self.function)
 
@@ -70,7 +65,7 @@ class TrlReward(TextReward):
     """
 
     def __call__(self, row: Row, completion: Completion) -> Reward:
-        """Raises WrongReturn, also for anything but a list of one number."""
+        """Raises InputError, also for anything but a list of one number."""
         parts: dict[str, float] = {}
         facts: dict[str, str] = {}
 
@@ -94,7 +89,7 @@ class TrlReward(TextReward):
             said = finished(said)
         if not isinstance(said, list | tuple) or len(said) != 1:
             problem = f"{named(self.function)} returned {said!r:.80}, not a list of one number"
-            raise WrongReturn(problem + _at(self.function))
+            raise InputError(problem + _at(self.function))
         return replace(as_value(said[0], self.function), parts=parts, facts=facts)
 
 
@@ -138,7 +133,7 @@ def named(function: Callable[..., Any]) -> str:
 
 def as_value(said: Any, function: Callable[..., Any]) -> Reward:
     """What a function returned as a reward that records can hold: a number is a value, and None
-    abstains. Raises WrongReturn for anything else, and for a number that is not finite."""
+    abstains. Raises InputError for anything else, and for a number that is not finite."""
     try:
         if said is None:
             return Reward(
@@ -146,7 +141,7 @@ def as_value(said: Any, function: Callable[..., Any]) -> Reward:
             )
         return _recordable(said, named(inner_function(function)))
     except (TypeError, ValueError, OverflowError) as error:
-        raise WrongReturn(f"{error}{_at(function)}") from None
+        raise InputError(f"{error}{_at(function)}") from None
 
 
 def _at(function: Callable[..., Any]) -> str:

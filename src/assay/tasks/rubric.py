@@ -6,10 +6,9 @@ read from the judge's own answer, which has to be one JSON object and nothing el
 still do is to persuade the judge. What cannot be read is asked for again, and then an abstention.
 """
 
-import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -52,10 +51,6 @@ class Criterion:
         return tuple(map(float, range(self.low, self.high + 1)))
 
 
-Others = Callable[[Row], str | None]
-"""The answer that stands beside a row's; None where there is none."""
-
-
 @dataclass(frozen=True, slots=True)
 class Rubric:
     """How a judge is asked."""
@@ -70,14 +65,8 @@ class Rubric:
     """Whether a pair is asked in both orders; a verdict that flips is a tie."""
     reference: bool = False
     """Whether one who grades sees the row's answer."""
-    by_likelihood: bool = False
-    """Whether the verdict is the likeliest of all, by criterion; the judge writes none."""
     attempts: int = 3
     longest: int | None = None
-    prompt: str = ""
-    """The template of the question; "" for the own one."""
-    against: str = ""
-    """Whose answers stand beside, with their fingerprint; "" for the rows' own."""
 
     @property
     def levels(self) -> Mapping[str, tuple[float, ...]]:
@@ -98,7 +87,7 @@ class Rubric:
         return sum(shares) / total
 
 
-def rubric_reward(rubric: Rubric, others: Others = answer_text) -> JudgeReward:
+def rubric_reward(rubric: Rubric) -> JudgeReward:
     """The reward of a rubric: from 0 to 1, abstaining where the judge gave no verdict."""
 
     def made(
@@ -107,10 +96,10 @@ def rubric_reward(rubric: Rubric, others: Others = answer_text) -> JudgeReward:
         both_orders: bool = rubric.both_orders,
     ) -> JudgeReward:
         chosen = replace(rubric, model=model, attempts=attempts, both_orders=both_orders)
-        return rubric_reward(chosen, others)
+        return rubric_reward(chosen)
 
     return JudgeReward(
-        partial(judge_by, rubric, others),
+        partial(judge_by, rubric),
         helpers=(rubric.model,),
         questions=2 if rubric.pairs and rubric.both_orders else 1,
         longest=rubric.longest,
@@ -121,24 +110,17 @@ def rubric_reward(rubric: Rubric, others: Others = answer_text) -> JudgeReward:
 
 
 def judge_by(
-    rubric: Rubric,
-    others: Others,
-    batch: Sequence[tuple[Row, Completion]],
-    helpers: Mapping[str, HelperModel],
+    rubric: Rubric, batch: Sequence[tuple[Row, Completion]], helpers: Mapping[str, HelperModel]
 ) -> list[Reward]:
     """See `judge_reward.Judge`."""
-    judge = partial(_graded, rubric)
-    if rubric.pairs:
-        judge = partial(_preferred, rubric)
-    helper = helpers[rubric.model]
-    return [judge(helper, row, said, others(row)) for row, said in batch]
+    judge = _preferred if rubric.pairs else _graded
+    return [judge(rubric, helpers[rubric.model], *pair) for pair in batch]
 
 
-def _graded(
-    rubric: Rubric, helper: HelperModel, row: Row, said: Completion, other: str | None
-) -> Reward:
+def _graded(rubric: Rubric, helper: HelperModel, row: Row, said: Completion) -> Reward:
     shown = {"answer": judged_text(said)}
     if rubric.reference:
+        other = answer_text(row)
         if other is None:
             return Reward(None, why="the row has no reference answer")
         shown["reference"] = other
@@ -149,13 +131,12 @@ def _graded(
     return Reward(rubric.score(grades), grades, facts=said_besides)
 
 
-def _preferred(
-    rubric: Rubric, helper: HelperModel, row: Row, said: Completion, other: str | None
-) -> Reward:
+def _preferred(rubric: Rubric, helper: HelperModel, row: Row, said: Completion) -> Reward:
     """1 where the judged answer is better than the other one, 0 where it is worse; a tie is half.
 
     In one order, which one is drawn by both texts: equal pairs are asked in equal order.
     """
+    other = answer_text(row)
     if other is None:
         return Reward(None, why="the row has no answer to compare with")
     text = judged_text(said)
@@ -193,8 +174,6 @@ def _asked(
 ) -> _Verdict | Reward:
     """The verdict on the texts shown, asked for again while it cannot be read; else an abstention
     that says why."""
-    if rubric.by_likelihood:
-        return _likeliest(rubric, helper, row, shown)
     conversation = [Message("user", question(rubric, row, shown))]
     problem = text = ""
     for attempt in range(rubric.attempts):
@@ -216,22 +195,6 @@ def _asked(
         conversation += [Message("assistant", escaped(text)), Message("user", again)]
     why = f"{helper.name} gave no verdict: {problem}"
     return Reward(None, why=why, facts={"said": text, "asked": float(rubric.attempts)})
-
-
-def _likeliest(rubric: Rubric, helper: HelperModel, row: Row, shown: Mapping[str, str]) -> _Verdict:
-    """The verdict to which the judge gives the highest probability, each criterion asked about by
-    itself. Raises HelperFailed, and InputError for a model without log-probabilities."""
-    grades: dict[str, float] = {}
-    for name, levels in rubric.levels.items():
-        alone = rubric if rubric.pairs else replace(rubric, criteria={name: rubric.criteria[name]})
-        conversation = [Message("user", question(alone, row, shown))]
-        if rubric.pairs:
-            said = [json.dumps({"better": place}) for place in (SECOND, TIE, FIRST)]
-        else:
-            said = [json.dumps({name: int(level)}) for level in levels]
-        logps = helper.score([conversation] * len(said), said)
-        grades[name] = levels[max(range(len(said)), key=lambda n: sum(logps[n]))]
-    return grades, {}
 
 
 def read_verdict(rubric: Rubric, text: str) -> Mapping[str, Any] | str:
@@ -289,8 +252,6 @@ by it. The order of the answers means nothing, and neither does their length.
 {second}
 
 {format}"""
-GAPS = ("about", "criteria", "question", "reference", "answer", "first", "second", "format")
-"""What a template may hold in braces."""
 
 
 def question(rubric: Rubric, row: Row, shown: Mapping[str, str]) -> str:
@@ -305,7 +266,7 @@ def question(rubric: Rubric, row: Row, shown: Mapping[str, str]) -> str:
         "format": verdict_format(rubric),
         **framed,
     }
-    template = rubric.prompt or (PREFER if rubric.pairs else GRADE)
+    template = PREFER if rubric.pairs else GRADE
     return re.sub(r"\{(\w+)\}", lambda gap: gaps.get(gap[1], ""), template)
 
 
@@ -316,7 +277,7 @@ def verdict_format(rubric: Rubric) -> str:
     else:
         names = rubric.criteria.items()
         inner = ", ".join(f'"{n}": a whole number from {c.low} to {c.high}' for n, c in names)
-    reason = "" if rubric.by_likelihood else f'"{REASON}": "in one sentence", '
+    reason = f'"{REASON}": "in one sentence", '
     return f"Answer with one JSON object and nothing else: {{{reason}{inner}}}"
 
 

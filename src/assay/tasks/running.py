@@ -24,6 +24,7 @@ from assay.data.episode import (
 )
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Row
+from assay.errors import InputError
 from assay.sandbox.isolation import Mode
 from assay.sandbox.limits import Limits, Outcome
 from assay.sandbox.pool import WorkerPool, WorkerPools
@@ -40,7 +41,7 @@ from assay.tasks.no_verdict import (
     nothing_earned,
     rewarded,
 )
-from assay.tasks.reward_signatures import WrongReturn, as_reward, as_value
+from assay.tasks.reward_signatures import as_reward, as_value
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.task import RewardFunction, is_unsafe, lowest
 from assay.tasks.user_code import function_at, place_of
@@ -312,7 +313,7 @@ def in_worker(function: RewardFunction) -> WorkerReward:
 
     def read(row: Row, completion: Completion, value: Any) -> Reward:
         if REFUSED in value:
-            raise WrongReturn(value[REFUSED])
+            raise InputError(value[REFUSED])
         return reward_of(value)
 
     def failed(row: Row, completion: Completion, failure: Outcome) -> Reward:
@@ -335,7 +336,7 @@ def scorer(place: str) -> Callable[..., dict[str, Any]]:
         try:
             said = reward(row_of(row), completion_of(completion))
             return reward_values(as_value(said, function))
-        except WrongReturn as wrong:
+        except InputError as wrong:
             return {REFUSED: str(wrong)}
 
     return score

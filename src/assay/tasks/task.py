@@ -1,7 +1,7 @@
 """The seam between a skill and the lab: what a task, a reward, a benchmark and a dialogue are.
 
 Nothing here knows any skill, and importing it loads none; `task` imports the one that is asked for,
-from the package, an installed one or a user's file. A task of a user extends `BaseTask`.
+from the package or a user's file. A task of a user extends `BaseTask`.
 A dialogue is an episode of several turns. It knows messages and tools, never tokens: rendering and
 sampling are the caller's, and rewards read the finished conversation (`Completion.messages`).
 """
@@ -15,22 +15,14 @@ from inspect import signature
 from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from assay.data.episode import CUT, FULL_SCORE, Completion, Ended, Reward
 from assay.data.loaded import Loaded as Loaded
 from assay.data.row import Message, Row, ToolCall
 from assay.errors import InputError, nearest
 from assay.tasks.reward_signatures import as_reward, named
-from assay.tasks.user_code import (
-    SCHEME,
-    distribution,
-    function_in,
-    installed_fingerprint,
-    installed_tasks,
-    load_file,
-    load_installed,
-)
+from assay.tasks.user_code import SCHEME, function_in, load_file
 
 Tools = tuple[Any, ...]
 
@@ -170,52 +162,6 @@ def error_type(
 BenchmarkMaker = Callable[[BenchmarkOptions], Benchmark]
 
 
-class Task(Protocol):
-    """One skill. Its gold answers score the full reward; empty and shuffled answers do not."""
-
-    @property
-    def name(self) -> str:
-        """The name that experiment files use."""
-        ...
-
-    @property
-    def rewards(self) -> Mapping[str, RewardFunction]:
-        """Reward functions by name."""
-        ...
-
-    @property
-    def benchmarks(self) -> Mapping[str, BenchmarkMaker]:
-        """Makers of benchmarks by full name ("bfcl/simple_python")."""
-        ...
-
-    @property
-    def reward_maximum(self) -> Mapping[str, float]:
-        """The full reward of each reward function whose full reward is not 1.0."""
-        ...
-
-    @property
-    def sources(self) -> Mapping[str, Callable[..., Loaded]]:
-        """Readers of the task's own data by scheme: "bfcl" reads `source = "bfcl:live_simple"`.
-
-        One with a second parameter gets the options of the data set's table, and the lab's root."""
-        ...
-
-    def prompt(self, row: Row) -> tuple[Message, ...]:
-        """The messages to render for generation, the task's own system text included."""
-        ...
-
-    def target(self, row: Row) -> Message:
-        """The gold answer as an assistant message: what SFT trains on.
-
-        Raises InputError for a row that has none.
-        """
-        ...
-
-    def dialogue(self, row: Row) -> Dialogue | None:
-        """The dialogue of a training row of several turns; None for a row with one answer."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class FixedArm:
     """A model that is a function from items to answers: measured, never trained or opened."""
@@ -266,7 +212,8 @@ class MadeSource(Protocol):
 
 
 class BaseTask:
-    """A task with everything but its rewards: rows are conversations that end with the answer.
+    """A task with everything but its rewards: rows are conversations that end with the answer. Its
+    gold answers score the full reward; empty and shuffled answers do not.
 
     A task of your own extends it, and overrides what is different. The hooks `learner`, `checks`,
     `arms` and `made` plug a lab of its own into the house, which asks `labs` for
@@ -275,12 +222,18 @@ class BaseTask:
     """
 
     name = "task"
+    """The name that experiment files use."""
     rewards: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+    """Reward functions by name."""
     reward_maximum: Mapping[str, float] = MappingProxyType({})
+    """The full reward of each reward function whose full reward is not 1.0."""
     reward_versions: Mapping[str, int] = MappingProxyType({})
     """Versions of the built-in rewards that have changed a value since their first, which is 1."""
     benchmarks: Mapping[str, BenchmarkMaker] = MappingProxyType({})
+    """Makers of benchmarks by full name ("bfcl/simple_python")."""
     sources: Mapping[str, Callable[..., Loaded]] = MappingProxyType({})
+    """Readers of the task's own data by scheme: "bfcl" reads `source = "bfcl:live_simple"`. One
+    with a second parameter gets the options of the data set's table, and the lab's root."""
     metrics: Mapping[str, Callable[[Sequence[Reward]], float | None]] = MappingProxyType({})
     group_metrics: Mapping[str, Any] = MappingProxyType({})
     fact_reading: Any = None
@@ -330,8 +283,11 @@ class BaseTask:
         return Message("assistant", text)
 
     def dialogue(self, row: Row) -> Dialogue | None:
-        """None: every row is one question with one answer."""
+        """The dialogue of a row of several turns; None where it is one question with one answer."""
         return None
+
+
+Task = BaseTask
 
 
 def answer_text(row: Row) -> str | None:
@@ -344,9 +300,6 @@ def answer_text(row: Row) -> str | None:
     known = (each for each in (text, said, gold, row.extra.get("answer")) if each is not None)
     return next(map(str, known), None)
 
-
-PARTS = tuple(name for name in vars(Task) if not name.startswith("_"))
-"""The attributes that every task has."""
 
 TASKS: Mapping[str, str] = {
     "tools": "assay.labs.tools.task",
@@ -382,37 +335,23 @@ def call_syntax(name: str = "hermes") -> CallSyntax:
 def task(name: str, root: Path = Path()) -> Task:
     """The task that an experiment file calls `name`, importing its module.
 
-    `path:FILE` is the task of a user's file, relative to `root`; others are built in, or brought by
-    an installed package. Raises InputError.
+    `path:FILE` is the task of a user's file, relative to `root`; others are built in. Raises
+    InputError.
     """
     if name.startswith(SCHEME):
         loaded = load_file(name, root)
         return only_task(loaded.module, loaded.path)
-    point = installed_tasks().get(name)
-    if point is None:
-        return import_module(lookup({n: TASKS.get(n, "") for n in task_names()}, name, "task")).TASK
-    place = distribution(point)
-    if name in TASKS:
-        problem = f"{place} brings a task {name!r}, which is built in"
-        raise InputError(problem, fix="uninstall it, or let it use another name")
-    found = load_installed(point)
-    return only_task(found, place) if isinstance(found, ModuleType) else checked(found, place)
-
-
-def task_names() -> list[str]:
-    """The names of all tasks that need no path."""
-    return [*TASKS, *(name for name in installed_tasks() if name not in TASKS)]
+    return import_module(lookup(TASKS, name, "task")).TASK
 
 
 def labs(task_: Task, source: str) -> tuple[BaseTask, ...]:
     """The tasks whose hooks an experiment of `task_` with the model `source` uses: its own, and the
     built-in one that brings the model."""
-    own = (task_,) if isinstance(task_, BaseTask) else ()
     kind, _, name = source.partition(":")
     everybody_has = kind in ("hf", "pypi", "run", "openai") or (kind == "path" and "." not in name)
-    if everybody_has or any(each.brings(source) for each in own):
-        return own
-    return (*own, *islice((each for each in built_in() if each.brings(source)), 1))
+    if everybody_has or task_.brings(source):
+        return (task_,)
+    return (task_, *islice((each for each in built_in() if each.brings(source)), 1))
 
 
 MADE: Mapping[str, str] = {"synthesise": "assay.lab.synthesise.source"}
@@ -431,8 +370,7 @@ def made_source(task_: Task, source: str | None) -> MadeSource | None:
     scheme = (source or "").partition(":")[0]
     if scheme in ("", "path", "hf", "run", *task_.sources):
         return None
-    own = (task_,) if isinstance(task_, BaseTask) else ()
-    return next((maker for known, maker in makers(own) if known == scheme), None)
+    return next((maker for known, maker in makers((task_,)) if known == scheme), None)
 
 
 def built_in() -> Iterator[BaseTask]:
@@ -441,36 +379,33 @@ def built_in() -> Iterator[BaseTask]:
 
 
 def task_fingerprint(name: str, root: Path) -> dict[str, str]:
-    """What a task outside the package is known by: the sha256 of its files, or distribution and
-    sha256 of an installed one; empty for a built-in, whose code the package's fingerprint has."""
-    if name.startswith(SCHEME):
-        return load_file(name, root).fingerprint
-    point = installed_tasks().get(name)
-    return {} if point is None else installed_fingerprint(point)
+    """The sha256 of the files of a user's task; empty for a built-in, whose code the package's
+    fingerprint has."""
+    return load_file(name, root).fingerprint if name.startswith(SCHEME) else {}
 
 
-def only_task(module: ModuleType, place: str | Path) -> Task:
-    """The task that a module defines: `TASK`, else its only subclass of BaseTask or task object.
+def only_task(module: ModuleType, place: Path) -> Task:
+    """The task that a module defines: `TASK`, else its only subclass of BaseTask.
 
     Raises InputError for none or several.
     """
     if hasattr(module, "TASK"):
         return checked(module.TASK, place)
-    values = {name: value for name, value in vars(module).items() if not name.startswith("_")}
-    made = {name: value for name, value in values.items() if isinstance(value, BaseTask)}
-    kinds = {type(value) for value in made.values()}
-    for name, value in values.items():
-        own = isinstance(value, type) and value.__module__ == module.__name__
-        if own and issubclass(value, BaseTask) and value not in kinds:
-            made[name] = instance(value, place)
+    own = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__
+    ]
+    made = [value for value in own if issubclass(value, BaseTask)]
     if len(made) == 1:
-        return checked(next(iter(made.values())), place)
-    problem = f"defines {len(made)} tasks: {', '.join(made)}" if made else "defines no task"
+        return checked(made[0], place)
+    names = ", ".join(each.__name__ for each in made)
+    problem = f"defines {len(made)} tasks: {names}" if made else "defines no task"
     fix = "write TASK = ... for the one that is meant"
     raise InputError(problem, file=place, fix=fix if made else f"{fix} (docs/add-a-task.md)")
 
 
-def instance(kind: type[BaseTask], place: str | Path) -> BaseTask:
+def instance(kind: type[BaseTask], place: Path) -> BaseTask:
     """An object of a task's class. Raises InputError where making one raises."""
     try:
         return kind()
@@ -482,13 +417,12 @@ def instance(kind: type[BaseTask], place: str | Path) -> BaseTask:
         raise InputError(problem, file=place, fix="make it in the file: TASK = ...") from error
 
 
-def checked(found: Any, place: str | Path) -> Task:
-    """A task, made where a class is given, that has all parts. Raises InputError."""
+def checked(found: Any, place: Path) -> Task:
+    """A task, made where a class is given. Raises InputError."""
     if isinstance(found, type) and issubclass(found, BaseTask):
         found = instance(found, place)
-    missing = [part for part in PARTS if not hasattr(found, part)]
-    if missing:
-        problem = f"the task lacks {', '.join(missing)}"
+    if not isinstance(found, BaseTask):
+        problem = f"TASK is {found!r:.80}, no task"
         raise InputError(problem, file=place, fix="extend assay.tasks.task.BaseTask")
     if not isinstance(found.name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", found.name):
         problem = f"the task's name is {found.name!r}"
@@ -498,7 +432,7 @@ def checked(found: Any, place: str | Path) -> Task:
             as_reward(function, f"reward {name!r}")
         except InputError as wrong:
             raise InputError(wrong.problem, file=place, fix=wrong.fix) from None
-    return cast(Task, found)
+    return found
 
 
 def reward(task_: Task, name: str, root: Path = Path()) -> RewardFunction:
@@ -525,8 +459,7 @@ def maximum(task_: Task, name: str) -> float:
 
 def reward_version(task_: Task, name: str) -> int:
     """The version of the built-in reward called `name` or `task.name`."""
-    versions = task_.reward_versions if isinstance(task_, BaseTask) else {}
-    return versions.get(name.removeprefix(task_.name + "."), 1)
+    return task_.reward_versions.get(name.removeprefix(task_.name + "."), 1)
 
 
 def moved(file: str) -> Callable[..., Any]:

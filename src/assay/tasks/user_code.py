@@ -1,9 +1,8 @@
-"""Loads code from outside the package: users' files by their path, tasks of installed packages.
+"""Loads code from outside the package: users' files by their path.
 
 A file is loaded once per process, by its absolute path and under a private module name, so that
 its name shadows nothing. It may import modules and packages that lie beside it; they belong to its
-fingerprint. An installed package brings tasks by entry points of the group `assay.tasks`. Whether
-what is loaded is a task or a reward is judged in `task`.
+fingerprint. Whether what is loaded is a task or a reward is judged in `task`.
 """
 
 import ast
@@ -14,7 +13,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
@@ -23,19 +21,16 @@ from importlib.machinery import (
     FileFinder,
     SourceFileLoader,
 )
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import decode_source, find_spec, module_from_spec, spec_from_loader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from assay.data.files import expanded, sha256_file
+from assay.data.files import expanded
 from assay.data.hashing import canonical_json, sha256_text
 from assay.errors import InputError, nearest
 
 SCHEME = "path:"
-GROUP = "assay.tasks"
-"""The group of entry points by which an installed package brings tasks."""
 PRIVATE = "assay_user_file_"
 """How the private names of modules begin."""
 
@@ -291,51 +286,3 @@ def function_at(place: str) -> Callable[..., Any]:
     if loaded.fingerprint != fingerprint:
         raise InputError("has changed since the run began", file=path, fix="restore it")
     return getattr(loaded.module, name)
-
-
-@cache
-def installed_tasks() -> dict[str, EntryPoint]:
-    """The entry points of installed packages by name. Raises InputError for two of one name."""
-    found: dict[str, EntryPoint] = {}
-    for point in entry_points(group=GROUP):
-        if point.name in found:
-            two = f"{distribution(found[point.name])} and {distribution(point)}"
-            problem = f"two packages bring a task {point.name!r}: {two}"
-            raise InputError(problem, fix="uninstall one of them")
-        found[point.name] = point
-    return found
-
-
-def load_installed(point: EntryPoint) -> Any:
-    """What an entry point names. Raises InputError."""
-    try:
-        with redirect_stdout(sys.stderr):
-            return point.load()
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        problem = f"task {point.name!r} of {distribution(point)} cannot be imported: {what}"
-        raise InputError(problem, fix=f"it is {point.value}") from error
-
-
-def distribution(point: EntryPoint) -> str:
-    """Name and version of the package that brings an entry point."""
-    return f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown package"
-
-
-def installed_fingerprint(point: EntryPoint) -> dict[str, str]:
-    """Version of the distribution, and one sha256 of all Python files of its module or package."""
-    spec = find_spec(point.module.split(".")[0])
-    origin = Path(spec.origin) if spec is not None and spec.origin else None
-    if origin is None:
-        files = []
-    elif origin.name == "__init__.py":
-        files = sorted(origin.parent.rglob("*.py"))
-    else:
-        files = [origin]
-    hashes = [[f.relative_to(files[0].parent).as_posix(), sha256_file(f)] for f in files]
-    return {
-        "distribution": distribution(point),
-        "source_sha256": sha256_text(canonical_json(hashes)),
-    }

@@ -10,11 +10,8 @@ from assay.data.episode import Reward
 from assay.errors import InputError
 from assay.labs.math.rewards import REWARDS
 from assay.labs.workflows.task import TASK
-from assay.runs.cost_ledger import LEDGER, LedgerCall
-from assay.runs.run_directory import RunDirectory, create_run
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import JudgeReward, Pair
-from tests.lab.monitor.program_runs import add_calls, call
 from tests.lab.sound_lab import found, look, make_sound_lab
 
 JUDGE = """
@@ -66,51 +63,13 @@ def test_the_price_of_a_run_is_requests_times_tokens(lab: Path) -> None:
     assert numbers["cost"] == pytest.approx(10 * numbers["requests"])
 
 
-def requests_of(lab: Path, *overrides: str) -> Mapping[str, float]:
-    settings = ("stage.rl.reward=asked", "stage.rl.steps=3", *overrides)
-    return look(lab, *settings).numbers.get("model.judge", {})
-
-
-def asks_as_it_likes(lab: Path) -> float:
-    """The judge of the lab leaves it to a program how often it asks; the completions judged."""
-    declare(lab, JUDGE)
-    once = requests_of(lab)["requests"]
-    REWARDS["asked"] = replace(REWARDS["asked"], questions=None)  # type: ignore[index, type-var]
-    return once
-
-
-def make_run(lab: Path, name: str, task: str, calls: Sequence[LedgerCall]) -> RunDirectory:
-    """A run whose ledger holds some calls."""
-    run = create_run(lab, name, seed=1, spec=f'name = "{name}"\ntask = "{task}"\n')
-    add_calls(run, [replace(each, model="judge") for each in calls])
-    return run
-
-
 def test_nobody_knows_what_programs_cost_before_one_ran(lab: Path) -> None:
-    asks_as_it_likes(lab)
+    declare(lab, JUDGE)
+    REWARDS["asked"] = replace(REWARDS["asked"], questions=None)  # type: ignore[index, type-var]
     seen = look(lab, "stage.rl.reward=asked")
     note = found(seen, "what it will cost is not known")
     assert "a run of a few steps" in note.fix
     assert "model.judge" not in seen.numbers, "not one request a program"
-
-
-def test_calls_of_a_program_are_what_a_run_of_the_task_has_seen(lab: Path) -> None:
-    completions = asks_as_it_likes(lab)
-    seen = [call(1, "a", 0), call(1, "a", 0), call(1, "a", 0), call(1, "b", 1)]
-    known = replace(call(1, "b", 1), status="remembered", cost=0)
-    make_run(lab, "earlier", "math", [*seen, known])
-    numbers = requests_of(lab)
-    assert numbers["requests"] == 2 * completions, "four were sent for two completions"
-    assert numbers["cost"] == pytest.approx(5 * numbers["requests"]), "of 5 tokens each"
-    assert "in run earlier/" in found(look(lab, "stage.rl.reward=asked"), "requests").evidence
-
-
-def test_runs_of_other_tasks_and_damaged_ones_show_nothing(lab: Path) -> None:
-    asks_as_it_likes(lab)
-    make_run(lab, "other", "tools", [call(1, "a", 0)])
-    damaged = make_run(lab, "damaged", "math", [call(1, "a", 0)])
-    (damaged.path / LEDGER).write_bytes(b"no ledger")
-    assert requests_of(lab) == {}
 
 
 def test_programs_of_the_workflows_lab_are_counted_as_such() -> None:

@@ -46,9 +46,9 @@ def server(
         return say(prompt, asked)
 
     with running(served(Says(says)), TOKEN, 0) as address:
-        monkeypatch.setenv("OPENAI_BASE_URL", address.url)
+        monkeypatch.setenv("OPENAI_BASE_URL", address)
         monkeypatch.setenv("OPENAI_API_KEY", key)
-        yield address.url
+        yield address
 
 
 def odd(item: Row) -> bool:
@@ -198,7 +198,7 @@ def test_what_was_said_in_a_dialogue_is_recorded(
 ) -> None:
     model = served(Says(lambda *_: "I do not know."), context=20_000)
     with running(model, TOKEN, 0) as address:
-        monkeypatch.setenv("OPENAI_BASE_URL", address.url)
+        monkeypatch.setenv("OPENAI_BASE_URL", address)
         monkeypatch.setenv("OPENAI_API_KEY", TOKEN)
         words = ("--benchmark", "bfcl/multi_turn_base", "--take", 2, "--lab", tmp_path)
         result = call("eval", f"openai:{MODEL}", *words)

@@ -180,23 +180,6 @@ def test_a_gate_passes_no_verdict_of_a_judge_that_nobody_checked_and_another_rub
         compare_names(tmp_path, ["tiny", "strict"])
 
 
-@pytest.mark.slow
-def test_the_benchmark_chat_rubric_is_held_to_labels_like_an_evaluation_on_data(tmp_path):
-    lab(tmp_path, top='labels = "known.jsonl"')
-    label(tmp_path, 20)
-    text = (tmp_path / "tiny.toml").read_text().replace('"tiny"', '"bench"')
-    named = 'benchmark = "chat/rubric"\noptions = { path = "sums.jsonl", rubric = "quality.toml" }'
-    evaluation = 'data   = "sums"\nreward = "rubric:quality.toml"'
-    assert evaluation in text
-    file = tmp_path / "bench.toml"
-    file.write_text(text.replace(evaluation, named))
-    found = judge_of(compare_checkpoints(run_of(file), "quality"))
-    assert found.held is not None and len(found.held.stored.judged) == 20
-    file.write_text(text.replace(evaluation, named.replace(', rubric = "quality.toml"', "")))
-    with pytest.raises(InputError, match=r"options\.rubric: chat/rubric needs a file"):
-        start(file, ['name="nothing"'], root=tmp_path)
-
-
 def seen_in(folder: Path) -> list:
     """What the check says of the judges of the lab's experiment."""
     session = Session(

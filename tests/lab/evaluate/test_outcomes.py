@@ -12,7 +12,6 @@ from assay.experiment.read_file import read_experiment
 from assay.judge.paired import score_range
 from assay.lab.evaluate.run_evaluation import recorded_outcomes, run_evaluation
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
 from assay.labs.math.rewards import accuracy
 from assay.runs.records import read_columns, scores_of
@@ -21,20 +20,9 @@ from assay.sandbox import isolation
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import error_type
 from tests.lab.evaluate.scripted_answerer import ScriptedAnswerer, made_evaluation
-from tests.lab.evaluate.test_answer_cache import EVALUATION
 from tests.tiny_labs import make_lab
 
 TOWER = r"\boxed{9^{9^{9^{9}}}}"
-
-
-class Listening(Silent):
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 def recorded(
@@ -121,22 +109,6 @@ def test_a_record_with_many_abstentions_is_loud(tmp_path: Path, unknown: int, lo
     scores = scores_of(columns["item_id"], columns["repeat"], columns["score"])
     # Both scores: with abstentions as 0, and over what was scored.
     assert (score_range(scores)[0], scores.mean) == ((100 - unknown) / 100, 1.0)
-
-
-def test_an_evaluation_of_a_run_that_cannot_be_judged_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "test.jsonl"
-    tables = EVALUATION.format(name="test", path=path, rows=4, repeats=1, temperature=0.0, tokens=4)
-    file = make_lab(tmp_path, until="[stage.sft]", tables=tables)
-
-    def unknown(self: RewardRunner, pairs: Sequence[Any]) -> list[Reward]:
-        return [Reward(float(n > 0) if n else None, why="lost") for n in range(len(pairs))]
-
-    monkeypatch.setattr(RewardRunner, "score", unknown)
-    listening = Listening()
-    start(file, root=tmp_path, observer=listening, despite="it cannot be judged")
-    assert [note for note in listening.notes if note.startswith("warning: base on test: 1 of 4")]
 
 
 def test_a_session_gives_the_simulators_the_isolation_of_its_experiment(

@@ -103,7 +103,6 @@ def test_a_runs_records_are_those_of_one_process_whatever_dies(lab, monkeypatch)
     assert len([name for name in expected if name.endswith("base.parquet")]) == 2
     for name in expected.keys() - {"spec.toml"}:
         assert found[name] == expected[name], f"{name} is other than that of one process"
-    assert sum(alone) == 16 + 3, "answers on record are not sampled again"
     assert not Counter(alone) - Counter(batches[len(alone) :]), "the same batches"
 
 

@@ -184,8 +184,10 @@ def test_a_killed_run_ends_as_an_unbroken_one_and_asks_nothing_twice(
     ("changes", "said"),
     [
         (["stage.distilled.teacher=tutor"], "no helper model 'tutor'"),
-        (["model.teacher.source=scripted:x.jsonl"], "no distribution over words"),
-        (["model.teacher.source=openai:m"], "tells its likeliest words alone"),
+        (
+            ["model.teacher.source=openai:m", "model.teacher.price=unknown"],
+            "tells its likeliest words alone",
+        ),
         (["stage.distilled.lmbda=1.5"], "lmbda"),
         (["stage.distilled.loss_top_k=259"], "the vocabulary has 259 words"),
         (["stage.distilled.candidates=stored"], "the rows' own answers"),

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from assay.experiment.helper_tables import URL
 from assay.experiment.price_table import NANO
 from assay.rollout.engines.endpoint import client
+from assay.rollout.engines.endpoint.client import URL
 from assay.runs.cost_ledger import read_calls
 from assay.runs.history import evaluation_records
-from assay.runs.manifest_file import read_manifest
 from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.status import read_status
@@ -31,8 +30,7 @@ seeds = [1]
 policy = "workflow:direct"
 
 [model.executor]
-source = "scripted:executor.jsonl"
-with_endpoint = "openai:m"
+source = "openai:m"
 rendering = "template"
 concurrency = 16
 timeout = 1.0
@@ -57,9 +55,7 @@ def make_names_lab(folder: Path, problems: int = 4, budget: float = 100.0) -> Pa
         {"id": f"q{n}", "problem": f"Name {n}.", "problem_type": "qa", "ground_truth": "Ada"}
         for n in range(problems)
     ]
-    for name, lines in (("problems", rows), ("executor", [{"prompt": "", "answer": SAID}])):
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (folder / f"{name}.jsonl").write_text(text)
+    (folder / "problems.jsonl").write_text("".join(json.dumps(line) + "\n" for line in rows))
     file = folder / "names.toml"
     file.write_text(EXPERIMENT.replace("BUDGET", str(budget)))
     return file
@@ -122,9 +118,6 @@ def test_each_fault_once_is_overcome_and_always_is_an_abstention_that_is_counted
         monkeypatch.setenv(URL, server.url)
         done = call("run", file, "--lab", tmp_path)
     assert done.exit_code == 0, done.stderr
-    assert "openai:m answers, not scripted:executor.jsonl, because the environment has" in (
-        done.stderr
-    )
     (run,) = all_runs(tmp_path)
     scores = scored(run)
     abstained = {name for name, score in scores.items() if score is None}
@@ -184,26 +177,3 @@ def test_an_endpoint_that_is_down_is_one_line_before_any_run_is_made(tmp_path, m
     assert_one_line(down, "model.executor.endpoint", "does not answer", URL)
     assert not all_runs(tmp_path)
     assert call("check", file, "--lab", tmp_path).exit_code == 2
-
-
-def asked_models(run: RunDirectory) -> set[str]:
-    return {each.source for each in read_calls(run.path)}
-
-
-def test_a_run_goes_on_with_the_endpoint_that_it_began_with_or_is_refused(tmp_path, monkeypatch):
-    file = make_names_lab(tmp_path, 40, 6 * RESERVED)
-    with fault_server(naming_server(lambda n, before: "answer")) as server:
-        monkeypatch.setenv(URL, server.url)
-        assert call("run", file, "--lab", tmp_path).exit_code == 1
-        (run,) = all_runs(tmp_path)
-        text = run.spec.read_text()
-        assert 'source = "openai:m"' in text and "with_endpoint" not in text
-        recorded = read_manifest(run)["helpers"]["executor"]
-        assert recorded["source"] == "openai:m" and "not_taken" not in recorded
-        before = read_calls(run.path)
-        monkeypatch.delenv(URL)
-        for again in (("resume", "names"), ("run", file, "--or-resume")):
-            gone = call(*again, "--lab", tmp_path)
-            assert_one_line(gone, "model.executor.endpoint", "no endpoint for 'openai:m'", URL)
-            assert "because the run began with it" in gone.stderr
-    assert read_calls(run.path) == before and asked_models(run) == {"openai:m"}

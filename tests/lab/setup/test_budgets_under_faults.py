@@ -88,8 +88,8 @@ def test_two_hundred_calls_at_once_use_up_the_budget_and_never_more(tmp_path, sc
     calls = read_calls(tmp_path)
     assert 0 < charged_by(server) <= most_of(calls) <= budget
     assert most_of(calls) > 0.9 * budget, "what was reserved and not spent was given back"
-    assert {getattr(error, "scope", None) for error in raised} == {scope}
-    assert len(calls) + len(raised) == 400
+    assert raised and all(f"budget.{scope}" in str(error) for error in raised)
+    assert len(calls) + len(raised) >= 400, "a repetition without room raises as well"
     assert {call.status for call in calls} <= {"answered", "failed"}
 
 

@@ -11,7 +11,7 @@ from assay.runs.cost_ledger import LedgerCall
 from assay.tasks.helper_model import BudgetScope, Caller, OverBudget
 
 ONE = Caller("rl", 1, "p1", "0")
-LIMITS: dict[BudgetScope, int] = {"call": 50, "problem": 120, "step": 200, "run": 300}
+LIMITS: dict[BudgetScope, int] = {"step": 200, "run": 300}
 
 STEP = st.tuples(
     st.sampled_from([(s, p) for s in (1, 2, 3) for p in ("p1", "p2")]),
@@ -28,7 +28,7 @@ def test_no_order_of_reservations_spends_more_than_a_limit(steps):
     worst: dict[object, int] = {}
 
     def add(caller: Caller, amount: int) -> None:
-        for key in ("run", caller.step, (caller.step, caller.problem)):
+        for key in ("run", caller.step):
             worst[key] = worst.get(key, 0) + amount
 
     for (step, problem), amount, share, ends in steps:
@@ -38,7 +38,6 @@ def test_no_order_of_reservations_spends_more_than_a_limit(steps):
         except OverBudget:
             pass
         else:
-            assert amount <= LIMITS["call"]
             open_.append((caller, amount, round(amount * share)))
             add(caller, amount)
         if ends and open_:
@@ -46,46 +45,29 @@ def test_no_order_of_reservations_spends_more_than_a_limit(steps):
             budgets.settle(caller, reserved, spent)
             add(caller, spent - reserved)
         for key, amount in worst.items():
-            scope = "run" if key == "run" else "step" if isinstance(key, int) else "problem"
-            assert amount <= LIMITS[scope]
+            assert amount <= LIMITS["run" if key == "run" else "step"]
 
 
 @pytest.mark.parametrize("scope", LIMITS)
 def test_a_limit_is_reached_to_the_last_unit_and_refuses_the_next(scope):
     budgets = HelperBudgets("m", {scope: LIMITS[scope]})
     budgets.reserve(ONE, LIMITS[scope])
-    with pytest.raises(OverBudget, match=rf"^model\.m\.budget\.{scope}: ") as raised:
-        budgets.reserve(ONE, LIMITS[scope] + 1 if scope == "call" else 1)
-    assert raised.value.scope == scope
-    assert raised.value.stops_run == (scope in ("step", "run"))
+    with pytest.raises(OverBudget, match=rf"^model\.m\.budget\.{scope}: "):
+        budgets.reserve(ONE, 1)
 
 
-def test_completions_steps_and_evaluations_have_budgets_of_their_own():
-    budgets = HelperBudgets("m", {"problem": 10, "step": 20})
+def test_steps_and_evaluations_have_budgets_of_their_own():
+    budgets = HelperBudgets("m", {"step": 20})
     for completion in ("0", "1"):
         budgets.reserve(Caller("rl", 1, "p1", completion), 10)
-    with pytest.raises(OverBudget) as raised:
+    with pytest.raises(OverBudget, match="step"):
         budgets.reserve(Caller("rl", 1, "p1", "2"), 1)
-    assert raised.value.scope == "step"
     budgets.reserve(Caller("rl", 2, "p1", "2"), 10)
     budgets.reserve(Caller("dev", 1, "p1", "2"), 10)
 
 
-def test_who_lost_its_money_to_the_endpoint_is_not_to_blame():
-    budgets = HelperBudgets("m", {"problem": 100})
-    budgets.reserve(ONE, 60)
-    budgets.settle(ONE, 60, 60, lost=60)
-    with pytest.raises(OverBudget) as full:
-        budgets.reserve(ONE, 60)
-    assert full.value.by_failures
-    budgets.reserve(ONE, 40)
-    with pytest.raises(OverBudget) as full:
-        budgets.reserve(ONE, 61)  # more than it has without the loss
-    assert not full.value.by_failures
-
-
-def test_earlier_sessions_count_on_run_and_step_and_not_on_problems():
-    budgets = HelperBudgets("m", {"problem": 100, "step": 100, "run": 150})
+def test_earlier_sessions_count_on_run_and_step():
+    budgets = HelperBudgets("m", {"step": 100, "run": 150})
     earlier = LedgerCall("", "m", "openai:m", stage="rl", problem="p1", completion="0")
     budgets.restart(
         [

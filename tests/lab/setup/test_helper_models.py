@@ -16,14 +16,11 @@ from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.helper_model import HelperFailed, find_helper
+from assay.tasks.helper_model import find_helper
 from tests.tiny_labs import make_lab
 
 RULES = [
     {"prompt": "capital", "answer": "Paris is it"},
-    {"prompt": "either", "answer": ["yes", "no"]},
-    {"prompt": "busy", "failure": "HTTP 503", "share": 0.5, "answer": "at last"},
-    {"prompt": "sum", "answered": "^4$", "logps": [-0.25]},
     {"prompt": "sum", "logps": -2.0},
 ]
 JUDGE = """
@@ -31,7 +28,7 @@ JUDGE = """
 source = "scripted:judge.jsonl"
 price = { prompt = 1e5, completion = 2e5 }
 """
-GREEDY, DRAWN = Sampling(0.0, 8), Sampling(1.0, 8)
+GREEDY = Sampling(0.0, 8)
 
 
 def session_of(folder: Path, tables: str = JUDGE, rules: list | None = None) -> Session:
@@ -48,34 +45,6 @@ def said(text: str) -> tuple[Message, ...]:
 
 def keys(count: int) -> list[SampleKey]:
     return [SampleKey(7, "row", sample) for sample in range(count)]
-
-
-def test_a_scripted_model_answers_by_its_first_rule_that_fits(tmp_path):
-    judge = session_of(tmp_path).helpers["judge"]
-    one, other = judge.answer([said("the capital?"), said("x")], GREEDY, keys(2))
-    assert (one.text, one.ended, one.failure) == ("Paris is it", "stop", "")
-    assert (one.prompt_tokens, one.completion_tokens) == (3, 3)
-    assert other.text == "" and "no rule of judge.jsonl answers" in other.failure
-
-
-def test_drawn_answers_and_failures_follow_from_the_key_alone(tmp_path):
-    judge = session_of(tmp_path).helpers["judge"]
-    asked = [said("either")] * 64
-    first = judge.answer(asked, DRAWN, keys(64))
-    again = judge.answer(asked[::-1], DRAWN, keys(64)[::-1])[::-1]
-    assert first == again
-    assert {answer.text for answer in first} == {"yes", "no"}
-    assert {a.text for a in judge.answer(asked, GREEDY, keys(64))} == {"yes"}
-    busy = judge.answer([said("busy")] * 64, GREEDY, keys(64))
-    assert 16 < sum(answer.failure == "HTTP 503" for answer in busy) < 48
-    assert {answer.text for answer in busy if not answer.failure} == {"at last"}
-
-
-def test_scores_are_those_of_the_script(tmp_path):
-    judge = session_of(tmp_path).helpers["judge"]
-    assert judge.score([said("sum")] * 2, ["4", "it is 5"]) == [(-0.25,), (-2.0, -2.0, -2.0)]
-    with pytest.raises(HelperFailed, match=r"no rule of judge\.jsonl scores 'x'"):
-        judge.score([said("capital")], ["x"])
 
 
 def test_costs_are_counted_between_two_calls(tmp_path):
@@ -114,27 +83,9 @@ def test_a_name_that_is_not_declared_offers_the_nearest(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rule", "expected"),
-    [
-        ({"prompt": "(", "answer": "x"}, ":1: prompt: is no regular expression"),
-        ({"prompt": "x"}, ":1: answer: the rule has no answer, logps or failure"),
-        ({"answer": []}, ":1: answer: must not be empty"),
-        ({"anwser": "x"}, ":1: anwser: unknown key (did you mean 'answer'"),
-        ({"answer": "x", "share": 2}, ":1: share: must be at most 1, not 2"),
-    ],
-)
-def test_a_wrong_rule_is_named_by_line_and_field(tmp_path, rule, expected):
-    helpers = session_of(tmp_path, rules=[rule]).helpers
-    with pytest.raises(InputError) as raised:
-        helpers.check()
-    assert f"{tmp_path / 'judge.jsonl'}{expected}" in str(raised.value)
-
-
-@pytest.mark.parametrize(
     ("tables", "expected"),
     [
         (JUDGE.replace("scripted", "scriptde"), "model.judge.source: unknown kind of model source"),
-        (JUDGE.replace("judge.jsonl", "no.jsonl"), "no.jsonl: no such file (it counts from"),
         ('[model.judge]\nsource = "path:no"\n', "no: no such folder (it counts from"),
         (JUDGE + 'rendering = "hermse"\n', "model.judge.rendering: unknown rendering 'hermse'"),
         (JUDGE + '[budget]\n"helper/jugde/cost" = 1.0\n', "unknown helper model 'jugde'"),

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.lab.setup.endpoint_helper import ScriptedHelper, read_script
 from assay.lab.setup.metering import MeteredModel
 from assay.rl.policy import Sampling
+from tests.scripted_helper import ScriptedHelper, read_script
 
 
 def scripted(folder: Path, rules: Sequence[Mapping[str, Any]]) -> MeteredModel:

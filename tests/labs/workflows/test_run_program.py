@@ -7,7 +7,6 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.data.row import Message, Row
-from assay.lab.setup.endpoint_helper import ScriptedHelper, ScriptRule
 from assay.lab.setup.metering import MeteredModel
 from assay.labs.workflows.execution import Terms, facts_of, solved
 from assay.labs.workflows.programs.validate import validate
@@ -18,6 +17,7 @@ from assay.rl.policy import Sampling
 from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget
 from assay.tasks.task import BenchmarkOptions
 from tests.experiments.files import shipped
+from tests.scripted_helper import ScriptedHelper, ScriptRule
 
 QUESTION = "Allan brought two balloons and Jake four balloons. How many did they have?"
 ROW = Row(
@@ -106,21 +106,15 @@ def test_a_model_that_fails_is_nobodys_doing() -> None:
 
 
 class Spent(MeteredModel):
-    """A model whose budget of one scope is spent."""
-
-    scope = "problem"
+    """A model whose budget is spent."""
 
     def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
-        raise OverBudget(self.scope, f"the budget of the {self.scope} is spent")  # type: ignore[arg-type]
+        raise OverBudget("the budget of the run is spent")
 
 
-def test_a_spent_budget_of_a_problem_is_the_policys_and_that_of_a_run_stops_it() -> None:
-    spent = Spent("executor", SCRIPT, Sampling(0.0))
-    assert attempt(FIXED["direct"], asked=spent).execution.outcome == "over budget"
-    Spent.scope = "run"
+def test_a_spent_budget_stops_the_run() -> None:
     with pytest.raises(OverBudget, match="of the run"):
-        attempt(FIXED["direct"], asked=spent)
-    Spent.scope = "problem"
+        attempt(FIXED["direct"], asked=Spent("executor", SCRIPT, Sampling(0.0)))
 
 
 def test_a_fallback_answers_only_where_asked_for_and_never_earns() -> None:

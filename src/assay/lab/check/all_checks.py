@@ -15,13 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from assay.errors import Finding, InputError, worst_first
-from assay.experiment.helper_tables import choice
 from assay.experiment.read_file import ExperimentSource, name_line
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage
 from assay.experiment.training_settings import LoraAdapt
 from assay.judge.templates import filled
 from assay.lab.check.gold_trials import gold_answers, task_sanity
-from assay.lab.check.helper_uses import answering, helper_uses, judges
+from assay.lab.check.helper_uses import helper_uses, judges
 from assay.lab.check.rendering_mismatch import refuse_other_renderings, renderings, trained
 from assay.lab.check.rows import leakage, lengths, rows
 from assay.lab.check.subject import Histogram, Number, Seen, Shared, Subject
@@ -194,7 +193,6 @@ def check_experiment(
         seen += [one for maker in session.made_sources for one in maker.unmade(session)]
         if any(isinstance(one, Finding) and one.severity != "note" for one in seen):
             return gather(seen)
-        seen += answering(experiment)
         answerer.check()
         session.check_helpers()
         answerer.evaluations()
@@ -256,10 +254,6 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     findings are kept. A model that is not in this process is not checked.
     """
     reason = reason_of(despite)
-    begun = session.run.spec.exists()
-    for name, spec in session.experiment.helpers.items():
-        if said := choice(name, spec, begun):
-            session.observer.note(said)
     session.check_helpers()
     if not answerer_of(session).in_process:
         return session

@@ -1,32 +1,21 @@
 """Estimates what the helper models that rewards ask will cost a run, and checks their judges.
 
-How many requests a completion makes, and of how many tokens, is what an earlier run of the lab has
-seen of the same task and helper model, in the mean of the completions that asked. Before that, a
-judge asks what it declares, reads the prompt and the answer and writes `max_tokens`, an upper end;
-how often a program asks nobody knows. Asks no model.
+A judge asks what it declares, reads the prompt and the answer and writes `max_tokens`, an upper
+end; how often a program asks nobody knows. Asks no model.
 """
 
 import math
-import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from assay.data.episode import tokens_of
 from assay.errors import Finding, InputError
-from assay.experiment.experiment import Experiment
-from assay.experiment.helper_tables import URL, HelperSpec, choice
 from assay.experiment.price_table import units
 from assay.experiment.stage_tables import DistillStage, SamplingStage
 from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.check.work import asked_items, stage_work
 from assay.lab.evaluate.judge_labels import read_labels, rubrics_in
-from assay.lab.monitor.run_costs import completion_of, sent
-from assay.lab.setup.helper_models import price_of
 from assay.lab.setup.reward_parts import reward_of, rewards_in
-from assay.lab.setup.session import Session
-from assay.runs.cost_ledger import LedgerUnusable, read_calls
-from assay.runs.run_directory import all_runs
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.task import RewardFunction
@@ -43,19 +32,6 @@ class Judged:
     """About each of them; None where a reward leaves it to the completion."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a helper model is asked about one completion, in the mean."""
-
-    requests: float
-    read: float
-    """Tokens of a request."""
-    written: float
-    """Tokens of its answer."""
-    known: str
-    """Where this comes from."""
-
-
 def helper_uses(subject: Subject) -> Seen:
     """Requests and price of each declared model."""
     session = subject.session
@@ -66,67 +42,24 @@ def helper_uses(subject: Subject) -> Seen:
         if not completions:
             yield Number(f"model.{name}", "requests", 0)
             continue
-        asked = asked_of(session, name, spec, uses)
-        if asked is None:
+        if any(use.questions is None for use in uses):
             what = f"helper model {name}: what it will cost is not known"
-            told = f"each of {completions} completions asks as often as it likes, and no run of "
-            told += "this task in the lab has asked the model yet"
-            fix = "a run of a few steps shows how many requests there are for each"
+            told = f"each of {completions} completions asks as often as it likes"
+            fix = "a run of a few steps shows how many requests there are for each: assay costs"
             yield Finding("note", what, told, fix)
             continue
-        requests = round(completions * asked.requests)
+        requests = sum(use.completions * (use.questions or 0) for use in uses) * seeds
         yield Number(f"model.{name}", "requests", requests)
-        price = price_of(name, spec, session.run.root)(datetime.now(UTC).date())
-        if price is None:
+        if (price := spec.token_price) is None:
             continue
-        read, written = round(requests * asked.read), round(requests * asked.written)
+        tokens = sum(use.completions * use.tokens for use in uses) * seeds / completions
+        read, written = round(requests * tokens), requests * spec.sampling.max_tokens
         cost = units(price.of(read, written))
         yield Number(f"model.{name}", "cost", cost)
         what = f"helper model {name}: about {cost:.2f} for {requests} requests at its price"
-        told = f"{asked.requests:.3g} for each of {completions} completions {asked.known}; "
-        told += f"{read} tokens read, {written} written"
+        told = f"as the reward asks {completions} completions: {read} tokens read, {written} "
+        told += "written at most"
         yield Finding("note", what, told, f'bound it: [budget] "helper/{name}/cost"')
-
-
-def asked_of(session: Session, name: str, spec: HelperSpec, uses: Sequence[Judged]) -> Asked | None:
-    """What was seen, else what the rewards declare; None where these leave it to completions."""
-    completions = sum(use.completions for use in uses)
-    tokens = sum(use.completions * use.tokens for use in uses) / completions
-    seen = seen_in_lab(session, name)
-    if seen is not None or any(use.questions is None for use in uses):
-        return seen
-    requests = sum(use.completions * (use.questions or 0) for use in uses) / completions
-    return Asked(requests, tokens, spec.sampling.max_tokens, "as the reward asks, written at most")
-
-
-def seen_in_lab(session: Session, name: str) -> Asked | None:
-    """What a run of this task asked its helper model of this name: the experiment's own latest
-    run, else the lab's."""
-    own, task = session.experiment.name, session.experiment.task
-    for run in sorted(all_runs(session.run.root), key=lambda run: (run.name == own, run.id))[::-1]:
-        try:
-            calls = [each for each in read_calls(run.path) if each.model == name and each.problem]
-            same = calls and tomllib.loads(run.spec.read_text("utf-8")).get("task") == task
-        except (LedgerUnusable, OSError, ValueError):
-            continue  # `assay runs verify` says what is wrong with it
-        counted = [each for each in calls if sent(each) and each.prompt_tokens is not None]
-        if same and counted:
-            return Asked(
-                sum(map(sent, calls)) / len(set(map(completion_of, calls))),
-                sum(each.prompt_tokens or 0 for each in counted) / len(counted),
-                sum(each.completion_tokens or 0 for each in counted) / len(counted),
-                f"as in run {run}",
-            )
-    return None
-
-
-def answering(experiment: Experiment) -> Iterator[Finding]:
-    """Which models answer for the helper tables that name two, and why."""
-    for name, spec in experiment.helpers.items():
-        said, _, why = choice(name, spec).rpartition(", because ")
-        if said:
-            fix = f"a run goes on with it; to change it, set or unset {URL}"
-            yield Finding("note", said, why, fix)
 
 
 def judged_with(subject: Subject, name: str) -> list[Judged]:

@@ -9,10 +9,10 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +25,18 @@ from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import BASE, Answered, Answerer, Request, holder, plain_name
+from assay.lab.setup.endpoint_helper import EndpointHelper, Rounds
 from assay.lab.setup.evaluation import Evaluation, make_evaluation
 from assay.lab.setup.manifest import about_run
+from assay.lab.setup.metering import Asking, HelperBudgets, Meter, MeteredModel
 from assay.rl.policy import SampleKey
-from assay.rollout.engines.endpoint.client import (
-    Endpoint,
-    Free,
-    Said,
-    Unanswered,
-    check_rendering,
-    endpoint_of,
-)
-from assay.rollout.engines.endpoint.traffic import Traffic
+from assay.rollout.engines.endpoint.client import Endpoint, check_rendering, endpoint_of
+from assay.rollout.engines.endpoint.openai_text import Unanswered
 from assay.rollout.episodes import turn_finished
-from assay.rollout.token_choice import key_state
-from assay.runs.cost_ledger import CostLedger, Entry, KnownAnswer, LedgerCall, Place
+from assay.runs.cost_ledger import CostLedger
 from assay.runs.manifest_file import Manifest
-from assay.tasks.task import Dialogue, Tools
+from assay.tasks.helper_model import Caller, HelperAnswer, Question
+from assay.tasks.task import Tools
 from assay.train.sampled_groups import FAILED
 
 TOGETHER = 8
@@ -50,12 +45,8 @@ LOOK_SECONDS = 0.2
 """How often a request that waits to be repeated looks whether it is still wanted."""
 WAITING = 64
 """Items in progress at once, including those that wait for a slot."""
-MOST_COUNTED = 2**31 - 1
-"""The largest integer in the column of a record."""
 NOTED = ("benchmark", "role", "items_hash", "repeats", "sampling", "rendering", "checker")
 """Fields of an evaluation in the manifest, apart from the benchmark's options."""
-
-Send = Callable[[Sequence[Message], Tools], Said]
 
 
 @dataclass
@@ -120,16 +111,29 @@ class EndpointAnswerer(Answerer):
         Once it is closed, no further request is sent. Raises InputError and RunFailure.
         """
         self.check()
-        sending = Sending()
-        asker = replace(self.endpoint, pause=sending.pause, traffic=Traffic(TOGETHER))
-        sending.ledger.move_to(folder)
+        closed, ledger, budgets = threading.Event(), CostLedger(), HelperBudgets()
+
+        async def pause(seconds: float) -> None:
+            end = time.monotonic() + seconds
+            while not closed.is_set() and (left := end - time.monotonic()) > 0:
+                await asyncio.sleep(min(left, LOOK_SECONDS))
+
+        ledger.move_to(folder)
+        asked = replace(self.endpoint, pause=pause, turns=asyncio.Semaphore(TOGETHER))
+        helper = EndpointHelper("", asked, evaluation.spec.rendering, Rounds(ledger))
+        meter = Meter(asked.model, ledger, budgets)
+        model = MeteredModel("", helper, evaluation.sampling, meter, Caller(evaluation.name))
         threads = ThreadPoolExecutor(WAITING, thread_name_prefix="assay-endpoint")
+
+        def close() -> None:
+            closed.set()
+            budgets.limits = {"run": -1}  # what still waits for its turn has no room to be sent
 
         def one(request: Request) -> Answered:
             try:
-                return ask(evaluation, asker, request, sending)
+                return ask(evaluation, model, request)
             except BaseException:
-                sending.closed.set()
+                close()
                 raise
 
         try:
@@ -141,48 +145,9 @@ class EndpointAnswerer(Answerer):
                     turn_finished()
                 yield answered
         finally:
-            sending.closed.set()
+            close()
             threads.shutdown(cancel_futures=True)
-            sending.ledger.close()
-
-
-@dataclass(frozen=True)
-class Sending:
-    """Where requests are recorded; once it is closed, none is sent."""
-
-    ledger: CostLedger = field(default_factory=CostLedger)
-    closed: threading.Event = field(default_factory=threading.Event)
-
-    async def pause(self, seconds: float) -> None:
-        """Sleep so long, or until it is closed."""
-        end = time.monotonic() + seconds
-        while not self.closed.is_set() and (left := end - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, LOOK_SECONDS))
-
-    def known(self, name: str) -> Said | None:
-        """The answer that is remembered by a name."""
-        found = self.ledger.known(name)
-        return None if found is None else Said(**asdict(found))
-
-
-@dataclass
-class Recorded(Free):
-    """A request that is recorded before it is sent; see `Charge`."""
-
-    sending: Sending
-    row: LedgerCall
-    place: Place | None = None
-
-    async def attempt(self) -> None:
-        """See `Charge`. Raises LedgerUnusable, and RunFailure once no more is sent."""
-        if self.sending.closed.is_set():
-            raise RunFailure("no further request is sent")
-        self.place = self.sending.ledger.write(Entry(self.place, self.row))
-
-    def answered(self, name: str, said: Said) -> None:
-        """Remember the answer. Raises LedgerUnusable."""
-        row, answer = replace(self.row, status="answered"), KnownAnswer(**asdict(said))
-        self.sending.ledger.write(Entry(self.place, row, name, answer))
+            ledger.close()
 
 
 def endpoint_holder(root: Path, source: str, skill: str) -> Experiment:
@@ -199,30 +164,20 @@ def endpoint_run_name(skill: str, source: str, url: str) -> str:
     return f"{plain_name(skill, source)}-{sha256_text(f'{source} {url}')[:8]}"
 
 
-def ask(evaluation: Evaluation, endpoint: Endpoint, request: Request, sending: Sending) -> Answered:
+def ask(evaluation: Evaluation, model: MeteredModel, request: Request) -> Answered:
     """The answer to one item, or the dialogue with it. Raises what ends the evaluation: InputError
     and RunFailure."""
     item, repeat = evaluation.items[request[0]], request[1]
-    # Servers take seeds of 31 bits; equal items of another seed shall differ.
-    seed = key_state(SampleKey(evaluation.seed, item.id, repeat)) >> 33
-    replies: list[Said] = []
-    ends: list[BaseException] = []
+    key = SampleKey(evaluation.seed, item.id, repeat)
+    replies: list[HelperAnswer] = []
 
-    def send(messages: Sequence[Message], tools: Tools) -> Said:
+    def send(messages: Sequence[Message], tools: Tools) -> HelperAnswer:
         sent = [dump_messages(tuple(messages)), list(tools)]
-        name = answer_name(sending.ledger, item.id, repeat, len(replies), sent)
-        about = messages, tools, evaluation.sampling, evaluation.spec.rendering, seed
-        call = Recorded(sending, LedgerCall("", "", endpoint.model, stage=evaluation.name))
-        try:
-            said = sending.known(name)
-            if said is None:
-                said = endpoint.connections.wait(endpoint.asked(*about, call))
-                call.answered(name, said)
-        except Unanswered:
-            raise
-        except Exception as error:  # no further request can be answered
-            ends.append(error)
-            raise
+        name = answer_name(model.meter.ledger, item.id, repeat, len(replies), sent)
+        question = partial(Question, messages, model.sampling, key, tools=tools)
+        (said,) = model.answers([Asking(question, (0, 0), name)])
+        if said.failure:
+            raise Unanswered(said.failure)
         replies.append(said)
         return said
 
@@ -232,35 +187,29 @@ def ask(evaluation: Evaluation, endpoint: Endpoint, request: Request, sending: S
         if evaluation.dialogue is None:
             send(evaluation.task.prompt(item), item.tools)
         else:
-            messages = converse(evaluation.dialogue(item), send)
+            dialogue = evaluation.dialogue(item)
+            while (asked := dialogue.asks()) is not None:
+                said = send(asked.messages, asked.tools)
+                dialogue.hears(said.text, said.ended)
+            messages = dialogue.messages
         text = "\n".join(each.text for each in replies)
         completion = Completion(text, (), replies[-1].ended, messages)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RunFailure, InputError):
         raise
     except Unanswered as error:
-        failure = f"endpoint: {error}"
+        failure = str(error)
     except BaseException as error:  # the environment of one item failed; the others go on
-        if error in ends:
-            raise
         failure = f"{FAILED}{type(error).__name__}: {error}"
+    known = [each.completion_tokens for each in replies if each.completion_tokens is not None]
     return Answered(
         item=item,
         repeat=repeat,
         completion=completion,
         prompt_tokens=replies[-1].prompt_tokens if replies else None,
-        completion_tokens=counted(replies),
+        completion_tokens=sum(known) if known and len(known) == len(replies) else None,
         failure=failure,
         several=evaluation.dialogue is not None,
     )
-
-
-def counted(replies: Sequence[Said]) -> int | None:
-    """The tokens of all answers; None where the server did not count each, or beyond measure."""
-    counts = [each.completion_tokens for each in replies]
-    known = [count for count in counts if count is not None]
-    if not counts or len(known) < len(counts) or sum(known) > MOST_COUNTED:
-        return None
-    return sum(known)
 
 
 def answer_name(ledger: CostLedger, item: str, repeat: int, turn: int, sent: Any) -> str:
@@ -268,11 +217,3 @@ def answer_name(ledger: CostLedger, item: str, repeat: int, turn: int, sent: Any
     file = ledger.file
     place = [] if file is None else [file.parts[-3:-1]]
     return sha256_text(json.dumps([*place, item, repeat, turn, sent], sort_keys=True))
-
-
-def converse(dialogue: Dialogue, send: Send) -> tuple[Message, ...]:
-    """Play a dialogue to its end; returns what followed the prompt."""
-    while (asked := dialogue.asks()) is not None:
-        answer = send(asked.messages, asked.tools)
-        dialogue.hears(answer.text, answer.ended)
-    return dialogue.messages

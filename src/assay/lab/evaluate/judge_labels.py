@@ -31,6 +31,7 @@ from assay.runs.judgement_journal import (
     write_judged,
 )
 from assay.tasks.rubric import PREFERENCE, RUBRIC, TIE, Rubric
+from assay.tasks.task import answer_text
 
 OPTION = "rubric"
 """The option of a benchmark that names the file of a rubric."""
@@ -146,7 +147,7 @@ def _rows(session: Session, use: Use, records: Sequence[Record]) -> list[Row]:
             raise record.error("item", f"nobody knows the item {item!r}", fix)
         row = known.get(item) or Row(item, (Message("user", question or ""),))
         other = record.maybe("reference", str)
-        other = use.opened.others(row) if other is None else other
+        other = answer_text(row) if other is None else other
         if other is None and (rubric.pairs or rubric.reference):
             fix = "write the answer that it is compared with"
             raise record.error("reference", "missing, and the item has no answer", fix)

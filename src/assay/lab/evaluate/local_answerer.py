@@ -1,12 +1,10 @@
 """A learner in this process as an `Answerer`: a run's checkpoint, or the policy in memory.
 
-Decodes answers. A turn that is already recorded is not sampled again.
-`run_evaluation` judges and records.
+Decodes answers; `run_evaluation` judges and records.
 """
 
 import gc
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from assay.data.episode import Completion, Context, Turn
+from assay.data.episode import Completion, Turn
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Row
 from assay.engines.ray_pool import Needs, RayPool, as_they_come, connect, look_at_nodes
@@ -31,16 +29,14 @@ from assay.lab.setup.learner import Encoder, refuse_longer
 from assay.lab.setup.manifest import make_manifest, rows_still_there
 from assay.lab.setup.session import Session
 from assay.models.precision import Precision
-from assay.rl.policy import SampleKey, Sampling
+from assay.rl.policy import SampleKey
 from assay.rollout.episodes import Samples, run_episodes
 from assay.runs.manifest_file import Manifest
-from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_names import experiment_of
 from assay.train.sampled_groups import FAILED
 
 CHUNK = 256
-Known = Mapping[tuple[Context, SampleKey], Turn]
 
 
 @dataclass
@@ -84,10 +80,7 @@ class LocalAnswerer(Answerer):
         folder: Path,
     ) -> Generator[list[Answered]]:
         """See `Answerer`; one chunk is sampled at a time, as one batch."""
-        session = self.session
-        others = session.evaluations.values()
-        known = known_turns(session.run, evaluation, others, checkpoint)
-        policy = Remembering(self.policy or self.read(checkpoint), known)
+        policy = self.policy or self.read(checkpoint)
         try:
             for chunk in chunks:
                 yield self.answered(evaluation, policy, chunk)
@@ -157,63 +150,6 @@ def local_holder(root: Path, source: str, skill: str) -> Experiment:
         # Another source whose name comes out the same has it already: "a b" and "a-b".
         plain = f"{plain}-{sha256_text(source)[:8]}"
     return holder(plain, source, skill)
-
-
-def known_turns(
-    run: RunDirectory,
-    evaluation: Evaluation,
-    others: Iterable[Evaluation],
-    checkpoint: str,
-) -> Known:
-    """The turns of finished records of a checkpoint that were sampled as `evaluation` samples.
-
-    Two evaluations may put the same prompt and judge the answer by other rules. A turn follows from
-    prompt, seed, item and repeat, so one record serves both. Dialogues neither take turns from a
-    record nor give any: their later prompts follow from an environment that is not on record.
-    """
-    found = {}
-    for other in others:
-        alike = (other.sampling, other.seed) == (evaluation.sampling, evaluation.seed)
-        alike = alike and evaluation.dialogue is None and other.dialogue is None
-        if other is not evaluation and alike and other.record.finished(run, checkpoint):
-            found |= recorded_turns(run, other, checkpoint)
-    return found
-
-
-def recorded_turns(run: RunDirectory, evaluation: Evaluation, checkpoint: str) -> Known:
-    """The turns of a finished record, by prompt and what names the draw. Raises DamagedFile."""
-    contexts = dict(zip(evaluation.record.items, evaluation.contexts, strict=True))
-    file = evaluation.record.file(run.evaluations, checkpoint)
-    columns = read_columns(file, ["item_id", "repeat", "tokens", "ended"])
-    found = {}
-    for item, repeat, tokens, ended in zip(*columns.values(), strict=True):
-        turn = Turn(contexts[item], tuple(tokens), (True,) * len(tokens), ended=ended)
-        found[turn.context, SampleKey(evaluation.seed, item, repeat)] = turn
-    return found
-
-
-@dataclass(frozen=True)
-class Remembering:
-    """Gives the turns that are on record, and samples the others."""
-
-    answers: Samples
-    known: Known
-
-    def sample(
-        self, contexts: Sequence[Context], keys: Sequence[SampleKey], sampling: Sampling
-    ) -> list[Turn]:
-        """See `rollout.episodes.Samples`."""
-        asked = list(zip(contexts, keys, strict=True))
-        missing = [pair for pair in asked if pair not in self.known]
-        fresh: list[Turn] = []
-        if missing:
-            fresh = self.answers.sample([c for c, _ in missing], [k for _, k in missing], sampling)
-        turns = {**self.known, **dict(zip(missing, fresh, strict=True))}
-        return [turns[pair] for pair in asked]
-
-    def conversations(self) -> AbstractContextManager[int | None]:
-        """See `rollout.episodes.Samples`."""
-        return self.answers.conversations()
 
 
 FIELD = "engine.evaluate"
@@ -301,32 +237,19 @@ class SpreadLocalAnswerer(LocalAnswerer):
     ) -> Generator[list[Answered]]:
         """See `Answerer`."""
         session = self.session
-        others = session.evaluations.values()
-        known = known_turns(session.run, evaluation, others, checkpoint)
         about = (session.run, session.seed, evaluation.name, evaluation.spec)
         hashed = fingerprint(session, evaluation)
         opening = Opening(*about, hashed, session.precision, torch.get_num_threads())
         gpu = session.precision.device != "cpu"
         needs = Needs(1.0, 1.0) if gpu else Needs(float(opening.threads))
-        calls = []
-        for chunk in chunks:
-            keys = [
-                (evaluation.contexts[place], SampleKey(evaluation.seed, items.id, repeat))
-                for place, repeat in chunk
-                for items in (evaluation.items[place],)
-            ]
-            own = {key: known[key] for key in keys if key in known}
-            calls.append((answer_chunk, (opening, checkpoint, tuple(chunk), own)))
+        calls = [(answer_chunk, (opening, checkpoint, tuple(chunk))) for chunk in chunks]
         yield from as_they_come(pool_of(session), needs, calls)
 
 
-def answer_chunk(
-    opening: Opening, checkpoint: str, chunk: Sequence[Request], known: Known
-) -> list[Answered]:
+def answer_chunk(opening: Opening, checkpoint: str, chunk: Sequence[Request]) -> list[Answered]:
     """Answer one chunk in the process that this is called in."""
     session, evaluation = opening.opened()
-    policy = Remembering(_policy(opening, checkpoint), known)
-    return LocalAnswerer(session).answered(evaluation, policy, chunk)
+    return LocalAnswerer(session).answered(evaluation, _policy(opening, checkpoint), chunk)
 
 
 _KEPT: dict[tuple[RunDirectory, str, Precision], Samples] = {}

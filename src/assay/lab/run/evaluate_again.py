@@ -37,7 +37,7 @@ from assay.runs.run_names import (
     find_named,
 )
 from assay.runs.status import RunBusy, hold_run, stored_status
-from assay.tasks.task import lookup, task_names
+from assay.tasks.task import TASKS, lookup
 from assay.tasks.task import task as find_task
 from assay.tasks.user_code import forget_changed_files
 
@@ -157,7 +157,7 @@ def find_target(
     kind, _, rest = target.partition(":")
     own = None if task is None else find_task(task, root)  # its module may enter a learner
     if ":" in target and kind != "run" and kind in model_kinds(kind, own):
-        owners = {known: name for name in task_names() for known in find_task(name).benchmarks}
+        owners = {known: name for name in TASKS for known in find_task(name).benchmarks}
         skill = lookup(owners, benchmark, "benchmark") if task is None else task
         lookup(find_task(skill, root).benchmarks, benchmark, "benchmark")
         return model_run(root, target, skill, observer), CheckpointReference(None)

@@ -503,7 +503,7 @@ def launch_or_resume(
             (run,) = start(source, only, root=root, beside=True, observer=observer, despite=despite)
             done.append(Launched(run, "started"))
             continue
-        experiment = read_experiment(source, overrides, like=experiment_of(run))
+        experiment = read_experiment(source, overrides)
         check_same(run, experiment)
         did: Did = "left alone"
         if read_status(run.path).status != "finished":

@@ -4,13 +4,13 @@ Stages, evaluations and checks of a session ask the same instances; `release` le
 What they were asked is counted here for metrics; judging is the rewards' own.
 """
 
+import asyncio
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import get_args
 
@@ -18,18 +18,9 @@ import torch
 
 from assay.data.renderings.image_prompts import refuse_rendering
 from assay.errors import InputError, within
-from assay.experiment.helper_tables import WITHOUT_EFFECT, HelperSpec, Rate
-from assay.experiment.price_table import (
-    PATH,
-    SHIPPED,
-    TokenPrice,
-    nano,
-    price_at,
-    read_prices,
-    token_price,
-    units,
-)
-from assay.lab.setup.endpoint_helper import EndpointHelper, Rounds, ScriptedHelper, read_script
+from assay.experiment.helper_tables import WITHOUT_EFFECT, HelperSpec
+from assay.experiment.price_table import TokenPrice, nano, units
+from assay.lab.setup.endpoint_helper import EndpointHelper, Rounds
 from assay.lab.setup.language_learner import make_renderer, model_folder
 from assay.lab.setup.learner import drawn_by
 from assay.lab.setup.local_helper import FEATURE_BYTES, LocalHelper, VisionHelper, load_weights
@@ -37,7 +28,6 @@ from assay.lab.setup.metering import HelperBudgets, Meter, MeteredModel
 from assay.models.load import check_loadable
 from assay.models.memory import model_shape
 from assay.models.precision import Precision
-from assay.models.source import EXAMPLES
 from assay.models.supported import read_config, why_plain
 from assay.models.vision_language import CACHE_BYTES as PREFILL_BYTES
 from assay.models.vision_language import ROWS as PREFILL_ROWS
@@ -54,21 +44,17 @@ from assay.rollout.engines.cpu.engine import CACHE_BYTES, ROWS
 from assay.rollout.engines.endpoint.client import (
     DEADLINE_SECONDS,
     KEY,
-    PREFIX,
     Endpoint,
     check_rendering,
     endpoint_of,
 )
-from assay.rollout.engines.endpoint.traffic import Bucket, Traffic
 from assay.runs.cost_ledger import STATE, CostLedger, LedgerCall, state_text
 from assay.runs.manifest_file import last_start_over, read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import write_listed
 from assay.runs.run_names import run_checkpoint
-from assay.tasks.helper_model import BudgetScope, Caller, HelperModel, Model, Usage
+from assay.tasks.helper_model import KINDS, BudgetScope, Caller, HelperModel, Model, Usage
 
-KINDS = {**EXAMPLES, "scripted": "scripted:judge.jsonl"}
-"""The kinds of a helper model's source, each with an example."""
 CONCURRENCY = 8
 """Requests that an endpoint is asked at once."""
 SCOPES: tuple[BudgetScope, ...] = get_args(BudgetScope)
@@ -105,10 +91,9 @@ class HelperModels(Mapping[str, HelperModel]):
             if name not in self._open:
                 spec = self.specs[name]
                 model = self._model(name, spec)
-                price = price_of(name, spec, self.root)
-                refuse_unpriced(name, spec, price)
                 counts = self.ledger, self._budgets[name], self._usage[name]
-                meter = Meter(spec.source, *counts, price, lambda: self._now, spec.cache)
+                own = spec.token_price, lambda: self._now, spec.cache
+                meter = Meter(spec.source, *counts, *own)
                 self._open[name] = MeteredModel(name, model, sampling_of(spec), meter)
             return self._open[name]
 
@@ -123,11 +108,10 @@ class HelperModels(Mapping[str, HelperModel]):
 
     def _model(self, name: str, spec: HelperSpec) -> Model:
         kind, _, rest = spec.source.partition(":")
-        if kind in ("scripted", "openai"):
-            refuse_beams(name, spec)
-        if kind == "scripted":
-            return ScriptedHelper(name, self.root / rest, read_script(self.root / rest))
+        if kind in KINDS:
+            return KINDS[kind](name, self.root / rest)
         if kind == "openai":
+            refuse_beams(name, spec)
             rounds = Rounds(self.ledger)
             return EndpointHelper(name, endpoint_for(name, spec), spec.rendering, rounds)
         with within(f"model.{name}.source"):
@@ -197,25 +181,20 @@ class HelperModels(Mapping[str, HelperModel]):
 
     def _turn_to(self, now: Caller) -> None:
         self._now = now
-        for budgets in self._budgets.values():
-            budgets.forget_problems()
 
     def recorded(self) -> dict[str, dict[str, str | Mapping[str, float]]]:
         """The tables with their fingerprints, for the manifest."""
         return {name: _recorded(spec, self[name], self.root) for name, spec in self.specs.items()}
 
     def check(self) -> None:
-        """Raise InputError for a script or a price table that cannot be read and for a price that
-        is not known, InputError where an endpoint does not answer, or not with its key. No
-        weights are read."""
+        """Raise InputError where a model cannot be had, or an endpoint does not answer, or not with
+        its key. No weights are read."""
         for name, spec in self.specs.items():
-            refuse_unpriced(name, spec, price_of(name, spec, self.root))
             kind, _, rest = spec.source.partition(":")
-            if kind in ("scripted", "openai"):
-                refuse_beams(name, spec)
-            if kind == "scripted":
-                read_script(self.root / rest)
+            if kind in KINDS:
+                KINDS[kind](name, self.root / rest)
             elif kind == "openai":
+                refuse_beams(name, spec)
                 with within(f"model.{name}"):
                     check_rendering(spec.rendering)
                     endpoint_for(name, spec).check()
@@ -237,13 +216,13 @@ class HelperModels(Mapping[str, HelperModel]):
         return self._costs(self._earlier.pop((stage, step), []))
 
     def _costs(self, tries: Sequence[LedgerCall]) -> dict[str, float]:
-        today, found = datetime.now(UTC).date(), dict[str, float]()
+        found = dict[str, float]()
         for name, spec in self.specs.items():
             total = counted(self._usage[name])
             before = self._told.get(name, {})
             since = {key: value - before.get(key, 0) for key, value in total.items()}
             self._told[name] = total
-            values = spent(since, price_of(name, spec, self.root)(today))
+            values = spent(since, spec.token_price)
             own = [call for call in tries if call.model == name]
             earlier = recorded_costs(own)
             found |= {f"{METRIC}{name}/{key}": values[key] + earlier[key] for key in values}
@@ -271,7 +250,7 @@ def refuse_beams(name: str, spec: HelperSpec) -> None:
 
 def in_process(spec: HelperSpec) -> bool:
     """Whether the model's weights are in this process."""
-    return spec.source.partition(":")[0] not in ("openai", "scripted")
+    return spec.source.partition(":")[0] not in ("openai", *KINDS)
 
 
 def helper_precision(spec: HelperSpec, precision: Precision) -> Precision:
@@ -354,37 +333,6 @@ def spent(counts: Mapping[str, int], price: TokenPrice | None) -> dict[str, floa
     return found
 
 
-def price_of(name: str, spec: HelperSpec, root: Path) -> Callable[[date], TokenPrice | None]:
-    """What a model's tokens cost on a day; None where that is not known. Raises InputError for a
-    price table that cannot be read."""
-    written, model = spec.written_price, spec.source.removeprefix(PREFIX)
-    if written is not None:
-        price = token_price(written.prompt, written.completion)
-        return lambda day: price
-    if spec.price is not None or model == spec.source:
-        return lambda day: None
-    file = SHIPPED if spec.prices is None else root / spec.prices.removeprefix(PATH)
-    with within(f"model.{name}.prices"):
-        prices = read_prices(file)
-    return lambda day: price_at(prices, model, day)
-
-
-def refuse_unpriced(
-    name: str, spec: HelperSpec, price: Callable[[date], TokenPrice | None]
-) -> None:
-    """Raise InputError for a model behind an endpoint whose price is neither known nor said not to
-    be."""
-    if not spec.source.startswith(PREFIX) or spec.price == "unknown":
-        return
-    if price(datetime.now(UTC).date()) is None:
-        problem = f"what {spec.source!r} costs is not known"
-        fix = (
-            "write price = { prompt = ..., completion = ... } per million tokens, prices = "
-            '"path:FILE", or price = "unknown" for N/A'
-        )
-        raise InputError(problem, field=f"model.{name}.price", fix=fix)
-
-
 def budgets_of(name: str, spec: HelperSpec) -> HelperBudgets:
     """The budgets of a model, nothing of which is spent."""
     amounts = [getattr(spec.budget, scope, None) for scope in SCOPES]
@@ -400,14 +348,9 @@ def endpoint_for(name: str, spec: HelperSpec) -> Endpoint:
             raise InputError(problem, field="key", fix=f"export {spec.key}=...")
         endpoint = endpoint_of(spec.source, spec.endpoint, spec.key or KEY)
     deadline = spec.deadline or DEADLINE_SECONDS
-    rate = spec.rate or Rate()
-    traffic = Traffic(
-        spec.concurrency or CONCURRENCY,
-        None if rate.requests is None else Bucket(rate.requests),
-        None if rate.tokens is None else Bucket(rate.tokens),
-    )
+    turns = asyncio.Semaphore(spec.concurrency or CONCURRENCY)
     timeout = spec.timeout or deadline / 2
-    return replace(endpoint, deadline=deadline, timeout=timeout, traffic=traffic)
+    return replace(endpoint, deadline=deadline, timeout=timeout, turns=turns)
 
 
 def _recorded(
@@ -416,7 +359,7 @@ def _recorded(
     """A file or folder is known by what it holds, not by where it lies."""
     table = spec.model_dump(mode="json", exclude_none=True, exclude=WITHOUT_EFFECT)
     kind, _, rest = spec.source.partition(":")
-    if kind in ("path", "scripted"):
+    if kind == "path" or kind in KINDS:
         table["source"] = kind
     if kind == "run":
         # A name may come to mean a later run; the folder says which checkpoint it was.

@@ -22,7 +22,7 @@ from assay.models.source import EXAMPLES
 from assay.runs.records import PROMPT, prompt_sha256
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import experiment_of, run_checkpoint
-from assay.tasks.task import Asked, BaseTask, Dialogue, FixedArm, Task, built_in, labs, lookup
+from assay.tasks.task import Asked, Dialogue, FixedArm, Task, built_in, labs, lookup
 
 if TYPE_CHECKING:  # pages prepare data without torch
     from assay.models.precision import Precision
@@ -172,7 +172,7 @@ TOKENS = "tokens"
 def model_kinds(kind: str, skill: Task | None = None) -> list[str]:
     """The kinds of model source that an experiment with the task `skill` may name. Other tasks,
     which are slow to import, are asked only where `kind` is not known without them."""
-    own = skill.kinds if isinstance(skill, BaseTask) else ()
+    own = skill.kinds if skill else ()
     known = [*EXAMPLES, *own]
     return known if kind in known else [*known, *(k for each in built_in() for k in each.kinds)]
 

@@ -2,8 +2,8 @@
 
 The most that a call can cost is reserved and written before it is sent, and replaced by what it did
 cost. What was answered before in the run may be remembered; drawn answers are remembered by their
-draw, so that two samples of one prompt stay two. Prices come from the experiment; what a server
-charged is only known by the tokens that it counts.
+draw, so that two samples of one prompt stay two. What a server charged is only known by the tokens
+that it counts.
 """
 
 import threading
@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -25,9 +25,9 @@ from assay.data.row import Message, TextPart
 from assay.errors import AssayError
 from assay.experiment.price_table import TokenPrice, units
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.endpoint.client import PREFIX, Unanswered
-from assay.rollout.engines.endpoint.openai_text import read_words
-from assay.runs.cost_ledger import CostLedger, Entry, KnownAnswer, LedgerCall, Place
+from assay.rollout.engines.endpoint.client import PREFIX
+from assay.rollout.engines.endpoint.openai_text import Said, read_words
+from assay.runs.cost_ledger import CostLedger, Entry, LedgerCall, Place
 from assay.tasks.helper_model import (
     BudgetScope,
     Caller,
@@ -66,76 +66,41 @@ class HelperBudgets:
     """Nano-units; a scope without one is not bounded."""
     _spent: Counter[Key] = field(default_factory=Counter)
     """Nano-units spent and reserved."""
-    _lost: Counter[Key] = field(default_factory=Counter)
-    """Those of them that went to attempts without an answer."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def restart(self, calls: Iterable[LedgerCall]) -> None:
-        """Begin anew with what earlier sessions of a run spent, on the run and on its steps.
-
-        Not on problems: one that is tried again after a kill is not to blame for the first try.
-        """
+        """Begin anew with what earlier sessions of a run spent."""
         with self._lock:
             self._spent.clear()
-            self._lost.clear()
             for call in calls:
                 if call.model == self.model:
-                    self._spent["run", ()] += call.most
-                    self._spent["step", (call.stage, str(call.step))] += call.most
+                    for key in _budgets(call.stage, call.step):
+                        self._spent[key] += call.most
 
-    def forget_problems(self) -> None:
-        """Begin the budgets of problems anew, for another step or evaluation."""
+    def reserve(self, caller: Caller, amount: int) -> None:
+        """Take nano-units from every budget of `caller`, or from none. Raises OverBudget."""
+        keys = _budgets(caller.stage, caller.step)
         with self._lock:
-            for counts in (self._spent, self._lost):
-                for key in [key for key in counts if key[0] == "problem"]:
-                    del counts[key]
-
-    def reserve(self, caller: Caller, amount: int, before: int = 0) -> None:
-        """Take nano-units from every budget of `caller`, or from none.
-
-        `before` was spent on earlier attempts at the same call. Raises OverBudget.
-        """
-        keys = self._keys(caller)
-        with self._lock:
-            self._refuse("call", before, amount)
             for key in keys:
-                spent, limit = self._spent[key], self.limits.get(key[0])
-                eaten = (
-                    limit is not None and spent - self._lost[key] + amount <= limit < spent + amount
-                )
-                if key[0] == "problem" and eaten:
-                    raise OverBudget(key[0], self._why(key[0], spent, amount), by_failures=True)
-                self._refuse(key[0], spent, amount)
+                limit, spent = self.limits.get(key[0]), self._spent[key]
+                if limit is not None and spent + amount > limit:
+                    raise OverBudget(
+                        f"model.{self.model}.budget.{key[0]}: {units(spent):g} of "
+                        f"{units(limit):g} spent or reserved, and the next call may cost "
+                        f"{units(amount):g}"
+                    )
             for key in keys:
                 self._spent[key] += amount
 
-    def settle(self, caller: Caller, reserved: int, spent: int, lost: int = 0) -> None:
-        """Replace a reservation by what was spent, of which `lost` got no answer."""
+    def settle(self, caller: Caller, reserved: int, spent: int) -> None:
+        """Replace a reservation by what was spent."""
         with self._lock:
-            for key in self._keys(caller):
+            for key in _budgets(caller.stage, caller.step):
                 self._spent[key] += spent - reserved
-                self._lost[key] += lost
 
-    def _keys(self, caller: Caller) -> list[Key]:
-        keys: list[Key] = [("run", ())]
-        if caller.stage:
-            keys.append(("step", (caller.stage, str(caller.step))))
-        if caller.problem:
-            place = (caller.stage, str(caller.step), caller.problem, caller.completion)
-            keys.append(("problem", place))
-        return keys
 
-    def _refuse(self, scope: BudgetScope, spent: int, amount: int) -> None:
-        limit = self.limits.get(scope)
-        if limit is not None and spent + amount > limit:
-            raise OverBudget(scope, self._why(scope, spent, amount))
-
-    def _why(self, scope: BudgetScope, spent: int, amount: int) -> str:
-        limit = units(self.limits[scope])
-        return (
-            f"model.{self.model}.budget.{scope}: {units(spent):g} of {limit:g} spent or reserved, "
-            f"and the next call may cost {units(amount):g}"
-        )
+def _budgets(stage: str, step: int) -> list[Key]:
+    return [("run", ()), *([("step", (stage, str(step)))] if stage else [])]
 
 
 @dataclass(frozen=True)
@@ -146,8 +111,8 @@ class Meter:
     ledger: CostLedger = field(default_factory=CostLedger)
     budgets: HelperBudgets = field(default_factory=HelperBudgets)
     usage: Usage = field(default_factory=Usage)
-    price: Callable[[date], TokenPrice | None] = lambda day: None
-    """Of a day in UTC; None where it is not known."""
+    price: TokenPrice | None = None
+    """None where it is not known."""
     now: Callable[[], Caller] = Caller
     """The stage and the step under way, for callers that do not say."""
     cache: bool | None = None
@@ -178,64 +143,36 @@ class MeteredCall:
     most_completion: int
     key: str = ""
     """What its answer is remembered by; "" where it is not."""
-    _price: TokenPrice | None = None
     _place: Place | None = None
     _begun: float | None = None
     """On the monotonic clock, once something is reserved for it."""
-    _reserved: int = 0
+    _reserved: int | None = None
+    """For the attempt under way; None where there is none."""
     _lost: int = 0
 
     def attempt(self) -> None:
-        """See `Call`. Raises OverBudget where the call has no room, Unanswered where only its
-        repetition has none, or where calls that the endpoint lost took the room of its problem, and
-        LedgerUnusable."""
+        """See `Call`. Raises OverBudget and LedgerUnusable."""
+        price = self.meter.price
+        if self._reserved is None:
+            most = price.of(self.most_prompt, self.most_completion) if price else 0
+            self.meter.budgets.reserve(self.caller, most)
+            self._reserved = most
         if self._begun is None:
-            self._reserve_first()
-        elif self._reserved or not self._most:
-            self.row = replace(self.row, attempts=self.row.attempts + 1)
-            return
-        else:
-            self._reserve_again()
-        self._write()
-
-    @property
-    def _most(self) -> int:
-        """Nano-units of one attempt, at most; 0 where no price is known."""
-        return self._price.of(self.most_prompt, self.most_completion) if self._price else 0
-
-    def _reserve_first(self) -> None:
-        now = datetime.now(UTC)
-        self._price = price = self.meter.price(now.date())
-        try:
-            self.meter.budgets.reserve(self.caller, self._most)
-        except OverBudget as full:
-            if not full.by_failures:
-                raise
-            raise Unanswered("lost calls used up the budget", str(full)) from full
-        self._begun, self._reserved = time.monotonic(), self._most
-        self.row = replace(
-            self.row,
-            at=stamp(now),
-            attempts=1,
-            prompt_price=price.prompt if price else None,
-            completion_price=price.completion if price else None,
-            uncertain=self._most,
-        )
-
-    def _reserve_again(self) -> None:
-        try:
-            self.meter.budgets.reserve(self.caller, self._most, self._lost)
-        except OverBudget as full:
-            raise Unanswered("lost, and no budget to ask again", str(full)) from full
-        self._reserved = self._most
-        uncertain = self._lost + self._most
+            self._begun = time.monotonic()
+            self.row = replace(
+                self.row,
+                at=stamp(datetime.now(UTC)),
+                prompt_price=price.prompt if price else None,
+                completion_price=price.completion if price else None,
+            )
+        uncertain = self._lost + self._reserved
         self.row = replace(self.row, attempts=self.row.attempts + 1, uncertain=uncertain)
+        self._write()
 
     def lost(self) -> None:
         """See `Call`: the attempt's reservation counts as spent."""
-        self.meter.budgets.settle(self.caller, self._reserved, self._reserved, self._reserved)
-        self._lost += self._reserved
-        self._reserved = 0
+        self._lost += self._reserved or 0
+        self._reserved = None
 
     def ended(self, answer: HelperAnswer) -> HelperAnswer:
         """See `Call`."""
@@ -252,8 +189,8 @@ class MeteredCall:
         if self._begun is None:
             return replace(answer, cost=0.0)
         cost, uncertain = self._cost(answer)
-        self.meter.budgets.settle(self.caller, self._reserved, (cost or 0) + uncertain)
-        self._reserved = 0
+        self.meter.budgets.settle(self.caller, self._reserved or 0, (cost or 0) + uncertain)
+        self._reserved = None
         self.row = replace(
             self.row,
             status="failed" if answer.failure else "answered",
@@ -269,20 +206,19 @@ class MeteredCall:
 
     def _cost(self, answer: HelperAnswer) -> tuple[int | None, int]:
         """What the answer cost, None where that is not known, and what it may have cost then."""
-        if self._price is None:
+        if self.meter.price is None:
             return None, 0
         if answer.failure:
             return 0, 0
         if answer.prompt_tokens is None or answer.completion_tokens is None:
-            return None, self._reserved
-        return self._price.of(answer.prompt_tokens, answer.completion_tokens), 0
+            return None, self._reserved or 0
+        return self.meter.price.of(answer.prompt_tokens, answer.completion_tokens), 0
 
     def _write(self, answer: HelperAnswer | None = None) -> None:
         entry = Entry(self._place, self.row)
         if self.key and answer is not None:
             counts = answer.prompt_tokens, answer.completion_tokens
-            known = KnownAnswer(answer.text, answer.ended, *counts)
-            entry = replace(entry, key=self.key, answer=known)
+            entry = replace(entry, key=self.key, answer=Said(answer.text, answer.ended, *counts))
         self._place = self.meter.ledger.write(entry)
 
 
@@ -358,10 +294,10 @@ class MeteredModel:
             )
             for messages, key in zip(conversations, keys, strict=True)
         ]
-        return self._answers(asked)
+        return self.answers(asked)
 
-    def _answers(self, asked: Sequence["Asking"]) -> list[HelperAnswer]:
-        """One answer each, those that are remembered without asking."""
+    def answers(self, asked: Sequence["Asking"]) -> list[HelperAnswer]:
+        """One answer each, those that are remembered without asking. Raises as `answer` does."""
         ledger, answers = self.meter.ledger, dict[int, HelperAnswer]()
         questions, calls = dict[int, Question](), list[MeteredCall]()
         for n, each in enumerate(asked):
@@ -409,7 +345,7 @@ class MeteredModel:
             about = [self.fingerprint, scored.tokens, scored.begin, likeliest]
             name = "" if self.meter.cache is False else sha256_text(canonical_json(about))
             asked.append(Asking(question, (len(scored.tokens), 1), name))
-        found = self._answers(asked)
+        found = self.answers(asked)
         if failed := next((each.failure for each in found if each.failure), ""):
             raise HelperFailed(f"{self.name}: {failed}")
         told = [read_words(each.text) for each in found]
@@ -456,9 +392,9 @@ class MeteredModel:
             operator=caller.operator,
         )
 
-    def _remembered(self, known: KnownAnswer) -> HelperAnswer:
+    def _remembered(self, known: Said) -> HelperAnswer:
         read, wrote = known.prompt_tokens, known.completion_tokens
-        price, saved = self.meter.price(datetime.now(UTC).date()), None
+        price, saved = self.meter.price, None
         if price is not None and read is not None and wrote is not None:
             saved = units(price.of(read, wrote))
         told = {"cost": 0.0, "remembered": True, "saved": saved}

@@ -33,7 +33,7 @@ from assay.models.divergence import Teacher
 from assay.rl.policy import Sampling
 from assay.rl.preference import Preference
 from assay.tasks.rendered_dialogue import dialogue_of
-from assay.tasks.reward_metrics import metrics_of, own_group_metrics
+from assay.tasks.reward_metrics import metrics_of
 from assay.tasks.reward_table import RewardTable, is_right, not_in_facts, stored_reward
 from assay.tasks.task import RewardFunction, Task
 from assay.train.checkpoint import Method, Score
@@ -228,9 +228,7 @@ def stream_of(method: Method) -> GroupStream | None:
 
 def with_step_metrics(stage: StageSpec, task: Task, steps: int, method: Method) -> Method:
     """The method of a stage, which also records its schedules and the task's own metrics."""
-    return StepMetrics(
-        method, schedules_of(stage, steps), metrics_of(task), own_group_metrics(task)
-    )
+    return StepMetrics(method, schedules_of(stage, steps), metrics_of(task), task.group_metrics)
 
 
 def schedules_of(stage: StageSpec, steps: int) -> dict[str, Schedule]:

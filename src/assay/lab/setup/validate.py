@@ -36,9 +36,10 @@ from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, StageS
 from assay.experiment.synthesise_table import SYNTHESISE
 from assay.experiment.tables import EngineSpec
 from assay.lab.monitor.sinks import refusals
-from assay.lab.setup.helper_models import KINDS, METRIC, counted, spent
+from assay.lab.setup.helper_models import METRIC, counted, spent
 from assay.lab.setup.learner import arm_of, model_kinds
 from assay.lab.setup.reward_parts import known_outcomes, table_part
+from assay.models.source import EXAMPLES
 from assay.rl.advantages import ADVANTAGES
 from assay.rl.aggregation import AGGREGATIONS
 from assay.rl.kl import CORRECTED, KL_ESTIMATORS, SEQUENCE_KL, k1
@@ -46,11 +47,10 @@ from assay.rl.losses import LOSSES
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
 from assay.runs.run_names import find_named
-from assay.tasks.helper_model import Usage
+from assay.tasks.helper_model import KINDS, Usage
 from assay.tasks.judge_reward import JudgeReward
-from assay.tasks.reward_metrics import own_names
 from assay.tasks.reward_table import not_in_facts
-from assay.tasks.task import BaseTask, RewardFunction, Task, made_source, makers, task
+from assay.tasks.task import RewardFunction, Task, made_source, makers, task
 from assay.tasks.user_code import forget_changed_files
 from assay.train.metric_names import METHODS, PART, is_written
 from assay.trainers.register import need_trainer
@@ -103,7 +103,7 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
     for name, helper in experiment.helpers.items():
         place = ("model", name)
         kind = helper.source.partition(":")[0]
-        yield _unknown((*place, "source"), kind, KINDS, "kind of model source")
+        yield _unknown((*place, "source"), kind, {**EXAMPLES, **KINDS}, "kind of model source")
         yield _unknown((*place, "rendering"), helper.rendering, WRITTEN_BY, "rendering")
     for name, data in experiment.data.items():
         place = ("data", name)
@@ -116,7 +116,7 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
         for benchmark in data.disjoint_from:
             yield _unknown((*place, "disjoint_from"), benchmark, skill.benchmarks, "benchmark")
     tables = [scheme for scheme in (SELECTIONS, SYNTHESISE) if getattr(experiment, scheme)]
-    made = dict(makers([skill] if isinstance(skill, BaseTask) else ())) if tables else {}
+    made = dict(makers([skill])) if tables else {}
     for scheme in tables:
         yield from made[scheme].absent(experiment, root)
     for name, spec in experiment.synthesise.items():
@@ -146,7 +146,7 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
 
 def _metrics(experiment: Experiment, skill: Task) -> Iterator[Problem | None]:
     """Watched metrics that no watched stage writes, and a task's that take another's name."""
-    own = own_names(skill)
+    own = {*skill.metrics, *skill.group_metrics}
     for name in sorted(own):
         if any(name in known for known in METHODS.values()):
             problem = f"its metric {name!r} has the name of one that stages write"
@@ -362,17 +362,15 @@ def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
         kind, _, name = source.partition(":")
         if kind == "run":
             yield from _refused(path, find_named, root, name)
-        if kind not in ("path", "scripted"):
+        if kind != "path":
             continue
         try:
             place = root / expanded(name)
         except InputError as wrong:
             yield _problem_of(path, wrong)
             continue
-        if kind == "path" and not place.exists():
+        if not place.exists():
             yield Problem(path, f"{place}: no such folder", f"it counts from {root}")
-        elif kind == "scripted" and (problem := absent(place)):
-            yield Problem(path, f"{place}: {problem}", f"it counts from {root}")
     for name, stage in experiment.stage.items():
         if stage.start.startswith(OTHER_RUN):
             other = stage.start.removeprefix(OTHER_RUN)

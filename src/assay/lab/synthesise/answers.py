@@ -319,8 +319,6 @@ class Asker:
             own = model.called_by(question.caller)
             return own.answer([question.messages], model.sampling, [question.key])[0]
         except OverBudget as full:
-            if not full.stops_run:
-                return HelperAnswer("", failure=str(full))
             with self._lock:
                 self.made -= 1
             self._full = str(full)

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -32,7 +31,6 @@ from assay.experiment.synthesise_table import MADE_BY, SYNTHESISE, SynthesiseSpe
 from assay.lab.check.gold_trials import NEAR as ROUNDING
 from assay.lab.check.subject import Gold, Number, render_golds, target_messages
 from assay.lab.monitor.run_costs import cost_line
-from assay.lab.setup.helper_models import price_of
 from assay.lab.setup.metering import MeteredModel, most_tokens
 from assay.lab.setup.prepare import DataSet, find_part, note_made_of, prepare_set, tested_items
 from assay.lab.setup.reward_parts import full_reward, reward_of, rewards_in
@@ -453,7 +451,7 @@ def forecast(session: Session, table: str) -> Iterator[Finding | Number]:
     answered = (c for c in calls if c.stage == table and c.status == "answered")
     known, name = {(c.problem, c.completion) for c in answered}, spec.teacher
     helper = experiment.helpers[name]
-    price = price_of(name, helper, root)(datetime.now(UTC).date())
+    price = helper.token_price
     seeds, prompter = rows_of(session, spec.data, {}), prompter_of(spec, root)
     asked = questions_of(table, spec, seeds, prompter, session.seed)
     left = [

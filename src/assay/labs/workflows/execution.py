@@ -11,8 +11,7 @@ alone; `net` is the score minus price x cost, whatever the answer is worth.
                       an answer in words its F1, else 0                        - price x cost
   invalid program,    FAILED, below every answer                0              FAILED
   operator error,                                                              - price x cost
-  timeout, over
-  budget
+  timeout
   executor failure    an abstention                             an abstention  an abstention
 """
 
@@ -35,12 +34,11 @@ Outcome = Literal[
     "invalid program",
     "operator error",
     "timeout",
-    "over budget",
     "executor failure",
 ]
 """The answer is right; it is not; no program, one that the validator refuses, or one that raised or
-broke a limit; an operator's error that the program did not catch; out of time; over the budget of a
-problem; the executor model or the lab failed, which says nothing of the program."""
+broke a limit; an operator's error that the program did not catch; out of time; the executor model
+or the lab failed, which says nothing of the program."""
 ABSTAINED: Outcome = "executor failure"
 """The only outcome that is not the policy's doing."""
 
@@ -117,10 +115,10 @@ DIFFICULTIES = ("level", "operations")
 FORMAT, SYNTAX, INTERFACE = "format", "syntax", "llm attribute"
 MISUSE, FORBIDDEN, NAMES = "operator misuse", "forbidden", "undefined name"
 RAISED, TIMEOUT, LIMIT = "raised", "timeout", "limit"
-OPERATOR, BUDGET, NO_ANSWER, OTHER = "operator error", "over budget", "executor failure", "other"
+OPERATOR, NO_ANSWER, OTHER = "operator error", "executor failure", "other"
 FAMILIES = (
     *(FORMAT, SYNTAX, INTERFACE, MISUSE, FORBIDDEN, NAMES),
-    *(RAISED, TIMEOUT, LIMIT, OPERATOR, BUDGET, NO_ANSWER, OTHER),
+    *(RAISED, TIMEOUT, LIMIT, OPERATOR, NO_ANSWER, OTHER),
 )
 """In the order in which a program meets them."""
 CODES = {
@@ -134,7 +132,6 @@ CODES = {
     FORBIDDEN: "forbidden_name import_not_allowed dunder",
     NAMES: "undefined_name unset_attribute",
     TIMEOUT: "deadline cpu",
-    BUDGET: "budget",
     NO_ANSWER: "model judge lab",
 }
 """Codes of the validator and of runs, those that the validator once had among them."""

@@ -29,7 +29,7 @@ from assay.sandbox.isolation import Mode, chosen_isolation
 from assay.sandbox.limits import CallLimits, Limits
 from assay.sandbox.limits import Outcome as Returned
 from assay.sandbox.pool import ProgramPool, WorkerPool
-from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, OverBudget
+from assay.tasks.helper_model import Caller, HelperFailed, HelperModel
 from assay.tasks.judge_reward import Pair
 
 WORKFLOW = "workflow"
@@ -233,7 +233,7 @@ def run_all(
 ) -> list[Attempt]:
     """What became of each completion, in order; several programs run at once.
 
-    Raises RunFailure, and OverBudget of a step or a run.
+    Raises RunFailure.
     """
     with ThreadPoolExecutor(min(AT_ONCE, max(len(pairs), 1)), "assay-workflow") as threads:
         return list(threads.map(lambda p: run_one(p[0], p[1], model, settings, caller), pairs))
@@ -310,12 +310,8 @@ def run_source(source: str, setup: ExecutorSetup, settings: RunSettings) -> Exec
     try:
         pool = _programs(chosen_isolation(), settings.calls)
         done = pool.run(arguments, host, settings.seconds, settings.longest)
-    except OverBudget as over:
-        if over.scope not in ("call", "problem"):
-            raise
-        ended: Mapping[str, Any] = {"outcome": "over budget", "error": "budget", "why": str(over)}
     except HelperFailed as failed:
-        ended = {"outcome": ABSTAINED, "error": "model", "why": str(failed)}
+        ended: Mapping[str, Any] = {"outcome": ABSTAINED, "error": "model", "why": str(failed)}
     else:
         ended = ending(done.outcome)
         if done.outcome.failure == "deadline" and done.seconds >= settings.longest:

@@ -7,7 +7,6 @@ every answer that it has made, whether or not the client ever gets it.
 import asyncio
 import json
 import random
-import ssl
 import threading
 from asyncio import StreamReader, StreamWriter
 from collections import Counter
@@ -136,18 +135,14 @@ def drawn(faults: Sequence[str], seed: int = 0) -> Callable[[int], str]:
 
 
 @contextmanager
-def fault_server(
-    server: FaultServer, certificate: ssl.SSLContext | None = None
-) -> Iterator[FaultServer]:
-    """The server at work on a free loopback port; by HTTPS where it has a certificate."""
+def fault_server(server: FaultServer) -> Iterator[FaultServer]:
+    """The server at work on a free loopback port."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
 
     async def begin() -> asyncio.Server:
-        return await asyncio.start_server(
-            server.serve, "127.0.0.1", 0, backlog=1024, ssl=certificate
-        )
+        return await asyncio.start_server(server.serve, "127.0.0.1", 0, backlog=1024)
 
     async def end() -> None:
         listening.close()
@@ -157,8 +152,7 @@ def fault_server(
         await asyncio.gather(*tasks, return_exceptions=True)
 
     listening = asyncio.run_coroutine_threadsafe(begin(), loop).result()
-    scheme = "http" if certificate is None else "https"
-    server.url = f"{scheme}://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
+    server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
     try:
         yield server
     finally:

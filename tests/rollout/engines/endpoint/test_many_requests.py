@@ -2,9 +2,6 @@
 
 import asyncio
 import gc
-import shutil
-import ssl
-import subprocess
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -18,9 +15,7 @@ from assay.rollout.engines.endpoint.client import (
     Endpoint,
     Said,
     Unanswered,
-    certificates,
 )
-from assay.rollout.engines.endpoint.traffic import Traffic
 from tests.rollout.engines.endpoint.fault_server import (
     CHARGED,
     REFUSED,
@@ -77,7 +72,7 @@ def outcome_of(fault: str, timeout: float = 1.0) -> tuple[Counting, Said]:
 
 def test_each_answer_goes_to_its_own_question_over_connections_that_are_used_again():
     with fault_server(FaultServer(lambda n: "answer", seconds=0.02)) as server:
-        endpoint = Endpoint(server.url, "m", traffic=Traffic(16))
+        endpoint = Endpoint(server.url, "m", turns=asyncio.Semaphore(16))
         said = say_all(endpoint, 100)
     assert [each.text for each in said] == [f"about q{n}" for n in range(100)]
     assert server.at_once == 16 == server.connections
@@ -118,21 +113,9 @@ def test_what_a_charge_raises_keeps_the_request_from_being_sent():
     assert not server.done
 
 
-def test_too_many_requests_and_timeouts_lower_what_is_asked_at_once():
-    refused = FaultServer(lambda n: "429" if n < 8 else "answer", seconds=0.02)
-    with fault_server(refused) as server:
-        endpoint = Endpoint(server.url, "m", traffic=Traffic(8))
-        say_all(endpoint, 8)
-        assert endpoint.traffic.limit < 8
-    with fault_server(FaultServer(lambda n: "silent" if n == 0 else "answer")) as server:
-        endpoint = Endpoint(server.url, "m", deadline=20.0, timeout=1.0, traffic=Traffic(8))
-        endpoint.say(asked(), (), SAMPLING)
-        assert 4 <= endpoint.traffic.limit < 5
-
-
 def test_waiting_for_a_turn_takes_nothing_from_the_deadline():
     with fault_server(FaultServer(lambda n: "answer", seconds=0.1)) as server:
-        endpoint = Endpoint(server.url, "m", deadline=2.0, traffic=Traffic(1))
+        endpoint = Endpoint(server.url, "m", deadline=2.0, turns=asyncio.Semaphore(1))
         assert len(say_all(endpoint, 24)) == 24
 
 
@@ -162,22 +145,6 @@ def test_a_cookie_is_not_sent_back():
         for _ in range(2):
             endpoint.say(asked(), (), SAMPLING)
     assert len(server.requests) == 2 and b"cookie" not in server.requests[1].lower()
-
-
-def test_an_environment_that_names_a_proxy_is_asked_through_it(monkeypatch):
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    monkeypatch.delenv("no_proxy", raising=False)
-    with raw_server(answer(chat_body("far"))) as proxy:
-        monkeypatch.setenv("HTTP_PROXY", proxy.address)
-        monkeypatch.setenv("http_proxy", proxy.address)
-        far = Endpoint("http://model.invalid/v1", "m", "sk-0123456789")
-        assert far.say(asked(), (), SAMPLING).text == "far"
-        monkeypatch.setenv("no_proxy", "127.0.0.1")
-        near = Endpoint("http://127.0.0.1:9/v1", "m")
-        with pytest.raises(Unanswered, match="ConnectError"):
-            near.say(asked(), (), SAMPLING)
-    (request,) = proxy.requests
-    assert request.startswith(b"POST http://model.invalid/v1/chat/completions HTTP/1.1")
 
 
 @pytest.mark.parametrize(("seconds", "connections"), [(0.0, 2), (60.0, 1)])
@@ -212,22 +179,3 @@ def test_a_thread_that_is_interrupted_gives_its_request_up(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         Connections().wait(work())
     assert given_up.wait(10)
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
-def test_a_server_is_known_by_its_certificate_and_refused_without(tmp_path, monkeypatch):
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=here"]
-    made += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "own.pem"]
-    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
-    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    own.load_cert_chain(tmp_path / "own.pem", tmp_path / "key.pem")
-    with fault_server(FaultServer(lambda n: "answer"), own) as server:
-        certificates.cache_clear()
-        with pytest.raises(Unanswered, match="ConnectError"):
-            Endpoint(server.url, "m", deadline=1.0).say(asked(), (), SAMPLING)
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "own.pem"))
-        certificates.cache_clear()
-        said = say_all(Endpoint(server.url, "m", traffic=Traffic(2)), 6)
-    certificates.cache_clear()
-    assert [each.text for each in said] == [f"about q{n}" for n in range(6)]
-    assert server.url.startswith("https:")

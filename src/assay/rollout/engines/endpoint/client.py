@@ -1,15 +1,14 @@
 """Asks a model behind an OpenAI-compatible endpoint: messages and tools in, text out.
 
 An answer has no tokens or log-probabilities, so such a model can be measured and not trained.
-Requests run side by side on one event loop in a thread of its own, when `traffic` lets them.
+Requests run side by side on one event loop in a thread of its own, as many as `turns` lets through.
 Temporary failures are retried after pauses, within one deadline; a request without an answer then
 is `Unanswered`, never an empty answer, and an answer that was paid for and cannot be kept is not
 asked for again. The key comes from the environment and is removed from messages, records,
 representations and answers.
 
-The rendering chooses the request: "auto" and "template" send messages and tools to the chat
-endpoint, whose server renders them; "hermes" writes the tools into the messages; any other sends a
-text to the completions endpoint, where control tokens that a message spells take effect.
+Messages go to the chat endpoint, whose server renders them; the rendering "hermes" writes the tools
+into the messages.
 """
 
 import asyncio
@@ -21,9 +20,8 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import cache
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -31,22 +29,20 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import httpx
 
 from assay.data.conversation import dump_message, in_call_order
-from assay.data.episode import Ended
 from assay.data.files import whole_text
 from assay.data.message_parts import refuse_images, sent_parts
 from assay.data.renderings import hermes
-from assay.data.renderings.rendering import RENDERINGS
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message
-from assay.errors import InputError, nearest
+from assay.errors import InputError
 from assay.rl.policy import Sampling
 from assay.rollout.engines.endpoint.openai_text import (
     Portable,
-    Unusable,
+    Said,
+    Unanswered,
     asked_words,
     call_arguments_as_text,
     chat_text,
-    completion_text,
     holds_key,
     portable,
     provider_error,
@@ -54,8 +50,8 @@ from assay.rollout.engines.endpoint.openai_text import (
     redact,
     token_counts,
     told_words,
+    unusable,
 )
-from assay.rollout.engines.endpoint.traffic import Traffic
 
 Result = TypeVar("Result")
 
@@ -77,21 +73,14 @@ def pause_before(attempt: int, retry_after: str | None = None) -> float:
     return max(asked, growing) + FIRST_PAUSE * random.uniform(0.0, 1.0)
 
 
-def asked_seconds(retry_after: str, now: datetime | None = None) -> float | None:
-    """What a `Retry-After` asks for, from 0 to LONGEST_ASKED; None where it is neither a number of
-    seconds nor a date."""
-    text = retry_after.strip()
-    if text.isascii() and text.isdigit():
-        # Ten digits are beyond the bound, and int() refuses thousands.
-        return min(float(text[-10:] if not text[:-10].strip("0") else "9" * 10), LONGEST_ASKED)
-    try:
-        date = parsedate_to_datetime(text[:64])
-        # A date in -0000 has no zone; HTTP's dates are all in UTC.
-        date = date if date.tzinfo else date.replace(tzinfo=UTC)
-        seconds = (date - (now or datetime.now(UTC))).total_seconds()
-    except (ValueError, TypeError, OverflowError):
+def asked_seconds(retry_after: str) -> float | None:
+    """What a `Retry-After` asks for, from 0 to LONGEST_ASKED; None where it is no number of
+    seconds, such as a date."""
+    text = retry_after.strip().lstrip("0") or "0"
+    if not text.isascii() or not text.isdigit():
         return None
-    return min(max(seconds, 0.0), LONGEST_ASKED)
+    # int() refuses thousands of digits.
+    return LONGEST_ASKED if len(text) > 9 else min(float(text), LONGEST_ASKED)
 
 
 MOST_BYTES = 16 << 20
@@ -110,38 +99,10 @@ WRONG_ASKER = (401, 403, 404)
 """Refusals that every further request would meet as well."""
 PASSING = (408, 409, 425, 429)
 """Refusals that may pass, as in OpenAI's own client; so may every 5xx."""
-OVERLOADED = (429, 503, 529)
-"""Refusals that ask for fewer requests at once."""
-OVERLOADS = frozenset(("deadline", *(f"HTTP {status}" for status in OVERLOADED)))
-"""Reasons of `Unanswered` after which fewer requests are sent at once."""
 GATEWAY = (502, 504)
 """Refusals by what stands before a model, which may have answered, and charged, all the same."""
 TOO_LONG = ("context_length_exceeded", "maximum context length", "exceed_context_size")
 """By what OpenAI, vLLM and llama.cpp refuse a request that the model cannot read whole."""
-BYTES_PER_TOKEN = 4
-"""Of text, about, for rates of tokens."""
-
-
-class Unanswered(Exception):
-    """One request has no answer. `reason` is short, the same for failures of one kind."""
-
-    def __init__(
-        self,
-        reason: str,
-        detail: str = "",
-        *,
-        passing: bool = False,
-        charged: bool = False,
-        retry_after: str | None = None,
-        too_long: bool = False,
-    ):
-        """`passing` says whether asking again may help, `charged` whether the server may have
-        charged for it all the same; `retry_after` is the server's. `too_long`: the model cannot
-        read so much."""
-        super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason, self.detail = reason, detail
-        self.passing, self.charged, self.retry_after = passing, charged, retry_after
-        self.too_long = too_long
 
 
 class Charge(Protocol):
@@ -168,16 +129,6 @@ class Free:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One answer. Token counts are the server's; None where it gave none."""
-
-    text: str
-    ended: Ended
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Question:
     """One request, and how its answer is read."""
 
@@ -185,8 +136,6 @@ class _Question:
     body: Callable[[], Mapping[str, Any]]
     """Made anew for each attempt: a thousand that wait would not fit in memory with images."""
     read: Callable[[Any], Said]
-    tokens: int
-    """That it reads and writes, about."""
 
 
 class Reply(NamedTuple):
@@ -225,7 +174,7 @@ class Connections:
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> Reply:
         """The answer to one request; on the event loop.
 
-        Raises Unusable for an answer that is too long, or compressed although that was not asked
+        Raises Unanswered for an answer that is too long, or compressed although that was not asked
         for, and httpx.HTTPError.
         """
         # A client for each request under way: a pool of many connections costs much more CPU.
@@ -235,11 +184,11 @@ class Connections:
             asked = client.stream(method, url, headers=dict(headers), content=body)
             async with asked as response:
                 if response.headers.get("content-encoding", "identity").lower() != "identity":
-                    raise Unusable("a compressed answer")
+                    raise unusable("a compressed answer")
                 async for piece in response.aiter_raw():
                     received += piece
                     if len(received) > MOST_BYTES:
-                        raise Unusable(f"more than {MOST_BYTES} bytes")
+                        raise unusable(f"more than {MOST_BYTES} bytes")
         finally:
             self._free.append(client)
         return Reply(response.status_code, bytes(received), response.headers.get("retry-after"))
@@ -295,7 +244,8 @@ class Endpoint:
     """The environment variable that the key is read from, for messages."""
     timeout: float | None = None
     """Seconds for one attempt; None leaves it all of the deadline."""
-    traffic: Traffic = field(default_factory=Traffic, repr=False, compare=False)
+    turns: asyncio.Semaphore | None = field(default=None, repr=False, compare=False)
+    """Bounds the requests at once."""
     connections: Connections = field(default_factory=Connections, repr=False, compare=False)
 
     def say(
@@ -324,34 +274,22 @@ class Endpoint:
         request can ever succeed, RenderingError, DataError for an image that a rendering
         cannot carry or whose file has changed, and what `charge` raises.
         """
+        check_rendering(rendering)
         settings = {"model": self.model, **_settings(sampling, seed)}
-        written = sum(len(message.content) for message in messages)
-        tokens = written // BYTES_PER_TOKEN + sampling.max_tokens
-        if rendering not in ("auto", "template"):
+        as_text = rendering == "hermes"
+        if as_text:
             refuse_images(messages, f"rendering {rendering!r}", "ask with rendering = 'auto'")
             messages = in_call_order(messages)
-        if rendering in CHATS:
-            hermes_text = rendering == "hermes"
-            names = portable(() if hermes_text else tools)
+        names = portable(() if as_text else tools)
 
-            def body() -> Mapping[str, Any]:
-                plain = hermes.flatten(messages, tools) if hermes_text else messages
-                return {**settings, **_chat(plain, names)}
+        def body() -> Mapping[str, Any]:
+            plain = hermes.flatten(messages, tools) if as_text else messages
+            return {**settings, **_chat(plain, names)}
 
-            def read(answer: Any) -> Said:
-                return self._said(*chat_text(answer, names), answer)
+        def read(answer: Any) -> Said:
+            return self._said(*chat_text(answer, names), answer)
 
-            question = _Question("chat/completions", body, read, tokens)
-        else:
-            check_rendering(rendering)
-            # Renderings that are written out here ask nothing of a tokenizer.
-            text = RENDERINGS[rendering].text(None, messages, tools, True)
-            question = _Question(
-                "completions",
-                lambda: {**settings, "prompt": text},
-                lambda answer: self._said(*completion_text(answer), answer),
-                tokens,
-            )
+        question = _Question("chat/completions", body, read)
         return await self._ask(question, charge or Free())
 
     async def likely_words(
@@ -366,14 +304,14 @@ class Endpoint:
                 told_words(answer, begin, len(tokens), count), "stop", *token_counts(answer)
             )
 
-        question = _Question("completions", lambda: body, read, len(tokens) + 1)
+        question = _Question("completions", lambda: body, read)
         return await self._ask(question, charge or Free())
 
     def check(self) -> None:
         """Raise InputError if nothing answers there, or not with this key."""
         try:
             status = self.connections.wait(self._send("GET", "models", None, self.deadline)).status
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, Unusable) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, Unanswered) as error:
             problem = f"{self.url} does not answer: {type(error).__name__}"
             raise InputError(problem, field="endpoint", fix=f"check the URL ({URL})") from error
         if status in (401, 403):
@@ -383,12 +321,11 @@ class Endpoint:
         """Ask until there is an answer, the deadline has come, or asking again is of no use."""
         left = self.deadline
         for attempt in range(ATTEMPTS):
-            async with self.traffic.turn(question.tokens) as number:
+            async with self.turns or nullcontext():
                 await charge.attempt()
                 begun = time.monotonic()
                 said = await self._attempt(question, min(left, self.timeout or left))
                 left -= time.monotonic() - begun
-                self._tell_traffic(said, number, question.tokens)
             if isinstance(said, Said):
                 return said
             if said.charged:
@@ -419,23 +356,15 @@ class Endpoint:
             refused = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             reason = f"connection: {type(error).__name__}"
             return Unanswered(reason, passing=True, charged=not refused)
-        except Unusable as error:
-            return Unanswered("unusable answer", self._shown(str(error)), charged=True)
+        except Unanswered as error:
+            return unusable(self._shown(error.detail))
         except ValueError as error:
             shown = self._shown(str(error))
             return Unanswered("garbled answer", shown, passing=True, charged=True)
         return self._not_answered(reply)
 
-    def _tell_traffic(self, said: Said | Unanswered, number: int, estimate: int) -> None:
-        if isinstance(said, Said):
-            self.traffic.answered()
-            if said.prompt_tokens is not None and said.completion_tokens is not None:
-                self.traffic.used(estimate, said.prompt_tokens + said.completion_tokens)
-        elif said.reason in OVERLOADS:
-            self.traffic.overloaded(number)
-
     def _said(self, text: str, finish: str, answer: Any) -> Said:
-        """An answer as it is kept. Raises Unusable."""
+        """An answer as it is kept. Raises Unanswered."""
         ended = "length" if finish == "length" else "stop"
         return Said(redact(text, self.key, answer=True), ended, *token_counts(answer))
 
@@ -547,17 +476,12 @@ def _chat(messages: Sequence[Message], names: Portable) -> dict[str, Any]:
 
 
 CHATS = ("auto", "template", "hermes")
-"""Renderings for which messages go to the chat endpoint, as they are or in plain text."""
+"""Renderings by which an endpoint can be asked: messages as they are, or in plain text."""
 
 
 def check_rendering(rendering: str) -> None:
     """Raise RenderingError for a rendering by which no endpoint can be asked."""
-    if rendering in CHATS:
-        return
-    if rendering not in RENDERINGS:
-        fix = nearest(rendering, ["auto", *RENDERINGS])
-        raise RenderingError(f"unknown rendering {rendering!r}", field="rendering", fix=fix)
-    if not RENDERINGS[rendering].control:
+    if rendering not in CHATS:
         problem = f"a server renders by its own chat template, not by {rendering!r}"
         fix = "serve a checkpoint that was trained so, and ask by 'template': its template is that"
         raise RenderingError(problem, field="rendering", fix=fix)

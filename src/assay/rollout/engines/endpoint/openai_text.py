@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from assay.data.episode import Ended
 from assay.data.files import whole_text
 from assay.data.json_files import load_json
 from assay.data.renderings.hermes import think_text
@@ -57,8 +58,41 @@ MOST_TOKENS = 10_000_000
 """That one answer can have read or written: more is no count. No model reads so many."""
 
 
-class Unusable(ValueError):
-    """A model's own answer, made and paid for, with something in it that cannot be kept."""
+class Unanswered(Exception):
+    """One request has no answer. `reason` is short, the same for failures of one kind."""
+
+    def __init__(
+        self,
+        reason: str,
+        detail: str = "",
+        *,
+        passing: bool = False,
+        charged: bool = False,
+        retry_after: str | None = None,
+        too_long: bool = False,
+    ):
+        """`passing` says whether asking again may help, `charged` whether the server may have
+        charged for it all the same; `retry_after` is the server's. `too_long`: the model cannot
+        read so much."""
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason, self.detail = reason, detail
+        self.passing, self.charged, self.retry_after = passing, charged, retry_after
+        self.too_long = too_long
+
+
+def unusable(detail: str) -> Unanswered:
+    """That a model's own answer, made and paid for, has something in it that cannot be kept."""
+    return Unanswered("unusable answer", detail, charged=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One answer. Token counts are the server's; None where it gave none."""
+
+    text: str
+    ended: Ended
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -143,14 +177,14 @@ def chat_text(answer: Any, names: Portable) -> tuple[str, str]:
     choice = first_choice(answer)
     message = choice.get("message")
     if not isinstance(message, dict):
-        raise Unusable("the choice has no message")
+        raise unusable("the choice has no message")
     thought, content = _read_content(message.get("content"))
     content = content or _text_of(message.get("refusal") or "", "refusal")
     reasoning = next((message[key] for key in REASONING if message.get(key)), thought)
     reasoning = _text_of(reasoning, "reasoning")
     calls = message.get("tool_calls") or []
     if not isinstance(calls, list):
-        raise Unusable("the tool calls are no list")
+        raise unusable("the tool calls are no list")
     written = "\n".join(_call_text(call, names) for call in calls)
     text = think_text(reasoning) + content
     whole = f"{text}\n{written}" if text and written else text + written
@@ -163,13 +197,13 @@ def _read_content(content: Any) -> tuple[str, str]:
     if content is None or isinstance(content, str):
         return "", content or ""
     if not isinstance(content, list):
-        raise Unusable("the content is no text")
+        raise unusable("the content is no text")
     pieces = {"thinking": "", "text": ""}
     for part in content:
         part = {"type": "text", "text": part} if isinstance(part, str) else part
         kind = part.get("type") if isinstance(part, dict) else None
         if kind not in (*pieces, "output_text", "refusal"):
-            raise Unusable(f"the content has a part that is no text: {kind!r}")
+            raise unusable(f"the content has a part that is no text: {kind!r}")
         if kind == "thinking":
             pieces["thinking"] += "".join(_read_content(part.get("thinking")))
         else:
@@ -179,7 +213,7 @@ def _read_content(content: Any) -> tuple[str, str]:
 
 def _text_of(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise Unusable(f"the {what} is no text")
+        raise unusable(f"the {what} is no text")
     return value
 
 
@@ -201,18 +235,10 @@ def provider_error(answer: Any) -> tuple[int | None, str] | None:
     return status, text if isinstance(text, str) else json.dumps(error)
 
 
-def completion_text(answer: Any) -> tuple[str, str]:
-    """The text of a completion and its finish reason. Raises ValueError."""
-    choice = first_choice(answer)
-    if not isinstance(choice.get("text"), str):
-        raise Unusable("the choice has no text")
-    return _keepable(choice["text"]), str(choice.get("finish_reason"))
-
-
 def read_answer(body: bytes) -> Any:
     """The JSON of an answer.
 
-    Raises ValueError for what is no JSON at all, as a proxy's page is, and Unusable for what
+    Raises ValueError for what is no JSON at all, as a proxy's page is, and Unanswered for what
     Python's parser takes or refuses on its own account: NaN, Infinity, thousands of digits, nesting
     without end.
     """
@@ -221,19 +247,19 @@ def read_answer(body: bytes) -> Any:
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(str(error)) from error
     except ValueError as error:
-        raise Unusable(str(error)) from error
+        raise unusable(str(error)) from error
 
 
 def token_counts(answer: Any) -> tuple[int | None, int | None]:
     """The server's counts of the prompt's and the answer's tokens, None where it gives none.
 
-    Raises Unusable for a count that is none.
+    Raises Unanswered for a count that is none.
     """
     usage = answer.get("usage")
     if usage is None:
         return None, None
     if not isinstance(usage, dict):
-        raise Unusable("the usage is no object")
+        raise unusable("the usage is no object")
     return _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
 
 
@@ -242,14 +268,14 @@ def _count(usage: Mapping[str, Any], name: str) -> int | None:
     if count is None:
         return None
     if type(count) is not int or not 0 <= count <= MOST_TOKENS:
-        raise Unusable(f"the usage's {name} is no number of tokens")
+        raise unusable(f"the usage's {name} is no number of tokens")
     return count
 
 
 def _keepable(text: str) -> str:
-    """The text. Raises Unusable for half of a surrogate pair, which no file can hold."""
+    """The text. Raises Unanswered for half of a surrogate pair, which no file can hold."""
     if whole_text(text) != text:
-        raise Unusable("the text holds half of a surrogate pair")
+        raise unusable("the text holds half of a surrogate pair")
     return text
 
 
@@ -264,14 +290,14 @@ def first_choice(answer: Any) -> dict[str, Any]:
 def _call_text(call: Any, names: Portable) -> str:
     made = call.get("function") if isinstance(call, dict) else None
     if not isinstance(made, dict) or not isinstance(made.get("name"), str):
-        raise Unusable("a tool call has no function")
+        raise unusable("a tool call has no function")
     name = json.dumps(names.here.get(made["name"], made["name"]), ensure_ascii=False)
     arguments = made.get("arguments")
     if not isinstance(arguments, str):
         try:
             arguments = json.dumps(arguments, ensure_ascii=False)
         except RecursionError as error:
-            raise Unusable("a tool call's arguments are nested too deeply") from error
+            raise unusable("a tool call's arguments are nested too deeply") from error
     return f'<tool_call>\n{{"name": {name}, "arguments": {arguments or "{}"}}}\n</tool_call>'
 
 
@@ -298,16 +324,16 @@ def asked_words(tokens: tuple[int, ...], count: int) -> dict[str, Any]:
 
 def told_words(answer: Any, begin: int, tokens: int, count: int) -> str:
     """What is told of the tokens from `begin` of a prompt of so many, as a text for `read_words`.
-    Raises ValueError, and Unusable for a server that tells nothing of prompts."""
+    Raises ValueError, and Unanswered for a server that tells nothing of prompts."""
     told = first_choice(answer).get("prompt_logprobs")
     if not isinstance(told, list):
-        raise Unusable("the server tells no prompt_logprobs, as vLLM's does")
+        raise unusable("the server tells no prompt_logprobs, as vLLM's does")
     if len(told) != tokens:
-        raise Unusable(f"it tells of {len(told)} tokens and was asked about {tokens}")
+        raise unusable(f"it tells of {len(told)} tokens and was asked about {tokens}")
     places = [told_of(place) for place in told[begin:]]
     fewest = min(map(len, places))
     if fewest < count:
-        raise Unusable(f"it tells {fewest} words of a token and was asked for {count}")
+        raise unusable(f"it tells {fewest} words of a token and was asked for {count}")
     best = [sorted(place.items(), key=lambda each: -each[1][0])[:count] for place in places]
     words = np.array([[word for word, _ in place] for place in best], dtype="<i4")
     logps = np.array([[logp for _, (logp, _) in place] for place in best], dtype="<f4")
@@ -363,42 +389,18 @@ def holds_key(text: str, key: str | None) -> bool:
 
 @cache
 def _forms(key: str) -> re.Pattern[str]:
-    raw = key.encode("utf-8", "surrogateescape")
-    forms = ["".join(map(_character, key))]
-    if len(key) >= SECRET_LENGTH:
-        forms += [f"(?i:{raw.hex()})", *_base64(raw)]
-    return re.compile("|".join(forms))
+    return re.compile("".join(map(_character, key)))
 
 
 def _character(character: str) -> str:
-    """One character as it is, or escaped."""
-    code = ord(character)
+    """One character as it is, or escaped in JSON or for URLs."""
     percent = quote(character, safe="", errors="surrogateescape")
     if len(percent) == 1:
-        percent = f"%{code:02X}"
+        percent = f"%{ord(character):02X}"
     written = [
         re.escape(character),
-        rf"\\+u(?i:{code:04x})",
-        rf"\\+x(?i:{code:02x})",
+        rf"\\+u(?i:{ord(character):04x})",
         rf"\\+{re.escape(character)}",
         f"(?i:{re.escape(percent)}|{re.escape(percent.replace('%', '%25'))})",
-        rf"&#0*{code};",
-        rf"(?i:&#x0*{code:x};)",
     ]
-    if character == " ":
-        written.append(r"\+")
-    return f"(?:{'|'.join(written)})"
-
-
-def _base64(raw: bytes) -> list[str]:
-    """The characters of the key's base64 that do not depend on what stands around it, and the
-    groups beside them, in which its first and last bytes share characters with that."""
-    forms = []
-    for before in range(3):
-        padded = b"\0" * before + raw
-        core = slice(4 if before else 0, len(padded) // 3 * 4)
-        first = "(?:[A-Za-z0-9+/_-]{4})?" if before else ""
-        for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            sure = re.escape(encode(padded).decode()[core])
-            forms.append(f"{first}{sure}[A-Za-z0-9+/_-]{{0,4}}=*")
-    return list(dict.fromkeys(forms))
+    return f"(?:{'|'.join([*written, *([r'[+]'] if character == ' ' else [])])})"
