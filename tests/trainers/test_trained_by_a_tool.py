@@ -194,20 +194,6 @@ def test_a_log_that_cannot_be_read_fails_the_run_and_is_no_bad_input(
     assert read_status(run.path).status == "failed"
 
 
-@pytest.mark.slow
-def test_a_stage_that_starts_over_has_nothing_of_its_tools_first_attempt(
-    lab: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told(monkeypatch, step=4, dies=3)
-    with pytest.raises(RunFailure):
-        start(lab / "tiny.toml", root=lab)
-    (run,) = runs_of(lab, "tiny")
-    told(monkeypatch)
-    resume(run, start_from="rl.step-0")
-    assert "--resume_from_checkpoint" not in (run.trainer("rl") / "asked.json").read_text()
-    assert steps(run) == [1, 2, 3, 4]
-
-
 def test_a_guard_stops_a_tool_at_its_step_however_far_the_tool_is(
     lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

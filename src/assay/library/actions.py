@@ -105,18 +105,15 @@ def resume(
     *,
     root: Root = None,
     past_guard: bool = False,
-    start_from: str = "",
     despite: str | None = None,
-    log: Sequence[str] = (),
     ranks: int | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool = True,
     lang: str = "en",
 ) -> Run:
-    """Continue a run from its last checkpoint, or from `start_from`, `STAGE.step-N`.
+    """Continue a run from its last checkpoint.
 
-    `log` names further programs that get its metrics; `ranks` processes go on, else as many as
-    before. Of a finished run that lacks its page, the
+    `ranks` processes go on, else as many as before. Of a finished run that lacks its page, the
     page is written; reporting evaluations that it lacks, such as those of a run that was taken
     over, are measured. Raises InputError for one that has all, and what `run_seeds` raises.
     """
@@ -124,13 +121,13 @@ def resume(
     from assay.lab.run.runner import resume as resume_run
 
     found = open_run(target, root=root, lang=lang).directory
-    finished = read_status(found.path).status == "finished" and not (start_from or past_guard)
+    finished = read_status(found.path).status == "finished" and not past_guard
     if finished and (lacks := lacking(found, experiment_of(found))):
         with observing(callbacks, progress, lang) as observer:
             measure_added(found, lacks, observer)
         write_report(found, lang)
         return Run(found, lang, "measured")
-    if lacks_page(found) and not (start_from or past_guard):
+    if lacks_page(found) and not past_guard:
         with hold_run(found.path):
             remove_leftovers(found.path)
         write_report(found, lang)
@@ -140,9 +137,7 @@ def resume(
             found,
             observer=observer,
             past_guard=past_guard,
-            start_from=start_from,
             despite=despite,
-            log=log,
             ranks=ranks,
         )
     return Run(found, lang, "resumed")

@@ -151,12 +151,6 @@ def guard_delete(root: Path, path: Path, within: Path | None = None) -> None:
             raise InputError(f"the sweep {file.parent.name!r} chose it", file=path, fix=fix)
 
 
-def is_marked(run: RunDirectory, path: Path) -> bool:
-    """Whether a file or folder of a run was marked protected, or something in it or around it."""
-    here = path.relative_to(run.path).as_posix()
-    return any(_touch(here, marked) for marked in read_protected(run))
-
-
 def delete_run(run: RunDirectory) -> None:
     """Delete a run. Raises InputError, and RunBusy while a process executes it."""
     with hold_run(run.path):

@@ -214,9 +214,7 @@ def checked_directory(run: RunDirectory, reference: CheckpointReference) -> Path
     Raises RunNotFound, DamagedFile.
     """
     found = checkpoint_directory(run, reference)
-    start = f"{found.parent.name}.step-0"
-    fix = f"restore it, or train the stage again: assay resume {run} --from {start}"
-    check_checkpoint(found, fix)
+    check_checkpoint(found, fix=f"restore it, or train {run.name} again with --new")
     return found
 
 

@@ -188,14 +188,6 @@ def pass_guards(run: RunDirectory, guards: Sequence[str], stage: str, step: int)
     write_json(run.path / PASSED, [*_read(run.path), *entries], run.path)
 
 
-def forget_passed(run: Path, kept: Callable[[str, int], bool]) -> None:
-    """Remove the passed guards of stages and steps that are trained again."""
-    wishes = _read(run)
-    left = [wish for wish in wishes if kept(wish["stage"], wish["step"])]
-    if left != wishes:
-        write_json(run / PASSED, left, run)
-
-
 def passed_steps(run: Path, stage: str) -> dict[str, int]:
     """The last step at which each guard of a stage was passed."""
     return {each["guard"]: each["step"] for each in _read(run) if each["stage"] == stage}

@@ -432,8 +432,7 @@ class ToolTraining:
         run, name = self.session.run, self.made.name
         step = max(checkpoint_steps(run, name), default=0)
         if step:
-            fix = f"start the stage over: assay resume {run} --from {name}.step-0"
-            check_checkpoint(run.checkpoint(name, step), fix)
+            check_checkpoint(run.checkpoint(name, step), fix="start another run with --new")
             check_history(run, name, step)
         truncate_metrics(run.metrics, name, step)
         for later in History(run).sampled(name):
@@ -462,10 +461,8 @@ class ToolTraining:
         """The tool at work, from the checkpoint of a step."""
         saved = next((each for each in self.output.checkpoints() if each.step == step), None)
         if step and saved is None:
-            name, run = self.made.name, self.session.run
             problem = f"{self.made.trainer.title}'s own checkpoint of step {step} is gone"
-            fix = f"start the stage over: assay resume {run} --from {name}.step-0"
-            raise RunFailure(f"{problem}; {fix}")
+            raise RunFailure(f"{problem}; start another run with --new")
         self.clear(saved)
         more = self.made.trainer.resume(saved.folder if saved else None)
         self.say(saved)
