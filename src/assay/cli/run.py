@@ -140,7 +140,7 @@ def check(
     found = check_spec(file, overrides=overrides or (), root=root)
     figures = {"file": file, **{f"{kind}s": count for kind, count in found.counts.items()}}
     words = filled("{file}: {errors:errors}, {warnings:warnings}, {notes:notes}", figures)
-    result = {"counts": found.counts, "numbers": found.numbers, "histograms": found.histograms}
+    result = {"counts": found.counts, "numbers": found.numbers}
     if full:
         shown = [*check_tables(found.numbers), words]
         return Outcome(result, shown, found.findings, exit_code=2 if found.failed else 0)

@@ -24,7 +24,7 @@ from assay.lab.check.gold_trials import gold_answers, task_sanity
 from assay.lab.check.helper_uses import answering, helper_uses, judges
 from assay.lab.check.rendering_mismatch import refuse_other_renderings, renderings, trained
 from assay.lab.check.rows import leakage, lengths, rows
-from assay.lab.check.subject import Histogram, Number, Seen, Shared, Subject
+from assay.lab.check.subject import Number, Seen, Shared, Subject
 from assay.lab.check.work import helper_memory, preference_pairs, room
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Observer, Silent
@@ -149,7 +149,6 @@ class CheckResult:
     findings: tuple[Finding, ...]
     numbers: Mapping[str, Mapping[str, float]]
     """Table of the experiment -> name of the measurement with its unit -> value."""
-    histograms: tuple[Histogram, ...] = ()
     shared: tuple[Shared, ...] = ()
     """The overlap of training rows and tests."""
 
@@ -186,7 +185,7 @@ def check_experiment(
     watching = observer or Silent()
     nowhere = RunDirectory(root, experiment.name, "check")
     session = Session(experiment, nowhere, experiment.seeds[0], watching)
-    answerer, seen = answerer_of(session), list[Finding | Number | Histogram | Shared]()
+    answerer, seen = answerer_of(session), list[Finding | Number | Shared]()
     try:
         seen += [one for maker in session.made_sources for one in maker.unmade(session)]
         if any(isinstance(one, Finding) and one.severity != "note" for one in seen):
@@ -218,9 +217,9 @@ def checks_of(session: Session) -> dict[str, Check]:
 
 def asked(
     session: Session, checks: Mapping[str, Check], observer: Observer
-) -> list[Finding | Number | Histogram | Shared]:
+) -> list[Finding | Number | Shared]:
     """The results of the checks on an opened experiment; `observer` is told how far they are."""
-    seen: list[Finding | Number | Histogram | Shared] = []
+    seen: list[Finding | Number | Shared] = []
     with session.sharing_workers() as sharing:
         subject = Subject(sharing)
         for done, (name, check) in enumerate(checks.items()):
@@ -230,16 +229,15 @@ def asked(
     return seen
 
 
-def gather(seen: Sequence[Finding | Number | Histogram | Shared]) -> CheckResult:
+def gather(seen: Sequence[Finding | Number | Shared]) -> CheckResult:
     """Findings once each and worst first, numbers by their table."""
     findings = dict.fromkeys(one for one in seen if isinstance(one, Finding))
     numbers: dict[str, dict[str, float]] = {}
     for one in seen:
         if isinstance(one, Number):
             numbers.setdefault(one.place, {})[one.name] = one.value
-    histograms = tuple(one for one in seen if isinstance(one, Histogram))
     shared = tuple(one for one in seen if isinstance(one, Shared))
-    return CheckResult(tuple(worst_first(list(findings))), numbers, histograms, shared)
+    return CheckResult(tuple(worst_first(list(findings))), numbers, shared)
 
 
 GO_ON = "or go on all the same with --despite REASON"

@@ -29,7 +29,6 @@ from assay.experiment.stage_tables import (
 from assay.lab.check.subject import (
     SHOWN,
     Golds,
-    Histogram,
     Number,
     Seen,
     Shared,
@@ -209,10 +208,6 @@ def left_out(place: str, data: DataSet) -> Seen:
     for reason, ids in data.dropped.items():
         yield Number(place, f"dropped: {reason}", len(ids))
         evidence = f"{share_of(len(ids), data.total)}: {some(ids)}"
-        if reason in (LONGER, SHORTER) and data.shift is not None:
-            before, after = data.shift.before, data.shift.after
-            evidence += f"; tokens of a conversation: mean {before.mean:,.0f} (sd {before.sd:,.0f})"
-            evidence += f" became {after.mean:,.0f} (sd {after.sd:,.0f})"
         wanted, unread = reason.startswith(WHERE), reason.startswith(UNREADABLE)
         many = unread or (len(ids) > MANY * data.total and not wanted)
         fix = REMEDIES.get(reason, "nothing, if they are meant to be left out")
@@ -329,8 +324,6 @@ def lengths(subject: Subject) -> Seen:
         named |= {f"{what}_{percentile}": value for percentile, value in found.percentiles.items()}
         for one, value in {**named, f"{what}_largest": found.largest}.items():
             yield Number(place, one, value)
-        if found.count:
-            yield Histogram(place, what, found.histogram, found.edges)
     for place, stage, data in reading(session):
         if isinstance(stage, DpoStage) and data == stage.data:
             continue  # Its candidates are measured with its pairs.

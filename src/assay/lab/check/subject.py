@@ -35,17 +35,6 @@ class Number:
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
-    """How often values fall into bins of equal width."""
-
-    place: str
-    name: str
-    counts: tuple[int, ...]
-    edges: tuple[float, ...]
-    """One more than counts."""
-
-
 SharedKind = Literal["questions", "calls", "functions", "conversations"]
 
 
@@ -68,7 +57,7 @@ class Shared:
     """A few of the rows, or of the functions and conversations."""
 
 
-Seen = Iterator[Finding | Number | Histogram | Shared]
+Seen = Iterator[Finding | Number | Shared]
 """The result of a check."""
 
 

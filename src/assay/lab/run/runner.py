@@ -28,7 +28,6 @@ from assay.experiment.stage_tables import SamplingStage, StageSpec, due_steps, s
 from assay.experiment.tables import EngineSpec, EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.check.all_checks import looked_at, reason_of
-from assay.lab.check.capability import first_look
 from assay.lab.check.rendering_mismatch import refuse_other_renderings
 from assay.lab.evaluate.checkpoint_selection import (
     choose,
@@ -397,7 +396,6 @@ def train_stage(
             session.observer.note(f"{name}: {words}")
         if isinstance(given.order, Mixture):
             method = SourceShares(method, given.order, session.seed)
-        method = first_look(session, name, stage, method)
         method = with_step_metrics(stage, session.task, steps, method)
         looks = [lambda policy, step: opened.measured()]
         if stage.validation is not None:
