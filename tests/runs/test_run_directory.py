@@ -31,7 +31,6 @@ from assay.runs.run_names import (
     resolve_checkpoint,
 )
 from assay.runs.status import (
-    RunBusy,
     hold_run,
     read_status,
     stored_status,
@@ -101,7 +100,7 @@ def test_two_processes_cannot_hold_one_run_and_a_killed_one_is_interrupted(run):
     process = hold_elsewhere(run)
     try:
         assert read_status(run.path).status == "running"
-        with pytest.raises(RunBusy) as raised, hold_run(run.path):
+        with pytest.raises(InputError) as raised, hold_run(run.path):
             pass
         assert str(raised.value) == (
             f"{run.path}: process {process.pid} is executing this run "

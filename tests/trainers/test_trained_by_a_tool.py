@@ -22,7 +22,6 @@ from assay.engines.proof import Proof
 from assay.errors import RunFailure
 from assay.experiment.tables import patience_seconds
 from assay.judge.confounds import confounds
-from assay.lab.monitor.guards import GuardFired
 from assay.lab.run import trainer_export
 from assay.lab.run.recorder import Following
 from assay.lab.run.runner import resume, start
@@ -208,7 +207,7 @@ def test_a_guard_stops_a_tool_at_its_step_however_far_the_tool_is(
     monkeypatch.setattr(Running, "wait", once_it_hangs)
     guard = '\n[guard.low]\nstage = "rl"\nmetric = "reward_mean"\nabove = 0.4\nsteps = 1\n'
     (lab / "tiny.toml").write_text((lab / "tiny.toml").read_text() + guard)
-    with pytest.raises(GuardFired, match="'low' stopped the run at rl step 2"):
+    with pytest.raises(RunFailure, match="'low' stopped the run at rl step 2"):
         start(lab / "tiny.toml", root=lab)
     (run,) = runs_of(lab, "tiny")
     assert read_status(run.path).guard == "low" and checkpoint_steps(run, "rl") == [2]

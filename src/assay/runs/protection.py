@@ -152,7 +152,7 @@ def guard_delete(root: Path, path: Path, within: Path | None = None) -> None:
 
 
 def delete_run(run: RunDirectory) -> None:
-    """Delete a run. Raises InputError, and RunBusy while a process executes it."""
+    """Delete a run. Raises InputError, also while a process executes it."""
     with hold_run(run.path):
         guard_delete(run.root, run.path)
         note_deleted(run)
@@ -169,7 +169,7 @@ def remove_run(run: RunDirectory) -> None:
 
 
 def delete_checkpoint(run: RunDirectory, stage: str, step: int) -> None:
-    """Delete one checkpoint. Raises InputError, and RunBusy while a process executes the run."""
+    """Delete one checkpoint. Raises InputError, also while a process executes the run."""
     with hold_run(run.path):
         checkpoint = run.checkpoint(stage, step)
         guard_delete(run.root, checkpoint)
@@ -187,7 +187,7 @@ def protect_named(root: Path, name: str, why: str) -> Path:
 def delete_named(root: Path, name: str) -> Path:
     """Delete what a name means, a run or a checkpoint; returns what was its folder.
 
-    Raises RunNotFound, InputError, RunBusy.
+    Raises RunNotFound, InputError.
     """
     run, path = _named(root, name)
     if path == run.path:

@@ -30,10 +30,6 @@ MOST = 2**63 - 1
 """The largest integer of the index."""
 
 
-class RunBusy(InputError):
-    """Another process executes this run."""
-
-
 @dataclass(frozen=True, slots=True)
 class Status:
     """The progress of a run. Times are ISO 8601 in UTC; "" means not yet."""
@@ -83,7 +79,7 @@ def stored_status(run: Path) -> Status:
 
 @contextmanager
 def hold_run(run: Path, *, shared: bool = False) -> Iterator[None]:
-    """Hold the run in folder `run` for this process. Raises RunBusy when another has it.
+    """Hold the run in folder `run` for this process. Raises InputError when another has it.
 
     Processes that hold it `shared` hold it together: they measure what is finished.
     """
@@ -92,7 +88,7 @@ def hold_run(run: Path, *, shared: bool = False) -> Iterator[None]:
     if handle is None:
         holder = (run / LOCK).read_text() or "unknown"
         fix = "wait for it to end, or stop it"
-        raise RunBusy(f"process {holder} is executing this run", file=run, fix=fix)
+        raise InputError(f"process {holder} is executing this run", file=run, fix=fix)
     try:
         (run / LOCK).write_text(str(os.getpid()))
         yield

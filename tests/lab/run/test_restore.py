@@ -22,7 +22,6 @@ from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import experiment_of, find_named
 from assay.runs.status import stored_status
 from assay.runs.verify_files import verify_run
-from assay.train.checkpoint import NotContinuable
 from tests.lab.run.test_kill import everything
 from tests.pages.synthetic import RECORD
 from tests.tiny_labs import model_of
@@ -150,7 +149,7 @@ def test_without_an_optimizer_state_before_it_a_damaged_checkpoint_stops_the_run
     assert str(bad) in str(found.value) and "\n" not in str(found.value)
     assert run.checkpoint("sft", 4).is_dir() and not (run.path / "aside").exists()
     (run.checkpoint("sft", 4) / "optimizer.pt").unlink()
-    with pytest.raises(NotContinuable, match="--new"):
+    with pytest.raises(InputError, match="--new"):
         resume(run)
 
 

@@ -54,12 +54,12 @@ BONUS_RULE = RULES["no_bonus"]
 """What the setting of a grpo stage that BONUS_GUARD is named after stops a run for."""
 
 
-class GuardFired(RunFailure):
-    """A guard of the experiment stopped the run; the checkpoint of that step is kept."""
-
-    def __init__(self, fired: Mapping[str, str]):
-        super().__init__("; ".join(fired.values()))
-        self.guards = tuple(fired)
+def stopped(fired: Mapping[str, str]) -> RunFailure:
+    """Guards of the experiment stopped the run, by name why; the checkpoint of that step is
+    kept."""
+    error = RunFailure("; ".join(fired.values()))
+    error.guards = tuple(fired)
+    return error
 
 
 def condition(spec: GuardSpec | MilestoneSpec) -> tuple[Side, float]:
@@ -140,12 +140,12 @@ def watch_stage(experiment: Experiment, run: RunDirectory, stage: str, step: int
 
 
 def check_guards(experiment: Experiment, run: RunDirectory, stage: str, step: int) -> None:
-    """Raise GuardFired where a guard fires at the step that a stage would go on from.
+    """Raise RunFailure where a guard fires at the step that a stage would go on from.
 
     So it is where a process died between the checkpoint and the note that a guard stopped it.
     """
     if fired := watch_stage(experiment, run, stage, step).fired():
-        raise GuardFired(fired)
+        raise stopped(fired)
 
 
 def unseen(experiment: Experiment, metrics: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:

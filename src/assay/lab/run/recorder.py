@@ -27,7 +27,7 @@ from assay.data.files import new_folder, write_checksums
 from assay.data.hashing import sha256_text
 from assay.errors import InputError
 from assay.experiment.stage_tables import SamplingStage, StageSpec
-from assay.lab.monitor.guards import GuardFired, GuardWatch
+from assay.lab.monitor.guards import GuardWatch, stopped
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.language_learner import language_model
 from assay.lab.setup.session import Session
@@ -37,6 +37,7 @@ from assay.rl.policy import Policy
 from assay.runs.checkpoints import (
     STATE,
     check_checkpoint,
+    continuable,
     step_name,
 )
 from assay.runs.history import History
@@ -59,7 +60,6 @@ from assay.runs.run_names import checkpoint_steps
 from assay.runs.status import stored_status, write_status
 from assay.train.checkpoint import (
     Journalled,
-    NotContinuable,
     SampleRecord,
     TrainState,
     load_checkpoint,
@@ -122,14 +122,14 @@ class RunRecorder:
         self, policy: Policy, optimizer: torch.optim.Optimizer, state: TrainState
     ) -> None:
         """Save after `checkpoint_steps`, after the last step, and where a guard stops the run.
-        Raises GuardFired, with the checkpoint on disk."""
+        Raises RunFailure, with the checkpoint on disk."""
         due = state.step in self.checkpoint_steps
         fired = self.guards.fired()
         if due or fired or state.step == self.steps:
             folder = self.run.checkpoints(self.stage)
             save_checkpoint(folder, policy, optimizer, state, self.complete)
         if fired:
-            raise GuardFired(fired)
+            raise stopped(fired)
         if due or state.step == self.steps:
             self.after_checkpoint(policy, state.step)
         self.report(state.step)
@@ -405,18 +405,20 @@ def restore(
     """The state in the stage's newest complete checkpoint, or a fresh one if there is none. Raises
     DamagedFile if damage leaves only checkpoints without optimizer state."""
     state, damaged = TrainState(), dict[Place, DamagedFile]()
-    gone: NotContinuable | None = None
+    gone: InputError | None = None
     for step in reversed(checkpoint_steps(run, stage)):
         try:
             state, gone = load_checkpoint(run.checkpoint(stage, step), policy, optimizer), None
             break
         except DamagedFile as problem:
             damaged[Place(stage, step)] = problem
-        except NotContinuable as problem:
+        except InputError as problem:
+            if continuable(run.checkpoint(stage, step)):
+                raise
             gone = gone or problem
     fix = "start another run with --new"
     if gone is not None and not damaged:
-        raise NotContinuable(gone.problem, file=gone.file, fix=fix)
+        raise InputError(gone.problem, file=gone.file, fix=fix)
     if damaged:
         first = next(iter(damaged.values()))
         if gone is not None:

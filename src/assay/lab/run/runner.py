@@ -20,7 +20,7 @@ from assay.data.files import remove_leftovers
 from assay.data.splits import Mixture
 from assay.engines.ranks import check_ranks
 from assay.engines.ray_pool import leave
-from assay.errors import AssayError, InputError, within
+from assay.errors import AssayError, InputError, RunFailure, within
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import ExperimentSource, lines_named, read_experiment
@@ -42,7 +42,6 @@ from assay.lab.evaluate.checkpoint_selection import (
 from assay.lab.evaluate.judge_labels import measure_judges
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.guards import (
-    GuardFired,
     check_guards,
     pass_guards,
     unseen,
@@ -248,13 +247,12 @@ def noted(session: Session) -> Iterator[None]:
     remove_leftovers(session.run.path)
     try:
         yield
-    except GuardFired as stopped:
-        note(session, status="failed", message=str(stopped), guard=" ".join(stopped.guards))
-        status = stored_status(session.run.path)
-        session.observer.report(session.run, status.stage, status.step, "guard")
-        raise
     except AssayError as error:
-        note(session, status="failed", message=str(error))
+        guards = error.guards if isinstance(error, RunFailure) else ()
+        note(session, status="failed", message=str(error), guard=" ".join(guards))
+        if guards:
+            status = stored_status(session.run.path)
+            session.observer.report(session.run, status.stage, status.step, "guard")
         raise
     except KeyboardInterrupt:
         note(session, status="interrupted", message="interrupted by the user")
@@ -434,7 +432,7 @@ def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer
     """Make the records of `added`, but those that another process makes meanwhile.
 
     Raises InputError where the model or the training rows are no longer what the
-    run was made from, RunBusy while it is executed elsewhere, and what evaluating raises.
+    run was made from, InputError while it is executed elsewhere, and what evaluating raises.
     """
     experiment = experiment_of(run)
     whole = experiment.model_copy(update={"evaluate": {**experiment.evaluate, **added}})

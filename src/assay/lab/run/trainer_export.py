@@ -56,7 +56,7 @@ from assay.experiment.tables import patience_seconds
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.evaluate.checkpoint_selection import selectors
 from assay.lab.evaluate.run_evaluation import measure_stored
-from assay.lab.monitor.guards import GuardFired, watch_stage
+from assay.lab.monitor.guards import stopped, watch_stage
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.recorder import Following, RunRecorder, begin
 from assay.lab.setup.learner import question
@@ -517,12 +517,12 @@ class ToolTraining:
         }
 
     def follow(self, tool: Running) -> None:
-        """Record what the tool writes until it ends. Raises GuardFired, and RunFailure where it
+        """Record what the tool writes until it ends. Raises RunFailure where a guard stops it or it
         ends before the last step or writes what cannot be read."""
 
         def stepped(step: int) -> None:
             if fired := self.recorder.guards.fired():
-                raise GuardFired(fired)
+                raise stopped(fired)
             self.recorder.report(step)
 
         following, code = self.following(), None
