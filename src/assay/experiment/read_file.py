@@ -37,8 +37,6 @@ from assay.experiment.toml_write import experiment_toml
 
 TABLES = frozenset({".csv", ".md", ".markdown"})
 """Endings of files that hold tables of results, beside TOML."""
-MOST_PROBLEMS = 100
-"""That are told of one file: finding the nearest name to each of many wrong ones takes minutes."""
 ExperimentSource = str | Path | Mapping[str, Any] | Experiment
 """An experiment: its TOML file, the values of one, or one that was read."""
 
@@ -88,17 +86,16 @@ def read_experiment(
     problems = [Problem(*found) for found in unusable_values(values)]
     if HELPERS in values:
         problems.append(Problem((HELPERS,), UNKNOWN, "a helper model is written [model.NAME]"))
-    experiment, untold = None, 0
+    experiment = None
     try:
         experiment = Experiment.model_validate(values, context=like)
         problems += [_unknown_vary(path) for path in experiment.vary if not _is_field(path, values)]
     except ValidationError as invalid:
-        paths, errors = {problem.path for problem in problems}, invalid.errors(include_url=False)
-        untold = max(len(errors) - MOST_PROBLEMS, 0)
-        others = problems_in(errors[:MOST_PROBLEMS], values)
+        paths = {problem.path for problem in problems}
+        others = problems_in(invalid.errors(include_url=False), values)
         problems += [other for other in others if other.path not in paths]
     if experiment is None or problems:
-        raise first_error(problems, file, text, settings, untold)
+        raise first_error(problems, file, text, settings)
     return _with_record_beside(experiment, file)
 
 
@@ -172,10 +169,8 @@ def first_error(
     file: str | Path | None,
     text: str,
     settings: Sequence[Override],
-    untold: int = 0,
 ) -> InputError:
-    """The error for problems, that which comes first in the file before the others; `untold` are
-    only counted.
+    """The error for problems, that which comes first in the file before the others.
 
     Missing keys come after the others, because a misspelt key explains one; overrides come last.
     """
@@ -185,11 +180,9 @@ def first_error(
         key=lambda p: (p[1] is not None, p[0].problem == MISSING, line_of(p[0].path, lines) or 0)
     )
     each = [_error(*one, file, lines) for one in placed]
-    others = len(problems) - 1 + untold
+    others = len(problems) - 1
     count = f"{others} more problem{'s' * (others > 1)}" if others else ""
     error = _error(*placed[0], file, lines, count)
-    if untold:
-        each.append(InputError(f"{untold} more problems", file=file))
     error.each = tuple(each) if others else ()
     return error
 

@@ -4,11 +4,6 @@ Only the accepted values are defined here. `assay synthesise` makes the rows, an
 them as `source = "synthesise:NAME"`.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from pydantic import model_validator
-
 from assay.errors import nearest
 from assay.experiment.base_table import (
     Count,
@@ -27,13 +22,6 @@ MADE_BY = "synthesis"
 FILE = "path:"
 READ = ("json", "tags")
 """How a teacher may write its rows, where no function of the user's reads them."""
-
-
-GONE = {
-    "agree": "measure the made rows by an evaluation, and take them by pass_rate",
-    "near": "remove it: rows that ask the same in other letters alone are left out",
-}
-"""What took the place of keys that were once read."""
 
 
 class SynthesiseSpec(RewardSettings, RenderingSettings):
@@ -65,13 +53,6 @@ class SynthesiseSpec(RewardSettings, RenderingSettings):
     disjoint_from: Many[str] = ()
     """Benchmarks and data sets that share no question with a made row, beside the file's
     evaluations."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _knows_keys(cls, values: Any) -> Any:
-        for key in GONE.keys() & values if isinstance(values, Mapping) else ():
-            raise refused(key, "is gone", GONE[key])
-        return values
 
     def _conflicts(self) -> Refusals:
         if self.read not in READ and not self.read.startswith(FILE):

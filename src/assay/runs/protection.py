@@ -12,14 +12,13 @@ from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.runs.manifest_file import read_manifest
 from assay.runs.registry import forget_run, note_deleted
-from assay.runs.run_directory import RunDirectory, all_runs, runs_of
+from assay.runs.run_directory import RUNS, RunDirectory, all_runs
 from assay.runs.run_files import FIX, DamagedFile, read_json, write_json
 from assay.runs.run_names import (
     RunNotFound,
     checkpoint_directory,
     checkpoint_steps,
     chosen_checkpoints,
-    experiment_of,
     find_run,
     read_run_name,
 )
@@ -37,7 +36,8 @@ def references(root: Path) -> list[Reference]:
 
 def _references_of(run: RunDirectory) -> set[Reference]:
     """The checkpoints that the run's model and helper models are, that its stages start from in
-    other runs, that its records measured, and that its adapters stand on."""
+    other runs, that its records measured, and that its adapters stand on; all runs of the lab where
+    its manifest cannot be read."""
     here = _inner(run, run.manifest)
     found = set(_measured(run))
     try:
@@ -51,29 +51,8 @@ def _references_of(run: RunDirectory) -> set[Reference]:
             if stage.get("adapt", {}).get("kind") == "lora":
                 found |= set(_adapter_starts(run, name, stage.get("start", "base")))
     except InputError:
-        found |= set(_possible_references(run))
+        found.add((_inner(run, run.path), RUNS))
     return found
-
-
-def _possible_references(run: RunDirectory) -> Iterator[Reference]:
-    """Of a run whose manifest cannot be read: its own checkpoints, which may be based on each
-    other, and all runs that its models may come from."""
-    here = _inner(run, run.path)
-    yield here, _inner(run, run.path / "checkpoints")
-    try:
-        experiment = experiment_of(run)
-    except InputError:
-        return
-    sources = [experiment.model, *(each.source for each in experiment.helpers.values())]
-    sources += [stage.start for stage in experiment.stage.values()]
-    for name in (source.removeprefix("run:") for source in sources if source.startswith("run:")):
-        try:
-            reference = read_run_name(run.root, name)
-        except InputError:  # no name that a run could have
-            continue
-        for other in runs_of(run.root, reference.name):
-            if reference.id in (None, other.id, other.id.rpartition("-")[2]):
-                yield here, _inner(run, other.path)
 
 
 def _measured(run: RunDirectory) -> Iterator[Reference]:

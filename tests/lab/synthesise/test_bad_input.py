@@ -12,8 +12,6 @@ WRONG = {
     'reward = "length_bonus"': r"synthesise\.more\.reward: unknown reward",
     'teacher = "teachr"': r"synthesise\.more\.teacher: no helper model 'teachr' .*'teacher'",
     'disjoint_from = ["gsm8k"]': r"synthesise\.more\.disjoint_from: unknown benchmark or data set",
-    "near = 0.7": r"wrong\.toml:\d+: synthesise\.more\.near: is gone",
-    "agree = { samples = 5 }": r"synthesise\.more\.agree: is gone.*pass_rate",
 }
 
 
