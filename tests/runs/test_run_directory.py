@@ -118,17 +118,13 @@ def test_two_processes_cannot_hold_one_run_and_a_killed_one_is_interrupted(run):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("demo", RunReference("demo")),
         ("demo/20260101T000000Z-abc", RunReference("demo", "20260101T000000Z-abc")),
-        ("a.b-c_d#42", RunReference("a.b-c_d", None, 42)),
         ("demo#-1", RunReference("demo", None, -1)),
-        ("demo@sft.last", RunReference("demo", checkpoint=CheckpointReference("sft", "last"))),
         (
             "demo/abc@rl.step-000040",
             RunReference("demo", "abc", None, CheckpointReference("rl", "step", 40)),
         ),
         ("demo#1@rl.best", RunReference("demo", None, 1, CheckpointReference("rl", "best"))),
-        ("demo@base", RunReference("demo", checkpoint=CheckpointReference(None))),
     ],
 )
 def test_names_are_parsed(text, expected):
@@ -238,10 +234,7 @@ def test_a_checkpoint_that_is_not_there_is_refused(run, text, expected):
     ("text", "said"),
     [
         ("", "Expecting value"),
-        ("[]", "no JSON object"),
         ('{"seed": 1, "started": "", "mood": "fine"}', "unexpected keyword argument 'mood'"),
-        ('{"seed": 1}', "missing 1 required positional argument: 'started'"),
-        ('{"seed": "1", "started": ""}', "'seed' is not of its type"),
         ('{"seed": 1, "started": "", "status": "asleep"}', "'status' is not of its type"),
     ],
 )

@@ -12,7 +12,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from assay.data.reported.reported_record import Reported
 from assay.data.toml_text import (
     KeyPath,
     TomlInvalid,
@@ -35,8 +34,6 @@ from assay.experiment.overrides import (
 from assay.experiment.problems import MISSING, UNKNOWN, Problem, problems_in
 from assay.experiment.toml_write import experiment_toml
 
-TABLES = frozenset({".csv", ".md", ".markdown"})
-"""Endings of files that hold tables of results, beside TOML."""
 ExperimentSource = str | Path | Mapping[str, Any] | Experiment
 """An experiment: its TOML file, the values of one, or one that was read."""
 
@@ -71,16 +68,11 @@ def read_experiment(
     and InputError for an override that names nothing.
     """
     file = file_of(source)
-    is_record = file is not None and file.suffix.lower() in TABLES
-    raw, text = ({}, "") if is_record else (_values_of(source), text_of(source))
+    raw, text = _values_of(source), text_of(source)
     if "base" in raw:  # which every sweep has, and no experiment
         fix = "run it with 'assay fill', see it with 'assay matrix', or give the file of one of "
         fix += f"its experiments: {raw['base']}"
         raise InputError("is a sweep, not an experiment", file=file, fix=fix)
-    record, own = Reported.model_fields.keys(), Experiment.model_fields.keys()
-    if is_record or (raw.keys() & (record - own) and not raw.keys() & (own - record)):
-        problem = "is a record of reported results, not an experiment"
-        raise InputError(problem, file=file, fix=f"judge it with 'assay audit {file}'")
     settings = [parse_override(override) for override in overrides]
     values = apply_overrides(raw, settings)
     problems = [Problem(*found) for found in unusable_values(values)]

@@ -113,21 +113,6 @@ def test_a_flipped_bit_is_named_and_the_checkpoint_before_leads_to_the_same_end(
 
 
 @pytest.mark.slow
-def test_a_checkpoint_under_another_steps_name_is_put_aside_and_leads_to_the_same_end(
-    unbroken: RunDirectory,
-) -> None:
-    run = interrupted(unbroken, "sft", 5)
-    shutil.copytree(run.checkpoint("sft", 2), run.checkpoint("sft", 5))
-    told = Stopping()
-    resume(run, observer=told)
-    (warning,) = [note for note in told.notes if note.startswith("warning: sft.step-000005")]
-    assert "holds checkpoints/sft/step-000002" in warning and "from sft.step-000004" in warning
-    assert (run.path / "aside/001/checkpoints/sft/step-000005").is_dir()
-    assert verify_run(run).faults == ()
-    same(run, unbroken)
-
-
-@pytest.mark.slow
 def test_a_damaged_last_checkpoint_of_a_stage_is_made_again_before_the_next_starts_from_it(
     unbroken: RunDirectory,
 ) -> None:

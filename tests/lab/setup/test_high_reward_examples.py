@@ -134,7 +134,6 @@ def test_rows_hold_what_earned_a_high_reward_in_the_run(lab: Path) -> None:
     ("options", "message"),
     [
         ({"stage": "rl", "least": 7.0}, "no completion of tiny/.* has a reward of at least 7"),
-        ({"stage": "lr"}, "no samples of 'lr'"),
         ({"evaluation": "told", "checkpoint": "rl.last"}, "'told' of tiny/.* reports: its items"),
     ],
 )

@@ -148,12 +148,8 @@ def test_a_sorted_mixture_sorts_the_rows_of_each_epoch(lab: Path) -> None:
         (MIX.replace("hard", "hrad"), "data.mix.mix.hrad: unknown data 'hrad' .*mean 'hard'"),
         (MIX.replace("0.3", "0.4"), "data.mix.mix: the weights 0.7 . 0.4 add up to 1.1, not to 1"),
         (MIX.replace("hard", "mix"), "data.mix.mix.mix: 'mix' would be a part of itself"),
-        (MIX + 'order = "given"\n', "data.mix.order: the sets of a mixture stand in no order"),
         (MIX + "take = { rows = 3 }\n", "data.mix.take: a mixture takes the rows of its sets"),
-        ("epoch_rows = 3\n", "data.hard.epoch_rows: only a mixture has it"),
-        (MIX + STAGE.replace('"mix"', '"mxi"'), "stage.sft.data: unknown data 'mxi'"),
         ('where = [{ field = "level", above = 1 }]\n', "'level' is no field of a row"),
-        ('order = { by = "levels" }\n', "order.by: 'levels' is no field of a row"),
     ],
 )
 def test_tables_that_make_no_sense_are_refused_in_one_line(
@@ -257,19 +253,6 @@ def test_a_run_on_a_mixture_that_is_cut_off_ends_bit_identical(
     cut = runs_of(run.root, "tiny")[-1]
     resume(cut)
     assert everything(cut.path) == everything(run.path)
-
-
-def test_questions_of_a_test_are_found_in_a_mixture(tmp_path: Path) -> None:
-    lab = make_sound_lab(tmp_path)
-    file = lab / "tiny.toml"
-    mixed = '[data.mix]\nmix = { sums = 0.5, more = 0.5 }\n[data.more]\nformat = "messages"\n'
-    text = file.read_text().replace('data   = "sums"', 'data   = "mix"')
-    file.write_text(text + mixed + 'source = "path:test.jsonl"\n')
-    report = look(lab)
-    words = "data.mix is trained on and holds questions of evaluate.test"
-    assert found(report, words).severity == "error"
-    numbers = report.numbers["data.mix"]
-    assert numbers["epoch_rows: sums"] == numbers["epoch_rows: more"] == 8
 
 
 def test_a_stage_that_ends_within_a_fixed_order_is_warned_of(tmp_path: Path) -> None:
