@@ -217,7 +217,10 @@ def test_the_best_of_a_stage_may_be_what_it_started_from(run):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("sft.step-9", "has no checkpoint sft.step-9 (it has sft.step-8, sft.step-16)"),
+        (
+            "sft.step-9",
+            "has no checkpoint sft.step-9 (did you mean 'sft.step-8' or 'sft.step-16'?)",
+        ),
         ("sft.best", "has not chosen the best of 'sft' (take sft.last)"),
         ("rl.last", "has no checkpoint of 'rl' (it has checkpoints of sft)"),
     ],
@@ -227,7 +230,7 @@ def test_a_checkpoint_that_is_not_there_is_refused(run, text, expected):
         run.checkpoint("sft", step).mkdir(parents=True)
     with pytest.raises(InputError) as raised:
         directory(run, text)
-    assert str(raised.value) == f"{run} {expected}"
+    assert str(raised.value).startswith(f"{run} {expected}")
 
 
 @pytest.mark.parametrize(

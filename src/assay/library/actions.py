@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from assay.data.files import remove_leftovers
 from assay.errors import InputError, RunFailure
@@ -38,20 +38,7 @@ Target = str | Run
 """A run by NAME, NAME/ID or NAME#SEED, or one that was opened."""
 
 
-class RunOptions(TypedDict, total=False):
-    """The options of `run_seeds`."""
-
-    overrides: Overrides
-    root: Root
-    new: bool
-    or_resume: bool
-    despite: str | None
-    callbacks: Sequence[Callback]
-    progress: bool
-    lang: str
-
-
-def run(spec: ExperimentSource, **options: Unpack[RunOptions]) -> Run:
+def run(spec: ExperimentSource, **options: Any) -> Run:
     """Run an experiment of one seed; see `run_seeds`. Raises InputError for one of several."""
     from assay.lab.setup.validate import read_whole
 
@@ -215,22 +202,15 @@ def compare(
     allow: Sequence[str] = (),
     margin: float | None = None,
     non_inferior: float | None = None,
-    metric: str | None = None,
-    format: str | None = None,
-    cluster: str | None = None,
-    item: str | None = None,
-    score: str | None = None,
-    repeat: str | None = None,
-    where: Sequence[str] = (),
-    higher_is_better: bool | None = None,
     page: str | Path | None = None,
     lang: str = "en",
+    **reading: Any,
 ) -> Comparison:
     """Compare runs item by item and write the page of it; the first is the control.
 
-    A run is `NAME[@CHECKPOINT]`, one that was opened, or `FILE[@RUN]` of another tool, of which
-    `item` and `score` may name the columns. See `compare.compare_names.CompareOptions` for the
-    options. Raises InputError for what is not there or not fair.
+    A run is `NAME[@CHECKPOINT]`, one that was opened, or `FILE[@RUN]` of another tool, which is
+    read as `compare.foreign_arms.read_options` says. See `compare.compare_names.CompareOptions` for
+    the options. Raises InputError for what is not there or not fair.
     """
     from assay.compare.compare_names import CompareOptions, compare_names
     from assay.compare.foreign_arms import read_options
@@ -240,16 +220,7 @@ def compare(
         str(control) if control else None,
         on,
         tuple(allow),
-        read_options(
-            format,
-            metric,
-            cluster,
-            item=item,
-            score=score,
-            repeat=repeat,
-            where=where,
-            higher_is_better=higher_is_better,
-        ),
+        read_options(**reading),
         margin,
         non_inferior,
     )

@@ -41,7 +41,6 @@ def examine(root: Path) -> list[Check]:
         packages,
         arithmetic,
         isolation,
-        caches,
         room,
         engines,
     ]
@@ -127,19 +126,6 @@ def isolation(root: Path) -> Iterator[Check]:
         yield Check("isolation", "ok", f"namespaces by {found.tool}")
     else:
         yield Check("isolation", "missing", found.why, HELP)
-
-
-def caches(root: Path) -> Iterator[Check]:
-    """The cache and the wheels of the demo in it."""
-    from assay.data.files import cache_root
-    from assay.data.wheels import WHEELS
-
-    for wheel in WHEELS.values():
-        folder = cache_root() / "wheels" / f"{wheel.name}-{wheel.version}"
-        there = folder.is_dir()
-        found = str(folder) if there else f"not in the cache {cache_root()}"
-        mend = "" if there else "fetched when first used; needs pip's index once"
-        yield Check(wheel.name, "ok" if there else "optional", found, mend)
 
 
 def room(root: Path) -> Iterator[Check]:

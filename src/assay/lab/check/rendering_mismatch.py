@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from assay.data.encoding import Codec
 from assay.data.episode import Turn, tokens_of
@@ -23,14 +23,23 @@ from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import OTHER_RUN, SftStage, StageSpec, start_of
 from assay.experiment.training_settings import LoraAdapt
-from assay.lab.check.subject import Gold, Number, Seen, Subject, on_rows, reading, share_of, some
+from assay.lab.check.subject import (
+    Gold,
+    Number,
+    Seen,
+    Subject,
+    on_rows,
+    reading,
+    share_of,
+    some,
+    spread,
+)
 from assay.lab.setup.language_learner import LanguageEncoder, LanguageLearner, language_model
 from assay.lab.setup.prepare import find_part
 from assay.lab.setup.session import Session
 from assay.models.load import untrained_rows
 from assay.tasks.task import Task
 
-Value = TypeVar("Value")
 Tokens = tuple[int, ...]
 Turns = tuple[Turn, ...]
 
@@ -66,8 +75,10 @@ def partings(
         if not allowed and name in (spec.other_rendering_than or ()):
             continue
         items = session.evaluations[name].items
-        conversations = [("row", row) for row in spread(find_part(session.sets, spec.data))]
-        conversations += [("item", row) for row in spread(items)]
+        conversations = [
+            ("row", row) for row in spread(find_part(session.sets, spec.data), COMPARED)
+        ]
+        conversations += [("item", row) for row in spread(items, COMPARED)]
         options = [item.template_options for item in items]
         if found := compare(session, spec, place, conversations, last_of(spec), options):
             trained, asked = (learner.encoder(x).name for x in (spec, experiment.evaluate[name]))
@@ -166,12 +177,6 @@ def conversation(task: Task, row: Row) -> tuple[Message, ...]:
         return task.prompt(row)
 
 
-def spread(values: Sequence[Value]) -> list[Value]:
-    """Values evenly from all over a sequence, COMPARED at most."""
-    step = max(1, -(-len(values) // COMPARED))
-    return list(values[::step])
-
-
 def renderings(subject: Subject) -> Seen:
     """Checks the token round-trip of every stage's rows, and every stage against its
     evaluations."""
@@ -246,7 +251,7 @@ def differing(subject: Subject) -> Seen:
         if reference is None or (before := reference.stage) is None:
             continue
         below = session.experiment.stage[before]
-        rows = [("row", row) for row in spread(find_part(session.sets, below.data))]
+        rows = [("row", row) for row in spread(find_part(session.sets, below.data), COMPARED)]
         if found := compare(session, below, f"stage.{name}", rows, last_of(below)):
             what = f"stage.{name} renders by {stage.rendering!r}, stage.{before}, which it starts "
             what += f"from, by {below.rendering!r}"
@@ -286,7 +291,7 @@ class Trained:
         """Rows from all over that can be rendered: their id, what is trained of them, and what
         would be if every message were."""
         found = []
-        for row, messages in spread(self.talks):
+        for row, messages in spread(self.talks, COMPARED):
             with suppress(RenderingError):  # shown by `round_trip`
                 every = self.encoder.turns(row, messages, "all")
                 found.append((row.id, self.encoder.turns(row, messages, self.stage.loss_on), every))

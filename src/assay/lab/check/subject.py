@@ -6,7 +6,7 @@ Gold answers are encoded once and shared. Nothing is judged here.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal, TypeGuard, TypeVar
 
 from assay.data.episode import Completion, Context
 from assay.data.renderings.template import RenderingError
@@ -21,6 +21,8 @@ from assay.lab.setup.learner import question
 from assay.lab.setup.prepare import find_part
 from assay.lab.setup.session import Session
 from assay.tasks.task import Task
+
+Value = TypeVar("Value")
 
 SHOWN = 3
 """Row ids that a finding names."""
@@ -204,6 +206,11 @@ def gold_conversations(task: Task, row: Row) -> list[tuple[Row, tuple[Message, .
         return [(short, (*task.prompt(row), message)) for message in right_messages]
     whole = target_messages(task, row) or ()
     return [(row, whole[: i + 1]) for i, m in enumerate(whole) if m.role == "assistant"]
+
+
+def spread(values: Sequence[Value], most: int) -> Sequence[Value]:
+    """At most so many values, evenly from all over a sequence."""
+    return values[:: max(1, -(-len(values) // most))]
 
 
 def some(ids: Sequence[str], shown: int = SHOWN) -> str:
