@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.lab.run import runner
 from assay.lab.run.runner import resume, start
 from assay.lab.sweep.request import Request, make_matrix
 from assay.pages.comparison_page import write_comparison
@@ -125,14 +124,6 @@ def test_nothing_is_trained_on_a_reason_that_says_nothing(tmp_path: Path) -> Non
     with pytest.raises(InputError, match="--despite: is empty"):
         start(file, (TRAINED,), root=tmp_path, despite=" \n")
     assert not runs_of(tmp_path, "tiny")
-
-
-def test_a_run_that_exists_is_told_before_anything_is_checked(
-    sound: tuple[RunDirectory, Stopping], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "looked_at", lambda *_: pytest.fail("checked first"))
-    with pytest.raises(InputError, match="a run named 'tiny' exists"):
-        start(sound[0].root / "tiny.toml", root=sound[0].root)
 
 
 def test_a_sound_run_says_that_nothing_leaks_and_a_reason_for_nothing_is_not_kept(

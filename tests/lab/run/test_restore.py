@@ -8,23 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from assay.compare.arm import Provenance
-from assay.compare.selection_pairs import weights
 from assay.errors import InputError
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start
-from assay.lab.setup.language_learner import run_folder
-from assay.lab.setup.session import Session
-from assay.models.load import load_model
 from assay.pages.run_page import write_report
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_files import DamagedFile
-from assay.runs.run_names import experiment_of, find_named
-from assay.runs.status import stored_status
 from assay.runs.verify_files import verify_run
 from tests.lab.run.test_kill import everything
-from tests.pages.synthetic import RECORD
-from tests.tiny_labs import model_of
 
 SHORT = ("stage.sft.steps=6", "stage.sft.checkpoint_every=2", "stage.rl.steps=3")
 LESS = "[evaluate.sampled]"
@@ -136,25 +127,6 @@ def test_without_an_optimizer_state_before_it_a_damaged_checkpoint_stops_the_run
     (run.checkpoint("sft", 4) / "optimizer.pt").unlink()
     with pytest.raises(InputError, match="--new"):
         resume(run)
-
-
-def test_whoever_loads_a_damaged_checkpoint_says_so(unbroken: RunDirectory, tmp_path: Path) -> None:
-    shutil.copytree(unbroken.root, tmp_path, dirs_exist_ok=True)
-    (run,) = runs_of(tmp_path, "tiny")[:1]
-    bad = run.checkpoint("rl", 3) / "model.safetensors"
-    flip(bad)
-    session = Session(experiment_of(run), run, stored_status(run.path).seed, Silent())
-    _, last = find_named(tmp_path, f"{run}@rl.last")
-    own, before = (Provenance(run, f"rl.step-00000{step}", RECORD) for step in (3, 2))
-    for load in (
-        lambda: model_of(session, last),
-        lambda: load_model(run_folder(f"{run}@rl.last", tmp_path), session.precision),
-        lambda: weights(before, own),
-    ):
-        with pytest.raises((DamagedFile, InputError)) as found:
-            load()
-        assert str(found.value).startswith(f"{bad}: is damaged: ")
-        assert "\n" not in str(found.value)
 
 
 @pytest.mark.slow

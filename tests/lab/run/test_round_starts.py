@@ -27,7 +27,6 @@ from assay.runs.checkpoints import (
 )
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.metrics import read_metrics
-from assay.runs.protection import guard_delete
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_names import experiment_of, resolve_checkpoint
@@ -231,14 +230,6 @@ def test_the_gate_measures_a_start_in_another_run(run: RunDirectory, other: RunD
     # Where the gate keeps it, the next stage stands on the other run as well.
     kept = weights_of(other, found.checkpoint)
     assert all(torch.equal(kept[k], v) for k, v in weights_of(other, "full.best").items())
-
-
-def test_what_another_run_starts_from_cannot_be_deleted(
-    run: RunDirectory, other: RunDirectory
-) -> None:
-    for path in (run.path, run.checkpoint("round3", 2)):
-        with pytest.raises(InputError, match=str(other)):
-            guard_delete(run.root, path, within=run.path)
 
 
 def test_another_model_is_refused_with_both_fingerprints(

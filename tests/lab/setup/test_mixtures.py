@@ -15,7 +15,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.judge.confounds import confounds
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import resume, start
+from assay.lab.run.runner import start
 from assay.lab.setup.language_learner import LanguageEncoder
 from assay.lab.setup.manifest import make_manifest
 from assay.lab.setup.prepare import (
@@ -27,12 +27,10 @@ from assay.lab.setup.prepare import (
 )
 from assay.lab.setup.session import Session
 from assay.runs.metrics import read_metrics
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_steps
 from assay.tasks.task import task
 from tests.data.chat import tokenizer
-from tests.lab.run.test_kill import everything
-from tests.lab.run.test_restore import Stopping
 from tests.lab.sound_lab import found, look, make_sound_lab, silent
 from tests.models.folders import save_tiny_model
 from tests.tiny_labs import make_lab
@@ -239,20 +237,6 @@ def test_a_run_on_a_mixture_says_where_its_rows_came_from(run: RunDirectory) -> 
         mean = rewards["sums"] * shares[0] + rewards["more"] * shares[1]
         assert mean == pytest.approx(line["reward_mean"])
     assert [line["step"] for line in rl if "validation_loss" in line] == [2, 3]
-
-
-@pytest.mark.parametrize(
-    ("stage", "step"), [pytest.param("sft", 3, marks=pytest.mark.slow), ("rl", 2)]
-)
-def test_a_run_on_a_mixture_that_is_cut_off_ends_bit_identical(
-    run: RunDirectory, stage: str, step: int
-) -> None:
-    told = Stopping(stage, step)
-    with pytest.raises(KeyboardInterrupt):
-        start(run.root / "tiny.toml", root=run.root, new=True, observer=told)
-    cut = runs_of(run.root, "tiny")[-1]
-    resume(cut)
-    assert everything(cut.path) == everything(run.path)
 
 
 def test_a_stage_that_ends_within_a_fixed_order_is_warned_of(tmp_path: Path) -> None:
