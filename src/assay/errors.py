@@ -62,6 +62,9 @@ class AssayError(Exception):
 class RunFailure(AssayError):
     """A failure at run time: what was recorded so far is kept."""
 
+    guards: tuple[str, ...] = ()
+    """The guards of the experiment that stopped the run, by name."""
+
 
 class InputError(AssayError):
     """Bad input: names the place, the problem and the fix."""

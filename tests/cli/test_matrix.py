@@ -86,8 +86,6 @@ def test_the_winner_is_shown_recorded_and_in_the_object(lab):
     assert result["ran"] == [] and result["winner"]["runs"]["1"]["run"].startswith("s.batch-2/")
     stored = json.loads((lab.root / "sweeps" / "s" / "winner.json").read_text())
     assert stored["runs"] == result["winner"]["runs"] and stored["setting"] == {BATCH: 2}
-    points = json.loads((lab.root / "sweeps" / "s" / "points.json").read_text())
-    assert [point["values"] for point in points["points"]] == [{BATCH: 2}, {BATCH: 4}]
     result = answer(on(lab, "matrix", file, "--json"))["result"]
     assert [cell["mark"] for cell in result["cells"]] == ["winner", "rival"]
     assert [cell["dev_score"] for cell in result["cells"]] == [28 / 40, 26 / 40]

@@ -143,5 +143,5 @@ def test_a_damaged_checkpoint_is_one_line_wherever_it_is_asked_for(
         ("serve", "tiny@rl.last"),
     ):
         result = call(*words, "--lab", trained.root)
-        assert_one_line(result, str(bad), "is damaged", "assay resume tiny/", "--from rl.step-0")
+        assert_one_line(result, str(bad), "is damaged", "--new")
     assert not (tmp_path / "out").exists()

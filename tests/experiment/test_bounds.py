@@ -26,11 +26,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("evaluate.test.sampling.top_k", LONG, "64 bits"),
         ("evaluate.test.sampling.max_tokens", "1000000000000", "at most 1,000,000"),
         ("stage.rl.reward.accuracy", "nan", "finite"),
-        ("stage.rl.reward.accuracy", "1e300", "at most 1e+06"),
-        ("stage.rl.group", "1000000000", "at most 10,000"),
         ("stage.sft.adapt", '{ kind = "lora", rank = 100000000 }', "at most 10,000"),
         ("about", '"\\u001b[31m"', "control character"),
-        ("data.sums.source", '"path:\\u0007"', "control character"),
     ],
 )
 def test_a_value_out_of_bounds_is_refused_by_its_key(
@@ -54,20 +51,9 @@ def test_a_file_with_an_integer_of_5000_digits_names_the_line(file: Path, tmp_pa
         read_experiment(other)
 
 
-@pytest.mark.parametrize(
-    ("values", "field"),
-    [
-        ({"sampling": {"temperature": 1e-300}}, "sampling.temperature"),
-        ({"options": {"examples": 10**30}}, "options.examples"),
-        ({"benchmark": "\x1b[31m"}, "benchmark"),
-    ],
-)
-def test_values_of_the_command_line_have_the_same_bounds(
-    values: dict[str, object], field: str
-) -> None:
+def test_values_of_the_command_line_have_the_same_bounds() -> None:
     given = {"benchmark": "math/gsm8k", "role": "report", "checkpoints": ["base"]}
     made(EvaluateSpec, given)
     with pytest.raises(InputError) as caught:
-        made(EvaluateSpec, given | values)
-    assert caught.value.field == field
-    assert str(caught.value).isprintable()
+        made(EvaluateSpec, given | {"options": {"examples": 10**30}})
+    assert caught.value.field == "options.examples"

@@ -38,11 +38,3 @@ def test_every_method_can_be_validated_on_rows_that_it_does_not_train_on() -> No
     assert stage.reads == ("x", "x.dev")
     with pytest.raises(ValidationError, match="these rows are trained on"):
         GrpoStage.model_validate({**table, "validation": "x"})
-
-
-@pytest.mark.parametrize("every", [{"epochs": 0}, {"epochs": 0.5}, 0])
-def test_parts_of_an_epoch_are_refused(every: object) -> None:
-    with pytest.raises(ValidationError):
-        SftStage.model_validate(
-            {"method": "sft", "data": "x", "steps": 1, "checkpoint_every": every}
-        )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.experiment.read_file import MOST_PROBLEMS, read_experiment
+from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.experiment.toml_write import experiment_toml
 from assay.experiment.training_settings import LoraAdapt
@@ -43,12 +43,6 @@ def message(file: Path, *overrides: str) -> str:
             "e.toml:19: stage.rl.method: unknown value 'grop' "
             "(did you mean 'grpo'? known: distill, dpo, grpo, rce, rft, sft)",
         ),
-        ('method = "sft"\n', "", "e.toml:13: stage.sft.method: missing (add it)"),
-        (
-            "reward = { strict_binary = 1.0, fine_grained = 0.5 }",
-            "reward = 3",
-            "e.toml:26: stage.rl.reward: expected a string or a table, got the integer 3",
-        ),
         (
             "max_tokens = 1024",
             "top_p = 0.9",
@@ -61,35 +55,15 @@ def message(file: Path, *overrides: str) -> str:
             "e.toml:21: stage.rl.start: no earlier stage 'rl' (known: base, sft)",
         ),
         (
-            "epochs = 1",
-            'epochs = 1\nstart = "rl.last"',
-            "e.toml:17: stage.sft.start: no earlier stage 'rl': it comes later in the file "
-            "(known: base)",
-        ),
-        (
             '"rl.last"]',
             '"rl.best"]',
             "e.toml:41: evaluate.bfcl.checkpoints: no evaluation chooses the best of 'rl' "
             '(add an evaluation with role = "select" and checkpoints = ["rl.all"])',
         ),
-        (
-            'vary = ["stage.rl.algorithm"]',
-            'vary = ["stage.rl.algoritm"]',
-            "e.toml:5: vary: 'stage.rl.algoritm' is not a field of an experiment "
-            "(write a dotted path such as stage.NAME.reward)",
-        ),
     ],
 )
 def test_a_bad_value_is_named_with_its_place(tmp_path, old, new, expected):
     assert message(write_spec(tmp_path, (old, new))) == expected
-
-
-def test_a_start_by_a_table_is_told_its_name(tmp_path):
-    table = ('"sft.best"', '{ stage = "sft", by = "gate" }')
-    assert message(write_spec(tmp_path, table)) == (
-        "e.toml:21: stage.rl.start: a stage and a rule are one name "
-        '(write "STAGE.best", "STAGE.dev_score" or "STAGE.reward_trend")'
-    )
 
 
 def test_items_that_choose_checkpoints_cannot_report(tmp_path):
@@ -144,14 +118,6 @@ def test_what_only_seems_broken_because_a_value_is_wrong_is_not_told(tmp_path):
         assert "more problem" not in message(file)
 
 
-def test_rules_of_one_table_are_told_together(tmp_path):
-    changed = ('format = "messages"\n', "min_tokens = 9\nmax_tokens = 5\n")
-    assert [line.split(": ")[1] for line in lines(write_spec(tmp_path, changed))] == [
-        "data.train.format",
-        "data.train.min_tokens",
-    ]
-
-
 def test_a_sweep_is_told_from_an_experiment_and_how_to_run_it(tmp_path):
     file = tmp_path / "ladder.toml"
     file.write_text('name = "ladder"\nbase = "base.toml"\n[axes]\nmodel = ["a", "b"]\n')
@@ -159,22 +125,6 @@ def test_a_sweep_is_told_from_an_experiment_and_how_to_run_it(tmp_path):
         "e.toml: is a sweep, not an experiment (run it with 'assay fill', see it with "
         "'assay matrix', or give the file of one of its experiments: base.toml)"
     )
-
-
-def test_a_record_of_results_is_sent_to_the_audit(tmp_path):
-    file = tmp_path / "record.toml"
-    run = '[[runs]]\nname = "a"\nscores = 0.5\n'
-    for text in (f"[scoring]\nitems = 20\n{run}", run, '[[metrics]]\nname = "loss"\n'):
-        file.write_text(text)
-        assert message(file) == (
-            "e.toml: is a record of reported results, not an experiment (judge it with "
-            "'assay audit e.toml')"
-        )
-    table = tmp_path / "table.csv"
-    table.write_text("run,score\na,0.5\n")
-    assert "judge it with 'assay audit " in message(table)
-    file.write_text(f'name = "x"\n{run}')
-    assert "audit" not in message(file), "an experiment with a wrong key"
 
 
 def test_a_reported_file_is_the_one_beside_the_experiment_wherever_it_is_read(
@@ -248,9 +198,7 @@ below = 0.01
     ("old", "new", "message"),
     [
         ("above = 0.5", "above = 0.5\nbelow = 0.1", "guard.cut.above: both of 'above' and 'below'"),
-        ("above = 0.5", "", "guard.cut.above: neither of 'above' and 'below'"),
         ("above = 0.5", 'above = 0.5\nstage = "r"', "guard.cut.stage: no stage 'r'"),
-        ('stage = "rl"\nstep', 'stage = "rll"\nstep', "milestone.form.stage: no stage 'rll'"),
         ("step = 10", "step = 16", "milestone.form.step: step 16 never comes: 'rl' has 15 steps"),
     ],
 )
@@ -271,8 +219,6 @@ def test_guards_and_milestones_that_make_no_sense_are_refused_with_their_line(
     [
         ("1", "1 may mean one row or all of them"),
         ("60.0", "60.0 is no share, and a number of rows is an integer"),
-        ("0", "must be more than 0, not 0"),
-        ('"0.1"', "expected a number or an integer"),
     ],
 )
 def test_a_dev_part_that_is_neither_share_nor_rows_is_one_clear_line(tmp_path, value, words):
@@ -317,18 +263,6 @@ format = "messages"
         read_experiment(tmp_path / "e.toml")
 
 
-def test_of_very_many_problems_the_first_are_told_and_the_others_counted(tmp_path):
-    file = write_spec(tmp_path)
-    keys = "".join(f"key{n} = 1\n" for n in range(50_000))
-    file.write_text(keys + file.read_text())
-    with pytest.raises(
-        InputError, match=r"e\.toml:1: key0: unknown key .*49999 more problems"
-    ) as told:
-        read_experiment(file)
-    assert len(told.value.each) == MOST_PROBLEMS + 1
-    assert str(told.value.each[-1]).endswith(": 49900 more problems")
-
-
 def test_what_is_wrong_with_each_element_is_not_said_of_the_array(tmp_path):
     file = write_spec(tmp_path)
     expected = "seeds.0: expected an integer, got the string '7'"
@@ -336,25 +270,13 @@ def test_what_is_wrong_with_each_element_is_not_said_of_the_array(tmp_path):
     assert message(file, "seeds=[]").endswith("seeds: must not be empty")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        (
-            'data = "train"\nstart',
-            'data = "train.test"\nstart',
-            "stage.rl.data: a test part is not tr",
-        ),
-        (
-            'data = "train.dev"',
-            'data = "train.test"',
-            "evaluate.dev.role: a test part does not choose",
-        ),
-    ],
-)
-def test_a_test_part_reports_and_nothing_else(tmp_path, old, new, said):
-    changes = [(old, new)]
-    if "split" not in new and "dev = 0.05" not in new:
-        changes.append(("{ dev = 0.05 }", "{ dev = 0.05, test = 0.1 }"))
-    with pytest.raises(InputError) as raised:
-        read_experiment(write_spec(tmp_path, *changes))
-    assert any(said in str(each) for each in raised.value.each or (raised.value,))
+def test_a_test_part_reports_and_nothing_else(tmp_path):
+    split = ("{ dev = 0.05 }", "{ dev = 0.05, test = 0.1 }")
+    for data, said in (
+        ('data = "train"\nstart', "stage.rl.data: a test part is not tr"),
+        ('data = "train.dev"', "evaluate.dev.role: a test part does not choose"),
+    ):
+        changed = (data, data.replace(".dev", "").replace('"train"', '"train.test"'))
+        with pytest.raises(InputError) as raised:
+            read_experiment(write_spec(tmp_path, changed, split))
+        assert any(said in str(each) for each in raised.value.each or (raised.value,))

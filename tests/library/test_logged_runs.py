@@ -82,27 +82,6 @@ def test_sinks_get_everything_and_change_no_weight_and_no_fingerprint(
     assert left.did == "left alone" and left.id == plain.id and not calls
 
 
-@pytest.mark.slow
-def test_a_run_that_a_callback_stopped_goes_on_with_a_sink_that_was_added(
-    lab: Path, calls: list[tuple[Any, ...]]
-):
-    class Stop(assay.Callback):
-        def step(self, step: int, metrics: Any) -> None:
-            if step == 3:
-                raise ValueError("enough")
-
-    with pytest.raises(assay.RunFailure, match="enough"):
-        assay.run(
-            lab,
-            overrides={**SHORT, "name": "stopped"},
-            root=lab.parent,
-            callbacks=[Stop()],
-            progress=False,
-        )
-    made = assay.resume("stopped", root=lab.parent, log=["kept"], progress=False)
-    assert sent(calls, "sft/nll") == list(enumerate(made.metrics["sft"]["nll"], 1))
-
-
 def test_a_log_table_that_cannot_be_followed_is_refused_before_the_run(
     lab: Path, calls: list[tuple[Any, ...]]
 ):

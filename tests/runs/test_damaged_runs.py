@@ -37,19 +37,8 @@ def changed(name: str, /, **values: Any) -> Damage:
     return change
 
 
-def folder(name: str) -> Damage:
-    """A folder where a file should be."""
-
-    def make(run: RunDirectory) -> None:
-        (run.path / name).unlink()
-        (run.path / name).mkdir()
-
-    return make
-
-
 DAMAGE: dict[str, tuple[str, Damage]] = {
     "status, empty": ("status.json", text("status.json", "")),
-    "status, not UTF-8": ("status.json", text("status.json", b"\xff\xfe")),
     "status, half a pair": ("status.json", changed("status.json", message="\ud800")),
     "manifest, torn": ("manifest.json", text("manifest.json", '{"seed": 4')),
     "manifest, no table": ("manifest.json", changed("manifest.json", stages=[])),
@@ -57,15 +46,7 @@ DAMAGE: dict[str, tuple[str, Damage]] = {
         "manifest.json",
         changed("manifest.json", stages={"a": {"start": "base", "adapt": "lora"}}),
     ),
-    "manifest, checkpoint of lists": (
-        "manifest.json",
-        changed("manifest.json", base_weights={"checkpoint": []}),
-    ),
     "spec, not UTF-8": ("spec.toml", text("spec.toml", b"\xff")),
-    "record without a name": (
-        "evaluation.json",
-        changed("evaluations/*/evaluation.json", name=None),
-    ),
     "record outside": (
         "evaluation.json",
         changed("evaluations/*/evaluation.json", name="../../../x"),

@@ -28,7 +28,6 @@ from assay.runs.run_names import (
     Winner,
     experiment_of,
     winner_of,
-    write_points,
     write_winner,
 )
 from assay.runs.status import stored_status
@@ -213,12 +212,8 @@ def test_labels_of_a_judge_under_another_name_are_refused(tmp_path: Path) -> Non
     assert "agreement/quality-2.json" in faults(run)
 
 
-def test_the_winner_or_the_points_of_another_sweep_are_refused(tmp_path: Path) -> None:
+def test_the_winner_of_another_sweep_is_refused(tmp_path: Path) -> None:
     chosen = {"7": Chosen("one/20260101T000000Z-aaaaaa", "base")}
-    for name in ("lr", "batch"):
-        write_points(tmp_path, name, {"points": []})
-    exchange(*(tmp_path / "sweeps" / name / "points.json" for name in ("lr", "batch")))
-    refused(lambda: winner_of(tmp_path, "lr"), "points.json: is of the sweep batch")
     for name in ("lr", "batch"):
         write_winner(tmp_path, Winner(name, chosen, {}, 2, "best", {}, "now"))
     assert winner_of(tmp_path, "lr").sweep == "lr"

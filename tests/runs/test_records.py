@@ -126,11 +126,8 @@ def test_samples_read_back_as_written(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"benchmark": "other"},
         {"items_hash": "i"},
-        {"repeats": 4},
         {"sampling": {"temperature": 0.5, "max_tokens": 8}},
-        {"rendering": "s"},
         {"checker": "c 2"},
         {"options": {"examples": 3}},
     ],

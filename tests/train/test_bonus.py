@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from assay.cli.main import app
+from assay.errors import RunFailure
 from assay.experiment.experiment import Experiment
-from assay.lab.monitor.guards import GuardFired, watch_stage
+from assay.lab.monitor.guards import watch_stage
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.pages.run_page import Reporting, write_report
@@ -121,7 +122,7 @@ def test_a_model_that_never_thinks_stops_an_egpo_run_and_every_page_says_why(
 ) -> None:
     settings = (*SHORT, "stage.rl.steps=20", "stage.rl.max_steps_without_bonus=2")
     observer = Reporting(Silent())
-    with pytest.raises(GuardFired, match=r"bonus_to_advantage was below .* for 2 steps in a row"):
+    with pytest.raises(RunFailure, match=r"bonus_to_advantage was below .* for 2 steps in a row"):
         start(lab / "tiny.toml", settings, root=lab, observer=observer)
     (run_,) = runs_of(lab, "tiny")
     last = list(read_metrics(run_.metrics))[-1]

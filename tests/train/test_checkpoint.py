@@ -11,7 +11,6 @@ from assay.runs.checkpoints import check_checkpoint, steps_in
 from assay.runs.run_files import DamagedFile
 from assay.train import checkpoint
 from assay.train.checkpoint import (
-    NotContinuable,
     TrainState,
     load_checkpoint,
     save_checkpoint,
@@ -83,7 +82,7 @@ def test_the_two_newest_checkpoints_keep_their_optimizer(tmp_path):
     assert steps_in(tmp_path) == [1, 2, 3]
     for folder in (second, third):
         assert load_checkpoint(folder, policy, optimizer).step in (2, 3)
-    with pytest.raises(NotContinuable, match=r"optimizer\.pt is missing"):
+    with pytest.raises(InputError, match=r"optimizer\.pt is missing"):
         load_checkpoint(first, policy, optimizer)
     check_checkpoint(first, fix="")
 

@@ -90,22 +90,14 @@ def resume(
     past_guard: Annotated[
         bool, typer.Option("--past-guard", help="Go on although a guard stopped the run.")
     ] = False,
-    start_from: Annotated[
-        str,
-        typer.Option("--from", metavar="STAGE.step-N", help="Train again from this checkpoint."),
-    ] = "",
     despite: Despite = None,
-    log: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SINK", help="Send metrics to wandb, trackio, mlflow or tensorboard."),
-    ] = None,
     ranks: Annotated[
         int | None, typer.Option(min=1, help="So many processes go on; else as before.")
     ] = None,
     lang: Lang = "en",
     full: Full = False,
 ) -> Outcome:
-    """Continue a run from its last, or an earlier, checkpoint."""
+    """Continue a run from its last checkpoint."""
     from assay.cli.results import run_result, runs_shown
     from assay.engines.ranks import follows
     from assay.lab.run.ranks import follow, leading
@@ -121,9 +113,7 @@ def resume(
             found,
             root=root,
             past_guard=past_guard,
-            start_from=start_from,
             despite=despite,
-            log=log or (),
             ranks=ranks,
             lang=lang,
         )
@@ -148,7 +138,7 @@ def check(
     found = check_spec(file, overrides=overrides or (), root=root)
     figures = {"file": file, **{f"{kind}s": count for kind, count in found.counts.items()}}
     words = filled("{file}: {errors:errors}, {warnings:warnings}, {notes:notes}", figures)
-    result = {"counts": found.counts, "numbers": found.numbers, "histograms": found.histograms}
+    result = {"counts": found.counts, "numbers": found.numbers}
     if full:
         shown = [*check_tables(found.numbers), words]
         return Outcome(result, shown, found.findings, exit_code=2 if found.failed else 0)

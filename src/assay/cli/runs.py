@@ -19,7 +19,7 @@ COLOURS = {"ok": "green", "missing": "bold red", "optional": "yellow"}
 
 
 def doctor(root: Path) -> Outcome:
-    """Look at Python, packages, device, disk and memory."""
+    """Look at packages, device, disk and memory."""
     from assay.lab.check.machine import examine
 
     checks = examine(root)

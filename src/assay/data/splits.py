@@ -104,7 +104,6 @@ def drawn(names: Sequence[str] | set[str], count: int, seed: int = 0) -> list[st
 
 
 PERCENTILES = (5, 25, 50, 75, 95, 99)
-BINS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +118,11 @@ class Lengths:
     largest: int
     percentiles: dict[int, float]
     """By linear interpolation, for PERCENTILES."""
-    histogram: tuple[int, ...]
-    """Rows in each of BINS bins of equal width."""
-    edges: tuple[float, ...]
-    """The BINS + 1 edges of the bins."""
 
 
 def length_statistics(lengths: Sequence[int]) -> Lengths:
-    """Mean, standard deviation, percentiles and histogram of token counts."""
+    """Mean, standard deviation and percentiles of token counts."""
     values = np.asarray(lengths if len(lengths) else [0], dtype=np.float64)
-    histogram, edges = np.histogram(values, bins=BINS)
     return Lengths(
         count=len(lengths),
         mean=float(values.mean()),
@@ -136,8 +130,6 @@ def length_statistics(lengths: Sequence[int]) -> Lengths:
         smallest=int(values.min()),
         largest=int(values.max()),
         percentiles={p: float(np.percentile(values, p)) for p in PERCENTILES},
-        histogram=tuple(int(n) for n in histogram) if len(lengths) else (0,) * BINS,
-        edges=tuple(float(edge) for edge in edges),
     )
 
 

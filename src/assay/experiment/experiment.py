@@ -144,8 +144,6 @@ def named(
 
 WITHOUT_WEIGHTS = {"openai": "a model behind an endpoint", "workflow": "a fixed workflow"}
 """Kinds of model source that are measured only, in words."""
-ELSEWHERE = (".pt", ".pth", ".ckpt")
-"""Endings of selectors' weights that other programs write."""
 
 
 def models(experiment: Experiment) -> Refusals:
@@ -167,9 +165,6 @@ def models(experiment: Experiment) -> Refusals:
         for name in stages if rest in UNTRAINED else ():
             problem = f"the selector {rest!r} has no weights"
             yield refused(f"stage.{name}", problem, "remove the stage, or train another selector")
-    elif kind == "path" and source.endswith(ELSEWHERE):
-        fix = f'train one here: model = "{SCHEME}{KINDS[0]}"'
-        yield refused("model", "weights that another program trained are not read", fix)
     elif experiment.selector is not None and not source.startswith(OTHER_RUN):
         fix = f'write model = "{SCHEME}{KINDS[0]}", or remove it'
         yield refused("selector", f"{source!r} is no selector", fix)

@@ -1,16 +1,8 @@
-"""Turns pydantic's errors into messages with places and hints that a user can act on.
-
-Hints include the keys of TRL, verl, ms-swift and peft. Those keys are not read, because their
-values may have another meaning (a batch per device, a share in percent); the hint names
-Assay's key.
-"""
+"""Turns pydantic's errors into messages with places and hints that a user can act on."""
 
 import re
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -21,49 +13,7 @@ from assay.errors import InputError, nearest
 from assay.experiment.base_table import Table
 from assay.experiment.experiment import Experiment
 from assay.experiment.helper_tables import file_path
-from assay.experiment.overrides import annotations_at, keys_at
-
-
-@cache
-def other_names() -> tuple[Mapping[str, Sequence[str]], Mapping[str, str]]:
-    """By a key of another trainer: the dotted keys here, of which the first that the table has is
-    meant, and what the key here means where it counts another thing than theirs."""
-    told = tomllib.loads(Path(__file__).with_name("other_names.toml").read_text(encoding="utf-8"))
-    keys: dict[str, list[str]] = {}
-    for dotted, names in told["names"].items():
-        for theirs in names.split():
-            keys.setdefault(theirs, []).append(dotted)
-    return keys, told["meanings"]
-
-
-def foreign_keys(path: KeyPath, value: Any, raw: Mapping[str, Any]) -> list[tuple[KeyPath, str]]:
-    """The keys of other trainers at `path` or in the table there, each with the hint for it."""
-    inner = value.items() if isinstance(value, Mapping) else ()
-    found = [one for key, each in inner for one in foreign_keys((*path, key), each, raw)]
-    (keys, meanings), name = other_names(), str(path[-1])
-    if found or name not in keys:
-        return found
-    # A key of the table that theirs stands in comes before others.
-    known = sorted(keys[name], key=lambda dotted: dotted.split(".")[0] != path[0])
-    written = [_written(dotted, path, raw) for dotted in known]
-    meant = next((p for p in written if annotations_at(p, raw, Experiment)), written[0])
-    meaning = f": {meanings[name]}" if name in meanings else ""
-    return [(path, f"its name here is {'.'.join(map(str, meant))}{meaning}")]
-
-
-def _written(dotted: str, path: KeyPath, raw: Mapping[str, Any]) -> KeyPath:
-    """The dotted key with the name of the table that is meant, where that is certain: the one that
-    `path` lies in, else the only one of the kind."""
-    parts: list[str | int] = [*dotted.split(".")]
-    if "NAME" in parts:
-        tables = raw.get(str(parts[0]), {})
-        here = tables.items() if isinstance(tables, Mapping) else ()
-        names = [name for name, values in here if isinstance(values, Mapping)]
-        if len(path) > 2 and path[0] == parts[0] and path[1] in names:
-            names = [path[1]]
-        parts[1] = names[0] if len(names) == 1 else "NAME"
-    return tuple(parts)
-
+from assay.experiment.overrides import keys_at
 
 SomeTable = TypeVar("SomeTable", bound=Table)
 MISSING = "missing"
@@ -80,7 +30,6 @@ _EXPECTED = {
     "model_type": "a table",
     "model_attributes_type": "a table",
 }
-_TABLES = {"dict_type", "model_type", "model_attributes_type"}
 _BOUNDS = {
     "greater_than_equal": ("at least", "ge"),
     "greater_than": ("more than", "gt"),
@@ -139,7 +88,7 @@ def _problems(error: ErrorDetails, raw: Mapping[str, Any], model: type[Table]) -
     """What one error of pydantic says: a validator's may hold several, as may a table of unknown
     keys.
     """
-    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    kind, context = error["type"], error.get("ctx", {})
     location = file_path(error["loc"], raw) if model is Experiment else error["loc"]
     path = written_path(location, raw, missing=kind == MISSING)
     if kind == "refused":
@@ -148,13 +97,9 @@ def _problems(error: ErrorDetails, raw: Mapping[str, Any], model: type[Table]) -
                 (*path, *filter(None, each["field"].split("."))), each["problem"], each["fix"]
             )
         return
-    foreign = foreign_keys(path, value, raw) if model is Experiment else []
     if kind == "extra_forbidden":
         keys = keys_at(path[:-1], raw, model)
-        unknown = Problem(path, UNKNOWN, nearest(str(path[-1]), keys))
-        yield from [Problem(at, UNKNOWN, fix) for at, fix in foreign] or [unknown]
-    elif foreign and kind in _TABLES and str(path[-1]) not in keys_at(path[:-1], raw, model):
-        yield from (Problem(at, UNKNOWN, fix) for at, fix in foreign)
+        yield Problem(path, UNKNOWN, nearest(str(path[-1]), keys))
     else:
         yield _problem(error, path, raw, model)
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from assay.data.reported.reported_record import Reported
 from assay.data.toml_text import (
     KeyPath,
     TomlInvalid,
@@ -35,10 +34,6 @@ from assay.experiment.overrides import (
 from assay.experiment.problems import MISSING, UNKNOWN, Problem, problems_in
 from assay.experiment.toml_write import experiment_toml
 
-TABLES = frozenset({".csv", ".md", ".markdown"})
-"""Endings of files that hold tables of results, beside TOML."""
-MOST_PROBLEMS = 100
-"""That are told of one file: finding the nearest name to each of many wrong ones takes minutes."""
 ExperimentSource = str | Path | Mapping[str, Any] | Experiment
 """An experiment: its TOML file, the values of one, or one that was read."""
 
@@ -70,32 +65,26 @@ def read_experiment(source: ExperimentSource, overrides: Sequence[str] = ()) -> 
     names nothing.
     """
     file = file_of(source)
-    is_record = file is not None and file.suffix.lower() in TABLES
-    raw, text = ({}, "") if is_record else (_values_of(source), text_of(source))
+    raw, text = _values_of(source), text_of(source)
     if "base" in raw:  # which every sweep has, and no experiment
         fix = "run it with 'assay fill', see it with 'assay matrix', or give the file of one of "
         fix += f"its experiments: {raw['base']}"
         raise InputError("is a sweep, not an experiment", file=file, fix=fix)
-    record, own = Reported.model_fields.keys(), Experiment.model_fields.keys()
-    if is_record or (raw.keys() & (record - own) and not raw.keys() & (own - record)):
-        problem = "is a record of reported results, not an experiment"
-        raise InputError(problem, file=file, fix=f"judge it with 'assay audit {file}'")
     settings = [parse_override(override) for override in overrides]
     values = apply_overrides(raw, settings)
     problems = [Problem(*found) for found in unusable_values(values)]
     if HELPERS in values:
         problems.append(Problem((HELPERS,), UNKNOWN, "a helper model is written [model.NAME]"))
-    experiment, untold = None, 0
+    experiment = None
     try:
         experiment = Experiment.model_validate(values)
         problems += [_unknown_vary(path) for path in experiment.vary if not _is_field(path, values)]
     except ValidationError as invalid:
-        paths, errors = {problem.path for problem in problems}, invalid.errors(include_url=False)
-        untold = max(len(errors) - MOST_PROBLEMS, 0)
-        others = problems_in(errors[:MOST_PROBLEMS], values)
+        paths = {problem.path for problem in problems}
+        others = problems_in(invalid.errors(include_url=False), values)
         problems += [other for other in others if other.path not in paths]
     if experiment is None or problems:
-        raise first_error(problems, file, text, settings, untold)
+        raise first_error(problems, file, text, settings)
     return _with_record_beside(experiment, file)
 
 
@@ -169,10 +158,8 @@ def first_error(
     file: str | Path | None,
     text: str,
     settings: Sequence[Override],
-    untold: int = 0,
 ) -> InputError:
-    """The error for problems, that which comes first in the file before the others; `untold` are
-    only counted.
+    """The error for problems, that which comes first in the file before the others.
 
     Missing keys come after the others, because a misspelt key explains one; overrides come last.
     """
@@ -182,11 +169,9 @@ def first_error(
         key=lambda p: (p[1] is not None, p[0].problem == MISSING, line_of(p[0].path, lines) or 0)
     )
     each = [_error(*one, file, lines) for one in placed]
-    others = len(problems) - 1 + untold
+    others = len(problems) - 1
     count = f"{others} more problem{'s' * (others > 1)}" if others else ""
     error = _error(*placed[0], file, lines, count)
-    if untold:
-        each.append(InputError(f"{untold} more problems", file=file))
     error.each = tuple(each) if others else ()
     return error
 

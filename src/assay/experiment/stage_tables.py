@@ -90,14 +90,6 @@ class CommonStage(RenderingSettings):
         """The data sets, `NAME` or `NAME.dev`, that the stage trains on or is validated on."""
         return (self.data,) if self.validation is None else (self.data, self.validation)
 
-    @field_validator("start", mode="before")
-    @classmethod
-    def _is_a_name(cls, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            fix = 'write "STAGE.best", "STAGE.dev_score" or "STAGE.reward_trend"'
-            raise refused("", "a stage and a rule are one name", fix)
-        return value
-
     @field_validator("trainer")
     @classmethod
     def _own_is_none(cls, value: str | None) -> str | None:

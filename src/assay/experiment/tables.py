@@ -15,29 +15,19 @@ from assay.experiment.base_table import (
     Refusals,
     RenderingSettings,
     Table,
-    Tokens,
     one_of,
     refused,
 )
 from assay.experiment.data_tables import Take
 from assay.experiment.reward_tables import Reward, RewardSettings
+from assay.experiment.training_settings import Sampling
 
 
-class EvaluationSampling(Table):
+class EvaluationSampling(Sampling):
     """How answers are drawn for an evaluation."""
 
-    temperature: Annotated[float, Field(ge=0, le=100)] = 0.0
+    temperature: Annotated[float, Field(ge=0, le=100)] = 0.0  # pyright: ignore[reportIncompatibleVariableOverride]
     """0 is greedy decoding; else at least 0.001."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Nucleus share; 1 samples from the full softmax."""
-    top_k: Annotated[int, Field(ge=0)] = 0
-    """Number of candidates; 0 means all."""
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Words less likely than this share of the likeliest are left out."""
-    stop: Annotated[Many[Annotated[str, Field(min_length=1)]], Field(min_length=1)] | None = None
-    """Texts that end an answer; it is judged without them."""
-    max_tokens: Tokens = 256
-    """Answers are cut, and counted as truncated, here."""
 
     def _conflicts(self) -> Refusals:
         if 0 < self.temperature < 1e-3:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from assay.data.files import remove_leftovers
 from assay.errors import InputError, RunFailure
@@ -37,20 +37,7 @@ Target = str | Run
 """A run by NAME, NAME/ID or NAME#SEED, or one that was opened."""
 
 
-class RunOptions(TypedDict, total=False):
-    """The options of `run_seeds`."""
-
-    overrides: Overrides
-    root: Root
-    new: bool
-    or_resume: bool
-    despite: str | None
-    callbacks: Sequence[Callback]
-    progress: bool
-    lang: str
-
-
-def run(spec: ExperimentSource, **options: Unpack[RunOptions]) -> Run:
+def run(spec: ExperimentSource, **options: Any) -> Run:
     """Run an experiment of one seed; see `run_seeds`. Raises InputError for one of several."""
     from assay.lab.setup.validate import read_whole
 
@@ -104,18 +91,15 @@ def resume(
     *,
     root: Root = None,
     past_guard: bool = False,
-    start_from: str = "",
     despite: str | None = None,
-    log: Sequence[str] = (),
     ranks: int | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool = True,
     lang: str = "en",
 ) -> Run:
-    """Continue a run from its last checkpoint, or from `start_from`, `STAGE.step-N`.
+    """Continue a run from its last checkpoint.
 
-    `log` names further programs that get its metrics; `ranks` processes go on, else as many as
-    before. Of a finished run that lacks its page, the
+    `ranks` processes go on, else as many as before. Of a finished run that lacks its page, the
     page is written; reporting evaluations that it lacks, such as those of a run that was taken
     over, are measured. Raises InputError for one that has all, and what `run_seeds` raises.
     """
@@ -123,13 +107,13 @@ def resume(
     from assay.lab.run.runner import resume as resume_run
 
     found = open_run(target, root=root, lang=lang).directory
-    finished = read_status(found.path).status == "finished" and not (start_from or past_guard)
+    finished = read_status(found.path).status == "finished" and not past_guard
     if finished and (lacks := lacking(found, experiment_of(found))):
         with observing(callbacks, progress, lang) as observer:
             measure_added(found, lacks, observer)
         write_report(found, lang)
         return Run(found, lang, "measured")
-    if lacks_page(found) and not (start_from or past_guard):
+    if lacks_page(found) and not past_guard:
         with hold_run(found.path):
             remove_leftovers(found.path)
         write_report(found, lang)
@@ -139,9 +123,7 @@ def resume(
             found,
             observer=observer,
             past_guard=past_guard,
-            start_from=start_from,
             despite=despite,
-            log=log,
             ranks=ranks,
         )
     return Run(found, lang, "resumed")
@@ -219,18 +201,13 @@ def compare(
     allow: Sequence[str] = (),
     margin: float | None = None,
     non_inferior: float | None = None,
-    metric: str | None = None,
-    cluster: str | None = None,
-    item: str | None = None,
-    score: str | None = None,
-    repeat: str | None = None,
-    higher_is_better: bool | None = None,
     lang: str = "en",
+    **reading: Any,
 ) -> Comparison:
     """Compare runs item by item and write the page of it; the first is the control.
 
-    A run is `NAME[@CHECKPOINT]`, one that was opened, or `FILE[@RUN]` of another tool, of which
-    `item` and `score` may name the columns. See `compare.compare_names` for the options.
+    A run is `NAME[@CHECKPOINT]`, one that was opened, or `FILE[@RUN]` of another tool, which is
+    read as `compare.foreign_arms.ReadOptions` says. See `compare.compare_names` for the options.
     Raises InputError for what is not there or not fair.
     """
     from assay.compare.compare_names import compare_names
@@ -243,7 +220,7 @@ def compare(
         control=str(control) if control else None,
         on=on,
         allow=allow,
-        files=ReadOptions(metric, cluster, item, score, repeat, higher_is_better),
+        files=ReadOptions(**reading),
         margin=margin,
         non_inferior=non_inferior,
     )

@@ -321,8 +321,6 @@ def warnings(facts: RunFacts, words: Words) -> list[str]:
 def _put_aside(noted: Mapping[str, Any], words: Words) -> str:
     """Why a part of the run was trained twice, and the folder of the first attempt."""
     given = {"start": noted["start"], "folder": noted["folder"], "at": noted["at"]}
-    if not noted["damage"]:
-        return words("page.started_over", **given)
     return words("page.damaged", file=noted["damage"], **given)
 
 

@@ -4,7 +4,7 @@
 chosen is in `judge.selection` and `judge.reward_trend`.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -156,14 +156,6 @@ def write_selections(run: Path, stage: str, selections: Iterable[Selection]) -> 
     if made:
         chosen = _read(run)
         write_json(run / SELECTION, chosen | made, run)
-
-
-def forget_selections(run: Path, stages: Collection[str]) -> None:
-    """Remove what was chosen of stages that are trained again."""
-    chosen = _read(run)
-    left = {key: each for key, each in chosen.items() if key.partition(".")[0] not in stages}
-    if left != chosen:
-        write_json(run / SELECTION, left, run)
 
 
 def read_selection(run: Path, stage: str, rule: Rule = "gate") -> Selection | None:

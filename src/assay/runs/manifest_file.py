@@ -65,13 +65,6 @@ def overridden(manifest: Mapping[str, Any]) -> str:
     return str(manifest.get(CHECKED, {}).get("despite", ""))
 
 
-def last_start_over(manifest: Mapping[str, Any]) -> str:
-    """When the user last took the run back to a step, in UTC; "" if never. A damaged checkpoint
-    takes a run back too, but repeats what it did."""
-    noted = manifest.get("time", {}).get(PUT_ASIDE, ())
-    return max((each["at"].partition("+")[0] for each in noted if not each["damage"]), default="")
-
-
 def saw_answers(manifest: Mapping[str, Any]) -> bool:
     """Whether the run's model chose its answers by the items' right ones."""
     return bool(manifest.get("base_weights", {}).get(SEEN_ANSWERS))

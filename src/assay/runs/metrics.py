@@ -104,21 +104,11 @@ def keep_history(metrics: Path, checkpoint: Path) -> None:
     (checkpoint / HISTORY).write_text(json.dumps(asdict(found)) + "\n", encoding="utf-8")
 
 
-def cut_history(run: RunDirectory, stage: str, step: int) -> None:
-    """Truncate the metrics to their state at a checkpoint."""
-    file = run.checkpoint(stage, step) / HISTORY
-    if not file.exists():
-        truncate_metrics(run.metrics, stage, step)
-        return
-    recorded = read_typed(file, Recorded)
-    atomic_write_bytes(run.metrics, run.metrics.read_bytes()[: recorded.bytes])
-
-
 def check_history(run: RunDirectory, stage: str, step: int) -> None:
     """Raise InputError unless the metrics begin as they were at a checkpoint."""
     problem = lost_history(run.metrics, run.checkpoint(stage, step))
     if problem:
-        fix = f"restore it, or start the stage over: assay resume {run} --from {stage}.step-N"
+        fix = "restore it, or start another run with --new"
         raise InputError(problem, file=run.metrics, fix=fix)
 
 

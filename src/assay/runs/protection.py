@@ -12,14 +12,13 @@ from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.runs.manifest_file import read_manifest
 from assay.runs.registry import forget_run, note_deleted
-from assay.runs.run_directory import RunDirectory, all_runs, runs_of
+from assay.runs.run_directory import RUNS, RunDirectory, all_runs
 from assay.runs.run_files import FIX, DamagedFile, read_json, write_json
 from assay.runs.run_names import (
     RunNotFound,
     checkpoint_directory,
     checkpoint_steps,
     chosen_checkpoints,
-    experiment_of,
     find_run,
     read_run_name,
 )
@@ -37,7 +36,8 @@ def references(root: Path) -> list[Reference]:
 
 def _references_of(run: RunDirectory) -> set[Reference]:
     """The checkpoints that the run's model and helper models are, that its stages start from in
-    other runs, that its records measured, and that its adapters stand on."""
+    other runs, that its records measured, and that its adapters stand on; all runs of the lab where
+    its manifest cannot be read."""
     here = _inner(run, run.manifest)
     found = set(_measured(run))
     try:
@@ -51,29 +51,8 @@ def _references_of(run: RunDirectory) -> set[Reference]:
             if stage.get("adapt", {}).get("kind") == "lora":
                 found |= set(_adapter_starts(run, name, stage.get("start", "base")))
     except InputError:
-        found |= set(_possible_references(run))
+        found.add((_inner(run, run.path), RUNS))
     return found
-
-
-def _possible_references(run: RunDirectory) -> Iterator[Reference]:
-    """Of a run whose manifest cannot be read: its own checkpoints, which may be based on each
-    other, and all runs that its models may come from."""
-    here = _inner(run, run.path)
-    yield here, _inner(run, run.path / "checkpoints")
-    try:
-        experiment = experiment_of(run)
-    except InputError:
-        return
-    sources = [experiment.model, *(each.source for each in experiment.helpers.values())]
-    sources += [stage.start for stage in experiment.stage.values()]
-    for name in (source.removeprefix("run:") for source in sources if source.startswith("run:")):
-        try:
-            reference = read_run_name(run.root, name)
-        except InputError:  # no name that a run could have
-            continue
-        for other in runs_of(run.root, reference.name):
-            if reference.id in (None, other.id, other.id.rpartition("-")[2]):
-                yield here, _inner(run, other.path)
 
 
 def _measured(run: RunDirectory) -> Iterator[Reference]:
@@ -151,14 +130,8 @@ def guard_delete(root: Path, path: Path, within: Path | None = None) -> None:
             raise InputError(f"the sweep {file.parent.name!r} chose it", file=path, fix=fix)
 
 
-def is_marked(run: RunDirectory, path: Path) -> bool:
-    """Whether a file or folder of a run was marked protected, or something in it or around it."""
-    here = path.relative_to(run.path).as_posix()
-    return any(_touch(here, marked) for marked in read_protected(run))
-
-
 def delete_run(run: RunDirectory) -> None:
-    """Delete a run. Raises InputError, and RunBusy while a process executes it."""
+    """Delete a run. Raises InputError, also while a process executes it."""
     with hold_run(run.path):
         guard_delete(run.root, run.path)
         note_deleted(run)
@@ -175,7 +148,7 @@ def remove_run(run: RunDirectory) -> None:
 
 
 def delete_checkpoint(run: RunDirectory, stage: str, step: int) -> None:
-    """Delete one checkpoint. Raises InputError, and RunBusy while a process executes the run."""
+    """Delete one checkpoint. Raises InputError, also while a process executes the run."""
     with hold_run(run.path):
         checkpoint = run.checkpoint(stage, step)
         guard_delete(run.root, checkpoint)
@@ -193,7 +166,7 @@ def protect_named(root: Path, name: str, why: str) -> Path:
 def delete_named(root: Path, name: str) -> Path:
     """Delete what a name means, a run or a checkpoint; returns what was its folder.
 
-    Raises RunNotFound, InputError, RunBusy.
+    Raises RunNotFound, InputError.
     """
     run, path = _named(root, name)
     if path == run.path:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.files import kept, sha256_file
-from assay.errors import FEW_NAMES, InputError, nearest
+from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
     Rule,
@@ -26,7 +26,7 @@ from assay.runs.checkpoints import check_checkpoint, read_selection
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, all_runs, folders_in, runs_of
 from assay.runs.run_files import FIX, DamagedFile, as_entry, check_listed, read_json, write_json
-from assay.runs.status import read_status, stored_status
+from assay.runs.status import stored_status
 
 _PATTERN = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,254})"
@@ -143,8 +143,9 @@ def resolve_checkpoint(run: RunDirectory, reference: CheckpointReference) -> Che
         return resolve_checkpoint(run, _chosen(run, reference.stage, reference.rule))
     step = steps[-1] if reference.which == "last" else reference.step
     if step not in steps:
-        fix = _steps(reference.stage, steps, step or 0)
-        raise RunNotFound(f"{run} has no checkpoint {reference.stage}.step-{step}", fix=fix)
+        name = f"{reference.stage}.step-{step}"
+        fix = nearest(name, [f"{reference.stage}.step-{each}" for each in steps])
+        raise RunNotFound(f"{run} has no checkpoint {name}", fix=fix)
     return CheckpointReference(reference.stage, "step", step)
 
 
@@ -212,9 +213,7 @@ def checked_directory(run: RunDirectory, reference: CheckpointReference) -> Path
     Raises RunNotFound, DamagedFile.
     """
     found = checkpoint_directory(run, reference)
-    start = f"{found.parent.name}.step-0"
-    fix = f"restore it, or train the stage again: assay resume {run} --from {start}"
-    check_checkpoint(found, fix)
+    check_checkpoint(found, fix=f"restore it, or train {run.name} again with --new")
     return found
 
 
@@ -225,15 +224,6 @@ def _chosen(run: RunDirectory, stage: str, rule: Rule) -> CheckpointReference:
         what = "the best" if rule == "gate" else f"a checkpoint by {rule}"
         raise RunNotFound(f"{run} has not chosen {what} of {stage!r}", fix=f"take {stage}.last")
     return found
-
-
-def _steps(stage: str, steps: list[int], wanted: int) -> str:
-    """All checkpoints of a stage where they are few, else the ones at the ends and the nearest."""
-    if len(steps) <= FEW_NAMES:
-        return "it has " + ", ".join(f"{stage}.step-{n}" for n in steps)
-    near = min(steps, key=lambda step: abs(step - wanted))
-    ends = f"{stage}.step-{steps[0]} to {stage}.step-{steps[-1]}"
-    return f"did you mean '{stage}.step-{near}'? it has {len(steps)}, {ends}"
 
 
 def seed_or_damage(run: RunDirectory) -> int | str:
@@ -277,7 +267,7 @@ def run_checkpoint(name: str, root: Path) -> tuple[RunDirectory, CheckpointRefer
 
 
 SWEEPS = "sweeps"
-WINNER_FILE, POINTS = "winner.json", "points.json"
+WINNER_FILE = "winner.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,14 +318,9 @@ def read_winner(root: Path, sweep: str) -> Winner | None:
     found = as_entry(Winner, values, file)
     if not found.runs:
         raise DamagedFile("cannot be read: it names no runs", file=file, fix=FIX)
-    _check_sweep(file, found.sweep)
+    if found.sweep != sweep:
+        raise DamagedFile(f"is of the sweep {found.sweep}", file=file, fix=FIX)
     return found
-
-
-def _check_sweep(file: Path, sweep: str) -> None:
-    """Raise DamagedFile where a file in the folder of a sweep is another sweep's."""
-    if sweep != file.parent.name:
-        raise DamagedFile(f"is of the sweep {sweep}", file=file, fix=FIX)
 
 
 def chosen_checkpoints(root: Path) -> Iterator[tuple[Path, str]]:
@@ -351,29 +336,12 @@ def chosen_checkpoints(root: Path) -> Iterator[tuple[Path, str]]:
             yield file, f"runs/{chosen.run}{inner}"
 
 
-def write_points(root: Path, sweep: str, table: Mapping[str, Any]) -> Path:
-    """Store what a sweep runs: `points`, each with the `run` of its name, and `seeds`."""
-    file = root / SWEEPS / sweep / POINTS
-    write_json(file, {"sweep": sweep, **table})
-    return file
-
-
 def winner_of(root: Path, sweep: str) -> Winner:
-    """The recorded winner. Raises InputError, which says how much of the sweep is missing."""
+    """The recorded winner. Raises InputError."""
     found = read_winner(root, sweep)
     if found is not None:
         return found
-    file = root / SWEEPS / sweep / POINTS
-    if not file.exists():
-        folder = root / SWEEPS
-        known = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
-        fix = nearest(sweep, known) if known else "run 'assay fill' on its sweep file"
-        raise InputError(f"no sweep {sweep!r} has chosen a winner", fix=fix)
-    planned = read_json(file, dict)
-    _check_sweep(file, planned.get("sweep", sweep))
-    points = [point for point in planned.get("points", []) if "run" in point]
-    states = ({read_status(run.path).status for run in runs_of(root, p["run"])} for p in points)
-    missing = sum("finished" not in each for each in states)
-    left = f"{missing} of {len(points)} points are not finished" if missing else "none was chosen"
-    fix = "'assay fill' its file, or see 'assay matrix' on it"
-    raise InputError(f"the sweep {sweep!r} has no winner yet: {left}", fix=fix)
+    folder = root / SWEEPS
+    known = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+    fix = nearest(sweep, known) if known and sweep not in known else "'assay fill' its sweep file"
+    raise InputError(f"no sweep {sweep!r} has chosen a winner", fix=fix)

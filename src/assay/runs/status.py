@@ -9,11 +9,11 @@ that a resumed run continues the same remote run without sending a step twice.
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from assay.data.files import holds_another, lock, locked
 from assay.errors import InputError
@@ -28,10 +28,6 @@ TRIES, PROBES = 20, 3
 """Attempts at the lock, by a run and by a reader, before it counts as held by another."""
 MOST = 2**63 - 1
 """The largest integer of the index."""
-
-
-class RunBusy(InputError):
-    """Another process executes this run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +79,7 @@ def stored_status(run: Path) -> Status:
 
 @contextmanager
 def hold_run(run: Path, *, shared: bool = False) -> Iterator[None]:
-    """Hold the run in folder `run` for this process. Raises RunBusy when another has it.
+    """Hold the run in folder `run` for this process. Raises InputError when another has it.
 
     Processes that hold it `shared` hold it together: they measure what is finished.
     """
@@ -92,7 +88,7 @@ def hold_run(run: Path, *, shared: bool = False) -> Iterator[None]:
     if handle is None:
         holder = (run / LOCK).read_text() or "unknown"
         fix = "wait for it to end, or stop it"
-        raise RunBusy(f"process {holder} is executing this run", file=run, fix=fix)
+        raise InputError(f"process {holder} is executing this run", file=run, fix=fix)
     try:
         (run / LOCK).write_text(str(os.getpid()))
         yield
@@ -145,8 +141,6 @@ class SinkState:
     """The last step that arrived, counted over all stages."""
     problem: str = ""
     """What failed and what is missing; "" where all arrived."""
-    attempt: int = 0
-    """How often the run was started over: each time is another remote run."""
 
 
 @dataclass
@@ -155,8 +149,6 @@ class SinkStates:
 
     file: Path
     states: dict[str, SinkState]
-    log: Mapping[str, Any] | None
-    """The `[log]` table that a resumed run was given; None: that of its experiment."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, sink: str) -> SinkState:
@@ -167,17 +159,8 @@ class SinkStates:
         """Store new values of a sink's state."""
         with self._lock:
             self.states[sink] = replace(self.of(sink), **values)  # type: ignore[arg-type]
-            self._write()
-
-    def keep_log(self, log: Mapping[str, Any]) -> None:
-        """Store the table that the run is resumed with."""
-        with self._lock:
-            self.log = log
-            self._write()
-
-    def _write(self) -> None:
-        sinks = {name: asdict(state) for name, state in self.states.items()}
-        write_json(self.file, {"log": self.log, "sinks": sinks})
+            sinks = {name: asdict(state) for name, state in self.states.items()}
+            write_json(self.file, {"sinks": sinks})
 
 
 def read_sink_states(run: Path) -> SinkStates:
@@ -187,11 +170,4 @@ def read_sink_states(run: Path) -> SinkStates:
     states = {
         name: as_entry(SinkState, values, file) for name, values in found.get("sinks", {}).items()
     }
-    return SinkStates(file, states, found.get("log"))
-
-
-def start_sinks_over(run: Path) -> None:
-    """Let every sink begin another remote run, because steps that were sent are trained again."""
-    states = read_sink_states(run)
-    for name, state in list(states.states.items()):
-        states.change(name, remote="", step=0, problem="", attempt=state.attempt + 1)
+    return SinkStates(file, states)

@@ -24,7 +24,6 @@ from assay.runs.checkpoints import OPTIMIZER, misplaced
 from assay.runs.cost_ledger import LEDGER, LedgerUnusable, lost_calls, read_calls
 from assay.runs.history import read_description
 from assay.runs.judgement_journal import FOLDER, read_file
-from assay.runs.manifest_file import PUT_ASIDE, read_manifest
 from assay.runs.metrics import lost_history, read_metrics
 from assay.runs.records import check_record
 from assay.runs.run_directory import RunDirectory
@@ -33,7 +32,7 @@ from assay.runs.run_names import checkpoint_steps
 from assay.runs.status import is_held, stored_status
 
 CHANGING = re.compile(
-    r"status\.json|sinks\.json|start-over\.json|lock|metrics\.jsonl|protected\.json|reports\.jsonl|checksums\.jsonl"
+    r"status\.json|sinks\.json|lock|metrics\.jsonl|protected\.json|reports\.jsonl|checksums\.jsonl"
     r"|report\.(html|md)|reports/[^/]+/step-\d+\.md|traceback-[^/]+\.txt"
     r"|evaluations/[^/]+/[^/]+\.parts/[^/]+|(agreement/|judgements-)[^/]+\.jsonl|trainers/.+"
     r"|costs\.sqlite(-wal|-shm)?(-mark|-unreadable)?"
@@ -47,7 +46,7 @@ WRITTEN = re.compile(
 )
 """Files that the run's own list of checksums has."""
 IN_CHECKPOINT = re.compile(r"^(.*/)?checkpoints/[^/]+/step-\d+/")
-ASIDE = re.compile(r"aside/\d+/")
+ASIDE = "aside/"
 
 Kind = Literal["damaged", "missing", "unknown"]
 
@@ -83,13 +82,13 @@ def verify_run(run: RunDirectory) -> Verified:
     faults += _raised(run, lambda: stored_status(run.path))
     checkpoints = sorted({m[0].rpartition("/")[0] for m in map(IN_CHECKPOINT.search, names) if m})
     own = [name for name in names if not IN_CHECKPOINT.search(name)]
-    written = [name for name in own if _plain(name) in listed]
-    unlisted = [n for n in own if n not in written and WRITTEN.fullmatch(_plain(n))]
-    known = {*written, *unlisted, *(n for n in own if CHANGING.fullmatch(_plain(n)))}
+    written = [name for name in own if name in listed]
+    unlisted = [n for n in own if n not in written and WRITTEN.fullmatch(n)]
+    known = {*written, *unlisted, *(n for n in own if CHANGING.fullmatch(n))}
     faults += [
         *(f for name in sorted(known) for f in _raised(run, lambda name=name: _read(run, name))),
         *(fault for name in checkpoints for fault in _checkpoint_faults(run, name)),
-        *_missing(run, listed, {_plain(name) for name in written}),
+        *_missing(run, listed, set(written)),
         *_metrics_faults(run),
         *_ledger_faults(run),
         *(_unknown(n) for n in own if n not in known and not (PART in n and is_held(run.path))),
@@ -108,18 +107,8 @@ def verify_run(run: RunDirectory) -> Verified:
 
 def _names(run: RunDirectory) -> list[str]:
     """The files of a run by path; not those that were put aside because they are damaged."""
-    try:
-        noted = read_manifest(run)["time"][PUT_ASIDE]
-        known = tuple(f"{each['folder']}/" for each in noted if each["damage"])
-    except (InputError, LookupError, TypeError):  # nothing put aside, or a damaged manifest
-        known = ()
     names = (p.relative_to(run.path).as_posix() for p in run.path.rglob("*") if p.is_file())
-    return [name for name in names if not name.startswith(known)]
-
-
-def _plain(name: str) -> str:
-    """The path that a file had before it was put aside."""
-    return ASIDE.sub("", name, count=1) if ASIDE.match(name) else name
+    return [name for name in names if not name.startswith(ASIDE)]
 
 
 def _fault(run: RunDirectory, file: Path, problem: str) -> Fault:
@@ -146,7 +135,7 @@ def _read(run: RunDirectory, name: str) -> None:
         read_description(file)
     elif file.match(f"{FOLDER}/*.json"):
         read_file(file)
-    elif JOURNAL.fullmatch(_plain(name)):
+    elif JOURNAL.fullmatch(name):
         whole_lines(file)
     else:
         check_listed(file, sha256_file(file))

@@ -170,10 +170,6 @@ HEADROOM = 64 * 2**20
 """Bytes that must stay free beside a checkpoint, for records and pages."""
 
 
-class NotContinuable(InputError):
-    """A whole checkpoint whose optimizer state was removed."""
-
-
 def save_checkpoint(
     folder: Path,
     policy: Policy,
@@ -231,15 +227,14 @@ def load_checkpoint(
 ) -> TrainState:
     """Restore weights, optimizer and random state; returns the counters. Strict in all of them.
 
-    Raises DamagedFile for a missing, cut or changed file, NotContinuable for a checkpoint
-    without its optimizer state, both before anything is restored; InputError for weights
-    that do not fit.
+    Raises DamagedFile for a missing, cut or changed file, InputError for a checkpoint without its
+    optimizer state, both before anything is restored, and for weights that do not fit.
     """
     fix = "restore it, or continue from the checkpoint before"
     check_place(checkpoint, fix)
     if not continuable(checkpoint):
         fix = "only an unfinished stage's two newest checkpoints can be continued from"
-        raise NotContinuable(f"{OPTIMIZER} is missing", file=checkpoint, fix=fix)
+        raise InputError(f"{OPTIMIZER} is missing", file=checkpoint, fix=fix)
     check_checkpoint(checkpoint, fix, optimizer=True)
     state = _read_state(checkpoint / STATE, fix)
     moments = _read_tensors(checkpoint / OPTIMIZER, fix, "state", "param_groups")

@@ -1,7 +1,7 @@
 """The training loop that all methods share: collect, journal, update, record, checkpoint.
 
 Works with any `Policy`; it knows no tasks or files. A method gives the batch and the metrics to
-watch, a recorder keeps the history. `FirstSamples` and `FirstBatchCheck` wrap a method for work
+watch, a recorder keeps the history. `FirstBatchCheck` wraps a method for work
 done once, before the first update.
 """
 
@@ -273,21 +273,6 @@ def peak_memory_mb() -> float:
 def held_by_others(look: int) -> int:
     """Bytes of all that this process started, at the look of this number."""
     return started_memory()
-
-
-@dataclass
-class FirstSamples:
-    """A `Method` that reports its first samples; a resumed stage has reported them already."""
-
-    method: Method
-    report: Callable[[Sequence[SampleRecord]], None]
-
-    def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
-        """See `checkpoint.Method`."""
-        batch = self.method.collect(policy, place, journal)
-        if place.step == 0:
-            self.report(batch.samples)
-        return batch
 
 
 @dataclass

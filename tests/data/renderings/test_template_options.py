@@ -21,7 +21,7 @@ from assay.data.renderings.template import (
     with_options,
 )
 from assay.data.row import Message, Row, ToolCall
-from assay.lab.check.rendering_mismatch import ThinkHandling, think_handling
+from assay.lab.check.rendering_mismatch import empties_thought
 from tests.data.bfcl_handler import trl_template, trl_templates
 from tests.data.chat import CHATML, SPECIAL, build, tokenizer
 from tests.data.formats.test_plain_text import HYBRID, THINKING
@@ -212,15 +212,15 @@ def renderer(template: str, name: str) -> Renderer:
 @pytest.mark.parametrize(
     ("template", "name", "expected"),
     [
-        (HYBRID, "template", ThinkHandling(False, True, True, True, False)),
-        (THINKING, "template", ThinkHandling(True, True, True, True, False)),
-        (THINKING, "qwen3_fc", ThinkHandling(False, True, False, True, False)),
-        (HYBRID, "hermes", ThinkHandling(False, True, True, True, False)),
-        (CHATML, "hermes", ThinkHandling(False, True, False, True, True)),
+        (HYBRID, "template", True),
+        (THINKING, "template", True),
+        (THINKING, "qwen3_fc", False),
+        (HYBRID, "hermes", True),
+        (CHATML, "hermes", False),
     ],
 )
-def test_the_handling_of_reasoning_is_measured(template, name, expected) -> None:
-    assert think_handling(renderer(template, name)) == expected
+def test_an_empty_block_before_an_answer_is_found(template, name, expected) -> None:
+    assert empties_thought(renderer(template, name)) is expected
 
 
 def test_a_prefilled_tag_is_prompt_and_only_what_follows_is_trained() -> None:

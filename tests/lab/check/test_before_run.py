@@ -5,12 +5,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.experiment.read_file import read_experiment
-from assay.lab.check.all_checks import checks_of, looked_at
-from assay.lab.monitor.observer import Silent
-from assay.lab.run import runner
 from assay.lab.run.runner import resume, start
-from assay.lab.setup.session import Session
 from assay.pages.comparison_page import write_comparison
 from assay.pages.notebook import notebook
 from assay.pages.run_page import write_report
@@ -122,33 +117,11 @@ def test_errors_stop_a_run_before_its_folder_is_made_and_each_is_named(tmp_path:
     assert again.exit_code == 2 and not (tmp_path / "runs").exists()
 
 
-def test_every_check_but_those_that_compute_is_asked_before_a_run(tmp_path: Path) -> None:
-    lab = make_lab(tmp_path)
-    named: list[str] = []
-
-    class Watching(Silent):
-        def work(self, what: str, done: int, total: int, at: str = "") -> None:
-            named.append(at)
-
-    nowhere = RunDirectory(tmp_path, "tiny", "none")
-    session = Session(read_experiment(lab), nowhere, 7, Watching())
-    looked_at(session, despite="only what is asked counts")
-    assert checks_of(session).keys() - {*named} == {"speed"}
-
-
 def test_nothing_is_trained_on_a_reason_that_says_nothing(tmp_path: Path) -> None:
     file = three_sets(tmp_path)
     with pytest.raises(InputError, match="--despite: is empty"):
         start(file, (TRAINED,), root=tmp_path, despite=" \n")
     assert not runs_of(tmp_path, "tiny")
-
-
-def test_a_run_that_exists_is_told_before_anything_is_checked(
-    sound: tuple[RunDirectory, Stopping], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "looked_at", lambda *_: pytest.fail("checked first"))
-    with pytest.raises(InputError, match="a run named 'tiny' exists"):
-        start(sound[0].root / "tiny.toml", root=sound[0].root)
 
 
 def test_a_sound_run_says_that_nothing_leaks_and_a_reason_for_nothing_is_not_kept(

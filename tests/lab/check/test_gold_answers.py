@@ -91,28 +91,6 @@ sampling    = { max_tokens = 512 }
     assert silent(report, "gold answer") and silent(report, "full reward")
 
 
-def test_rows_without_a_target_cannot_be_learnt_from_though_a_right_dialogue_is_known(
-    lab: Path,
-) -> None:
-    (lab / "talks.toml").write_text("""\
-name  = "talks"
-model = "path:model"
-task  = "tools"
-
-[data.train]
-source = "bfcl:multi_turn_base"
-take   = { rows = 4, how = "first" }
-
-[stage.sft]
-method = "sft"
-data   = "train"
-steps  = 1
-batch  = 1
-""")
-    finding = found(look(lab, file="talks.toml", settings=()), "rows of data.train have no gold")
-    assert finding.severity == "error" and "4 of 4" in finding.evidence
-
-
 def test_an_abstention_on_gold_is_an_error_with_its_reason(lab: Path) -> None:
     write_calls(lab, [str(i) for i in range(8)])
     finding = found(look_at_calls(lab, "stage.rl.reward=ast"), "do not earn the full reward")

@@ -9,7 +9,8 @@ from assay.data.renderings.rendering import Renderer
 from assay.errors import InputError
 from assay.experiment.data_tables import Take
 from assay.experiment.tables import EvaluateSpec, EvaluationSampling
-from assay.lab.check.rendering_mismatch import COMPARED, spread
+from assay.lab.check.rendering_mismatch import COMPARED
+from assay.lab.check.subject import spread
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.evaluate_again import evaluate_again
 from assay.lab.run.runner import start
@@ -86,7 +87,7 @@ def test_a_checkpoint_is_measured_again_in_the_rendering_that_it_was_trained_in(
 
 @pytest.mark.parametrize("rows", [0, 1, 64, 65, 1000])
 def test_rows_are_compared_from_all_over_and_never_too_many(rows: int) -> None:
-    chosen = spread(range(rows))
+    chosen = spread(range(rows), COMPARED)
     assert len(chosen) <= COMPARED
     assert not rows or (chosen[0] == 0 and chosen[-1] >= rows * 0.9 - 1)
 

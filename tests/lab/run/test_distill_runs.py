@@ -188,11 +188,8 @@ def test_a_killed_run_ends_as_an_unbroken_one_and_asks_nothing_twice(
             ["model.teacher.source=openai:m", "model.teacher.price=unknown"],
             "tells its likeliest words alone",
         ),
-        (["stage.distilled.lmbda=1.5"], "lmbda"),
         (["stage.distilled.loss_top_k=259"], "the vocabulary has 259 words"),
-        (["stage.distilled.candidates=stored"], "the rows' own answers"),
         (["engine.ranks=2"], "in one process"),
-        (["stage.distilled.temperature=0.5"], "temperature"),
     ],
 )
 def test_what_a_distill_stage_cannot_be_is_refused_in_one_line(

@@ -145,12 +145,9 @@ def ran(folder: Path, kill_at: int) -> BaseProcess:
     [
         (["stage.prefer.score_range=[0.0, 0.75]"], "by scores from 0 to 0.75, and 1+4#0 has 1"),
         (["stage.prefer.pairs.least_gap=2.0"], "no group of 5 has two candidates whose scores"),
-        (["stage.prefer.pairs.total=9"], "both of 'total' and 'per_group' given"),
-        (["stage.prefer.label_smoothing=0.5"], "less than 0.5"),
         (['stage.prefer.adapt={ kind = "lora", dropout = 0.1 }'], "the reference has no dropout"),
         (["stage.prefer.data=sums"], "no candidates"),
         (["stage.prefer.data=both"], "the pairs of a mixture stand in no shares"),
-        (["guard.low.metric=reward_mean"], "unknown metric of dpo"),
     ],
 )
 def test_what_a_stage_of_pairs_cannot_be_is_refused_in_one_line(tmp_path, changes, said):
@@ -178,7 +175,6 @@ def test_a_check_counts_the_pairs_and_the_reference_and_measures_the_longest(run
     gaps = [pair.gap for pair in method.pairs]
     assert numbers["score gap, mean"] == pytest.approx(sum(gaps) / 8)
     assert numbers["longest_row_tokens"] > numbers["longest candidate, tokens"] > 0
-    assert 0 < numbers["seconds_low"] < numbers["seconds_high"]
     assert any(
         "scores do not differ give no pair" in f["what"] for f in answer(checked)["findings"]
     )

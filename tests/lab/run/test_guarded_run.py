@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from assay.errors import InputError
-from assay.lab.monitor.guards import GuardFired
+from assay.errors import InputError, RunFailure
 from assay.lab.monitor.observer import Silent
 from assay.lab.monitor.progress import read_reports
 from assay.lab.monitor.stage_health import explained
@@ -59,7 +58,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """The same run, which a guard stopped in its last stage, at a step without a checkpoint due."""
     folder = tmp_path_factory.mktemp("stopped")
-    with pytest.raises(GuardFired, match="'always' stopped the run at rl step 3"):
+    with pytest.raises(RunFailure, match="'always' stopped the run at rl step 3"):
         start(
             guarded_lab(folder, GUARD),
             SETTINGS,
@@ -118,7 +117,7 @@ def test_going_on_needs_an_explicit_wish_and_then_ends_as_if_nothing_had_been(st
     # As if the process had died between the checkpoint and the note that a guard stopped it.
     status = stored_status(stopped.path)
     write_status(stopped.path, replace(status, status="running", guard="", message=""))
-    with pytest.raises(GuardFired, match="rl step 3"):
+    with pytest.raises(RunFailure, match="rl step 3"):
         resume(stopped)
     assert read_status(stopped.path).guard == "always"
     resume(stopped, past_guard=True)

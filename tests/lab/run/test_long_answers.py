@@ -1,4 +1,4 @@
-"""A long chain of thought as SFT: rows far beyond the budget, checked, run, killed and resumed."""
+"""A long chain of thought as SFT: rows far beyond the budget of a micro-batch."""
 
 import json
 from collections.abc import Mapping
@@ -7,19 +7,14 @@ from pathlib import Path
 import pytest
 from pytest import MonkeyPatch
 
-from assay.cli.main import app
 from assay.experiment.checkpoint_reference import CheckpointReference
-from assay.lab.check import work
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import start
 from assay.lab.setup import language_learner
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import build_method, largest_of
 from assay.lab.setup.validate import read_whole
 from assay.models.memory import StepLoad, estimate_memory, model_shape
-from assay.runs.run_directory import RunDirectory, runs_of
-from tests.forked import forked, kill
-from tests.lab.run.test_kill import everything
+from assay.runs.run_directory import RunDirectory
 from tests.tiny_labs import make_lab, model_of
 
 TEMPLATE = (
@@ -38,18 +33,6 @@ micro_tokens = 256
 checkpoint_every = 1
 rendering = "template_bare"
 optimizer = { lr = 1e-3, schedule = "cosine", min_lr = 1e-4, warmup = 0.2 }
-
-[data.asked]
-source = "path:asked.jsonl"
-format = "messages"
-
-[evaluate.test]
-data   = "asked"
-reward = "contains"
-role   = "report"
-rendering = "template_bare"
-checkpoints = ["sft.last"]
-sampling = { max_tokens = 8 }
 """
 LONGEST = 3000
 """Bytes, each a token, of the longest answer."""
@@ -77,12 +60,6 @@ def write_answers(lab: Path, lengths: Mapping[int, int]) -> None:
         for n, length in lengths.items()
     ]
     (lab / "sums.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (lab / "asked.jsonl").write_text(
-        "".join(
-            json.dumps(line | {"id": f"asked {line['id']}"}).replace("7 +", "8 +") + "\n"
-            for line in lines[:3]
-        )
-    )
 
 
 def make_long_lab(folder: Path, lengths: Mapping[int, int]) -> Path:
@@ -142,36 +119,3 @@ def test_the_longest_row_decides_whether_layers_are_run_again(lab: Path) -> None
     assert fit(lab, 1.1 * free) == ((), False)
     write_answers(lab, dict.fromkeys(MIXED, 40))
     assert fit(lab, free) == ((), False)
-
-
-def short_of_memory(free: float, *words: str) -> None:
-    """`assay WORDS` on a machine with so much memory."""
-    with MonkeyPatch.context() as patch:
-        for module in (language_learner, work):
-            patch.setattr(module, "available_memory", lambda device: free)
-        app(list(words))
-
-
-@pytest.mark.slow
-def test_a_long_stage_killed_and_resumed_ends_with_the_same_weights(lab: Path) -> None:
-    free, log = needed(lab, WHOLE), lab / "log.txt"
-    words = ("run", str(lab / "tiny.toml"), "--or-resume", "--lab", str(lab))
-    first = forked(short_of_memory, free, *words, log=log, HF_HUB_OFFLINE="1")
-    while first.is_alive() and not any(lab.glob("runs/tiny/*/checkpoints/sft/step-000002")):
-        first.join(0.005)
-    assert first.is_alive(), log.read_text()
-    kill(first)
-    second = forked(short_of_memory, free, *words, log=log, HF_HUB_OFFLINE="1")
-    second.join(120)
-    assert second.exitcode == 0, log.read_text()
-    assert log.read_text().count("activations are computed twice") == 2
-    (resumed,) = runs_of(lab, "tiny")
-    # With memory enough for all activations the same numbers come out.
-    start(lab / "tiny.toml", root=lab, new=True)
-    kept = runs_of(lab, "tiny")[-1]
-    assert kept.path != resumed.path
-    assert everything(resumed.path) == everything(kept.path)
-    steps = [json.loads(line) for line in kept.metrics.read_text().splitlines()]
-    assert [step["learning_rate"] for step in steps] == pytest.approx(
-        [1e-3, 1e-3, 8.68e-4, 5.5e-4, 2.32e-4], rel=1e-3
-    )

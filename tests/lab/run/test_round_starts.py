@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -23,14 +22,11 @@ from assay.pages.run_page import write_report
 from assay.pages.run_terminal import final_blocks
 from assay.pages.words import words
 from assay.runs.checkpoints import (
-    DevLook,
     Selection,
     read_selection,
-    write_selections,
 )
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.metrics import read_metrics
-from assay.runs.protection import guard_delete
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_names import experiment_of, resolve_checkpoint
@@ -236,14 +232,6 @@ def test_the_gate_measures_a_start_in_another_run(run: RunDirectory, other: RunD
     assert all(torch.equal(kept[k], v) for k, v in weights_of(other, "full.best").items())
 
 
-def test_what_another_run_starts_from_cannot_be_deleted(
-    run: RunDirectory, other: RunDirectory
-) -> None:
-    for path in (run.path, run.checkpoint("round3", 2)):
-        with pytest.raises(InputError, match=str(other)):
-            guard_delete(run.root, path, within=run.path)
-
-
 def test_another_model_is_refused_with_both_fingerprints(
     run: RunDirectory, other: RunDirectory, tmp_path: Path
 ) -> None:
@@ -287,18 +275,6 @@ def test_killed_between_training_and_choosing_it_chooses_the_same(
     assert set(chosen) == {"sft", "sft.dev_score"}
     resume(broken)
     same(broken, run)
-
-
-def test_choices_of_older_runs_are_read(tmp_path: Path) -> None:
-    old = {"checkpoint": "sft.step-000008", "start": "base", "evaluation": "dev", "score": 0.5}
-    (tmp_path / "selection.json").write_text(json.dumps({"sft": {**old, "looks": 2}}))
-    found = read_selection(tmp_path, "sft")
-    assert found == Selection("sft.step-000008", "base", "dev", 0.5, 2)
-    look = DevLook("sft.step-000008", 0.5, 0.1, 0.0, 0.2, 0.03, 0.06, "undecided", 20, 90)
-    assert found is not None
-    write_selections(tmp_path, "sft", [replace(found, evidence=(look,))])
-    again = read_selection(tmp_path, "sft")
-    assert again is not None and asdict(again.evidence[0]) == asdict(look)
 
 
 def test_the_lineage_leads_through_runs_to_the_first_model(

@@ -14,13 +14,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from assay.lab.run import runner
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.status import stored_status
 from tests.forked import assay
 from tests.lab.run.test_kill import everything, steps_done
-from tests.lab.selector_task import make_colours_lab, use_words
 from tests.tiny_labs import make_lab
 
 pytestmark = pytest.mark.slow
@@ -210,13 +208,6 @@ def test_torchrun_starts_all(two: RunDirectory, tmp_path: Path) -> None:
     assert trained(run) == trained(two)
 
 
-def test_torchrun_with_another_number_of_ranks_is_refused_in_one_line(tmp_path: Path) -> None:
-    make_lab(tmp_path)
-    done = torchrun(tmp_path, 1, nproc=2)
-    assert done.returncode != 0 and "torchrun started 2" in done.stderr
-    assert not all_runs(tmp_path)
-
-
 def torchrun(folder: Path, ranks: int, nproc: int = 2) -> "subprocess.CompletedProcess[str]":
     command = Path(sys.executable).with_name("assay")
     words = [str(command), "run", "tiny.toml", *SETTINGS, "--set", f"engine.ranks={ranks}"]
@@ -229,23 +220,3 @@ def torchrun(folder: Path, ranks: int, nproc: int = 2) -> "subprocess.CompletedP
         timeout=WAIT,
         check=False,
     )
-
-
-def test_ranks_train_a_selector_of_a_users_file_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use_words(monkeypatch, tmp_path)
-    found = []
-    for ranks in (1, 2):
-        file = make_colours_lab(tmp_path / str(ranks))
-        with (file.parent / "colours_task.py").open("a") as code:
-            code.write('embeddings.ENCODERS["minilm"] = WORDS\n')  # in the other ranks too
-        found += runner.start(file, (f"engine.ranks={ranks}",), root=file.parent)
-    one, two = (
-        [json.loads(line) for line in run.metrics.read_text().splitlines()] for run in found
-    )
-    assert [(line["stage"], line["step"]) for line in one] == [
-        (line["stage"], line["step"]) for line in two
-    ]
-    for ours, theirs in zip(two, one, strict=True):
-        assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-3, abs=1e-6)

@@ -1,19 +1,14 @@
 """An SFT stage with dropout and validation rows: recorded, resumed bit by bit, checked, shown."""
 
 import json
-from pathlib import Path
 
 import pytest
 
-from assay.errors import InputError
 from assay.lab.monitor.progress import progress
-from assay.lab.run.runner import resume, start
+from assay.lab.run.runner import start
 from assay.pages.facts import gather
 from assay.pages.run_page import write_report
-from assay.runs.run_directory import RunDirectory, runs_of
-from tests.lab.run.test_kill import everything
-from tests.lab.run.test_restore import Stopping
-from tests.lab.sound_lab import look, make_sound_lab
+from assay.runs.run_directory import RunDirectory
 from tests.tiny_labs import make_lab
 
 STAGE = """
@@ -51,34 +46,3 @@ def test_the_loss_stands_in_its_steps_on_the_page_and_where_a_run_is_watched(run
     assert "NLL per token, validation rows" in page
     (told,) = [r for r in progress(run, last=7).rows if r.metric == "validation_loss"]  # type: ignore[union-attr]
     assert told.after is not None and told.after.value == seen[6]
-
-
-@pytest.mark.slow
-def test_a_run_cut_off_between_measurements_ends_bit_identical(run, tmp_path: Path) -> None:
-    expected = everything(run.path)
-    file = run.root / "tiny.toml"
-    with pytest.raises(KeyboardInterrupt):
-        start(file, root=run.root, new=True, observer=Stopping(stage_name="sft", last=6))
-    again = runs_of(run.root, "tiny")[-1]
-    assert again.path != run.path and len(metrics(again)) == 6
-    resume(again)
-    assert everything(again.path) == expected
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["stage.sft.validation=sums"], "stage.sft.validation: these rows are trained on"),
-        (["stage.sft.validation_every=2"], "stage.sft.validation_every: there is no validation"),
-        (
-            ['stage.rl.adapt={ kind = "lora", dropout = 0.1 }'],
-            "stage.rl.adapt.dropout: completions are sampled without dropout",
-        ),
-    ],
-)
-def test_what_makes_no_sense_is_refused_in_one_line(
-    tmp_path: Path, overrides: list[str], message: str
-) -> None:
-    lab = make_sound_lab(tmp_path)
-    with pytest.raises(InputError, match=message):
-        look(lab, *overrides)

@@ -44,11 +44,6 @@ def refusal(root: Path, *settings: str) -> str:
         ),
         (["group=1"], "stage.rl.group", "'grpo' compares the completions of a group"),
         (
-            ["advantage=gdpo", "reward=strict_binary"],
-            "stage.rl.reward",
-            "this one has no parts (write a table of rewards and weights)",
-        ),
-        (
             ["advantage=gdpo", "kl.where=reward", "kl.estimator=k1"],
             "stage.rl.kl.where",
             "not a penalty at its tokens",
@@ -59,20 +54,9 @@ def refusal(root: Path, *settings: str) -> str:
             "would be left out",
         ),
         (
-            ["sampling.temperature={start=1.0,end=0.0}"],
-            "stage.rl.sampling.temperature.end",
-            "must lie between 0.001 and 100, not 0",
-        ),
-        (
             ["kl.coef={start=0.1,end=0.0,steps=16}"],
             "stage.rl.kl.coef.steps",
             "16 is past the stage's last step, 15 (leave it out to end at the last step)",
-        ),
-        (["sampling.min_p=0.1"], "stage.rl.sampling.min_p", "grpo samples from the full softmax"),
-        (
-            ["optimizer={lr=1e-6,schedule='cosine',min_lr=1e-5}"],
-            "stage.rl.optimizer.min_lr",
-            "1e-05 is more than lr = 1e-06",
         ),
     ],
 )

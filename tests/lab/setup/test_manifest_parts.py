@@ -194,12 +194,9 @@ def test_the_function_that_a_worker_runs_is_a_part_of_a_reward(name, monkeypatch
     [
         ("stage.rl.reward.cosine=0.25", "reward"),
         ("stage.rl.algorithm=dapo", "estimator"),
-        ("stage.rl.kl.coef=0.1", "estimator"),
         ("stage.rl.optimizer.lr=1e-4", "hyper-parameters"),
         ("stage.sft.adapt.kind=lora", "hyper-parameters"),
-        ("stage.rl.sampling.temperature=0.9", "sampling"),
         ("evaluate.test.sampling.temperature=0.5", "sampling"),
-        ("evaluate.test.repeats=3", "sampling"),
     ],
 )
 def test_every_setting_shows_in_its_part(lab, before, override, part):

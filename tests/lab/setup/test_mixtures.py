@@ -15,7 +15,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.judge.confounds import confounds
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import resume, start
+from assay.lab.run.runner import start
 from assay.lab.setup.language_learner import LanguageEncoder
 from assay.lab.setup.manifest import make_manifest
 from assay.lab.setup.prepare import (
@@ -27,12 +27,10 @@ from assay.lab.setup.prepare import (
 )
 from assay.lab.setup.session import Session
 from assay.runs.metrics import read_metrics
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_steps
 from assay.tasks.task import task
 from tests.data.chat import tokenizer
-from tests.lab.run.test_kill import everything
-from tests.lab.run.test_restore import Stopping
 from tests.lab.sound_lab import found, look, make_sound_lab, silent
 from tests.models.folders import save_tiny_model
 from tests.tiny_labs import make_lab
@@ -148,12 +146,8 @@ def test_a_sorted_mixture_sorts_the_rows_of_each_epoch(lab: Path) -> None:
         (MIX.replace("hard", "hrad"), "data.mix.mix.hrad: unknown data 'hrad' .*mean 'hard'"),
         (MIX.replace("0.3", "0.4"), "data.mix.mix: the weights 0.7 . 0.4 add up to 1.1, not to 1"),
         (MIX.replace("hard", "mix"), "data.mix.mix.mix: 'mix' would be a part of itself"),
-        (MIX + 'order = "given"\n', "data.mix.order: the sets of a mixture stand in no order"),
         (MIX + "take = { rows = 3 }\n", "data.mix.take: a mixture takes the rows of its sets"),
-        ("epoch_rows = 3\n", "data.hard.epoch_rows: only a mixture has it"),
-        (MIX + STAGE.replace('"mix"', '"mxi"'), "stage.sft.data: unknown data 'mxi'"),
         ('where = [{ field = "level", above = 1 }]\n', "'level' is no field of a row"),
-        ('order = { by = "levels" }\n', "order.by: 'levels' is no field of a row"),
     ],
 )
 def test_tables_that_make_no_sense_are_refused_in_one_line(
@@ -243,33 +237,6 @@ def test_a_run_on_a_mixture_says_where_its_rows_came_from(run: RunDirectory) -> 
         mean = rewards["sums"] * shares[0] + rewards["more"] * shares[1]
         assert mean == pytest.approx(line["reward_mean"])
     assert [line["step"] for line in rl if "validation_loss" in line] == [2, 3]
-
-
-@pytest.mark.parametrize(
-    ("stage", "step"), [pytest.param("sft", 3, marks=pytest.mark.slow), ("rl", 2)]
-)
-def test_a_run_on_a_mixture_that_is_cut_off_ends_bit_identical(
-    run: RunDirectory, stage: str, step: int
-) -> None:
-    told = Stopping(stage, step)
-    with pytest.raises(KeyboardInterrupt):
-        start(run.root / "tiny.toml", root=run.root, new=True, observer=told)
-    cut = runs_of(run.root, "tiny")[-1]
-    resume(cut)
-    assert everything(cut.path) == everything(run.path)
-
-
-def test_questions_of_a_test_are_found_in_a_mixture(tmp_path: Path) -> None:
-    lab = make_sound_lab(tmp_path)
-    file = lab / "tiny.toml"
-    mixed = '[data.mix]\nmix = { sums = 0.5, more = 0.5 }\n[data.more]\nformat = "messages"\n'
-    text = file.read_text().replace('data   = "sums"', 'data   = "mix"')
-    file.write_text(text + mixed + 'source = "path:test.jsonl"\n')
-    report = look(lab)
-    words = "data.mix is trained on and holds questions of evaluate.test"
-    assert found(report, words).severity == "error"
-    numbers = report.numbers["data.mix"]
-    assert numbers["epoch_rows: sums"] == numbers["epoch_rows: more"] == 8
 
 
 def test_a_stage_that_ends_within_a_fixed_order_is_warned_of(tmp_path: Path) -> None:

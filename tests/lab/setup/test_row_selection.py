@@ -23,7 +23,6 @@ from assay.lab.setup.run_rows import (
     row_sha256,
     write_row_selection,
 )
-from assay.lab.setup.validate import read_whole
 from assay.tasks.task import task
 from tests.forked import forked
 from tests.tiny_labs import SUMS, write_rows
@@ -158,7 +157,6 @@ def test_items_that_report_never_choose_training_rows(root: Path):
     [
         "byte",
         "half",
-        "empty",
         "no hash",
         "version",
     ],
@@ -169,8 +167,6 @@ def test_a_damaged_file_is_refused_in_one_line(root: Path, kind: str):
     damaged = {
         "byte": text.replace('"score": 0.5', '"score": 0.6', 1),
         "half": text[: len(text) // 2],
-        "empty": "",
-        "array": "[]",
         "no hash": json.dumps({k: v for k, v in json.loads(text).items() if k != "sha256"}),
         "version": text.replace('"schema": 1', '"schema": 2'),
     }
@@ -180,24 +176,6 @@ def test_a_damaged_file_is_refused_in_one_line(root: Path, kind: str):
     assert str(found.value).startswith(str(file)) and "\n" not in str(found.value)
     file.write_text(text)
     assert prepared(root).chosen is not None
-
-
-@pytest.mark.parametrize(
-    ("take", "said"),
-    [
-        ("{}", "data.sums.take.rows: neither of 'rows' and 'selection' given"),
-        ('{ selection = "s", how = "first" }', "data.sums.take.how: a selection has its rows"),
-        ('{ selection = "selections/x.json" }', "data.sums.take.selection: "),
-    ],
-)
-def test_tables_that_name_no_selection_are_refused_with_their_line(
-    root: Path, take: str, said: str
-):
-    text = SPEC.replace('{ selection = "selections/s.json" }', take)
-    with pytest.raises(InputError) as found:
-        read_whole(written(root, text), (), root)
-    assert said in str(found.value) and "second.toml:9" in str(found.value)
-    assert "\n" not in str(found.value)
 
 
 def write_and_die(root: str, at: int) -> None:

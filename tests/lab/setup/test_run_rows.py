@@ -15,7 +15,6 @@ from assay.experiment.read_file import read_experiment
 from assay.lab.run.runner import start
 from assay.lab.setup.prepare import asked_rows, load_rows, rows_by_id
 from assay.lab.setup.run_rows import records_of, with_pass_rates
-from assay.lab.setup.validate import read_whole
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory
@@ -111,10 +110,8 @@ def test_pass_rates_are_the_share_of_rewards_that_pass(lab: Path) -> None:
 @pytest.mark.parametrize(
     ("samples", "message"),
     [
-        ({"stage": "lr"}, r"tiny/.* has no samples of 'lr' .*rl"),
         ({"stage": "rl", "steps": (4,)}, r"no samples of step 4 of 'rl' \(it has steps 1 to 3\)"),
         ({"evaluation": "oftn", "checkpoint": "rl.last"}, "no evaluation 'oftn' .*'often'"),
-        ({"evaluation": "often", "checkpoint": "rl.step-2"}, r"no checkpoint rl\.step-2"),
     ],
 )
 def test_what_a_run_has_not_recorded_is_said(lab: Path, samples: Any, message: str) -> None:
@@ -182,21 +179,3 @@ def test_a_run_trains_on_what_another_answered_and_says_which(lab: Path) -> None
     assert data["best"]["file_sha256"] != data["groups"]["file_sha256"]
     assert data["hard"]["pass_rate"]["run"] == str(run_of(lab))
     assert data["hard"]["pass_rate"]["file_sha256"] == data["best"]["file_sha256"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('samples = { stage = "rl" }\n', "", "data.best.samples: a run needs the samples"),
-        ('format = "messages"', 'format = "messages"\nsamples = { stage = "rl" }', "only of a run"),
-        ('"second"', '"tiny"', "data.best: a run of this experiment itself would be read"),
-    ],
-)
-def test_tables_that_name_no_samples_are_refused(
-    lab: Path, old: str, new: str, message: str
-) -> None:
-    (lab / "third.toml").write_text(SECOND.replace(old, new, 1))
-    with pytest.raises(InputError) as found:
-        read_whole(lab / "third.toml", (), lab)
-    assert message in "\n".join([str(found.value), *(str(each) for each in found.value.each)])
-    assert json.dumps(str(found.value)).count("\\n") == 0

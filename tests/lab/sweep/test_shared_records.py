@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from assay.errors import InputError
 from assay.lab.evaluate.run_evaluation import claimed
 from assay.lab.sweep.missing_runs import Job, shares
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import read_sweep
-from assay.runs.status import RunBusy, hold_run, is_held
+from assay.runs.status import hold_run, is_held
 from tests.lab.pivot_lab import make_pivot_lab
 
 SWEEP = 'name = "s"\nbase = "base.toml"\non = ["test"]\n[axes]\nstage.sft.batch = [2, 4]\n'
@@ -33,9 +34,13 @@ def test_those_that_measure_hold_a_run_together_and_training_holds_it_alone(tmp_
         assert is_held(tmp_path)
         with hold_run(tmp_path, shared=True):
             pass
-        with pytest.raises(RunBusy), hold_run(tmp_path):
+        with pytest.raises(InputError, match="executing"), hold_run(tmp_path):
             pass
-    with hold_run(tmp_path), pytest.raises(RunBusy), hold_run(tmp_path, shared=True):
+    with (
+        hold_run(tmp_path),
+        pytest.raises(InputError, match="is executing"),
+        hold_run(tmp_path, shared=True),
+    ):
         pass
 
 

@@ -12,7 +12,6 @@ WRONG = {
     'reward = "length_bonus"': r"synthesise\.more\.reward: unknown reward",
     'teacher = "teachr"': r"synthesise\.more\.teacher: no helper model 'teachr' .*'teacher'",
     'disjoint_from = ["gsm8k"]': r"synthesise\.more\.disjoint_from: unknown benchmark or data set",
-    "agree = { samples = 5 }": r"synthesise\.more\.agree: unknown key",
 }
 
 

@@ -1,5 +1,5 @@
-"""Runs `assay check`, every problem of an experiment that can be found before training, and those
-of its checks that need no forward pass before a run is made.
+"""Runs `assay check`, every problem of an experiment that can be found before training; the same
+before a run is made.
 
 Of these an error stops the run unless the user overrides it with a reason. The findings are stored
 in the manifest under `CHECKED` and shown by pages and comparisons. A run with stored findings is
@@ -23,8 +23,8 @@ from assay.lab.check.gold_trials import gold_answers, task_sanity
 from assay.lab.check.helper_uses import helper_uses, judges
 from assay.lab.check.rendering_mismatch import refuse_other_renderings, renderings, trained
 from assay.lab.check.rows import leakage, lengths, rows
-from assay.lab.check.subject import Histogram, Number, Seen, Shared, Subject
-from assay.lab.check.work import helper_memory, preference_pairs, room, speed
+from assay.lab.check.subject import Number, Seen, Shared, Subject
+from assay.lab.check.work import helper_memory, preference_pairs, room
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.setup.language_learner import LANGUAGE_MODEL
@@ -128,8 +128,6 @@ CHECKS: Mapping[str, Check] = {
 }
 """Those of every experiment, in the order in which they are asked."""
 
-COMPUTING = "speed"
-"""The check that runs the model; the others take seconds."""
 LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
     LANGUAGE_MODEL: {
         "renderings": renderings,
@@ -138,7 +136,6 @@ LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
         "other trainers": other_trainers,
         "price of helper models": helper_uses,
         "memory and disk": room,
-        COMPUTING: speed,
     },
 }
 """Further ones by the name of the learner; a task has its own (`BaseTask.checks`)."""
@@ -151,7 +148,6 @@ class CheckResult:
     findings: tuple[Finding, ...]
     numbers: Mapping[str, Mapping[str, float]]
     """Table of the experiment -> name of the measurement with its unit -> value."""
-    histograms: tuple[Histogram, ...] = ()
     shared: tuple[Shared, ...] = ()
     """The overlap of training rows and tests."""
 
@@ -188,7 +184,7 @@ def check_experiment(
     watching = observer or Silent()
     nowhere = RunDirectory(root, experiment.name, "check")
     session = Session(experiment, nowhere, experiment.seeds[0], watching)
-    answerer, seen = answerer_of(session), list[Finding | Number | Histogram | Shared]()
+    answerer, seen = answerer_of(session), list[Finding | Number | Shared]()
     try:
         seen += [one for maker in session.made_sources for one in maker.unmade(session)]
         if any(isinstance(one, Finding) and one.severity != "note" for one in seen):
@@ -219,9 +215,9 @@ def checks_of(session: Session) -> dict[str, Check]:
 
 def asked(
     session: Session, checks: Mapping[str, Check], observer: Observer
-) -> list[Finding | Number | Histogram | Shared]:
+) -> list[Finding | Number | Shared]:
     """The results of the checks on an opened experiment; `observer` is told how far they are."""
-    seen: list[Finding | Number | Histogram | Shared] = []
+    seen: list[Finding | Number | Shared] = []
     with session.sharing_workers() as sharing:
         subject = Subject(sharing)
         for done, (name, check) in enumerate(checks.items()):
@@ -231,16 +227,15 @@ def asked(
     return seen
 
 
-def gather(seen: Sequence[Finding | Number | Histogram | Shared]) -> CheckResult:
+def gather(seen: Sequence[Finding | Number | Shared]) -> CheckResult:
     """Findings once each and worst first, numbers by their table."""
     findings = dict.fromkeys(one for one in seen if isinstance(one, Finding))
     numbers: dict[str, dict[str, float]] = {}
     for one in seen:
         if isinstance(one, Number):
             numbers.setdefault(one.place, {})[one.name] = one.value
-    histograms = tuple(one for one in seen if isinstance(one, Histogram))
     shared = tuple(one for one in seen if isinstance(one, Shared))
-    return CheckResult(tuple(worst_first(list(findings))), numbers, histograms, shared)
+    return CheckResult(tuple(worst_first(list(findings))), numbers, shared)
 
 
 GO_ON = "or go on all the same with --despite REASON"
@@ -264,15 +259,13 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
             words = f"--despite: {session.run} was checked when it was made; {why}"
             session.observer.note(words)
         return session
-    cheap = checks_of(session)
-    cheap.pop(COMPUTING, None)
     for part in ("learner", "sets", "evaluations"):
         getattr(session, part)  # opened here, reused by the run
     refuse_other_renderings(session)
     refuse_other_bases(session)
     translations(session)
     began = time.monotonic()
-    found = gather(asked(session.copy(observer=Silent()), cheap, session.observer))
+    found = gather(asked(session.copy(observer=Silent()), checks_of(session), session.observer))
     session.helpers.costs()  # what the checks asked is no cost of the first step
     if found.errors and not reason:
         each = [

@@ -25,6 +25,7 @@ from assay.lab.check.subject import (
     reward_uses,
     share_of,
     some,
+    spread,
     with_line,
 )
 from assay.lab.setup.prepare import find_part
@@ -134,8 +135,8 @@ def try_reward(
     """Score gold answers of all rows, and wrong ones of at most CONTROLS rows evenly spread; of a
     judge, whose calls may cost, JUDGED rows."""
     if isinstance(function, JudgeReward):
-        golds = golds[:: -(-len(golds) // JUDGED)]
-    chosen = golds[:: -(-len(golds) // CONTROLS)]
+        golds = spread(golds, JUDGED)
+    chosen = spread(golds, CONTROLS)
     swaps = exchanged_pairs(
         chosen,
         # Exchanging equal gold answers proves nothing.
@@ -321,10 +322,9 @@ def scripted(
     session: Session, rows: Sequence[Row], rendering: RenderingSettings, world: World
 ) -> list[Scripted]:
     """The gold conversations of at most CONTROLS rows that are dialogues, evenly spread."""
-    chosen = rows[:: -(-len(rows) // CONTROLS)] if rows else ()
     encoder = session.learner.encoder(rendering)
     found = []
-    for row in chosen:
+    for row in spread(rows, CONTROLS):
         said = gold_conversations(session.task, row)
         if said and world(row) is not None:
             script = tuple(encoder.decode(encoder.turns(*one, "last")[0].actions) for one in said)
@@ -414,17 +414,12 @@ def task_sanity(subject: Subject) -> Seen:
     """The findings on every reward and every dialogue of the experiment's data."""
     session = subject.session
     for use in reward_uses(session):
-        rows = spread(find_part(session.sets, use.data))
+        rows = spread(find_part(session.sets, use.data), TRIED)
         yield from broken_dialogues(use.place, rows, session.task.dialogue)
-        golds = spread(subject.golds_of_data(use.data, use.written).answers)
+        golds = spread(subject.golds_of_data(use.data, use.written).answers, TRIED)
         single = [gold for gold in golds if session.task.dialogue(gold.row) is None]
         for name, part in table_parts(session.task, use.reward, session.run.root).items():
             yield from unsteady(use.place, name, part.reward, single)
-
-
-def spread(all_: Sequence) -> Sequence:
-    """At most TRIED of them, evenly spread."""
-    return all_[:: -(-len(all_) // TRIED)] if all_ else all_
 
 
 def unsteady(place: str, name: str, function: RewardFunction, golds: Sequence[Gold]) -> Seen:

@@ -8,8 +8,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,23 +38,13 @@ class Check:
 def examine(root: Path) -> list[Check]:
     """Everything, for the lab at `root`."""
     groups: list[Callable[[Path], Iterator[Check]]] = [
-        interpreter,
         packages,
         arithmetic,
         isolation,
-        caches,
         room,
-        git,
         engines,
     ]
     return [check for group in groups for check in group(root)]
-
-
-def interpreter(root: Path) -> Iterator[Check]:
-    """Python's version."""
-    good = sys.version_info >= (3, 11)
-    mend = "" if good else "install Python 3.11 or newer, then make .venv again"
-    yield Check("python", "ok" if good else "missing", platform.python_version(), mend)
 
 
 def packages(root: Path) -> Iterator[Check]:
@@ -140,19 +128,6 @@ def isolation(root: Path) -> Iterator[Check]:
         yield Check("isolation", "missing", found.why, HELP)
 
 
-def caches(root: Path) -> Iterator[Check]:
-    """The cache and the wheels of the demo in it."""
-    from assay.data.files import cache_root
-    from assay.data.wheels import WHEELS
-
-    for wheel in WHEELS.values():
-        folder = cache_root() / "wheels" / f"{wheel.name}-{wheel.version}"
-        there = folder.is_dir()
-        found = str(folder) if there else f"not in the cache {cache_root()}"
-        mend = "" if there else "fetched when first used; needs pip's index once"
-        yield Check(wheel.name, "ok" if there else "optional", found, mend)
-
-
 def room(root: Path) -> Iterator[Check]:
     """Free space where the lab and its cache lie, and free memory."""
     import psutil
@@ -175,13 +150,3 @@ def room(root: Path) -> Iterator[Check]:
 def existing(folder: Path) -> Path:
     """The folder, or the nearest one above that exists."""
     return next(p for p in (folder, *folder.parents) if p.exists())
-
-
-def git(root: Path) -> Iterator[Check]:
-    """git, which notes the commit and the local changes in a run's manifest."""
-    if shutil.which("git") is None:
-        mend = "apt install git (without it manifests have no commit)"
-        yield Check("git", "optional", "not installed", mend)
-        return
-    done = subprocess.run(["git", "--version"], capture_output=True, text=True, check=True)
-    yield Check("git", "ok", done.stdout.strip())

@@ -9,28 +9,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from assay.data.encoding import Codec
 from assay.data.episode import Turn, tokens_of
 from assay.data.renderings.qwen import is_tool_result, split_thought
 from assay.data.renderings.rendering import Renderer, Tools, first_difference
 from assay.data.renderings.template import PROBE, RenderingError
-from assay.data.row import Message, Row, ToolCall
+from assay.data.row import Message, Row
 from assay.errors import Finding, InputError
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import OTHER_RUN, SftStage, StageSpec, start_of
 from assay.experiment.training_settings import LoraAdapt
-from assay.lab.check.subject import Gold, Number, Seen, Subject, on_rows, reading, share_of, some
+from assay.lab.check.subject import (
+    Gold,
+    Number,
+    Seen,
+    Subject,
+    on_rows,
+    reading,
+    share_of,
+    some,
+    spread,
+)
 from assay.lab.setup.language_learner import LanguageEncoder, LanguageLearner, language_model
 from assay.lab.setup.prepare import find_part
 from assay.lab.setup.session import Session
 from assay.models.load import untrained_rows
 from assay.tasks.task import Task
 
-Value = TypeVar("Value")
 Tokens = tuple[int, ...]
 Turns = tuple[Turn, ...]
 
@@ -66,8 +75,10 @@ def partings(
         if not allowed and name in (spec.other_rendering_than or ()):
             continue
         items = session.evaluations[name].items
-        conversations = [("row", row) for row in spread(find_part(session.sets, spec.data))]
-        conversations += [("item", row) for row in spread(items)]
+        conversations = [
+            ("row", row) for row in spread(find_part(session.sets, spec.data), COMPARED)
+        ]
+        conversations += [("item", row) for row in spread(items, COMPARED)]
         options = [item.template_options for item in items]
         if found := compare(session, spec, place, conversations, last_of(spec), options):
             trained, asked = (learner.encoder(x).name for x in (spec, experiment.evaluate[name]))
@@ -119,9 +130,10 @@ def part_in(task: Task, one: Written, other: Written, last: bool, place: str) ->
         before = contexts(trained, messages, row.tools, last)
     except RenderingError as error:
         return f": {stage.name!r} cannot write it: {error}"
-    for index, (training, rollout) in before.items():
+    for index, training in before.items():
         at = "" if index >= len(messages) - 1 else f" before message {index + 1}"
         try:
+            rollout = trained.prompt(messages[:index], row.tools)
             benchmark = asked.prompt(messages[:index], row.tools)
         except RenderingError as error:
             return f"{at}: {place} cannot write it by {asked.name!r}: {error}"
@@ -133,30 +145,16 @@ def part_in(task: Task, one: Written, other: Written, last: bool, place: str) ->
 
 def contexts(
     renderer: Renderer, messages: Sequence[Message], tools: Tools, last: bool
-) -> dict[int, tuple[Tokens, Tokens]]:
-    """By the index of each trained assistant message: its context in training, and in rollout. A
-    conversation without one gives its prompt twice. Raises RenderingError."""
+) -> dict[int, Tokens]:
+    """By the index of each trained assistant message: its context in training, as `Renderer.turns`
+    has it; of a conversation without one its prompt. Raises RenderingError."""
     spoken = [i for i, message in enumerate(messages) if message.role == "assistant"]
     if not spoken:
-        prompt = renderer.prompt(messages, tools)
-        return {len(messages): (prompt, prompt)}
-    trained = training_contexts(renderer, messages, tools, spoken, last)
-    return {
-        index: (tokens, renderer.prompt(messages[:index], tools))
-        for index, tokens in trained.items()
-    }
-
-
-def training_contexts(
-    renderer: Renderer, messages: Sequence[Message], tools: Tools, spoken: Sequence[int], last: bool
-) -> dict[int, Tokens]:
-    """The context of each trained assistant message by its index, as `Renderer.turns` has it. One
-    sequence if the rendering keeps the history unchanged, else one for each message."""
+        return {len(messages): renderer.prompt(messages, tools)}
     turns = renderer.turns(messages, tools, "last" if last else "all")
-    if last:
-        return {spoken[-1]: tokens_of(turns[0].context)}
-    if len(turns) == len(spoken):
-        return {index: tokens_of(turn.context) for index, turn in zip(spoken, turns, strict=True)}
+    if last or len(turns) == len(spoken):
+        trained = spoken[-1:] if last else spoken
+        return {index: tokens_of(t.context) for index, t in zip(trained, turns, strict=True)}
     whole = renderer.conversation(messages, tools)
     return {index: whole.tokens[:start] for index, start, _ in whole.message_spans}
 
@@ -177,12 +175,6 @@ def conversation(task: Task, row: Row) -> tuple[Message, ...]:
         return (*task.prompt(row), task.target(row))
     except InputError:
         return task.prompt(row)
-
-
-def spread(values: Sequence[Value]) -> list[Value]:
-    """Values evenly from all over a sequence, COMPARED at most."""
-    step = max(1, -(-len(values) // COMPARED))
-    return list(values[::step])
 
 
 def renderings(subject: Subject) -> Seen:
@@ -259,7 +251,7 @@ def differing(subject: Subject) -> Seen:
         if reference is None or (before := reference.stage) is None:
             continue
         below = session.experiment.stage[before]
-        rows = [("row", row) for row in spread(find_part(session.sets, below.data))]
+        rows = [("row", row) for row in spread(find_part(session.sets, below.data), COMPARED)]
         if found := compare(session, below, f"stage.{name}", rows, last_of(below)):
             what = f"stage.{name} renders by {stage.rendering!r}, stage.{before}, which it starts "
             what += f"from, by {below.rendering!r}"
@@ -267,56 +259,12 @@ def differing(subject: Subject) -> Seen:
             yield Finding("warning", what, found, fix)
 
 
-QUESTION = Message("user", "a")
-CALL = ToolCall("f", {}, "call00001")
-
-
-@dataclass(frozen=True, slots=True)
-class ThinkHandling:
-    """The places where a rendering writes reasoning. None: it refuses such a conversation."""
-
-    prefilled: bool
-    """The prompt ends inside an open `<think>`."""
-    written: bool | None
-    """The answer's own reasoning is rendered and trained."""
-    empty_block: bool
-    """An answer without reasoning is trained behind an empty think block, or behind the end of the
-    one that the prompt opened."""
-    in_step: bool | None
-    """Reasoning before a call is still there when its result has come."""
-    in_history: bool | None
-    """Reasoning is still there after a later question."""
-
-
-def think_handling(renderer: Renderer) -> ThinkHandling:
-    """The handling of reasoning by a rendering with a tokenizer. Raises RenderingError."""
-    prompt = _text(renderer, renderer.prompt((QUESTION,)))
-    (turn,) = renderer.turns((QUESTION, Message("assistant", PROBE)))
-    before_answer = _text(renderer, turn.actions).partition(PROBE)[0]
-    spoken = Message("assistant", "b", reasoning=PROBE)
-    calling = Message("assistant", "", (CALL,), reasoning=PROBE)
-    result = Message("tool", "c", (), CALL.id)
-    return ThinkHandling(
-        prefilled=prompt.rfind("<think>") > prompt.rfind("</think>"),
-        written=_holds_probe(renderer, (QUESTION, spoken)),
-        empty_block="</think>" in before_answer,
-        in_step=_holds_probe(renderer, (QUESTION, calling, result)),
-        in_history=_holds_probe(renderer, (QUESTION, spoken, QUESTION)),
-    )
-
-
-def _holds_probe(renderer: Renderer, messages: tuple[Message, ...]) -> bool | None:
-    """Whether reasoning is in the text; None where the rendering refuses to write it."""
-    answers = messages[-1].role == "assistant"
-    try:
-        tokens = renderer.conversation(messages).tokens if answers else renderer.prompt(messages)
-    except RenderingError:
-        return None
-    return PROBE in _text(renderer, tokens)
-
-
-def _text(renderer: Renderer, tokens: tuple[int, ...]) -> str:
-    return renderer.tokenizer.decode(list(tokens))
+def empties_thought(renderer: Renderer) -> bool:
+    """Whether an answer without reasoning is trained behind an empty think block, or behind the end
+    of the one that the prompt opened. Raises RenderingError."""
+    (turn,) = renderer.turns((Message("user", "a"), Message("assistant", PROBE)))
+    written = renderer.tokenizer.decode(list(turn.actions))
+    return "</think>" in written.partition(PROBE)[0]
 
 
 LITTLE = 0.5
@@ -330,7 +278,7 @@ class Trained:
     name: str
     stage: SftStage
     encoder: LanguageEncoder
-    handling: ThinkHandling
+    empties_thought: bool
     talks: tuple[tuple[Row, tuple[Message, ...]], ...]
 
     @property
@@ -343,7 +291,7 @@ class Trained:
         """Rows from all over that can be rendered: their id, what is trained of them, and what
         would be if every message were."""
         found = []
-        for row, messages in spread(self.talks):
+        for row, messages in spread(self.talks, COMPARED):
             with suppress(RenderingError):  # shown by `round_trip`
                 every = self.encoder.turns(row, messages, "all")
                 found.append((row.id, self.encoder.turns(row, messages, self.stage.loss_on), every))
@@ -368,14 +316,14 @@ def trained(subject: Subject) -> Seen:
         encoder = learner.encoder(stage)
         renderer = encoder.renderer
         try:
-            handling = think_handling(renderer)
+            empties = empties_thought(renderer)
         except RenderingError as error:
             fix = "choose another rendering, or correct the chat template"
             yield Finding("error", f"stage.{name}: the rendering fails", str(error), fix)
             continue
         rows = find_part(session.sets, stage.data)
         talks = tuple((row, conversation(session.task, row)) for row in rows)
-        found = Trained(name, stage, encoder, handling, talks)
+        found = Trained(name, stage, encoder, empties, talks)
         yield from share(found)
         yield from ends(found, learner.base.end_tokens)
         yield from special_tokens(found)
@@ -489,12 +437,11 @@ def special_tokens(found: Trained) -> Seen:
 def empty_blocks(found: Trained) -> Seen:
     """Answers without reasoning under a rendering that writes an empty think block for it."""
     silent = [m for m in found.learned if not split_thought(m)[0].strip()]
-    if not found.handling.empty_block or not silent:
+    if not found.empties_thought or not silent:
         return
-    where = "closes the <think> of the prompt at once" if found.handling.prefilled else "is empty"
     what = f"stage.{found.name}: answers without reasoning teach the model not to think"
     told = f"{share_of(len(silent), len(found.learned))} trained messages; by "
-    told += f"{found.renderer.name!r} the think block before them {where}"
+    told += f"{found.renderer.name!r} the think block before them is empty"
     fix = "give the answers their reasoning, train by a rendering that writes none (qwen3_fc), or "
     fix += "leave it so if a model that does not think is wanted"
     yield Finding("warning", what, told, fix)

@@ -29,7 +29,6 @@ from assay.experiment.stage_tables import (
 from assay.lab.check.subject import (
     SHOWN,
     Golds,
-    Histogram,
     Number,
     Seen,
     Shared,
@@ -117,35 +116,31 @@ def shared_with_test(
     calling = {id_: None for ids in both.functions.values() for id_ in ids}
     # A row that names no conversation is known by its id, which another file may use as well.
     talks = {row.conversation for row in rows} & {item.conversation for item in items} - {""}
-    parts: dict[SharedKind, tuple[Sequence[str], Iterable[str]]] = {
-        "questions": (shared_texts(both), ()),
-        "calls": ([*dict.fromkeys(train for train, _ in both.paths)], ()),
-        "functions": ([*calling], both.functions),
-        "conversations": ([row.id for row in rows if row.conversation in talks], talks),
+    grave: Severity = "error" if report else "warning"
+    fix = APART if report else ONCE
+    hidden = any(map(played, items)) and both.normalised and not same_prompt
+    parts: dict[SharedKind, tuple[Sequence[str], Iterable[str], Severity, str]] = {
+        "questions": (shared_texts(both), (), grave, f"{fix}; {HIDDEN}" if hidden else fix),
+        "calls": ([*dict.fromkeys(train for train, _ in both.paths)], (), grave, fix),
+        "functions": ([*calling], both.functions, "warning" if report else "note", fix),
+        "conversations": (
+            *([row.id for row in rows if row.conversation in talks], talks),
+            *("warning", "split by conversation"),
+        ),
     }
-    counted = {"questions": "questions"}
-    counted |= {"calls": "call_paths"} if any(map(call_path, items)) else {}
-    for kind, (ids, names) in parts.items():
-        if kind in counted:
-            yield Number(place, f"{counted[kind]}_shared_with: data.{data}", len(ids))
+    yield Number(place, f"questions_shared_with: data.{data}", len(parts["questions"][0]))
+    if any(map(call_path, items)):
+        yield Number(place, f"call_paths_shared_with: data.{data}", len(parts["calls"][0]))
+    for kind, (ids, names, severity, fix) in parts.items():
         if not ids:
             continue
         named = tuple(sorted(names) if names else ids)[:SHOWN]
         known = exact if kind == "questions" else 0
         yield Shared(kind, data, place, report, len(ids), len(rows), known, named)
-        fix = APART if report else ONCE
-        severity: Severity = "error" if report else "warning"
-        if kind == "conversations":
-            severity, fix = "warning", "split by conversation"
-        elif kind == "functions":
-            severity = "warning" if report else "note"
-        elif kind == "questions" and any(map(played, items)) and both.normalised:
-            fix += "" if same_prompt else f"; {HIDDEN}"
         does, more = WORDS[kind]
         what = f"data.{data} is trained on and {does} of {place}"
         told = f"{share_of(len(ids), len(rows))} training rows{more.format(exact)}"
-        told += f": {', '.join(named)}"
-        yield Finding(severity, what, told, fix)
+        yield Finding(severity, what, f"{told}: {', '.join(named)}", fix)
 
 
 MANY = 0.2
@@ -209,10 +204,6 @@ def left_out(place: str, data: DataSet) -> Seen:
     for reason, ids in data.dropped.items():
         yield Number(place, f"dropped: {reason}", len(ids))
         evidence = f"{share_of(len(ids), data.total)}: {some(ids)}"
-        if reason in (LONGER, SHORTER) and data.shift is not None:
-            before, after = data.shift.before, data.shift.after
-            evidence += f"; tokens of a conversation: mean {before.mean:,.0f} (sd {before.sd:,.0f})"
-            evidence += f" became {after.mean:,.0f} (sd {after.sd:,.0f})"
         wanted, unread = reason.startswith(WHERE), reason.startswith(UNREADABLE)
         many = unread or (len(ids) > MANY * data.total and not wanted)
         fix = REMEDIES.get(reason, "nothing, if they are meant to be left out")
@@ -277,11 +268,8 @@ def without_answers(subject: Subject) -> Seen:
             continue  # It learns from candidates alone, and is validated on them.
         what = f"{place}: rows of data.{data} have no gold answer"
         if learned:  # whatever the task knows to be right
-            missing, fix = (
-                without_targets(subject, data),
-                "give each row an answer, or leave it out",
-            )
-            yield from on_rows("error", what, missing, whole, fix)
+            missing, fix = without_targets(subject, data), "give each row an answer, or leave it "
+            yield from on_rows("error", what, missing, whole, f"{fix}out")
         else:
             fix = "that the reward can be reached on these rows is not proven"
             yield from on_rows("note", what, golds.missing, whole, fix)
@@ -323,14 +311,10 @@ def lengths(subject: Subject) -> Seen:
     session = subject.session
     for name in session.sets:
         found = length_statistics(conversation_lengths(subject, name))
-        place, what = f"data.{name}", "conversation_tokens"
-        named = {f"{what}_mean": found.mean, f"{what}_sd": found.sd}
-        named |= {f"{what}_smallest": found.smallest}
-        named |= {f"{what}_{percentile}": value for percentile, value in found.percentiles.items()}
-        for one, value in {**named, f"{what}_largest": found.largest}.items():
-            yield Number(place, one, value)
-        if found.count:
-            yield Histogram(place, what, found.histogram, found.edges)
+        named = {"mean": found.mean, "sd": found.sd, "smallest": found.smallest}
+        named |= {str(percentile): value for percentile, value in found.percentiles.items()}
+        for one, value in {**named, "largest": found.largest}.items():
+            yield Number(f"data.{name}", f"conversation_tokens_{one}", value)
     for place, stage, data in reading(session):
         if isinstance(stage, DpoStage) and data == stage.data:
             continue  # Its candidates are measured with its pairs.
@@ -351,9 +335,8 @@ def conversation_lengths(subject: Subject, name: str) -> list[int]:
     """Tokens of each whole row that can be rendered, as the first stage that reads it renders it;
     held-out parts and answers included."""
     session = subject.session
-    reads = reading(session)
-    used = [stage for _, stage, data in reads if data.partition(".")[0] == name]
-    rendering = used[0] if used else RenderingSettings()
+    used = (stage for _, stage, data in reading(session) if data.partition(".")[0] == name)
+    rendering = next(used, RenderingSettings())
     encoder = session.learner.encoder(rendering)
     data = session.sets[name]
     found: list[int] = []

@@ -6,7 +6,7 @@ Gold answers are encoded once and shared. Nothing is judged here.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal, TypeGuard, TypeVar
 
 from assay.data.episode import Completion, Context
 from assay.data.renderings.template import RenderingError
@@ -22,6 +22,8 @@ from assay.lab.setup.prepare import find_part
 from assay.lab.setup.session import Session
 from assay.tasks.task import Task
 
+Value = TypeVar("Value")
+
 SHOWN = 3
 """Row ids that a finding names."""
 
@@ -33,17 +35,6 @@ class Number:
     place: str
     name: str
     value: float
-
-
-@dataclass(frozen=True, slots=True)
-class Histogram:
-    """How often values fall into bins of equal width."""
-
-    place: str
-    name: str
-    counts: tuple[int, ...]
-    edges: tuple[float, ...]
-    """One more than counts."""
 
 
 SharedKind = Literal["questions", "calls", "functions", "conversations"]
@@ -68,7 +59,7 @@ class Shared:
     """A few of the rows, or of the functions and conversations."""
 
 
-Seen = Iterator[Finding | Number | Histogram | Shared]
+Seen = Iterator[Finding | Number | Shared]
 """The result of a check."""
 
 
@@ -215,6 +206,11 @@ def gold_conversations(task: Task, row: Row) -> list[tuple[Row, tuple[Message, .
         return [(short, (*task.prompt(row), message)) for message in right_messages]
     whole = target_messages(task, row) or ()
     return [(row, whole[: i + 1]) for i, m in enumerate(whole) if m.role == "assistant"]
+
+
+def spread(values: Sequence[Value], most: int) -> Sequence[Value]:
+    """At most so many values, evenly from all over a sequence."""
+    return values[:: max(1, -(-len(values) // most))]
 
 
 def some(ids: Sequence[str], shown: int = SHOWN) -> str:

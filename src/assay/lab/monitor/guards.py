@@ -51,12 +51,12 @@ BONUS_RULE = RULES["no_bonus"]
 """What the setting of a grpo stage that BONUS_GUARD is named after stops a run for."""
 
 
-class GuardFired(RunFailure):
-    """A guard of the experiment stopped the run; the checkpoint of that step is kept."""
-
-    def __init__(self, fired: Mapping[str, str]):
-        super().__init__("; ".join(fired.values()))
-        self.guards = tuple(fired)
+def stopped(fired: Mapping[str, str]) -> RunFailure:
+    """Guards of the experiment stopped the run, by name why; the checkpoint of that step is
+    kept."""
+    error = RunFailure("; ".join(fired.values()))
+    error.guards = tuple(fired)
+    return error
 
 
 def condition(spec: GuardSpec | MilestoneSpec) -> tuple[Side, float]:
@@ -137,12 +137,12 @@ def watch_stage(experiment: Experiment, run: RunDirectory, stage: str, step: int
 
 
 def check_guards(experiment: Experiment, run: RunDirectory, stage: str, step: int) -> None:
-    """Raise GuardFired where a guard fires at the step that a stage would go on from.
+    """Raise RunFailure where a guard fires at the step that a stage would go on from.
 
     So it is where a process died between the checkpoint and the note that a guard stopped it.
     """
     if fired := watch_stage(experiment, run, stage, step).fired():
-        raise GuardFired(fired)
+        raise stopped(fired)
 
 
 def unseen(experiment: Experiment, metrics: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
@@ -183,14 +183,6 @@ def pass_guards(run: RunDirectory, guards: Sequence[str], stage: str, step: int)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     entries = [{"guard": name, "stage": stage, "step": step, "at": now} for name in guards]
     write_json(run.path / PASSED, [*_read(run.path), *entries], run.path)
-
-
-def forget_passed(run: Path, kept: Callable[[str, int], bool]) -> None:
-    """Remove the passed guards of stages and steps that are trained again."""
-    wishes = _read(run)
-    left = [wish for wish in wishes if kept(wish["stage"], wish["step"])]
-    if left != wishes:
-        write_json(run / PASSED, left, run)
 
 
 def passed_steps(run: Path, stage: str) -> dict[str, int]:

@@ -4,14 +4,13 @@ Works on a live run, because everything is read from the disk. Statistics are in
 drawings in `pages`. `reports.jsonl` is the journal of the reports that were made.
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assay.data.files import append_line, atomic_write_text
+from assay.data.files import append_line
 from assay.errors import Finding, InputError, nearest
 from assay.experiment.experiment import Experiment
 from assay.judge.health_checks import RuleState, Spending
@@ -76,15 +75,6 @@ def note_asked(run: RunDirectory) -> None:
 def read_reports(run: RunDirectory) -> list[ReportEntry]:
     """The journal, in the order in which reports were made; a torn last line does not count."""
     return entries(run.path / JOURNAL, ReportEntry)
-
-
-def forget_reports(run: RunDirectory, kept: Callable[[str, int], bool]) -> None:
-    """Remove the reports on stages and steps that are trained again from the journal."""
-    reports = read_reports(run)
-    left = [entry for entry in reports if kept(entry.stage, entry.step)]
-    if left != reports:
-        lines = (json.dumps(asdict(entry)) + "\n" for entry in left)
-        atomic_write_text(run.path / JOURNAL, "".join(lines))
 
 
 def last_report(run: RunDirectory, stage: str, before: int) -> ReportEntry | None:

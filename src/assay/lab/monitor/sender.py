@@ -16,7 +16,6 @@ from typing import Any
 
 from assay.compare.judged_table import reported_rows
 from assay.experiment.experiment import Experiment
-from assay.experiment.tables import LogSpec
 from assay.judge.intervals import score_interval
 from assay.lab.monitor.observer import Observer, Several, Silent
 from assay.lab.monitor.sinks import SINKS, Opening, Sink, check_log
@@ -226,8 +225,7 @@ def sending(experiment: Experiment, run: RunDirectory, observer: Observer) -> It
 
     Raises InputError before anything is sent.
     """
-    states = read_sink_states(run.path)
-    log = log_of(experiment, states)
+    states, log = read_sink_states(run.path), experiment.log
     if log is None:
         yield observer
         return
@@ -238,7 +236,7 @@ def sending(experiment: Experiment, run: RunDirectory, observer: Observer) -> It
 
     def opened(name: str) -> Sink:
         state, seed = states.of(name), stored_status(run.path).seed
-        about = state.remote, state.attempt, state.step, config
+        about = state.remote, state.step, config
         return SINKS[name].open(Opening(run, seed, log, *about))
 
     senders = [Sender(name, states, partial(opened, name)) for name in dict.fromkeys(log.to)]
@@ -249,28 +247,3 @@ def sending(experiment: Experiment, run: RunDirectory, observer: Observer) -> It
         yield Several((observer, sinks))
     finally:
         sinks.close()
-
-
-def log_of(experiment: Experiment, states: SinkStates) -> LogSpec | None:
-    """The `[log]` table of a run: what it was resumed with comes before its experiment's."""
-    return LogSpec.model_validate(states.log) if states.log is not None else experiment.log
-
-
-def add_sinks(
-    run: RunDirectory, experiment: Experiment, more: LogSpec | Sequence[str] | None
-) -> None:
-    """Let a run that is resumed send to `more` sinks as well, or by another table.
-
-    Raises InputError, for the sinks that it has as well.
-    """
-    states = read_sink_states(run.path)
-    table = more if isinstance(more, LogSpec) else None
-    if more and not isinstance(more, LogSpec):
-        own = log_of(experiment, states)
-        to = tuple(dict.fromkeys((*(own.to if own else ()), *more)))
-        table = own.model_copy(update={"to": to}) if own else LogSpec(to=to)
-    wanted = table or log_of(experiment, states)
-    if wanted is not None:
-        check_log(wanted)
-    if table is not None:
-        states.keep_log(table.model_dump(mode="json", exclude_none=True))

@@ -59,7 +59,6 @@ class Opening:
     log: LogSpec
     remote: str
     """The remote run to continue; "" for a new one."""
-    attempt: int
     step: int
     """The last step that it has."""
     config: Mapping[str, Any]
@@ -72,15 +71,13 @@ class Opening:
 
     @property
     def name(self) -> str:
-        """The name of the remote run: one for each seed, and for each time it was started over."""
-        again = f"-{self.attempt + 1}" if self.attempt else ""
-        return f"{self.run.name}#{self.seed}{again}"
+        """The name of the remote run: one for each seed."""
+        return f"{self.run.name}#{self.seed}"
 
     @property
     def id(self) -> str:
         """A name that no other run has: the run's id, which has its time and random digits."""
-        again = f"-{self.attempt + 1}" if self.attempt else ""
-        return f"{self.run.name[:60]}-{self.run.id}{again}"
+        return f"{self.run.name[:60]}-{self.run.id}"
 
     @property
     def folder(self) -> Path:

@@ -36,7 +36,7 @@ from assay.runs.run_names import (
     experiment_of,
     find_named,
 )
-from assay.runs.status import RunBusy, hold_run, stored_status
+from assay.runs.status import hold_run, is_held, stored_status
 from assay.tasks.task import TASKS, lookup
 from assay.tasks.task import task as find_task
 from assay.tasks.user_code import forget_changed_files
@@ -74,8 +74,8 @@ def evaluate_again(
     the place of `engine.evaluate` of the run's experiment.
 
     `spec.checkpoints` is ignored, and a model in this process uses the rendering that it was
-    trained with. Raises InputError for what does not exist, RunBusy while the run is executed by
-    another process, InputError for a benchmark that lacks a part, RunFailure for a record whose
+    trained with. Raises InputError for what does not exist, or a run that another process executes
+    now, InputError for a benchmark that lacks a part, RunFailure for a record whose
     answers a fallback metric scored.
     """
     forget_changed_files()
@@ -120,10 +120,9 @@ def failure_noted(session: Session) -> Iterator[None]:
     """No run that holds measurements alone is finished before one of them is."""
     try:
         yield
-    except RunBusy:
-        raise
     except Exception as error:
-        if holds_measurements(session) and not any(session.run.evaluations.glob("*/[!.]*.parquet")):
+        measured = any(session.run.evaluations.glob("*/[!.]*.parquet"))
+        if holds_measurements(session) and not measured and not is_held(session.run.path):
             note(session, status="failed", message=str(error))
         raise
 

@@ -20,15 +20,14 @@ from assay.data.files import remove_leftovers
 from assay.data.splits import Mixture
 from assay.engines.ranks import check_ranks
 from assay.engines.ray_pool import leave
-from assay.errors import AssayError, InputError, within
+from assay.errors import AssayError, InputError, RunFailure, within
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import ExperimentSource, lines_named, read_experiment
 from assay.experiment.stage_tables import SamplingStage, StageSpec, due_steps, steps_of
-from assay.experiment.tables import EngineSpec, EvaluateSpec, LogSpec
+from assay.experiment.tables import EngineSpec, EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.check.all_checks import looked_at, reason_of
-from assay.lab.check.capability import first_look
 from assay.lab.check.rendering_mismatch import refuse_other_renderings
 from assay.lab.evaluate.checkpoint_selection import (
     choose,
@@ -43,7 +42,6 @@ from assay.lab.evaluate.checkpoint_selection import (
 from assay.lab.evaluate.judge_labels import measure_judges
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.guards import (
-    GuardFired,
     check_guards,
     pass_guards,
     unseen,
@@ -51,9 +49,9 @@ from assay.lab.monitor.guards import (
 )
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.monitor.progress import why_due
-from assay.lab.monitor.sender import add_sinks, sending
+from assay.lab.monitor.sender import sending
 from assay.lab.run.ranks import ranked, stage_optimizer
-from assay.lab.run.recorder import RunRecorder, is_whole, restore, start_over, unfinished_restart
+from assay.lab.run.recorder import RunRecorder, is_whole, restore
 from assay.lab.run.trainer_export import ToolCosts, ToolTraining
 from assay.lab.setup.learner import StagePolicy
 from assay.lab.setup.manifest import (
@@ -90,7 +88,7 @@ from assay.runs.history import History, evaluation_records
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import CHECKED, read_manifest
 from assay.runs.metrics import check_history, truncate_metrics
-from assay.runs.protection import is_marked, remove_run
+from assay.runs.protection import remove_run
 from assay.runs.registry import check_index, note_run
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.run_names import checkpoint_steps, experiment_of, seed_or_damage
@@ -173,21 +171,15 @@ def resume(
     *,
     observer: Observer | None = None,
     past_guard: bool = False,
-    start_from: str = "",
     despite: str | None = None,
-    log: LogSpec | Sequence[str] | None = None,
     ranks: int | None = None,
 ) -> RunDirectory:
     """Continue an interrupted or failed run. Raises InputError for a finished one.
 
-    With `start_from`, `STAGE.step-N`, any run is trained again from there (`start_over`). A run
-    that was not checked before is checked now (`looked_at`, which may raise). A run that a guard
-    stopped continues only with `past_guard`, else InputError is raised; without such a guard
-    `past_guard` raises InputError. `log` names further sinks, or replaces the `[log]` table.
-    `ranks` processes go on, else as many as before.
+    A run that was not checked before is checked now (`looked_at`, which may raise). A run that a
+    guard stopped continues only with `past_guard`, else InputError is raised; without such a guard
+    `past_guard` raises InputError. `ranks` processes go on, else as many as before.
     """
-    if start_from := start_from or unfinished_restart(run):
-        start_over(run, start_from, observer or Silent())
     status = read_status(run.path)
     experiment = experiment_of(run)
     engine = experiment.engine or EngineSpec()
@@ -212,7 +204,6 @@ def resume(
     session = looked_at(session, despite)
     if status.guard:
         pass_guards(run, status.guard.split(), status.stage, status.step)
-    add_sinks(run, experiment, log)
     with hold_run(run.path):
         proceed(session)
     return run
@@ -244,9 +235,7 @@ def proceed(session: Session) -> None:
                 work(session)
                 for name in session.experiment.stage:
                     for step in checkpoint_steps(session.run, name):
-                        checkpoint = session.run.checkpoint(name, step)
-                        if not is_marked(session.run, checkpoint):
-                            drop_optimizer(checkpoint)
+                        drop_optimizer(session.run.checkpoint(name, step))
         finally:
             session.observer.end(session.run)
 
@@ -258,13 +247,12 @@ def noted(session: Session) -> Iterator[None]:
     remove_leftovers(session.run.path)
     try:
         yield
-    except GuardFired as stopped:
-        note(session, status="failed", message=str(stopped), guard=" ".join(stopped.guards))
-        status = stored_status(session.run.path)
-        session.observer.report(session.run, status.stage, status.step, "guard")
-        raise
     except AssayError as error:
-        note(session, status="failed", message=str(error))
+        guards = error.guards if isinstance(error, RunFailure) else ()
+        note(session, status="failed", message=str(error), guard=" ".join(guards))
+        if guards:
+            status = stored_status(session.run.path)
+            session.observer.report(session.run, status.stage, status.step, "guard")
         raise
     except KeyboardInterrupt:
         note(session, status="interrupted", message="interrupted by the user")
@@ -406,7 +394,6 @@ def train_stage(
             session.observer.note(f"{name}: {words}")
         if isinstance(given.order, Mixture):
             method = SourceShares(method, given.order, session.seed)
-        method = first_look(session, name, stage, method)
         method = with_step_metrics(stage, session.task, steps, method)
         looks = [lambda policy, step: opened.measured()]
         if stage.validation is not None:
@@ -445,7 +432,7 @@ def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer
     """Make the records of `added`, but those that another process makes meanwhile.
 
     Raises InputError where the model or the training rows are no longer what the
-    run was made from, RunBusy while it is executed elsewhere, and what evaluating raises.
+    run was made from, InputError while it is executed elsewhere, and what evaluating raises.
     """
     experiment = experiment_of(run)
     whole = experiment.model_copy(update={"evaluate": {**experiment.evaluate, **added}})
@@ -509,7 +496,7 @@ def launch_or_resume(
         if read_status(run.path).status != "finished":
             observer.note(f"resuming {run}")
             ranks = (experiment.engine or EngineSpec()).ranks
-            given = {"despite": despite, "log": experiment.log, "ranks": ranks}
+            given = {"despite": despite, "ranks": ranks}
             run = resume(run, observer=observer, **given)
             did = "resumed"
         if added := lacking(run, experiment):

@@ -56,7 +56,7 @@ from assay.experiment.tables import patience_seconds
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.evaluate.checkpoint_selection import selectors
 from assay.lab.evaluate.run_evaluation import measure_stored
-from assay.lab.monitor.guards import GuardFired, watch_stage
+from assay.lab.monitor.guards import stopped, watch_stage
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.recorder import Following, RunRecorder, begin
 from assay.lab.setup.learner import question
@@ -432,8 +432,7 @@ class ToolTraining:
         run, name = self.session.run, self.made.name
         step = max(checkpoint_steps(run, name), default=0)
         if step:
-            fix = f"start the stage over: assay resume {run} --from {name}.step-0"
-            check_checkpoint(run.checkpoint(name, step), fix)
+            check_checkpoint(run.checkpoint(name, step), fix="start another run with --new")
             check_history(run, name, step)
         truncate_metrics(run.metrics, name, step)
         for later in History(run).sampled(name):
@@ -462,10 +461,8 @@ class ToolTraining:
         """The tool at work, from the checkpoint of a step."""
         saved = next((each for each in self.output.checkpoints() if each.step == step), None)
         if step and saved is None:
-            name, run = self.made.name, self.session.run
             problem = f"{self.made.trainer.title}'s own checkpoint of step {step} is gone"
-            fix = f"start the stage over: assay resume {run} --from {name}.step-0"
-            raise RunFailure(f"{problem}; {fix}")
+            raise RunFailure(f"{problem}; start another run with --new")
         self.clear(saved)
         more = self.made.trainer.resume(saved.folder if saved else None)
         self.say(saved)
@@ -520,12 +517,12 @@ class ToolTraining:
         }
 
     def follow(self, tool: Running) -> None:
-        """Record what the tool writes until it ends. Raises GuardFired, and RunFailure where it
+        """Record what the tool writes until it ends. Raises RunFailure where a guard stops it or it
         ends before the last step or writes what cannot be read."""
 
         def stepped(step: int) -> None:
             if fired := self.recorder.guards.fired():
-                raise GuardFired(fired)
+                raise stopped(fired)
             self.recorder.report(step)
 
         following, code = self.following(), None

@@ -49,7 +49,6 @@ from assay.rollout.engines.endpoint.client import (
     endpoint_of,
 )
 from assay.runs.cost_ledger import STATE, CostLedger, LedgerCall, state_text
-from assay.runs.manifest_file import last_start_over, read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import write_listed
 from assay.runs.run_names import run_checkpoint
@@ -129,10 +128,10 @@ class HelperModels(Mapping[str, HelperModel]):
             self._open.clear()
             self.ledger.close()
 
-    def record_in(self, folder: Path, since: str = "") -> None:
+    def record_in(self, folder: Path) -> None:
         """Record in the ledger of the run in `folder`, what was asked before it was made included;
-        what the ledger holds counts in the budgets, and what it holds of a step since a time in the
-        step's `costs`. Raises LedgerUnusable."""
+        what the ledger holds counts in the budgets, and what it holds of a step in the step's
+        `costs`. Raises LedgerUnusable."""
         if not self.specs:
             return
         self.ledger.move_to(folder)
@@ -142,7 +141,7 @@ class HelperModels(Mapping[str, HelperModel]):
         now = self.ledger.opening
         self._earlier.clear()
         for call in calls:
-            if call.opening < now and call.at >= since:
+            if call.opening < now:
                 self._earlier[call.stage, call.step].append(call)
 
     @contextmanager
@@ -150,7 +149,7 @@ class HelperModels(Mapping[str, HelperModel]):
         """`record_in` for the work on a run, which knows afterwards what its ledger holds; then the
         models' memory is let go of."""
         try:
-            self.record_in(run.path, last_start_over(read_manifest(run)))
+            self.record_in(run.path)
             yield
             if self.ledger.file is not None:
                 write_listed(run.path, run.path / STATE, state_text(self.ledger.state()))

@@ -21,14 +21,12 @@ from assay.data.row import Row
 from assay.data.row_checks import Condition, sorted_places, where, without_duplicates
 from assay.data.splits import (
     Fixed,
-    Lengths,
     Mixture,
     Part,
     RowOrder,
     Shuffled,
     conversation_of,
     epoch_shares,
-    length_statistics,
     split_by_conversation,
     take,
     within_tokens,
@@ -60,38 +58,26 @@ EXAMPLES = "examples"
 """The benchmark option that adds worked examples to an item."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shift:
-    """Tokens of whole conversations before and after rows were left out for their length."""
-
-    before: Lengths
-    after: Lengths
-
-
 Dropped = dict[str, tuple[str, ...]]
 """Ids of rows that were left out, by reason."""
 
 
 def by_length(
     rows: Sequence[Row], spec: DataSpec, task: Task, encoder: Encoder
-) -> tuple[tuple[Row, ...], Dropped, Shift | None]:
-    """The rows within the limits of a data set's table, the others, and the effect where whole
-    conversations were measured. Raises RenderingError."""
+) -> tuple[tuple[Row, ...], Dropped]:
+    """The rows within the limits of a data set's table, and the others. Raises RenderingError."""
     kept, dropped = tuple(rows), {}
     if spec.max_prompt_tokens is not None:
         lengths = [encoder.size(encoder.prompt(row, question(task, row))) for row in kept]
         kept, dropped[TOO_LONG] = within_tokens(kept, lengths, most=spec.max_prompt_tokens)
-    shift = None
     if spec.min_tokens is not None or spec.max_tokens is not None:
         tokens = {row.id: conversation_tokens(encoder, task, row) for row in kept}
-        before = kept
         for reason, limits in (
             (LONGER, (None, spec.max_tokens)),
             (SHORTER, (spec.min_tokens, None)),
         ):
             kept, dropped[reason] = within_tokens(kept, [tokens[row.id] for row in kept], *limits)
-        shift = Shift(*(length_statistics([tokens[r.id] for r in side]) for side in (before, kept)))
-    return kept, {reason: ids for reason, ids in dropped.items() if ids}, shift
+    return kept, {reason: ids for reason, ids in dropped.items() if ids}
 
 
 def conversation_tokens(encoder: Encoder, task: Task, row: Row) -> int:
@@ -118,8 +104,6 @@ class DataSet:
     """Rows of the source before anything was left out; a conversation that became none is one."""
     remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Remarks on rows that are kept -> their ids."""
-    shift: Shift | None = None
-    """Effect of `min_tokens` and `max_tokens` on the lengths; None without them."""
     order: RowOrder | None = None
     """Order in which a stage visits the training part; None: shuffled anew each epoch."""
     chosen: Chosen | None = None
@@ -255,7 +239,7 @@ def prepare(
         rows = apart.rows
         for reason, ids in apart.dropped.items():
             dropped[f"{reason} ({test})"] = ids
-    rows, others, shift = by_length(rows, spec, task, encoder)
+    rows, others = by_length(rows, spec, task, encoder)
     dropped |= others
     if not rows:
         reasons = ", ".join(f"{reason}: {len(ids)}" for reason, ids in dropped.items())
@@ -275,7 +259,7 @@ def prepare(
     order = Fixed(tuple(range(len(train)))) if spec.order == "given" else None
     if isinstance(spec.order, OrderBy):
         order = Fixed(sorted_places(train, spec.order.by, spec.order.descending))
-    return DataSet(name, train, dev, dropped, total, loaded.remarks, shift, order, chosen, test)
+    return DataSet(name, train, dev, dropped, total, loaded.remarks, order, chosen, test)
 
 
 def held_out(
@@ -414,9 +398,6 @@ def describe(made: DataSet, spec: DataSpec) -> str:
     if made.chosen is not None:
         count = f"{len(made.train)} of {made.chosen.total} rows"
         parts.append(f"{made.chosen.file} takes {count} ({made.chosen.selection.origin})")
-    if made.shift is not None:
-        before, after = made.shift.before.mean, made.shift.after.mean
-        parts.append(f"{before:,.0f} tokens on average became {after:,.0f}")
     parts += [f"{len(ids)} kept: {words}" for words, ids in made.remarks.items()]
     if isinstance(made.order, Mixture):
         shares = ", ".join(f"{part.share} of {part.name}" for part in made.order.parts)

@@ -156,32 +156,23 @@ def first_difference(student: Any, teacher: Any, names: tuple[str, str]) -> str:
     """The first token, by its id, that two tokenizers have differently, in a line; "" for none."""
     ours, theirs = words_of(student), words_of(teacher)
     for number in sorted(ours.keys() | theirs.keys()):
-        one, other = ours.get(number), theirs.get(number)
+        one, other = (words.get(number, "absent") for words in (ours, theirs))
         if one != other:
-            return f"token {number} is {shown(one)} to {names[0]} and {shown(other)} to {names[1]}"
+            return f"token {number} is {one} to {names[0]} and {other} to {names[1]}"
     return ""
 
 
-def words_of(tokenizer: Any) -> dict[int, tuple[str, str, bool]]:
-    """By id: each token as it is written, the text that it stands for, and whether it is
-    special."""
+def words_of(tokenizer: Any) -> dict[int, str]:
+    """By id: each token as it is written, the text that it stands for, and whether it is special,
+    for a message."""
     added = tokenizer.added_tokens_decoder
     written = {number: word for word, number in tokenizer.get_vocab().items()}
-    numbers = [*written]
-    texts = tokenizer.batch_decode([[n] for n in numbers], clean_up_tokenization_spaces=False)
-    return {
-        number: (written[number], text, number in added and bool(added[number].special))
-        for number, text in zip(numbers, texts, strict=True)
-    }
-
-
-def shown(word: tuple[str, str, bool] | None) -> str:
-    """A token for a message."""
-    if word is None:
-        return "absent"
-    written, text, special = word
-    text = "" if text == written else f" ({text!r})"
-    return f"{written!r}{text}" + (", special," if special else "")
+    texts = tokenizer.batch_decode([[n] for n in written], clean_up_tokenization_spaces=False)
+    found = {}
+    for (number, word), text in zip(written.items(), texts, strict=True):
+        special = ", special," if number in added and added[number].special else ""
+        found[number] = repr(word) + ("" if text == word else f" ({text!r})") + special
+    return found
 
 
 @dataclass(frozen=True)

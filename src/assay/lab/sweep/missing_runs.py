@@ -21,7 +21,7 @@ from assay.lab.run.runner import lacking
 from assay.lab.setup.validate import check_names
 from assay.lab.sweep.planned_runs import Planned, plan
 from assay.lab.sweep.read_sweep import SweepFile
-from assay.runs.run_names import SWEEPS, write_points
+from assay.runs.run_names import SWEEPS
 from assay.runs.same_experiment import check_same, newest
 from assay.runs.status import read_status
 
@@ -108,11 +108,6 @@ def missing_work(root: Path, found: SweepFile, only: str | None = None) -> Work:
                 busy.append(f"{planned.name}#{seed}")
             else:
                 jobs.append(Job(planned, seed, status or "nothing"))
-    points = [
-        {"run": planned.name, "values": dict(point), "seeds": planned.experiment.seeds}
-        for planned, point in zip(every, found.points, strict=True)
-    ]
-    write_points(root, found.sweep.name, {"schema": 1, "points": points})
     return Work(tuple(jobs), tuple(finished), tuple(busy))
 
 

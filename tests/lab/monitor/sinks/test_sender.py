@@ -12,13 +12,11 @@ from assay.errors import InputError
 from assay.experiment.problems import made
 from assay.experiment.tables import LogSpec
 from assay.lab.monitor import sender as sender_module
-from assay.lab.monitor.sender import add_sinks
 from assay.lab.monitor.sinks import SINKS, SinkKind, check_log
 from assay.pages.facts import gather
 from assay.pages.story import warnings
 from assay.pages.words import words
 from assay.runs.notes import read_notes
-from assay.runs.status import start_sinks_over
 from tests.lab.monitor.sinks.logged_run import (
     ALL,
     Kept,
@@ -110,34 +108,6 @@ def test_what_the_remote_run_says_it_has_counts_more_than_what_was_sent(
     with logging(experiment, run) as observer:
         do_steps(run, observer, ALL[4:])
     assert remote.steps() == expected(run)[has:]
-
-
-def test_a_sink_added_to_a_resumed_run_gets_its_whole_history(tmp_path: Path, remote: Remote):
-    experiment, run = make_run(tmp_path)
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[:4])
-    assert not (run.path / "sinks.json").exists()
-    add_sinks(run, experiment, ["kept"])
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[4:])
-    assert remote.steps() == expected(run)
-    add_sinks(run, experiment, None)
-    with logging(experiment, run):  # and it is kept from then on
-        pass
-    assert len(remote.openings) == 2
-
-
-def test_a_run_that_is_started_over_is_another_remote_run(tmp_path: Path, remote: Remote):
-    experiment, run = make_run(tmp_path, to=["kept"])
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL)
-    remote.calls.clear()
-    start_sinks_over(run.path)
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[4:])
-    assert remote.steps() == expected(run)
-    first, second = remote.openings
-    assert second.remote == "" and second.id != first.id and second.name != first.name
 
 
 @pytest.mark.parametrize("when", ["closed", "no route"])
