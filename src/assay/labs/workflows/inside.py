@@ -45,10 +45,10 @@ USAGE = {
 
 
 class OperatorError(Exception):
-    """An operator gave no result; `kind` and `why` say which way. A program may catch it."""
+    """An operator gave no result; a program may catch it."""
 
     def __init__(self, kind: str, why: str):
-        """As the lab's reply has them."""
+        """`kind` as `execution.OperatorCall.error` has it: "arguments", "malformed", "code"."""
         super().__init__(why)
         self.kind, self.why = kind, why
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from assay.errors import nearest
+from assay.labs.workflows.inside import OperatorError
 
 REQUIRED = object()
 """The default of a parameter that has none."""
@@ -24,15 +25,6 @@ MOST_COUNT = 10
 """Of a parameter that says how often: a program cannot ask for thousands of answers in one call."""
 
 Kind = Literal["text", "texts", "count"]
-
-
-class OperatorFailed(Exception):
-    """An operator call gave no result; the program is told, and may catch it."""
-
-    def __init__(self, kind: str, why: str):
-        """`kind` as `execution.OperatorCall.error` has it: "arguments", "malformed", "code"."""
-        super().__init__(f"{kind}: {why}")
-        self.kind, self.why = kind, why
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +172,7 @@ def described() -> list[dict[str, Any]]:
 def checked_arguments(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments in the operator's order, defaults filled in.
 
-    Raises OperatorFailed("arguments") for an unknown or missing name and for a wrong value.
+    Raises OperatorError("arguments") for an unknown or missing name and for a wrong value.
     """
     known = {each.name for each in operator.parameters}
     for name in arguments:
@@ -190,7 +182,7 @@ def checked_arguments(operator: Operator, arguments: Mapping[str, Any]) -> dict[
 
 
 def _value(operator: Operator, parameter: Parameter, arguments: Mapping[str, Any]) -> Any:
-    """One argument or its default. Raises OperatorFailed."""
+    """One argument or its default. Raises OperatorError."""
     if parameter.name not in arguments:
         if parameter.required:
             raise _wrong(operator, f"needs {parameter.name!r}")
@@ -222,8 +214,8 @@ PROBLEMS = {"text": _no_text, "texts": _no_texts, "count": _no_count}
 """What a value of a kind should be instead; None where it is right."""
 
 
-def _wrong(operator: Operator, why: str) -> OperatorFailed:
-    return OperatorFailed("arguments", f"{operator.name} {why}")
+def _wrong(operator: Operator, why: str) -> OperatorError:
+    return OperatorError("arguments", f"{operator.name} {why}")
 
 
 FIELD = re.compile(r"\{([a-z_]+)\}")

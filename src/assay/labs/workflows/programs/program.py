@@ -1,7 +1,7 @@
 """A workflow program as it was written: its source, its syntax tree, what its names stand for, and
 its shape: its operators, and its tree without names.
 
-Programs are parsed and never run, and a hostile text is an `UnreadableProgram`, whatever it does to
+Programs are parsed and never run, and a hostile text is an `InputError`, whatever it does to
 the parser. Flow does not count here: a place holds what is put there anywhere.
 
 Fenced blocks of code in text that a model wrote are read as CommonMark does: with any info string,
@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from markdown_it import MarkdownIt
 
+from assay.errors import InputError
 from assay.labs.workflows.programs.operators import OPERATORS
 
 CLASS = "Workflow"
@@ -93,13 +94,9 @@ def program_of(completion_text: str) -> str | None:
     return program.rstrip() + "\n" if program.strip() else None
 
 
-class UnreadableProgram(Exception):
-    """A text that is no program, or none that is looked at; `code` is one of `validate.CODES`."""
-
-    def __init__(self, code: str, line: int, problem: str):
-        """`line` is 0 where the parser names none."""
-        super().__init__(problem)
-        self.code, self.line, self.problem = code, line, problem
+def unreadable(code: str, line: int, problem: str) -> InputError:
+    """A text that is no program, or none that is looked at; the field is the finding's code."""
+    return InputError(problem, field=code, line=line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +177,9 @@ class Program:
 
 
 def read_program(source: str) -> Program:
-    """Parse a source. Raises UnreadableProgram."""
+    """Parse a source. Raises InputError."""
     if len(source) > MOST_CHARACTERS:
-        raise UnreadableProgram("too_long", 0, f"{len(source)} characters")
+        raise unreadable("too_long", 0, f"{len(source)} characters")
     tree = _python(lambda: ast.parse(source, FILE))
     nodes, below, parents, owners = _indexed(tree)
     # The compiler alone refuses `return` outside of a function and the like. Nothing is run.
@@ -212,7 +209,7 @@ def read_program(source: str) -> Program:
 
 
 def _python(step: Callable[[], T]) -> T:
-    """The result of a step of Python's parser or compiler. Raises UnreadableProgram."""
+    """The result of a step of Python's parser or compiler. Raises InputError."""
     try:
         with warnings.catch_warnings():
             # Strange escapes and the like: a model's text, not the lab's.
@@ -221,11 +218,11 @@ def _python(step: Callable[[], T]) -> T:
     except SyntaxError as error:
         deep = "too many nested" in error.msg or "too many levels" in error.msg
         code = "too_deep" if deep else "syntax"
-        raise UnreadableProgram(code, error.lineno or 0, error.msg) from None
+        raise unreadable(code, error.lineno or 0, error.msg) from None
     except ValueError:
-        raise UnreadableProgram("syntax", 0, "it holds null bytes or lone surrogates") from None
+        raise unreadable("syntax", 0, "it holds null bytes or lone surrogates") from None
     except (RecursionError, MemoryError, OverflowError):
-        raise UnreadableProgram("too_deep", 0, "too deep for the parser") from None
+        raise unreadable("too_deep", 0, "too deep for the parser") from None
 
 
 def _indexed(
@@ -236,7 +233,7 @@ def _indexed(
     dict[ast.AST, ast.AST],
     dict[ast.AST, Owner | None],
 ]:
-    """All nodes level by level, so that no text makes it recurse. Raises UnreadableProgram."""
+    """All nodes level by level, so that no text makes it recurse. Raises InputError."""
     nodes: list[ast.AST] = []
     below: dict[ast.AST, list[ast.AST]] = {}
     parents: dict[ast.AST, ast.AST] = {}
@@ -254,7 +251,7 @@ def _indexed(
         if not level:
             return tuple(nodes), below, parents, owners
     line = getattr(level[0], "lineno", 0)
-    raise UnreadableProgram("too_deep", line, f"more than {MOST_DEPTH} levels deep")
+    raise unreadable("too_deep", line, f"more than {MOST_DEPTH} levels deep")
 
 
 def _selves(program: Program) -> dict[Owner | None, str]:
@@ -364,7 +361,7 @@ def shape_of(source: str) -> Shape | None:
     """
     try:
         program = read_program(source)
-    except UnreadableProgram:
+    except InputError:
         return None
     called = {program.operator(node) for node in program.nodes if isinstance(node, ast.Call)}
     text = " ".join(written(program.tree, program, {}))
