@@ -1,5 +1,4 @@
-"""A workflow program as it was written: its source, its syntax tree, what its names stand for, and
-its shape: its operators, and its tree without names.
+"""A workflow program as it was written: its source, its syntax tree and what its names stand for.
 
 Programs are parsed and never run, and a hostile text is an `InputError`, whatever it does to
 the parser. Flow does not count here: a place holds what is put there anywhere.
@@ -9,12 +8,10 @@ either kind of fence and line end, indented or not; one that is never closed goe
 """
 
 import ast
-import hashlib
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TypeVar
 
 from markdown_it import MarkdownIt
@@ -340,72 +337,9 @@ def is_annotation(node: ast.AST, program: Program) -> bool:
     return isinstance(parent, ast.arg | ast.AnnAssign) and node is parent.annotation
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The shape of one program."""
-
-    combination: str
-    """The operators that are called, such as "Custom+ScEnsemble"; "" for none."""
-    fingerprint: str
-    """16 hex digits; equal where two trees are, but for names, constants, imports and notes."""
-
-
-@lru_cache(maxsize=4096)
-def shape_of(source: str) -> Shape | None:
-    """The shape of a program; None where it cannot be read. Calls of unknown operators count not.
-    It is remembered: the programs of a run repeat each other.
-
-    What names stand for in the fingerprint: those that the program binds, and attributes of `self`,
-    are numbered in order; operators, keywords and names from outside stay, constants leave their
-    type. Imports, annotations and docstrings do not count.
-    """
-    try:
-        program = read_program(source)
-    except InputError:
-        return None
-    called = {program.operator(node) for node in program.nodes if isinstance(node, ast.Call)}
-    text = " ".join(written(program.tree, program, {}))
-    fingerprint = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
-    return Shape("+".join(sorted(called & OPERATORS.keys())), fingerprint)
-
-
-def written(node: ast.AST, program: Program, numbers: dict[str, int]) -> Iterator[str]:
-    """The tree in words, parents before children; `numbers` grows with each new name."""
-    is_note = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    if is_note or isinstance(node, ast.Import | ast.ImportFrom):
-        return
-    yield type(node).__name__
-    yield from labels(node, program, numbers)
-    yield "("
-    for child in program.below[node]:
-        if not is_annotation(child, program):
-            yield from written(child, program, numbers)
-    yield ")"
-
-
-def labels(node: ast.AST, program: Program, numbers: dict[str, int]) -> Iterator[str]:
-    """What a node says beside its children."""
-
-    def numbered(name: str) -> str:
-        return f"#{numbers.setdefault(name, len(numbers))}"
-
-    match node:
-        case ast.Constant(value=value):
-            yield type(value).__name__
-        case ast.Name(id=name):
-            yield numbered(name) if name in program.bound else name
-        case ast.arg(arg=name):
-            yield numbered(name)
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            kept = name.startswith("__") or node is program.workflow
-            yield name if kept else numbered(name)
-        case ast.Attribute(attr=name):
-            place = program.place(node)
-            is_own = place is not None and place[0] == ATTRIBUTE
-            yield numbered(name) if is_own else name
-        case ast.keyword(arg=name):
-            yield name or "**"
-        case ast.BinOp(op=op) | ast.UnaryOp(op=op) | ast.BoolOp(op=op) | ast.AugAssign(op=op):
-            yield type(op).__name__
-        case ast.Compare(ops=ops):
-            yield from (type(op).__name__ for op in ops)
+def shape_of(source: str) -> str:
+    """A valid program without its names and constants, but for the operators that it makes: equal
+    where two trees are."""
+    nodes = ast.walk(_python(lambda: ast.parse(source, FILE)))
+    names = ((getattr(node, "attr", ""), type(node).__name__) for node in nodes)
+    return " ".join(attribute if attribute in OPERATORS else kind for attribute, kind in names)
