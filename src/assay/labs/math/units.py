@@ -141,9 +141,7 @@ class Unit:
         if self.dimension == other.dimension == "":
             one, two = sorted((self.things, other.things), key=len)
             return all(any(_same_thing(a, b) for b in two) for a in one)
-        both = {self.dimension, other.dimension}
-        pounds = Fraction(45359237, 100000) in (self.factor, other.factor) or "[mass]^1" not in both
-        return len(both) == 1 or (both in _SPOKEN and pounds)
+        return self.dimension == other.dimension
 
 
 def _same_thing(one: str, other: str) -> bool:
@@ -153,9 +151,6 @@ def _same_thing(one: str, other: str) -> bool:
 
 
 ANGLE = "angle"
-CELSIUS, FAHRENHEIT = "delta_degree_Celsius", "delta_degree_Fahrenheit"
-_SPOKEN = ({ANGLE, CELSIUS}, {ANGLE, FAHRENHEIT}, {"[gbp]^1", "[mass]^1"})
-"""Dimensions of one word: degrees, pounds."""
 
 
 @cache
