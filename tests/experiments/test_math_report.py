@@ -52,17 +52,6 @@ def test_a_file_says_why_and_what_to_expect_and_reports_the_four_benchmarks(name
     assert rendered == {"template"}
 
 
-@pytest.mark.parametrize("name", [n for n in SINGLE if n != "grpo-round"])
-def test_the_reported_figures_are_in_the_record_and_not_in_the_file(name: str) -> None:
-    note = experiment(name).note
-    assert note is not None and note.reported is not None
-    (record,) = read_reported(MATH.parents[1] / note.reported.file).records
-    (run,) = [run for run in record.runs if run.name == note.reported.run]
-    text = (MATH / f"{name}.toml").read_text().split("[data.")[0]
-    assert len(run.scores) == 4
-    assert not [v for values in run.scores.values() for v in values if f" {v}" in text]
-
-
 def test_the_rounds_start_where_the_author_picked_and_differ_in_what_the_report_says() -> None:
     found = rounds()
     assert [stage.start for stage in found.values()] == [

@@ -83,10 +83,9 @@ def check_same(run: RunDirectory, experiment: Experiment) -> None:
 
 def _compared(experiment: Experiment, other: Experiment) -> dict[str, Any]:
     """The settings of one side that are compared with the other's; `[log]` changes no result, and
-    neither does where others' record lies, a helper model that was not taken, or where evaluations
-    are answered; how many processes train changes nothing but rounding."""
+    neither does a helper model that was not taken, or where evaluations are answered; how many
+    processes train changes nothing but rounding."""
     left_out = {"seeds": True, "log": True, "helpers": {"__all__": {"not_taken"}}}
-    left_out["note"] = {"reported": {"file"}}
     table = experiment.model_dump(mode="json", exclude=left_out)
     engine = experiment.engine or EngineSpec()
     table["engine"] = engine.model_dump(mode="json", include={"sample"})
