@@ -121,7 +121,7 @@ def addresses(run: RunDirectory) -> list[str]:
         f"/curves?run={run.root.name}/{run}",
         f"/curves?lab={run.root.name}&run={run}&stage=rl&metric=reward_mean",
         f"{lab}/samples?{asked}",
-        f"{lab}/samples?{asked}&text=needle&sort=-length",
+        f"{lab}/samples?{asked}&text=needle",
         f"{lab}/show?id={run}:rl/5/odd%230",
         f"{lab}/show?id={run}:rl/6/talk%230",
         f"{lab}/show?id={run}:held_out/base/simple_python_3",

@@ -212,9 +212,6 @@ class Form:
     """Labels, each with the address that it leads to."""
     blocks: "Sequence[Block]" = ()
     """Above the buttons, with ticks in the cells of tables."""
-    more: Sequence[Field] = ()
-    """Fields behind the title `more_title`, open where one of them is set."""
-    more_title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
