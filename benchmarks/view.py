@@ -61,7 +61,6 @@ FILTERS = {
     "no filter": Filter(),
     "step": Filter(step_from=100, step_to=100),
     "score": Filter(score_from=0.5),
-    "part of the score": Filter(part="format", part_from=0.5),
     "outcome and length": Filter(outcome="wrong", length_from=60),
     "text, frequent": Filter(text="lisbon"),
     "text, rare": Filter(text="needle in a stack"),

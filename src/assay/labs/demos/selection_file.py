@@ -1,5 +1,4 @@
-"""Reads and writes files of stored selections, in the JSON of Lever-Plus's RL data; reads the beams
-of Lever-LM as well.
+"""Reads and writes files of stored selections, in the JSON of Lever-Plus's RL data.
 
 One object by query: its question, its pool, and candidates with what the frozen model made of
 them; keys that are no numbers, such as `_meta`, are not queries. Two conventions of indices are in
@@ -236,24 +235,8 @@ def read_selection_file(path: Path) -> SelectionFile:
         raise InputError("holds no query", file=path, fix="its keys are the queries' numbers")
     meta = found.get(META)
     meta = meta if isinstance(meta, dict) else {}
-    if all(isinstance(each.value, dict) and "id_list" in each.value for each in entries):
-        return SelectionFile(path, tuple(map(_beams, entries)), {"reward": BY_SCORE, **meta})
     _refuse_mixed(entries)
     return SelectionFile(path, tuple(map(_query, entries)), meta)
-
-
-def _beams(entry: _Place) -> StoredQuery:
-    """The sequences of a Lever-LM: each list ends in the query itself."""
-    lists, scores = [*entry.inner("id_list").each()], entry.inner("score_list").typed(list)
-    if len(scores.value) != len(lists):
-        scores.refuse(f"has {len(scores.value)} scores of {len(lists)} sequences")
-    candidates = []
-    for n, each in enumerate(lists):
-        *picks, query = each.numbers() or (-1,)
-        if str(query) != entry.query:
-            each.refuse(f"ends in {query}", "a sequence ends in its query's own number")
-        candidates.append(Candidate(tuple(picks), "beam", NOT_ASKED, n, scores.inner(n).number()))
-    return StoredQuery(int(entry.query), entry.query, tuple(candidates))
 
 
 def _query(entry: _Place) -> StoredQuery:
@@ -261,8 +244,7 @@ def _query(entry: _Place) -> StoredQuery:
     pool = entry.inner("candidate_pool_ids")
     numbers = None if pool.value is None else pool.numbers()
     if "pointer_candidates" not in entry.value:
-        fix = "beams of a Lever-LM have id_list and score_list in every query"
-        entry.inner("pointer_candidates").refuse("missing", fix)
+        entry.inner("pointer_candidates").refuse("missing")
     candidates = tuple(
         _candidate(each, numbers) for each in entry.inner("pointer_candidates").each()
     )
