@@ -27,7 +27,6 @@ from assay.runs.records import (
     ABSTAINED,
     OUTCOME,
     RIGHT,
-    VISIT,
     WRONG,
     EvaluationRecord,
     check_types,
@@ -110,7 +109,6 @@ COLUMNS = pa.schema(
         ("id", pa.string()),
         ("row", pa.string()),
         ("number", pa.int32()),
-        ("visit", pa.int32()),
         ("text", pa.string()),
         ("score", pa.float64()),
         ("outcome", pa.string()),
@@ -225,7 +223,7 @@ def read_completions(file: Path) -> pa.Table:
         names = ANSWER if ANSWER["row"] in there else SAMPLE
         count = "completion_tokens" if names is ANSWER else "tokens"
         wanted = ["sample_id", *names.values(), "why", count]
-        wanted += [name for name in (VISIT, OUTCOME, "messages") if name in there]
+        wanted += [name for name in (OUTCOME, "messages") if name in there]
         table = source.read(columns=wanted)
         check_types(table.schema)
         column = {name: table[name] for name in table.schema.names}
@@ -238,7 +236,6 @@ def read_completions(file: Path) -> pa.Table:
         "text": spoken(column[names["text"]], column["messages"])
         if "messages" in column
         else column[names["text"]],
-        "visit": column.get(VISIT, pa.nulls(len(table), pa.int32())),
         "score": column[names["reward"]],
         "length": length,
         "advantage": column.get("advantage", pa.nulls(len(table), pa.float64())),

@@ -168,16 +168,10 @@ def _row(
     score = w("program_outcome.abstained") if line["score"] is None else number(line["score"])
     outcome = Cell(w.or_own("outcome", line["outcome"]), [line["why"] or ""])
     if answers and place.record is not None:
-        around = lab_address(lab, "item", run=run, evaluation=place.record.key, item=line["row"])
+        around = lab_address(lab, "show", id=f"{run}:{line['row']}")
         label = Cell(checkpoint_label(place.checkpoint, w), [place.record.name])
         return [Mark(name, "", around), label, score, outcome, number(line["length"]), start]
-    asked = {
-        "stage": place.stage,
-        "step": place.step,
-        "row": line["row"],
-        "visit": line["visit"] or 0,
-    }
-    around = lab_address(lab, "group", run=run, **asked)
+    around = lab_address(lab, "show", id=f"{run}:{place.stage}/{place.step}/{line['row']}")
     step = Cell(str(place.step), [place.stage])
     advantage = number(line["advantage"])
     return [Mark(name, "", around), step, score, advantage, outcome, number(line["length"]), start]
