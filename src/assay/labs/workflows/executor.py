@@ -22,12 +22,12 @@ from assay.data.hashing import sha256_text
 from assay.data.row import Message, Row
 from assay.labs.workflows.answers import TestRunner
 from assay.labs.workflows.execution import OperatorCall, total
-from assay.labs.workflows.inside import OperatorError
 from assay.labs.workflows.programs.operators import (
     LETTERS,
     MD_VOTES,
     OPERATORS,
     Operator,
+    OperatorError,
     checked_arguments,
     question,
 )

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from assay.errors import nearest
-from assay.labs.workflows.inside import OperatorError
 
 REQUIRED = object()
 """The default of a parameter that has none."""
@@ -25,6 +24,15 @@ MOST_COUNT = 10
 """Of a parameter that says how often: a program cannot ask for thousands of answers in one call."""
 
 Kind = Literal["text", "texts", "count"]
+
+
+class OperatorError(Exception):
+    """An operator gave no result; a program may catch it."""
+
+    def __init__(self, kind: str, why: str):
+        """`kind` as `execution.OperatorCall.error` has it: "arguments", "malformed", "code"."""
+        super().__init__(why)
+        self.kind, self.why = kind, why
 
 
 @dataclass(frozen=True, slots=True)
