@@ -11,12 +11,9 @@ from urllib.parse import parse_qs
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from assay.judge.intervals import Interval
-from assay.pages.facts import Curve
 from assay.runs.metrics import append_metrics
 from assay.runs.status import RunState, hold_run, stored_status, write_status
 from assay.view import window as live
-from assay.view.curves_page import RANGE, pooled
 from assay.view.sample_page import pieces_of, shade
 from assay.view.window import Window, changes, live_address
 from tests.pages.synthetic import empty_run
@@ -94,16 +91,6 @@ def test_a_page_of_a_run_that_is_gone_is_told_to_turn_and_then_nothing(tmp_path,
         return [event async for event in every]
 
     assert asyncio.run(told())[1:] == [live.TURNED]
-
-
-def test_seeds_are_their_mean_between_the_lowest_and_the_highest():
-    nothing: tuple[Interval | None, ...] = (None, None)
-    one = Curve("reward_mean", (1, 2), (0.2, 0.4), nothing)
-    two = Curve("reward_mean", (1, 3), (0.6, 0.9), nothing)
-    found = pooled([one, two])
-    assert found.steps == (1, 2, 3)
-    assert found.values == pytest.approx((0.4, 0.4, 0.9))
-    assert found.limits == (Interval(0.2, 0.6, RANGE), None, None)
 
 
 def test_the_pieces_of_tokens_are_the_text_and_no_character_is_cut():

@@ -428,10 +428,6 @@ def single(gold: str, answer: str) -> Ruling:
     if written.alternatives(answer) and not written.alternatives(gold):
         return Ruling(False, "list")
     (wanted, unit), (given, other) = units.measured(gold), units.measured(answer)
-    if unit and not other:
-        given, other = units.measured(answer, single=bool(unit.dimension))
-    elif other and not unit:
-        wanted, unit = units.measured(gold, single=bool(other.dimension))
     if unit and other and not unit.same_kind(other):
         return Ruling(False, "unit")
     bases = base_number(wanted), base_number(given)
