@@ -8,8 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from assay.compare.compare_names import compare_runs
-from assay.errors import AssayError, InputError
+from assay.errors import AssayError
 from assay.experiment.experiment import Experiment
 from assay.pages.content import change_text, checkpoint_label
 from assay.pages.facts import Measurement, RunFacts, gather
@@ -21,7 +20,6 @@ from assay.pages.words import Words, number, score_text, worded, words
 from assay.runs.notes import Note, read_notes
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.run_files import DamagedFile
-from assay.runs.run_names import find_run, parse_run_name
 from assay.runs.same_experiment import damage
 from assay.runs.status import read_status, stored_status
 
@@ -104,8 +102,6 @@ def recorded(facts: RunFacts, w: Words) -> list[Line]:
     for measurement in facts.reported:
         lines += measured(measurement, w)
     lines += selection_section(facts, w)
-    if experiment.control:
-        lines.append(against_control(facts, experiment.control, w))
     for stage in facts.metrics:
         for each in facts.health(stage):
             found = worded(each, w)
@@ -139,19 +135,6 @@ def measured(measurement: Measurement, w: Words) -> list[Line]:
             said = w("log.verdict", control=control, **shown)
         lines.append(w("log.score", **figures) + said)
     return lines
-
-
-def against_control(facts: RunFacts, control: str, w: Words) -> str:
-    """The comparison with the control that the experiment names, or why there is none."""
-    try:
-        other = find_run(facts.run.root, parse_run_name(control))
-        table = compare_runs(other, facts.run)
-    except InputError as refusal:
-        return w("log.no_comparison", control=control, why=refusal)
-    pairing = table.lines[-1].to_control
-    assert pairing is not None, "the second line has the first as its control"
-    said = pairing.explanation(w.verdicts)
-    return w("log.against", control=control, evaluation=table.evaluation.name, said=said)
 
 
 def lost_entry(note: Note, w: Words) -> list[Block]:

@@ -9,6 +9,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -42,21 +43,13 @@ from assay.view.frame import Shown, lab_address, run_address
 from assay.view.window import Window
 
 
-def row_behind(
-    window: Window, run: RunDirectory, place: str, id_: str, answers: bool, w: Words
-) -> tuple[Row | None, list[Text]]:
-    """A row of a stage, or an item of an evaluation (`place`), or why it cannot be read."""
-
-    def read() -> Mapping[str, Row]:
-        if answers:
-            return item_rows(run, place)
-        experiment = History(run).experiment
-        return rows_by_id(experiment, experiment.stage[place].data.partition(".")[0], run.root)
-
-    try:
-        return window.rows.get((run, place, answers), None, read).get(id_), []
-    except (AssayError, OSError) as error:
-        return None, [Text(w("page.no_questions", why=flat(str(error))), "warning")]
+@lru_cache(maxsize=64)
+def rows_at(run: RunDirectory, place: str, answers: bool) -> Mapping[str, Row]:
+    """The rows of a stage, or the items of an evaluation (`place`), by id, from their source."""
+    if answers:
+        return item_rows(run, place)
+    experiment = History(run).experiment
+    return rows_by_id(experiment, experiment.stage[place].data.partition(".")[0], run.root)
 
 
 THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
@@ -86,9 +79,9 @@ def sample_page(window: Window, request: Request, w: Words) -> Shown:
     blocks: list[Block] = [Text(joined(*doors, by=" · "))]
     run, first = found[0]
     if len(found) == 1:
-        blocks += _whole(window, lab, run, first, w)
+        blocks += _whole(lab, run, first, w)
     else:
-        row, problem = _row_of(window, run, first, w)
+        row, problem = _row_of(run, first, w)
         question, gold = asked(row)
         answers = [_side(lab, run, line, len(runs) > 1, w) for run, line in found[:MOST_SIDES]]
         blocks += [*problem, Question("", question, answers, gold, w("page.gold"))]
@@ -116,9 +109,7 @@ def _side(lab: str, run: RunDirectory, line: Mapping[str, Any], named: bool, w: 
     return Answer(title, result, shortened(text), (), note, own, shortened(thought))
 
 
-def _whole(
-    window: Window, lab: str, run: RunDirectory, line: Mapping[str, Any], w: Words
-) -> list[Block]:
+def _whole(lab: str, run: RunDirectory, line: Mapping[str, Any], w: Words) -> list[Block]:
     """Figures, the question, the completion, its tokens, and the commands about it."""
     answer, new = "score" in line, []
     for name, value in (line.get("facts") or {}).items():
@@ -126,7 +117,7 @@ def _whole(
             new.append((flat(name), shortened(str(value))))
     figures = [*_figures(line, w), *new, (w("view.file"), line["file"])]
     blocks: list[Block] = [Facts(figures), Text(_around(lab, run, line, w))]
-    blocks += _question(window, run, line, w)
+    blocks += _question(run, line, w)
     blocks.append(Heading(w("view.completion")))
     said = conversation(stored_messages(line["messages"]), w) if line.get("messages") else None
     blocks += said or completion_blocks(line["text"], w)
@@ -145,9 +136,9 @@ def replay_command(run: RunDirectory, stage: str, step: int) -> str:
     return f"assay replay {run} --stage {stage} --step {step}"
 
 
-def _question(window: Window, run: RunDirectory, line: Mapping[str, Any], w: Words) -> list[Block]:
+def _question(run: RunDirectory, line: Mapping[str, Any], w: Words) -> list[Block]:
     """What was asked, the whole prompt folded, and the accepted answer."""
-    row, problem = _row_of(window, run, line, w)
+    row, problem = _row_of(run, line, w)
     if row is None:  # another trainer's sample keeps what was asked where it names no row
         asked_then = (line.get("facts") or {}).get("prompt")
         return [Heading(w("view.question")), Code(str(asked_then))] if asked_then else [*problem]
@@ -160,13 +151,14 @@ def _question(window: Window, run: RunDirectory, line: Mapping[str, Any], w: Wor
     return [*blocks, Folded(w("page.gold"), [Code(gold)])] if gold else blocks
 
 
-def _row_of(
-    window: Window, run: RunDirectory, line: Mapping[str, Any], w: Words
-) -> tuple[Row | None, list[Text]]:
+def _row_of(run: RunDirectory, line: Mapping[str, Any], w: Words) -> tuple[Row | None, list[Text]]:
     """The row or item that a line answers, or why it cannot be read."""
     answer = "score" in line
     place = find_record(run, line["file"].split("/")[1]).name if answer else _stage_of(line)
-    return row_behind(window, run, place, line["item_id" if answer else "row_id"], answer, w)
+    try:
+        return rows_at(run, place, answer).get(line["item_id" if answer else "row_id"]), []
+    except (AssayError, OSError) as error:
+        return None, [Text(w("page.no_questions", why=flat(str(error))), "warning")]
 
 
 def _stage_of(line: Mapping[str, Any]) -> str:

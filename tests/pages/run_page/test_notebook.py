@@ -6,7 +6,7 @@ from dataclasses import replace
 from assay.pages.notebook import notebook
 from assay.runs.notes import add_note
 from assay.runs.status import stored_status, write_status
-from tests.pages.synthetic import SPEC, Shape, demo_run, empty_run
+from tests.pages.synthetic import Shape, demo_run, empty_run
 
 SMALL = Shape(items=30, steps=6, groups=2)
 
@@ -32,12 +32,6 @@ def test_the_notebook_of_one_run_holds_nothing_of_the_others(tmp_path):
     run, _ = demo_run(tmp_path, SMALL), empty_run(tmp_path, "other")
     text = notebook(tmp_path, run)
     assert "other" not in text and text.startswith("## ")
-
-
-def test_the_control_is_compared_or_the_reason_is_given(tmp_path):
-    spec = SPEC.replace('task = "tools"', 'task = "tools"\ncontrol = "verl7"')
-    empty_run(tmp_path, "verl8", spec)
-    assert "against its control verl7: not compared: no run named 'verl7'" in notebook(tmp_path)
 
 
 def test_notes_outlive_their_runs(tmp_path):

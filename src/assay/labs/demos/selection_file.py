@@ -7,11 +7,10 @@ demonstrations. Which row a query is, and what is done with a candidate, is the 
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from assay.data.json_files import load_json
 from assay.data.row import ImagePart, Row
@@ -26,15 +25,8 @@ from assay.labs.demos.outcomes import (
     token_f1,
 )
 
-Method = Literal["beam", "sample", "retrieval", "random", "augmented"]
-METHODS: tuple[Method, ...] = ("beam", "retrieval", "sample", "random", "augmented")
+METHODS = ("beam", "retrieval", "sample", "random")
 """How a selection was found; of equal ones the first method's is kept."""
-AUGMENTED: Mapping[Method, re.Pattern[str]] = {
-    "beam": re.compile(r"sft_beam_.+"),
-    "sample": re.compile(r"sft_temp_.+"),
-    "augmented": re.compile(r"aug_.+|global_search|mined_from_old"),
-}
-"""The methods that Lever-Plus's scripts for more data write, by what they come to."""
 MODES: Mapping[str, EvalMode] = {
     "vqaEval": "official",
     "fallback": "fallback",
@@ -65,7 +57,8 @@ class Candidate:
 
     picks: tuple[int, ...]
     """Numbers of demonstrations; the first stands next to the query."""
-    method: Method
+    method: str
+    """One of METHODS, or what another program calls it."""
     outcome: SelectionOutcome = NOT_ASKED
     rank: int | None = None
     """Place in its beam search, from 0."""
@@ -268,23 +261,13 @@ def _refuse_mixed(entries: Sequence[_Place]) -> None:
 def _candidate(entry: _Place, pool: Sequence[int] | None) -> Candidate:
     return Candidate(
         _picks(entry, pool),
-        _method(entry.inner("gen_method")),
+        str(entry.value.get("gen_method") or ""),
         _outcome(entry),
         entry.value.get("beam_rank"),
         entry.inner("beam_score").number(),
         entry.inner("logprob_score").number(),
         entry.inner("temperature").number(),
     )
-
-
-def _method(place: _Place) -> Method:
-    name = place.value
-    if name in METHODS:
-        return name
-    for method, pattern in AUGMENTED.items():
-        if isinstance(name, str) and pattern.fullmatch(name):
-            return method
-    return place.refuse(f"{name!r} is none of {', '.join(METHODS)}")
 
 
 def _picks(entry: _Place, pool: Sequence[int] | None) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from assay.data.hashing import sha256_text
 from assay.labs.math import written
-from assay.labs.math.units import SPELT, with_digits
+from assay.labs.math.units import with_digits
 from assay.labs.math.written import plain
 
 _DECIMAL = re.compile(r"(?:\\?\$)?([+-]?)(?:\\?\$)?(\d{1,3}(?:,\d{3})+|\d{1,40})(\.\d{1,40})?\.?")
@@ -219,7 +219,6 @@ _TAGGED = re.compile(
 _SENTENCE_END = re.compile(
     r"(?<=[.!?])(?<!\\!)(?<![A-Z]\.)(?<!i\.e\.|e\.g\.)\s+(?=\S)|(?<=[。！？])(?=[^*])"
 )
-_ITEM = re.compile(r"\s*(?:[-*•]|\(?\d\)|[①-⑨])\s+(?=\S)")
 _LABEL = re.compile(
     r"(?:.*[.。，,；;]\s*)?(?:(?:so|thus|hence|therefore)\b\s*,?\s*)?(?:the\s+)?"
     r"(?:final\s+|correct\s+)?answer\s*(?::|\.\s|：)\s*"
@@ -297,7 +296,7 @@ def stated_answer(text: str) -> str | None:
     r"""The answer that a text without box and `####` is, or states as its answer at its end.
 
     That is: all of it, or its last paragraph, where that is a plain number; what
-    stands in `<answer>`, or as "answer" in JSON; of the last line (of a list, all of it) what
+    stands in `<answer>`, or as "answer" in JSON; of the last line what
     follows "Answer:", the one bold phrase, or what the last sentence concludes. The last number of
     a text is not enough: "6 and 7 make 42" has no final answer.
     """
@@ -315,10 +314,7 @@ def stated_answer(text: str) -> str | None:
         return None
     if number(line) is not None:
         return None if lines[-2].strip() else line
-    items = []
-    while lines and _ITEM.match(lines[-1]) and len(lines[-1]) < LONGEST_LINE:
-        items.insert(0, _ITEM.sub("", lines.pop(), count=1).replace("**", "").strip(" .,;，。；"))
-    return ", ".join(items) if len(items) > 1 else _of_line(line)
+    return _of_line(line)
 
 
 def _explicit(text: str) -> list[tuple[str, int]]:
@@ -448,8 +444,7 @@ def value_in(text: str) -> str | None:
     text = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)
     found = _formulas(text)
     if not found:
-        spelt = SPELT.search(text)
-        return _with_unit(with_digits(text[spelt.start() :])) if spelt else None
+        return None
     start, end = found[-1]
     if len(found) > 1 and not _IS.fullmatch(text[found[-2][1] : start].strip(" :,")):
         later = text.rfind("=", start, end)

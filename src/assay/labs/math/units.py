@@ -19,9 +19,6 @@ _ONES = re.findall(
 )
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 _SMALL = {word: n for n, word in enumerate(_ONES)} | {w: 10 * n for n, w in enumerate(_TENS, 2)}
-_SPELT = "|".join(sorted(_SMALL, key=len, reverse=True))
-SPELT = re.compile(rf"\b(?!one\b)(?:{_SPELT})\b", re.IGNORECASE)
-"""Where a spelt number begins in a sentence."""
 _NUMBER = re.compile(
     rf"(?P<minus>(?:negative|minus)\s+)?(?P<tens>{'|'.join(_TENS)})?[- ]?"
     rf"(?P<ones>{'|'.join(_ONES)})?"
