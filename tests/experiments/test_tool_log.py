@@ -11,11 +11,9 @@ from assay.data.reported.read_reported import read_reported
 from assay.data.splits import length_statistics
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.experiment.tables import NoteSpec
 from assay.judge.confounds import differences
 from assay.lab.check.all_checks import check_experiment
 from assay.lab.run.runner import start
-from assay.lab.setup.validate import check_names
 from tests.experiments.tiny import LOG, TOOLS, make_model, scaled_down
 from tests.few import few
 
@@ -36,12 +34,6 @@ def experiment(name: str) -> Experiment:
     return read_experiment(TOOLS / f"{name}.toml")
 
 
-def note_of(name: str) -> NoteSpec:
-    note = experiment(name).note
-    assert note is not None
-    return note
-
-
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("tiny"))
@@ -50,15 +42,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_run_of_the_log_is_a_file_of_its_name():
     assert set(NAMED) >= ASKED
     assert all(experiment(name).name == name for name in NAMED)
-
-
-@pytest.mark.parametrize("name", NAMED)
-def test_names_exist_and_the_note_says_why_and_what_to_expect(name: str):
-    found = experiment(name)
-    check_names(found, TOOLS / f"{name}.toml")
-    assert found.about and found.note is not None
-    assert found.note.why and found.note.expected
-    assert all(fault and "\n" not in fault for fault in found.note.faults)
 
 
 @pytest.mark.parametrize("name", [n for n in NAMED if experiment(n).control])
@@ -90,15 +73,6 @@ def test_no_figure_of_the_log_stands_in_a_file_by_hand():
                 mean = f"{sum(values) / len(values):.2f}".rstrip("0").rstrip(".")
                 texts = [f.read_text() for f in LOG if "." in mean]
                 assert not any(f" {mean}" in text.split("[data.")[0] for text in texts), mean
-
-
-def test_every_original_that_was_spoiled_has_a_repaired_twin():
-    for name in NAMED:
-        if name.endswith("-repaired"):
-            original = name.removesuffix("-repaired")
-            assert original in NAMED
-            faults = [set(note_of(n).faults) for n in (original, name)]
-            assert faults[0] - faults[1], f"{name} mends nothing"
 
 
 def test_the_filter_of_verl5_leaves_the_rows_whose_lengths_the_log_gives():

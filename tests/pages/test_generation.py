@@ -5,12 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from assay.cli.eval import measured
-from assay.cli.output import plain
 from assay.compare.judged_table import compare_checkpoints
 from assay.judge.arms import pass_at_k
-from assay.lab.run.evaluate_again import Evaluated
-from assay.library.typed_results import evaluation_result
 from assay.pages.run_page import write_report
 from assay.pages.run_terminal import final_blocks
 from assay.runs.records import FACTS
@@ -85,16 +81,3 @@ def test_a_record_without_final_answers_has_no_majority_and_the_page_says_why(ru
     markdown = (run.path / "report.md").read_text(encoding="utf-8")
     assert "pass@4" in markdown and "**maj@4" not in markdown
     assert "the record does not name final answers" in markdown
-
-
-def test_an_evaluation_by_itself_says_the_same(run):
-    record = add_record(run, "base", lines("base"), SAMPLED)
-    file = record.file(run.evaluations, "base")
-    done = evaluation_result(Evaluated(run, "sampled", record.key, "base", True, file))
-    said = measured(done)
-    assert "temperature 0.7, top_p 0.95, max_tokens 64; truncated: 8.3% (1 of 12)" in said
-    (majority,) = [line for line in said if line.startswith("maj@4: ")]
-    assert majority.startswith("maj@4: 44.4% (")
-    values = plain(done)
-    assert values["sampled"]["majority"][-1]["value"] == pytest.approx(4 / 9)
-    assert values["truncated"] == 1 and values["limits"]["max_tokens"] == 64

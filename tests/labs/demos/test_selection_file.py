@@ -95,13 +95,6 @@ def test_every_convention_means_the_same_demonstrations(tmp_path, given, pool):
     assert (found.outcome.gold_probability, found.outcome.relevance) == (0.31, 1.0)
 
 
-def test_a_probability_may_exceed_one_by_what_float32_rounds(tmp_path):
-    (query,) = read(tmp_path, content(candidate(vqa_gt_prob=1.0000001))).queries
-    assert query.candidates[0].outcome.gold_probability == 1.0
-    with pytest.raises(InputError, match=r"1\.1 is not between 0 and 1"):
-        read(tmp_path, content(candidate(vqa_gt_prob=1.1)))
-
-
 FAULTS = {
     "out of range": (candidate(pointer=[1, 4]), "pointer: 4 is out of range: the pool holds 4"),
     "other": (candidate(pointer=[1, 2]), r"pointer: means the demonstrations \[7, 93\], and"),
