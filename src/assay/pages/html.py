@@ -246,12 +246,6 @@ def _code(block: model.Code, words: Words) -> Markup:
     return Markup("<pre>{}</pre>").format(_text(block.text))
 
 
-def _tokens(block: model.Tokens, words: Words) -> Markup:
-    form = Markup('<span class="{}" title="{}">{}</span>')
-    pieces = (form.format(kind, visible(title), _text(text)) for text, kind, title in block.pieces)
-    return Markup('<pre class="tokens">{}</pre>').format(Markup("").join(pieces))
-
-
 def _form(block: model.Form, words: Words) -> Markup:
     head = Markup('<form action="{}" method="get"><div class="fields">{}</div>\n{}')
     form = head + Markup('<p class="send">{}</p></form>')
@@ -309,7 +303,6 @@ _RENDER: dict[type, Callable[..., Markup]] = {
     model.Folded: _folded,
     model.Question: _question,
     model.Code: _code,
-    model.Tokens: _tokens,
     model.Form: _form,
     model.Section: _section,
     model.Only: _only,

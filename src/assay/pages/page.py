@@ -196,13 +196,6 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
-    """A text in pieces, each with the class of its colour and what is known of it."""
-
-    pieces: Sequence[tuple[str, str, str]]
-
-
-@dataclass(frozen=True, slots=True)
 class Form:
     """Fields whose values make the address of another page, for media that have fields."""
 
@@ -243,7 +236,6 @@ Block: TypeAlias = (
     | Folded
     | Question
     | Code
-    | Tokens
     | Form
     | Section
     | Only

@@ -1,16 +1,13 @@
 """One completion in whole, or several side by side.
 
-A conversation is shown message by message with its calls, thoughts are folded, and the tokens of a
-completion that was sampled are coloured by their log-probability.
+A conversation is shown message by message with its calls, and thoughts are folded.
 """
 
 import json
-import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any
 
 from starlette.requests import Request
@@ -31,7 +28,6 @@ from assay.pages.page import (
     Page,
     Question,
     Text,
-    Tokens,
     joined,
 )
 from assay.pages.words import Words, flat, number
@@ -53,13 +49,6 @@ def rows_at(run: RunDirectory, place: str, answers: bool) -> Mapping[str, Row]:
 
 
 THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
-SHADES = 6
-UNLIKELY = 5.0
-"""Nats of a log-prob at which a token has the strongest colour."""
-BYTES = 4
-"""Of the longest character: so many tokens can belong to one."""
-MOST_TOKENS = 10_000
-"""In colours."""
 MOST_SIDES = 64
 """Completions that stand side by side."""
 
@@ -110,7 +99,7 @@ def _side(lab: str, run: RunDirectory, line: Mapping[str, Any], named: bool, w: 
 
 
 def _whole(lab: str, run: RunDirectory, line: Mapping[str, Any], w: Words) -> list[Block]:
-    """Figures, the question, the completion, its tokens, and the commands about it."""
+    """Figures, the question, the completion, and the commands about it."""
     answer, new = "score" in line, []
     for name, value in (line.get("facts") or {}).items():
         if name not in line["parts"] and str(value) not in ("", line.get("why")):
@@ -121,8 +110,6 @@ def _whole(lab: str, run: RunDirectory, line: Mapping[str, Any], w: Words) -> li
     blocks.append(Heading(w("view.completion")))
     said = conversation(stored_messages(line["messages"]), w) if line.get("messages") else None
     blocks += said or completion_blocks(line["text"], w)
-    if not answer and line.get("behaviour_logps"):
-        blocks += _coloured(run, line, w)
     show = f"assay report {shlex.quote(f'{run}:' + line['sample_id'])}"
     again = "" if answer else replay_command(run, _stage_of(line), line["step"])
     heading = w("view.replay" if again else "view.command")
@@ -224,54 +211,3 @@ def conversation(messages: Sequence[Message], w: Words) -> list[Block]:
             blocks.append(Text((w("view.call"), " ", Mark(call.name, "code"))))
             blocks.append(Code(arguments, "json"))
     return blocks
-
-
-def _coloured(run: RunDirectory, line: Mapping[str, Any], w: Words) -> list[Block]:
-    """The tokens in the colours of their log-probability."""
-    names = token_texts(run, _stage_of(line), line["tokens"][:MOST_TOKENS])
-    pieces = []
-    for name, logp in zip(names, line["behaviour_logps"], strict=False):
-        told = w("view.token", text=repr(name), logp=f"{logp:.3f}", chance=f"{math.exp(logp):.1%}")
-        pieces.append((name, shade(-logp, UNLIKELY), told))
-    rest = len(line["tokens"]) - len(pieces)
-    more = [Text(w("view.more_tokens", shown=number(len(pieces)), rest=number(rest)), "soft")]
-    about = Text(w("view.by_logp"), "soft")
-    return [Heading(w("view.tokens")), about, Tokens(pieces), *(more if rest else [])]
-
-
-def shade(nats: float, most: float) -> str:
-    """The colour of a token: none where nothing was open, the strongest at `most` nats."""
-    return f"p{min(SHADES, math.ceil(SHADES * nats / most))}" if nats > 0.01 else "p0"
-
-
-def token_texts(run: RunDirectory, stage: str, tokens: Sequence[int]) -> list[str]:
-    """The text of each token by the tokenizer that a checkpoint of the run holds; its number where
-    there is none, or no package to read it."""
-    own = sorted(run.checkpoints(stage).glob("step-*/tokenizer.json"))
-    every = sorted((run.path / "checkpoints").glob("*/step-*/tokenizer.json"))
-    file = next(iter([*reversed(own), *every]), None)
-    if file is None or find_spec("tokenizers") is None:
-        return [f"⟨{token}⟩" for token in tokens]
-    from tokenizers import Tokenizer
-
-    return pieces_of(Tokenizer.from_file(str(file)), tokens)
-
-
-def pieces_of(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
-    """What each token adds to the text; the first bytes of a character add nothing yet.
-
-    Only the tokens since the last whole character are decoded again, with those of the piece before
-    it, on which a space may depend.
-    """
-    pieces, before, whole = [], 0, 0
-    for end in range(1, len(tokens) + 1):
-        known, text = (
-            tokenizer.decode(list(tokens[before:stop]), skip_special_tokens=False)
-            for stop in (whole, end)
-        )
-        if text.endswith("\ufffd") and end < len(tokens) and end - whole < BYTES:
-            pieces.append("")
-            continue
-        pieces.append(text[len(known) :])
-        before, whole = whole, end
-    return pieces

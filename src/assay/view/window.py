@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Event
 from urllib.parse import urlencode
 
+from assay.data.files import stamp
 from assay.data.hashing import sha256_text
 from assay.errors import AssayError, InputError, nearest
 from assay.pages.facts import RunFacts, gather
@@ -74,15 +75,7 @@ def stamp_of(run: RunDirectory) -> Hashable:
 
 def stamps_of(*files: Path) -> Hashable:
     """What changes with any of some files."""
-    return tuple(map(_stat, files))
-
-
-def _stat(file: Path) -> tuple[str, int, int]:
-    try:
-        found = file.stat()
-    except FileNotFoundError:
-        return str(file), 0, 0
-    return str(file), found.st_mtime_ns, found.st_size
+    return tuple((str(file), stamp(file)) for file in files)
 
 
 def named_labs(roots: Sequence[Path]) -> dict[str, Path]:

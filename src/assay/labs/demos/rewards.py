@@ -61,45 +61,22 @@ def hard_plus_soft(known: Known, *, hard: float = 1.0, soft: float = 1.0) -> flo
     return hard * known.correct + soft * known.accuracy
 
 
-def separated(known: Known, *, hard: float = 1.0, soft: float = 1.0) -> float:
-    """2 * hard + soft * accuracy where it is correct, soft * accuracy elsewhere."""
-    return (2 * hard if known.correct else 0.0) + soft * known.accuracy
-
-
-def hard_only(known: Known, *, hard: float = 1.0) -> float:
-    """hard * correct."""
-    return hard * known.correct
-
-
-def soft_only(known: Known, *, soft: float = 1.0) -> float:
-    """soft * accuracy."""
-    return soft * known.accuracy
-
-
-def hard01_plus_gtprob(known: Known, *, hard: float = 1.0, soft: float = 1.0) -> float:
-    """hard * correct + soft * the probability of the right answers."""
-    return hard * known.correct + soft * known.need("gold_probability")
-
-
 def hard_plus_gtprob_plus_rel(
     known: Known, *, hard: float = 1.0, soft: float = 1.0, relevance: float = 0.1
 ) -> float:
     """hard * correct + soft * the probability of the right answers + relevance * (1 - correct) *
     the prediction's likeness to a right answer."""
-    near = relevance * (1 - known.correct) * known.need("relevance")
+    near = relevance * (1 - known.correct) * known.need("relevance") if relevance else 0.0
     return hard * known.correct + soft * known.need("gold_probability") + near
 
 
 MODES: Mapping[str, Mode] = {
-    mode.__name__: mode
-    for mode in (
-        hard_plus_soft,
-        separated,
-        hard_only,
-        soft_only,
-        hard01_plus_gtprob,
-        hard_plus_gtprob_plus_rel,
-    )
+    "hard_plus_soft": hard_plus_soft,
+    "separated": partial(hard_plus_soft, hard=2.0),
+    "hard_only": partial(hard_plus_soft, soft=0.0),
+    "soft_only": partial(hard_plus_soft, hard=0.0),
+    "hard01_plus_gtprob": partial(hard_plus_gtprob_plus_rel, relevance=0.0),
+    "hard_plus_gtprob_plus_rel": hard_plus_gtprob_plus_rel,
 }
 """By the name of the reward."""
 LIKELY = frozenset(name for name in MODES if "gtprob" in name)
@@ -249,7 +226,7 @@ def stored_accuracy(candidate: Mapping[str, Any]) -> Reward:
     known = known_of(candidate)
     if known is None or known.eval_mode == "error":
         return Reward(None, why="its facts name no accuracy")
-    return reward_of_known(soft_only, replace(known, prediction=None), skip_fallback=False)
+    return reward_of_known(MODES["soft_only"], replace(known, prediction=None), skip_fallback=False)
 
 
 accuracy = JudgeReward(
