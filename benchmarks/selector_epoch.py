@@ -24,7 +24,7 @@ from benchmarks.worker import Record
 QUERIES, POOL, BEAMS, SHOTS = 800, 64, 5, 2
 SET, WIDTH = 2000, 384
 TEMPERATURE, TAU, MICRO_TOKENS = 1.0, 1.0, 2048
-CELLS = (("pointer", 1), ("pointer", 8), ("bi_encoder", 8), ("lever", 8))
+CELLS = (("pointer", 1), ("pointer", 8), ("lever", 8))
 """Selectors, and queries in a step; the reports take one."""
 
 

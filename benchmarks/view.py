@@ -61,11 +61,10 @@ FILTERS = {
     "no filter": Filter(),
     "step": Filter(step_from=100, step_to=100),
     "score": Filter(score_from=0.5),
-    "part of the score": Filter(part="format", part_from=0.5),
     "outcome and length": Filter(outcome="wrong", length_from=60),
     "text, frequent": Filter(text="lisbon"),
     "text, rare": Filter(text="needle in a stack"),
-    "text, score and order": Filter(text="therefore", score_to=0.5, sort="-length"),
+    "text and score": Filter(text="therefore", score_to=0.5),
     "unscored": Filter(unscored=True),
     "last page": Filter(page=STEPS * GROUPS * GROUP // 50),
 }

@@ -79,26 +79,6 @@ def test_bad_rows_end_in_one_line_and_write_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 
-def test_undeclared_calls_and_text_beside_calls_are_counted(tmp_path: Path) -> None:
-    rows = [
-        {
-            "id": 1,
-            "tools": [{"name": "f"}],
-            "messages": [ASK, called({"name": "g", "arguments": {}})],
-        },
-        {"id": 2, "tools": [{"name": "f"}]},
-    ]
-    rows[1]["messages"] = [ASK, called({"name": "f", "arguments": {}}, "I call f.")]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    kept = call("convert", tmp_path / "a.jsonl", tmp_path / "b.jsonl", "--to", "messages")
-    assert "note: 1: calls of a function that is not among the tools" in kept.stdout
-    assert "note: 1: assistant messages have both text and calls" in kept.stdout
-    assert len(read_rows(tmp_path / "b.jsonl", "messages")) == 2
-    drop = ("--to", "messages", "--undeclared-calls", "drop", "--json")
-    dropped = answer(call("convert", tmp_path / "a.jsonl", tmp_path / "c.jsonl", *drop))["result"]
-    assert list(dropped["dropped"].values()) == [1] and list(dropped["rows"].values()) == [1]
-
-
 @pytest.mark.parametrize(
     ("split", "words"),
     [
@@ -114,9 +94,3 @@ def test_a_split_that_is_neither_share_nor_rows_is_one_line(
     result = call("convert", hardgen, tmp_path / "out", "--to", "trl", f"--split={split}")
     assert_one_line(result, "--split: ", words, "a share such as 0.1, or a number of rows")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_whole_number_splits_off_so_many_rows(hardgen: Path, tmp_path: Path) -> None:
-    options = ("--to", "trl", "--split", "3", "--json")
-    found = answer(call("convert", hardgen, tmp_path / "out", *options))["result"]["rows"]
-    assert [found[str(tmp_path / "out" / f"{side}.jsonl")] for side in ("train", "test")] == [1, 3]

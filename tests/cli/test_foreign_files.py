@@ -183,23 +183,6 @@ def test_failures_that_inspect_ai_has_no_score_for_make_no_run_better(tmp_path: 
     assert (alone["score"], alone["possible"]) == (1.0, [0.5, 1.0])
 
 
-def test_margin_and_non_inferiority_are_asked_for_in_points(tmp_path: Path):
-    right = ["C"] * 200 + ["I"] * 100
-    base, same = inspect_log(tmp_path, "base", right), inspect_log(tmp_path, "same", right)
-    found = result("compare", base, same, "--margin", "0.5", "--non-inferior", "3")
-    judged = found["lines"][1]["to_control"]
-    assert (judged["comparison"]["verdict"], judged["comparison"]["margin"]) == ("undecided", 0.005)
-    assert judged["comparison"]["non_inferiority"]["shown"] is True
-    assert "shown to be no more than 3 points worse" in judged["explanation"]
-    plain = result("compare", base, same)["lines"][1]["to_control"]["comparison"]
-    assert (plain["verdict"], plain["non_inferiority"]) == ("equivalent", None)
-    strict = result("compare", base, same, "--non-inferior", "0.1")["lines"][1]["to_control"]
-    assert strict["comparison"]["non_inferiority"]["shown"] is False
-    assert "non-inferiority not shown" in strict["explanation"]
-    page = Path(found["page"]).read_text()
-    assert "non-inferior" in page
-
-
 def rollouts(folder: Path, name: str, rewards: list[int]) -> Path:
     """A file that no reader knows."""
     rows = [{"example_id": n, "info": {"cost": r}} for n, r in enumerate(rewards)]

@@ -1,6 +1,5 @@
 """`assay plan` as a user meets it: designs from a pilot or typed numbers, refusals in one line."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,11 +7,9 @@ import numpy as np
 import pytest
 
 from assay.judge.power import items_needed
-from assay.runs.run_directory import create_run
-from assay.runs.status import stored_status, write_status
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.compare.test_judged_table import other_run
-from tests.pages.synthetic import MANIFEST, RECORD, SPEC, add_scores
+from tests.pages.synthetic import MANIFEST, RECORD
 
 CLEAN = replace(RECORD, shared={})
 
@@ -42,28 +39,6 @@ def test_a_pilot_shows_what_its_own_items_see_and_what_it_takes(root):
     assert own["items"] == 20 and not own["enough"] and own["smallest_difference"] > 0.05
     assert needed["enough"]
     assert found["evaluation"] == "held_out"
-
-
-def test_all_finished_seeds_of_a_bare_name_are_the_pilot(root):
-    rng = np.random.default_rng(2)
-    for name in ("sft", "rl"):
-        run = create_run(root, name, seed=7, spec=SPEC.format(name=name), new=True)
-        run.manifest.write_text(json.dumps(MANIFEST))
-        add_scores(run, "rl.step-000030", list((rng.random(20) < 0.4) * 1.0), CLEAN)
-        write_status(run.path, replace(stored_status(run.path), status="finished"))
-    variances = planned("sft", "rl", "--seeds", 3, "--lab", root)["variances"]
-    assert variances["seeds"] is not None and variances["sampling"] is None
-    single = planned("sft#7", "rl#7", "--lab", root)["variances"]
-    assert single["seeds"] is None and single["discordance"] is not None
-
-
-def test_the_table_names_its_columns_and_what_is_not_known(root):
-    text = call("plan", "sft", "rl", "--difference", 5, "--repeats", 2, "--lab", root).stdout
-    words = " ".join(text.split())
-    assert "Designs that detect 5.0 points with 80% power" in words
-    assert "Minimum detectable, points (80% power)" in words
-    assert "repeats are counted as worth nothing" in words
-    assert "two checkpoints, not two methods" in words
 
 
 @pytest.mark.parametrize(

@@ -95,13 +95,6 @@ def test_a_training_sample_is_shown_with_reward_and_advantage(finished_lab: Path
     assert line["file"] == "samples/rl/step-000002.parquet"
 
 
-def test_the_prompt_is_rendered_again_as_the_model_had_it(finished_lab: Path):
-    result = call("report", "tiny:test/base/1+1", "--lab", finished_lab, "--json", "--prompt")
-    (line,) = answer(result)["result"]
-    assert line["prompt"].endswith("1 + 1 = ?<|im_end|>\n<|im_start|>assistant\n")
-    assert len(line["prompt"].encode()) > 100
-
-
 def test_two_records_of_one_name_are_told_apart_by_their_folder(trained: TinyLab):
     (run,) = all_runs(trained.root)
     first = find_record(run, "test")

@@ -58,8 +58,6 @@ def test_a_report_on_a_running_run_counts_from_the_last_one(run):
         (("runs", "log", "dmeo", "--note", "x"), ("'dmeo'", "'demo'")),
         (("runs", "log", "demo", "--note", " "), ("empty",)),
         (("runs", "log", "--note", "x"), ("needs a run",)),
-        (("runs", "log", "demo", "--note", "x", "--plan", "y"), ("exclude",)),
-        (("runs", "log", "demo/1", "--plan", "y"), ("more than a name",)),
         (("runs", "log", "--lang", "fr"), ("'fr'",)),
         (("resume", "demo", "--past-guard"), ("finished",)),
     ],
@@ -68,13 +66,10 @@ def test_what_makes_no_sense_is_refused_in_one_line(run, arguments, words):
     assert_one_line(call(*arguments, "--lab", run.root), *words)
 
 
-def test_notes_and_plans_are_added_and_shown(run):
+def test_notes_are_added_and_shown(run):
     noted = call("runs", "log", "demo", "--note", "hotter next time", "--lab", run.root)
     assert noted.exit_code == 0 and "hotter next time" in noted.stdout
-    planned = call("runs", "log", "verl9", "--plan", "instruct model", "--lab", run.root, "--json")
-    assert answer(planned)["result"]["about"] == "verl9"
-    shown = call("runs", "log", "--lab", run.root)
-    assert "hotter next time" in shown.stdout and "verl9 · planned · pending" in shown.stdout
+    assert "hotter next time" in call("runs", "log", "--lab", run.root).stdout
     told = answer(call("runs", "log", "demo", "--lab", run.root, "--json"))["result"]
     assert [note["text"] for note in told["notes"]] == ["hotter next time"]
 

@@ -127,24 +127,6 @@ def test_a_sweep_is_told_from_an_experiment_and_how_to_run_it(tmp_path):
     )
 
 
-def test_a_reported_file_is_the_one_beside_the_experiment_wherever_it_is_read(
-    tmp_path, monkeypatch
-):
-    note = '\n[note]\nreported = { file = "r.toml", run = "a" }\n'
-    file = write_spec(tmp_path)
-    file.write_text(file.read_text() + note)
-    own = read_experiment(file).note
-    assert own is not None and own.reported is not None and own.reported.file == "r.toml"
-    (file.parent / "r.toml").write_text("")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "r.toml").write_text("")
-    monkeypatch.chdir(elsewhere)
-    beside = read_experiment(file).note
-    assert beside is not None and beside.reported is not None
-    assert beside.reported.file == str(file.parent / "r.toml")
-
-
 def test_a_missing_file_and_bytes_that_are_no_text_are_refused(tmp_path):
     assert message(tmp_path / "absent.toml").startswith("e.toml: no such file (")
     file = tmp_path / "e.toml"

@@ -4,23 +4,19 @@ Only files are read: no model, no rows, no benchmark. Names of registers in thes
 up in `tests/lab/setup/test_unknown_names.py`.
 """
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from assay.data.reported.read_reported import read_reported
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.experiment.reward_tables import plain
 from assay.experiment.stage_tables import GrpoStage
 from assay.judge.averages import harmonic_ratio
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import read_sweep
-from tests.docs.pages import blocks
 
 MATH = Path(__file__).parents[2] / "experiments" / "math"
 BENCHMARKS = ["amc23", "gsm8k", "math500", "olympiadbench"]
@@ -50,59 +46,6 @@ def test_a_file_says_why_and_what_to_expect_and_reports_the_four_benchmarks(name
         assert evaluation.sampling.temperature == 0.0
     rendered = {each.rendering for each in (*found.stage.values(), *found.evaluate.values())}
     assert rendered == {"template"}
-
-
-@pytest.mark.parametrize("name", [n for n in SINGLE if n != "grpo-round"])
-def test_the_reported_figures_are_in_the_record_and_not_in_the_file(name: str) -> None:
-    note = experiment(name).note
-    assert note is not None and note.reported is not None
-    (record,) = read_reported(MATH.parents[1] / note.reported.file).records
-    (run,) = [run for run in record.runs if run.name == note.reported.run]
-    text = (MATH / f"{name}.toml").read_text().split("[data.")[0]
-    assert len(run.scores) == 4
-    assert not [v for values in run.scores.values() for v in values if f" {v}" in text]
-
-
-def test_the_rounds_start_where_the_author_picked_and_differ_in_what_the_report_says() -> None:
-    found = rounds()
-    assert [stage.start for stage in found.values()] == [
-        *("base", "basic1.step-120", "basic2.step-30", "basic3.step-40", "quality1.step-260"),
-    ]
-    assert [stage.clip.high for stage in found.values()] == [0.2, 0.2, 0.2, 0.2, 0.28]
-    changed = {"start", "reward", "clip"}
-    alike = [stage.model_dump(exclude=changed) for stage in found.values()]
-    assert all(each == alike[0] for each in alike)
-    first = found["basic1"]
-    assert (first.prompts, first.group, first.sampling.max_tokens) == (64, 8, 1024)
-    # 512 completions in batches of 256.
-    assert first.prompts * first.group // first.updates.minibatches == 256
-    assert (first.kl.coef, first.kl.estimator, first.kl.where) == (0.01, "k1", "reward")
-
-
-def tables_of_the_page() -> list[dict[str, Any]]:
-    page = "../tests/docs/report_001.md"
-    return [tomllib.loads(block)["reward"] for block in blocks(page, "toml")]
-
-
-def test_the_rewards_are_those_whose_numbers_the_manual_shows() -> None:
-    basic, quality, _ = tables_of_the_page()
-    found = {name: plain(stage.reward or {}) for name, stage in rounds().items()}
-    assert all(same(found[name], basic) for name in ("basic1", "basic2", "basic3"))
-    assert same(found["quality1"], quality)
-    quality["length"]["options"] |= {"start": 600, "rate": 1}
-    assert same(found["quality2"], quality)
-    assert same(plain(rounds("grpo-round")["basic"].reward or {}), basic)
-
-
-def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two tables say the same, tuples and arrays alike."""
-    return _listed(one) == _listed(other)
-
-
-def _listed(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _listed(inner) for key, inner in value.items()}
-    return [*value] if isinstance(value, (list, tuple)) else value
 
 
 def test_the_reported_best_score_comes_out_of_the_reported_counts() -> None:

@@ -17,7 +17,7 @@ def make(root: Path, name: str, *overrides: str) -> MadeSet:
     """The table of one of the files, made in a lab that has the experiments of the checkout."""
     if not (root / "experiments").exists():
         (root / "experiments").symlink_to(ROOT / "experiments")
-    given = (FOLDER / f"{name}.toml", overrides, root, None, "1/1", Silent())
+    given = (FOLDER / f"{name}.toml", overrides, root, None, Silent())
     (found,) = generate_tables(*given, "synthesise")
     return found
 

@@ -98,7 +98,6 @@ def session_of(file: Path) -> Session:
     ("kind", "rate"),
     [
         ("pointer", "1e-2"),
-        pytest.param("bi_encoder", "1e-2", marks=pytest.mark.slow),
         pytest.param("lever", "1e-3", marks=pytest.mark.slow),
     ],
 )
@@ -197,8 +196,7 @@ def test_an_adaptation_that_it_does_not_have_is_refused(tmp_path, adapt, words):
 def continued(lab: Path, head: str) -> Path:
     """An experiment that begins with the run's last checkpoint; `head` is that of a new file."""
     head = head.replace('name  = "colours"', 'name = "next"')
-    for kind in ("pointer", "bi_encoder"):
-        head = head.replace(f"selector:{kind}", "run:colours@rl.last")
+    head = head.replace("selector:pointer", "run:colours@rl.last")
     (lab / "next.toml").write_text(head + UNTRAINED)
     return lab / "next.toml"
 
@@ -235,9 +233,9 @@ def test_a_checkpoint_of_another_selector_is_named(lab, tmp_path):
     shutil.copytree(lab, tmp_path, dirs_exist_ok=True)
     run = run_in(tmp_path)
     for file in run.path.rglob("selector.json"):
-        file.write_text(file.read_text().replace('"pointer"', '"bi_encoder"'))
+        file.write_text(file.read_text().replace('"pointer"', '"lever"'))
     file = continued(tmp_path, HEAD)
-    with pytest.raises(InputError, match="another selector: bi_encoder, the model is pointer"):
+    with pytest.raises(InputError, match="another selector: lever, the model is pointer"):
         session_of(file).learner.sampler(RunDirectory(tmp_path, "next", "none"), BASE)
 
 

@@ -76,7 +76,7 @@ benchmark = "bfcl/simple_python"
 role = "report"
 checkpoints = ["base", "rl.last"]
 take = {{ rows = 100, how = "first" }}
-options = {{ parser = "lenient" }}
+options = {{ parser = "strict" }}
 
 [evaluate.sampled]
 data = "held_out"
@@ -245,7 +245,7 @@ def recorded(shape: Shape, name: str) -> RunDirectory:
     add_scores(run, "rl.step-000030", [None if i == 5 else s for i, s in enumerate(rl)])
     few = replace(RECORD, name="few_shot", benchmark="bfcl/simple_python", options={"examples": 3})
     add_scores(run, "base", (easy[:100] < 0.12).astype(float), few)
-    lenient = replace(few, name="lenient", options={"parser": "lenient"})
+    lenient = replace(few, name="lenient", options={"parser": "strict"})
     add_scores(run, "base", (easy[:100] < 0.04).astype(float), lenient)
     sampled = replace(RECORD, name="sampled", sampling={"temperature": 0.7, "max_tokens": 256})
     repeats = (draw.random((shape.items, 3)) < (0.15 + 0.7 * rl)[:, None]).astype(float)

@@ -4,11 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from assay.cli.eval import measured
-from assay.cli.output import plain
 from assay.judge.arms import pass_at_k
-from assay.lab.run.evaluate_again import Evaluated
-from assay.library.typed_results import evaluation_result
 from assay.pages.run_page import write_report
 from assay.pages.run_terminal import final_blocks
 from tests.pages.pages import Page, printed
@@ -65,14 +61,3 @@ def test_limits_and_truncated_answers_stand_by_every_evaluation(run):
     assert "8.3% (1 of 12)" in shown and "top_p 0.95, max_tokens 64" in shown
 
 
-def test_an_evaluation_by_itself_says_the_same(run):
-    record = add_record(run, "base", lines("base"), SAMPLED)
-    file = record.file(run.evaluations, "base")
-    done = evaluation_result(Evaluated(run, "sampled", record.key, "base", True, file))
-    said = measured(done)
-    assert "temperature 0.7, top_p 0.95, max_tokens 64; truncated: 8.3% (1 of 12)" in said
-    (passed,) = [line for line in said if line.startswith("pass@4: ")]
-    assert passed.startswith("pass@4: 66.7% (")
-    values = plain(done)
-    assert values["sampled"]["passes"][-1]["value"] == pytest.approx(2 / 3)
-    assert values["truncated"] == 1 and values["limits"]["max_tokens"] == 64

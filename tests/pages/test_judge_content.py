@@ -9,9 +9,15 @@ from assay.pages.markdown import page_markdown
 from assay.pages.page import Page
 from assay.pages.words import worded, words
 from assay.runs.judgement_journal import Judged, JudgedLabels
-from tests.pages.test_chinese import english_in
 
 NAMES = ("clear", "grader", "scripted:judge.jsonl", "labels.jsonl", "kappa", "Cohen", "labels FILE")
+
+
+def english_in(text: str, *names: str) -> str:
+    """`text` without what may stay as it is."""
+    for name in names:
+        text = text.replace(name, "")
+    return "".join(c for c in text if c.isascii() and c.isalpha())
 
 
 def judge(right: float, least: float = 0.6, answers: int = 200) -> HeldJudge:

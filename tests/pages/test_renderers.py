@@ -29,7 +29,6 @@ from assay.pages.page import (
     Section,
     Table,
     Text,
-    Tokens,
 )
 from assay.pages.words import words
 from tests.pages.pages import printed
@@ -55,7 +54,6 @@ def every_block(text: str) -> list:
         Findings([finding], [text], [True]),
         Question(text, text, [Answer(text, text, text, [(text, text)], text)], text, text),
         Code(text),
-        Tokens([(text, "p1", text)]),
     ]
     return [*blocks, Folded(text, blocks), Section("a", text, blocks)]
 
@@ -88,7 +86,7 @@ def test_the_values_of_a_form_are_no_markup():
     evil = f'"{EVIL}'
     fields = [Field("a", evil, evil, kind, [("b", evil)]) for kind in kinds]
     table = Table([evil], [[Cell(evil, field=fields[3])]])
-    form = Form("/", fields, [(evil, "/")], [table], fields, evil)
+    form = Form("/", fields, [(evil, "/")], [table])
     source = blocks_html([form], words("en"))
     assert "<script" not in source and "</pre>" not in source and "\x1b" not in source
     assert not re.search(r"""=\"[^"<>]*\"[^\s>]""", source)

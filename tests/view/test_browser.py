@@ -126,7 +126,7 @@ def test_a_filter_is_typed_and_a_group_is_opened(site: str, run, tab: Tab):
     assert "text=needle" in tab.script("location.search") and tab.count_of(ROW) == 2
     tab.press("j")
     tab.follow("Enter")
-    assert "step 5 of rl" in tab.text("h1") and tab.count_of(".pair > div") == 4
+    assert tab.text("h1") == "rl/5/odd" and tab.count_of(".pair > div") == 4
     tab.press("j", "j")
     tab.follow("Enter")
     assert tab.text("h1") == "rl/5/odd#1" and "deadline" in tab.text()
@@ -183,7 +183,7 @@ def test_every_page_fits_a_phone(site: str, run, tab: Tab, dark: bool):
         f"/curves?run=lab/{run}",
     ]
     pages += [f"/lab/lab/samples?run={run}", f"/lab/lab/show?id={run}:rl/5/odd%230"]
-    pages += [f"/lab/lab/group?run={run}&stage=rl&step=5&row=odd"]
+    pages += [f"/lab/lab/show?id={run}:rl/5/odd"]
     pages += ["/lab/lab/compare?run=demo&run=twin&on=held_out", "/lab/lab/matrix"]
     for page in pages:
         tab.open(site + page)

@@ -26,16 +26,13 @@ def within(value, low, high) -> bool:
 def kept(sample, count: int, f: Filter) -> bool:
     """The meaning of a filter, of one sample."""
     became = outcome(sample.reward, sample.error, sample.outcome)
-    part = sample.parts.get(f.part)
     return (
         within(sample.reward, f.score_from, f.score_to)
         and within(count, f.length_from, f.length_to)
         and (not f.unscored or sample.reward is None)
         and f.outcome in ("", became)
-        and f.ended in ("", sample.ended)
         and f.row in ("", sample.row)
         and f.text.lower() in sample.text.lower()
-        and (not f.part or (part is not None and within(part, f.part_from, f.part_to)))
     )
 
 
@@ -54,12 +51,9 @@ def some_filter(draw: random.Random) -> Filter:
         "length_from": (2, 3, 9),
         "length_to": (2, 3, 31),
         "outcome": ("right", "wrong", "abstained", "no_call", "nowhere"),
-        "ended": ("stop", "length"),
         "row": ("row_1", "odd", "simple_python_3"),
         "text": ("NEEDLE", "oslo", "a%_b", "\\", ".*"),
         "unscored": (True,),
-        "part": ("format", "length", "name", "absent"),
-        "part_from": (0.25, 0.5),
         "step_from": (2, 5),
         "step_to": (3, 5),
     }
@@ -101,15 +95,6 @@ def test_the_text_of_a_conversation_is_all_that_was_said_in_it(run, text):
 @pytest.mark.parametrize("text", ["assistant", "tool_calls", "role"])
 def test_how_a_conversation_is_stored_is_no_text_of_it(run, text):
     assert not ids(run, Filter(text=text, step_from=6), False)
-
-
-@pytest.mark.parametrize("sort", ["score", "-score", "length", "-length", "advantage"])
-def test_lines_come_in_the_order_that_is_asked_for(run, sort):
-    found = Completions(run).find(Filter(sort=sort, size=1000), False)
-    values = [line[sort.lstrip("-")] for _, line in found.lines]
-    known = [value for value in values if value is not None]
-    assert known == sorted(known, reverse=sort.startswith("-"))
-    assert values[len(known) :] == [None] * (len(values) - len(known))
 
 
 def test_pages_together_are_the_whole(run):

@@ -1,4 +1,4 @@
-"""A page is told when its runs record something; curves, colours and tokens are what they say."""
+"""A page is told when its runs record something"""
 
 import asyncio
 import shutil
@@ -9,15 +9,10 @@ from functools import partial
 from urllib.parse import parse_qs
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from assay.judge.intervals import Interval
-from assay.pages.facts import Curve
 from assay.runs.metrics import append_metrics
 from assay.runs.status import RunState, hold_run, stored_status, write_status
 from assay.view import window as live
-from assay.view.curves_page import RANGE, pooled
-from assay.view.sample_page import pieces_of, shade
 from assay.view.window import Window, changes, live_address
 from tests.pages.synthetic import empty_run
 
@@ -94,30 +89,3 @@ def test_a_page_of_a_run_that_is_gone_is_told_to_turn_and_then_nothing(tmp_path,
         return [event async for event in every]
 
     assert asyncio.run(told())[1:] == [live.TURNED]
-
-
-def test_seeds_are_their_mean_between_the_lowest_and_the_highest():
-    nothing: tuple[Interval | None, ...] = (None, None)
-    one = Curve("reward_mean", (1, 2), (0.2, 0.4), nothing)
-    two = Curve("reward_mean", (1, 3), (0.6, 0.9), nothing)
-    found = pooled([one, two])
-    assert found.steps == (1, 2, 3)
-    assert found.values == pytest.approx((0.4, 0.4, 0.9))
-    assert found.limits == (Interval(0.2, 0.6, RANGE), None, None)
-
-
-def test_the_pieces_of_tokens_are_the_text_and_no_character_is_cut():
-    letters = {letter: n for n, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    tokenizer = Tokenizer(models.BPE(letters, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    text = 'é 中文 {"a": 1}\n🙂'
-    ids = tokenizer.encode(text).ids
-    pieces = pieces_of(tokenizer, ids)
-    assert "".join(pieces) == text and len(pieces) == len(ids)
-    assert not any("\ufffd" in piece for piece in pieces)
-
-
-def test_a_colour_grows_with_what_it_stands_for():
-    likely = [shade(nats, 5.0) for nats in (0.0, 0.005, 0.5, 3.0, 50.0)]
-    assert likely == ["p0", "p0", "p1", "p4", "p6"]

@@ -68,7 +68,7 @@ def test_hostile_text_is_shown_as_text(run, reader):
     for address in (
         f"{name}/samples?run={run}&step_from=5",
         f"{name}/show?id={run}:rl/5/odd%230",
-        f"{name}/group?run={run}&stage=rl&step=5&row=odd&visit=0",
+        f"{name}/show?id={run}:rl/5/odd",
     ):
         text = reader.get(address).text
         assert "&lt;script&gt;alert(1)" in text and "\x1b" not in text and "\u202e" not in text
@@ -160,7 +160,7 @@ def test_no_file_is_read_for_an_address(run, reader, name):
 def test_a_flipped_item_of_a_comparison_leads_to_both_answers(run, reader):
     root = f"/lab/{run.root.name}"
     page = reader.get(f"{root}/compare?run=demo&run=twin&on=held_out").text
-    links = re.findall(r'href="([^"]*/item[^"]*)"', page.partition('id="flips"')[2])
+    links = re.findall(r'href="([^"]*/show[^"]*)"', page.partition('id="flips"')[2])
     assert len(set(links)) == 3
     item = reader.get(unescape(links[0]))
     assert item.status_code == 200 and item.text.count('<div class="say"><span><a') == 2
@@ -197,7 +197,7 @@ def test_no_replay_is_offered_where_a_stage_learned_from_no_reward(tmp_path):
     manifest = read_manifest(run)
     write_manifest(run, manifest | {"stages": {"rl": {"method": "distill"}}})
     reader, address = client(run.root), f"/lab/{run.root.name}"
-    group = reader.get(f"{address}/group?run={run}&stage=rl&step=5&row=odd&visit=0").text
+    group = reader.get(f"{address}/show?id={run}:rl/5/odd").text
     sample = reader.get(f"{address}/show?id={run}:rl/5/odd%233").text
     assert "#3</a>" in group and "assay report" in sample
     assert "assay replay" not in group + sample
@@ -266,7 +266,7 @@ def test_a_run_of_another_trainer_without_log_probs_tokens_or_names_is_shown(tmp
     assert "trl/entropy_coef_x" in reader.get(f"/curves?run=lab/{run}&stage=rl").text
     shown = reader.get(f"{base}/show?id={run}:rl/7/prompt-0123%230")
     assert shown.status_code == 200 and "How warm is it?" in shown.text
-    group = reader.get(f"{base}/group?run={run}&stage=rl&step=7&row=prompt-0123&visit=0")
+    group = reader.get(f"{base}/show?id={run}:rl/7/prompt-0123")
     assert group.status_code == 200 and "said" in group.text
     rows = reader.get(f"{base}/samples?run={run}&step_from=7").text
     assert "Found: 1" in rows and "said" in rows
@@ -275,7 +275,8 @@ def test_a_run_of_another_trainer_without_log_probs_tokens_or_names_is_shown(tmp
 def test_thoughts_are_folded_side_by_side(tmp_path):
     run = lab(tmp_path / "lab")
     write_samples(run.samples("rl", 7), [sample(7, "a", 0, text="<think>deep</think>\n\nshort")])
-    address = f"/lab/lab/group?run={run}&stage=rl&step=7&row=a&visit=0"
+    write_samples(run.samples("rl", 8), [sample(8, "a", 0)])
+    address = f"/lab/lab/show?id={run}:a"
     text = client(run.root).get(address).text
     assert re.search(r"<details><summary>Thought</summary><pre>deep</pre></details>", text)
     assert "<pre>short</pre>" in text

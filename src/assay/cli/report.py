@@ -16,7 +16,7 @@ ID_HELP = (
 )
 
 
-def samples(root: Path, id_: str, prompt: bool) -> Outcome:
+def samples(root: Path, id_: str) -> Outcome:
     """One sample, or all samples of a row or item, by id."""
     from assay.runs.history import find_samples
     from assay.runs.run_names import find_run, parse_run_name
@@ -24,26 +24,12 @@ def samples(root: Path, id_: str, prompt: bool) -> Outcome:
     name, _, rest = id_.partition(":")
     run = find_run(root, parse_run_name(name))
     lines = find_samples(run, rest)
-    if prompt:
-        lines = with_prompts(run, lines)
     found = [{"id": f"{run}:{line['sample_id']}", **line} for line in lines]
     return Outcome(found, [words_of(line) for line in found])
 
 
-def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lines with the prompt that each answers."""
-    from assay.lab.monitor.observer import Silent
-    from assay.lab.replay import prompt_of
-    from assay.lab.setup.session import Session
-    from assay.runs.run_names import experiment_of
-    from assay.runs.status import stored_status
-
-    session = Session(experiment_of(run), run, stored_status(run.path).seed, Silent())
-    return [{**line, "prompt": prompt_of(session, line)} for line in lines]
-
-
 def words_of(line: Mapping[str, Any]) -> str:
-    """One sample for people: numbers first, then prompt, text and tokens."""
+    """One sample for people: numbers first, then text and tokens."""
     from assay.cli.output import quoted
     from assay.pages.words import flat
     from assay.runs.records import transcript
@@ -61,13 +47,11 @@ def words_of(line: Mapping[str, Any]) -> str:
         f"  fact {flat(name)}: {flat(str(value))}"
         for name, value in (line.get("facts") or {}).items()
     ]
-    blocks = [f"prompt:\n{quoted(line['prompt'])}"] if "prompt" in line else []
+    text = f"text:\n{quoted(line['text'])}"
     if line.get("messages"):
-        blocks.append(f"conversation:\n{quoted(transcript(line['messages']))}")
-    else:
-        blocks.append(f"text:\n{quoted(line['text'])}")
+        text = f"conversation:\n{quoted(transcript(line['messages']))}"
     tokens = " ".join(map(str, line["tokens"]))
-    return "\n".join([*facts, *blocks, f"tokens ({len(line['tokens'])}): {tokens}", ""])
+    return "\n".join([*facts, text, f"tokens ({len(line['tokens'])}): {tokens}", ""])
 
 
 def costs(
@@ -117,9 +101,6 @@ def report(
         Path | None,
         typer.Option(help="Write the run's answers as BFCL's result files into this folder."),
     ] = None,
-    prompt: Annotated[
-        bool, typer.Option("--prompt", help="RUN:ID: render the prompt again (reads the model).")
-    ] = False,
     full: Full = False,
 ) -> Outcome:
     """Show a run, one of its samples, or a file of scores.
@@ -133,7 +114,7 @@ def report(
         options = ReadOptions(metric, cluster, item, score, repeat)
         return file_results(run, options, lang)
     if ":" in run:
-        return samples(root, run, prompt)
+        return samples(root, run)
     from assay.lab.monitor.progress import note_asked
     from assay.library.actions import open_run
     from assay.pages.run_page import Span, write_report

@@ -158,9 +158,6 @@ def generate(
         str | None, typer.Argument(help="A [selections.NAME] table; omitted: all of them.")
     ] = None,
     overrides: Overrides = None,
-    shard: Annotated[
-        str, typer.Option(metavar="I/N", help="Only every Nth query, from the Ith.")
-    ] = "1/1",
 ) -> Outcome:
     """Make the stored selections an experiment learns from.
 
@@ -170,24 +167,12 @@ def generate(
     from assay.pages.live_display import progress as shown_progress
 
     with shown_progress() as observer:
-        made = generate_tables(file, overrides or (), root, name, shard, observer)
+        made = generate_tables(file, overrides or (), root, name, observer)
     shown = []
     for each in made:
-        rest = f"{each.left} of {each.queries} queries are left to other shards"
-        shown.append(f"{each.name}: {each.made} queries made; {each.file or rest}")
-        numbers = each.health.numbers() if each.health else {}
-        shown += [f"  {key}: {value:.4g}" for key, value in numbers.items()]
-    result = [
-        {
-            "name": each.name,
-            "queries": each.queries,
-            "made": each.made,
-            "left": each.left,
-            "file": each.file and str(each.file),
-            "health": each.health,
-        }
-        for each in made
-    ]
+        shown.append(f"{each.name}: {each.made} queries made; {each.file}")
+        shown += [f"  {key}: {value:.4g}" for key, value in each.health.numbers().items()]
+    result = [taken(each, "name", "queries", "made", "file", "health") for each in made]
     findings = [finding for each in made for finding in each.findings]
     return Outcome({"selections": result}, shown, findings)
 
@@ -214,7 +199,7 @@ def synthesise(
     from assay.pages.words import in_language, words
 
     with shown_progress() as observer:
-        given = (file, overrides or (), root, name, "1/1", observer)
+        given = (file, overrides or (), root, name, observer)
         made = generate_tables(*given, SYNTHESISE)
     shown, results = [], []
     for each in made:

@@ -36,40 +36,24 @@ def log(
     run: Annotated[
         str | None,
         typer.Argument(
-            metavar="RUN | FILE",
-            help="One run only: NAME, NAME/ID or NAME#SEED; or the note of an experiment file.",
+            metavar="RUN",
+            help="One run only: NAME, NAME/ID or NAME#SEED.",
             autocompletion=run_names,
         ),
     ] = None,
     note: Annotated[str | None, typer.Option(help="Add a note to the run's entry.")] = None,
-    plan: Annotated[
-        str | None, typer.Option(help="Add a plan for a run of this NAME that is still to come.")
-    ] = None,
     lang: Lang = "en",
 ) -> Outcome:
-    """Show the lab's notebook as Markdown; with --note or --plan, add to it."""
+    """Show the lab's notebook as Markdown; with --note, add to it."""
     from assay.errors import InputError
-    from assay.experiment.read_file import read_experiment
-    from assay.pages.notebook import file_entry, notebook
-    from assay.pages.words import words
+    from assay.pages.notebook import notebook
     from assay.runs.notes import add_note, read_notes
     from assay.runs.run_directory import check_lab
     from assay.runs.run_names import find_run, parse_run_name
 
     check_lab(root)
-    if note is not None and plan is not None:
-        raise InputError("--note and --plan exclude each other", fix="choose one")
-    if (note is not None or plan is not None) and run is None:
+    if note is not None and run is None:
         raise InputError("a note needs a run", fix="write assay runs log RUN --note TEXT")
-    if plan is not None and run is not None:
-        name = parse_run_name(run)
-        if name.id or name.checkpoint or name.seed is not None:
-            raise InputError(f"{run!r} is more than a name", fix=f"plan for {name.name!r}")
-        written = add_note(root, name.name, plan, "plan")
-        return Outcome(written, [f"planned {written.about}: {written.text}"])
-    if note is None and run is not None and run.endswith(".toml"):
-        text = file_entry(read_experiment(run), root, words(lang))  # before it is run
-        return Outcome({"markdown": text, "notes": []}, [text.rstrip("\n")])
     found = find_run(root, parse_run_name(run)) if run is not None else None
     if note is not None and found is not None:
         written = add_note(root, str(found), note)

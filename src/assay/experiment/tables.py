@@ -79,15 +79,6 @@ class EvaluateSpec(RewardSettings, RenderingSettings):
             yield refused("options", "only a benchmark has options", "remove it")
 
 
-class ReportedRun(Table):
-    """Where others' result is."""
-
-    file: str
-    """A record of reported results (docs/audit.md), beside this file, else in the lab."""
-    run: str
-    """The name of the run in it."""
-
-
 class NoteSpec(Table):
     """For the notebook; no result depends on it."""
 
@@ -97,8 +88,6 @@ class NoteSpec(Table):
     """What it should show, written before it is run."""
     faults: Many[str] = ()
     """What is wrong with it, a line each."""
-    reported: ReportedRun | None = None
-    """The result that others reported of it."""
 
 
 class LogSpec(Table):

@@ -9,13 +9,11 @@ settings, and every difference from the record is a finding.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, cast
 
 from assay.data.episode import Completion, Context, Episode, Reward, Turn
 from assay.data.row import Row
 from assay.errors import Finding, InputError, nearest
-from assay.experiment.base_table import RenderingSettings
 from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import parse_override, place
 from assay.experiment.read_file import read_experiment
@@ -24,10 +22,8 @@ from assay.experiment.stage_tables import (
     StageSpec,
     steps_of,
 )
-from assay.experiment.tables import EvaluateSpec
 from assay.judge.confounds import Confound, differences
 from assay.lab.monitor.observer import Observer
-from assay.lab.setup.evaluation import encoded_evaluation
 from assay.lab.setup.learner import first_context
 from assay.lab.setup.prepare import find_order, find_part, prepare_set
 from assay.lab.setup.reward_parts import reward_of
@@ -37,7 +33,7 @@ from assay.lab.setup.validate import check_names
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Policy
 from assay.rl.signal import SignalStats, signal_stats
-from assay.runs.history import History, Sample, read_description, samples_in
+from assay.runs.history import History, Sample, samples_in
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import experiment_of
@@ -433,42 +429,3 @@ def whole_path(text: str, name: str, stage: StageSpec) -> str:
         fix = "set " + ", ".join(key for key in JUDGING if key in own)
         raise InputError(problem, file=place(text), field=".".join(path), fix=fix)
     return text if path[0] == "stage" else f"stage.{name}.{text.strip()}"
-
-
-def prompt_of(session: Session, line: dict[str, Any]) -> str:
-    """The prompt that a line of `find_samples` answers, rendered again, control tokens included.
-    Raises InputError where the data holds the row no longer."""
-    file = session.run.path / line["file"]
-    if file.is_relative_to(session.run.evaluations):
-        rendering, context = _evaluation_prompt(session, file, line["item_id"])
-    else:
-        rendering, context = _training_prompt(session, file.parent.name, line["row_id"])
-    return session.learner.encoder(rendering).text(context)
-
-
-def _evaluation_prompt(
-    session: Session, file: Path, item_id: str
-) -> tuple[RenderingSettings, Context]:
-    stored = read_description(file.parent / "evaluation.json")
-    if stored.name in session.experiment.evaluate:
-        evaluation = session.evaluations[stored.name]
-    else:
-        about = {"benchmark": stored.benchmark, "role": stored.role, "options": stored.options}
-        spec = EvaluateSpec.model_validate({**about, "checkpoints": ("base",)})
-        given = (stored.name, spec, session.task, {}, session.learner, session.seed)
-        evaluation = encoded_evaluation(*given, root=session.run.root)
-    ids = [item.id for item in evaluation.items]
-    if item_id not in ids:
-        raise InputError(f"{evaluation.spec.benchmark} has no item {item_id!r} any more")
-    return evaluation.spec, evaluation.contexts[ids.index(item_id)]
-
-
-def _training_prompt(
-    session: Session, stage_name: str, row_id: str
-) -> tuple[RenderingSettings, Context]:
-    stage = session.experiment.stage[stage_name]
-    for row in find_part(session.sets, stage.data):
-        if row.id == row_id:
-            encoder, task = session.learner.encoder(stage), session.task
-            return stage, first_context(encoder, task, row, partial(dialogue_of, task))
-    raise InputError(f"{stage.data} has no row {row_id!r} any more")

@@ -10,10 +10,9 @@ stand for a query is the caller's.
 import hashlib
 import json
 import sqlite3
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -22,82 +21,15 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from transformers import AutoConfig
 
 from assay.data.files import cache_root, sha256_file
-from assay.data.loaded import check_file
 from assay.data.message_parts import image_bytes, pillow, unreadable
 from assay.data.row import ImagePart
 from assay.data.wheels import WHEELS, wheel_directory
 from assay.errors import InputError, look_up
 from assay.models.folder import weight_files
-
-ENDINGS = (".npz", ".safetensors")
-ARRAYS = ("ids", "features", "sha256")
-
-
-@dataclass(frozen=True)
-class Precomputed:
-    """The vectors of a file."""
-
-    file: Path
-    fingerprint: str
-    """The sha256 of the file."""
-    vectors_ND: Tensor = field(repr=False)
-    """Unit vectors."""
-    places: Mapping[str, tuple[int, str]] = field(repr=False)
-    """By id: its row, and the sha256 of what that was made of."""
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.vectors_ND.shape[1]
-
-    def of(self, ids: Sequence[str], hashes: Sequence[str]) -> Tensor:
-        """The vectors (N, D) of ids whose content has these hashes. Raises InputError."""
-        for name, content in zip(ids, hashes, strict=True):
-            if name not in self.places:
-                fix = f"it holds {len(self.places)} ids, such as {next(iter(self.places), None)!r}"
-                raise InputError(f"no features of {name!r}", file=self.file, fix=fix)
-            if (stored := self.places[name][1]) != content:
-                problem = f"{name!r} was made of something else"
-                problem += f": its sha256 begins with {stored[:12]}, the row's with {content[:12]}"
-                fix = "make them again: sha256 is of the text in UTF-8 and the bytes of its images"
-                raise InputError(problem, file=self.file, field="sha256", fix=fix)
-        return self.vectors_ND[[self.places[name][0] for name in ids]]
-
-
-UNREADABLE = (KeyError, ValueError, OSError, RecursionError, EOFError, MemoryError)
-
-
-def read_precomputed(file: Path) -> Precomputed:
-    """The features of a file. Raises InputError."""
-    check_file(file)
-    try:
-        if file.suffix == ".npz":
-            with np.load(file, allow_pickle=False) as arrays:
-                names, features, sums = (arrays[name] for name in ARRAYS)
-            vectors_ND = torch.from_numpy(features.astype("<f4"))
-        else:
-            with safe_open(file, framework="pt") as tensors:
-                about, vectors_ND = tensors.metadata() or {}, tensors.get_tensor("features").float()
-            names, sums = json.loads(about["ids"]), json.loads(about["sha256"])
-        ids, hashes = [*map(str, names)], [*map(str, sums)]
-    except (*UNREADABLE, zipfile.BadZipFile, SafetensorError) as error:
-        why = " ".join(str(error).split())[:200]
-        fix = f"it holds {', '.join(ARRAYS)}"
-        raise InputError(f"cannot be read: {why}", file=file, fix=fix) from None
-    if vectors_ND.dim() != 2 or not len(ids) == len(hashes) == len(vectors_ND) == len({*ids}):
-        shape = tuple(vectors_ND.shape)
-        problem = f"features of shape {shape} for {len({*ids})} ids and {len(hashes)} hashes"
-        raise InputError(problem, file=file, fix="features are (N, D), ids and sha256 N each")
-    if not vectors_ND.isfinite().all():
-        raise InputError("holds numbers that are not finite", file=file, field="features")
-    places = {name: (n, hashes[n]) for n, name in enumerate(ids)}
-    return Precomputed(file, sha256_file(file), F.normalize(vectors_ND, dim=-1), places)
-
 
 LONGEST = 256
 """Tokens of a text that MiniLM reads, as its own settings say."""

@@ -4,7 +4,6 @@ Starts with Hugging Face's front matter. Nothing is measured or judged here.
 """
 
 import json
-import re
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -22,11 +21,10 @@ from assay.pages.page import (
     Line,
     Mark,
     Page,
-    Row,
     Table,
     Text,
 )
-from assay.pages.provenance import DataView, data_views, leaves
+from assay.pages.provenance import DataView, data_views
 from assay.pages.words import Words, words
 from assay.runs.run_names import experiment_of, resolve_checkpoint, run_checkpoint
 
@@ -41,7 +39,6 @@ prompt = tokenizer.apply_chat_template(
     messages, tools=tools, add_generation_prompt=True, return_dict=True, return_tensors="pt"
 )
 answer = model.generate(**prompt, max_new_tokens=256)"""
-HASH = re.compile(r"[0-9a-f]{32,}")
 
 
 def model_card(made: "Exported", lang: str = "en") -> str:
@@ -81,7 +78,7 @@ def model_card(made: "Exported", lang: str = "en") -> str:
             Code(USE, "python"),
             *([Text(w("card.gguf", file=made.gguf))] if made.gguf else []),
             Heading(w("card.fingerprints"), 2),
-            Table(["", ""], fingerprints(facts, made, [name for name, _ in chain])),
+            Table(["", ""], [("model.safetensors", Mark(made.weights_sha256, "code"))]),
         ],
     )
     return front_matter(licence, hub, facts.experiment.task) + page_markdown(page)
@@ -130,14 +127,3 @@ def data_line(view: DataView, w: Words) -> Line:
     """A data set in a line."""
     said = w("punctuation.stop").join((view.source, view.about))
     return Mark(view.name), w.colon, " ".join((said, *view.leakage))
-
-
-def fingerprints(facts: RunFacts, made: "Exported", stages: list[str]) -> list[Row]:
-    """The hash of the exported weights, then the manifest's; those of other stages are omitted."""
-    others = facts.experiment.stage.keys() - set(stages)
-    recorded = [
-        (path, Mark(value, "code"))
-        for path, value, _ in leaves(facts.manifest)
-        if HASH.fullmatch(value) and not any(path.startswith(f"stages.{n}.") for n in others)
-    ]
-    return [("model.safetensors", Mark(made.weights_sha256, "code")), *recorded]

@@ -246,30 +246,17 @@ def _code(block: model.Code, words: Words) -> Markup:
     return Markup("<pre>{}</pre>").format(_text(block.text))
 
 
-def _tokens(block: model.Tokens, words: Words) -> Markup:
-    form = Markup('<span class="{}" title="{}">{}</span>')
-    pieces = (form.format(kind, visible(title), _text(text)) for text, kind, title in block.pieces)
-    return Markup('<pre class="tokens">{}</pre>').format(Markup("").join(pieces))
-
-
 def _form(block: model.Form, words: Words) -> Markup:
-    form = Markup(
-        '<form action="{}" method="get"><div class="fields">{}</div>\n{}'
-        '{}<p class="send">{}</p></form>'
-    )
-    folded = Markup('<details{}><summary>{}</summary><div class="fields">{}</div></details>\n')
-    is_set = any(field.on if field.kind == "tick" else field.value for field in block.more)
-    inside = Markup("").join(map(_field, block.more))
-    more = folded.format(" open" * is_set, _text(block.more_title), inside) if inside else inside
+    head = Markup('<form action="{}" method="get"><div class="fields">{}</div>\n{}')
+    form = head + Markup('<p class="send">{}</p></form>')
     button = Markup('<button formaction="{}">{}</button>')
     buttons = Markup(" ").join(
         button.format(address, _text(label)) for label, address in block.buttons
     )
     fields = Markup("").join(map(_field, block.fields))
-    if not (more or block.blocks):  # in one line with the fields
-        return form.format(block.action, fields + buttons, "", "", "")
-    inner = blocks_html(block.blocks, words)
-    return form.format(block.action, fields, more, inner, buttons)
+    if not block.blocks:  # in one line with the fields
+        return form.format(block.action, fields + buttons, "", "")
+    return form.format(block.action, fields, blocks_html(block.blocks, words), buttons)
 
 
 def _field(field: model.Field) -> Markup:
@@ -316,7 +303,6 @@ _RENDER: dict[type, Callable[..., Markup]] = {
     model.Folded: _folded,
     model.Question: _question,
     model.Code: _code,
-    model.Tokens: _tokens,
     model.Form: _form,
     model.Section: _section,
     model.Only: _only,

@@ -14,7 +14,7 @@ from assay.experiment.stage_tables import OTHER_RUN, SamplingStage, StageSpec
 from assay.judge.confounds import ABSENT, differences
 from assay.pages.content import checkpoint_label, setting_text
 from assay.pages.page import Block, Cell, Row, Table
-from assay.pages.words import Words, percent, visible
+from assay.pages.words import Words, visible
 from assay.runs.checkpoints import Selection, read_selection
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
@@ -158,33 +158,17 @@ def _text(value: Any) -> str:
 
 
 def origin_text(node: LineageNode, words: Words) -> str:
-    """What a stage started from, and by which rule."""
+    """What a stage started from, and what its file says of that."""
     stage, reference = node.stage, node.start
     if stage is None or reference is None:
         return "–"
     if reference.stage is not None and reference.step is None:
         return words("lineage.waits", start=visible(stage.start))
-    chosen, checkpoint = _selection(node.run, stage), checkpoint_name(reference)
-    values: dict[str, Any] = {"checkpoint": checkpoint_label(checkpoint, words)}
-    if chosen is None and parse_checkpoint(stage.start) == parse_checkpoint(checkpoint):
-        return words("lineage.plain", **values)
-    values["start"] = visible(stage.start)
-    if chosen is None:
-        return words("lineage.named", **values)
-    values["looks"] = chosen.looks
-    if chosen.rule == "dev_score":
-        return words("lineage.dev_score", score=percent(chosen.score), **values)
-    if chosen.rule == "reward_trend" and chosen.rise is not None:
-        steps = {"first": chosen.rise.after + 1, "last": chosen.rise.until}
-        return words("lineage.reward_trend", **steps, **values)
-    if chosen.rule == "reward_trend":
-        return words("lineage.no_rise", **values)
-    if not chosen.promoted:
-        return words("lineage.kept", **values)
-    shown = [each.adjusted_p for each in chosen.evidence if each.checkpoint == chosen.checkpoint]
-    if not shown:
-        return words("lineage.gate_plain", **values)
-    return words("lineage.gate", p=f"{shown[0]:.2g}", **values)
+    checkpoint = checkpoint_name(reference)
+    label = checkpoint_label(checkpoint, words)
+    if parse_checkpoint(stage.start) == parse_checkpoint(checkpoint):
+        return words("lineage.plain", checkpoint=label)
+    return words("lineage.named", checkpoint=label, start=visible(stage.start))
 
 
 def lineage_blocks(run: RunDirectory, words: Words) -> list[Block]:

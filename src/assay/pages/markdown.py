@@ -133,10 +133,6 @@ def _code(block: model.Code, words: Words) -> Iterator[str]:
     yield fenced(block.text, block.language)
 
 
-def _tokens(block: model.Tokens, words: Words) -> Iterator[str]:
-    yield fenced("".join(text for text, _, _ in block.pieces))
-
-
 def _panels(block: model.Panels, words: Words) -> Iterator[str]:
     ends = ((f.caption, f"{f.first} → {f.last}") for f in block.figures if f.first)
     lines = [f"- {escaped(caption)}{words.colon}{escaped(said)}" for caption, said in ends]
@@ -158,7 +154,6 @@ _RENDER: dict[type, Callable[..., Iterator[str]]] = {
     model.Folded: _folded,
     model.Question: _question,
     model.Code: _code,
-    model.Tokens: _tokens,
     model.Panels: _panels,
     model.Section: _section,
 }

@@ -196,13 +196,6 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
-    """A text in pieces, each with the class of its colour and what is known of it."""
-
-    pieces: Sequence[tuple[str, str, str]]
-
-
-@dataclass(frozen=True, slots=True)
 class Form:
     """Fields whose values make the address of another page, for media that have fields."""
 
@@ -212,9 +205,6 @@ class Form:
     """Labels, each with the address that it leads to."""
     blocks: "Sequence[Block]" = ()
     """Above the buttons, with ticks in the cells of tables."""
-    more: Sequence[Field] = ()
-    """Fields behind the title `more_title`, open where one of them is set."""
-    more_title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +236,6 @@ Block: TypeAlias = (
     | Folded
     | Question
     | Code
-    | Tokens
     | Form
     | Section
     | Only

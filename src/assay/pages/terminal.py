@@ -135,10 +135,6 @@ def _code(block: model.Code, words: Words) -> Iterator[RenderableType]:
     yield Padding(Text(block.text), (0, 0, 0, 4))
 
 
-def _tokens(block: model.Tokens, words: Words) -> Iterator[RenderableType]:
-    yield Padding(Text("".join(text for text, _, _ in block.pieces)), (0, 0, 0, 4))
-
-
 def _section(block: model.Section, words: Words) -> Iterator[RenderableType]:
     yield Text(block.title, "bold")
     yield from blocks_shown(block.blocks, words)
@@ -154,6 +150,5 @@ _RENDER: dict[type, Callable[..., Iterator[RenderableType]]] = {
     model.Folded: _folded,
     model.Question: _question,
     model.Code: _code,
-    model.Tokens: _tokens,
     model.Section: _section,
 }

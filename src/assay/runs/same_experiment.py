@@ -83,9 +83,9 @@ def check_same(run: RunDirectory, experiment: Experiment) -> None:
 
 def _compared(experiment: Experiment, other: Experiment) -> dict[str, Any]:
     """The settings of one side that are compared with the other's; `[log]` changes no result, and
-    neither does where others' record lies, or where evaluations are answered; how many processes
-    train changes nothing but rounding."""
-    left_out = {"seeds": True, "log": True, "note": {"reported": {"file"}}}
+    neither does where evaluations are answered; how many processes train changes nothing but
+    rounding."""
+    left_out = {"seeds": True, "log": True}
     table = experiment.model_dump(mode="json", exclude=left_out)
     engine = experiment.engine or EngineSpec()
     table["engine"] = engine.model_dump(mode="json", include={"sample"})

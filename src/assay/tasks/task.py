@@ -206,7 +206,7 @@ class MadeSource(Protocol):
         """Make what data sets take and nobody made."""
         ...
 
-    def generate(self, session: Any, table: str | None, shard: str) -> list[Any]:
+    def generate(self, session: Any, table: str | None) -> list[Any]:
         """`assay generate`: make one table, or all."""
         ...
 

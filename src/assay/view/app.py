@@ -47,7 +47,6 @@ from assay.view.frame import ICON, Shown, document, script, style_sheet
 from assay.view.list_page import list_page
 from assay.view.runs_page import file_address, newest, progress_shown, run_shown, runs_page
 from assay.view.sample_page import sample_page
-from assay.view.sides_page import group_page, item_page
 from assay.view.window import Window, changes, named_labs
 
 HEADERS = {
@@ -156,8 +155,6 @@ def application(window: Window, token: str, host: str = "127.0.0.1", lang: str =
         page(run + "{file:path}", file_address),
         *(page(f"/lab/{{lab}}/{kind}", list_page) for kind in ("samples", "answers")),
         page("/lab/{lab}/show", sample_page),
-        page("/lab/{lab}/group", group_page),
-        page("/lab/{lab}/item", item_page),
         page("/lab/{lab}/compare", compare_page),
         Route("/live", live, methods=["GET"]),
         Route("/icon.svg", lambda _: Response(ICON, media_type="image/svg+xml")),

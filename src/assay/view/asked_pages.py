@@ -68,11 +68,11 @@ def compare_page(window: Window, request: Request, w: Words) -> Shown:
 def _both_answers(lab: str, sides: Sequence[Line], item: str) -> str:
     """The page of an item with the answers of two records."""
     records = [
-        f"{side.run}/{side.file.parent.name}/{side.file.stem}"
+        f"{side.run}:{side.file.parent.name}/{side.file.stem}/{item}"
         for side in sides
         if side.run is not None and side.file is not None
     ]
-    return lab_address(lab, "item", item=item, of=records) if len(records) == len(sides) else ""
+    return lab_address(lab, "show", id=records) if len(records) == len(sides) else ""
 
 
 def names_of(request: Request) -> list[str]:

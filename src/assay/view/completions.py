@@ -27,7 +27,6 @@ from assay.runs.records import (
     ABSTAINED,
     OUTCOME,
     RIGHT,
-    VISIT,
     WRONG,
     EvaluationRecord,
     check_types,
@@ -39,8 +38,6 @@ from assay.runs.run_files import DamagedFile
 
 PAGE, MOST = 50, 500
 """Completions of one page: as a rule, and at most."""
-SORTS = ("", "-", "score", "-score", "length", "-length", "advantage", "-advantage")
-"""Columns to sort by, "-" before one: the largest first; "" as they were recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +52,14 @@ class Filter:
     checkpoint: str = ""
     score_from: float | None = None
     score_to: float | None = None
-    part: str = ""
-    part_from: float | None = None
-    part_to: float | None = None
     length_from: float | None = None
     length_to: float | None = None
     outcome: str = ""
-    ended: str = ""
     row: str = ""
     """A row or an item."""
     text: str = ""
     """Any text that the completion holds, in capitals or not."""
     unscored: bool = False
-    sort: str = ""
     page: int = 1
     size: int = PAGE
 
@@ -93,9 +85,6 @@ def read_filter(query: Mapping[str, str]) -> Filter:
         text = query.get(each.name, "").strip()
         if text:
             found[each.name] = text if each.type is str else _number(each.name, text, each.type)
-    if found.get("sort", "") not in SORTS:
-        fix = "choose " + ", ".join(filter(None, SORTS))
-        raise InputError(f"cannot be {found['sort']!r}", field="sort", fix=fix)
     found["size"] = min(found.get("size", PAGE), MOST)
     return Filter(**found)
 
@@ -120,14 +109,11 @@ COLUMNS = pa.schema(
         ("id", pa.string()),
         ("row", pa.string()),
         ("number", pa.int32()),
-        ("visit", pa.int32()),
         ("text", pa.string()),
         ("score", pa.float64()),
         ("outcome", pa.string()),
-        ("ended", pa.string()),
         ("length", pa.int32()),
         ("advantage", pa.float64()),
-        ("parts", pa.string()),
         ("why", pa.string()),
     ]
 )
@@ -157,24 +143,6 @@ class Stored:
     def outcomes(self) -> frozenset[str]:
         """The outcomes that it has."""
         return frozenset(pc.unique(self.table["outcome"]).to_pylist())
-
-    @cached_property
-    def part_names(self) -> tuple[str, ...]:
-        """The parts of the reward that its first completions have."""
-        first = self.table["parts"].slice(0, 32).to_pylist()
-        return tuple(dict.fromkeys(name for text in first for name in json.loads(text or "{}")))
-
-    @cached_property
-    def _parts(self) -> dict[str, pa.Array]:
-        return {}
-
-    def part(self, name: str) -> pa.Array:
-        """One part of the reward, null where a completion has none."""
-        if name not in self._parts:
-            found = self.table["parts"].combine_chunks().dictionary_encode()
-            values = [json.loads(text or "{}").get(name) for text in found.dictionary.to_pylist()]
-            self._parts[name] = pa.array(values, pa.float64()).take(found.indices)
-        return self._parts[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +204,8 @@ class Completions:
         """The completions that a filter keeps, one page of them. Raises InputError."""
         own = [each for each in self.stored(answers)[0] if wanted(each.place, asked)]
         table = pa.concat_tables([COLUMNS.empty_table(), *(each.table for each in own)])
-        kept = pc.indices_nonzero(self._mask(table, own, asked))
+        kept = pc.indices_nonzero(pc.fill_null(_test(table, asked), False))
         scores = table["score"].take(kept)
-        kept = kept.take(_order(table, kept, asked))
         page = kept.slice((asked.page - 1) * asked.size, asked.size)
         places = places_of(own, page.to_pylist())
         return Found(
@@ -248,18 +215,6 @@ class Completions:
             list(zip(places, table.take(page).to_pylist(), strict=True)),
         )
 
-    def _mask(self, table: pa.Table, own: Sequence[Stored], asked: Filter) -> pa.ChunkedArray:
-        """Which lines of a table, made of `own`, a filter keeps."""
-        tests = [_test(table, asked)]
-        if asked.part:
-            chunks = [each.part(asked.part) for each in own]
-            values = pa.chunked_array(chunks, pa.float64())
-            tests.append(between(values, asked.part_from, asked.part_to) or pc.is_valid(values))
-        mask = tests[0]
-        for test in tests[1:]:
-            mask = pc.and_(mask, test)
-        return pc.fill_null(mask, False)
-
 
 def read_completions(file: Path) -> pa.Table:
     """The columns of a step's samples or of a record. Raises DamagedFile."""
@@ -267,8 +222,8 @@ def read_completions(file: Path) -> pa.Table:
         there = source.schema_arrow.names
         names = ANSWER if ANSWER["row"] in there else SAMPLE
         count = "completion_tokens" if names is ANSWER else "tokens"
-        wanted = ["sample_id", *names.values(), "parts", "why", "ended", count]
-        wanted += [name for name in (VISIT, OUTCOME, "messages") if name in there]
+        wanted = ["sample_id", *names.values(), "why", count]
+        wanted += [name for name in (OUTCOME, "messages") if name in there]
         table = source.read(columns=wanted)
         check_types(table.schema)
         column = {name: table[name] for name in table.schema.names}
@@ -281,12 +236,9 @@ def read_completions(file: Path) -> pa.Table:
         "text": spoken(column[names["text"]], column["messages"])
         if "messages" in column
         else column[names["text"]],
-        "visit": column.get(VISIT, pa.nulls(len(table), pa.int32())),
         "score": column[names["reward"]],
         "length": length,
-        "ended": column["ended"],
         "advantage": column.get("advantage", pa.nulls(len(table), pa.float64())),
-        "parts": column["parts"],
         "why": column["why"],
         "outcome": outcomes(
             column[names["reward"]], column.get("error", empty), column.get(OUTCOME, empty)
@@ -339,7 +291,6 @@ def _test(table: pa.Table, asked: Filter) -> Any:
         between(table["length"], asked.length_from, asked.length_to),
         pc.is_null(table["score"]) if asked.unscored else None,
         pc.equal(table["outcome"], asked.outcome) if asked.outcome else None,
-        pc.equal(table["ended"], asked.ended) if asked.ended else None,
         pc.equal(table["row"], asked.row) if asked.row else None,
         pc.match_substring(table["text"], asked.text, ignore_case=True) if asked.text else None,
     ]
@@ -355,16 +306,6 @@ def between(values: Any, low: float | None, high: float | None) -> Any:
     ends = [] if low is None else [pc.greater_equal(values, low)]
     ends += [] if high is None else [pc.less_equal(values, high)]
     return pc.and_(*ends) if len(ends) == 2 else ends[0] if ends else None
-
-
-def _order(table: pa.Table, kept: pa.Array, asked: Filter) -> pa.Array:
-    """Places of the kept lines in the order that is asked for; null stands at the end."""
-    column, descending = asked.sort.lstrip("-"), asked.sort.startswith("-")
-    if not column:
-        places = pa.array(range(len(kept)), pa.uint64())
-        return places[::-1] if descending else places
-    values = pa.table({"value": table[column].take(kept)})
-    return pc.sort_indices(values, [("value", "descending" if descending else "ascending")])
 
 
 def places_of(own: Sequence[Stored], lines: Sequence[int]) -> list[Place]:

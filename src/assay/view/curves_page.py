@@ -1,17 +1,12 @@
-"""Curves of one run or of several above one another, with bands.
+"""Curves of one run or of several above one another; a band is the interval of the values."""
 
-Runs of one experiment that differ in their seed are one curve, their mean, and its band goes from
-the lowest seed to the highest; the band of a run alone is the interval of its values.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 from starlette.requests import Request
 
 from assay.errors import AssayError, InputError
-from assay.judge.intervals import Interval
 from assay.pages.charts import SMALL, curve_panel
 from assay.pages.facts import Curve
 from assay.pages.page import (
@@ -29,14 +24,11 @@ from assay.pages.page import (
 from assay.pages.story import writer
 from assay.pages.words import Words, flat, metric_label, number
 from assay.runs.run_directory import RunDirectory
-from assay.runs.status import read_status
 from assay.train.metric_names import PART
 from assay.view.frame import Shown, full_name
 from assay.view.window import Window, live_address, named
 
 COLOURS = 9
-RANGE = "from the lowest seed to the highest"
-"""What the limits of several seeds are; no interval of confidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +38,6 @@ class Series:
     name: str
     curve: Curve
     colour: int
-    seeds: int = 1
 
 
 def curves_page(window: Window, request: Request, w: Words) -> Shown:
@@ -64,15 +55,11 @@ def curves_page(window: Window, request: Request, w: Words) -> Shown:
         blocks = [*damaged, Text(w("view.no_steps"))]
         return Shown(Page(w, w("view.curves"), blocks), live)
     stage = asked.get("stage") or stages[-1]
-    groups = grouped_runs(runs)
-    found = {
-        name: [c for _, run in own for part in _curves(window, run, stage) for c in part]
-        for name, own in groups.items()
-    }
+    found = {str(run): [c for part in _curves(window, run, stage) for c in part] for _, run in runs}
     metrics = list(dict.fromkeys(c.metric for each in found.values() for c in each))
     metric = asked.get("metric", "")
     form = _form(runs, stages, stage, metrics, metric, w)
-    legend = _legend({name: len(own) for name, own in groups.items()}, w)
+    legend = _legend([*found])
     blocks: list[Block] = [form, *damaged, Figure(legend), Text(w("view.bands"), "soft")]
     if metric in metrics:
         series = series_of(found, metric)
@@ -105,22 +92,6 @@ def _readable(
     return found, damaged
 
 
-def grouped_runs(
-    runs: Sequence[tuple[str, RunDirectory]],
-) -> dict[str, list[tuple[str, RunDirectory]]]:
-    """Runs by the name of their curve: of one experiment with several seeds together."""
-    groups: dict[str, list[tuple[str, RunDirectory]]] = {}
-    for lab, run in runs:
-        groups.setdefault(f"{lab}/{run.name}", []).append((lab, run))
-    found: dict[str, list[tuple[str, RunDirectory]]] = {}
-    for name, own in groups.items():
-        if len({read_status(run.path).seed for _, run in own}) == len(own):
-            found[name.partition("/")[2]] = own
-        else:
-            found |= {str(run): [(lab, run)] for lab, run in own}
-    return found
-
-
 def _curves(window: Window, run: RunDirectory, stage: str) -> tuple[list[Curve], list[Curve]]:
     """The curves of a run's own page, and the metrics that it leaves out."""
     facts = window.facts(run)
@@ -130,28 +101,13 @@ def _curves(window: Window, run: RunDirectory, stage: str) -> tuple[list[Curve],
 
 
 def series_of(found: dict[str, list[Curve]], metric: str) -> list[Series]:
-    """One metric of every group that recorded it."""
-    series = []
-    for colour, (name, curves) in enumerate(found.items()):
-        own = [curve for curve in curves if curve.metric == metric]
-        if own:
-            series.append(Series(name, pooled(own), colour % COLOURS, len(own)))
-    return series
-
-
-def pooled(curves: Sequence[Curve]) -> Curve:
-    """Curves of several seeds as their mean, from the lowest to the highest at each step."""
-    if len(curves) == 1:
-        return curves[0]
-    steps = sorted({step for curve in curves for step in curve.steps})
-    known = [dict(curve.points) for curve in curves]
-    values: list[float | None] = []
-    limits: list[Interval | None] = []
-    for step in steps:
-        each = [v for points in known if (v := points.get(step)) is not None]
-        values.append(sum(each) / len(each) if each else None)
-        limits.append(Interval(min(each), max(each), RANGE) if len(each) > 1 else None)
-    return Curve(curves[0].metric, tuple(steps), tuple(values), tuple(limits))
+    """One metric of every run that recorded it."""
+    return [
+        Series(name, curve, colour % COLOURS)
+        for colour, (name, curves) in enumerate(found.items())
+        for curve in curves
+        if curve.metric == metric
+    ]
 
 
 def _label(metric: str, w: Words) -> str:
@@ -172,12 +128,10 @@ def overlay(series: Sequence[Series], metric: str, large: bool, w: Words) -> Mar
     return curve_panel(curves, _label(metric, w), writer(metric), size=size, kinds=kinds)
 
 
-def _legend(seeds: Mapping[str, int], w: Words) -> Markup:
-    """The curves by name, with the number of their seeds where there are several."""
-    entry, entries = Markup('<li><i class="swatch c{}"></i> {}</li>'), []
-    for at, (name, count) in enumerate(seeds.items()):
-        more = w.within(w("matrix.seeds", count=count)) if count > 1 else ""
-        entries.append(entry.format(at % COLOURS, name + more))
+def _legend(names: Sequence[str]) -> Markup:
+    """The curves by name."""
+    entry = Markup('<li><i class="swatch c{}"></i> {}</li>')
+    entries = [entry.format(at % COLOURS, name) for at, name in enumerate(names)]
     return Markup('<ul class="legend">{}</ul>').format(Markup("").join(entries))
 
 

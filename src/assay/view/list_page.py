@@ -26,7 +26,7 @@ from assay.pages.page import (
 )
 from assay.pages.words import Words, flat, number
 from assay.runs.run_directory import RunDirectory
-from assay.view.completions import SORTS, Filter, Place, Stored, read_filter
+from assay.view.completions import Filter, Place, Stored, read_filter
 from assay.view.frame import Shown, full_name, lab_address, run_address
 from assay.view.runs_page import page_links
 from assay.view.window import Window, live_address
@@ -86,7 +86,7 @@ def _form(
     answers: bool,
     w: Words,
 ) -> Form:
-    """The fields that are used most, and the others behind a title."""
+    """The fields of the filter."""
     outcomes = [
         (o, w.or_own("outcome", o)) for o, _ in _same(o for s in stored for o in s.outcomes)
     ]
@@ -94,22 +94,14 @@ def _form(
     places = [each.place for each in stored]
     own = _of_answers(places, asked, w) if answers else _of_samples(places, asked, w)
     fields += [*own, _choice("outcome", asked.outcome, outcomes, w)]
-    parts = _same(name for each in stored for name in each.part_names)
-    ended = [(name, w(f"view.ended_{name}")) for name in ("stop", "length", "context")]
-    sorts = [each for each in SORTS if not (answers and each.endswith("advantage"))]
-    orders = [(each, w(f"view.sort_{each or 'first'}")) for each in sorts]
-    more = [
+    fields += [
         *_range("score", asked, w),
-        _choice("part", asked.part, parts, w),
-        *_range("part", asked, w),
         *_range("length", asked, w),
-        _choice("ended", asked.ended, ended, w),
         Field("row", w("view.item" if answers else "view.row"), asked.row),
-        Field("sort", w("view.sort"), asked.sort, "choice", orders),
         Field("unscored", w("program_outcome.abstained"), "1", "tick", on=asked.unscored),
     ]
     address = lab_address(lab, "answers" if answers else "samples")
-    return Form(address, fields, [(w("view.filter"), address)], (), more, w("view.more"))
+    return Form(address, fields, [(w("view.filter"), address)])
 
 
 def _of_samples(places: Sequence[Place], asked: Filter, w: Words) -> list[Field]:
@@ -176,16 +168,10 @@ def _row(
     score = w("program_outcome.abstained") if line["score"] is None else number(line["score"])
     outcome = Cell(w.or_own("outcome", line["outcome"]), [line["why"] or ""])
     if answers and place.record is not None:
-        around = lab_address(lab, "item", run=run, evaluation=place.record.key, item=line["row"])
+        around = lab_address(lab, "show", id=f"{run}:{line['row']}")
         label = Cell(checkpoint_label(place.checkpoint, w), [place.record.name])
         return [Mark(name, "", around), label, score, outcome, number(line["length"]), start]
-    asked = {
-        "stage": place.stage,
-        "step": place.step,
-        "row": line["row"],
-        "visit": line["visit"] or 0,
-    }
-    around = lab_address(lab, "group", run=run, **asked)
+    around = lab_address(lab, "show", id=f"{run}:{place.stage}/{place.step}/{line['row']}")
     step = Cell(str(place.step), [place.stage])
     advantage = number(line["advantage"])
     return [Mark(name, "", around), step, score, advantage, outcome, number(line["length"]), start]

@@ -1,15 +1,13 @@
-"""One completion in whole.
+"""One completion in whole, or several side by side.
 
-A conversation is shown message by message with its calls, thoughts are folded, and the tokens of a
-completion that was sampled are coloured by their log-probability.
+A conversation is shown message by message with its calls, and thoughts are folded.
 """
 
 import json
-import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
+from functools import lru_cache
 from typing import Any
 
 from starlette.requests import Request
@@ -19,6 +17,7 @@ from assay.errors import AssayError, InputError
 from assay.lab.setup.prepare import rows_by_id
 from assay.pages.examples import asked, item_rows, shortened
 from assay.pages.page import (
+    Answer,
     Block,
     Code,
     Facts,
@@ -27,76 +26,90 @@ from assay.pages.page import (
     Line,
     Mark,
     Page,
+    Question,
     Text,
-    Tokens,
     joined,
 )
 from assay.pages.words import Words, flat, number
 from assay.runs.history import History, find_record, find_samples
 from assay.runs.manifest_file import read_manifest
-from assay.runs.records import outcome, stored_messages
+from assay.runs.records import outcome, stored_messages, transcript
 from assay.runs.run_directory import RunDirectory
 from assay.view.frame import Shown, lab_address, run_address
 from assay.view.window import Window
 
 
-def row_behind(
-    window: Window, run: RunDirectory, place: str, id_: str, answers: bool, w: Words
-) -> tuple[Row | None, list[Text]]:
-    """A row of a stage, or an item of an evaluation (`place`), or why it cannot be read."""
-
-    def read() -> Mapping[str, Row]:
-        if answers:
-            return item_rows(run, place)
-        experiment = History(run).experiment
-        return rows_by_id(experiment, experiment.stage[place].data.partition(".")[0], run.root)
-
-    try:
-        return window.rows.get((run, place, answers), None, read).get(id_), []
-    except (AssayError, OSError) as error:
-        return None, [Text(w("page.no_questions", why=flat(str(error))), "warning")]
+@lru_cache(maxsize=64)
+def rows_at(run: RunDirectory, place: str, answers: bool) -> Mapping[str, Row]:
+    """The rows of a stage, or the items of an evaluation (`place`), by id, from their source."""
+    if answers:
+        return item_rows(run, place)
+    experiment = History(run).experiment
+    return rows_by_id(experiment, experiment.stage[place].data.partition(".")[0], run.root)
 
 
 THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
-SHADES = 6
-UNLIKELY = 5.0
-"""Nats of a log-prob at which a token has the strongest colour."""
-BYTES = 4
-"""Of the longest character: so many tokens can belong to one."""
-MOST_TOKENS = 10_000
-"""In colours."""
 MOST_SIDES = 64
 """Completions that stand side by side."""
 
 
 def sample_page(window: Window, request: Request, w: Words) -> Shown:
-    """What `assay report RUN:ID` shows. Raises InputError for an id that leads nowhere."""
-    lab, id_ = request.path_params["lab"], request.query_params.get("id", "")
-    name, colon, rest = id_.partition(":")
-    if not colon:
-        raise InputError(f"{id_!r} names no sample", field="id", fix="write NAME/ID:SAMPLE")
-    run = window.run(lab, name)
-    lines = find_samples(run, rest)
-    blocks: list[Block] = [Text(Mark(str(run), "", run_address(lab, run)))]
-    for line in lines[:MOST_SIDES]:
-        blocks += [Heading(line["sample_id"], 2)] if len(lines) > 1 else []
-        blocks += _whole(window, lab, run, line, w)
-    title = lines[0]["sample_id"] if len(lines) == 1 else rest
+    """What `assay report RUN:ID` shows; of several ids, all that they mean. Raises InputError for
+    an id that leads nowhere."""
+    lab, found = request.path_params["lab"], []
+    for id_ in request.query_params.getlist("id") or [""]:
+        name, colon, rest = id_.partition(":")
+        if not colon:
+            raise InputError(f"{id_!r} names no sample", field="id", fix="write NAME/ID:SAMPLE")
+        run = window.run(lab, name)
+        found += [(run, line) for line in find_samples(run, rest)]
+    runs = dict.fromkeys(run for run, _ in found)
+    doors = (Mark(str(run), "", run_address(lab, run)) for run in runs)
+    blocks: list[Block] = [Text(joined(*doors, by=" · "))]
+    run, first = found[0]
+    if len(found) == 1:
+        blocks += _whole(lab, run, first, w)
+    else:
+        row, problem = _row_of(run, first, w)
+        question, gold = asked(row)
+        answers = [_side(lab, run, line, len(runs) > 1, w) for run, line in found[:MOST_SIDES]]
+        blocks += [*problem, Question("", question, answers, gold, w("page.gold"))]
+    title = first["sample_id"] if len(found) == 1 else first["sample_id"].rpartition("#")[0]
     return Shown(Page(w, title, blocks), lab=lab)
 
 
-def _whole(
-    window: Window, lab: str, run: RunDirectory, line: Mapping[str, Any], w: Words
-) -> list[Block]:
-    """Figures, the question, the completion, its tokens, and the commands about it."""
-    answer = "score" in line
-    blocks: list[Block] = [Facts(_figures(line, w)), Text(_around(lab, run, line, w))]
-    blocks += _question(window, run, line, w)
+def _side(lab: str, run: RunDirectory, line: Mapping[str, Any], named: bool, w: Words) -> Answer:
+    """A completion beside others; `named` says that they are of several runs."""
+    said = [f"{name}{w.colon}{value}" for name, value in _figures(line, w)]
+    if line.get("messages"):
+        thought, text = "", transcript(line["messages"])
+    else:
+        thought = "\n\n".join(found.strip() for found in THOUGHT.findall(line["text"]))
+        text = THOUGHT.sub("", line["text"]).strip("\n")
+    _, folder, file = line["file"].split("/")
+    place = (
+        f"{folder}/{file.removesuffix('.parquet')}/{line['item_id']}#{line['repeat']}"
+        if ("score" in line)
+        else line["sample_id"]
+    )
+    own = lab_address(lab, "show", id=f"{run}:{place}")
+    title = f"{run.name} · " * named + line["sample_id"]
+    result, note = w.semicolon.join(said[:2]), w.semicolon.join(said[2:])
+    return Answer(title, result, shortened(text), (), note, own, shortened(thought))
+
+
+def _whole(lab: str, run: RunDirectory, line: Mapping[str, Any], w: Words) -> list[Block]:
+    """Figures, the question, the completion, and the commands about it."""
+    answer, new = "score" in line, []
+    for name, value in (line.get("facts") or {}).items():
+        if name not in line["parts"] and str(value) not in ("", line.get("why")):
+            new.append((flat(name), shortened(str(value))))
+    figures = [*_figures(line, w), *new, (w("view.file"), line["file"])]
+    blocks: list[Block] = [Facts(figures), Text(_around(lab, run, line, w))]
+    blocks += _question(run, line, w)
     blocks.append(Heading(w("view.completion")))
     said = conversation(stored_messages(line["messages"]), w) if line.get("messages") else None
     blocks += said or completion_blocks(line["text"], w)
-    if not answer and line.get("behaviour_logps"):
-        blocks += _coloured(run, line, w)
     show = f"assay report {shlex.quote(f'{run}:' + line['sample_id'])}"
     again = "" if answer else replay_command(run, _stage_of(line), line["step"])
     heading = w("view.replay" if again else "view.command")
@@ -110,12 +123,9 @@ def replay_command(run: RunDirectory, stage: str, step: int) -> str:
     return f"assay replay {run} --stage {stage} --step {step}"
 
 
-def _question(window: Window, run: RunDirectory, line: Mapping[str, Any], w: Words) -> list[Block]:
+def _question(run: RunDirectory, line: Mapping[str, Any], w: Words) -> list[Block]:
     """What was asked, the whole prompt folded, and the accepted answer."""
-    answer = "score" in line
-    place = find_record(run, line["file"].split("/")[1]).name if answer else _stage_of(line)
-    id_ = line["item_id"] if answer else line["row_id"]
-    row, problem = row_behind(window, run, place, id_, answer, w)
+    row, problem = _row_of(run, line, w)
     if row is None:  # another trainer's sample keeps what was asked where it names no row
         asked_then = (line.get("facts") or {}).get("prompt")
         return [Heading(w("view.question")), Code(str(asked_then))] if asked_then else [*problem]
@@ -128,15 +138,25 @@ def _question(window: Window, run: RunDirectory, line: Mapping[str, Any], w: Wor
     return [*blocks, Folded(w("page.gold"), [Code(gold)])] if gold else blocks
 
 
+def _row_of(run: RunDirectory, line: Mapping[str, Any], w: Words) -> tuple[Row | None, list[Text]]:
+    """The row or item that a line answers, or why it cannot be read."""
+    answer = "score" in line
+    place = find_record(run, line["file"].split("/")[1]).name if answer else _stage_of(line)
+    try:
+        return rows_at(run, place, answer).get(line["item_id" if answer else "row_id"]), []
+    except (AssayError, OSError) as error:
+        return None, [Text(w("page.no_questions", why=flat(str(error))), "warning")]
+
+
 def _stage_of(line: Mapping[str, Any]) -> str:
     """The stage of a sample, by its id."""
     return line["sample_id"].partition("/")[0]
 
 
-def _figures(line: Mapping[str, Any], w: Words) -> list[tuple[str, Line]]:
+def _figures(line: Mapping[str, Any], w: Words) -> list[tuple[str, str]]:
     score = line["score"] if "score" in line else line["reward"]
     became = outcome(score, line.get("error") or "", line.get("outcome") or "")
-    found: list[tuple[str, Line]] = [
+    found = [
         (w("table.score"), w("program_outcome.abstained") if score is None else number(score)),
         (w("table.outcome"), w.or_own("outcome", became)),
     ]
@@ -148,11 +168,7 @@ def _figures(line: Mapping[str, Any], w: Words) -> list[tuple[str, Line]]:
     found.append((w("view.length"), number(length or len(line["tokens"]) or None)))
     found.append((w("view.ended"), ended_text(line["ended"], w)))
     found += [(w("view.why"), line["why"])] if line.get("why") else []
-    said = ("", line.get("why"))
-    facts = [(name, str(value)) for name, value in (line.get("facts") or {}).items()]
-    new = [(name, v) for name, v in facts if name not in line["parts"] and v not in said]
-    found += [(flat(name), shortened(value)) for name, value in new]
-    return [*found, (w("view.file"), line["file"])]
+    return found
 
 
 def ended_text(ended: str, w: Words) -> str:
@@ -163,11 +179,9 @@ def ended_text(ended: str, w: Words) -> str:
 def _around(lab: str, run: RunDirectory, line: Mapping[str, Any], w: Words) -> Line:
     """Links to the group of a sample, or to all answers to its item."""
     if "score" in line:
-        key = line["file"].split("/")[1]
-        address = lab_address(lab, "item", run=run, evaluation=key, item=line["item_id"])
+        address = lab_address(lab, "show", id=f"{run}:{line['item_id']}")
         return Mark(w("view.all_answers"), "", address)
-    named = {"stage": _stage_of(line), "step": line["step"], "row": line["row_id"]}
-    group = lab_address(lab, "group", run=run, visit=line.get("visit") or 0, **named)
+    group = lab_address(lab, "show", id=f"{run}:{line['sample_id'].rpartition('#')[0]}")
     every = lab_address(lab, "samples", run=run, row=line["row_id"])
     return joined(Mark(w("view.group"), "", group), Mark(w("view.all_of_row"), "", every), by=" · ")
 
@@ -197,54 +211,3 @@ def conversation(messages: Sequence[Message], w: Words) -> list[Block]:
             blocks.append(Text((w("view.call"), " ", Mark(call.name, "code"))))
             blocks.append(Code(arguments, "json"))
     return blocks
-
-
-def _coloured(run: RunDirectory, line: Mapping[str, Any], w: Words) -> list[Block]:
-    """The tokens in the colours of their log-probability."""
-    names = token_texts(run, _stage_of(line), line["tokens"][:MOST_TOKENS])
-    pieces = []
-    for name, logp in zip(names, line["behaviour_logps"], strict=False):
-        told = w("view.token", text=repr(name), logp=f"{logp:.3f}", chance=f"{math.exp(logp):.1%}")
-        pieces.append((name, shade(-logp, UNLIKELY), told))
-    rest = len(line["tokens"]) - len(pieces)
-    more = [Text(w("view.more_tokens", shown=number(len(pieces)), rest=number(rest)), "soft")]
-    about = Text(w("view.by_logp"), "soft")
-    return [Heading(w("view.tokens")), about, Tokens(pieces), *(more if rest else [])]
-
-
-def shade(nats: float, most: float) -> str:
-    """The colour of a token: none where nothing was open, the strongest at `most` nats."""
-    return f"p{min(SHADES, math.ceil(SHADES * nats / most))}" if nats > 0.01 else "p0"
-
-
-def token_texts(run: RunDirectory, stage: str, tokens: Sequence[int]) -> list[str]:
-    """The text of each token by the tokenizer that a checkpoint of the run holds; its number where
-    there is none, or no package to read it."""
-    own = sorted(run.checkpoints(stage).glob("step-*/tokenizer.json"))
-    every = sorted((run.path / "checkpoints").glob("*/step-*/tokenizer.json"))
-    file = next(iter([*reversed(own), *every]), None)
-    if file is None or find_spec("tokenizers") is None:
-        return [f"⟨{token}⟩" for token in tokens]
-    from tokenizers import Tokenizer
-
-    return pieces_of(Tokenizer.from_file(str(file)), tokens)
-
-
-def pieces_of(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
-    """What each token adds to the text; the first bytes of a character add nothing yet.
-
-    Only the tokens since the last whole character are decoded again, with those of the piece before
-    it, on which a space may depend.
-    """
-    pieces, before, whole = [], 0, 0
-    for end in range(1, len(tokens) + 1):
-        known, text = (
-            tokenizer.decode(list(tokens[before:stop]), skip_special_tokens=False)
-            for stop in (whole, end)
-        )
-        if text.endswith("\ufffd") and end < len(tokens) and end - whole < BYTES:
-            pieces.append("")
-            continue
-        pieces.append(text[len(known) :])
-        before, whole = whole, end
-    return pieces

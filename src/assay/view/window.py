@@ -4,14 +4,14 @@ A reading is kept until a file that it depends on is another one. Nothing is wri
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from threading import Event, Lock
-from typing import Any
+from threading import Event
 from urllib.parse import urlencode
 
+from assay.data.files import stamp
 from assay.data.hashing import sha256_text
 from assay.errors import AssayError, InputError, nearest
 from assay.pages.facts import RunFacts, gather
@@ -25,26 +25,13 @@ KEPT = 64
 RUNS_KEPT = 6
 
 
-@dataclass
-class Kept:
-    """The latest readings by what they are of."""
+@lru_cache(maxsize=KEPT)
+def facts_at(run: RunDirectory, _: Hashable) -> RunFacts:
+    """What a run recorded until it had a stamp."""
+    return gather(run)
 
-    most: int
-    _found: OrderedDict[Hashable, tuple[Hashable, Any]] = field(default_factory=OrderedDict)
-    _lock: Lock = field(default_factory=Lock)
 
-    def get(self, key: Hashable, stamp: Hashable, read: Callable[[], Any]) -> Any:
-        """The reading, made again where its stamp is another one."""
-        with self._lock:
-            known = self._found.get(key)
-        if known is None or known[0] != stamp:
-            known = stamp, read()
-        with self._lock:
-            self._found[key] = known
-            self._found.move_to_end(key)
-            while len(self._found) > self.most:
-                self._found.popitem(last=False)
-        return known[1]
+completions_of = lru_cache(maxsize=RUNS_KEPT)(Completions)
 
 
 @dataclass(frozen=True)
@@ -52,10 +39,6 @@ class Window:
     """The labs that are shown, by the names that addresses have."""
 
     labs: Mapping[str, Path]
-    _facts: Kept = field(default_factory=lambda: Kept(KEPT))
-    _completions: Kept = field(default_factory=lambda: Kept(RUNS_KEPT))
-    rows: Kept = field(default_factory=lambda: Kept(KEPT))
-    """Rows and items by id, from their sources."""
     closing: Event = field(default_factory=Event)
     """Set when the server stops, so that no stream of events keeps it."""
 
@@ -76,12 +59,11 @@ class Window:
 
     def facts(self, run: RunDirectory) -> RunFacts:
         """What a run recorded so far, and whether it still runs, which no file says."""
-        stamp = stamp_of(run), is_held(run.path)
-        return self._facts.get(run, stamp, lambda: gather(run))
+        return facts_at(run, (stamp_of(run), is_held(run.path)))
 
     def completions(self, run: RunDirectory) -> Completions:
         """The completions of a run, which look at their files by themselves."""
-        return self._completions.get(run, None, lambda: Completions(run))
+        return completions_of(run)
 
 
 def stamp_of(run: RunDirectory) -> Hashable:
@@ -93,15 +75,7 @@ def stamp_of(run: RunDirectory) -> Hashable:
 
 def stamps_of(*files: Path) -> Hashable:
     """What changes with any of some files."""
-    return tuple(map(_stat, files))
-
-
-def _stat(file: Path) -> tuple[str, int, int]:
-    try:
-        found = file.stat()
-    except FileNotFoundError:
-        return str(file), 0, 0
-    return str(file), found.st_mtime_ns, found.st_size
+    return tuple((str(file), stamp(file)) for file in files)
 
 
 def named_labs(roots: Sequence[Path]) -> dict[str, Path]:

@@ -69,7 +69,7 @@ def make_sums(
 
 def synthesise(file: Path, *overrides: str) -> MadeSet:
     """The only table of the file, made."""
-    given = (file, overrides, file.parent, None, "1/1", Silent())
+    given = (file, overrides, file.parent, None, Silent())
     (found,) = generate_tables(*given, "synthesise")
     return found
 

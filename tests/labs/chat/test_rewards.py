@@ -1,7 +1,6 @@
 """The rewards of the chat task: right, wrong, empty, exchanged, and what they cannot know."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +11,6 @@ from assay.errors import InputError
 from assay.lab.setup.reward_parts import with_options
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import reward, task
-from tests.cli.conftest import call
-from tests.models.folders import save_tiny_model
 
 CHAT = task("chat")
 
@@ -114,59 +111,5 @@ def test_every_reward_gives_gold_its_full_value_and_an_empty_answer_none() -> No
         assert values(name, of, CHAT.target(of).content, "") == [1.0, 0.0]
 
 
-EXPERIMENT = """\
-name  = "capitals"
-model = "path:model"
-task  = "chat"
-seeds = [1]
-
-[data.train]
-source = "path:capitals.csv"
-format = "csv"
-split  = { dev = 4 }
-
-[stage.sft]
-method = "sft"
-data   = "train"
-steps  = 2
-batch  = 4
-
-[stage.rl]
-method = "grpo"
-data   = "train"
-reward = { "chat.exact_match" = 1.0, contains = 0.2 }
-steps  = 2
-prompts = 2
-group   = 4
-sampling = { max_tokens = 6 }
-
-[evaluate.test]
-data   = "train.dev"
-reward = "exact_match"
-role   = "report"
-checkpoints = ["base", "rl.last"]
-sampling = { max_tokens = 6 }
-"""
 CAPITALS = "France,Paris Italy,Rome Spain,Madrid Peru,Lima Japan,Tokyo Kenya,Nairobi Cuba,Havana"
 CAPITALS += " Chile,Santiago Egypt,Cairo Norway,Oslo Ghana,Accra Iran,Tehran"
-
-
-def test_a_csv_file_is_checked_trained_and_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save_tiny_model(tmp_path / "model")
-    lines = [f"The capital of {line}" for line in CAPITALS.split()]
-    (tmp_path / "capitals.csv").write_text("\n".join(["prompt,answer", *lines]) + "\n")
-    (tmp_path / "capitals.toml").write_text(EXPERIMENT)
-    monkeypatch.chdir(tmp_path)
-    checked = call("check", "capitals.toml", "--json")
-    report = json.loads(checked.stdout)
-    assert checked.exit_code == 0, report
-    assert report["result"]["numbers"]["stage.rl"]["gold_full_share: chat.exact_match"] == 1.0
-    ran = call("run", "capitals.toml")
-    assert ran.exit_code == 0, ran.output
-    (metrics,) = tmp_path.glob("runs/capitals/*/metrics.jsonl")
-    rewards = [json.loads(line) for line in metrics.read_text().splitlines()]
-    assert any("part/contains" in line or "contains" in str(line) for line in rewards)
-    (record,) = tmp_path.glob("runs/capitals/*/evaluations/test-*/base.parquet")
-    assert record.is_file()

@@ -1,4 +1,4 @@
-"""Stored selections are made before a run learns from them, whatever stops or divides the work, and
+"""Stored selections are made before a run learns from them, whatever stops the work, and
 runs that learned from different ones are not compared.
 """
 
@@ -16,7 +16,7 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.session import generate_tables
 from assay.labs.demos import generate as generate_selections
-from assay.labs.demos.generate import Generated, parse_shard
+from assay.labs.demos.generate import Generated
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.labs.demos.kinds_lab import EXPERIMENT, KINDS, make_kinds_lab
 
@@ -26,8 +26,8 @@ def merged(lab: Path, name: str = "best") -> Path:
     return found
 
 
-def made(folder: Path, shard: str = "1/1") -> list[Generated]:
-    return generate_tables(folder / "kinds.toml", (), folder, "best", shard, Silent())
+def made(folder: Path) -> list[Generated]:
+    return generate_tables(folder / "kinds.toml", (), folder, "best", Silent())
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +54,6 @@ def test_the_first_selection_of_a_query_holds_what_helps_it_most(lab):
             assert int(key) not in entry["candidate_pool_ids"]
 
 
-def test_shards_in_any_order_give_the_bytes_of_one_process(tmp_path, whole):
-    make_kinds_lab(tmp_path)
-    for index in (2, 0, 3, 1):
-        (found,) = made(tmp_path, f"{index + 1}/4")
-    assert (found.made, found.left) == (3, 0)
-    assert found.health is not None and found.health.queries == 12
-    assert merged(tmp_path).read_bytes() == whole
-
-
 def half_a_line(kill_at: int, end: Callable[[], None]) -> Callable[[Path, str], None]:
     """`append_line` that ends in the middle of the nth line."""
     lines: list[str] = []
@@ -80,7 +71,7 @@ def half_a_line(kill_at: int, end: Callable[[], None]) -> Callable[[Path, str], 
 
 def goes_on(folder: Path, whole: bytes) -> None:
     """Two lines and a half of a third are there; nothing is lost in the end."""
-    (journal,) = folder.glob("generated/best-*/shard-1-of-1.jsonl")
+    (journal,) = folder.glob("generated/best-*/queries.jsonl")
     assert journal.read_bytes().count(b"\n") == 2
     (found,) = made(folder)
     assert found.made == 10
@@ -98,11 +89,11 @@ def test_half_a_line_is_made_again(tmp_path, whole, monkeypatch):
 
 def test_selections_of_another_script_are_refused(tmp_path):
     make_kinds_lab(tmp_path)
-    made(tmp_path, "1/2")
+    made(tmp_path)
     with (tmp_path / "frozen.jsonl").open("a") as script:
         script.write("\n")
     with pytest.raises(InputError, match="were made of other frozen"):
-        made(tmp_path, "2/2")
+        made(tmp_path)
 
 
 def test_runs_on_different_selections_are_not_compared_unless_allowed(lab, tmp_path):
@@ -126,18 +117,6 @@ def test_check_says_what_is_missing_and_its_cost_and_makes_nothing(tmp_path):
     assert numbers["probabilities to ask the frozen model for"] == 12 * (22 + 3)
     assert numbers["answers to ask the frozen model for"] == 12 * 3
     assert not (tmp_path / "generated").exists()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "0/4",
-        "5/4",
-    ],
-)
-def test_a_shard_that_is_none_is_refused(text):
-    with pytest.raises(InputError):
-        parse_shard(text)
 
 
 @pytest.mark.parametrize(

@@ -140,16 +140,6 @@ def test_what_is_wrong_with_an_annotation_is_said_with_its_place(
     assert refused(tmp_path, **options).startswith(f"train_{words}")
 
 
-def test_a_file_in_the_place_of_another_is_named(tmp_path: Path) -> None:
-    options = write_official(tmp_path, "train", rows(6))
-    swapped = dict(zip(options, reversed(options.values()), strict=True))
-    assert refused(tmp_path, **swapped).startswith("train_q.json: has no list 'annotations'")
-    assert refused(tmp_path, questions="none.json") == "none.json: no such file"
-    assert refused(tmp_path, questions="none.jsonl") == "none.jsonl: no such file"
-    (tmp_path / "bad.json").write_text("{]")
-    assert refused(tmp_path, questions="bad.json").startswith("bad.json: malformed JSON")
-
-
 @pytest.mark.parametrize(
     ("side", "options", "words"),
     [

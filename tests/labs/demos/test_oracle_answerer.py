@@ -76,23 +76,6 @@ def test_a_comparison_names_the_oracle_and_refuses_another_frozen_model(lab):
     assert "not comparable" not in allowed.output
 
 
-def columns_with(policy: str, root: Path) -> dict:
-    """What an arm other than the oracle picks for the same items."""
-    file = make_helped_lab(root)
-    file.write_text(file.read_text().replace("selector:oracle", policy))
-    assert call("run", file, "--lab", root).exit_code == 0
-    (again,) = runs_of(root, "helped")
-    return columns_of(again)
-
-
-def test_reversed_picks_are_the_oracles_in_the_opposite_order(run, tmp_path):
-    oracle, found = columns_of(run), columns_with("selector:reversed", tmp_path)
-    assert [picks[::-1] for picks in found["tokens"]] == oracle["tokens"]
-    expected = [float(helps(ROWS[i], t[::-1])) for i, t in zip(ROWS, found["tokens"], strict=True)]
-    assert found["score"] == expected
-    assert sum(expected) < sum(oracle["score"]), "the order matters to this frozen model"
-
-
 STAGE = '\n[data.train]\nsource = "helped:train"\n\n[stage.sft]\nmethod = "sft"\ndata = "train"\n'
 
 

@@ -16,20 +16,17 @@ from assay.tasks.helper_model import HelperAnswer, Usage
 from assay.tasks.reward_table import stored_reward
 from tests.labs.demos.made_sets import asked, shown
 
-WRONG = Known(0.0, "official", "cat", 0.25, 0.5, score=-0.3, logp=-2.0)
-HALF = Known(0.6, "official", "dog", 0.5, 0.9, score=0.2, logp=-1.0)
-RIGHT = Known(1.0, "official", "dogs", 0.8, 1.0, score=0.4, logp=-0.5)
+WRONG = Known(0.0, "official", "cat", 0.25, 0.5)
+HALF = Known(0.6, "official", "dog", 0.5, 0.9)
+RIGHT = Known(1.0, "official", "dogs", 0.8, 1.0)
 
 TABLE = {
     "hard_plus_soft": (0.0, 1.6, 2.0),
-    "hard_plus_soft_v2": (0.0, 2.6, 3.0),
     "separated": (0.0, 2.6, 3.0),
     "hard_only": (0.0, 1.0, 1.0),
     "soft_only": (0.0, 0.6, 1.0),
     "hard01_plus_gtprob": (0.25, 1.5, 1.8),
-    "hard01_plus_gtprob_separated": (0.25, 2.5, 2.8),
     "hard_plus_gtprob_plus_rel": (0.3, 1.5, 1.8),
-    "legacy": (-0.3, 1.2, 1.4),
 }
 """By hand from domain.md 5.3: of an accuracy of 0, .6 and 1."""
 
@@ -43,7 +40,7 @@ def stored(known: Known) -> dict:
         "relevance": known.relevance,
     }
     text = json.dumps([1, 2])
-    return {"text": text, "reward": 77.0, "facts": facts, "score": known.score, "logp": known.logp}
+    return {"text": text, "reward": 77.0, "facts": facts}
 
 
 def made(kind: str, **options):
@@ -61,8 +58,6 @@ def test_each_mode_is_the_reports_from_stored_facts(name):
     [
         ("hard_plus_soft", {"hard": 2.0, "soft": 0.5}, HALF, 2.3),
         ("hard_plus_gtprob_plus_rel", {"relevance": 1.0}, WRONG, 0.75),
-        ("legacy", {"alpha": 2.0, "signed": True}, WRONG, -1.6),
-        ("legacy", {"alpha": 1.0, "beta": 0.0, "logp": True}, HALF, 1.0),
         ("hard_only", {"hard": 9.0}, RIGHT, 5.0),
     ],
 )
@@ -74,7 +69,6 @@ def test_weights_are_options_and_values_are_held_at_five(kind, options, known, e
 def test_the_full_reward_is_what_a_certain_right_answer_earns():
     full = {name: full_reward(TASK, name, None) for name in MODES}  # type: ignore[arg-type]
     assert full["hard_plus_soft"] == 2 and full["separated"] == 3 and full["soft_only"] == 1
-    assert full["legacy"] == math.inf
 
 
 @pytest.mark.parametrize(
@@ -130,7 +124,7 @@ def judged(kind: str, texts: list[str], *answers: str):
 
 
 def test_a_new_selection_earns_what_the_same_stored_one_does():
-    for kind in MODES.keys() - {"legacy"}:
+    for kind in MODES:
         (online,) = judged(kind, ["[0, 3]"], "b")
         candidate = {"text": "[0, 3]", "reward": 0.0, "facts": dict(online.facts)}
         again = stored_reward(REWARDS[kind], ROW, candidate)

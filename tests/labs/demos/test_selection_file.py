@@ -95,39 +95,6 @@ def test_every_convention_means_the_same_demonstrations(tmp_path, given, pool):
     assert (found.outcome.gold_probability, found.outcome.relevance) == (0.31, 1.0)
 
 
-def test_a_probability_may_exceed_one_by_what_float32_rounds(tmp_path):
-    (query,) = read(tmp_path, content(candidate(vqa_gt_prob=1.0000001))).queries
-    assert query.candidates[0].outcome.gold_probability == 1.0
-    with pytest.raises(InputError, match=r"1\.1 is not between 0 and 1"):
-        read(tmp_path, content(candidate(vqa_gt_prob=1.1)))
-
-
-BEAMS = {"id_list": [[7, 12, 3], [40, 7, 3]], "score_list": [0.25, -0.5]}
-
-
-def test_beams_of_a_lever_lm_are_selections_that_were_only_ranked(tmp_path):
-    found = read(tmp_path, {"3": BEAMS})
-    (query,) = found.queries
-    assert found.by_score and query.pool is None
-    assert [(c.picks, c.score, c.rank) for c in query.candidates] == [
-        ((7, 12), 0.25, 0),
-        ((40, 7), -0.5, 1),
-    ]
-    assert all(each.outcome.accuracy.mode == "error" for each in query.candidates)
-
-
-@pytest.mark.parametrize(
-    ("beams", "said"),
-    [
-        ({**BEAMS, "score_list": [0.25]}, "score_list: has 1 scores of 2 sequences"),
-        ({**BEAMS, "id_list": [[7, 3, 12], [40, 7, 3]]}, r"id_list\[0\]: ends in 12"),
-    ],
-)
-def test_beams_that_are_cut_are_refused_by_query_and_field(tmp_path, beams, said):
-    with pytest.raises(InputError, match=f"rl_data.json: query 3: {said}"):
-        read(tmp_path, {"3": beams})
-
-
 FAULTS = {
     "out of range": (candidate(pointer=[1, 4]), "pointer: 4 is out of range: the pool holds 4"),
     "other": (candidate(pointer=[1, 2]), r"pointer: means the demonstrations \[7, 93\], and"),

@@ -110,17 +110,3 @@ def test_local_pointers_pick_from_the_pool_of_the_file(tmp_path):
     (row,) = loaded(read_selection_file(file)).rows
     assert row.extra[POOL] == pool
     assert row.extra["candidates"][0]["text"] == "[13, 16]"
-
-
-def test_beams_of_a_lever_lm_are_rows_with_their_info_scores(tmp_path):
-    beams = {"id_list": [[*PICKS, 3], [*reversed(PICKS), 3]], "score_list": [0.5, -0.25]}
-    file = tmp_path / "beams.json"
-    file.write_text(json.dumps({"3": beams}))
-    found = read_selection_file(file)
-    refuse_unhealthy(found, spec(), ROWS)
-    (row,) = loaded(found).rows
-    stored = row.extra["candidates"]
-    assert [(each["text"], each["reward"]) for each in stored] == [
-        ("[13, 16]", 0.5),
-        ("[16, 13]", -0.25),
-    ]

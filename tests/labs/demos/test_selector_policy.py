@@ -17,7 +17,7 @@ from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
 from tests.labs.demos.choices import WIDTH, choice
 
-KINDS = ["pointer", "gate", "bi_encoder", "lever", "similarity"]
+KINDS = ["pointer", "gate", "lever", "similarity"]
 GREEDY = Sampling(0.0)
 
 
@@ -113,7 +113,7 @@ def test_a_pick_outside_the_pool_is_no_pick():
         SelectorPolicy(module("pointer")).score(packed(turn(choice(), (7, 3))))
 
 
-@pytest.mark.parametrize("kind", ["pointer", "bi_encoder", "lever"])
+@pytest.mark.parametrize("kind", ["pointer", "lever"])
 def test_dropout_is_where_a_gradient_is_and_follows_the_step(kind):
     batch = packed(turn(choice(), (7, 2)), turn(choice(1), (4, 9)))
     dropping, plain = SelectorPolicy(module(kind), dropout=True), SelectorPolicy(module(kind))

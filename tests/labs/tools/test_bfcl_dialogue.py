@@ -20,7 +20,6 @@ from assay.labs.tools.multi_turn import (
     MORE_FUNCTIONS,
     MULTI_TURN,
     STEP_LIMIT,
-    CallsFailed,
     MultiTurnDialogue,
     ask,
     dialogue_error,
@@ -331,12 +330,11 @@ def test_simulators_and_math_answers_run_as_isolated_as_the_experiment_says(monk
 def test_a_call_that_never_ends_is_no_answer_and_the_next_one_is(monkeypatch):
     row = next(r for r in entries("multi_turn_base") if "power" in functions_of(r))
     monkeypatch.setattr(multi_turn, "DEADLINE_SECONDS", 1.0)
-    with pytest.raises(CallsFailed, match="deadline: still running"):
-        run_calls(row, [], ["power(base=9, exponent=999999999)"])
+    ended = run_calls(row, [], ["power(base=9, exponent=999999999)"])
+    assert isinstance(ended, str) and "deadline: still running" in ended
     # What fails without the calls too is not their doing.
-    with pytest.raises(RunFailure, match="deadline: still running") as raised:
+    with pytest.raises(RunFailure, match="deadline: still running"):
         run_calls(row, ["power(base=9, exponent=999999999)"], ["power(base=3, exponent=2)"])
-    assert not isinstance(raised.value, CallsFailed)
     assert run_calls(row, [], ["power(base=3, exponent=2)"]) == ['{"result": 9}']
 
 

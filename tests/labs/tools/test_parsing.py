@@ -31,7 +31,6 @@ from assay.labs.tools.parsing import (
     call_text,
     decode_bfcl,
     decode_message,
-    parse_lenient,
     parse_strict,
     read_call,
 )
@@ -63,7 +62,6 @@ def block(body: str) -> str:
 )
 def test_strict_reads_hermes_blocks(text, calls):
     assert parse_strict(text) == Parsed((CALL,) * calls)
-    assert parse_lenient(text) == parse_strict(text)
 
 
 @pytest.mark.parametrize(
@@ -88,37 +86,19 @@ def test_strict_refuses_with_a_typed_error_and_no_calls(text, error):
     assert parse_strict(text) == Parsed(error=error)
 
 
-@pytest.mark.parametrize(
-    ("text", "calls"),
-    [
-        (GOOD, 1),
-        (f"```json\n{GOOD}\n```", 1),
-        (f"```json\n[{GOOD}, {GOOD}]\n```", 2),
-        (f"<tool_call>\n{GOOD}", 1),
-        (f"<tool_call>```json\n{GOOD}\n```</tool_call>", 1),
-        (f'The state {{"a": 1}} gives\n```json\n{GOOD}\n```', 1),
-    ],
-)
-def test_lenient_also_reads_fenced_and_bare_objects(text, calls):
-    assert parse_strict(text).error
-    assert parse_lenient(text) == Parsed((CALL,) * calls)
-
-
 def nested(depth: int, opening: str, closing: str) -> str:
     value = opening * depth + "0" + closing * depth
     return block(f'{{"name": "f", "arguments": {{"a": {value}}}}}')
 
 
-@pytest.mark.parametrize("parse", [parse_strict, parse_lenient])
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
-def test_depth_is_bounded_far_below_the_interpreters(parse, opening, closing):
+def test_depth_is_bounded_far_below_the_interpreters(opening, closing):
     # The block and its arguments are two levels of their own.
-    assert not parse(nested(MAX_DEPTH - 3, opening, closing)).error
+    assert not parse_strict(nested(MAX_DEPTH - 3, opening, closing)).error
     for depth in (MAX_DEPTH - 2, 900, 5_000, 15_000):
-        assert parse(nested(depth, opening, closing)).error == "bad_json"
+        assert parse_strict(nested(depth, opening, closing)).error == "bad_json"
 
 
-@pytest.mark.parametrize("parse", [parse_strict, parse_lenient])
 @pytest.mark.parametrize(
     "text",
     [
@@ -130,8 +110,8 @@ def test_depth_is_bounded_far_below_the_interpreters(parse, opening, closing):
         block('{"name": "\\ud800", "arguments": {"\\u0000": "\\udfff"}}'),
     ],
 )
-def test_hostile_text_is_an_answer_like_any_other(parse, text):
-    parsed = parse(text)
+def test_hostile_text_is_an_answer_like_any_other(text):
+    parsed = parse_strict(text)
     assert bool(parsed.calls) != bool(parsed.error)
 
 
@@ -155,12 +135,9 @@ values = st.recursive(
 )
 def test_written_calls_are_read_back_as_they_were(pairs):
     calls = tuple(ToolCall(name, arguments) for name, arguments in pairs)
-    for parse in (parse_strict, parse_lenient):
-        read = parse(call_text(calls))
-        assert [json.dumps(c.arguments) for c in read.calls] == [
-            json.dumps(c.arguments) for c in calls
-        ]
-        assert [c.name for c in read.calls] == [c.name for c in calls]
+    read = parse_strict(call_text(calls))
+    assert [json.dumps(c.arguments) for c in read.calls] == [json.dumps(c.arguments) for c in calls]
+    assert [c.name for c in read.calls] == [c.name for c in calls]
 
 
 NAMES = st.from_regex(r"[a-z][a-zA-Z0-9_]{0,8}", fullmatch=True).filter(

@@ -1,7 +1,5 @@
 """How different programs of a group are, over valid programs alone, whatever their group's size."""
 
-import pytest
-
 from assay.data.episode import Reward
 from assay.lab.monitor.guards import GROUP_MEANS
 from assay.labs.workflows.execution import GROUP_DIVERSITY, fact, valid_program
@@ -12,7 +10,6 @@ REWORDED = ONE.replace("Solve.", "Think.")
 SAME_OPERATOR = text('r = await self.custom(input=problem, instruction="")\nreturn r["response"]')
 OTHER = text('r = await self.programmer(problem=problem)\nreturn r["output"]')
 
-combinations = GROUP_DIVERSITY["different_combinations_share"]
 trees = GROUP_DIVERSITY["different_trees_share"]
 
 
@@ -21,9 +18,9 @@ def rewarded(*programs: str, error: str = "") -> list[Reward]:
 
 
 def test_a_group_of_reworded_programs_is_0_and_one_of_different_programs_1():
-    assert trees([rewarded(ONE, REWORDED, ONE, ONE)]) == combinations([rewarded(ONE, ONE)]) == 0.0
+    assert trees([rewarded(ONE, REWORDED, ONE, ONE)]) == 0.0
     assert trees([rewarded(ONE, SAME_OPERATOR, OTHER)]) == 1.0
-    assert combinations([rewarded(ONE, SAME_OPERATOR, OTHER)]) == pytest.approx(1 / 2)
+    assert trees([rewarded(ONE, ONE.replace("operator.Custom(", "operator.Format("))]) == 1.0
 
 
 def test_invalid_programs_and_single_ones_do_not_count():

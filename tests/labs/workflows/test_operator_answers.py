@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.labs.workflows.executor import read_answer
-from assay.labs.workflows.programs.operators import OPERATORS, OperatorFailed
+from assay.labs.workflows.inside import OperatorError
+from assay.labs.workflows.programs.operators import OPERATORS
 
 
 def read(name: str, text: str) -> dict:
@@ -16,7 +17,7 @@ def read(name: str, text: str) -> dict:
 
 
 def malformed(name: str, text: str) -> str:
-    with pytest.raises(OperatorFailed) as failure:
+    with pytest.raises(OperatorError) as failure:
         read(name, text)
     assert failure.value.kind == "malformed"
     return failure.value.why
@@ -152,7 +153,7 @@ def test_a_solution_is_what_stands_in_its_tags_else_the_text() -> None:
 def test_any_answer_is_fields_or_a_typed_error(name: str, text: str) -> None:
     try:
         fields = read(name, text)
-    except OperatorFailed as failure:
+    except OperatorError as failure:
         assert failure.kind == "malformed"
         return
     wanted = {"ScEnsemble": {"solution_letter"}, "MdEnsemble": {"solution_letter"}}
@@ -167,6 +168,6 @@ def test_any_answer_is_fields_or_a_typed_error(name: str, text: str) -> None:
 )
 def test_a_long_answer_takes_no_time(name: str, unit: str) -> None:
     start = time.process_time()
-    with contextlib.suppress(OperatorFailed):
+    with contextlib.suppress(OperatorError):
         read(name, unit * 30_000)
     assert time.process_time() - start < 2

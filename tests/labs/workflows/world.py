@@ -11,10 +11,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from assay.labs.workflows.inside import run_workflow
+from assay.labs.workflows.inside import OperatorError, run_workflow
 from assay.labs.workflows.programs.operators import (
     OPERATORS,
-    OperatorFailed,
     checked_arguments,
     described,
 )
@@ -25,7 +24,7 @@ async def ask(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     operator = OPERATORS[name]
     try:
         checked_arguments(operator, arguments)
-    except OperatorFailed as failed:
+    except OperatorError as failed:
         return {"error": failed.kind, "why": failed.why, "usage": {}}
     result = {key: False if kind == "bool" else "7" for key, kind in operator.returns.items()}
     return {"result": result, "usage": {}}

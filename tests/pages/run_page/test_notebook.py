@@ -1,12 +1,12 @@
-"""The notebook: every run, plans and notes, in order of time, and nothing that acts."""
+"""The notebook: every run and the notes, in order of time, and nothing that acts."""
 
 import json
 from dataclasses import replace
 
 from assay.pages.notebook import notebook
-from assay.runs.notes import Note, add_note, pending_plans
+from assay.runs.notes import add_note
 from assay.runs.status import stored_status, write_status
-from tests.pages.synthetic import SPEC, Shape, demo_run, empty_run
+from tests.pages.synthetic import Shape, demo_run, empty_run
 
 SMALL = Shape(items=30, steps=6, groups=2)
 
@@ -22,38 +22,16 @@ def test_a_run_has_its_date_state_results_verdicts_and_notes(tmp_path):
     assert text.startswith("# Notebook of ")
 
 
-def test_runs_that_are_not_finished_and_plans_are_pending(tmp_path):
+def test_runs_that_are_not_finished_are_pending(tmp_path):
     run = empty_run(tmp_path, "half")
     write_status(run.path, replace(stored_status(run.path), status="interrupted", message="power"))
-    add_note(tmp_path, "verl9", "the instruct model, same data", "plan")
-    text = notebook(tmp_path)
-    assert f"half/{run.id} · seed 42 · interrupted · pending\n\n> power" in text
-    assert "verl9 · planned · pending\n\nthe instruct model, same data" in text
-
-
-def test_a_plan_is_done_when_a_run_of_the_name_begins_and_joins_its_entry(tmp_path):
-    add_note(tmp_path, "demo", "try a larger group", "plan")
-    run = demo_run(tmp_path, SMALL)
-    # The second begins later than the plan, which was the first one's.
-    started = stored_status(run.path)
-    write_status(run.path, replace(started, started="2100-01-01T00:00:00+00:00"))
-    text = notebook(tmp_path)
-    assert " · planned" not in text and "try a larger group" in text
-    plan = Note("2026-01-02T00:00:00+00:00", "demo", "x", "plan")
-    assert pending_plans([plan], [("demo", "2026-01-01T00:00:00+00:00")]) == [plan]
-    assert pending_plans([plan], [("demo", "2026-01-03T00:00:00+00:00")]) == []
+    assert f"half/{run.id} · seed 42 · interrupted · pending\n\n> power" in notebook(tmp_path)
 
 
 def test_the_notebook_of_one_run_holds_nothing_of_the_others(tmp_path):
     run, _ = demo_run(tmp_path, SMALL), empty_run(tmp_path, "other")
     text = notebook(tmp_path, run)
     assert "other" not in text and text.startswith("## ")
-
-
-def test_the_control_is_compared_or_the_reason_is_given(tmp_path):
-    spec = SPEC.replace('task = "tools"', 'task = "tools"\ncontrol = "verl7"')
-    empty_run(tmp_path, "verl8", spec)
-    assert "against its control verl7: not compared: no run named 'verl7'" in notebook(tmp_path)
 
 
 def test_notes_outlive_their_runs(tmp_path):

@@ -199,7 +199,7 @@ Line = Mapping[str, Any]
 SHARE, TRIALS, PART = "_share", "_trials", "part/"
 GROUP_SHARES = frozenset({"signal_share"})
 """Shares of groups; other shares are of completions."""
-GROUP_MEANS = frozenset({"different_combinations_share", "different_trees_share"})
+GROUP_MEANS = frozenset({"different_trees_share"})
 """Means over groups: how different their completions are, no share of counted things."""
 COUNTED: Mapping[str, Callable[[Sample], float | None]] = {
     "truncated_share": lambda sample: float(sample.ended == "length"),

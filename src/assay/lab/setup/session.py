@@ -336,7 +336,6 @@ def generate_tables(
     overrides: Sequence[str],
     root: Path,
     name: str | None,
-    shard: str,
     observer: Observer,
     scheme: str = SELECTIONS,
 ) -> list[Any]:
@@ -347,4 +346,4 @@ def generate_tables(
     session = Session(experiment, nowhere, experiment.seeds[0], observer)
     maker = dict(makers(session.labs))[scheme]
     with lines_named(source, overrides):
-        return maker.generate(session, name, shard)
+        return maker.generate(session, name)

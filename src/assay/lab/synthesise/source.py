@@ -60,7 +60,7 @@ class SynthesisedSource:
         for name in taken(experiment):
             made_rows_file(root, experiment.name, name, experiment.synthesise[name])
 
-    def generate(self, session: Any, table: str | None, shard: str) -> list[Any]:
+    def generate(self, session: Any, table: str | None) -> list[Any]:
         """`assay synthesise`: make one table, or all."""
         from assay.lab.setup.session import Session
         from assay.lab.synthesise.make import make_table

@@ -1,8 +1,8 @@
 """Makes the stored selections of `[selections.NAME]` tables, one query after the other.
 
-Each query's line is journalled when it is done, so that a killed process loses one query, and
-several processes may each do a shard. Once all queries are there they are merged into one file,
-whose bytes depend on neither shards nor kills. Reading it is `stored`'s.
+Each query's line is journalled when it is done, so that a killed process loses one query. Once all
+queries are there they are merged into one file, whose bytes do not depend on kills. Reading it is
+`stored`'s.
 
 Sequence data (Lever-LM): the beams of a search by InfoScore. RL data (Lever-Plus): selections of
 several origins, every set of demonstrations once.
@@ -10,7 +10,6 @@ several origins, every set of demonstrations once.
 
 import itertools
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -165,22 +164,9 @@ def drawn(row: Row, count: int, seed: int) -> list[Candidate]:
     return [Candidate(tuple(each), "random") for each in picks]
 
 
-SHARDS = "shard-*.jsonl"
+JOURNAL = "queries.jsonl"
 REWARDS = {"beam": BY_SCORE, "mixed": "hard_plus_soft"}
 """What the reward of a stored selection is, by kind."""
-
-
-Shard = tuple[int, int]
-"""Every `count`th query, from the one at `index`."""
-
-
-def parse_shard(text: str) -> Shard:
-    """`2/4` as the second of four. Raises InputError."""
-    found = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        fix = "write 1/4 for the first of four"
-        raise InputError(f"{text!r} is no shard", field="--shard", fix=fix)
-    return int(found[1]) - 1, int(found[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,20 +175,16 @@ class Generated:
 
     name: str
     queries: int
-    """Of the table, all shards together."""
     made: int
     """By this call."""
-    left: int
-    """That other shards have to make."""
-    file: Path | None
-    """The merged file; None while queries are left."""
-    health: GroupHealth | None
-    """Of its groups; None while queries are left."""
+    file: Path
+    health: GroupHealth
+    """Of its groups."""
     findings: tuple[Finding, ...] = ()
     """What is wrong with them."""
 
 
-def generate(session: Session, name: str, shard: Shard) -> Generated:
+def generate(session: Session, name: str) -> Generated:
     """Make the selections of a table that are not made yet.
 
     Raises InputError for a table of a file, InputError where the folder's were made of something
@@ -215,34 +197,31 @@ def generate(session: Session, name: str, shard: Shard) -> Generated:
     rows = queries(session, spec)
     folder = generated_folder(session.experiment, name, session.run.root)
     made_of = note_sources(session, spec, rows, folder)
-    journal = folder / f"shard-{shard[0] + 1}-of-{shard[1]}.jsonl"
+    journal = folder / JOURNAL
     journal.touch()
     with locked(journal):
-        made = make_lines(session, spec, rows, journal, shard)
-    stored = stored_lines(folder)
-    left = sum(row.id not in stored for row in rows)
-    if left:
-        return Generated(name, len(rows), made, left, None, None)
+        made = make_lines(session, spec, rows, journal)
+    stored = stored_lines(journal)
     file = folder / MERGED
     entries = {number_of(rows, n): stored[row.id] for n, row in enumerate(rows)}
     atomic_write_text(file, file_text(entries, made_of))
     found = read_selection_file(file)
     health = stored_health(found, spec, rows)
     findings = health_findings(health, f"{SELECTIONS}.{name}", allowed(found, spec))
-    return Generated(name, len(rows), made, left, file, health, tuple(findings))
+    return Generated(name, len(rows), made, file, health, tuple(findings))
 
 
-def generate_tables(session: Session, name: str | None, shard: str) -> list[Generated]:
+def generate_tables(session: Session, name: str | None) -> list[Generated]:
     """Make the selections of one table of an experiment, or of all that are made here.
 
     Raises InputError, and as `generate` does.
     """
-    tables, part = session.experiment.selections, parse_shard(shard)
+    tables = session.experiment.selections
     if name is not None:
         look_up(tables, name, "selections")
     every = [each for each, spec in tables.items() if spec.kind is not None]
     session.helpers.check()
-    return [generate(session, each, part) for each in ([name] if name else every)]
+    return [generate(session, each) for each in ([name] if name else every)]
 
 
 def queries(session: Session, spec: SelectionsSpec) -> tuple[Row, ...]:
@@ -273,13 +252,10 @@ def note_sources(
     return made_of
 
 
-def make_lines(
-    session: Session, spec: SelectionsSpec, rows: Sequence[Row], journal: Path, shard: Shard
-) -> int:
-    """Journal the selections of the shard's queries that no journal has; returns how many."""
-    stored = stored_lines(journal.parent)
-    own = [n for n in range(len(rows)) if n % shard[1] == shard[0]]
-    waiting = [n for n in own if rows[n].id not in stored]
+def make_lines(session: Session, spec: SelectionsSpec, rows: Sequence[Row], journal: Path) -> int:
+    """Journal the selections of the queries that are not there; returns how many."""
+    stored = stored_lines(journal)
+    waiting = [n for n, row in enumerate(rows) if row.id not in stored]
     if not waiting:
         return 0
     find = finder(session, spec)
@@ -296,7 +272,7 @@ def make_lines(
 
 def finder(session: Session, spec: SelectionsSpec) -> Callable[[Row], list[Candidate]]:
     """What finds the selections of one query. One query at a time: sums that a batch may round
-    otherwise are then the same in every shard."""
+    otherwise are then the same after a kill."""
     frozen = session.helpers[FROZEN]
     if spec.selector is None:
         return lambda row: beam_candidates(frozen, row, spec.width)
@@ -316,15 +292,11 @@ def number_of(rows: Sequence[Row], place: int) -> int:
     return numbers.get(rows[place].id, len(numbers) + place)
 
 
-def stored_lines(folder: Path) -> Mapping[str, Mapping[str, Any]]:
-    """The entries of all journals of a folder by the id of their row; the rest of a line that a
-    kill cut short is none."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for file in sorted(folder.glob(SHARDS)):
-        for raw in file.read_bytes().split(b"\n")[:-1]:
-            line = json.loads(raw)
-            found.setdefault(line["id"], line["entry"])
-    return found
+def stored_lines(journal: Path) -> Mapping[str, Mapping[str, Any]]:
+    """The entries of a journal by the id of their row; the rest of a line that a kill cut short is
+    none."""
+    lines = map(json.loads, journal.read_bytes().split(b"\n")[:-1])
+    return {line["id"]: line["entry"] for line in lines}
 
 
 def missing(session: Session) -> list[str]:
@@ -344,7 +316,7 @@ def generate_missing(session: Session) -> None:
     """Make what a run reads and nobody made. Raises as `generate` does."""
     for name in missing(session):
         session.observer.note(f"the selections {name!r} are not made yet")
-        generate(session, name, (0, 1))
+        generate(session, name)
 
 
 @dataclass(frozen=True)

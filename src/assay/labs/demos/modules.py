@@ -180,37 +180,6 @@ class PointerSelector(nn.Module):
         return F.normalize(gate_NH * query_NH + (1 - gate_NH) * picked_NH, dim=-1)
 
 
-def tower(width: int, dropout: float, name: str) -> nn.Sequential:
-    """Two layers (D -> D), each with its norm; `name` is unlike every other tower's."""
-    return nn.Sequential(
-        nn.Linear(width, width),
-        nn.LayerNorm(width),
-        nn.ReLU(),
-        KeyedDropout(dropout, name),
-        nn.Linear(width, width),
-        nn.LayerNorm(width),
-    )
-
-
-class BiEncoderSelector(nn.Module):
-    """The bi-encoder of Lever-Plus (`pointer_selector_v1_backup_biencoder.py`): query and
-    candidates pass through towers of their own; scores are cosines over a temperature."""
-
-    def __init__(self, width: int, *, dropout: float = 0.5, temperature: float = 0.1):
-        """`width` is that of the features. Weights are drawn from torch's global generator."""
-        super().__init__()
-        self.temperature = temperature
-        self.query_proj = tower(width, dropout, "query_proj")
-        self.cand_proj = tower(width, dropout, "cand_proj")
-
-    def forward(self, batch: ChoiceBatch, context_N: Tensor, picked_NS: Tensor) -> Tensor:
-        """Scores (N, S+1, K)."""
-        query_BD = F.normalize(self.query_proj(batch.query_BD), dim=-1)
-        pool_BKD = F.normalize(self.cand_proj(batch.pool_BKD), dim=-1)
-        scores_BK = torch.einsum("bd,bkd->bk", query_BD, pool_BKD) / self.temperature
-        return scores_BK[context_N][:, None].expand(-1, picked_NS.shape[1] + 1, -1)
-
-
 class UniformSelector(nn.Module):
     """Every candidate that is left is as likely as any other."""
 
@@ -326,9 +295,6 @@ class SelectorSizes:
 MAKERS: Mapping[str, Callable[[SelectorSizes], nn.Module]] = {
     "pointer": lambda s: PointerSelector(
         s.width, hidden=s.hidden, dropout=s.dropout, temperature=s.temperature, gate=s.gate
-    ),
-    "bi_encoder": lambda s: BiEncoderSelector(
-        s.width, dropout=s.dropout, temperature=s.temperature
     ),
     "lever": lambda s: LeverSelector(s.width, vocabulary=s.vocabulary, dropout=s.dropout),
     "random": lambda s: UniformSelector(),

@@ -39,10 +39,6 @@ class Known:
     """0 to 1."""
     relevance: float | None = None
     """0 to 1."""
-    score: float | None = None
-    """What a beam ranked the selection by, such as its InfoScore."""
-    logp: float | None = None
-    """The selection's log-probability where it was picked."""
 
     @property
     def correct(self) -> float:
@@ -65,77 +61,22 @@ def hard_plus_soft(known: Known, *, hard: float = 1.0, soft: float = 1.0) -> flo
     return hard * known.correct + soft * known.accuracy
 
 
-def hard_plus_soft_v2(known: Known, *, hard: float = 1.0, soft: float = 1.0) -> float:
-    """soft * accuracy + 2 * hard * correct: 0 to 3."""
-    return soft * known.accuracy + 2 * hard * known.correct
-
-
-def separated(known: Known, *, hard: float = 1.0, soft: float = 1.0) -> float:
-    """2 * hard + soft * accuracy where it is correct, soft * accuracy elsewhere."""
-    return (2 * hard if known.correct else 0.0) + soft * known.accuracy
-
-
-def hard_only(known: Known, *, hard: float = 1.0) -> float:
-    """hard * correct."""
-    return hard * known.correct
-
-
-def soft_only(known: Known, *, soft: float = 1.0) -> float:
-    """soft * accuracy."""
-    return soft * known.accuracy
-
-
-def hard01_plus_gtprob(known: Known, *, hard: float = 1.0, soft: float = 1.0) -> float:
-    """hard * correct + soft * the probability of the right answers."""
-    return hard * known.correct + soft * known.need("gold_probability")
-
-
-def hard01_plus_gtprob_separated(known: Known, *, hard: float = 1.0, soft: float = 1.0) -> float:
-    """2 * hard + soft * the probability of the right answers where it is correct, else the second
-    term alone."""
-    return (2 * hard if known.correct else 0.0) + soft * known.need("gold_probability")
-
-
 def hard_plus_gtprob_plus_rel(
     known: Known, *, hard: float = 1.0, soft: float = 1.0, relevance: float = 0.1
 ) -> float:
     """hard * correct + soft * the probability of the right answers + relevance * (1 - correct) *
     the prediction's likeness to a right answer."""
-    near = relevance * (1 - known.correct) * known.need("relevance")
+    near = relevance * (1 - known.correct) * known.need("relevance") if relevance else 0.0
     return hard * known.correct + soft * known.need("gold_probability") + near
 
 
-def legacy(
-    known: Known,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    signed: bool = False,
-    logp: bool = False,
-) -> float:
-    """alpha * quality + beta * correctness.
-
-    Quality is the score that a beam ranked by, with `logp` minus the selection's log-probability;
-    correctness is 0 or 1, with `signed` -1 or 1.
-    """
-    quality = -known.need("logp") if logp else known.need("score")
-    correctness = 2 * known.correct - 1 if signed else known.correct
-    return alpha * quality + beta * correctness
-
-
 MODES: Mapping[str, Mode] = {
-    mode.__name__: mode
-    for mode in (
-        hard_plus_soft,
-        hard_plus_soft_v2,
-        separated,
-        hard_only,
-        soft_only,
-        hard01_plus_gtprob,
-        hard01_plus_gtprob_separated,
-        hard_plus_gtprob_plus_rel,
-        legacy,
-    )
+    "hard_plus_soft": hard_plus_soft,
+    "separated": partial(hard_plus_soft, hard=2.0),
+    "hard_only": partial(hard_plus_soft, soft=0.0),
+    "soft_only": partial(hard_plus_soft, hard=0.0),
+    "hard01_plus_gtprob": partial(hard_plus_gtprob_plus_rel, relevance=0.0),
+    "hard_plus_gtprob_plus_rel": hard_plus_gtprob_plus_rel,
 }
 """By the name of the reward."""
 LIKELY = frozenset(name for name in MODES if "gtprob" in name)
@@ -187,17 +128,8 @@ def known_of(candidate: Mapping[str, Any]) -> Known | None:
     if not isinstance(facts.get("accuracy"), int | float):
         return None
     numbers = {name: facts.get(name) for name in ("gold_probability", "relevance")}
-    ranked = {name: candidate.get(name) for name in ("score", "logp")}
-    said = facts.get("prediction"), str(facts.get("eval_mode", "official"))
-    return Known(float(facts["accuracy"]), said[1], said[0], **numbers, **ranked)
-
-
-def full_value(mode: Mode) -> float:
-    """What a mode gives a right answer that is certain; infinite where a score adds to it."""
-    try:
-        return min(max(mode(Known(1.0, gold_probability=1.0, relevance=1.0)), -HELD), HELD)
-    except LookupError:
-        return math.inf
+    mode = str(facts.get("eval_mode", "official"))
+    return Known(float(facts["accuracy"]), mode, facts.get("prediction"), **numbers)
 
 
 def facts_of(outcome: SelectionOutcome) -> dict[str, str | float]:
@@ -266,7 +198,8 @@ def mode_reward(name: str, skip_fallback: bool = True, **weights: Any) -> JudgeR
         judge_selections,
         helpers=(FROZEN,),
         batch=None,
-        maximum=full_value(mode),
+        # What a right answer that is certain earns.
+        maximum=min(mode(Known(1.0, gold_probability=1.0, relevance=1.0)), HELD),
         maker=maker_of(name),
         of_stored=of_stored,
     )
@@ -293,7 +226,7 @@ def stored_accuracy(candidate: Mapping[str, Any]) -> Reward:
     known = known_of(candidate)
     if known is None or known.eval_mode == "error":
         return Reward(None, why="its facts name no accuracy")
-    return reward_of_known(soft_only, replace(known, prediction=None), skip_fallback=False)
+    return reward_of_known(MODES["soft_only"], replace(known, prediction=None), skip_fallback=False)
 
 
 accuracy = JudgeReward(

@@ -1,5 +1,4 @@
-"""Reads and writes files of stored selections, in the JSON of Lever-Plus's RL data; reads the beams
-of Lever-LM as well.
+"""Reads and writes files of stored selections, in the JSON of Lever-Plus's RL data.
 
 One object by query: its question, its pool, and candidates with what the frozen model made of
 them; keys that are no numbers, such as `_meta`, are not queries. Two conventions of indices are in
@@ -8,11 +7,10 @@ demonstrations. Which row a query is, and what is done with a candidate, is the 
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from assay.data.json_files import load_json
 from assay.data.row import ImagePart, Row
@@ -27,15 +25,8 @@ from assay.labs.demos.outcomes import (
     token_f1,
 )
 
-Method = Literal["beam", "sample", "retrieval", "random", "augmented"]
-METHODS: tuple[Method, ...] = ("beam", "retrieval", "sample", "random", "augmented")
+METHODS = ("beam", "retrieval", "sample", "random")
 """How a selection was found; of equal ones the first method's is kept."""
-AUGMENTED: Mapping[Method, re.Pattern[str]] = {
-    "beam": re.compile(r"sft_beam_.+"),
-    "sample": re.compile(r"sft_temp_.+"),
-    "augmented": re.compile(r"aug_.+|global_search|mined_from_old"),
-}
-"""The methods that Lever-Plus's scripts for more data write, by what they come to."""
 MODES: Mapping[str, EvalMode] = {
     "vqaEval": "official",
     "fallback": "fallback",
@@ -66,7 +57,8 @@ class Candidate:
 
     picks: tuple[int, ...]
     """Numbers of demonstrations; the first stands next to the query."""
-    method: Method
+    method: str
+    """One of METHODS, or what another program calls it."""
     outcome: SelectionOutcome = NOT_ASKED
     rank: int | None = None
     """Place in its beam search, from 0."""
@@ -236,24 +228,8 @@ def read_selection_file(path: Path) -> SelectionFile:
         raise InputError("holds no query", file=path, fix="its keys are the queries' numbers")
     meta = found.get(META)
     meta = meta if isinstance(meta, dict) else {}
-    if all(isinstance(each.value, dict) and "id_list" in each.value for each in entries):
-        return SelectionFile(path, tuple(map(_beams, entries)), {"reward": BY_SCORE, **meta})
     _refuse_mixed(entries)
     return SelectionFile(path, tuple(map(_query, entries)), meta)
-
-
-def _beams(entry: _Place) -> StoredQuery:
-    """The sequences of a Lever-LM: each list ends in the query itself."""
-    lists, scores = [*entry.inner("id_list").each()], entry.inner("score_list").typed(list)
-    if len(scores.value) != len(lists):
-        scores.refuse(f"has {len(scores.value)} scores of {len(lists)} sequences")
-    candidates = []
-    for n, each in enumerate(lists):
-        *picks, query = each.numbers() or (-1,)
-        if str(query) != entry.query:
-            each.refuse(f"ends in {query}", "a sequence ends in its query's own number")
-        candidates.append(Candidate(tuple(picks), "beam", NOT_ASKED, n, scores.inner(n).number()))
-    return StoredQuery(int(entry.query), entry.query, tuple(candidates))
 
 
 def _query(entry: _Place) -> StoredQuery:
@@ -261,8 +237,7 @@ def _query(entry: _Place) -> StoredQuery:
     pool = entry.inner("candidate_pool_ids")
     numbers = None if pool.value is None else pool.numbers()
     if "pointer_candidates" not in entry.value:
-        fix = "beams of a Lever-LM have id_list and score_list in every query"
-        entry.inner("pointer_candidates").refuse("missing", fix)
+        entry.inner("pointer_candidates").refuse("missing")
     candidates = tuple(
         _candidate(each, numbers) for each in entry.inner("pointer_candidates").each()
     )
@@ -286,23 +261,13 @@ def _refuse_mixed(entries: Sequence[_Place]) -> None:
 def _candidate(entry: _Place, pool: Sequence[int] | None) -> Candidate:
     return Candidate(
         _picks(entry, pool),
-        _method(entry.inner("gen_method")),
+        str(entry.value.get("gen_method") or ""),
         _outcome(entry),
         entry.value.get("beam_rank"),
         entry.inner("beam_score").number(),
         entry.inner("logprob_score").number(),
         entry.inner("temperature").number(),
     )
-
-
-def _method(place: _Place) -> Method:
-    name = place.value
-    if name in METHODS:
-        return name
-    for method, pattern in AUGMENTED.items():
-        if isinstance(name, str) and pattern.fullmatch(name):
-            return method
-    return place.refuse(f"{name!r} is none of {', '.join(METHODS)}")
 
 
 def _picks(entry: _Place, pool: Sequence[int] | None) -> tuple[int, ...]:

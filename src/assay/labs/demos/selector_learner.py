@@ -2,11 +2,10 @@
 
 A checkpoint holds the weights and, in `selector.json`, what they were made for, so that it is never
 read into another selector. Rows are read as unit vectors of the query and of its pool, which come
-from `models.embeddings`, or from a file of features that were made elsewhere.
+from `models.embeddings`.
 """
 
 import copy
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from torch import Tensor, nn
 from assay.data.episode import Context, Turn
 from assay.data.files import atomic_write_text, expanded
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.message_parts import image_bytes
 from assay.data.renderings.rendering import Loss
 from assay.data.row import ImagePart, Message, Row
 from assay.errors import InputError
@@ -51,14 +49,11 @@ from assay.labs.demos.modules import (
 from assay.labs.demos.selector_policy import RandomPolicy, SelectorPolicy
 from assay.models.adapt import Adaptation, freeze_matching, measure
 from assay.models.embeddings import (
-    ENDINGS,
     PATH,
-    Precomputed,
     combined,
     embed_images,
     embed_texts,
     encoder_named,
-    read_precomputed,
 )
 from assay.models.folder import MODULE
 from assay.models.load import weight_fingerprint
@@ -73,8 +68,7 @@ class Features:
     """Makes the features of messages, each once, or looks them up."""
 
     encoder: str
-    """Of `models.embeddings.ENCODERS`, a folder `path:DIR`, or a file of features
-    `path:FILE.npz`."""
+    """Of `models.embeddings.ENCODERS`, or a folder `path:DIR`."""
     answers: bool
     """Whether a demonstration's features are the mean of its question's and its answer's."""
     _tables: dict[str, FeatureTable] = field(default_factory=dict, compare=False)
@@ -84,36 +78,21 @@ class Features:
     def fingerprint(self) -> str:
         """The sha256 of the encoder and of what it is given."""
         how = "mean" if self.answers else ""
-        if self.stored is not None:
-            return sha256_text(canonical_json([self.stored.fingerprint, "stored", how]))
         # A folder is known by what it holds, not by where it lies.
         name = "path" if self.encoder.startswith(PATH) else self.encoder
         made_by = encoder_named(self.encoder).fingerprint()
         return sha256_text(canonical_json([made_by, name, how]))
 
-    @cached_property
-    def stored(self) -> Precomputed | None:
-        """The features of a file, where the encoder is one. Raises InputError."""
-        if not self.encoder.endswith(ENDINGS):
-            return None
-        file = Path(self.encoder.removeprefix(PATH))
-        if self.answers:
-            fix = "leave answers out, and write features of question and answer together"
-            raise InputError("are used as they are", file=file, field="answers", fix=fix)
-        return read_precomputed(file)
-
     @property
     def width(self) -> int:
         """D."""
-        stored = self.stored
-        return encoder_named(self.encoder).width if stored is None else stored.width
+        return encoder_named(self.encoder).width
 
     def table(self, found: DemonstrationSet) -> FeatureTable:
         """The features of a demonstration set. Raises what `embed_texts` does."""
         if found.fingerprint not in self._tables:
             asked = [demonstration.asked for demonstration in found.demonstrations]
-            ids = [demonstration.id for demonstration in found.demonstrations]
-            shown_ND = self.of_messages(ids, asked)
+            shown_ND = self.of_messages(asked)
             if self.answers:
                 # One text of both would be nearly that of the question, which is longer.
                 answers = [demonstration.answer for demonstration in found.demonstrations]
@@ -123,17 +102,14 @@ class Features:
             self._tables[found.fingerprint] = table
         return self._tables[found.fingerprint]
 
-    def query(self, row_id: str, message: Message, name: str) -> Tensor:
+    def query(self, message: Message, name: str) -> Tensor:
         """The unit vector (D) of a query; `name` is unlike that of every other content."""
         if name not in self._queries:
-            self._queries[name] = self.of_messages([row_id], [message])[0]
+            self._queries[name] = self.of_messages([message])[0]
         return self._queries[name]
 
-    def of_messages(self, ids: Sequence[str], messages: Sequence[Message]) -> Tensor:
-        """Unit vectors (N, D) of messages' texts and, where the encoder reads them, images; `ids`
-        are what a file of features knows them by."""
-        if self.stored is not None:
-            return self.stored.of(ids, [plain_sha256(message) for message in messages])
+    def of_messages(self, messages: Sequence[Message]) -> Tensor:
+        """Unit vectors (N, D) of messages' texts and, where the encoder reads them, images."""
         found_ND = embed_texts([message.content for message in messages], self.encoder)
         if not encoder_named(self.encoder).images:
             return found_ND
@@ -151,13 +127,6 @@ class Features:
 def images_of(message: Message) -> list[ImagePart]:
     """The images of a message."""
     return [part for part in message.parts if isinstance(part, ImagePart)]
-
-
-def plain_sha256(message: Message) -> str:
-    """What a file of features has for a message: the sha256 of its text in UTF-8 with the bytes of
-    its images behind it."""
-    data = message.content.encode() + b"".join(image_bytes(image) for image in images_of(message))
-    return hashlib.sha256(data).hexdigest()
 
 
 def content_name(message: Message) -> str:
@@ -192,7 +161,7 @@ class SelectorEncoder:
         """The row's query and pool. Raises InputError for a row without."""
         table, query = self.features.table(set_of(row)), asked.messages[-1]
         name = content_name(query)
-        vector_D = self.features.query(row.id, query, name)
+        vector_D = self.features.query(query, name)
         pool = tuple(row.extra[POOL])
         return Choice(row.id, name, pool, row.extra[SHOTS], table, vector_D)
 

@@ -153,11 +153,11 @@ class SelectionsSource:
 
         generate_missing(session)
 
-    def generate(self, session: Any, table: str | None, shard: str) -> list[Any]:
+    def generate(self, session: Any, table: str | None) -> list[Any]:
         """Make the selections of one table or of all."""
         from assay.labs.demos.generate import generate_tables
 
-        return generate_tables(session, table, shard)
+        return generate_tables(session, table)
 
 
 class DemosTask(BaseTask):

@@ -1,17 +1,14 @@
 r"""Whether an answer is the gold answer: both are read as one kind of value; workers run this.
 
-  sentence   the value that it says, behind "is" or the only one, a value for each name of the gold
-             answer, yes or no to the question; bounds and denials that the question does not name
-             make it none
+  sentence   the value that it says, behind "is" or the only one; bounds and denials that the
+             question does not name make it none
   text       words, yes and no, letters of choices, times of the day: equal as such
   hedge      an answer that denies, bounds or blurs its number ("not 42", "about 42") is not it
   set        intervals, unions and inequalities: the same numbers
-  statement  for all or some numbers: of the same set, the same is claimed
   list       as many parts as the gold answer has, each equal to one of them, or to that of its name
   brackets   tuples, vectors and matrices: of one kind, with equal parts in order
-  equation   names and their values; functions, whatever their argument is called; a chain whose
-             sides that are numbers are equal, by its last; two equations whose differences are
-             proportional
+  equation   names and their values; a chain whose sides that are numbers are equal, by its last;
+             two equations whose differences are proportional
   unit       quantities of one dimension are equal in one unit; an omitted unit is the other's
   percent    42 % is 42 where the gold is in percent, or above 1, and 0.42
   number     exact values are equal; a decimal is within 1e-6 of the gold, relatively, and within
@@ -32,7 +29,7 @@ from typing import Any
 import sympy
 from sympy import Rational
 
-from assay.labs.math import regions, sentences, special_forms, units, written
+from assay.labs.math import regions, sentences, units, written
 from assay.labs.math.expressions import (
     both_orders,
     constant_gap,
@@ -87,19 +84,11 @@ def judge(gold: str, answer: str, question: str = "") -> dict[str, Any]:
 
 def _sentence(gold: str, answer: str, question: str) -> Ruling | None:
     """The ruling on what a sentence says; a bound that the question names is none of the answer."""
-    if (wanted := written.affirmation(gold)) is not None:
-        affirms = sentences.affirms(answer, question)
-        return None if affirms is None else Ruling(affirms == wanted, "text")
-    if sentences.only_name(gold, answer):
-        return Ruling(True, "text")
+    if written.affirmation(gold) is not None:
+        return None
     allowed = written.hedges(question) - written.DENIALS | {"≈"}
     if written.hedges(answer) - written.hedges(gold) - allowed and not regions.is_region(gold):
         return None
-    if sentences.ends_with(gold, answer):
-        return Ruling(True, "text")
-    pairs = sentences.named_values(gold, answer)
-    if pairs is not None:
-        return Ruling(all(rule(*pair).equal for pair in pairs), "list")
     percent = "%" in answer and gold.isdigit() and not re.search("%|percent|百分", question)
     said = None if percent else sentences.value_in(answer)
     if not said or said == answer:
@@ -110,8 +99,6 @@ def _sentence(gold: str, answer: str, question: str) -> Ruling | None:
 
 def _as_asked(gold: str, answer: str, question: str) -> Ruling:
     """The ruling by the value, the options of the question and the form that it asks for."""
-    if _SOLUTIONS.search(question):
-        gold, answer = written.member(gold), written.member(answer)
     found = rule(gold, answer)
     if not found.equal:
         return found
@@ -163,11 +150,10 @@ def rule(gold: str, answer: str) -> Ruling:
     """The ruling on two plain texts."""
     if written.same_text(gold, answer):
         return Ruling(True, "text")
-    gold, answer = map(special_forms.without_quantifier, (gold, answer))
     times = units.clock(gold), units.clock(answer)
     if all(times):
         return Ruling(units.same_time(*times), "time")  # type: ignore[arg-type]
-    for read in (_special, _texts, _choices, _sets):
+    for read in (_texts, _choices, _sets):
         found = read(gold, answer)
         if found is not None:
             return found
@@ -176,25 +162,6 @@ def rule(gold: str, answer: str) -> Ruling:
     if written.hedges(gold) != written.hedges(answer):
         return Ruling(False, "hedge")
     return _by_form(gold, answer)
-
-
-def _special(gold: str, answer: str) -> Ruling | None:
-    """Remainders, signs, chains of order, and statements for all numbers of a set or for one."""
-    divisions = special_forms.division(gold), special_forms.division(answer)
-    if None not in divisions:
-        return Ruling(divisions[0] == divisions[1], "text")
-    if sign := special_forms.sign(gold):
-        given = special_forms.sign(answer) or special_forms.only_sign(answer)
-        return Ruling(sign == given, "text") if given else None
-    orders = special_forms.order(gold), special_forms.order(answer)
-    if any(orders):
-        one, other = orders[0] or written.listed(gold), orders[1] or written.listed(answer)
-        return _matched(one, other, ordered=True)
-    one, other = special_forms.statement(gold), special_forms.statement(answer)
-    if one is None or other is None:
-        return None
-    same = one[0] == other[0] and (one[1] == other[1] or rule(one[1], other[1]).equal)
-    return Ruling(same and rule(one[2], other[2]).equal, "statement")
 
 
 def _texts(gold: str, answer: str) -> Ruling | None:
@@ -244,10 +211,6 @@ def _sets(gold: str, answer: str) -> Ruling | None:
 
 def _by_form(gold: str, answer: str) -> Ruling:
     """The ruling by what the two are: lists, tuples, equations, or single values."""
-    if special_forms.total(gold) or special_forms.total(answer):
-        one, other = (special_forms.total(text, alone=True) for text in (gold, answer))
-        if one and other:
-            return Ruling(one == other, "unit")
     gold, answer = written.members(gold), written.members(answer)
     wanted, given = _items(gold), _items(answer)
     if len(wanted) > 1 or len(given) > 1:
@@ -360,34 +323,13 @@ def vector(text: str) -> Vector | None:
         rows = [written.listed(written.brackets(row)[1]) for row in written.listed(inner)]
         return f"matrix of {len(rows)} rows", [cell for row in rows for cell in row]
     parts = written.listed(inner)
-    return (kind, parts) if kind and len(parts) > 1 else _multiple(text)
-
-
-def _multiple(text: str) -> Vector | None:
-    """The vector that a number times a vector is."""
-    match = re.fullmatch(
-        r"([^(\[⟨]*?|\\frac\{?\d+\}?\{?\d+\}?)(?:\\cdot|\\times|\*)? ?"
-        r"([(\[⟨].*|\\begin.*)",
-        text,
-    )
-    found = vector(match[2]) if match and match[1] else None
-    if match is None or found is None:
-        return None
-    factor = expression("-1" if match[1] == "-" else match[1])
-    values = [expression(part) for part in found[1]]
-    if factor is None or factor.free_symbols or None in values:
-        return None
-    return found[0], [sympy.latex(factor * value) for value in values]
+    return (kind, parts) if kind and len(parts) > 1 else None
 
 
 def _chains(known: list[str], sides: list[str]) -> Ruling:
     """Equations: an answer counts by its last side, where every link of it holds."""
     if not _holds(sides):
         return Ruling(False, "chain")
-    heads = special_forms.head(known[0]), special_forms.head(sides[0])
-    functions = len(sides) == 2 and len(known) <= 2 and (heads[0] or len(known) == 1)
-    if functions and heads[1] and (found := _functions(known, sides, heads[0], heads[1])):
-        return found
     if len(known) == 1:
         turned = len(sides) == 2 and written.is_name(sides[1]) and not written.is_name(sides[0])
         found = rule(known[0], sides[0] if turned else sides[-1])
@@ -399,23 +341,6 @@ def _chains(known: list[str], sides: list[str]) -> Ruling:
         if found.equal:
             return found
     return Ruling(proportional(known, sides), "equation")
-
-
-def _functions(
-    known: list[str], sides: list[str], head: tuple[str, str] | None, other: tuple[str, str]
-) -> Ruling | None:
-    """Two functions by what they are equal to, whatever their argument is called."""
-    one, two = expression(known[-1]), expression(sides[-1])
-    if one is None or two is None:
-        return None
-    if head is None:
-        if len(one.free_symbols) != 1 or sympy.Symbol(other[1]) not in two.free_symbols:
-            return None
-        head = (other[0], str(next(iter(one.free_symbols))))
-    if head[0] != other[0] and "y" not in (head[0], other[0]):
-        return Ruling(False, "equation")
-    equal = identical(one, two.subs(sympy.Symbol(other[1]), sympy.Symbol(head[1])))
-    return Ruling(equal, "equation") if equal or len(known) == 1 else None
 
 
 def _holds(sides: list[str]) -> bool:
@@ -432,10 +357,6 @@ _ORDER = re.compile(
     r"|从小到大|从大到小|顺序|依次|分别",
     re.IGNORECASE,
 )
-_SOLUTIONS = re.compile(
-    r"\bsol(?:ve|ution|utions)\b|\broots?\b|\bvalues? of\b|解|方程|的值", re.IGNORECASE
-)
-"""A question for the set of the solutions is as well answered by the only one."""
 _FORMS = {
     "primes": r"prime factori[sz]ation|product of primes|分解质因数|质因数",
     "scientific": r"scientific notation|standard form|科学[记计]数法",
@@ -507,10 +428,6 @@ def single(gold: str, answer: str) -> Ruling:
     if written.alternatives(answer) and not written.alternatives(gold):
         return Ruling(False, "list")
     (wanted, unit), (given, other) = units.measured(gold), units.measured(answer)
-    if unit and not other:
-        given, other = units.measured(answer, single=bool(unit.dimension))
-    elif other and not unit:
-        wanted, unit = units.measured(gold, single=bool(other.dimension))
     if unit and other and not unit.same_kind(other):
         return Ruling(False, "unit")
     bases = base_number(wanted), base_number(given)

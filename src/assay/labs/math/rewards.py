@@ -46,7 +46,7 @@ RIGHT, WRONG = "right", "wrong"
 NO_ANSWER, UNPARSABLE = "no answer", "unparsable"
 READ = frozenset({RIGHT, WRONG, NO_ANSWER, UNPARSABLE})
 """The outcomes of an answer on which the comparison did not fail."""
-RULES = 8
+RULES = 9
 """The version of the rules here and in `judging`, for fingerprints."""
 DIFFERS = "differs_from_math_verify"
 """The part that is 1 where math-verify's own verdict is another than the reward's."""

@@ -1,4 +1,4 @@
-r"""Finds the final answer in a text, in a box or as a sentence says it: the value in it, yes or no.
+r"""Finds the final answer in a text, in a box or as a sentence says it, and the value in it.
 
 A model without a box writes "So she makes $18 every day." or 答：每人分到9个。 The answer is
 what the last sentence says: after "so" and the like, where there is such a word. Its value is what
@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from assay.data.hashing import sha256_text
 from assay.labs.math import written
-from assay.labs.math.units import SPELT, with_digits
+from assay.labs.math.units import with_digits
 from assay.labs.math.written import plain
 
 _DECIMAL = re.compile(r"(?:\\?\$)?([+-]?)(?:\\?\$)?(\d{1,3}(?:,\d{3})+|\d{1,40})(\.\d{1,40})?\.?")
@@ -219,7 +219,6 @@ _TAGGED = re.compile(
 _SENTENCE_END = re.compile(
     r"(?<=[.!?])(?<!\\!)(?<![A-Z]\.)(?<!i\.e\.|e\.g\.)\s+(?=\S)|(?<=[。！？])(?=[^*])"
 )
-_ITEM = re.compile(r"\s*(?:[-*•]|\(?\d\)|[①-⑨])\s+(?=\S)")
 _LABEL = re.compile(
     r"(?:.*[.。，,；;]\s*)?(?:(?:so|thus|hence|therefore)\b\s*,?\s*)?(?:the\s+)?"
     r"(?:final\s+|correct\s+)?answer\s*(?::|\.\s|：)\s*"
@@ -297,7 +296,7 @@ def stated_answer(text: str) -> str | None:
     r"""The answer that a text without box and `####` is, or states as its answer at its end.
 
     That is: all of it, or its last paragraph, where that is a plain number; what
-    stands in `<answer>`, or as "answer" in JSON; of the last line (of a list, all of it) what
+    stands in `<answer>`, or as "answer" in JSON; of the last line what
     follows "Answer:", the one bold phrase, or what the last sentence concludes. The last number of
     a text is not enough: "6 and 7 make 42" has no final answer.
     """
@@ -315,10 +314,7 @@ def stated_answer(text: str) -> str | None:
         return None
     if number(line) is not None:
         return None if lines[-2].strip() else line
-    items = []
-    while lines and _ITEM.match(lines[-1]) and len(lines[-1]) < LONGEST_LINE:
-        items.insert(0, _ITEM.sub("", lines.pop(), count=1).replace("**", "").strip(" .,;，。；"))
-    return ", ".join(items) if len(items) > 1 else _of_line(line)
+    return _of_line(line)
 
 
 def _explicit(text: str) -> list[tuple[str, int]]:
@@ -424,7 +420,6 @@ _FORMULA = re.compile(r"\d|\\[a-zA-Z]|[A-Za-z]\s*[=<>]|(?<![A-Za-z])[A-Za-z](?![
 _IS = re.compile(
     r".*(?:\b(?:is|are|was|were|be|equals|exactly|only)\b|[是为得有到]|等于|只有)", re.DOTALL
 )
-_CONGRUENCE = re.compile(r"[^=a-z]*\\equiv\s*(\d+)\s*\(?\\[pb]?mod.*")
 _UNIT_END = re.compile(
     r"\b(?:more|fewer|less|than|in|of|on|at|for|from|by|with|every|each|the|is|are|was|were|that|which|who|to|left"
     r"|remain\w*|and|altogether|can|will|have|has)\b|[,，;]",
@@ -444,15 +439,12 @@ def _formulas(text: str) -> list[tuple[int, int]]:
 def value_in(text: str) -> str | None:
     """The value that a sentence in plain spelling says, with its unit; None where it is no
     sentence, or has several."""
-    if congruence := _CONGRUENCE.fullmatch(text):
-        return congruence[1]
     if len(text) > LONGEST_SENTENCE or not _WORD.search(text):
         return None
     text = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)
     found = _formulas(text)
     if not found:
-        spelt = SPELT.search(text)
-        return _with_unit(with_digits(text[spelt.start() :])) if spelt else None
+        return None
     start, end = found[-1]
     if len(found) > 1 and not _IS.fullmatch(text[found[-2][1] : start].strip(" :,")):
         later = text.rfind("=", start, end)
@@ -469,82 +461,3 @@ def _with_unit(text: str) -> str:
         return text[: word.start()].strip(" ,;:.$")
     stop = _UNIT_END.search(text, word.start()) if word else None
     return text[: stop.start() if stop else len(text)].strip(" ,;:.$")
-
-
-_POLAR = re.compile(
-    r"(?:^|[.?!,:;]\s*)(?:is|are|can|could|does|do|did|will|was|has|have|must|should)\b"
-    r"|\b(?:whether|prove or disprove|true or false|is it|can it)\b|是否|能否|吗|判断|能不能|对错",
-    re.IGNORECASE,
-)
-_NEGATIVE = re.compile(
-    r"\b(?:not|cannot|never|impossible|no|false|disproved|neither)\b|n't\b|不|无法|没有|错",
-    re.IGNORECASE,
-)
-_AFFIRMATIVE = re.compile(r"\b(?:proved|proven|possible|true|holds)\b|正确|成立", re.IGNORECASE)
-_NAME = re.compile(r"[A-Z][a-z]+|[甲乙丙丁戊]|小[\u4e00-\u9fff]")
-_NO_NAMES = frozenset(
-    re.findall(r"\S+", "The A An In So If How What Who Which On At He She It They There That")
-)
-_LOST = re.compile(
-    r"\b(?:los[et]\w*|last|beat|beaten|worst|after|before|next)\b|'s\b|输|败|的前|的后"
-)
-_COMPARED = re.compile(
-    r"\b(?:larg|bigg|great|tall|long|old|heavi|fast|high|farth|small|short|young|light|slow|cheap|few"
-    r"|low|near)(?:er|est)\b|\b(?:more|most|less|least)\b"
-)
-_VALUE = re.compile(r"[-+]?[$€£¥]?\d[\d.,/]*(?<![,.])\s*(?:%|[\u4e00-\u9fff]|(?!and|or)[A-Za-z]+)?")
-_NAMED_VALUE = re.compile(
-    r"\s*(?P<name>[A-Za-z]{2,}(?: [A-Za-z]+)?|[\u4e00-\u9fff]+?)\s*(?:[:=]|有|是|为)?\s*"
-    rf"(?P<value>{_VALUE.pattern})\s*"
-)
-
-
-def affirms(answer: str, question: str) -> bool | None:
-    """Whether a sentence answers a question of yes or no by yes; None where that is not clear."""
-    if not _POLAR.search(question) or _NEGATIVE.search(question) or len(answer) > LONGEST_SENTENCE:
-        return None
-    denials = len(_NEGATIVE.findall(answer))
-    if denials or _AFFIRMATIVE.search(answer):
-        return denials == 0 if denials < 2 else None
-    asked = {word[:5] for word in written.words(question)}
-    words = {word[:5] for word in written.words(answer)} - {"it", "so", "numbe", "this"}
-    return True if len(words) > 1 and words <= asked else None
-
-
-def only_name(gold: str, answer: str) -> bool:
-    """Whether a gold answer is a name, and a sentence says something of it and of no other: "The
-    first player (Alice) wins"; a comparison may be the opposite of the one asked for."""
-    name, sentence = written.unwrapped(gold).strip(), written.unwrapped(answer)
-    if not _NAME.fullmatch(name) or len(sentence) > LONGEST_SENTENCE or _LOST.search(sentence):
-        return False
-    if _COMPARED.search(sentence) or written.hedges(sentence):
-        return False
-    return set(_NAME.findall(sentence)) - _NO_NAMES == {name}
-
-
-def ends_with(gold: str, answer: str) -> bool:
-    """Whether a gold answer is one word, with which a sentence of words alone ends."""
-    wanted, words = written.words(gold), written.words(answer)
-    if len(wanted) != 1 or not (written.is_words(gold) and written.is_words(answer)):
-        return False
-    name = written.meaning(gold) is None and _NAME.fullmatch(written.unwrapped(gold).strip())
-    return words[-1:] == wanted and not _LOST.search(answer) and not name
-
-
-def named_values(gold: str, answer: str) -> list[tuple[str, str]] | None:
-    """Pairs of equal name of the values of a gold answer such as 鸡23只,兔12只 and of a sentence
-    that gives each of its names one value; None where they are not such."""
-    parts = [_NAMED_VALUE.fullmatch(part) for part in written.listed(written.unwrapped(gold))]
-    sentence = written.unwrapped(answer)
-    values = list(_VALUE.finditer(sentence)) if len(sentence) <= LONGEST_SENTENCE else []
-    if len(parts) < 2 or len(parts) != len(values) or None in parts:
-        return None
-    wanted = {part["name"].lower(): part["value"] for part in parts if part}
-    pairs, at = [], 0
-    for value in values:
-        names = [name for name in wanted if name in sentence[at : value.start()].lower()]
-        if len(names) != 1:
-            return None
-        pairs.append((wanted.pop(names[0]), value[0]))
-        at = value.end()
-    return pairs

@@ -19,9 +19,6 @@ _ONES = re.findall(
 )
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 _SMALL = {word: n for n, word in enumerate(_ONES)} | {w: 10 * n for n, w in enumerate(_TENS, 2)}
-_SPELT = "|".join(sorted(_SMALL, key=len, reverse=True))
-SPELT = re.compile(rf"\b(?!one\b)(?:{_SPELT})\b", re.IGNORECASE)
-"""Where a spelt number begins in a sentence."""
 _NUMBER = re.compile(
     rf"(?P<minus>(?:negative|minus)\s+)?(?P<tens>{'|'.join(_TENS)})?[- ]?"
     rf"(?P<ones>{'|'.join(_ONES)})?"
@@ -117,10 +114,6 @@ _REST = (
     r"|[-/·\s,()]|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z]))*+"
 )
 _MEASURED = re.compile(rf"(?P<value>.*?[\w)}}%\]!])(?P<space>\s*)(?P<unit>(?:{_START}){_REST})")
-_SINGLE = re.compile(
-    r"(?P<value>.*?[\d)}])\s*(?P<unit>[mgshLlNJWVAK](?:\s*(?:\^\s*\{?-?\d\}?|[²³]))?"
-    r"(?:\s*/\s*(?:[a-zA-Z]+)(?:\^\s*\{?\d\}?|[²³])?)?)"
-)
 _MONEY = re.compile(r"([-+]?)\s*(?:US|U\.S\.)?\s*([$€£¥])\s*([-+]?[\d.\\].*)")
 _OPERATOR_END = re.compile(r"(?:[-+*/^_=(,{]|\\(?:cdot|times|div|pm|mp|frac|sqrt))\s*$")
 _ANGLE_OF = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
@@ -141,9 +134,7 @@ class Unit:
         if self.dimension == other.dimension == "":
             one, two = sorted((self.things, other.things), key=len)
             return all(any(_same_thing(a, b) for b in two) for a in one)
-        both = {self.dimension, other.dimension}
-        pounds = Fraction(45359237, 100000) in (self.factor, other.factor) or "[mass]^1" not in both
-        return len(both) == 1 or (both in _SPOKEN and pounds)
+        return self.dimension == other.dimension
 
 
 def _same_thing(one: str, other: str) -> bool:
@@ -153,9 +144,6 @@ def _same_thing(one: str, other: str) -> bool:
 
 
 ANGLE = "angle"
-CELSIUS, FAHRENHEIT = "delta_degree_Celsius", "delta_degree_Fahrenheit"
-_SPOKEN = ({ANGLE, CELSIUS}, {ANGLE, FAHRENHEIT}, {"[gbp]^1", "[mass]^1"})
-"""Dimensions of one word: degrees, pounds."""
 
 
 @cache
@@ -253,30 +241,25 @@ def _of(quantity: Any) -> Unit:
     return Unit(Fraction(root.magnitude).limit_denominator(10**15), dimension or ANGLE)
 
 
-def measured(text: str, single: bool = False) -> tuple[str, Unit | None]:
+def measured(text: str) -> tuple[str, Unit | None]:
     r"""The number of a text and its unit: ("42", centimetres) of `42 \text{ cm}`.
 
-    `single` says that a letter alone may be a unit, as in `5 m`. None for the unit where there is
-    none; then the number is the text.
+    None for the unit where there is none; then the number is the text.
     """
     if len(text) > LONGEST:
         return text, None
-    value, named = _split(text, single)
+    value, named = _split(text)
     return value, unit(named) if named else None
 
 
-def _split(text: str, single: bool) -> tuple[str, str]:
+def _split(text: str) -> tuple[str, str]:
     """The number and the words of its unit."""
     money = _MONEY.fullmatch(text)
     if money:
-        value, more = _split(money[3], single)
+        value, more = _split(money[3])
         return money[1] + value, f"{money[2]} {more}"
     match = _MEASURED.fullmatch(text)
     if match and _is_tail(match):
-        value, named = match["value"].strip(), match["unit"]
-        return value, named
-    match = _SINGLE.fullmatch(text) if single else None
-    if match and not _OPERATOR_END.search(match["value"]):
         return match["value"].strip(), match["unit"]
     return text, ""
 

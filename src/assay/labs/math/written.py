@@ -310,12 +310,6 @@ def members(text: str) -> str:
     return _MEMBER.sub("", text, count=1) if _MEMBER.match(text) else text
 
 
-def member(text: str) -> str:
-    """The only member of a set; the text where it is no such set."""
-    kind, inner = brackets(text)
-    return inner if kind == "{}" and len(listed(inner)) == 1 and not relational(inner) else text
-
-
 def split(text: str, separator: re.Pattern[str]) -> list[str]:
     """The pieces between the separators that stand at the top level."""
     places = _places(text, separator)

@@ -7,7 +7,7 @@ that a turn of `missed_function` adds are withheld until then.
 A turn begins with the user's message. Then, step by step: the model writes, its calls are executed
 and each result is a tool message; a message without calls, or one that cannot be decoded, ends the
 turn. After more steps of one turn than the row's `step_limit`, upstream's 20 without one, the
-episode is over, as it is after calls that end the simulators (`CallsFailed`). Functions that the
+episode is over, as it is after calls that end the simulators. Functions that the
 entry withheld are offered from their turn on: added to the tools, as upstream's handlers of hosted
 models do (inference_multi_turn_FC), or written into the turn's message, as its handlers of local
 models do, Qwen3's among them (inference_multi_turn_prompting). Source:
@@ -169,10 +169,6 @@ WORKERS = 2
 LIMITS = Limits(output_bytes=16 << 20)
 
 
-class CallsFailed(RunFailure):
-    """Calls that ended the simulators: the model's doing, since without them all went well."""
-
-
 def wheel_folders() -> tuple[str]:
     """Where workers import upstream from. Raises InputError when the wheel cannot be had."""
     return (str(wheel_directory(WHEEL)),)
@@ -185,10 +181,9 @@ def functions_of(row: Row) -> tuple[str, ...]:
     return function_names([*row.tools, *(doc for docs in added for doc in docs)])
 
 
-def run_calls(row: Row, done: Sequence[str], calls: Sequence[str]) -> list[str]:
-    """What `calls` give in the row's entry after the calls `done`.
-
-    Raises CallsFailed where they end a second, fresh worker too and those before do not; any other
+def run_calls(row: Row, done: Sequence[str], calls: Sequence[str]) -> list[str] | str:
+    """What `calls` give in the row's entry after the calls `done`; how they end the simulators,
+    where they end a second, fresh worker too and those before do not: that is the model's doing.
     RunFailure says nothing of the calls.
     """
     request = {**_world(row), "done": list(done)}
@@ -196,7 +191,7 @@ def run_calls(row: Row, done: Sequence[str], calls: Sequence[str]) -> list[str]:
         return ask(RUN, {**request, "calls": list(calls)})
     except RunFailure as error:
         ask(RUN, {**request, "calls": []})
-        raise CallsFailed(str(error)) from error
+        return str(error)
 
 
 def judging(row: Row, turns: Sequence[Sequence[Sequence[str]]]) -> dict[str, Any]:
@@ -237,8 +232,8 @@ Added = Literal["tools", "text"]
 """Where functions are offered that a turn adds."""
 ADDED: Mapping[str, Added] = {"tools": "tools", "text": "text"}
 
-Execute = Callable[[Row, Sequence[str], Sequence[str]], list[str]]
-"""Results of calls in a row's entry, after the calls that were made before."""
+Execute = Callable[[Row, Sequence[str], Sequence[str]], list[str] | str]
+"""Results of calls in a row's entry, after the calls that were made before; see `run_calls`."""
 
 
 class MultiTurnDialogue:
@@ -274,10 +269,9 @@ class MultiTurnDialogue:
         if not calls:
             self._next_turn()
             return
-        try:
-            results = self._execute(self._row, self._done, calls)
-        except CallsFailed as failed:
-            self._written.append(Message("tool", f"{CALLS_FAILED}: {failed}"))
+        results = self._execute(self._row, self._done, calls)
+        if isinstance(results, str):
+            self._written.append(Message("tool", f"{CALLS_FAILED}: {results}"))
             self._over = True
             return
         self._written += [Message("tool", result) for result in results]

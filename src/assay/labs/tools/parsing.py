@@ -9,17 +9,24 @@ Every parser reads the answer alone: what follows the last `</think>` (`answer_o
            "arguments", the tag `</tool_call>`; white space around the object and text outside the
            blocks are allowed, further keys are ignored, and one bad block spoils the answer. A
            block ends at the first closing tag, so one inside a JSON string makes a bad block
-  lenient  the same, else bare JSON objects, those in fenced code blocks first
 
-Pure and linear in the text. The strict and the lenient parser refuse texts above `MAX_CHARACTERS`
+Pure and linear in the text. The strict parser refuses texts above `MAX_CHARACTERS`
 and values deeper than `MAX_DEPTH`; BFCL has no limits but Python's.
 
-In dialogues (`DECODERS`) calls of "bfcl" are the text that BFCL would evaluate; to "strict" and
-"lenient" a message that is nothing but calls in Python, `[f(a=1), g("x")]`, is calls too, brackets
-optional. A call that is executed is the plain name of a function with literal arguments: strings,
-finite numbers, booleans, None, and lists, tuples and dicts of them. All else that parses as a call
-is refused with a reason: to strict and lenient one refused call refuses its message, to bfcl it is
-a call that fails.
+In dialogues (`DECODERS`) calls of "bfcl" are the text that BFCL would evaluate; to "strict" a
+message that is nothing but calls in Python, `[f(a=1), g("x")]`, is calls too, brackets optional. A
+call that is executed is the plain name of a function with literal arguments: strings, finite
+numbers, booleans, None, and lists, tuples and dicts of them. All else that parses as a call is
+refused with a reason: to strict one refused call refuses its message, to bfcl it is a call that
+fails. What is no call, or is not executed, raises ValueError with the reason:
+
+not_a_name: what is called is no plain name (an attribute chain, the result of a call, a keyword
+of Python). private_name: a name with a leading underscore, dunder names among them.
+bad_keyword: an argument's name is no plain name, has a leading underscore or is there twice.
+unpacked: `*` or `**`. not_literal: an argument is no literal. not_only_calls: something else
+beside the calls. statements: a program, not calls. too_large: an integer of more digits than
+Python reads, or a number that is not finite. too_deep: nested deeper than Python parses.
+too_long: over `MAX_PYTHON_CHARACTERS`.
 """
 
 import ast
@@ -31,7 +38,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Literal
 
 from assay.data.json_files import finite, nests_deeper, refuse_constant
@@ -42,8 +48,6 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 THINK_END = "</think>"
 MAX_CHARACTERS = 200_000
 MAX_DEPTH = 32
-MAX_OBJECTS = 64
-"""Bare objects that the lenient parser looks at; each failing one may cost a scan of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +66,6 @@ class Parsed:
     error: str = ""
 
 
-class Refused(ValueError):
-    """A text that is no call, or a call that is not executed.
-
-    not_a_name: what is called is no plain name (an attribute chain, the result of a call, a keyword
-    of Python). private_name: a name with a leading underscore, dunder names among them.
-    bad_keyword: an argument's name is no plain name, has a leading underscore or is there twice.
-    unpacked: `*` or `**`. not_literal: an argument is no literal. not_only_calls: something else
-    beside the calls. statements: a program, not calls. too_large: an integer of more digits than
-    Python reads, or a number that is not finite. too_deep: nested deeper than Python parses.
-    too_long: over `MAX_PYTHON_CHARACTERS`.
-    """
-
-    def __init__(self, reason: str):
-        super().__init__(reason)
-        self.reason = reason
-
-
 def answer_of(text: str) -> str:
     """What a model answers: the text after its last thought, which a prompt may have opened."""
     return text.rpartition(THINK_END)[2]
@@ -94,28 +81,9 @@ def parse_strict(text: str) -> Parsed:
         if not whole:
             return Parsed(error="unclosed_call")
         calls = tuple(_call(decode(body)) for body in bodies)
-    except Refused as refused:
-        return Parsed(error=refused.reason)
+    except ValueError as refused:
+        return Parsed(error=str(refused))
     return Parsed(calls) if calls else Parsed(error="no_call")
-
-
-def parse_lenient(text: str) -> Parsed:
-    """Hermes blocks where they are right; else objects in fences; else objects anywhere.
-
-    When none of them gives calls, the error is the strict parser's.
-    """
-    strict = parse_strict(text)
-    if not strict.error or strict.error == "too_long":
-        return strict
-    text = answer_of(text)
-    for source in ("\n".join(_FENCE.findall(text)), text):
-        try:
-            calls = tuple(_call(value) for value in _bare_objects(source))
-        except Refused:
-            continue
-        if calls:
-            return Parsed(calls)
-    return strict
 
 
 def parse_bfcl(text: str) -> Parsed:
@@ -141,9 +109,7 @@ def bfcl_blocks(text: str) -> list[Any]:
     return found
 
 
-PARSERS = {"bfcl": parse_bfcl, "strict": parse_strict, "lenient": parse_lenient}
-
-_FENCE = re.compile(r"```[a-zA-Z]*\n([^`]*)```")
+PARSERS = {"bfcl": parse_bfcl, "strict": parse_strict}
 
 
 def blocks(text: str, opening: str = OPEN, closing: str = CLOSE) -> tuple[list[str], bool]:
@@ -160,44 +126,26 @@ def blocks(text: str, opening: str = OPEN, closing: str = CLOSE) -> tuple[list[s
 
 
 def decode(body: str) -> Any:
-    """`body` as one JSON value of bounded depth. Raises Refused."""
+    """`body` as one JSON value of bounded depth. Raises ValueError."""
     try:
         value = _DECODER.decode(body)
     except (ValueError, RecursionError):
-        raise Refused("bad_json") from None
+        raise ValueError("bad_json") from None
     if nests_deeper(value, MAX_DEPTH):
-        raise Refused("bad_json")
+        raise ValueError("bad_json")
     return value
 
 
 def _call(value: Any) -> ToolCall:
-    """A decoded block as a call. Raises Refused."""
+    """A decoded block as a call. Raises ValueError."""
     if not isinstance(value, dict):
-        raise Refused("not_an_object")
+        raise ValueError("not_an_object")
     name, arguments = value.get("name"), value.get("arguments")
     if not isinstance(name, str) or not name:
-        raise Refused("missing_name")
+        raise ValueError("missing_name")
     if not isinstance(arguments, dict):
-        raise Refused("bad_arguments")
+        raise ValueError("bad_arguments")
     return ToolCall(name, arguments)
-
-
-def _bare_objects(text: str) -> list[Any]:
-    """The outermost JSON objects in `text`, in order. Raises Refused for a too deep one."""
-    values, position = [], 0
-    for _ in range(MAX_OBJECTS):
-        start = text.find("{", position)
-        if start < 0:
-            break
-        try:
-            value, position = _DECODER.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            position = start + 1
-            continue
-        if nests_deeper(value, MAX_DEPTH):
-            raise Refused("bad_json")
-        values.append(value)
-    return values
 
 
 def _integer(digits: str) -> int:
@@ -250,17 +198,17 @@ class Decoded:
     error: str = ""
 
 
-def decode_message(text: str, parse: Callable[[str], Parsed] = parse_strict) -> Decoded:
+def decode_message(text: str) -> Decoded:
     """The calls of what a model wrote; "no_call" where it is text without calls."""
-    parsed = parse(text)
+    parsed = parse_strict(text)
     try:
         if parsed.error == "no_call":
             calls = read_calls(answer_of(text).strip("`\n "))
             return Decoded(calls, "" if calls else "no_call")
         read = (PythonCall(call.name, (), dict(call.arguments)) for call in parsed.calls)
         return Decoded(tuple(map(_checked, read)), parsed.error)
-    except Refused as refused:
-        return Decoded(error=refused.reason)
+    except ValueError as refused:
+        return Decoded(error=str(refused))
 
 
 def decode_bfcl(text: str) -> Decoded:
@@ -274,10 +222,7 @@ def decode_bfcl(text: str) -> Decoded:
 
 
 Decode = Callable[[str], Decoded]
-DECODERS: Mapping[str, Decode] = {
-    "bfcl": decode_bfcl,
-    **{name: partial(decode_message, parse=PARSERS[name]) for name in ("strict", "lenient")},
-}
+DECODERS: Mapping[str, Decode] = {"bfcl": decode_bfcl, "strict": decode_message}
 """How a message of a dialogue is read, by parser."""
 
 
@@ -298,35 +243,35 @@ def read_call(source: str) -> PythonCall:
     """One call as BFCL's executor evaluates it, if it is a plain one with literal arguments.
 
     Its name is what upstream writes a simulator in front of, as it is spelled; white space behind
-    it goes (multi_turn_utils, _process_method_calls). Raises Refused.
+    it goes (multi_turn_utils, _process_method_calls). Raises ValueError.
     """
     called = _CALLED.match(source)
     tree = _parsed(_CALLED.sub(r"\1\2", source, count=1).lstrip(" \t"), "eval")
     if not isinstance(tree, ast.Expression):
-        raise Refused("not_only_calls")
+        raise ValueError("not_only_calls")
     call = _from_node(tree.body)
     if called is None:
-        raise Refused("not_a_name")
+        raise ValueError("not_a_name")
     return replace(call, name=called[2])
 
 
 def read_calls(source: str) -> tuple[PythonCall, ...]:
     """Calls written as Python, brackets optional; none where the text is prose or calls nothing.
 
-    Raises Refused.
+    Raises ValueError.
     """
     if len(source) > MAX_PYTHON_CHARACTERS:
-        raise Refused("too_long")
+        raise ValueError("too_long")
     tree = _parsed(source if source.startswith("[") else f"[{source}]", "eval")
     if tree is None:
         if _does_something(_parsed(source, "exec")):
-            raise Refused("statements")
+            raise ValueError("statements")
         return ()
     if not _does_something(tree):
         return ()
     body = tree.body if isinstance(tree, ast.Expression) else None
     if not isinstance(body, ast.List):
-        raise Refused("not_only_calls")
+        raise ValueError("not_only_calls")
     return tuple(_checked(_from_node(node)) for node in body.elts)
 
 
@@ -337,7 +282,7 @@ def _does_something(tree: ast.AST | None) -> bool:
 
 
 def _parsed(source: str, mode: Literal["eval", "exec"]) -> ast.AST | None:
-    """The syntax tree; None where it is no Python. Raises Refused."""
+    """The syntax tree; None where it is no Python. Raises ValueError."""
     try:
         with warnings.catch_warnings():
             # Strange escapes and the like: a model's text, not the lab's.
@@ -345,37 +290,37 @@ def _parsed(source: str, mode: Literal["eval", "exec"]) -> ast.AST | None:
             return ast.parse(source, mode=mode)
     except SyntaxError as error:
         if "too many nested" in error.msg:
-            raise Refused("too_deep") from None
+            raise ValueError("too_deep") from None
         if "integer string conversion" in error.msg:
-            raise Refused("too_large") from None
+            raise ValueError("too_large") from None
         return None
     except ValueError:  # null bytes, lone surrogates
         return None
     except (RecursionError, MemoryError):
-        raise Refused("too_deep") from None
+        raise ValueError("too_deep") from None
 
 
 def _from_node(node: ast.expr) -> PythonCall:
     if not isinstance(node, ast.Call):
-        raise Refused("not_only_calls")
+        raise ValueError("not_only_calls")
     if not isinstance(node.func, ast.Name):
-        raise Refused("not_a_name")
+        raise ValueError("not_a_name")
     unpacked = any(isinstance(value, ast.Starred) for value in node.args)
     if unpacked or any(item.arg is None for item in node.keywords):
-        raise Refused("unpacked")
+        raise ValueError("unpacked")
     named = {str(item.arg): _literal(item.value) for item in node.keywords}
     if len(named) < len(node.keywords):
-        raise Refused("bad_keyword")
+        raise ValueError("bad_keyword")
     return PythonCall(node.func.id, tuple(_literal(value) for value in node.args), named)
 
 
 def _checked(call: PythonCall) -> PythonCall:
     if not _is_plain(call.name):
-        raise Refused("not_a_name")
+        raise ValueError("not_a_name")
     if call.name.startswith("_"):
-        raise Refused("private_name")
+        raise ValueError("private_name")
     if not all(_is_plain(key) and not key.startswith("_") for key in call.named):
-        raise Refused("bad_keyword")
+        raise ValueError("bad_keyword")
     return call
 
 
@@ -386,7 +331,7 @@ def _is_plain(name: str) -> bool:
 
 def _literal(node: ast.expr) -> Any:
     """The value of a literal; Python parses no more than 200 open brackets. Raises
-    Refused."""
+    ValueError."""
     match node:
         case ast.Constant(value=bool() | str() | None as value):
             return value
@@ -402,19 +347,19 @@ def _literal(node: ast.expr) -> Any:
         case ast.Dict(keys=keys, values=values):
             pairs = zip(keys, values, strict=True)
             return {_key(key): _literal(value) for key, value in pairs}
-    raise Refused("not_literal")
+    raise ValueError("not_literal")
 
 
 def _key(node: ast.expr | None) -> Any:
     if node is None:
-        raise Refused("unpacked")
+        raise ValueError("unpacked")
     value = _literal(node)
     if isinstance(value, (list, dict, tuple)):
-        raise Refused("not_literal")
+        raise ValueError("not_literal")
     return value
 
 
 def _bounded(number: int | float) -> int | float:
     if isinstance(number, float) and not math.isfinite(number):
-        raise Refused("too_large")
+        raise ValueError("too_large")
     return number

@@ -44,7 +44,6 @@ from assay.labs.tools.parsing import (
     OPEN,
     THINK_END,
     Parsed,
-    Refused,
     answer_of,
     blocks,
     call_text,
@@ -147,7 +146,7 @@ def _frozen(value: Any) -> Any:
 def _decoded_or_text(body: str) -> Any:
     try:
         return decode(body)
-    except Refused:
+    except ValueError:
         return body
 
 

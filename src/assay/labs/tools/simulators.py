@@ -15,7 +15,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from assay.labs.tools.parsing import Refused, read_call
+from assay.labs.tools.parsing import read_call
 
 _EVAL = "bfcl_eval.eval_checker.multi_turn_eval"
 _config = importlib.import_module("bfcl_eval.constants.executable_backend_config")
@@ -48,10 +48,11 @@ class World:
     def _result(self, source: str) -> str:
         try:
             call = read_call(source)
+        except ValueError as refused:
+            return f"Error during execution: refused: {refused}"
+        try:
             method = self._method(call.name)
             return _worded(method(*call.positional, **call.named))
-        except Refused as refused:
-            return f"Error during execution: refused: {refused.reason}"
         except Exception as error:  # the simulators' own; a model has to live with it
             return f"Error during execution: {error}"
 

@@ -134,19 +134,10 @@ def _with_examples(item: Row, examples: tuple[Row, ...]) -> Row:
     return replace(item, messages=(*system, *shown, *rest), tools=tools, extra=extra)
 
 
-def run_elsewhere(category: str, options: BenchmarkOptions) -> Benchmark:
-    """Raises InputError: bfcl-eval itself asks what needs more than its checkers."""
-    fix = "serve the model and run `bfcl generate` on it (docs/serve.md)"
-    raise InputError(f"bfcl/{category} is not built in", field="benchmark", fix=fix)
-
-
-ELSEWHERE = ("simple_java", "simple_javascript", "format_sensitivity", "memory_kv", "memory_vector")
-ELSEWHERE += ("memory_rec_sum", "web_search_base", "web_search_no_snippet")
 SINGLE = (*CATEGORIES, *RELEVANCE)
 BENCHMARKS: Mapping[str, BenchmarkMaker] = {
     **{f"bfcl/{category}": partial(bfcl, category) for category in SINGLE},
     **{f"bfcl/{category}": partial(multi_turn, category) for category in MULTI_TURN},
-    **{f"bfcl/{category}": partial(run_elsewhere, category) for category in ELSEWHERE},
 }
 
 

@@ -14,7 +14,6 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 
 from assay.data.episode import Completion, Reward
@@ -31,13 +30,11 @@ PUNCTUATION = frozenset(string.punctuation)
 ALONE = frozenset({"yes", "no", "noanswer"})
 
 
-Agreement = tuple[float, bool]
-"""How far an answer agrees with the right one that it agrees with most: F1 from 0 to 1, 1 for an
-exact match, and whether it is one."""
+def agreement(answer: str, truths: Sequence[str], rules: str = "hotpotqa") -> float:
+    """How far an answer agrees with the right one that it agrees with most: F1 from 0 to 1.
 
-
-def agreement(answer: str, truths: Sequence[str], rules: str = "hotpotqa") -> Agreement:
-    """The best agreement with one of several right answers. Raises KeyError for unknown rules."""
+    Raises KeyError for unknown rules.
+    """
     return max(RULES[rules](answer, each) for each in truths)
 
 
@@ -47,16 +44,16 @@ def normalised(text: str) -> str:
     return " ".join(ARTICLES.sub(" ", kept).split())
 
 
-def hotpotqa(answer: str, truth: str) -> Agreement:
+def hotpotqa(answer: str, truth: str) -> float:
     """By `hotpot_evaluate_v1.py` (as SQuAD): words count as often as they occur; yes, no and
     noanswer count only where they are all of an answer. Two texts without a word do not agree."""
     given, wanted = normalised(answer), normalised(truth)
     if given == wanted or {given, wanted} & ALONE:
-        return float(given == wanted != ""), given == wanted != ""
-    return f1(Counter(given.split()), Counter(wanted.split())), False
+        return float(given == wanted != "")
+    return f1(Counter(given.split()), Counter(wanted.split()))
 
 
-def drop(answer: str, truth: str) -> Agreement:
+def drop(answer: str, truth: str) -> float:
     """By `drop_eval.py` (allenai/allennlp-reading-comprehension): words count once, hyphens part
     them, numbers are compared as numbers, and an answer without any of the numbers of the right one
     scores 0. A text is one answer: several spans are not aligned, and F1 is not rounded. Two texts
@@ -64,8 +61,8 @@ def drop(answer: str, truth: str) -> Agreement:
     given, wanted = drop_words(answer), drop_words(truth)
     numbers = set(filter(is_number, wanted))
     if given == wanted or (numbers and not numbers & {*given}):
-        return float(given == wanted != []), given == wanted != []
-    return f1(Counter({*given}), Counter({*wanted})), False
+        return float(given == wanted != [])
+    return f1(Counter({*given}), Counter({*wanted}))
 
 
 def drop_words(text: str) -> list[str]:
@@ -93,7 +90,7 @@ def f1(one: Counter[str], other: Counter[str]) -> float:
     return 2 * shared / (one.total() + other.total()) if shared else 0.0
 
 
-RULES: Mapping[str, Callable[[str, str], Agreement]] = {"hotpotqa": hotpotqa, "drop": drop}
+RULES: Mapping[str, Callable[[str, str], float]] = {"hotpotqa": hotpotqa, "drop": drop}
 """By the benchmark whose script they follow."""
 
 
@@ -105,16 +102,9 @@ lists several answers has none of them."""
 MATH_WORKERS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """What an answer is worth."""
-
-    score: float | None
-    """0 to 1; 1 is right, and only a question's answer may lie between. None where the lab could
-    not judge it: the reward abstains."""
-    why: str = ""
-    parts: Mapping[str, float] = field(default_factory=dict)
-    """`passed`, the share of the assertions that hold; `exact` and `f1` of an answer in words."""
+Judged = tuple[float | None, str]
+"""What an answer is worth, 0 to 1, and why it is not right; only a question's answer may lie
+between. None where the lab could not judge it: the reward abstains."""
 
 
 def judge_answer(row: Row, answer: str, tests: TestRunner) -> Judged:
@@ -124,7 +114,7 @@ def judge_answer(row: Row, answer: str, tests: TestRunner) -> Judged:
         return judge_code(row, answer, tests)
     if kind == "qa":
         rules = row.extra.get(SCORING) or "hotpotqa"
-        return judge_text(answer, str(row.gold).split(ALTERNATIVES), rules)
+        return agreement(answer, str(row.gold).split(ALTERNATIVES), rules), ""
     return judge_math(row, answer)
 
 
@@ -135,10 +125,8 @@ def judge_code(row: Row, answer: str, run: TestRunner) -> Judged:
     code = code_in(answer, row.extra[ENTRY_POINT], row.extra.get(GIVEN) or "")
     done = run(code, tests, row.extra[ENTRY_POINT])
     if done.failure is not None:
-        return Judged(0.0, f"{done.failure}: {done.why}", {"passed": 0.0})
-    value = done.value
-    share = value["held"] / max(value["asserted"], 1)
-    return Judged(float(value["passed"] == len(tests)), value["failure"], {"passed": share})
+        return 0.0, f"{done.failure}: {done.why}"
+    return float(done.value["passed"] == len(tests)), done.value["failure"]
 
 
 def code_in(answer: str, entry_point: str, given: str = "") -> str:
@@ -175,7 +163,7 @@ def judge_math(row: Row, answer: str) -> Judged:
     if answer_of(said) is None and len(answer.strip().splitlines()) == 1:
         said = Completion(f"\\boxed{{{answer.strip()}}}")
     found = _math_reward(row, said)
-    return Judged(found.value, found.why)
+    return found.value, found.why
 
 
 def _math_reward(row: Row, said: Completion) -> Reward:
@@ -196,9 +184,3 @@ def _math_runners(isolation: Mode) -> "queue.LifoQueue[RewardRunner]":
         atexit.register(runner.close)
         runners.put(runner)
     return runners
-
-
-def judge_text(answer: str, truths: Sequence[str], rules: str = "hotpotqa") -> Judged:
-    """Token F1 of the best of several right answers; 1 for an exact match."""
-    score, exact = agreement(answer, truths, rules)
-    return Judged(score, parts={"exact": float(exact), "f1": score})

@@ -17,7 +17,7 @@ alone; `net` is the score minus price x cost, whatever the answer is worth.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from assay.data.episode import Reward
 from assay.data.formats.problem_rows import PROBLEM_TYPE, TOPIC
 from assay.data.row import Row
 from assay.errors import InputError
-from assay.labs.workflows.programs.program import Shape, shape_of
+from assay.labs.workflows.programs.program import shape_of
 from assay.tasks.reward_metrics import FactReading, GroupMetric
 
 Outcome = Literal[
@@ -205,31 +205,21 @@ def family_of(error: str) -> str:
 READING = FactReading(FAMILIES, family_of, frozenset({FORMAT, SYNTAX}))
 
 
-def different_share(of: Callable[[Shape], str]) -> GroupMetric:
-    """How different the programs of a group are in one property, as a mean over groups.
+def different_trees(groups: Sequence[Sequence[Reward]]) -> float | None:
+    """How different the programs of a group are, as a mean over groups.
 
     A group of equal programs gives equal rewards, and so nothing to learn from.
-    (different values - 1) / (programs - 1): 0 where all are alike, 1 where no two are. Groups with
+    (different trees - 1) / (programs - 1): 0 where all are alike, 1 where no two are. Groups with
     fewer than two valid programs do not count; None where no group has two.
     """
-
-    def share(groups: Sequence[Sequence[Reward]]) -> float | None:
-        found = []
-        for group in groups:
-            sources = [valid_program(reward.facts) for reward in group]
-            shapes = [shape_of(source) for source in sources if source is not None]
-            found.append([of(shape) for shape in shapes if shape is not None])
-        shares = [(len(set(each)) - 1) / (len(each) - 1) for each in found if len(each) > 1]
-        return sum(shares) / len(shares) if shares else None
-
-    return share
+    found = [[valid_program(reward.facts) for reward in group] for group in groups]
+    shapes = [[shape_of(source) for source in group if source is not None] for group in found]
+    shares = [(len(set(each)) - 1) / (len(each) - 1) for each in shapes if len(each) > 1]
+    return sum(shares) / len(shares) if shares else None
 
 
-GROUP_DIVERSITY: Mapping[str, GroupMetric] = {
-    "different_combinations_share": different_share(lambda shape: shape.combination),
-    "different_trees_share": different_share(lambda shape: shape.fingerprint),
-}
-"""By name; a health rule looks at the second."""
+GROUP_DIVERSITY: Mapping[str, GroupMetric] = {"different_trees_share": different_trees}
+"""By name; a health rule looks at it."""
 
 
 EXECUTOR = "executor"

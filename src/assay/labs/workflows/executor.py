@@ -27,7 +27,7 @@ from assay.labs.workflows.programs.operators import (
     MD_VOTES,
     OPERATORS,
     Operator,
-    OperatorFailed,
+    OperatorError,
     checked_arguments,
     question,
 )
@@ -62,22 +62,22 @@ def read_answer(operator: Operator, text: str, function: str = "") -> dict[str, 
     Custom and Format: the text. Revise: `solution`. AnswerGenerate: `thought` and `answer`. Review:
     `review_result` as a real bool, and `feedback`. ScEnsemble, MdEnsemble: `solution_letter`, for
     `chosen`. Programmer: `code`, which may be ""; Test: `solution`; CustomCodeGenerate: `response`;
-    all three the code that defines `function`. Raises OperatorFailed("malformed").
+    all three the code that defines `function`. Raises OperatorError("malformed").
     """
     return READERS[operator.name](operator, text[:MOST_CHARACTERS], function)
 
 
 def chosen(operator: Operator, solutions: Sequence[str], letter: str) -> str:
-    """The solution that a letter names. Raises OperatorFailed("malformed") for one of none."""
+    """The solution that a letter names. Raises OperatorError("malformed") for one of none."""
     place = LETTERS.find(letter) if len(letter) == 1 else -1
     if not 0 <= place < len(solutions):
         raise malformed(operator, f"no solution {letter!r}, there are {len(solutions)}")
     return solutions[place]
 
 
-def malformed(operator: Operator, why: str) -> OperatorFailed:
+def malformed(operator: Operator, why: str) -> OperatorError:
     """The failure of an answer without what the operator needs."""
-    return OperatorFailed("malformed", f"{operator.name}: {why}")
+    return OperatorError("malformed", f"{operator.name}: {why}")
 
 
 def _text(operator: Operator, text: str, function: str) -> dict[str, str | bool]:
@@ -167,7 +167,7 @@ def _code(operator: Operator, text: str, function: str) -> dict[str, str | bool]
 
 
 def filled(operator: Operator, text: str) -> str:
-    """A text without the space around it. Raises OperatorFailed("malformed") where none is left."""
+    """A text without the space around it. Raises OperatorError("malformed") where none is left."""
     if not text.strip():
         raise malformed(operator, "the executor answered nothing")
     return text.strip()
@@ -363,11 +363,11 @@ class OperatorHost:
         result, error, why = None, "", ""
         try:
             if (operator := OPERATORS.get(name)) is None:
-                raise OperatorFailed("unknown operator", f"there is no operator {name}")
+                raise OperatorError("unknown operator", f"there is no operator {name}")
             given = checked_arguments(operator, arguments)
             asker.use(operator)
             result = PROCEDURES.get(name, answered)(asker, operator, given)
-        except OperatorFailed as failed:
+        except OperatorError as failed:
             error, why = failed.kind, failed.why
         finally:
             noted = asker.noted(name, arguments, result, error, time.monotonic() - began)
@@ -409,7 +409,7 @@ class Asker:
         self.model = setup.model.called_by(replace(setup.caller, operator=operator.name))
 
     def ask(self, operator: Operator, arguments: Mapping[str, Any]) -> str:
-        """One answer. Raises OperatorFailed where the question is longer than the model reads,
+        """One answer. Raises OperatorError where the question is longer than the model reads,
         HelperFailed and OverBudget."""
         # What a program asks may hold half of a surrogate pair.
         text = whole_text(question(operator, arguments))
@@ -419,7 +419,7 @@ class Asker:
         (said,) = self.model.answer([[Message("user", text)]], self.model.sampling, [key])
         self.answers.append(said)
         if said.too_long:
-            raise OperatorFailed("arguments", f"the question is too long: {said.failure}")
+            raise OperatorError("arguments", f"the question is too long: {said.failure}")
         if said.failure:
             raise HelperFailed(f"{self.model.name} gave no answer: {said.failure}")
         return said.text
@@ -480,7 +480,7 @@ def vote(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapp
         shuffled = random.Random(number).sample(solutions, len(solutions))
         try:
             votes[_named(asker, operator, {**arguments, "solutions": shuffled})] += 1
-        except OperatorFailed as failed:
+        except OperatorError as failed:
             if failed.kind != "malformed":
                 raise
     if not votes:
@@ -517,7 +517,7 @@ def tested(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Ma
     most `test_loop` times."""
     tests = asker.host.setup.row.extra.get(PUBLIC_TESTS) or ()
     if not tests:
-        raise OperatorFailed("arguments", "the problem has no public tests")
+        raise OperatorError("arguments", "the problem has no public tests")
     solution = arguments["solution"]
     for loop in range(arguments["test_loop"] + 1):
         failure = _failure(asker, solution, tests)

@@ -5,9 +5,9 @@
 from an LLM, `create_llm_instance`, `get_usage_summary`), and every operator's call is a question to
 the lab. Modules of AFlow's repository that published programs import are stand-ins.
 
-Only the standard library is imported, before any program runs. Nothing here protects anything: a
-program can change all of it, for itself alone. What it says is a claim that the lab checks; a
-cost that it returns is thrown away.
+Little more than the standard library is imported, before any program runs. Nothing here protects
+anything: a program can change all of it, for itself alone. What it says is a claim that the lab
+checks; a cost that it returns is thrown away.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace, TracebackType
 from typing import Any, Literal
 
+from assay.labs.workflows.programs.operators import OperatorError
 from assay.sandbox.tested_code import load_program
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
@@ -42,15 +43,6 @@ USAGE = {
     "call_count": 0,
 }
 """What AFlow's `get_usage_summary` tells of a program that has called nothing."""
-
-
-class OperatorError(Exception):
-    """An operator gave no result; `kind` and `why` say which way. A program may catch it."""
-
-    def __init__(self, kind: str, why: str):
-        """As the lab's reply has them."""
-        super().__init__(why)
-        self.kind, self.why = kind, why
 
 
 class AsyncLLM:

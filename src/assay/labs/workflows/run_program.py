@@ -342,8 +342,8 @@ def judged(row: Row, execution: Execution) -> Attempt:
     """An execution with the verdict on its answer; "executor failure" where there is none."""
     if execution.outcome != "wrong":
         return Attempt(execution, None)
-    verdict = judge_answer(row, execution.answer, run_tests)
-    if verdict.score is None:
-        return Attempt(replace(execution, outcome=ABSTAINED, error="judge", why=verdict.why), None)
-    outcome: Outcome = "solved" if verdict.score >= 1 else "wrong"
-    return Attempt(replace(execution, outcome=outcome, why=verdict.why), verdict.score)
+    score, why = judge_answer(row, execution.answer, run_tests)
+    if score is None:
+        return Attempt(replace(execution, outcome=ABSTAINED, error="judge", why=why), None)
+    outcome: Outcome = "solved" if score >= 1 else "wrong"
+    return Attempt(replace(execution, outcome=outcome, why=why), score)

@@ -2,11 +2,11 @@
 
 import pytest
 
+from assay.labs.workflows.inside import OperatorError
 from assay.labs.workflows.programs.operators import (
     MOST_COUNT,
     MOST_SOLUTIONS,
     OPERATORS,
-    OperatorFailed,
     checked_arguments,
 )
 
@@ -69,7 +69,7 @@ def test_arguments_come_back_in_order_with_defaults() -> None:
     ],
 )
 def test_wrong_arguments_are_refused_by_name(name: str, arguments: dict, part: str) -> None:
-    with pytest.raises(OperatorFailed) as failure:
+    with pytest.raises(OperatorError) as failure:
         checked_arguments(OPERATORS[name], arguments)
     assert failure.value.kind == "arguments"
     assert part in failure.value.why

@@ -26,12 +26,12 @@ MOST_COUNT = 10
 Kind = Literal["text", "texts", "count"]
 
 
-class OperatorFailed(Exception):
-    """An operator call gave no result; the program is told, and may catch it."""
+class OperatorError(Exception):
+    """An operator gave no result; a program may catch it."""
 
     def __init__(self, kind: str, why: str):
         """`kind` as `execution.OperatorCall.error` has it: "arguments", "malformed", "code"."""
-        super().__init__(f"{kind}: {why}")
+        super().__init__(why)
         self.kind, self.why = kind, why
 
 
@@ -180,7 +180,7 @@ def described() -> list[dict[str, Any]]:
 def checked_arguments(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments in the operator's order, defaults filled in.
 
-    Raises OperatorFailed("arguments") for an unknown or missing name and for a wrong value.
+    Raises OperatorError("arguments") for an unknown or missing name and for a wrong value.
     """
     known = {each.name for each in operator.parameters}
     for name in arguments:
@@ -190,7 +190,7 @@ def checked_arguments(operator: Operator, arguments: Mapping[str, Any]) -> dict[
 
 
 def _value(operator: Operator, parameter: Parameter, arguments: Mapping[str, Any]) -> Any:
-    """One argument or its default. Raises OperatorFailed."""
+    """One argument or its default. Raises OperatorError."""
     if parameter.name not in arguments:
         if parameter.required:
             raise _wrong(operator, f"needs {parameter.name!r}")
@@ -222,8 +222,8 @@ PROBLEMS = {"text": _no_text, "texts": _no_texts, "count": _no_count}
 """What a value of a kind should be instead; None where it is right."""
 
 
-def _wrong(operator: Operator, why: str) -> OperatorFailed:
-    return OperatorFailed("arguments", f"{operator.name} {why}")
+def _wrong(operator: Operator, why: str) -> OperatorError:
+    return OperatorError("arguments", f"{operator.name} {why}")
 
 
 FIELD = re.compile(r"\{([a-z_]+)\}")

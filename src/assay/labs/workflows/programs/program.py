@@ -1,7 +1,6 @@
-"""A workflow program as it was written: its source, its syntax tree, what its names stand for, and
-its shape: its operators, and its tree without names.
+"""A workflow program as it was written: its source, its syntax tree and what its names stand for.
 
-Programs are parsed and never run, and a hostile text is an `UnreadableProgram`, whatever it does to
+Programs are parsed and never run, and a hostile text is an `InputError`, whatever it does to
 the parser. Flow does not count here: a place holds what is put there anywhere.
 
 Fenced blocks of code in text that a model wrote are read as CommonMark does: with any info string,
@@ -9,16 +8,15 @@ either kind of fence and line end, indented or not; one that is never closed goe
 """
 
 import ast
-import hashlib
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TypeVar
 
 from markdown_it import MarkdownIt
 
+from assay.errors import InputError
 from assay.labs.workflows.programs.operators import OPERATORS
 
 CLASS = "Workflow"
@@ -93,13 +91,9 @@ def program_of(completion_text: str) -> str | None:
     return program.rstrip() + "\n" if program.strip() else None
 
 
-class UnreadableProgram(Exception):
-    """A text that is no program, or none that is looked at; `code` is one of `validate.CODES`."""
-
-    def __init__(self, code: str, line: int, problem: str):
-        """`line` is 0 where the parser names none."""
-        super().__init__(problem)
-        self.code, self.line, self.problem = code, line, problem
+def unreadable(code: str, line: int, problem: str) -> InputError:
+    """A text that is no program, or none that is looked at; the field is the finding's code."""
+    return InputError(problem, field=code, line=line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +174,9 @@ class Program:
 
 
 def read_program(source: str) -> Program:
-    """Parse a source. Raises UnreadableProgram."""
+    """Parse a source. Raises InputError."""
     if len(source) > MOST_CHARACTERS:
-        raise UnreadableProgram("too_long", 0, f"{len(source)} characters")
+        raise unreadable("too_long", 0, f"{len(source)} characters")
     tree = _python(lambda: ast.parse(source, FILE))
     nodes, below, parents, owners = _indexed(tree)
     # The compiler alone refuses `return` outside of a function and the like. Nothing is run.
@@ -212,7 +206,7 @@ def read_program(source: str) -> Program:
 
 
 def _python(step: Callable[[], T]) -> T:
-    """The result of a step of Python's parser or compiler. Raises UnreadableProgram."""
+    """The result of a step of Python's parser or compiler. Raises InputError."""
     try:
         with warnings.catch_warnings():
             # Strange escapes and the like: a model's text, not the lab's.
@@ -221,11 +215,11 @@ def _python(step: Callable[[], T]) -> T:
     except SyntaxError as error:
         deep = "too many nested" in error.msg or "too many levels" in error.msg
         code = "too_deep" if deep else "syntax"
-        raise UnreadableProgram(code, error.lineno or 0, error.msg) from None
+        raise unreadable(code, error.lineno or 0, error.msg) from None
     except ValueError:
-        raise UnreadableProgram("syntax", 0, "it holds null bytes or lone surrogates") from None
+        raise unreadable("syntax", 0, "it holds null bytes or lone surrogates") from None
     except (RecursionError, MemoryError, OverflowError):
-        raise UnreadableProgram("too_deep", 0, "too deep for the parser") from None
+        raise unreadable("too_deep", 0, "too deep for the parser") from None
 
 
 def _indexed(
@@ -236,7 +230,7 @@ def _indexed(
     dict[ast.AST, ast.AST],
     dict[ast.AST, Owner | None],
 ]:
-    """All nodes level by level, so that no text makes it recurse. Raises UnreadableProgram."""
+    """All nodes level by level, so that no text makes it recurse. Raises InputError."""
     nodes: list[ast.AST] = []
     below: dict[ast.AST, list[ast.AST]] = {}
     parents: dict[ast.AST, ast.AST] = {}
@@ -254,7 +248,7 @@ def _indexed(
         if not level:
             return tuple(nodes), below, parents, owners
     line = getattr(level[0], "lineno", 0)
-    raise UnreadableProgram("too_deep", line, f"more than {MOST_DEPTH} levels deep")
+    raise unreadable("too_deep", line, f"more than {MOST_DEPTH} levels deep")
 
 
 def _selves(program: Program) -> dict[Owner | None, str]:
@@ -343,72 +337,9 @@ def is_annotation(node: ast.AST, program: Program) -> bool:
     return isinstance(parent, ast.arg | ast.AnnAssign) and node is parent.annotation
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The shape of one program."""
-
-    combination: str
-    """The operators that are called, such as "Custom+ScEnsemble"; "" for none."""
-    fingerprint: str
-    """16 hex digits; equal where two trees are, but for names, constants, imports and notes."""
-
-
-@lru_cache(maxsize=4096)
-def shape_of(source: str) -> Shape | None:
-    """The shape of a program; None where it cannot be read. Calls of unknown operators count not.
-    It is remembered: the programs of a run repeat each other.
-
-    What names stand for in the fingerprint: those that the program binds, and attributes of `self`,
-    are numbered in order; operators, keywords and names from outside stay, constants leave their
-    type. Imports, annotations and docstrings do not count.
-    """
-    try:
-        program = read_program(source)
-    except UnreadableProgram:
-        return None
-    called = {program.operator(node) for node in program.nodes if isinstance(node, ast.Call)}
-    text = " ".join(written(program.tree, program, {}))
-    fingerprint = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
-    return Shape("+".join(sorted(called & OPERATORS.keys())), fingerprint)
-
-
-def written(node: ast.AST, program: Program, numbers: dict[str, int]) -> Iterator[str]:
-    """The tree in words, parents before children; `numbers` grows with each new name."""
-    is_note = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    if is_note or isinstance(node, ast.Import | ast.ImportFrom):
-        return
-    yield type(node).__name__
-    yield from labels(node, program, numbers)
-    yield "("
-    for child in program.below[node]:
-        if not is_annotation(child, program):
-            yield from written(child, program, numbers)
-    yield ")"
-
-
-def labels(node: ast.AST, program: Program, numbers: dict[str, int]) -> Iterator[str]:
-    """What a node says beside its children."""
-
-    def numbered(name: str) -> str:
-        return f"#{numbers.setdefault(name, len(numbers))}"
-
-    match node:
-        case ast.Constant(value=value):
-            yield type(value).__name__
-        case ast.Name(id=name):
-            yield numbered(name) if name in program.bound else name
-        case ast.arg(arg=name):
-            yield numbered(name)
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            kept = name.startswith("__") or node is program.workflow
-            yield name if kept else numbered(name)
-        case ast.Attribute(attr=name):
-            place = program.place(node)
-            is_own = place is not None and place[0] == ATTRIBUTE
-            yield numbered(name) if is_own else name
-        case ast.keyword(arg=name):
-            yield name or "**"
-        case ast.BinOp(op=op) | ast.UnaryOp(op=op) | ast.BoolOp(op=op) | ast.AugAssign(op=op):
-            yield type(op).__name__
-        case ast.Compare(ops=ops):
-            yield from (type(op).__name__ for op in ops)
+def shape_of(source: str) -> str:
+    """A valid program without its names and constants, but for the operators that it makes: equal
+    where two trees are."""
+    nodes = ast.walk(_python(lambda: ast.parse(source, FILE)))
+    names = ((getattr(node, "attr", ""), type(node).__name__) for node in nodes)
+    return " ".join(attribute if attribute in OPERATORS else kind for attribute, kind in names)

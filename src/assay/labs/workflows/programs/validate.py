@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 
+from assay.errors import InputError
 from assay.labs.workflows.programs.operators import OPERATORS, Operator
 from assay.labs.workflows.programs.program import (
     AFLOW,
@@ -24,7 +25,6 @@ from assay.labs.workflows.programs.program import (
     Function,
     Place,
     Program,
-    UnreadableProgram,
     is_annotation,
     read_program,
 )
@@ -86,8 +86,8 @@ def validate(
     """
     try:
         program = read_program(source)
-    except UnreadableProgram as error:
-        return (found(error.code, error.line, error.problem),)
+    except InputError as error:
+        return (found(error.field or "", error.line or 0, error.problem),)
     checks = (
         check_frame(program, code_problem),
         check_names(program),
