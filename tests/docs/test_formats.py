@@ -22,7 +22,7 @@ from tests.data.chat import tokenizer
 from tests.docs.pages import DOCS, blocks
 
 PAGE = "formats.md"
-ORDER = ("messages", "swift", "hermes", "xlam", "toolace", "glaive", "hardgen", "verl", "looptool")
+ORDER = ("messages", "swift", "hermes", "xlam", "hardgen", "verl", "looptool")
 ORDER += (
     "trl",
     "gsm8k",

@@ -76,8 +76,6 @@ def _format_of(value: Any) -> str | None:
     for format, columns in BY_COLUMNS:
         if columns <= set(value):
             return format
-    if "conversations" in value and "func1(" in str(value.get("system", "")):
-        return "toolace"
     if "conversations" in value or "<|im_start|>" in str(value.get("text", "")):
         return "hermes"
     return _format_of_messages(value.get("messages"))
@@ -92,7 +90,6 @@ BY_COLUMNS: tuple[tuple[str, set[str]], ...] = (
     ("limr", {"context", "context_messages", "answer"}),
     ("gsm8k", {"question", "answer"}),
     ("xlam", {"query", "answers", "tools"}),
-    ("glaive", {"system", "chat"}),
 )
 """Formats with the columns by which they are known, the first that fits."""
 
