@@ -62,7 +62,6 @@ CASES = {
     "recomputed": ("granite", recomputed, "fp32"),
     "LoRA with dropout": ("qwen3", lora(dropout=0.2), "fp32"),
     "LoRA in bf16": ("llama", lora(), "bf16"),
-    "DoRA": ("qwen2", lora(dora=True), "fp32"),
     "plain": ("neox", full, "fp32"),
     "plain in bf16": ("neox", full, "bf16"),
 }

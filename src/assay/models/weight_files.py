@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import isclose, sqrt
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -128,18 +128,13 @@ class Adapter:
 
     @property
     def scale(self) -> float:
-        """alpha / r, or alpha / sqrt(r) where it is rank-stabilised."""
-        return self.config["lora_alpha"] / divisor(self.config, self.rank)
+        """alpha / r."""
+        return self.config["lora_alpha"] / self.rank
 
     @property
     def layers(self) -> set[str]:
         """The layers it changes."""
         return {name.removesuffix(DOWN) for name in self.tensors if name.endswith(DOWN)}
-
-
-def divisor(config: Mapping[str, Any], rank: int) -> float:
-    """What peft divides alpha by at this rank."""
-    return sqrt(rank) if config.get("use_rslora") else rank
 
 
 def own_adapter(folder: Path) -> Adapter:
@@ -155,7 +150,7 @@ def own_adapter(folder: Path) -> Adapter:
     if not below:
         return Adapter(tensors, config)
     rank = config["r"] - below
-    alpha = config["lora_alpha"] * divisor(config, rank) / divisor(config, config["r"])
+    alpha = config["lora_alpha"] * rank / config["r"]
     own = {
         name: (tensor[:, -rank:].contiguous() if name.endswith(UP) else tensor[-rank:].contiguous())
         for name, tensor in tensors.items()
@@ -194,8 +189,7 @@ def _stack(chain: Sequence[Adapter], file: Path) -> dict[str, Any]:
         tensors |= _stacked_layer(layer, chain)
     save_file(tensors, file, metadata={"format": "pt", RANK_BELOW: str(rank - own.rank)})
     targets = [layer.removeprefix("base_model.model.") for layer in layers]
-    alpha = own.scale * divisor(own.config, rank)
-    return {"r": rank, "lora_alpha": alpha, "target_modules": targets}
+    return {"r": rank, "lora_alpha": own.scale * rank, "target_modules": targets}
 
 
 def _stacked_layer(layer: str, chain: Sequence[Adapter]) -> dict[str, Tensor]:

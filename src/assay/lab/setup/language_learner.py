@@ -199,8 +199,7 @@ def adapt(model: PreTrainedModel, stage: StageSpec) -> tuple[nn.Module, Adaptati
     """The model made ready to train as the stage's `adapt` table says."""
     match stage.adapt:
         case LoraAdapt() as lora:
-            kind = bool(lora.rslora), bool(lora.dora)
-            options = LoraOptions(lora.rank, lora.alpha, lora.targets, lora.dropout or 0.0, *kind)
+            options = LoraOptions(lora.rank, lora.alpha, lora.targets, lora.dropout or 0.0)
             return train_lora(model, options)
         case FreezeAdapt(patterns=patterns):
             return train_unfrozen(model, patterns)
