@@ -2,8 +2,8 @@
 whether the packed path (`layers`) computes it or the plain one (`plain_forward`).
 
 Rotary positions whose frequencies follow from the longest sequence of a batch are refused. So is a
-tokenizer that is damaged or belongs to another model; it must reproduce plain text, and its chat
-template must end. Weight files are checked in `load`.
+tokenizer that is damaged or belongs to another model; it must reproduce plain text. Weight files
+are checked in `load`.
 """
 
 import json
