@@ -43,10 +43,10 @@ def test_what_was_written_left_out_and_noted_is_shown(hardgen: Path, tmp_path: P
 
 def test_a_program_reads_the_same_as_one_object(hardgen: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    options = ("--to", "verl", "--to", "swift", "--split", "0.25", "--from", "hardgen", "--json")
+    options = ("--to", "verl", "--split", "0.25", "--from", "hardgen", "--json")
     found = answer(call("convert", hardgen, out, *options, "--rendering", "qwen3"))
     assert found["command"] == "convert" and found["result"]["format"] == "hardgen"
-    names = ("train.parquet", "test.parquet", "train.jsonl", "test.jsonl")
+    names = ("train.parquet", "test.parquet")
     assert found["result"]["rows"] == {
         str(out / name): 1 if name.startswith("test") else 3 for name in names
     }

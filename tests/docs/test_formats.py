@@ -112,7 +112,7 @@ def test_the_pages_commands_do_what_it_says(
         result = call(*shlex.split(line)[1:])
         assert result.exit_code == 0, result.stderr
     made = sorted(path.name for path in (tmp_path / "both").iterdir())
-    assert made == ["test.jsonl", "test.parquet", "train.jsonl", "train.parquet"]
+    assert made == ["test.parquet", "train.parquet"]
     assert len(read_rows(tmp_path / "rows.parquet", "verl")) == 4
     assert len(read_rows(tmp_path / "back.jsonl", "messages")) == 4
 
