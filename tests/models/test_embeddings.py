@@ -165,27 +165,3 @@ def test_two_processes_may_embed_the_same_texts(tmp_path):
     said = [process.communicate()[0] for process in running]
     assert [process.returncode for process in running] == [0, 0]
     assert said[0] == said[1] != ""
-
-
-@pytest.mark.slow
-def test_the_encoder_of_a_folder_is_the_one_that_it_holds():
-    folder = f"path:{minilm_folder()}"
-    assert embed_texts(TEXTS, folder).equal(embed_texts(TEXTS))
-    found = embeddings.encoder_named(folder)
-    assert (found.width, found.images) == (384, False)
-
-
-def test_a_folder_without_an_encoder_is_refused_by_name(tmp_path):
-    with pytest.raises(InputError, match=f"{tmp_path}: holds no encoder"):
-        embed_texts(["a"], f"path:{tmp_path}")
-
-
-def test_pooling_is_what_the_folder_says_or_refused(tmp_path):
-    assert embeddings.pooling(tmp_path) == "mean"
-    (tmp_path / "1_Pooling").mkdir()
-    config = tmp_path / "1_Pooling" / "config.json"
-    config.write_text('{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}')
-    assert embeddings.pooling(tmp_path) == "cls"
-    config.write_text('{"pooling_mode_lasttoken": true}')
-    with pytest.raises(InputError, match="pools by pooling_mode_lasttoken"):
-        embeddings.pooling(tmp_path)

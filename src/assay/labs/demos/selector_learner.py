@@ -51,8 +51,6 @@ from assay.labs.demos.modules import (
 from assay.labs.demos.selector_policy import RandomPolicy, SelectorPolicy
 from assay.models.adapt import Adaptation, freeze_matching, measure
 from assay.models.embeddings import (
-    ENDINGS,
-    PATH,
     Precomputed,
     combined,
     embed_images,
@@ -73,8 +71,7 @@ class Features:
     """Makes the features of messages, each once, or looks them up."""
 
     encoder: str
-    """Of `models.embeddings.ENCODERS`, a folder `path:DIR`, or a file of features
-    `path:FILE.npz`."""
+    """Of `models.embeddings.ENCODERS`, or a file of features `path:FILE.npz`."""
     answers: bool
     """Whether a demonstration's features are the mean of its question's and its answer's."""
     _tables: dict[str, FeatureTable] = field(default_factory=dict, compare=False)
@@ -86,17 +83,15 @@ class Features:
         how = "mean" if self.answers else ""
         if self.stored is not None:
             return sha256_text(canonical_json([self.stored.fingerprint, "stored", how]))
-        # A folder is known by what it holds, not by where it lies.
-        name = "path" if self.encoder.startswith(PATH) else self.encoder
         made_by = encoder_named(self.encoder).fingerprint()
-        return sha256_text(canonical_json([made_by, name, how]))
+        return sha256_text(canonical_json([made_by, self.encoder, how]))
 
     @cached_property
     def stored(self) -> Precomputed | None:
         """The features of a file, where the encoder is one. Raises InputError."""
-        if not self.encoder.endswith(ENDINGS):
+        if not self.encoder.startswith("path:"):
             return None
-        file = Path(self.encoder.removeprefix(PATH))
+        file = Path(self.encoder.removeprefix("path:"))
         if self.answers:
             fix = "leave answers out, and write features of question and answer together"
             raise InputError("are used as they are", file=file, field="answers", fix=fix)
