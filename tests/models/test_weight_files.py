@@ -137,5 +137,5 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a whole safetensors"):
         load_weights(tiny_model(), tmp_path)
     (tmp_path / "config.json").write_text("{\n oops")
-    with pytest.raises(InputError, match=r"config.json:2: is not JSON"):
+    with pytest.raises(InputError, match=r"config.json:2: is no JSON object"):
         load_weights(tiny_model(), tmp_path)

@@ -38,6 +38,7 @@ from assay.lab.setup.reward_process import ROWS
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import StageInput
 from assay.lab.setup.tool_stage import stage_alone
+from assay.models.folder import read_object
 from assay.models.precision import choose_precision
 from assay.models.scoring import evaluating
 from assay.models.supported import read_config
@@ -54,7 +55,7 @@ from assay.tasks.task import task
 from assay.train.grpo import score_all
 from assay.train.likelihood import NLL, likelihood_batch
 from assay.trainers.outputs.output import Step
-from assay.trainers.outputs.plain_folders import FINDERS, Found, Output, find, read_object
+from assay.trainers.outputs.plain_folders import FINDERS, Found, Output, find
 from assay.trainers.read_back import CANONICAL, changed, likelihood, read_back, with_model
 from assay.trainers.register import MODEL, TRAINERS
 from assay.trainers.settings import Exported, updates_of_round
