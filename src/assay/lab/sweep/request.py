@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.toml_text import TomlInvalid, load_toml
+from assay.data.toml_text import load_toml
 from assay.errors import InputError, finding, nearest
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.overrides import parse_override
@@ -292,7 +292,7 @@ def _baseline(root: Path, text: str | None) -> Baseline | None:
         override = parse_override(text)
         try:
             value = load_toml(f"value = {override.value}")["value"]
-        except TomlInvalid:
+        except InputError:
             value = override.value
         return Baseline(where={text.partition("=")[0].strip(): value})
     if text == "base" or parse_checkpoint(text) is not None:
