@@ -28,7 +28,6 @@ from assay.models.vision_language import (
     read_picture,
     reading,
 )
-from tests.models.folders import save_tiny_model
 from tests.models.vision_folders import KINDS, processed, real_image, save_vision_model, shown
 
 pytest.importorskip("PIL.Image", reason="needs pillow")
@@ -241,14 +240,6 @@ def test_a_template_that_leaves_something_out_is_refused(root, tmp_path, source,
     (folder / "chat_template.jinja").write_text(source)
     with pytest.raises(InputError, match=problem):
         check_vision_language(folder)
-
-
-def test_a_model_of_text_is_none_that_reads_images(tmp_path) -> None:
-    save_tiny_model(tmp_path / "text")
-    assert not is_vision_language(tmp_path / "text")
-    assert not is_vision_language(tmp_path)
-    with pytest.raises(InputError):
-        check_vision_language(tmp_path / "nothing")
 
 
 def test_bf16_weights_leave_the_frequencies_of_positions_exact(root) -> None:

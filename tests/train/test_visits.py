@@ -82,12 +82,6 @@ def test_a_refill_that_comes_by_the_same_row_again_is_a_group_of_its_own():
     assert [r.visit for r in batch.samples] == [0] * 8 + [1] * 8
 
 
-def test_signal_is_counted_by_visits():
-    batch = step(prompts(1, 4, lambda pairs: [Reward(float(i // 4)) for i in range(len(pairs))]))
-    assert batch.metrics["signal_share"] == 0.0
-    assert batch.updates == ()
-
-
 def stored(rewards: list[float]) -> tuple[Episode, ...]:
     turns = [(Turn(toys.query(0), (a,), (True,)),) for a in range(len(rewards))]
     return tuple(

@@ -127,7 +127,7 @@ def test_a_row_that_nothing_can_reward_is_left_out(tmp_path: Path) -> None:
     )
     made = convert(tmp_path / "a.jsonl", tmp_path / "rl.parquet", Wanted("verl", text=TEXT))
     assert made.dropped == {NO_ANSWER: 1} and set(made.rows.values()) == {1}
-    alone = convert(tmp_path / "a.jsonl", tmp_path / "sft.jsonl", Wanted("swift"))
+    alone = convert(tmp_path / "a.jsonl", tmp_path / "sft.jsonl", Wanted("messages"))
     assert alone.dropped == {} and set(alone.rows.values()) == {2}
 
 
