@@ -92,9 +92,7 @@ def convert(
         typer.Argument(metavar="OUT", help="The file to write; a folder with --split."),
     ],
     to: Annotated[str, typer.Option(help="verl, swift, trl or messages.")],
-    from_: Annotated[
-        str | None, typer.Option("--from", help="The format of IN; else it is recognised.")
-    ] = None,
+    from_: Annotated[str, typer.Option("--from", help="The format of IN.")] = "messages",
     split: Annotated[
         str | None,
         typer.Option(
@@ -155,8 +153,7 @@ def convert(
     )
     with shown_progress() as observer:
         made = make(source, target, wanted, observer.work)
-    said = " (recognised)" if from_ is None else ""
-    lines = [f"{source}: {made.format}{said}", *shown(made)]
+    lines = [f"{source}: {made.format}", *shown(made)]
     if text is None or not prove:
         return Outcome(made, lines)
     proofs = {str(each): compare(each, to, text) for each in places_of(target, wanted).values()}

@@ -20,7 +20,6 @@ from assay.data.conversation import (
 )
 from assay.data.episode import row_of, row_values
 from assay.data.formats.call_sets import NO_RESULTS, NO_TEXT, POSITIONAL, SHORTENED, UNKNOWN_ROLE
-from assay.data.formats.convert_rows import recognise
 from assay.data.formats.formats import Layout, expanded, iter_items, read_rows, write_rows
 from assay.data.hashing import hash_contents
 from assay.data.loaded import DataError, Loaded, gather
@@ -255,7 +254,7 @@ def test_llama_factorys_roles_are_calls_and_results(
     value = sharegpt(*talk, system="policy", tools=json.dumps(TOOLS))
     loaded = load(tmp_path, value, "hermes")
     (row,) = loaded.rows
-    assert loaded.remarks == {} and recognise(tmp_path / "a.jsonl") == "hermes"
+    assert loaded.remarks == {}
     assert row.messages[0] == Message("system", "policy") and row.tools == tuple(TOOLS)
     found = [m for m in row.messages if m.role == "assistant"][:-1]
     assert [(m.content, m.reasoning, len(m.tool_calls)) for m in found] == answers
@@ -290,7 +289,6 @@ def test_xlam_rows_give_a_question_its_tools_and_calls(tmp_path: Path) -> None:
     made = tuple(ToolCall("giveaways", {"type": kind}) for kind in ("beta", "game"))
     assert row.messages == (Message("user", "Which?"), Message("assistant", "", made))
     assert (row.id, row.tools, row.extra) == ("0", (tool,), {})
-    assert recognise(tmp_path / "a.jsonl") == "xlam"
     with pytest.raises(DataError, match="answers: holds no call"):
         load(tmp_path, value | {"answers": "[]"}, "xlam")
 

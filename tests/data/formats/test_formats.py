@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.formats.chat_rows import EARLIER, NO_TOOLS
-from assay.data.formats.convert_rows import recognise
 from assay.data.formats.formats import (
     FORMATS,
     NO_CALL,
@@ -173,13 +172,13 @@ PAIR = {"prompt": "Weather?", "chosen": "Sunny.", "rejected": "No."}
         ({"prompt": "x", "completions": ["y"], "labels": [True]}, "process reward model"),
     ],
 )
-@pytest.mark.parametrize("format", ["trl", "messages", "swift", "hermes", None])
+@pytest.mark.parametrize("format", ["trl", "messages", "swift", "hermes"])
 def test_preference_data_is_refused_by_name_with_what_to_do(
-    tmp_path: Path, value: dict[str, Any], words: str, format: str | None
+    tmp_path: Path, value: dict[str, Any], words: str, format: str
 ) -> None:
     path = write_lines(tmp_path / "a.jsonl", value)
     with pytest.raises(DataError, match=rf"a.jsonl:1: .*{words}.*for sft give the good"):
-        recognise(path) if format is None else list(iter_items(path, format))
+        list(iter_items(path, format))
 
 
 def test_verl_rows_of_others_are_read_as_they_are(tmp_path: Path) -> None:

@@ -1,109 +1,30 @@
 """Converts a data file between formats: one file, or both sides of a split.
 
-Recognises the source format from its first records where none is named; its reader then checks
-every record. All output files appear together or not at all. Rows are read one by one, and held in
-memory where they are split. Nothing is tokenised.
+All output files appear together or not at all. Rows are read one by one, and held in memory where
+they are split. Nothing is tokenised.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from assay.data.files import scratch_folder, sync
 from assay.data.formats.formats import (
-    FORMATS,
     WRITERS,
     Expand,
     expanded,
     iter_items,
-    read_records,
     shaped,
     write_rows,
 )
-from assay.data.formats.kept import KEPT
-from assay.data.formats.plain_rows import refuse_preferences
 from assay.data.formats.plain_text import PlainText
-from assay.data.loaded import UNREADABLE, DataError, Item, LeftOut, Remark, named
+from assay.data.loaded import UNREADABLE, Item, LeftOut, Remark, named
 from assay.data.message_parts import refuse_images
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Row
 from assay.data.splits import conversation_of, dev_conversations
 from assay.errors import InputError, nearest
-
-LOOKED_AT = 20
-"""Records read to recognise a format: one without a call does not show how calls are written."""
-
-
-def recognise(path: str | Path) -> str:
-    """The format of a file. Raises DataError where it cannot be read or holds preference data,
-    InputError where its first records look like none.
-    """
-    first: dict[str, Any] = {}
-    bad: DataError | None = None
-    for record in islice(read_records(path), LOOKED_AT):
-        if isinstance(record, DataError):
-            bad = bad or record
-            continue
-        first = first or dict(refuse_preferences(record).value)
-        found = _format_of(record.value)
-        if found is not None:
-            return found
-    if "messages" in first or "traj" in first:
-        return "messages"
-    if bad and not first:
-        raise bad
-    fix = "name it with --from: " + ", ".join(FORMATS)
-    keys = ", ".join(list(first)[:8]) or "nothing"
-    raise InputError(f"is in no format that is known by its fields ({keys})", file=path, fix=fix)
-
-
-def _format_of(value: Any) -> str | None:
-    """The format that one record shows; None where it does not show any."""
-    if isinstance(value.get("0"), dict):
-        return "hardgen"
-    # In TRL's columns, what another format kept under this name is text.
-    if isinstance(value.get("reward_model"), dict) and "prompt" in value:
-        info = value.get("extra_info")
-        loop = isinstance(info, dict) and {"instruction", "input", "output"} <= set(info)
-        return "looptool" if loop else "verl"
-    if {"prompt", "answer"} <= set(value) and not {"completion", KEPT} & set(value):
-        return "math_cot" if "solution" in value else "prompt_answer"
-    for format, columns in BY_COLUMNS:
-        if columns <= set(value):
-            return format
-    if "conversations" in value or "<|im_start|>" in str(value.get("text", "")):
-        return "hermes"
-    return _format_of_messages(value.get("messages"))
-
-
-BY_COLUMNS: tuple[tuple[str, set[str]], ...] = (
-    ("trl", {"prompt"}),
-    ("alpaca", {"instruction", "output"}),
-    ("math", {"problem", "solution"}),
-    ("math", {"problem", "answer"}),
-    ("olympiadbench", {"question", "final_answer"}),
-    ("limr", {"context", "context_messages", "answer"}),
-    ("gsm8k", {"question", "answer"}),
-    ("xlam", {"query", "answers", "tools"}),
-)
-"""Formats with the columns by which they are known, the first that fits."""
-
-
-def _format_of_messages(messages: Any) -> str | None:
-    if not isinstance(messages, list):
-        return None
-    said = [message for message in messages if isinstance(message, dict)]
-    if {message.get("role") for message in said} & {"tool_call", "tool_response"}:
-        return "swift"
-    if any(message.get("tool_calls") for message in said):
-        return "messages"
-    texts = [message["content"] for message in said if isinstance(message.get("content"), str)]
-    tagged = any(tag in text for text in texts for tag in ("<tool_call>", "<tool_response>"))
-    return "hermes" if tagged else None
-
 
 ENDINGS = {
     "verl": (".parquet", ".jsonl"),
@@ -125,8 +46,8 @@ class Wanted:
     """What to make of a file."""
 
     to: str
-    format: str | None = None
-    """Of the file that is read; None: recognised."""
+    format: str = "messages"
+    """Of the file that is read."""
     expand: Expand | None = None
     keep_undeclared: bool = True
     text: PlainText | None = None
@@ -191,9 +112,8 @@ def convert(
     for path in places.values():
         if path.exists():
             raise InputError("exists", file=path, fix="remove it, or choose another name")
-    format = wanted.format or recognise(source)
     tally = _Tally()
-    items = shaped(iter_items(source, format), wanted.expand, wanted.keep_undeclared)
+    items = shaped(iter_items(source, wanted.format), wanted.expand, wanted.keep_undeclared)
     items = _answered(items) if wanted.to == "verl" else items
     rows = tally.rows(_carried(items, wanted.text, wanted.to) if wanted.text else items)
     rows = _telling(rows, f"reading {source.name}", told or (lambda what, done, total: None))
@@ -219,7 +139,7 @@ def convert(
         if made_folder and not any(folder.iterdir()):
             folder.rmdir()
     return Converted(
-        format,
+        wanted.format,
         {str(path): seen[side].total() for side, path in places.items()},
         {str(path): len(seen[side]) for side, path in places.items()},
         {named(why, tally.unread): count for why, count in tally.dropped.items()},
