@@ -3,8 +3,7 @@
 `messages`: `{"messages": [...], "tools": [...]}`. Optional: `id`, `conversation`, `gold`; every
 other column is kept in `extra`. Arguments and tools may be objects or JSON text; `loss: false` on
 an assistant message keeps it from being trained on; user messages may hold images
-(`data.message_parts`). In tau-bench's trajectories the messages are called `traj`, and the trials
-of one task are one conversation, so that a split keeps them together.
+(`data.message_parts`).
 
 `swift`: agent rows of ms-swift, with roles `tool_call` and `tool_response` (or `tool`) and tools as
 JSON text. Consecutive `tool_call` messages, and assistant text right before them, are one assistant
@@ -69,20 +68,12 @@ from assay.data.row import Message, Row
 from assay.data.tools import dump_tools, openai_tool, parse_tools
 
 MESSAGES = ("messages", "tools")
-TRAJECTORY = "traj"
 
 
 def messages_row(record: Record) -> Row:
     """A row of this format. Raises DataError."""
-    column = (
-        TRAJECTORY if {*record.value} & {*MESSAGES, TRAJECTORY} == {TRAJECTORY} else MESSAGES[0]
-    )
-    messages = parse_messages(record, record.need(column, list), column, images=True)
-    row = chat_row(record, messages, *MESSAGES, TRAJECTORY)
-    task = record.value.get("task_id")
-    if column == TRAJECTORY and task is not None and not row.conversation:
-        return replace(row, conversation=f"task {task}")
-    return row
+    messages = parse_messages(record, record.need("messages", list), "messages", images=True)
+    return chat_row(record, messages, *MESSAGES)
 
 
 def dump_messages_row(row: Row, text: PlainText | None = None) -> Written:
