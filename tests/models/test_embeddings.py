@@ -62,11 +62,6 @@ def test_minilm_is_the_mean_of_transformers_own_states():
     assert float(found_ND[0] @ found_ND[3]) > float(found_ND[1] @ found_ND[3])
 
 
-@pytest.mark.slow
-def test_a_text_beyond_the_positions_is_cut():
-    assert torch.isfinite(embed_texts(["nerve " * 2000])).all()
-
-
 def test_a_text_is_embedded_once_in_any_process_s_life(counted, tmp_path):
     first = embed_texts(["b", "a", "b"], "counted")
     assert sorted(counted) == ["a", "b"]
@@ -74,14 +69,6 @@ def test_a_text_is_embedded_once_in_any_process_s_life(counted, tmp_path):
     assert sorted(counted) == ["a", "b"], "the cache knows both"
     torch.testing.assert_close(first.norm(dim=-1), torch.ones(3))
     assert (tmp_path / "embeddings.sqlite").is_file()
-
-
-def test_another_encoder_s_vectors_are_not_taken(counted, monkeypatch):
-    embed_texts(["a"], "counted")
-    other = TextEncoder(3, lambda: "other sha", embeddings.ENCODERS["counted"].open)
-    monkeypatch.setitem(embeddings.ENCODERS, "counted", other)
-    embed_texts(["a"], "counted")
-    assert counted == ["a", "a"]
 
 
 def test_an_image_is_known_by_its_content(counted):
@@ -96,11 +83,6 @@ def test_a_missing_image_is_named_with_its_row(counted):
     part = ImagePart("0", "image/png", "x.png", origin=("rows.jsonl", 3, "messages[0]"))
     with pytest.raises(InputError, match=r"rows\.jsonl:3: messages\[0\]: image x\.png was not"):
         embed_images([part], "counted")
-
-
-def test_an_encoder_of_texts_reads_no_images():
-    with pytest.raises(InputError, match="minilm reads no images"):
-        embed_images([], "minilm")
 
 
 def test_image_and_text_are_averaged_at_length_one():

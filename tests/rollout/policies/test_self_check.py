@@ -1,4 +1,4 @@
-"""The self-check passes sound models, stops faulty ones by family, and leaves no trace."""
+"""The self-check passes sound models, stops faulty ones, and leaves no trace."""
 
 from typing import Any
 
@@ -148,18 +148,6 @@ def test_no_trace_is_left(precision, fails):
     assert not [m for m in policy.module.modules() if m._forward_hooks or m._forward_pre_hooks]
     assert policy.sample([PROMPT], [SampleKey(3, "b", 0)], Sampling(1.0, 8)) == again
     assert policy.version == 0
-
-
-def test_kl_and_entropy_terms_are_part_of_what_is_compared():
-    frozen = tiny_model(seed=1).requires_grad_(False)
-    policy = LanguagePolicy(tiny_model().train(), FP32, ENDS, frozen=frozen)
-    packed = sampled(policy)
-    with policy.reference():
-        packed = packed.with_tokens(reference_S=policy.score(packed).logps_S)
-    found = check(policy, packed, Grpo(kl_coef=0.1, entropy_coef=0.1))
-    assert found.keys() == METRICS
-    # Both paths may agree to the last bit.
-    assert found["self_check_loss"] < 1e-5
 
 
 def batch_of(turns: list[tuple[str, tuple[int, ...], float]]) -> Packed:
