@@ -139,18 +139,13 @@ def test_positions_that_depend_on_the_longest_row_are_refused_on_both_paths(
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("num_hidden_layers", 0),
         ("num_hidden_layers", "two"),
         ("hidden_size", 0),
-        ("num_attention_heads", 3),
         ("num_key_value_heads", 3),
-        ("head_dim", "8"),
         ("rms_norm_eps", float("nan")),
         ("hidden_act", "nope"),
         ("rope_parameters", {"rope_type": "nope", "rope_theta": 1e4}),
         ("eos_token_id", 10**9),
-        ("pad_token_id", 259),
-        ("architectures", "LlamaForCausalLM"),
         ("model_type", ["llama"]),
         ("dtype", "float7"),
         ("quantization_config", {"quant_method": "gptq", "bits": 4}),
