@@ -2,7 +2,6 @@
 used only when it is byte for byte the known one."""
 
 import hashlib
-import os
 import subprocess
 import sys
 import threading
@@ -190,16 +189,6 @@ def test_a_file_is_read_once_until_it_is_written(tmp_path):
     with file.open("a") as stream:
         stream.write(" more")
     assert reading(file) == "one more" and read == ["one", "one", "one more"]
-
-
-def test_another_file_of_the_same_time_and_size_is_read(tmp_path):
-    file, (reading, _) = tmp_path / "a", counting()
-    file.write_text("one")
-    time = file.stat().st_mtime_ns
-    reading(file)
-    atomic_write_text(file, "two")
-    os.utime(file, ns=(time, time))
-    assert reading(file) == "two"
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from assay.data.leakage import (
     separate,
 )
 from assay.data.row import ImagePart, Message, Row, TextPart, ToolCall
-from assay.data.row_checks import Condition, field_problem, field_value, sorted_places, where
+from assay.data.row_checks import Condition, field_value, sorted_places, where
 from assay.data.splits import (
     PERCENTILES,
     Fixed,
@@ -159,12 +159,6 @@ def test_packs_hold_every_row_once_and_none_that_an_earlier_one_had_room_for(
     assert all(filled[i] + largest[j] > 100 for j in range(len(packs)) for i in range(j))
 
 
-def test_the_last_pack_of_a_thousand_rows_is_laid_again_with_the_next() -> None:
-    assert packs_of([3, 4, 6, 5], 10) == ((2, 0), (3, 1)), "each into the emptiest"
-    packs = packs_of([60] * 1000 + [40], 100)
-    assert len(packs) == 1000 and len(packs[-1]) == 2
-
-
 def row(number: int, conversation: str = "") -> Row:
     return Row(f"r{number}", (Message("user", "x"),), conversation=conversation)
 
@@ -281,11 +275,6 @@ def test_a_row_is_counted_by_the_first_condition_that_it_misses() -> None:
     assert [one.id for one in kept] == ["2"]
     assert list(dropped.values()) == [("1", "4"), ("3",)]
     assert next(iter(dropped)) == "where: not extra.level at_least 0.5"
-
-
-def test_paths_that_are_no_field() -> None:
-    assert not any(map(field_problem, ("id", "gold", "gold.x", "extra.x", "extra.x.y")))
-    assert all(map(field_problem, ("level", "extra", "extra.", "id.x", "messages")))
 
 
 def test_a_path_goes_into_tables_and_over_keys_with_dots() -> None:

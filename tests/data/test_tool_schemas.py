@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from assay.data.loaded import DataError, Record
-from assay.data.toml_text import LARGEST, TomlInvalid, load_toml, unusable_values
+from assay.data.toml_text import LARGEST, load_toml, unusable_values
 from assay.data.tools import (
     NULL_KEYWORDS,
     REQUIRED,
@@ -14,6 +14,7 @@ from assay.data.tools import (
     openai_tool,
     parse_tools,
 )
+from assay.errors import InputError
 
 RECORD = Record("a.jsonl", 3, {})
 CITY: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -93,18 +94,10 @@ def test_what_is_no_schema_is_named(value: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "digits",
-    ["9" * 5000, "-" + "9" * 5000, "0x" + "f" * 4000, "0o7" + "_7" * 5000, "0b" + "1" * 15000],
+    "text", ["a = ", f"a = {'9' * 5000}", "a = 1\n[", "[" * 100_000, "a = " + "[" * 100_000]
 )
-def test_an_integer_that_python_does_not_read_or_write_is_refused_with_its_line(digits) -> None:
-    with pytest.raises(TomlInvalid, match="more than 4300 digits") as caught:
-        load_toml(f"a = 12345\nb = [1, {{ c = {digits} }}]\n")
-    assert caught.value.line == 2
-
-
-@pytest.mark.parametrize("text", ["a = ", "a = 1\n[", "[" * 100_000, "a = " + "[" * 100_000])
 def test_what_is_no_toml_is_refused(text: str) -> None:
-    with pytest.raises(TomlInvalid):
+    with pytest.raises(InputError):
         load_toml(text)
 
 
@@ -133,7 +126,7 @@ def test_values_beyond_64_bits_and_control_characters_are_found_where_they_are(
 def test_keys_and_brackets_too_deep_in_one_another_are_refused_at_once_with_their_line(
     text: str, line: int
 ) -> None:
-    with pytest.raises(TomlInvalid, match="nested too deeply") as caught:
+    with pytest.raises(InputError, match="nested too deeply") as caught:
         load_toml(text)
     assert caught.value.line == line
 

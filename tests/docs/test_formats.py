@@ -19,7 +19,7 @@ from tests.data.chat import tokenizer
 from tests.docs.pages import DOCS, blocks
 
 PAGE = "formats.md"
-ORDER = ("messages", "swift", "hermes", "xlam", "toolace", "glaive", "hardgen", "verl", "looptool")
+ORDER = ("messages", "swift", "hermes", "xlam", "hardgen", "verl", "looptool")
 ORDER += (
     "trl",
     "gsm8k",
@@ -81,7 +81,7 @@ def test_the_pages_commands_do_what_it_says(
         result = call(*shlex.split(line)[1:])
         assert result.exit_code == 0, result.stderr
     made = sorted(path.name for path in (tmp_path / "both").iterdir())
-    assert made == ["test.jsonl", "test.parquet", "train.jsonl", "train.parquet"]
+    assert made == ["test.parquet", "train.parquet"]
     assert len(read_rows(tmp_path / "rows.parquet", "verl")) == 4
     assert len(read_rows(tmp_path / "back.jsonl", "messages")) == 4
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assay.engines.ray_pool import Lost, Needs, Node
+from assay.engines.ray_pool import Needs, Node
 
 BEFORE, AFTER = "before", "after"
 TWO = (Node("1", "one", 1.0), Node("2", "two", 1.0))
@@ -94,12 +94,12 @@ class LocalPool:
         if host.dead or death == BEFORE:
             self.died += not host.dead
             host.dead = True
-            raise Lost("the node is gone")
+            raise ChildProcessError("the node is gone")
         function, arguments = pickle.loads(sent)
         result = function(*arguments)
         self.done.append(arguments)
         if death == AFTER:
             self.died += 1
             host.dead = True
-            raise Lost("the node is gone")
+            raise ChildProcessError("the node is gone")
         return pickle.dumps(result)

@@ -67,7 +67,7 @@ def test_rows_as_text_are_equal_in_the_package(
     text = PlainText(name, own(kind))
     write_rows(tmp_path / "a.jsonl", rows(kind), "messages")
     file = tmp_path / f"b.{ENDINGS[format]}"
-    made = convert(tmp_path / "a.jsonl", file, Wanted((format,), text=text))
+    made = convert(tmp_path / "a.jsonl", file, Wanted(format, text=text))
     proof = prove(file, format, text)
     assert not made.dropped
     # What the template adds or merges in SFTTrainer was counted when the file was written.
@@ -80,9 +80,13 @@ def test_rows_as_text_are_equal_in_the_package(
 @pytest.mark.slow
 def test_the_proof_finds_what_ms_swift_writes_otherwise_by_itself(tmp_path: Path) -> None:
     text = PlainText("template", own("instruct"))
-    write_rows(tmp_path / "a.jsonl", rows("instruct"), "swift")
+    called = {"role": "tool_call", "content": '{"name": "f", "arguments": {"x": 1}}'}
+    messages = [{"role": "user", "content": "天气?"}, called]
+    (tmp_path / "a.jsonl").write_text(
+        json.dumps({"messages": messages, "tools": json.dumps([WEATHER])}) + "\n"
+    )
     proof = prove(tmp_path / "a.jsonl", "swift", text)
-    assert proof.taught == 4 and proof.trained < 4 and "# Tools" in proof.difference
+    assert proof.taught == 1 and proof.trained == 0 and "# Tools" in proof.difference
 
 
 @pytest.mark.slow

@@ -25,15 +25,6 @@ def test_more_ranks_than_cores_are_refused_naming_both(monkeypatch) -> None:
         check_ranks(CORES + 1)
 
 
-def test_ranks_on_other_machines_are_not_counted_here(monkeypatch) -> None:
-    launch = {"RANK": "0", "WORLD_SIZE": str(CORES + 4), "LOCAL_WORLD_SIZE": "1"}
-    for name, value in launch.items():
-        monkeypatch.setenv(name, value)
-    check_ranks(CORES + 4)
-    with pytest.raises(InputError, match=f"1 ranks, and torchrun started {CORES + 4}"):
-        check_ranks(1)
-
-
 def test_ranks_share_the_cores_and_keep_to_what_the_user_set(monkeypatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     monkeypatch.setattr("torch.get_num_threads", lambda: 8)

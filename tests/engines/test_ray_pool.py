@@ -59,11 +59,6 @@ def test_processes_stay_for_the_next_evaluation() -> None:
     assert set(pool.hosts) == first and len(first) == 2 and not pool.dropped
 
 
-def test_no_more_processes_begin_than_there_are_calls() -> None:
-    pool = LocalPool(there=[Node("1", "one", 8.0)])
-    assert spread(pool, [5]) == [25] and len(pool.hosts) == 1
-
-
 def test_work_that_kills_whatever_takes_it_on_ends_and_says_so() -> None:
     pool = LocalPool(lambda number: "" if number % 2 else BEFORE)  # each begins, and dies at it
     with pytest.raises(RunFailure, match=f"{MOST_LOST} processes died at it: the node is gone"):

@@ -33,16 +33,6 @@ def test_spans_cover_every_token_once_and_hide_what_it_does_not_see(lengths):
     assert torch.equal(found, seen_by(tuple(lengths)).reshape(total, total))
 
 
-def test_what_is_computed_in_vain_stays_within_a_block():
-    long = cut((10 * ROWS,))
-    assert all(span.unseen_MN.shape == (ROWS, ROWS) for span in long), "the diagonal only"
-    beside = cut((ROWS - 1, ROWS - 1))
-    assert [(s.first, s.stop, s.seen) for s in beside] == [
-        (0, ROWS - 1, 0),
-        (ROWS - 1, 2 * ROWS - 2, ROWS - 1),
-    ]
-
-
 @pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 90), (70, 70), (65, 300)])
 def test_the_last_positions_see_what_plain_attention_sees(dtype, near, queries, keys):

@@ -12,7 +12,6 @@ from torch.autograd import gradcheck
 from assay.models.adapt import save_activations, train_lora
 from assay.models.lora import (
     AddLowRank,
-    KeyedDropout,
     LoraOptions,
     Mask,
     PackedLora,
@@ -68,26 +67,6 @@ def test_a_layer_gives_what_peft_gives_with_the_same_mask(dtype: torch.dtype) ->
     near = 1e-5 if dtype == torch.float32 else 3e-2
     for ours, theirs in zip(found, expected, strict=True):
         assert float((ours - theirs).norm() / theirs.norm()) < near
-
-
-def test_only_the_adapters_input_is_dropped_and_the_rest_is_larger() -> None:
-    layer = layers(dropping(0.25))[0]
-    rows = torch.ones(50, 32)
-    down, up = layer.lora_A["default"].weight, layer.lora_B["default"].weight
-    dropout = layer.lora_dropout["default"]
-    assert isinstance(dropout, KeyedDropout) and dropout.mask is not None
-    mask = dropout.mask
-    left = mask(rows)
-    assert left.unique().tolist() == [0.0, pytest.approx(4 / 3)]
-    expected = layer.base_layer(rows) + layer.scaling["default"] * left @ down.T @ up.T
-    torch.testing.assert_close(layer(rows), expected)
-
-
-def test_a_mask_is_the_same_in_every_type() -> None:
-    masks = [
-        Mask(3, 0.5)(torch.ones(9, 33, dtype=dtype)) for dtype in (torch.float64, torch.bfloat16)
-    ]
-    assert torch.equal(masks[0], masks[1].double())
 
 
 def test_gradients_of_a_dropped_input_are_those_of_the_formula() -> None:

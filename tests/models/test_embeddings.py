@@ -62,11 +62,6 @@ def test_minilm_is_the_mean_of_transformers_own_states():
     assert float(found_ND[0] @ found_ND[3]) > float(found_ND[1] @ found_ND[3])
 
 
-@pytest.mark.slow
-def test_a_text_beyond_the_positions_is_cut():
-    assert torch.isfinite(embed_texts(["nerve " * 2000])).all()
-
-
 def test_a_text_is_embedded_once_in_any_process_s_life(counted, tmp_path):
     first = embed_texts(["b", "a", "b"], "counted")
     assert sorted(counted) == ["a", "b"]
@@ -74,14 +69,6 @@ def test_a_text_is_embedded_once_in_any_process_s_life(counted, tmp_path):
     assert sorted(counted) == ["a", "b"], "the cache knows both"
     torch.testing.assert_close(first.norm(dim=-1), torch.ones(3))
     assert (tmp_path / "embeddings.sqlite").is_file()
-
-
-def test_another_encoder_s_vectors_are_not_taken(counted, monkeypatch):
-    embed_texts(["a"], "counted")
-    other = TextEncoder(3, lambda: "other sha", embeddings.ENCODERS["counted"].open)
-    monkeypatch.setitem(embeddings.ENCODERS, "counted", other)
-    embed_texts(["a"], "counted")
-    assert counted == ["a", "a"]
 
 
 def test_an_image_is_known_by_its_content(counted):
@@ -96,11 +83,6 @@ def test_a_missing_image_is_named_with_its_row(counted):
     part = ImagePart("0", "image/png", "x.png", origin=("rows.jsonl", 3, "messages[0]"))
     with pytest.raises(InputError, match=r"rows\.jsonl:3: messages\[0\]: image x\.png was not"):
         embed_images([part], "counted")
-
-
-def test_an_encoder_of_texts_reads_no_images():
-    with pytest.raises(InputError, match="minilm reads no images"):
-        embed_images([], "minilm")
 
 
 def test_image_and_text_are_averaged_at_length_one():
@@ -165,27 +147,3 @@ def test_two_processes_may_embed_the_same_texts(tmp_path):
     said = [process.communicate()[0] for process in running]
     assert [process.returncode for process in running] == [0, 0]
     assert said[0] == said[1] != ""
-
-
-@pytest.mark.slow
-def test_the_encoder_of_a_folder_is_the_one_that_it_holds():
-    folder = f"path:{minilm_folder()}"
-    assert embed_texts(TEXTS, folder).equal(embed_texts(TEXTS))
-    found = embeddings.encoder_named(folder)
-    assert (found.width, found.images) == (384, False)
-
-
-def test_a_folder_without_an_encoder_is_refused_by_name(tmp_path):
-    with pytest.raises(InputError, match=f"{tmp_path}: holds no encoder"):
-        embed_texts(["a"], f"path:{tmp_path}")
-
-
-def test_pooling_is_what_the_folder_says_or_refused(tmp_path):
-    assert embeddings.pooling(tmp_path) == "mean"
-    (tmp_path / "1_Pooling").mkdir()
-    config = tmp_path / "1_Pooling" / "config.json"
-    config.write_text('{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}')
-    assert embeddings.pooling(tmp_path) == "cls"
-    config.write_text('{"pooling_mode_lasttoken": true}')
-    with pytest.raises(InputError, match="pools by pooling_mode_lasttoken"):
-        embeddings.pooling(tmp_path)

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from assay.models import scoring
 from assay.models.scoring import Reads, head_logps
@@ -56,38 +55,6 @@ def test_any_chunking_gives_the_plain_values_and_gradients(
             torch.testing.assert_close(one, other)
         for one, other in pairs:
             torch.testing.assert_close(one, other)
-
-
-def test_used_up_scores_are_not_read_again():
-    hidden = torch.randn(4, 6, requires_grad=True)
-    reads = Reads(torch.arange(4), torch.arange(4), 1.0, False)
-    logps_S, _ = head_logps(hidden, torch.randn(9, 6), None, reads)
-    logps_S.sum().backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="used up"):
-        logps_S.sum().backward()
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_no_more_than_one_chunk_of_scores_is_ever_alive(monkeypatch, temperature):
-    made: list[int] = []
-    storages: list[StorageWeakRef] = []
-    plain_logits = scoring.head_scores
-
-    def logits(hidden, weight, bias):
-        assert all(storage.expired() for storage in storages)
-        scores = plain_logits(hidden, weight, bias)
-        made.append(len(hidden))
-        storages.append(StorageWeakRef(scores.untyped_storage()))
-        return scores
-
-    monkeypatch.setattr(scoring, "head_scores", logits)
-    monkeypatch.setattr(scoring, "KEPT_BYTES", 16 * 9 * 4)
-    monkeypatch.setattr(scoring, "CHUNK_BYTES", 5 * 9 * 4)
-    hidden = torch.randn(17, 6, requires_grad=True)
-    reads = Reads(torch.arange(17), torch.zeros(17, dtype=torch.long), temperature, False)
-    logps_S, _ = head_logps(hidden, torch.randn(9, 6), None, reads)
-    logps_S.sum().backward()
-    assert made == [5, 5, 5, 2] * 2
 
 
 def test_autocast_scores_words_in_bf16_and_sums_them_in_fp32():

@@ -1,11 +1,8 @@
 """The model laid out for inference computes what Transformers' own forward computes."""
 
-from typing import Any
-
 import pytest
 import torch
 
-from assay.errors import InputError
 from assay.models.adapt import train_lora
 from assay.models.inference import inference_model
 from assay.models.lora import LoraOptions
@@ -62,14 +59,3 @@ def test_adapters_are_merged_and_leave_the_module_alone():
     torch.testing.assert_close(found, expected_of(module), atol=3e-6, rtol=1e-4)
     assert not torch.allclose(found, expected_of(bare), atol=1e-3)
     assert all(torch.equal(p, before[name]) for name, p in module.named_parameters())
-
-
-def test_other_families_and_sliding_windows_are_refused():
-    model: Any = tiny_model()
-    model.base_model.layers[0].self_attn.sliding_window = 8
-    with pytest.raises(InputError, match="sliding_window"):
-        inference_model(model, torch.float32)
-    model = tiny_model()
-    model.config.model_type = "gemma2"
-    with pytest.raises(InputError, match="does not compute the vocabulary scores"):
-        inference_model(model, torch.float32)

@@ -83,13 +83,6 @@ def test_other_types_and_autocast_are_left_to_torch(library, dtype):
         assert project(single, rows).dtype == torch.bfloat16
 
 
-def test_a_watched_layer_is_called_so_that_its_watcher_sees_it(library):
-    layer, seen = nn.Linear(4, 5), []
-    layer.register_forward_hook(lambda *given: seen.append(given))
-    project(layer, numbers(3, 4))
-    assert len(seen) == 1
-
-
 @pytest.fixture
 def clock(monkeypatch, tmp_path):
     """A layer takes 2 s by torch in float32, 1 s a batch, 8 s in bf16, 4 s all by oneDNN."""

@@ -231,15 +231,6 @@ def test_the_parts_of_full_training_in_fp32(monkeypatch: pytest.MonkeyPatch) -> 
     assert not estimate.fits(estimate.total * 1.24)
 
 
-def test_a_long_row_over_few_words_needs_room_for_the_gradients_of_a_layer() -> None:
-    """Where the scores are larger they are gone by then, and nothing is added."""
-    few = replace(SHAPE, vocabulary=10)
-    load = StepLoad(tokens=1000, logit_rows=1000)
-    found = estimate_memory(few, load)
-    assert found.working == 2 * 1000 * (4 * 16 * 4 + 8 * 8) - found.logits > 0
-    assert estimate_memory(replace(few, vocabulary=1000), load).working == 0
-
-
 def test_8_bit_moments_a_small_share_and_bf16_each_save_their_part() -> None:
     full = estimate_memory(SHAPE, StepLoad(tokens=10))
     eight = estimate_memory(SHAPE, StepLoad(tokens=10, optimizer="adamw8bit"))

@@ -41,13 +41,6 @@ def test_a_gpu_that_only_emulates_bf16_computes_in_fp32(
     assert (policy.device, policy.compute) == ("cuda", compute)
 
 
-def test_a_stated_precision_overrides_the_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_cpu(monkeypatch, avx512_bf16=True)
-    assert choose_precision("fp32", "cpu").compute == torch.float32
-    with_cpu(monkeypatch)
-    assert choose_precision("bf16", "cpu").compute == torch.bfloat16
-
-
 @pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp32", torch.float32)])
 def test_autocast_computes_products_in_the_compute_type_alone(
     name: precision.PrecisionName, dtype: torch.dtype

@@ -76,14 +76,6 @@ def test_shared_prompts_change_no_log_prob_and_no_gradient(groups, data):
         torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-5)
 
 
-def test_a_completion_sees_nothing_of_its_siblings():
-    model = tiny_model().double()
-    prompt = (5, 6, 7)
-    alone, _ = shared_scores(model, [(prompt, (9, 10, 11))], 1.0)
-    together, _ = shared_scores(model, [(prompt, (200, 201)), (prompt, (9, 10, 11))], 1.0)
-    torch.testing.assert_close(alone, together[2:], atol=1e-10, rtol=0)
-
-
 @pytest.mark.parametrize(
     ("config", "extra"),
     [

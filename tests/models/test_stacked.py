@@ -89,16 +89,6 @@ def test_a_stage_finds_every_bit_of_its_own_adapter_under_none_and_over_others(
         assert torch.equal(one, two)
 
 
-def test_a_stacked_adapter_of_another_rank_or_scale_is_refused(base: Path) -> None:
-    folders, _ = chain(base)
-    for options, what in (
-        (LoraOptions(rank=9, alpha=31.5, targets=("up_proj", "k_proj")), "r: adapter has 2"),
-        (LoraOptions(rank=2, alpha=7.1, targets=("up_proj", "k_proj")), "lora_alpha"),
-    ):
-        with pytest.raises(InputError, match=what):
-            load_weights(adapted(tiny_model(), options), folders[2])
-
-
 def test_a_damaged_adapter_below_is_named(base: Path, tmp_path: Path) -> None:
     folders, _ = chain(base)
     (folders[0] / "adapter_model.safetensors").write_bytes(b"not weights")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from assay.data.renderings import bounded
 from assay.errors import InputError
 from assay.models.supported import read_tokenizer
 from tests.models.folders import CHAT, tiny_tokenizer
@@ -97,20 +96,6 @@ def test_a_template_that_fails_is_refused_in_its_own_words(
 @pytest.mark.parametrize(
     "template",
     [
-        "{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}",
-        "{{ 'x' * 10**12 }}",
-        "{{ '%9999999999d' % 1 }}",
-    ],
-    ids=["loops", "repeats", "pads"],
-)
-def test_a_template_without_end_is_refused(folder: Path, template: str) -> None:
-    (folder / "chat_template.jinja").write_text(template)
-    assert "does not end, or fills the memory" in refusal(folder)
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
         CHAT,
         "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
         "{{ strftime_now('%Y') }}{% for m in messages %}{{ m.content }}"
@@ -118,7 +103,6 @@ def test_a_template_without_end_is_refused(folder: Path, template: str) -> None:
         "{% if tools %}{{ raise_exception('no tools') }}{% endif %}{{ messages }}",
     ],
 )
-def test_a_template_that_ends_is_taken(folder: Path, template: str) -> None:
-    assert bounded.ends(template)
+def test_a_template_that_writes_is_taken(folder: Path, template: str) -> None:
     (folder / "chat_template.jinja").write_text(template)
     assert read_tokenizer(folder).chat_template == template

@@ -28,7 +28,6 @@ from assay.models.vision_language import (
     read_picture,
     reading,
 )
-from tests.models.folders import save_tiny_model
 from tests.models.vision_folders import KINDS, processed, real_image, save_vision_model, shown
 
 pytest.importorskip("PIL.Image", reason="needs pillow")
@@ -180,20 +179,22 @@ def test_a_model_that_is_not_known_here_is_refused_with_its_field(
         check_vision_language(folder)
 
 
-def test_layers_with_a_window_are_refused(root, tmp_path) -> None:
-    text = json.loads((root / "qwen2_5_vl" / "config.json").read_text())["text_config"]
-    text |= {"layer_types": ["sliding_attention", "full_attention"], "use_sliding_window": True}
-    folder = changed(root, tmp_path, "qwen2_5_vl", "config.json", text_config=text)
-    with pytest.raises(InputError, match="a sliding window, whose caches cannot be shared"):
-        check_vision_language(folder)
+WINDOWED = {"layer_types": ["sliding_attention", "full_attention"], "use_sliding_window": True}
 
 
-def test_a_config_of_a_larger_model_is_refused(root, tmp_path) -> None:
-    text = json.loads((root / "smolvlm" / "config.json").read_text())["text_config"]
-    folder = changed(
-        root, tmp_path, "smolvlm", "config.json", text_config={**text, "num_hidden_layers": 40}
-    )
-    with pytest.raises(InputError, match=r"asks for [\d,]+ weights, and its files hold"):
+@pytest.mark.parametrize(
+    ("kind", "change", "problem"),
+    [
+        ("qwen2_5_vl", WINDOWED, "a sliding window, whose caches cannot be shared"),
+        ("smolvlm", {"num_hidden_layers": 40}, r"asks for [\d,]+ weights, and its files hold"),
+    ],
+)
+def test_layers_with_a_window_and_a_larger_model_are_refused(
+    root, tmp_path, kind, change, problem
+) -> None:
+    text = json.loads((root / kind / "config.json").read_text())["text_config"] | change
+    folder = changed(root, tmp_path, kind, "config.json", text_config=text)
+    with pytest.raises(InputError, match=problem):
         check_vision_language(folder)
 
 
@@ -241,14 +242,6 @@ def test_a_template_that_leaves_something_out_is_refused(root, tmp_path, source,
     (folder / "chat_template.jinja").write_text(source)
     with pytest.raises(InputError, match=problem):
         check_vision_language(folder)
-
-
-def test_a_model_of_text_is_none_that_reads_images(tmp_path) -> None:
-    save_tiny_model(tmp_path / "text")
-    assert not is_vision_language(tmp_path / "text")
-    assert not is_vision_language(tmp_path)
-    with pytest.raises(InputError):
-        check_vision_language(tmp_path / "nothing")
 
 
 def test_bf16_weights_leave_the_frequencies_of_positions_exact(root) -> None:

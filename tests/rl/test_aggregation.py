@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from assay.errors import InputError
-from assay.rl.aggregation import AGGREGATIONS, Dropped, aggregate, token_weights
+from assay.rl.aggregation import AGGREGATIONS, Dropped, token_weights
 
 MASK_S = torch.tensor([1, 1, 0, 1, 0, 0, 1]).bool()
 # Episodes 0 (2 trained tokens, interleaved with others), 1 (1), 2 (none), 4 (1).
@@ -25,14 +24,3 @@ def test_dropped_tokens_stay_in_the_denominator_when_asked(mode, share):
 def test_a_batch_without_trained_tokens_weighs_nothing(mode):
     weight_S = token_weights(mode, torch.zeros(7).bool(), EPISODE_S, scale=8)
     assert (weight_S == 0).all()
-
-
-def test_aggregate_is_the_weighted_sum():
-    assert aggregate(torch.tensor([0.5, 0.25]), torch.tensor([2.0, 8.0])).item() == 3.0
-
-
-def test_a_missing_scale_and_an_unknown_mode_are_refused():
-    with pytest.raises(InputError):
-        token_weights("seq_mean_token_sum_norm", MASK_S, EPISODE_S)
-    with pytest.raises(InputError, match="token_mean"):
-        token_weights("token_means", MASK_S, EPISODE_S)

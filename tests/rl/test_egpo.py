@@ -85,10 +85,3 @@ def test_without_any_chain_of_thought_it_is_grpo_and_says_so(form):
     batch = replace(worked(), cot_mask_S=torch.zeros(8, dtype=torch.bool))
     assert torch.equal(ADVANTAGES[form](batch, EXACT), ADVANTAGES["grpo"](batch, EXACT))
     assert ADVANTAGES[form].diagnose(batch, EXACT)["share_without_cot"] == 1
-
-
-def test_entropy_is_read_without_gradient():
-    batch = worked()
-    assert batch.entropy_S is not None
-    batch.entropy_S.requires_grad_()
-    assert not ADVANTAGES["egpo"](batch, EXACT).requires_grad

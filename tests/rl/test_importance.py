@@ -10,28 +10,6 @@ from assay.rl.aggregation import Importance, beyond_bounds, importance_weights, 
 from assay.rl.objectives import Grpo
 from tests.rl.test_objectives import Table, batch
 
-RATIOS = [0.25, 0.5, 1.0, 2.0, 4.0]
-GAP_S = torch.tensor([math.log(ratio) for ratio in RATIOS])
-ALL_S = torch.ones(5, dtype=torch.bool)
-EPISODE_S = torch.tensor([0, 0, 0, 1, 1])
-
-
-def weights(importance: Importance, mask_S=ALL_S) -> list[float]:
-    return importance_weights(importance, log_ratios(importance, GAP_S, mask_S, EPISODE_S)).tolist()
-
-
-def test_a_sequence_is_the_product_over_its_trained_tokens():
-    mask_S = torch.tensor([True, False, True, True, True])
-    assert weights(Importance("sequence", high=100.0), mask_S)[0] == pytest.approx(0.25)
-
-
-def test_a_sequence_of_any_length_has_a_finite_weight():
-    importance = Importance("sequence", high=1e6)
-    gap_S = torch.full((1000,), 3.0)
-    ones_S = torch.ones(1000, dtype=torch.bool)
-    log_S = log_ratios(importance, gap_S, ones_S, torch.zeros(1000, dtype=torch.long))
-    assert log_S.unique().tolist() == [20.0]
-
 
 def trl(gap_BT, mask_BT, mode: str, low: float | None, high: float):
     """TRL f2cd5771, GRPOTrainer._generate_and_score_completions."""

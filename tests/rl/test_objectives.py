@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from assay.data.episode import Episode, Reward, Turn
-from assay.errors import InputError, RunFailure
+from assay.errors import RunFailure
 from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions
 from assay.rl.aggregation import AGGREGATIONS, Importance, rce_weights, sft_weights, token_weights
 from assay.rl.kl import k3
@@ -234,11 +234,3 @@ def test_what_is_needed_and_missing_stops_the_run(missing):
         packed = packed.with_tokens(**{missing: None})
     with pytest.raises(RunFailure):
         several()(scores, packed)
-
-
-def test_bad_choices_are_refused_when_the_objective_is_made():
-    with pytest.raises(InputError, match="ppo_clip"):
-        Grpo("ppo_klip")
-    with pytest.raises(InputError):
-        Grpo(kl_coef=0.1, kl_estimator="k1")
-    assert not Grpo(kl_estimator="k1").needs.reference

@@ -2,7 +2,7 @@
 
 import pytest
 
-from assay.errors import InputError, look_up
+from assay.errors import look_up
 from assay.rl.advantages import ADVANTAGES
 from assay.rl.aggregation import AGGREGATIONS
 from assay.rl.losses import LOSSES, Clip
@@ -46,8 +46,3 @@ def test_every_name_in_a_preset_exists(name):
 def test_every_preset_is_named_in_the_words_of_three_tools():
     assert ELSEWHERE.keys() == PRESETS.keys()
     assert all(list(tools) == ["TRL", "verl", "ms-swift"] for tools in ELSEWHERE.values())
-
-
-def test_an_unknown_preset_offers_the_nearest():
-    with pytest.raises(InputError, match=r"unknown algorithm 'gropo'.*'grpo'"):
-        look_up(PRESETS, "gropo", "algorithm")

@@ -24,7 +24,7 @@ from assay.tasks.reward_metrics import (
 )
 from assay.train.checkpoint import SampleRecord, TrainState
 from assay.train.loop import LoopSettings, StepMetrics, rewards_by_group, train
-from assay.train.metric_names import METHODS, REWARDS
+from assay.train.metric_names import METHODS, NAMES
 from tests.train import toys
 from tests.train.test_methods import grpo
 
@@ -66,9 +66,9 @@ def test_costs_add_up_and_are_silent_where_there_are_none():
 
 
 def test_every_stage_that_samples_may_write_them():
-    assert STANDARD.keys() == REWARDS
-    assert all(METHODS[method] >= REWARDS for method in ("rft", "rce", "grpo"))
-    assert not METHODS["sft"] & REWARDS
+    assert STANDARD.keys() == NAMES["rewards"]
+    assert all(METHODS[method] >= NAMES["rewards"] for method in ("rft", "rce", "grpo"))
+    assert not METHODS["sft"] & NAMES["rewards"]
 
 
 def best(rewards: Sequence[Reward]) -> float | None:

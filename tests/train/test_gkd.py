@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from assay.data.episode import Episode, Turn
 from assay.engines.environments import ask
-from assay.models.distilling import Lesson, ScoreDivergence
+from assay.models.distilling import Lesson, head_divergence
 from assay.models.divergence import Teacher
 from assay.models.inference import inference_model
 from assay.models.precision import choose_precision
@@ -88,12 +88,11 @@ def our_batch(teacher: Teacher, tell: Tell) -> Packed:
 
 
 def our_update(
-    teacher: Teacher, *, seed: int = 1, micro_tokens: int = 2048, plain: bool = False
+    teacher: Teacher, *, seed: int = 1, micro_tokens: int = 2048
 ) -> tuple[Totals, dict[str, Tensor]]:
     """What is found of the batch here, and the student's gradient."""
     student, other = tiny_model(seed=0), tiny_model(seed=seed)
     policy = LanguagePolicy(student, choose_precision("fp32", "cpu"), frozenset({1}))
-    policy.plain = plain
     totals = accumulate(policy, our_batch(teacher, teller(other)), Distill(), micro_tokens)
     return totals, {n: p.grad for n, p in student.named_parameters() if p.grad is not None}
 
@@ -111,7 +110,9 @@ def compare(answer: dict[str, Any]) -> None:
         teacher = Teacher(*names, words=lambda scores_SV: scores_SV)
         lesson = Lesson(teacher, torch.tensor(case["teacher"], dtype=torch.float64))
         at_S = torch.arange(3)
-        _, found_S, *_ = ScoreDivergence.apply(student_SV, Reads(at_S, at_S, 1.0, True), lesson)
+        head = torch.eye(student_SV.shape[1], dtype=torch.float64)
+        reads = Reads(at_S, at_S, 1.0, True)
+        found_S = head_divergence(student_SV, head, None, reads, lesson)[1].divergence_S
         found_S.mean().backward()
         assert float(found_S.detach().mean()) == pytest.approx(told["loss"], rel=1e-12)
         assert student_SV.grad is not None

@@ -73,27 +73,11 @@ def test_a_term_that_is_not_written_stops_training_and_names_the_parts():
         run(grpo(objective=Forgetful()), 1)
 
 
-def test_a_wrong_coefficient_stops_training():
-    @dataclass(frozen=True)
-    class Wrong(GrpoObjective):
-        def __call__(self, scores, packed) -> ObjectiveOutput:
-            output = super().__call__(scores, packed)
-            return replace(output, coefficients={**output.coefficients, "entropy_bonus": 0.1})
-
-    with pytest.raises(RunFailure, match=r"0\.1 x entropy_bonus"):
-        run(grpo(objective=Wrong(entropy_coef=0.1)), 1)
-
-
 @pytest.mark.parametrize(("off", "holds"), [(0.9e-5, True), (1.1e-5, False)])
 def test_the_tolerance_is_a_share_of_the_size_not_of_a_sum_that_cancels(off, holds):
     totals = Totals(parts={"policy_loss": 0.0}, coefficients={"policy_loss": 1.0}, size=2.0)
     assert replace(totals, loss=off * 2).adds_up is holds
     assert replace(totals, loss=-off * 2).adds_up is holds
-
-
-def test_a_loss_that_is_not_finite_is_left_to_the_check_of_the_gradient():
-    totals = Totals(parts={"policy_loss": 0.0}, coefficients={"policy_loss": 1.0})
-    assert replace(totals, loss=float("nan")).adds_up
 
 
 def test_the_size_counts_tokens_that_cancel():

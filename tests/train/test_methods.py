@@ -1,5 +1,7 @@
 """Every method trains a policy that is no language model, through the one loop."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -114,16 +116,7 @@ def test_truncated_completions_can_be_masked_but_still_count_in_the_baseline():
     class Cut(toys.CandidatePolicy):
         def sample(self, contexts, keys, sampling):
             turns = super().sample(contexts, keys, sampling)
-            return [
-                Turn(
-                    t.context,
-                    t.actions,
-                    t.loss_mask,
-                    t.behaviour_logps,
-                    "length" if t.actions[0] == 0 else "stop",
-                )
-                for t in turns
-            ]
+            return [replace(t, ended="stop" if t.actions[0] else "length") for t in turns]
 
     policy = Cut()
     before = policy.weight.clone()
@@ -141,7 +134,9 @@ def journal_of(recorder: toys.MemoryRecorder) -> dict[str, Journalled]:
     return {f"{r.row_id}#{r.sample}": Journalled(r.tokens, r.reward) for r in samples}
 
 
-def resumed(journal: dict[str, Journalled]) -> tuple[list[str], list[Reward]]:
+def resumed(
+    journal: dict[str, Journalled], settings: GrpoStage | None = None
+) -> tuple[list[str], list[Reward]]:
     """The rows that are judged, and all rewards, where the first step finds a journal."""
     recorder = toys.MemoryRecorder(journal={1: journal})
     judged: list[str] = []
@@ -152,7 +147,8 @@ def resumed(journal: dict[str, Journalled]) -> tuple[list[str], list[Reward]]:
 
     policy = toys.CandidatePolicy()
     optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.1, weight_decay=0.0)
-    train(policy, grpo(score=watch), optimizer, TrainState(), LoopSettings(1, 0.1), recorder)
+    method = grpo(settings, score=watch)
+    train(policy, method, optimizer, TrainState(), LoopSettings(1, 0.1), recorder)
     return judged, [record.reward for record in recorder.samples_by_step[1]]
 
 
@@ -192,11 +188,7 @@ def test_a_rollout_that_samples_from_another_model_stops_the_run():
     class Stale(toys.CandidatePolicy):
         def sample(self, contexts, keys, sampling):
             turns = super().sample(contexts, keys, sampling)
-            return [
-                Turn(t.context, t.actions, t.loss_mask, (logp - 1.0,), "stop")
-                for t in turns
-                for logp in t.behaviour_logps or ()
-            ]
+            return [replace(t, behaviour_logps=(t.behaviour_logps[0] - 1.0,)) for t in turns]
 
     with pytest.raises(RunFailure, match=r"differ by 1\.000"):
         run(grpo(), 1, policy=Stale(), max_rollout_gap=0.25)
@@ -255,10 +247,5 @@ def test_an_episode_whose_world_crashes_abstains_and_the_others_go_on():
 def test_a_journalled_reward_is_not_punished_for_its_length_a_second_time():
     settings = toys.settings(overlong=Overlong(buffer=2, factor=0.5), max_tokens=1)
     _, first = run(grpo(settings), 1)
-    journal = journal_of(first)
-    recorder = toys.MemoryRecorder(journal={1: journal})
-    policy = toys.CandidatePolicy()
-    optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.1, weight_decay=0.0)
-    train(policy, grpo(settings), optimizer, TrainState(), LoopSettings(1, 0.1), recorder)
-    again = [record.reward for record in recorder.samples_by_step[1]]
+    _, again = resumed(journal_of(first), settings)
     assert again == [record.reward for record in first.samples_by_step[1]]

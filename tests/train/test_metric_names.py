@@ -4,16 +4,7 @@ import pytest
 
 from assay.data.episode import Episode, Turn
 from assay.train.likelihood import Rce, Rft, Sft
-from assay.train.metric_names import (
-    METHODS,
-    PROOF,
-    REWARDS,
-    SCHEDULED,
-    SCHEDULED_GRPO,
-    SELF_CHECK,
-    THOUGHT,
-    is_written,
-)
+from assay.train.metric_names import METHODS, NAMES, is_written
 from assay.train.update import constant
 from tests.train import toys
 from tests.train.test_distill import distill, tiny_policy
@@ -31,8 +22,10 @@ MADE = {
     "dpo": dpo,
     "distill": distill,
 }
-NOT_HERE = SELF_CHECK | THOUGHT | {"kl", "kl_loss", "entropy_bonus", "validation_loss"}
-NOT_HERE |= SCHEDULED | SCHEDULED_GRPO | REWARDS | PROOF
+APART = ("self_check", "thought", "scheduled", "scheduled_grpo", "rewards", "proof")
+NOT_HERE = frozenset({"kl", "kl_loss", "entropy_bonus", "validation_loss"}).union(
+    *(NAMES[group] for group in APART)
+)
 NOT_HERE |= {"clip_raised_share", "groups_replaced", "masked_share", "entropy_cut_share"}
 NOT_HERE |= {"left_out_share"}
 """Written by a language model's first update, by EGPO, where the loss has the term

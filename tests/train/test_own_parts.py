@@ -1,7 +1,5 @@
 """A part of an algorithm that is set records what it did; one that is not set, nothing."""
 
-import torch
-
 from assay.data.episode import Episode, Reward, Turn
 from assay.rl.losses import Clip
 from assay.rl.objectives import Grpo as GrpoObjective
@@ -73,24 +71,3 @@ def test_a_curriculum_counts_the_candidates_that_it_leaves_out() -> None:
         stored = type(stored)(stream, toys.settings(), GrpoObjective(), toys.decode)
         (line,) = written(stored, 1)
         assert line.get("left_out_share") == expected
-
-
-def test_at_a_ratio_of_one_every_loss_has_the_gradient_of_the_plain_policy_gradient() -> None:
-    """So that one update for each rollout leaves nothing of a loss's own, as `assay check` says."""
-    from assay.rl.losses import LOSSES, TokenBatch
-
-    torch.manual_seed(0)
-    mask_S = torch.ones(12, dtype=torch.bool)
-    episode_S = torch.arange(12) // 4
-    advantage_S = torch.randn(3)[episode_S]
-
-    def gradient(name: str) -> torch.Tensor:
-        logps_S = torch.linspace(-2, -0.1, 12).requires_grad_()
-        batch = TokenBatch(logps_S, logps_S.detach(), advantage_S, mask_S, episode_S)
-        LOSSES[name](batch, Clip(0.2, 0.28)).loss_S.sum().backward()
-        assert logps_S.grad is not None
-        return logps_S.grad
-
-    plain_S = gradient("gpg")
-    for name in LOSSES:
-        assert torch.allclose(gradient(name), plain_S, atol=1e-6), name

@@ -37,27 +37,6 @@ def test_memory_that_a_step_gave_back_counts_for_that_step_alone():
     assert during - after > 0.9 * SIZE
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="counts the GPU's memory")
-def test_where_the_peak_cannot_start_again_it_is_the_process_peak(tmp_path, monkeypatch):
-    touch()
-    monkeypatch.setattr(loop, "STATUS", tmp_path / "no" / "status")
-    monkeypatch.setattr(loop, "CLEAR", tmp_path / "no" / "clear_refs")
-    start_peak()
-    first = peak_memory_mb()
-    touch()
-    assert first > SIZE
-    assert peak_memory_mb() >= first
-
-
-def test_the_gpu_counts_its_own_memory(monkeypatch):
-    calls = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: calls.append("reset"))
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 2**20)
-    start_peak()
-    assert (calls, peak_memory_mb()) == (["reset"], 3.0)
-
-
 def test_other_processes_count_and_one_look_serves_for_seconds(monkeypatch):
     looks = [5 * 2**20, 7 * 2**20]
     monkeypatch.setattr(loop, "started_memory", looks.pop)

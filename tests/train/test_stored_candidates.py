@@ -78,12 +78,6 @@ def test_the_curriculum_takes_the_best_by_rank_epoch_by_epoch():
     assert rewards_at(stream, 1) == rewards_at(stream, 7) == [0.9, 0.5, 0.9]
 
 
-def test_of_equal_rewards_the_first_is_better_and_abstentions_are_never_taken():
-    stream = groups(stored(0, None, 0.5, 0.5, None, 0.5), best=(2,))
-    (found,) = stream.next(toys.CandidatePolicy(), Place(), toys.MemoryRecorder())
-    assert [e.id for e in found] == ["q0#1", "q0#2"]
-
-
 def test_a_group_that_nothing_is_left_of_keeps_its_place_in_an_epoch():
     stream = groups((), stored(1, 0.0, 1.0), prompts=2)
     batch = taken(rce(stream))
@@ -117,13 +111,6 @@ def test_a_group_of_equal_rewards_has_exactly_no_gradient_in_rce(best):
     alone = taken(rce(groups(alive), best=best))
     torch.testing.assert_close(gradient(both), gradient(alone))
     assert gradient(taken(rce(groups(dead), best=best, imitate=True))).norm() > 0
-
-
-def test_a_candidate_that_abstained_is_no_part_of_its_group():
-    with_one = taken(rce(groups(stored(0, 1.0, 0.0, None))))
-    without = taken(rce(groups(stored(0, 1.0, 0.0))))
-    torch.testing.assert_close(gradient(with_one), gradient(without))
-    assert with_one.metrics["abstained_share"] == pytest.approx(1 / 3)
 
 
 def test_ratios_are_to_the_weights_at_the_start_in_every_epoch():

@@ -139,16 +139,6 @@ def test_weights_that_no_gradient_reaches_are_left_alone_for_any_budget(budget):
     assert all(p.grad is None for p in policy.module.parameters())
 
 
-def test_gradients_of_several_micro_batches_lie_in_one_block():
-    batch = pack(episodes(3, 2, 1, seed=0))
-    batch = batch.with_tokens(advantage_S=torch.randn(len(batch.actions_S)))
-    policy = language_policy()
-    accumulate(policy, batch, Grpo(), micro_tokens=1)
-    grads = [p.grad for p in policy.module.parameters() if p.grad is not None]
-    assert grads
-    assert len({grad.untyped_storage().data_ptr() for grad in grads}) == 1
-
-
 def test_an_update_that_fails_leaves_no_gradient_and_no_hook_behind():
     batch = pack(episodes(3, 2, 1, seed=0))
     batch = batch.with_tokens(advantage_S=torch.randn(len(batch.actions_S)))

@@ -3,15 +3,12 @@
 import pytest
 import torch
 
-from assay.data.episode import Episode, Reward, Turn
-from assay.rl.aggregation import rce_shares
+from assay.data.episode import Reward
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling
 from assay.train.checkpoint import Place
 from assay.train.grpo import Grpo
-from assay.train.likelihood import Rce
-from assay.train.sampled_groups import Prompts, SingleTurn, StoredGroups
-from assay.train.update import constant
+from assay.train.sampled_groups import Prompts, SingleTurn
 from tests.train import toys
 
 
@@ -80,26 +77,3 @@ def test_a_refill_that_comes_by_the_same_row_again_is_a_group_of_its_own():
     assert any(given.values())
     assert given == pytest.approx(expected(second), abs=1e-6)
     assert [r.visit for r in batch.samples] == [0] * 8 + [1] * 8
-
-
-def test_signal_is_counted_by_visits():
-    batch = step(prompts(1, 4, lambda pairs: [Reward(float(i // 4)) for i in range(len(pairs))]))
-    assert batch.metrics["signal_share"] == 0.0
-    assert batch.updates == ()
-
-
-def stored(rewards: list[float]) -> tuple[Episode, ...]:
-    turns = [(Turn(toys.query(0), (a,), (True,)),) for a in range(len(rewards))]
-    return tuple(
-        Episode(f"q0#{a}", "q0", turns[a], Reward(value)) for a, value in enumerate(rewards)
-    )
-
-
-def test_rce_weighs_each_visit_by_itself():
-    rewards = [1.0, 0.0, 0.5]
-    made = Rce(StoredGroups((stored(rewards),), 2, 0), constant(0.5), 1.0, toys.decode)
-    batch = made.collect(toys.CandidatePolicy(), Place(), toys.MemoryRecorder())
-    (packed,) = batch.updates
-    shares = rce_shares(torch.tensor(rewards), torch.zeros(3, dtype=torch.long), 0.5)
-    assert packed.weight_S.tolist() == pytest.approx([*(shares / 2).tolist()] * 2)
-    assert packed.group_N.tolist() == [0, 0, 0, 1, 1, 1]

@@ -76,16 +76,10 @@ def convert(
     source: Annotated[Path, typer.Argument(metavar="IN", help="The file to read.")],
     target: Annotated[
         Path,
-        typer.Argument(
-            metavar="OUT", help="The file to write; a folder with --split or several --to."
-        ),
+        typer.Argument(metavar="OUT", help="The file to write; a folder with --split."),
     ],
-    to: Annotated[
-        list[str], typer.Option(help="verl, swift, trl or messages; may be given twice.")
-    ],
-    from_: Annotated[
-        str | None, typer.Option("--from", help="The format of IN; else it is recognised.")
-    ] = None,
+    to: Annotated[str, typer.Option(help="verl, swift, trl or messages.")],
+    from_: Annotated[str, typer.Option("--from", help="The format of IN.")] = "messages",
     split: Annotated[
         str | None,
         typer.Option(
@@ -137,7 +131,7 @@ def convert(
 
     text = written_for(for_, None if rendering == OWN else rendering, root)
     wanted = Wanted(
-        to=tuple(to),
+        to=to,
         format=from_,
         expand=expand.value if expand else None,
         keep_undeclared=undeclared_calls is Undeclared.keep,
@@ -146,11 +140,10 @@ def convert(
     )
     with shown_progress() as observer:
         made = make(source, target, wanted, observer.work)
-    said = " (recognised)" if from_ is None else ""
-    lines = [f"{source}: {made.format}{said}", *shown(made)]
+    lines = [f"{source}: {made.format}", *shown(made)]
     if text is None or not prove:
         return Outcome(made, lines)
-    proofs = {str(file): compare(file, to, text) for file, to, _ in places_of(target, wanted)}
+    proofs = {str(each): compare(each, to, text) for each in places_of(target, wanted).values()}
     from assay.pages.words import visible
 
     lines += [visible(line) for file, each in proofs.items() for line in proof_lines(file, each)]

@@ -425,7 +425,7 @@ def generated(done: "EvaluationResult") -> list[str]:
 
 def options_of(texts: Sequence[str]) -> dict[str, Any]:
     """`KEY=VALUE` with TOML values; text that is not TOML is a string. Raises InputError."""
-    from assay.data.toml_text import TomlInvalid, load_toml
+    from assay.data.toml_text import load_toml
     from assay.errors import InputError
 
     options: dict[str, Any] = {}
@@ -435,6 +435,6 @@ def options_of(texts: Sequence[str]) -> dict[str, Any]:
             raise InputError("is not KEY=VALUE", field=f"--option {text}")
         try:
             options[key] = load_toml(f"value = {value}")["value"]
-        except TomlInvalid:
+        except InputError:
             options[key] = value
     return options

@@ -49,18 +49,13 @@ def run(
     Checks first what `assay check` checks.
     """
     from assay.cli.results import run_result, runs_shown
-    from assay.engines.ranks import follows
     from assay.errors import InputError
-    from assay.lab.run.ranks import follow, leading
     from assay.lab.setup.validate import read_whole
     from assay.library.actions import run_seeds
 
     if new and or_resume:
         raise InputError("--new and --or-resume exclude each other", fix="choose one")
-    if follows():
-        follow()
-        return Outcome({})
-    with executing(root, read_whole(file, overrides or (), root).name), leading():
+    with executing(root, read_whole(file, overrides or (), root).name):
         made = run_seeds(
             file,
             overrides=overrides or (),
@@ -99,16 +94,11 @@ def resume(
 ) -> Outcome:
     """Continue a run from its last checkpoint."""
     from assay.cli.results import run_result, runs_shown
-    from assay.engines.ranks import follows
-    from assay.lab.run.ranks import follow, leading
     from assay.library.actions import open_run
     from assay.library.actions import resume as resume_run
 
-    if follows():
-        follow()
-        return Outcome({})
     found = open_run(run, root=root, lang=lang)
-    with executing(root, found.name), leading():
+    with executing(root, found.name):
         made = resume_run(
             found,
             root=root,

@@ -13,7 +13,6 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -136,23 +135,6 @@ def image_bytes(part: ImagePart) -> bytes:
 def data_url(part: ImagePart) -> str:
     """The image as a data URL. Raises DataError."""
     return f"data:{part.media_type};base64,{base64.b64encode(image_bytes(part)).decode('ascii')}"
-
-
-def moved(message: Message, folder: Path) -> Message:
-    """The message for a data file in another folder: an image that lies there, or below, by its
-    path from there; any other by its bytes. Raises DataError where an image cannot be read.
-    """
-    parts = (_moved(p, folder.resolve()) if isinstance(p, ImagePart) else p for p in message.parts)
-    return replace(message, parts=tuple(parts))
-
-
-def _moved(part: ImagePart, folder: Path) -> ImagePart:
-    if part.file is None:
-        return part
-    file = part.file.resolve()
-    if not file.is_relative_to(folder):
-        return replace(part, path="", data=image_bytes(part), file=None)
-    return replace(part, path=file.relative_to(folder).as_posix(), file=file)
 
 
 def stored_parts(message: Message) -> list[dict[str, Any]]:

@@ -1,15 +1,12 @@
 """Reads calls and literals that are written as Python: `[f(a=1), g()]`, `{'a': True}`.
 
-The text is parsed into a syntax tree and never run. A name of a function may hold what Python's may
-not, such as spaces, as ToolACE's do. Which functions there are is not known here.
+The text is parsed into a syntax tree and never run. Which functions there are is not known here.
 """
 
 import ast
 import math
-import re
 from typing import Any
 
-from assay.data.json_files import load_json
 from assay.data.row import ToolCall
 
 SYNTAX = "calls that are not Python syntax"
@@ -19,8 +16,6 @@ NO_JSON = "an argument of a call that JSON cannot say"
 UNPACKED = "an argument of a call that is unpacked (* or **)"
 TWICE = "a call that gives one argument twice"
 
-TOKEN = re.compile(r"""[()\[\]{},]|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""", re.DOTALL)
-"""A bracket, a comma, or a text in quotes."""
 MAX_CHARACTERS = 200_000
 """A longer list of calls is no calls that a model should learn."""
 
@@ -46,45 +41,6 @@ def parse_calls(text: str) -> tuple[tuple[ToolCall, ...], int]:
 def parse_literal(text: str) -> Any:
     """The JSON value that a Python literal says. Raises ValueError with one of these reasons."""
     return _value(_tree(text))
-
-
-def parse_loose_calls(text: str) -> tuple[ToolCall, ...]:
-    """The calls of a list whose names need not be Python's, as in `[Get Weather(from="Oslo")]`,
-    with arguments by name in JSON or as Python literals. Raises ValueError with one of the reasons
-    above.
-    """
-    text = text.strip()
-    if len(text) > MAX_CHARACTERS or not (text.startswith("[") and text.endswith("]")):
-        raise ValueError(SYNTAX)
-    calls = []
-    for piece in _pieces(text[1:-1]):
-        name, opened, inner = piece.strip().partition("(")
-        if not (name.strip() and opened and inner.endswith(")")):
-            raise ValueError(NO_CALLS)
-        arguments: dict[str, Any] = {}
-        for given in _pieces(inner[:-1]):
-            key, equals, value = given.partition("=")
-            if not equals or key.strip() in arguments:
-                raise ValueError(TWICE if equals else NO_CALLS)
-            try:
-                arguments[key.strip()] = load_json(value)
-            except ValueError:
-                arguments[key.strip()] = parse_literal(value)
-        calls.append(ToolCall(name.strip(), arguments))
-    return tuple(calls)
-
-
-def _pieces(text: str) -> list[str]:
-    """What stands between the commas of a text that are in no brackets and no quotes."""
-    pieces, start, depth = [], 0, 0
-    for found in TOKEN.finditer(text):
-        token = found[0]
-        depth += (token in "([{") - (token in ")]}")
-        if token == "," and not depth:
-            pieces.append(text[start : found.start()])
-            start = found.end()
-    pieces.append(text[start:])
-    return [piece for piece in pieces if piece.strip()]
 
 
 def _tree(text: str) -> ast.expr:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from heapq import heappop, heappush
 from itertools import accumulate, islice
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -155,27 +155,15 @@ def epoch_order(seed: int, epoch: int, count: int) -> tuple[int, ...]:
     return tuple(int(i) for i in generator.permutation(count))
 
 
-class RowOrder(Protocol):
-    """The endless stream of a stage's rows."""
-
-    @property
-    def count(self) -> int:
-        """Visits of one epoch."""
-        ...
-
-    def visit(self, seed: int, position: int) -> Visit:
-        """The row at a position of the stream."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Shuffled:
     """Every row once an epoch, each epoch shuffled anew."""
 
     count: int
+    """Visits of one epoch."""
 
     def visit(self, seed: int, position: int) -> Visit:
-        """See `RowOrder.visit`."""
+        """The row at a position of the endless stream."""
         epoch, place = divmod(position, self.count)
         return epoch, epoch_order(seed, epoch, self.count)[place]
 
@@ -188,11 +176,11 @@ class Fixed:
 
     @property
     def count(self) -> int:
-        """See `RowOrder.count`."""
+        """See `Shuffled`."""
         return len(self.places)
 
     def visit(self, seed: int, position: int) -> Visit:
-        """See `RowOrder.visit`."""
+        """See `Shuffled`."""
         epoch, place = divmod(position, len(self.places))
         return epoch, self.places[place]
 
@@ -249,7 +237,7 @@ class Part:
     """Visits of one epoch of the mixture."""
     start: int
     """The place of its first row."""
-    order: RowOrder
+    order: "RowOrder"
     """The order in which its own rows come, over all epochs."""
 
 
@@ -268,7 +256,7 @@ class Mixture:
 
     @property
     def count(self) -> int:
-        """See `RowOrder.count`."""
+        """See `Shuffled`."""
         return sum(part.share for part in self.parts)
 
     @cached_property
@@ -277,7 +265,7 @@ class Mixture:
         return tuple((part, k) for part in self.parts for k in range(part.share))
 
     def visit(self, seed: int, position: int) -> Visit:
-        """See `RowOrder.visit`."""
+        """See `Shuffled`."""
         epoch, place = divmod(position, self.count)
         if self.ranks is None:
             return self._slot(seed, epoch, epoch_order(seed, epoch, self.count)[place])
@@ -308,6 +296,9 @@ class Mixture:
             self._sorted[seed, epoch] = sorted(found, key=lambda visit: (ranks[visit[1]], visit))
         return self._sorted[seed, epoch]
 
+
+RowOrder = Shuffled | Fixed | Mixture
+"""The endless stream of a stage's rows."""
 
 PACKED_TOGETHER = 1000
 """Rows that are laid into packs at a time, as in ms-swift 4.6 (`PackingDataset`)."""

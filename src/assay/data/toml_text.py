@@ -6,10 +6,13 @@ is not known here.
 """
 
 import re
-import sys
 import tomllib
+from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+from assay.data.json_files import nests_deeper
+from assay.errors import InputError
 
 KeyPath = tuple[str | int, ...]
 
@@ -25,9 +28,8 @@ _BARE = re.compile(r"[^,\]}#\n]*")
 
 def key_lines(text: str) -> dict[KeyPath, int]:
     """The 1-based line on which each key or array element of a valid TOML text begins."""
-    scanner = _Scanner(text)
-    table: KeyPath = ()
-    while scanner.skip_blank():
+    scanner, table = _Scanner(text), KeyPath()
+    while scanner.begins():
         if scanner.peek() == "[":
             table = scanner.header()
         else:
@@ -63,10 +65,8 @@ class _Scanner:
     """A position in the text, and the lines found so far."""
 
     def __init__(self, text: str):
-        self.text = text
-        self.at = 0
-        self.counted = 0, 1
-        """A place whose line is known, and that line."""
+        self.text, self.at = text, 0
+        self.ends = [found.start() for found in re.finditer("\n", text)]
         self.lines: dict[KeyPath, int] = {}
         self.elements: dict[KeyPath, int] = {}
         """Elements seen so far of each array of tables."""
@@ -80,87 +80,68 @@ class _Scanner:
         self.at = match.end()
         return match[0]
 
-    def skip_blank(self) -> bool:
-        """Move past white space, commas and comments; whether anything is left."""
+    def begins(self, end: str = "") -> bool:
+        """Move past white space, commas and comments; whether something else than an end comes."""
         self.skip(_BLANK)
-        return self.at < len(self.text)
+        return self.peek() != end
 
-    def note(self, path: KeyPath, known_from: int) -> None:
-        """Record the current line for `path` and for its parents longer than `known_from`."""
-        place, line = self.counted
-        # `header` goes back, so the place may lie behind.
-        line += self.text.count("\n", place, self.at) - self.text.count("\n", self.at, place)
-        self.counted = self.at, line
-        for end in range(known_from + 1, len(path) + 1):
-            self.lines.setdefault(path[:end], line)
+    def note(self, path: KeyPath, place: int, known: int = 0) -> None:
+        """Record the line of a place for `path` and for its parents longer than `known`."""
+        for end in range(known + 1, len(path) + 1):
+            self.lines.setdefault(path[:end], bisect(self.ends, place) + 1)
 
     def dotted_key(self) -> KeyPath:
         parts: list[str] = []
-        while True:
-            self.skip_blank()
+        while not parts or self.peek() == ".":
+            self.at += bool(parts)
+            self.begins()
             part = self.skip(_KEY_PART)
             parts.append(tomllib.loads(f"key = {part}")["key"] if part[0] in "\"'" else part)
-            self.skip_blank()
-            if self.peek() != ".":
-                return tuple(parts)
-            self.at += 1
+            self.begins()
+        return tuple(parts)
 
     def header(self) -> KeyPath:
         """Read `[a.b]` or `[[a.b]]`; the table that the following keys belong to."""
-        start = self.at
-        array = self.text.startswith("[[", start)
-        self.at += 2 if array else 1
-        key = self.dotted_key()
-        end, self.at = self.at, start
+        start, array = self.at, self.text.startswith("[[", self.at)
+        self.at += 1 + array
         path: KeyPath = ()
-        for part in key:
+        key = self.dotted_key()
+        for number, part in enumerate(key, 1):
             path = (*path, part)
-            if path in self.elements and not (array and part is key[-1]):
+            if array and number == len(key):
+                self.elements[path] = self.elements.get(path, 0) + 1
+            if path in self.elements:
                 path = (*path, self.elements[path] - 1)
-        if array:
-            self.elements[path] = self.elements.get(path, 0) + 1
-            path = (*path, self.elements[path] - 1)
-        self.note(path, 0)
-        self.at = end + (2 if array else 1)
+        self.note(path, start)
+        self.at += 1 + array
         return path
 
     def assignment(self, table: KeyPath) -> None:
         start = self.at
         path = table + self.dotted_key()
-        end, self.at = self.at, start
-        self.note(path, len(table))
-        self.at = end + 1
-        self.skip_blank()
+        self.note(path, start, len(table))
+        self.at += 1
+        self.begins()
         self.value(path)
 
     def value(self, path: KeyPath) -> None:
-        if self.peek() == "{":
-            self.at += 1
-            while self.skip_blank() and self.peek() != "}":
-                self.assignment(path)
-            self.at += 1
-        elif self.peek() == "[":
-            self.array(path)
-        elif self.peek() in ('"', "'"):
-            self.skip(_STRING)
-        else:
-            self.skip(_BARE)
-
-    def array(self, path: KeyPath) -> None:
+        opened, index = self.peek(), 0
+        if opened not in ("{", "["):
+            self.skip(_STRING if opened in ('"', "'") else _BARE)
+            return
         self.at += 1
-        index = 0
-        while self.skip_blank() and self.peek() != "]":
-            self.note((*path, index), len(path))
-            self.value((*path, index))
+        while self.begins("}" if opened == "{" else "]"):
+            if opened == "{":
+                self.assignment(path)
+            else:
+                self.note((*path, index), self.at, len(path))
+                self.value((*path, index))
             index += 1
         self.at += 1
 
 
 LARGEST = 2**63 - 1
 """What TOML promises of integers."""
-DIGITS = sys.get_int_max_str_digits() or sys.int_info.default_max_str_digits
-"""The most that Python reads and writes of an integer."""
-UNWRITABLE = 10**DIGITS
 DEEPEST = 64
 """Tables and arrays in one another; Python's own limit is met anywhere behind."""
 _DEEP = f"nested too deeply: more than {DEEPEST} levels"
@@ -169,17 +150,8 @@ _DOTTED = re.compile(rf"(?<![\w-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++){{{DEEPEST}}
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-class TomlInvalid(ValueError):
-    """A text that is not TOML, or not as Python reads it."""
-
-    def __init__(self, problem: str, line: int | None = None):
-        """`line` counts from 1; None where it is not known."""
-        super().__init__(problem)
-        self.problem, self.line = problem, line
-
-
 def load_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
-    """The values of a TOML text. Raises TomlInvalid."""
+    """The values of a TOML text. Raises InputError with the line, where that is known."""
     _refuse_deep(text)
     try:
         values = tomllib.loads(text, parse_float=parse_float)
@@ -187,20 +159,17 @@ def load_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str,
         message, _, place = str(invalid).partition(" (at ")
         numbers = re.findall(r"\d+", place)
         line = int(numbers[0]) if numbers else text.count("\n") + 1
-        raise TomlInvalid(message, line) from None
-    except ValueError:
-        raise _too_long(rf"[0-9][0-9_]{{{DIGITS},}}", text) from None
-    if _too_deep(values):
+        raise InputError(message, line=line) from None
+    except ValueError:  # Python's limit
+        raise InputError("an integer of thousands of digits", fix="write a smaller one") from None
+    if nests_deeper(values, DEEPEST + 1):
         lines = (line for path, line in key_lines(text).items() if len(path) > DEEPEST)
-        raise TomlInvalid(_DEEP, min(lines, default=None))
-    # Python reads such an integer in another base, and cannot write it.
-    if any(isinstance(value, int) and abs(value) >= UNWRITABLE for _, value in _leaves(values)):
-        raise _too_long(rf"0[xob][0-9A-Fa-f_]{{{UNWRITABLE.bit_length() // 4},}}", text)
+        raise InputError(_DEEP, line=min(lines, default=None))
     return values
 
 
 def _refuse_deep(text: str) -> None:
-    """Raise TomlInvalid for names with too many dots, and brackets too deep in one another, which
+    """Raise InputError for names with too many dots, and brackets too deep in one another, which
     cost `tomllib` time and memory by their square."""
     # Strings and comments apart, only keys have several dots.
     plain = _APART.sub(lambda found: "q" * (found[0][0] != "#") + "\n" * found[0].count("\n"), text)
@@ -212,23 +181,7 @@ def _refuse_deep(text: str) -> None:
             places.append(bracket.start())
             break
     if places:
-        raise TomlInvalid(_DEEP, plain.count("\n", 0, min(places)) + 1)
-
-
-def _too_deep(values: Any) -> bool:
-    """Whether tables and arrays lie in one another deeper than may be."""
-    level = [values]
-    for _ in range(DEEPEST + 1):
-        inner = (v.values() if isinstance(v, Mapping) else v for v in level)
-        level = [v for each in inner for v in each if isinstance(v, Mapping | list)]
-    return bool(level)
-
-
-def _too_long(digits: str, text: str) -> TomlInvalid:
-    """The error about an integer beyond Python's limit, which looks like `digits`."""
-    found = re.search(digits, text)
-    line = text.count("\n", 0, found.start()) + 1 if found else None
-    return TomlInvalid(f"an integer of more than {DIGITS} digits", line)
+        raise InputError(_DEEP, line=plain.count("\n", 0, min(places)) + 1)
 
 
 def unusable_values(values: Any) -> Iterator[tuple[KeyPath, str, str]]:

@@ -12,7 +12,6 @@ import json
 import sys
 import tempfile
 from contextlib import redirect_stdout
-from pathlib import Path
 
 
 def tiny_model(vocabulary):
@@ -65,11 +64,8 @@ def swift(request, folder):
 
     rows, _ = load_dataset([request["file"]], split_dataset_ratio=0.0, load_from_cache_file=False)
     processor = get_processor(request["model"], model_type="qwen3")
-    # Rows that are the text of a rendering are meant for --add_non_thinking_prefix false.
-    with Path(request["file"]).open(encoding="utf-8") as file:  # the loader drops the column
-        adds = "assay" not in json.loads(file.readline())
     kind = request["template"]
-    template = get_template(processor, template_type=kind, add_non_thinking_prefix=adds)
+    template = get_template(processor, template_type=kind, add_non_thinking_prefix=False)
     made = []
     for row in rows:
         asks = row["messages"][-1]["role"] not in ("assistant", "tool_call")

@@ -1,9 +1,7 @@
-"""The processes that train one model together: started for a stage, or by torchrun.
+"""The processes of one machine that train one model together.
 
-Rank 0 starts the others as torchrun would (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT),
-and they end with it. Where torchrun started all, which may be on several machines, nothing is
-started. Calls and replies go by gloo; gradients by gloo on a CPU and by nccl on GPUs. What is
-computed together is in `train.ranks`.
+Rank 0 starts the others for a stage, and they end with it. Calls and replies go by gloo; gradients
+by gloo on a CPU and by nccl on GPUs. What is computed together is in `train.ranks`.
 """
 
 import os
@@ -30,44 +28,21 @@ from assay.train.ranks import Team, silent
 
 LEADER = "ASSAY_LEADER"
 """The environment's name of the process that a rank ends with."""
-PATIENCE = timedelta(days=30).total_seconds()
-"""Other ranks wait while rank 0 judges and measures. It has the patience of the experiment."""
 HERE = "here/"
 """How the key begins by which a rank says that it has come."""
 SECONDS_TO_END = 5.0
 
 
-def launched() -> bool:
-    """Whether torchrun, or the like, started this process beside others."""
-    return LEADER not in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
-
-
-def follows() -> bool:
-    """Whether torchrun started this process as another rank than 0."""
-    return launched() and os.environ["RANK"] != "0"
-
-
-def ranks_here(ranks: int) -> int:
-    """How many of the ranks are on this machine."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", ranks)) if launched() else ranks
-
-
 def check_ranks(ranks: int) -> None:
-    """Raise InputError for more ranks than this machine has cores or GPUs, or than were started."""
-    here = ranks_here(ranks)
-    if launched():
-        started = int(os.environ["WORLD_SIZE"])
-        if started != ranks:
-            problem = f"{ranks} ranks, and torchrun started {started}"
-            fix = f"set engine.ranks to {started}; of a run: assay resume --ranks {started}"
-            raise InputError(problem, fix=fix)
+    """Raise InputError for more ranks than this machine has cores or GPUs."""
     if torch.cuda.is_available():
         have, name = torch.cuda.device_count(), "GPUs"
     else:
         have, name = len(os.sched_getaffinity(0)), "cores"
-    if here > have:
-        problem = f"{here} ranks, and this machine has {have} {name}"
-        raise InputError(problem, fix=f"at most {have}, or start them on several with torchrun")
+    if ranks > have:
+        raise InputError(
+            f"{ranks} ranks, and this machine has {have} {name}", fix=f"at most {have}"
+        )
 
 
 @dataclass
@@ -112,12 +87,8 @@ class Others:
 
 @contextmanager
 def team(ranks: int, command: Sequence[str], patience: float) -> Iterator[Team]:
-    """Rank 0's part in `ranks` processes, which run `command` unless torchrun started them; what
-    was started here ends with the block. `patience` is in seconds."""
-    if launched():
-        yield joined(patience)
-        return
-    check_ranks(ranks)
+    """Rank 0's part in `ranks` processes, of which it starts the others with `command`; they end
+    with the block. `patience` is in seconds."""
     others = Others()
     store = TCPStore("127.0.0.1", 0, ranks, is_master=True, wait_for_workers=False)
     with tempfile.TemporaryDirectory(prefix="assay-ranks-") as folder:
@@ -127,11 +98,8 @@ def team(ranks: int, command: Sequence[str], patience: float) -> Iterator[Team]:
                 surroundings = {
                     LEADER: str(os.getpid()),
                     "RANK": str(rank),
-                    "LOCAL_RANK": str(rank),
                     "WORLD_SIZE": str(ranks),
-                    "LOCAL_WORLD_SIZE": str(ranks),
-                    "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": str(store.port),
+                    "STORE_PORT": str(store.port),
                     "OMP_NUM_THREADS": str(threads_of(ranks)),
                 }
                 with others.logs[-1].open("wb") as log:
@@ -144,7 +112,7 @@ def team(ranks: int, command: Sequence[str], patience: float) -> Iterator[Team]:
                     )
                 others.processes.append(process)
             others.wait_for(store, patience)
-            found = _joined(0, ranks, ranks, store, patience)
+            found = _joined(0, ranks, store, patience)
             found.ended = others.ended
             yield found
         finally:
@@ -153,49 +121,33 @@ def team(ranks: int, command: Sequence[str], patience: float) -> Iterator[Team]:
                 dist.destroy_process_group()
 
 
-def threads_of(here: int) -> int:
-    """The threads of each of so many ranks on this machine: no more than the user set."""
-    share = len(os.sched_getaffinity(0)) // here
-    # torchrun sets one thread, which is not the user's choice.
-    return max(1, share if launched() else min(share, torch.get_num_threads()))
-
-
-_launched: list[Team] = []
-
-
-def joined(patience: float = PATIENCE) -> Team:
-    """This process among those that torchrun started; they meet once."""
-    if not _launched:
-        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        _launched.append(_joined(rank, size, ranks_here(size), patience=patience))
-    return _launched[0]
+def threads_of(ranks: int) -> int:
+    """The threads of each rank: no more than the user set."""
+    share = len(os.sched_getaffinity(0)) // ranks
+    return max(1, min(share, torch.get_num_threads()))
 
 
 def followed() -> Team:
-    """This process among others, as one that rank 0 or torchrun started."""
-    if LEADER not in os.environ:
-        return joined()
+    """This process among others, as one that rank 0 started; it waits while rank 0 judges and
+    measures, which has the patience of the experiment."""
     # Ctrl-C is for rank 0, which ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(os.environ[LEADER]):
         sys.exit(1)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = TCPStore(address, port, size, is_master=False)
+    store = TCPStore("127.0.0.1", int(os.environ["STORE_PORT"]), size, is_master=False)
     store.set(f"{HERE}{rank}", "")
-    return _joined(rank, size, size, store)
+    return _joined(rank, size, store, timedelta(days=30).total_seconds())
 
 
-def _joined(
-    rank: int, size: int, here: int, store: Store | None = None, patience: float = PATIENCE
-) -> Team:
+def _joined(rank: int, size: int, store: Store, patience: float) -> Team:
     objects, limit = None, timedelta(seconds=patience)
     kind = "gloo"
     if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(rank)
         kind = "cpu:gloo,cuda:nccl"
     dist.init_process_group(kind, store=store, rank=rank, world_size=size, timeout=limit)
     if torch.cuda.is_available():
         objects = dist.new_group(backend="gloo", timeout=limit)
-    return Team(rank, size, threads_of(here), objects, patience)
+    return Team(rank, size, threads_of(size), objects, patience)

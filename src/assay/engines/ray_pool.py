@@ -2,8 +2,8 @@
 
 `connect` starts a cluster on this machine, bound to loopback and closed to others by a token, or
 joins one that runs, and looks whether every node can do the work: the same Assay, the same lab
-folder, locks that reach there. Where a process or its node dies, what it was at is `Lost`; the
-caller, who knows what may be repeated, decides what happens then.
+folder, locks that reach there. Where a process or its node dies, the caller, who knows what may be
+repeated, decides what happens then.
 """
 
 import atexit
@@ -41,10 +41,6 @@ QUIET = {
 }
 """Nothing is reported to anybody, and nothing written but Assay's own lines."""
 SILENT = {"log_to_driver": False, "logging_level": "ERROR"}
-
-
-class Lost(Exception):
-    """The process that worked on something died, or its node did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +113,7 @@ def as_they_come(pool: "RayPool", needs: Needs, calls: Sequence[Call]) -> Genera
                 host, number = tickets.pop(ticket)
                 try:
                     result = pool.take(ticket)
-                except Lost as error:
+                except ChildProcessError as error:
                     if number is not None:
                         waiting.appendleft((number, calls[number]))
                     if host in ready or number is None:  # what waited behind it is not to blame
@@ -243,8 +239,8 @@ class RayPool:
         return done
 
     def take(self, ticket: Any) -> Any:
-        """The result, once it is there. Raises Lost, what the function raised, and RunFailure for
-        what is none of its errors."""
+        """The result, once it is there. Raises ChildProcessError where the process or its node
+        died, what the function raised, and RunFailure for what is none of its errors."""
         errors = self.ray.exceptions
         try:
             return self.ray.get(ticket)
@@ -255,7 +251,7 @@ class RayPool:
             *(errors.RayActorError, errors.ObjectLostError, errors.LocalRayletDiedError),
             errors.TaskUnschedulableError,
         ) as error:
-            raise Lost(_first_line(error).partition(". ")[0]) from None
+            raise ChildProcessError(_first_line(error).partition(". ")[0]) from None
         except errors.RayError as error:
             raise RunFailure(f"Ray at {self.address}: {_first_line(error)}") from error
 

@@ -1,8 +1,8 @@
 """Registers who samples completions, by the names that `[engine] sample` has; samples with an
 engine of somebody else's, and proves each hand-over of weights to it.
 
-`own` are the engines of `rollout`. To add an engine, write its factory and enter it in `SAMPLERS`,
-and its name in `experiment.tables`.
+`own` are the engines of `rollout`. To add an engine, open it in `sampler_of`, and enter its name in
+`experiment.tables`.
 
 The engine takes over the trained weights before the first sample that follows an update, so that
 several updates of a step cost one hand-over. Then weights are read back from it, and
@@ -14,7 +14,7 @@ may serve several samplers in turn, such as a stage and its evaluations.
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -285,35 +285,6 @@ def reading(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a sampler is made for."""
-
-    module: nn.Module
-    end_tokens: frozenset[int]
-    experiment: Experiment
-    precision: Precision
-    base: Path
-    """Folder of the experiment's base model."""
-    processes: int = 1
-    """How many may share a batch."""
-
-
-def own(wanted: Wanted) -> Sampler:
-    """The engine of `rollout` that computes such a model."""
-    compute = wanted.precision.compute
-    return sampler_here(wanted.module, wanted.end_tokens, compute, wanted.processes)
-
-
-def vllm(wanted: Wanted) -> Sampler:
-    """vLLM, which is started at the first sample and shared."""
-    compute = vllm_compute(wanted.experiment, wanted.precision)
-    kind = str(compute).removeprefix("torch.")
-    patience = patience_seconds(wanted.experiment.engine)
-    start = partial(opened, Opening(str(wanted.base), kind, wanted.precision.device, patience))
-    return ProvenSampler(start, wanted.module, wanted.end_tokens, compute)
-
-
 def vllm_compute(experiment: Experiment, precision: Precision) -> torch.dtype:
     """The type that vLLM computes in: merged into bf16 weights, most of an adapter's small changes
     would be rounded away."""
@@ -322,17 +293,28 @@ def vllm_compute(experiment: Experiment, precision: Precision) -> torch.dtype:
     return precision.master if adapted else precision.compute
 
 
-SAMPLERS: dict[str, Callable[[Wanted], Sampler]] = {"own": own, "vllm": vllm}
-
-
 def name_of(experiment: Experiment) -> str:
     """Who samples the completions of an experiment."""
     return "own" if experiment.engine is None else experiment.engine.sample
 
 
-def sampler_of(wanted: Wanted) -> Sampler:
-    """The sampler that an experiment asks for."""
-    return SAMPLERS[name_of(wanted.experiment)](wanted)
+def sampler_of(
+    module: nn.Module,
+    end_tokens: frozenset[int],
+    experiment: Experiment,
+    precision: Precision,
+    base: Path,
+    processes: int = 1,
+) -> Sampler:
+    """The sampler that an experiment asks for: the engine of `rollout` that computes such a model,
+    where so many processes may share a batch, or vLLM, which is started on the folder of the base
+    model at the first sample, and shared."""
+    if name_of(experiment) == "own":
+        return sampler_here(module, end_tokens, precision.compute, processes)
+    compute = vllm_compute(experiment, precision)
+    kind = str(compute).removeprefix("torch.")
+    opening = Opening(str(base), kind, precision.device, patience_seconds(experiment.engine))
+    return ProvenSampler(partial(opened, opening), module, end_tokens, compute)
 
 
 def recorded(experiment: Experiment, precision: Precision) -> dict[str, Any]:

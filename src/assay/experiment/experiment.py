@@ -48,7 +48,7 @@ from assay.experiment.tables import (
     MilestoneSpec,
     NoteSpec,
 )
-from assay.experiment.training_settings import EveryEpochs, LoraAdapt, Schedule
+from assay.experiment.training_settings import EveryEpochs, Schedule
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)]
 
@@ -317,14 +317,6 @@ def stages(experiment: Experiment) -> Refusals:
                 yield refused(f"{place}.pack_tokens", problem, "take one of the two out")
         if isinstance(stage, DistillStage):
             yield from _teacher(experiment, place, stage)
-        # A DoRA adapter and another one below it, or above, are not one adapter over their model.
-        start = parse_checkpoint(stage.start)
-        below = experiment.stage.get(start.stage or "") if start else None
-        both = [each.adapt for each in (stage, below) if each is not None]
-        kinds = [adapt for adapt in both if isinstance(adapt, LoraAdapt)]
-        if len(kinds) == 2 and any(kind.dora for kind in kinds):
-            fix = "start from base, or leave dora out of both"
-            yield refused(f"{place}.adapt", "DoRA does not stack with another adapter", fix)
         for evaluation in stage.other_rendering_than or ():
             field = f"{place}.other_rendering_than"
             yield from named(field, evaluation, experiment.evaluate, "no evaluation")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from assay.data.toml_text import DEEPEST, KeyPath, TomlInvalid, load_toml
+from assay.data.toml_text import DEEPEST, KeyPath, load_toml
 from assay.errors import InputError, nearest
 from assay.experiment.base_table import Table
 from assay.experiment.experiment import Experiment
@@ -102,7 +102,7 @@ def parse_override(text: str) -> Override:
         raise InputError("no '='", file=place(text), fix="write PATH=VALUE")
     try:
         here: Any = load_toml(f"{key.strip()} = 0")
-    except TomlInvalid:
+    except InputError:
         fix = f"write at most {DEEPEST} names with dots between them"
         raise InputError(f"{short(repr(key))} is not a path", file=place(text), fix=fix) from None
     path: list[str] = []
@@ -145,7 +145,7 @@ def _value(override: Override, raw: Mapping[str, Any]) -> Any:
     """The value as TOML; text that is not TOML is taken as it is where a string may stand."""
     try:
         parsed = load_toml(f"value = {override.value}")
-    except TomlInvalid:
+    except InputError:
         parsed = {}
     if list(parsed) == ["value"]:
         return parsed["value"]

@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from assay.data.toml_text import (
     KeyPath,
-    TomlInvalid,
     key_lines,
     line_of,
     load_toml,
@@ -108,7 +107,7 @@ def parse_toml(text: str, file: str | Path) -> dict[str, Any]:
     """The plain values of a TOML text. Raises InputError with the line."""
     try:
         return load_toml(text)
-    except TomlInvalid as invalid:
+    except InputError as invalid:
         problem = f"not valid TOML: {invalid.problem}"
         fix = _both_models(text, invalid.line)
         raise InputError(problem, file=file, line=invalid.line, fix=fix) from None

@@ -114,16 +114,12 @@ class LoraAdapt(Table):
     """Rank of the adapters."""
     alpha: Annotated[float, Field(gt=0, le=1e6)] = 32.0
     """Adapters are scaled by alpha / rank."""
-    rslora: bool | None = None
-    """Scale by alpha / sqrt(rank) instead (Kalajdzievski, 2023)."""
-    dora: bool | None = None
-    """Also train the length of each row of a weight (DoRA; Liu et al., 2024)."""
     targets: Annotated[Many[str], Field(min_length=1)] = ("all-linear",)
     """Linear layers by name or its end; `all-linear`: all but the output head."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Dropout on the adapters' input, in `sft` stages only."""
 
-    @field_validator("dropout", "rslora", "dora")
+    @field_validator("dropout")
     @classmethod
     def _none_is_none(cls, value: float | None) -> float | None:
         return value or None  # so that manifests from before the key are alike

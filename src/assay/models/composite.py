@@ -18,8 +18,8 @@ from torch import Tensor
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedConfig
 
 from assay.errors import InputError
-from assay.models.folder import CONFIG, INDEX, weight_files
-from assay.models.supported import quiet_transformers, read_object
+from assay.models.folder import CONFIG, INDEX, read_object, weight_files
+from assay.models.supported import quiet_transformers
 
 HEAD = "lm_head.weight"
 UNKEPT = (".safetensors", ".bin", ".pt", ".pth", ".gguf")

@@ -11,9 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from assay.errors import InputError
 from assay.models import scoring
 from assay.models.divergence import (
     Compared,
@@ -26,12 +24,7 @@ from assay.models.divergence import (
 from assay.models.layers import computed
 from assay.models.matmul import moved, product, spans, widened
 from assay.models.plain_forward import (
-    PaddedBatch,
-    alike,
     causal_of,
-    logits_from,
-    probe_tokens,
-    read_padded,
 )
 from assay.models.scoring import (
     CACHED_ROWS,
@@ -199,28 +192,6 @@ def head_divergence(
     return logps_S, Compared(*found).each(lambda value_K: value_K[reads.kept_S])
 
 
-class ScoreDivergence(torch.autograd.Function):
-    """The same from a table of scores (S, V)."""
-
-    @staticmethod
-    def forward(ctx: Any, scores_SV: Tensor, reads: Reads, lesson: Lesson) -> tuple[Tensor, ...]:
-        """Log-probs (S), then the fields of `Compared` (S)."""
-        slope_SV, found = scores_SV.clone(), nothing(scores_SV, len(scores_SV))
-        logps_S = torch.empty_like(found.exact_S)
-        compare(slope_SV, lesson, reads, found, logps_S, 0)
-        ctx.save_for_backward(slope_SV)
-        others = [getattr(found, f.name) for f in fields(Compared)[1:]]
-        ctx.mark_non_differentiable(logps_S, *others)
-        return logps_S, found.divergence_S, *others
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:  # type: ignore[override]
-        """Gradient of the scores."""
-        (slope_SV,) = ctx.saved_tensors
-        return slope_SV * grads[1][:, None], None, None
-
-
 Turns = tuple[Sequence[tuple[int, ...]], Tensor, Tensor]
 """Contexts, and their actions (S) with offsets (N + 1), as `scoring.score_actions` takes them."""
 
@@ -254,70 +225,3 @@ def compare_row(
         bias_V = None if bias_V is None else bias_V[: lesson.teacher.size]
     reads = Reads(row.kept_S, targets_S, temperature / factor, True)
     return head_divergence(hidden_KD, weight_VD, bias_V, reads, replace(lesson, factor=factor))
-
-
-def compare_padded(
-    model: Any, turns: Turns, lesson: Lesson, temperature: float
-) -> tuple[Tensor, Compared]:
-    """What `compare_actions` gives, for any model."""
-    contexts, actions_S, offsets_N1 = turns
-
-    def read(causal: Any, batch: PaddedBatch, logits_RKV: Tensor) -> tuple[Tensor, ...]:
-        scores_SV = logits_RKV[batch.row_S, batch.place_S][:, : lesson.teacher.size]
-        targets_S = actions_S[batch.order_S].to(causal.device)
-        reads = Reads(torch.arange(len(targets_S)).to(targets_S), targets_S, temperature, True)
-        own = lesson.rows(batch.order_S).on(causal.device)
-        return ScoreDivergence.apply(scores_SV, reads, own)  # type: ignore[return-value]
-
-    logps_S, *found = read_padded(model, contexts, actions_S, offsets_N1, read)
-    return logps_S, Compared(*found)
-
-
-def hidden_padded(model: Any, turns: Turns) -> Tensor:
-    """The hidden states (S, D) before the head that predict actions, of any model, on the CPU."""
-    contexts, actions_S, offsets_N1 = turns
-    base = causal_of(model).base_model
-    seen: list[Tensor] = []
-    hook = base.register_forward_hook(lambda part, given, told: seen.append(told[0]))
-
-    def read(causal: Any, batch: PaddedBatch, logits_RKV: Tensor) -> tuple[Tensor, ...]:
-        return (seen.pop()[batch.row_S, batch.first + batch.place_S].cpu(),)
-
-    try:
-        with torch.no_grad():
-            return read_padded(model, contexts, actions_S, offsets_N1, read)[0].cpu()
-    finally:
-        hook.remove()
-
-
-def words_of(model: Any) -> Callable[[Tensor], Tensor]:
-    """From hidden states (K, D) of `hidden_padded` to scores (K, V), by the model's own forward:
-    some scale or bound what their head gives."""
-    causal = causal_of(model)
-    base, one = causal.base_model, torch.zeros(1, 1, dtype=torch.long, device=causal.device)
-
-    def words(hidden_KD: Tensor) -> Tensor:
-        told = BaseModelOutputWithPast(last_hidden_state=hidden_KD[None].to(causal.device))  # type: ignore[arg-type]
-        base.forward = lambda *given, **named: told
-        try:
-            return causal(input_ids=one, return_dict=True).logits[0]
-        finally:
-            del base.forward
-
-    return words
-
-
-def refuse_unteachable(model: Any) -> None:
-    """Raise InputError for a model whose scores are not made of its last hidden states."""
-    causal, count = causal_of(model), 4
-    ids_T = probe_tokens(causal, count + 1)
-    turns = [tuple(ids_T[:1].tolist())], ids_T[1:].cpu(), torch.tensor([0, count])
-    with torch.no_grad():
-        whole = logits_from(causal, ids_T[None, :count], None, 0)[0]
-        try:
-            same = alike(words_of(causal)(hidden_padded(causal, turns)), whole)
-        except Exception:  # whatever its forward does with what it is told
-            same = False
-    if not same:
-        problem = f"the scores of {type(causal).__name__} are not made of its last hidden states"
-        raise InputError(problem, fix="ask it behind an endpoint")

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,19 @@ def check_model_folder(directory: Path) -> None:
     if not any((directory / name).is_file() for name in TOKENIZERS):
         problem = "has no tokenizer"
         raise InputError(problem, file=directory, fix="expected " + " or ".join(TOKENIZERS))
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises InputError."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(found, dict):
+            return found
+        raise ValueError(f"it holds {type(found).__name__}")
+    except (OSError, ValueError, RecursionError) as error:
+        why, line = " ".join(str(error).split())[:200], getattr(error, "lineno", None)
+        fix = "copy or download it again"
+        raise InputError(f"is no JSON object: {why}", file=file, line=line, fix=fix) from error
 
 
 def weight_files(directory: Path) -> list[Path]:

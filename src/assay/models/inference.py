@@ -28,7 +28,7 @@ from assay.models.layers import (
     rotations,
     times,
 )
-from assay.models.lora import LowRank, low_rank
+from assay.models.lora import low_rank
 from assay.models.scoring import plain_head
 
 Product = Callable[[Tensor], Tensor]
@@ -193,9 +193,7 @@ def merged_weight(linear: Any) -> tuple[Tensor, Tensor | None]:
         return linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
     adapted: Any = linear
     weight, bias = merged_weight(adapted.get_base_layer())
-    whole = weight + sum(adapted.get_delta_weight(a) for a in adapted.active_adapters)
-    lengths_O = low_rank(adapted).lengths_O if adapted.lora_variant else None
-    return whole if lengths_O is None else whole * lengths_O[:, None], bias
+    return weight + sum(adapted.get_delta_weight(a) for a in adapted.active_adapters), bias
 
 
 def product(linears: list[Any], dtype: torch.dtype, activation: nn.Module | None = None) -> Product:
@@ -235,25 +233,16 @@ def adapted_product(
             adapter = low_rank(each)
             down_RD, up_OR = adapter.down_RD.to(dtype), adapter.up_OR.to(dtype)
             adapter = replace(adapter, down_RD=down_RD, up_OR=up_OR)
-            adapters.append((slice(start, stop), adapter, each.get_base_layer().bias))
+            adapters.append((slice(start, stop), adapter))
 
     def multiply(rows: Tensor) -> Tensor:
         output = base(rows)
-        for columns, adapter, bias in adapters:
-            add_low_rank(output[:, columns], rows, adapter, bias)
+        for columns, each in adapters:
+            low = rows @ each.down_RD.t()
+            output[:, columns].addmm_(low, each.up_OR.t(), alpha=each.scaling)
         return output if activation is None else activation(output)
 
     return multiply
-
-
-def add_low_rank(output: Tensor, rows: Tensor, adapter: LowRank, bias: Tensor | None) -> None:
-    """Add an adapter's part to a layer's output, in place."""
-    output.addmm_(rows @ adapter.down_RD.t(), adapter.up_OR.t(), alpha=adapter.scaling)
-    if adapter.lengths_O is None:
-        return
-    # The lengths are of the weights: the bias stays as it is.
-    plain = 0.0 if bias is None else bias.detach()
-    output.copy_((output.float() - plain) * adapter.lengths_O + plain)
 
 
 def side_by_side(parts: list[Tensor]) -> Tensor:

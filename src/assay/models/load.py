@@ -33,7 +33,7 @@ from assay.data.renderings.template import apply_template, template_source
 from assay.data.row import Message
 from assay.errors import InputError, listed
 from assay.models.composite import is_composite, text_state
-from assay.models.folder import CONFIG, check_model_folder, weight_files
+from assay.models.folder import CONFIG, check_model_folder, read_object, weight_files
 from assay.models.memory import available_memory
 from assay.models.plain_forward import keep_fp32_products, refuse_unfaithful
 from assay.models.precision import Precision
@@ -41,7 +41,6 @@ from assay.models.supported import (
     causal_class,
     quiet_transformers,
     read_config,
-    read_object,
     read_tokenizer,
     reason,
     refuse_ids,

@@ -2,7 +2,7 @@
 
 `PackedLora` adds the low-rank part in place, because the tensors that peft's forward makes cost
 more than the low-rank products; batches with more dimensions, adapters that are merged, switched
-off or several, DoRA, and dropout without a key take peft's way. Dropout masks are a function of
+off or several, and dropout without a key take peft's way. Dropout masks are a function of
 seed, step, micro-batch and layer, so a step repeated after a kill, or a forward run again for the
 backward pass, drops the same values. Files are written and read by `weight_files`.
 """
@@ -121,7 +121,7 @@ class PackedLora(Linear):
         dropout = self.lora_dropout[name]
         keyless = not isinstance(dropout, nn.Identity | KeyedDropout)
         dropping = keyless and dropout.training
-        return None if dropping or name in self.lora_variant else name
+        return None if dropping else name
 
 
 class AddLowRank(torch.autograd.Function):
@@ -173,10 +173,7 @@ ALL_LINEAR = "all-linear"
 
 @dataclass(frozen=True, slots=True)
 class LoraOptions:
-    """Hu et al., 2021: W + (alpha / rank) B A, A (rank, in) random and B (out, rank) 0 at first.
-
-    With `dora`, Liu et al., 2024: each row of that is scaled to a trained length.
-    """
+    """Hu et al., 2021: W + (alpha / rank) B A, A (rank, in) random and B (out, rank) 0 at first."""
 
     rank: int = 16
     alpha: float = 32.0
@@ -185,9 +182,6 @@ class LoraOptions:
     the output head."""
     dropout: float = 0.0
     """Share of each layer's input that its adapter does not see in training."""
-    rslora: bool = False
-    """alpha / sqrt(rank) in place of alpha / rank."""
-    dora: bool = False
 
 
 def add_lora(
@@ -208,8 +202,6 @@ def add_lora(
         lora_alpha=options.alpha,  # type: ignore[arg-type]
         lora_dropout=options.dropout,
         target_modules=layers,
-        use_rslora=options.rslora,
-        use_dora=options.dora,
     )
     config._register_custom_module({nn.Linear: PackedLora})
     try:
@@ -284,24 +276,18 @@ def adapter_free(model: PeftModel) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """What an adapter does to a linear layer: (W x + scaling B A x) * lengths, then the bias."""
+    """What an adapter adds to a linear layer: scaling B A x."""
 
     down_RD: Tensor
     up_OR: Tensor
     scaling: float
-    lengths_O: Tensor | None
-    """What DoRA multiplies each output with; None without it."""
 
 
 def low_rank(layer: Any) -> LowRank:
     """The one adapter of a layer, detached."""
     (name,) = layer.active_adapters
     down_RD, up_OR = layer.lora_A[name].weight.detach(), layer.lora_B[name].weight.detach()
-    lengths_O = None
-    if name in layer.lora_variant:
-        weight = layer.get_base_layer().weight.detach() + layer.get_delta_weight(name).detach()
-        lengths_O = layer.lora_magnitude_vector[name].weight.detach() / weight.norm(dim=1)
-    return LowRank(down_RD, up_OR, layer.scaling[name], lengths_O)
+    return LowRank(down_RD, up_OR, layer.scaling[name])
 
 
 def merged(model: PeftModel) -> PreTrainedModel:

@@ -28,7 +28,7 @@ from torch.utils.checkpoint import checkpoint
 
 from assay.errors import InputError
 from assay.models.matmul import widened
-from assay.models.scoring import Chain, Moments, find_chains, moments_of, score_actions
+from assay.models.scoring import Chain, Moments, find_chains, moments_of
 from assay.models.supported import reason
 
 PRODUCTS = frozenset(
@@ -414,82 +414,3 @@ def score_plainly(
         if entropy:
             entropies.append(-(table_CV.exp() * table_CV).sum(dim=-1))
     return torch.cat(logps), torch.cat(entropies) if entropy else None
-
-
-NOTICEABLE = 1e-3
-"""Distance of a row from its nearest, relative to its norm; fp32 rounding stays below 1e-4."""
-
-FED_BY = {
-    "self_attn.q_proj": "input_layernorm",
-    "self_attn.k_proj": "input_layernorm",
-    "self_attn.v_proj": "input_layernorm",
-    "self_attn.o_proj": "self_attn",
-    "mlp.gate_proj": "post_attention_layernorm",
-    "mlp.up_proj": "post_attention_layernorm",
-    "mlp.down_proj": "mlp",
-}
-"""Each projection of a layer, and the sublayer whose output it reads."""
-
-See = Callable[[str, Tensor], None]
-
-
-def first_difference(
-    model: Any, contexts: Sequence[tuple[int, ...]], actions_S: Tensor, offsets_N1: Tensor
-) -> str | None:
-    """Name of the first sublayer, in the order they run, that computes other rows; else None."""
-    shared: dict[str, Tensor] = {}
-    nearest: dict[str, Tensor] = {}
-
-    def keep(name: str, output_TD: Tensor) -> None:
-        shared[name] = output_TD
-
-    def match(name: str, output_TD: Tensor) -> None:
-        if name in shared:
-            distance_T = distances(shared[name], output_TD)
-            nearest[name] = torch.minimum(nearest.get(name, distance_T), distance_T)
-
-    with torch.no_grad(), seen(model, keep):
-        score_actions(model, contexts, actions_S, offsets_N1)
-    with torch.no_grad(), seen(model, match):
-        score_plainly(model, contexts, actions_S, offsets_N1)
-    apart = (name for name, found_T in nearest.items() if not float(found_T.max()) <= NOTICEABLE)
-    return next(apart, None)
-
-
-@contextmanager
-def seen(model: nn.Module, see: See) -> Iterator[None]:
-    """Inside, call `see` with the name and the output (T, D) of every sublayer that runs.
-
-    Only projections are hooked, because both paths call them; the input of one is the output of
-    the norm, attention or gated activation before it.
-    """
-
-    def watch(module: nn.Module, inputs: Any, output: Any, *, name: str, source: str) -> None:
-        for place, values in ((source, inputs[0]), (name, output)):
-            see(place, values.reshape(-1, values.shape[-1]))
-
-    hooks = []
-    for name, module in projections(model):
-        layer, part, own = name.rsplit(".", 2)
-        source = f"{layer}.{FED_BY[f'{part}.{own}']}"
-        hooks.append(module.register_forward_hook(partial(watch, name=name, source=source)))
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def projections(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The projections of every decoder layer, adapted ones as a whole."""
-    for name, module in model.named_modules():
-        if ".".join(name.rsplit(".", 2)[1:]) in FED_BY:
-            yield name, module
-
-
-def distances(rows_TD: Tensor, others_RD: Tensor) -> Tensor:
-    """Distance (T) of each row to the nearest of the others, relative to the row's norm."""
-    # The faster way by matrix products loses half of the digits.
-    exact = "donot_use_mm_for_euclid_dist"
-    distance_TR = torch.cdist(rows_TD.double(), others_RD.double(), compute_mode=exact)
-    return distance_TR.amin(dim=1) / rows_TD.double().norm(dim=1).clamp(min=1e-30)

@@ -2,11 +2,10 @@
 whether the packed path (`layers`) computes it or the plain one (`plain_forward`).
 
 Rotary positions whose frequencies follow from the longest sequence of a batch are refused. So is a
-tokenizer that is damaged or belongs to another model; it must reproduce plain text, and its chat
-template must end. Weight files are checked in `load`.
+tokenizer that is damaged or belongs to another model; it must reproduce plain text. Weight files
+are checked in `load`.
 """
 
-import json
 import math
 import warnings
 from collections.abc import Iterator, Mapping
@@ -39,7 +38,7 @@ from transformers.utils import logging
 
 from assay.data.renderings.template import RenderingError, check_template
 from assay.errors import InputError
-from assay.models.folder import CONFIG
+from assay.models.folder import CONFIG, read_object
 
 
 @contextmanager
@@ -147,18 +146,6 @@ def read_config(directory: Path) -> PreTrainedConfig:
     refuse_sizes(config, file)
     refuse_length_dependent(config, file)
     return config
-
-
-def read_object(file: Path) -> dict[str, Any]:
-    """The JSON object of a file beside a model. Raises InputError."""
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        fix = "copy or download it again"
-        raise InputError(f"is not JSON: {reason(error)}", file=file, fix=fix) from error
-    if not isinstance(found, dict):
-        raise InputError("is no JSON object", file=file, fix="copy or download it again")
-    return found
 
 
 def open_config(directory: Path) -> PreTrainedConfig:

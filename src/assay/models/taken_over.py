@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from assay.errors import InputError, listed
-from assay.models.folder import ADAPTER, CONFIG, check_whole, weight_files
+from assay.models.folder import ADAPTER, CONFIG, check_whole, read_object, weight_files
 from assay.models.load import MASTER_BYTES, load_strictly, refuse_not_finite, refuse_oversized
 from assay.models.lora import merged
 from assay.models.plain_forward import causal_of, logits_from
 from assay.models.supported import old_names_of_peft, quiet_transformers, read_config, reason
-from assay.models.weight_files import ADAPTER_CONFIG, read_adapter_config
+from assay.models.weight_files import ADAPTER_CONFIG
 
 MERGE = "merge it with the peft that wrote it, save the whole model, and take that over"
 HELD = "what is taken over is LoRA, what peft merges, or whole weights"
@@ -87,7 +87,7 @@ def open_theirs(folder: Path, base: Callable[[], PreTrainedModel]) -> PreTrained
 
 def refuse_unknown_to_peft(folder: Path) -> None:
     """Raise InputError for a kind of adapter or a setting that peft here would leave out."""
-    file, config = folder / ADAPTER_CONFIG, read_adapter_config(folder)
+    file, config = folder / ADAPTER_CONFIG, read_object(folder / ADAPTER_CONFIG)
     kind = PEFT_TYPE_TO_CONFIG_MAPPING.get(config.get("peft_type"))  # type: ignore[arg-type]
     if kind is None:
         problem = f"peft {peft_version} knows no adapters of type {config.get('peft_type')!r}"

@@ -39,14 +39,13 @@ from assay.data.message_parts import pillow
 from assay.data.renderings.image_prompts import ImageRenderer
 from assay.errors import InputError, RunFailure
 from assay.models import load
-from assay.models.folder import CONFIG, check_model_folder
+from assay.models.folder import CONFIG, check_model_folder, read_object
 from assay.models.precision import Precision
 from assay.models.prefix_tree import Tokens, alike, common
 from assay.models.supported import (
     AGAIN,
     open_config,
     quiet_transformers,
-    read_object,
     reason,
     shown,
 )

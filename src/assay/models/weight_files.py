@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import isclose, sqrt
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from assay.models.folder import (
     MODULE,
     WEIGHTS,
     check_whole,
+    read_object,
     weight_files,
 )
 from assay.models.inference import merged_weight
@@ -128,18 +129,13 @@ class Adapter:
 
     @property
     def scale(self) -> float:
-        """alpha / r, or alpha / sqrt(r) where it is rank-stabilised."""
-        return self.config["lora_alpha"] / divisor(self.config, self.rank)
+        """alpha / r."""
+        return self.config["lora_alpha"] / self.rank
 
     @property
     def layers(self) -> set[str]:
         """The layers it changes."""
         return {name.removesuffix(DOWN) for name in self.tensors if name.endswith(DOWN)}
-
-
-def divisor(config: Mapping[str, Any], rank: int) -> float:
-    """What peft divides alpha by at this rank."""
-    return sqrt(rank) if config.get("use_rslora") else rank
 
 
 def own_adapter(folder: Path) -> Adapter:
@@ -148,14 +144,14 @@ def own_adapter(folder: Path) -> Adapter:
         if not (folder / name).is_file():
             raise InputError("is missing", file=folder / name, fix="not an adapter?")
     check_whole(folder / ADAPTER)
-    config = read_adapter_config(folder)
+    config = read_object(folder / ADAPTER_CONFIG)
     with safe_open(folder / ADAPTER, framework="pt") as weights:
         below = int((weights.metadata() or {}).get(RANK_BELOW, 0))
     tensors = load_file(folder / ADAPTER)
     if not below:
         return Adapter(tensors, config)
     rank = config["r"] - below
-    alpha = config["lora_alpha"] * divisor(config, rank) / divisor(config, config["r"])
+    alpha = config["lora_alpha"] * rank / config["r"]
     own = {
         name: (tensor[:, -rank:].contiguous() if name.endswith(UP) else tensor[-rank:].contiguous())
         for name, tensor in tensors.items()
@@ -166,18 +162,13 @@ def own_adapter(folder: Path) -> Adapter:
     return Adapter(kept, config | {"r": rank, "lora_alpha": alpha})
 
 
-def read_adapter_config(folder: Path) -> dict[str, Any]:
-    """peft's config of the folder's adapter. Raises InputError."""
-    return _read_json(folder / ADAPTER_CONFIG)
-
-
 def stand_on(folder: Path, base: Path, below: Sequence[Path]) -> None:
     """Make the adapter in `folder` usable alone over the whole model in `base`.
 
     `below` are the folders of the adapters between the two, the lowest first. Raises
     InputError where one of them is damaged.
     """
-    config = read_adapter_config(folder) | {"base_model_name_or_path": str(base.resolve())}
+    config = read_object(folder / ADAPTER_CONFIG) | {"base_model_name_or_path": str(base.resolve())}
     if below:
         chain = [*map(own_adapter, below), own_adapter(folder)]
         config |= _stack(chain, folder / ADAPTER)
@@ -194,8 +185,7 @@ def _stack(chain: Sequence[Adapter], file: Path) -> dict[str, Any]:
         tensors |= _stacked_layer(layer, chain)
     save_file(tensors, file, metadata={"format": "pt", RANK_BELOW: str(rank - own.rank)})
     targets = [layer.removeprefix("base_model.model.") for layer in layers]
-    alpha = own.scale * divisor(own.config, rank)
-    return {"r": rank, "lora_alpha": alpha, "target_modules": targets}
+    return {"r": rank, "lora_alpha": own.scale * rank, "target_modules": targets}
 
 
 def _stacked_layer(layer: str, chain: Sequence[Adapter]) -> dict[str, Tensor]:
@@ -334,7 +324,7 @@ def _check_architecture(model: PreTrainedModel, directory: Path) -> None:
     file = directory / CONFIG
     if not file.is_file():
         raise InputError("is missing", file=file, fix="not a checkpoint of a whole model?")
-    theirs, ours = _read_json(file).get("architectures") or [], type(model).__name__
+    theirs, ours = read_object(file).get("architectures") or [], type(model).__name__
     if theirs != [ours]:
         raise InputError(
             f"checkpoint of {', '.join(theirs) or 'an unnamed architecture'}, the model is {ours}",
@@ -342,13 +332,6 @@ def _check_architecture(model: PreTrainedModel, directory: Path) -> None:
             field="architectures",
             fix="load it with its own base model",
         )
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise InputError(f"is not JSON: {error}", file=file, line=error.lineno) from error
 
 
 State = dict[str, Tensor]

@@ -25,7 +25,7 @@ from assay.data.row import Message, ToolCall
 from assay.data.tools import parse_tools
 from assay.lab.evaluate.opened_model import Served
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.cpu.batcher import Job
+from assay.rollout.engines.batcher import Job
 from assay.tasks.task import CallSyntax
 
 THOUGHT = "</think>"

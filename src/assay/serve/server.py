@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from assay.lab.evaluate.opened_model import Served, opened
-from assay.rollout.engines.cpu.batcher import Batcher
+from assay.rollout.engines.batcher import Batcher
 from assay.serve import connections
 from assay.serve.requests import (
     Answered,

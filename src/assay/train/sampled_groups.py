@@ -35,33 +35,6 @@ class Sampled:
     """Without a reward, unless there is nothing to judge: then an abstention says why."""
 
 
-class Source(Protocol):
-    """How completions of a stage are sampled, and what judges them."""
-
-    @property
-    def score(self) -> Score:
-        """Judges completions."""
-        ...
-
-    def sample(self, policy: Samples, jobs: Sequence[Job], step: int = 0) -> list[Sampled]:
-        """One completion per job, in order, with the settings of this step."""
-        ...
-
-
-class GroupStream(Protocol):
-    """Where a step's groups come from: sampled now (`Prompts`), or earlier (`StoredGroups`,
-    `StoredPrompts`). The first two set the masks of a policy with dropout to the step's."""
-
-    @property
-    def prompts(self) -> int:
-        """Groups of one batch."""
-        ...
-
-    def next(self, policy: Policy, place: Place, journal: Journal) -> list[list[Episode]]:
-        """The `prompts` groups of judged episodes that begin at `place`, in order."""
-        ...
-
-
 FAILED = "environment: "
 """How the reason of an abstention begins where a world failed."""
 
@@ -112,7 +85,7 @@ def judge(
 
 @dataclass(frozen=True)
 class SingleTurn:
-    """One prompt, one completion; see `Source`."""
+    """One prompt, one completion."""
 
     contexts: Mapping[str, Context]
     """By row id."""
@@ -125,7 +98,7 @@ class SingleTurn:
     """In place of the sampling settings' own."""
 
     def sample(self, policy: Samples, jobs: Sequence[Job], step: int = 0) -> list[Sampled]:
-        """See `Source.sample`."""
+        """One completion per job, in order, with the settings of this step."""
         turns = policy.sample(
             [self.contexts[row.id] for row, _ in jobs],
             [SampleKey(self.seed, row.id, sample) for row, sample in jobs],
@@ -151,7 +124,7 @@ class Conversation(Environment, Protocol):
 
 @dataclass(frozen=True)
 class MultiTurn:
-    """Episodes against environments, judged by their conversations; see `Source`.
+    """Episodes against environments, judged by their conversations.
 
     Where an environment fails, the reward is an abstention that says why.
     """
@@ -166,7 +139,7 @@ class MultiTurn:
     """In place of the sampling settings' own."""
 
     def sample(self, policy: Samples, jobs: Sequence[Job], step: int = 0) -> list[Sampled]:
-        """See `Source.sample`."""
+        """One completion per job, in order, with the settings of this step."""
         worlds = [self.environment(row) for row, _ in jobs]
         keys = [SampleKey(self.seed, row.id, sample) for row, sample in jobs]
         sampling = at_step(self.sampling, self.temperature, step)
@@ -180,6 +153,10 @@ class MultiTurn:
             )
             for job, p, completion in zip(jobs, played, said, strict=True)
         ]
+
+
+Source = SingleTurn | MultiTurn
+"""How completions of a stage are sampled, and what judges them."""
 
 
 def at_step(sampling: Sampling, temperature: Schedule | None, step: int) -> Sampling:
@@ -219,7 +196,8 @@ class Prompts:
     """None: the rows are shuffled anew each epoch."""
 
     def next(self, policy: Policy, place: Place, journal: Journal) -> list[list[Episode]]:
-        """See `GroupStream.next`.
+        """The `prompts` groups of judged episodes that begin at `place`, in order; the masks of a
+        policy with dropout are set to the step's.
 
         Raises RunFailure where more than `max_abstained_share` of the rewards abstained.
         """
@@ -371,7 +349,7 @@ def share(flags: Iterable[bool]) -> float:
 
 @dataclass(frozen=True)
 class StoredGroups:
-    """Candidates collected earlier, each group with its rewards; see `GroupStream`.
+    """Candidates collected earlier, each group with its rewards.
 
     A group that nothing is left of keeps its place in the stream, so that an epoch stays one.
     """
@@ -409,7 +387,7 @@ def best_of(group: Sequence[Episode], best: Sequence[int], visit: int) -> list[E
 
 
 def curriculum_metrics(
-    stream: GroupStream, groups: Sequence[Sequence[Episode]]
+    stream: "GroupStream", groups: Sequence[Sequence[Episode]]
 ) -> dict[str, float]:
     """The share of the candidates of these groups that a curriculum leaves out; nothing without
     one."""
@@ -428,7 +406,7 @@ def is_stored(groups: Sequence[Sequence[Episode]]) -> bool:
 
 @dataclass(frozen=True)
 class StoredPrompts:
-    """Groups that a stage sampled before, in their batches; see `GroupStream`."""
+    """Groups that a stage sampled before, in their batches."""
 
     groups: Sequence[Sequence[Episode]]
     prompts: int
@@ -442,3 +420,7 @@ class StoredPrompts:
         """The `prompts` groups from position `place.cursor`; none behind the last."""
         found = self.groups[place.cursor : place.cursor + self.prompts]
         return [list(group) for group in found]
+
+
+GroupStream = Prompts | StoredGroups | StoredPrompts
+"""Where a step's groups come from: sampled now, or earlier."""

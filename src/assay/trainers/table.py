@@ -96,8 +96,6 @@ def adapter(full: Values, lora: Values, names: str, settings: Settings) -> Value
         "alpha": own.alpha,
         "whole alpha": int(own.alpha),
         "dropout": own.dropout or 0.0,
-        "rslora": bool(own.rslora),
-        "dora": bool(own.dora),
         "targets": [*own.targets],
         "target": "all-linear" if own.targets == ("all-linear",) else [*own.targets],
     }
@@ -249,14 +247,13 @@ VALUES: Mapping[str, Callable[[Settings], Any]] = {
         {"use_peft": False},
         {"use_peft": True},
         "rank: lora_r, whole alpha: lora_alpha, dropout: lora_dropout, "
-        "targets: lora_target_modules, rslora: use_rslora, dora: use_dora",
+        "targets: lora_target_modules",
     ),
     "swift adapt.kind": partial(
         adapter,
         {"tuner_type": "full"},
         {"tuner_type": "lora"},
-        "rank: lora_rank, alpha: lora_alpha, dropout: lora_dropout, rslora: use_rslora, "
-        "dora: use_dora, targets: target_modules",
+        "rank: lora_rank, alpha: lora_alpha, dropout: lora_dropout, targets: target_modules",
     ),
     "verl adapt.kind": partial(
         adapter,

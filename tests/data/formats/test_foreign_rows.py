@@ -20,7 +20,6 @@ from assay.data.conversation import (
 )
 from assay.data.episode import row_of, row_values
 from assay.data.formats.call_sets import NO_RESULTS, NO_TEXT, POSITIONAL, SHORTENED, UNKNOWN_ROLE
-from assay.data.formats.convert_rows import recognise
 from assay.data.formats.formats import Layout, expanded, iter_items, read_rows, write_rows
 from assay.data.hashing import hash_contents
 from assay.data.loaded import DataError, Loaded, gather
@@ -255,7 +254,7 @@ def test_llama_factorys_roles_are_calls_and_results(
     value = sharegpt(*talk, system="policy", tools=json.dumps(TOOLS))
     loaded = load(tmp_path, value, "hermes")
     (row,) = loaded.rows
-    assert loaded.remarks == {} and recognise(tmp_path / "a.jsonl") == "hermes"
+    assert loaded.remarks == {}
     assert row.messages[0] == Message("system", "policy") and row.tools == tuple(TOOLS)
     found = [m for m in row.messages if m.role == "assistant"][:-1]
     assert [(m.content, m.reasoning, len(m.tool_calls)) for m in found] == answers
@@ -290,77 +289,8 @@ def test_xlam_rows_give_a_question_its_tools_and_calls(tmp_path: Path) -> None:
     made = tuple(ToolCall("giveaways", {"type": kind}) for kind in ("beta", "game"))
     assert row.messages == (Message("user", "Which?"), Message("assistant", "", made))
     assert (row.id, row.tools, row.extra) == ("0", (tool,), {})
-    assert recognise(tmp_path / "a.jsonl") == "xlam"
     with pytest.raises(DataError, match="answers: holds no call"):
         load(tmp_path, value | {"answers": "[]"}, "xlam")
-
-
-TOOLACE = (
-    "You are an expert in composing functions. Today is 2024-05-01.\nHere is a list of functions "
-    'in JSON format that you can invoke:\n[{"name": "Get Weather", "parameters": {"type": "dict", '
-    '"properties": {"from": {"type": "string"}}}, "required": null}, {"name": "g"}]. \nShould you '
-    "decide to return the function call(s). \nPut it in the format of [func1(params_name="
-    "params_value, params_name2=params_value2...), func2(params)]\n\nNO other text MUST be "
-    "included."
-)
-
-
-def test_toolace_rows_give_tools_calls_and_one_result_for_each_call(tmp_path: Path) -> None:
-    results = [{"name": "g", "results": {"n": 1}}, {"name": "Get Weather", "results": "4"}]
-    said = [
-        ("user", "?"),
-        ("assistant", '[Get Weather(from="Oslo, [N]", deep={"a": true}), g(x=[1, None])]'),
-        ("tool", json.dumps(results)),
-        ("assistant", "[1] It is 4."),
-    ]
-    loaded = load(tmp_path, sharegpt(*said, system=TOOLACE), "toolace")
-    (row,) = loaded.rows
-    calls = (
-        ToolCall("Get Weather", {"from": "Oslo, [N]", "deep": {"a": True}}),
-        ToolCall("g", {"x": [1, None]}),
-    )
-    own = "You are an expert in composing functions. Today is 2024-05-01."
-    assert row.messages == (
-        Message("system", own),
-        Message("user", "?"),
-        Message("assistant", "", calls),
-        Message("tool", "4", name="Get Weather"),
-        Message("tool", '{"n": 1}', name="g"),
-        Message("assistant", "[1] It is 4."),
-    )
-    assert [tool["name"] for tool in row.tools] == ["Get Weather", "g"]
-    assert "required" not in row.tools[0] and REORDERED in loaded.remarks
-    assert recognise(tmp_path / "a.jsonl") == "toolace"
-    broken = sharegpt(*said[:1], ("assistant", "[Get Weather(from=Oslo)]"), system=TOOLACE)
-    with pytest.raises(DataError, match=r"conversations\[1\].value: an argument of a call"):
-        load(tmp_path, broken, "toolace")
-
-
-@pytest.mark.parametrize("gap", ["\n\n\n", " "])
-@pytest.mark.parametrize(
-    "call",
-    [
-        """{"name": "f", "arguments": '{"a": "it's"}'}""",
-        """{"name": "f", "arguments": '{"a": "it\\'s"}'}""",
-        """{"name": "f", "arguments": {"a": "it's"}}""",
-    ],
-)
-def test_glaive_rows_give_tools_calls_and_results(tmp_path: Path, gap: str, call: str) -> None:
-    system = "SYSTEM: You are a helpful assistant with access to the following functions. Use them "
-    system += f"if required -\n{json.dumps(TOOLS[0], indent=4)}\n\n{json.dumps(TOOLS[1])}\n"
-    turns = ["USER: ?", f"ASSISTANT: I look. <functioncall> {call} <|endoftext|>"]
-    turns += ['FUNCTION RESPONSE: {"n": 4}', "ASSISTANT: It is 4. <|endoftext|>"]
-    row = read(tmp_path, {"system": system, "chat": gap.join(turns)}, "glaive")
-    assert row.messages == (
-        Message("system", "You are a helpful assistant."),
-        Message("user", "?"),
-        Message("assistant", "I look.", (ToolCall("f", {"a": "it's"}),)),
-        Message("tool", '{"n": 4}'),
-        Message("assistant", "It is 4."),
-    )
-    assert row.tools == tuple(TOOLS) and recognise(tmp_path / "a.jsonl") == "glaive"
-    with pytest.raises(DataError, match="a tool result without a call"):
-        load(tmp_path, {"system": "", "chat": gap.join([turns[0], turns[2]])}, "glaive")
 
 
 SYSTEM = {"role": "system", "tools": json.dumps([{"name": "f"}, {"name": "g"}])}

@@ -14,18 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.data.formats.chat_rows import (
-    CALL_IDS,
-    EARLIER,
-    EMPTY,
-    HEADING,
-    LOSS,
-    MERGED,
-    NO_TOOLS,
-    OPENING,
-    REASONING,
-)
-from assay.data.formats.convert_rows import recognise
+from assay.data.formats.chat_rows import EARLIER, NO_TOOLS
 from assay.data.formats.formats import (
     FORMATS,
     NO_CALL,
@@ -124,26 +113,6 @@ def test_a_round_trip_keeps_rows_whole(
     assert [row.origin for row in back] == [f"{path}:{n}" for n in range(1, len(back) + 1)]
 
 
-@given(original=rows())
-def test_a_round_trip_through_swift_loses_what_it_says(
-    tmp_path_factory: pytest.TempPathFactory, original: list[Row]
-) -> None:
-    path = tmp_path_factory.mktemp("rows") / "a.jsonl"
-    losses = write_rows(path, original, "swift")
-    back = placeless(read_rows(path, "swift"))
-    assert set(losses) <= {CALL_IDS, REASONING, MERGED, HEADING, EMPTY, OPENING}
-    assert (back == original) == (not {CALL_IDS, REASONING, MERGED} & set(losses))
-    if MERGED not in losses:
-        assert back == [replace(row, messages=tuple(map(plain, row.messages))) for row in original]
-
-
-def plain(message: Message) -> Message:
-    """What ms-swift's roles can say of a message, written out by hand."""
-    thought = f"<think>\n{message.reasoning}\n</think>\n\n" if message.reasoning else ""
-    calls = tuple(replace(call, id="") for call in message.tool_calls)
-    return Message(message.role, thought + message.content, calls)
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -203,13 +172,13 @@ PAIR = {"prompt": "Weather?", "chosen": "Sunny.", "rejected": "No."}
         ({"prompt": "x", "completions": ["y"], "labels": [True]}, "process reward model"),
     ],
 )
-@pytest.mark.parametrize("format", ["trl", "messages", "swift", "hermes", None])
+@pytest.mark.parametrize("format", ["trl", "messages", "swift", "hermes"])
 def test_preference_data_is_refused_by_name_with_what_to_do(
-    tmp_path: Path, value: dict[str, Any], words: str, format: str | None
+    tmp_path: Path, value: dict[str, Any], words: str, format: str
 ) -> None:
     path = write_lines(tmp_path / "a.jsonl", value)
     with pytest.raises(DataError, match=rf"a.jsonl:1: .*{words}.*for sft give the good"):
-        recognise(path) if format is None else list(iter_items(path, format))
+        list(iter_items(path, format))
 
 
 def test_verl_rows_of_others_are_read_as_they_are(tmp_path: Path) -> None:
@@ -438,14 +407,13 @@ def test_undeclared_calls_are_counted_and_kept_or_dropped_row_by_row() -> None:
     assert gather(spread(left)) == left
 
 
-def test_loss_flags_survive_every_format_and_say_what_ms_swift_forgets(tmp_path: Path) -> None:
+def test_loss_flags_survive_every_format(tmp_path: Path) -> None:
     rows = [row for row in expanded(TALK, "each_turn") if isinstance(row, Row)]
     for format in ("messages", "trl", "verl", "swift"):
-        text = PlainText("qwen3") if format == "verl" else None
-        lost = write_rows(tmp_path / f"{format}.jsonl", rows, format, text=text)
+        text = PlainText("qwen3") if format in ("verl", "swift") else None
+        write_rows(tmp_path / f"{format}.jsonl", rows, format, text=text)
         back = read_rows(tmp_path / f"{format}.jsonl", format)
         assert [row.messages for row in back] == [row.messages for row in rows]
-        assert (LOSS in lost) == (format == "swift")
 
 
 @pytest.mark.parametrize("format", ["messages", "swift"])

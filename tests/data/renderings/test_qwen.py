@@ -151,10 +151,3 @@ def test_every_turn_is_trained_after_the_prompt_that_it_is_sampled_after(
     if len(turns) > 1:
         assert starts == [made.prompt(messages[:index], tools) for index in spoken]
     assert all(turn.actions[-1] == made.end_token for turn in turns)
-
-
-def test_the_fingerprint_does_not_depend_on_a_template_that_is_not_read() -> None:
-    one, two = tokenizer("qwen3"), tokenizer("chatml")
-    prints = {name: Renderer(one, name).fingerprint for name in ("qwen3", "qwen3_fc", "template")}
-    assert len(set(prints.values())) == 3
-    assert prints["qwen3"] == Renderer(two, "qwen3").fingerprint

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -199,24 +197,3 @@ def test_no_rank_outlives_rank_0(tmp_path: Path) -> None:
     until(lambda: is_over(other))
 
 
-def test_torchrun_starts_all(two: RunDirectory, tmp_path: Path) -> None:
-    make_lab(tmp_path)
-    done = torchrun(tmp_path, 2)
-    assert done.returncode == 0, done.stderr[-3000:]
-    (run,) = all_runs(tmp_path)
-    # torchrun gives each rank one thread here too, so that not even rounding differs.
-    assert trained(run) == trained(two)
-
-
-def torchrun(folder: Path, ranks: int, nproc: int = 2) -> "subprocess.CompletedProcess[str]":
-    command = Path(sys.executable).with_name("assay")
-    words = [str(command), "run", "tiny.toml", *SETTINGS, "--set", f"engine.ranks={ranks}"]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(nproc)]
-    return subprocess.run(
-        [*launcher, "--no-python", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=WAIT,
-        check=False,
-    )

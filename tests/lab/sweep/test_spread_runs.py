@@ -93,7 +93,7 @@ def test_a_failed_run_and_one_that_kills_its_nodes_are_reported_and_the_others_g
 
     def deadly(root: Path, sweep: str, each: Try, *given: Any) -> int:
         if each.job.plan.name == "s.batch-4":
-            raise spread_runs.Lost("out of memory")
+            raise ChildProcessError("out of memory")
         return begun(root, sweep, each, *given)
 
     class Direct(LocalPool):

@@ -1,4 +1,4 @@
-"""The self-check passes sound models, stops faulty ones by family, and leaves no trace."""
+"""The self-check passes sound models, stops faulty ones, and leaves no trace."""
 
 from typing import Any
 
@@ -19,9 +19,6 @@ from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import (
-    ATTENTION,
-    BATCHES,
-    ROLLOUT,
     check_language_policy,
     chosen_turns,
 )
@@ -87,26 +84,24 @@ def test_a_sound_model_passes_and_says_by_how_much(family, adapter, precision):
 
 @in_turn
 @pytest.mark.parametrize("change", [leak, run_on])
-def test_a_wrong_mask_or_position_stops_the_run_and_names_attention(change, adapter, precision):
+def test_a_wrong_mask_or_position_stops_the_run(change, adapter, precision):
     policy = trained(precision, adapter=adapter)
     packed = sampled(policy)
     with fault(change), pytest.raises(RunFailure) as caught:
         check(policy, packed)
-    assert f"the paths part in: {ATTENTION};" in str(caught.value)
     assert caught.value.exit_code == 1
-    assert "log-probs of the shared and the plain path differ" in str(caught.value)
+    assert "log-probs of the policy and of one sequence at a time differ" in str(caught.value)
 
 
 @pytest.mark.parametrize("factor", [1.01, float("nan")])
-def test_an_activation_at_fault_is_the_mlps_and_missing_numbers_do_not_pass(factor):
+def test_an_activation_at_fault_stops_the_run_and_missing_numbers_do_not_pass(factor):
     policy = trained(FP32)
     packed = sampled(policy)
-    with scaled_activation(factor), pytest.raises(RunFailure) as caught:
+    with scaled_activation(factor), pytest.raises(RunFailure, match="of one sequence at a time"):
         check(policy, packed)
-    assert "the paths part in: MLP;" in str(caught.value)
 
 
-def test_a_wrong_gradient_of_right_log_probs_is_found_and_placed(monkeypatch):
+def test_a_wrong_gradient_of_right_log_probs_is_found(monkeypatch):
     policy = trained(FP32)
     packed = sampled(policy)
     right = GatedSilu.backward
@@ -116,9 +111,8 @@ def test_a_wrong_gradient_of_right_log_probs_is_found_and_placed(monkeypatch):
         return grad_gate, grad_up * 1.1
 
     monkeypatch.setattr(GatedSilu, "backward", staticmethod(wrong))
-    with pytest.raises(RunFailure, match="gradients differ") as caught:
+    with pytest.raises(RunFailure, match="gradients differ"):
         check(policy, packed)
-    assert "the paths part in: MLP;" in str(caught.value)
 
 
 @both
@@ -129,9 +123,8 @@ def test_a_rollout_from_other_weights_is_named_as_such(precision, plain):
     with torch.no_grad():
         for parameter in policy.module.parameters():
             parameter.mul_(1.3)
-    with pytest.raises(RunFailure) as caught:
+    with pytest.raises(RunFailure, match="log-probs of rollout and training differ"):
         check(policy, packed)
-    assert f"the paths part in: {ROLLOUT};" in str(caught.value)
 
 
 @both
@@ -155,18 +148,6 @@ def test_no_trace_is_left(precision, fails):
     assert not [m for m in policy.module.modules() if m._forward_hooks or m._forward_pre_hooks]
     assert policy.sample([PROMPT], [SampleKey(3, "b", 0)], Sampling(1.0, 8)) == again
     assert policy.version == 0
-
-
-def test_kl_and_entropy_terms_are_part_of_what_is_compared():
-    frozen = tiny_model(seed=1).requires_grad_(False)
-    policy = LanguagePolicy(tiny_model().train(), FP32, ENDS, frozen=frozen)
-    packed = sampled(policy)
-    with policy.reference():
-        packed = packed.with_tokens(reference_S=policy.score(packed).logps_S)
-    found = check(policy, packed, Grpo(kl_coef=0.1, entropy_coef=0.1))
-    assert found.keys() == METRICS
-    # Both paths may agree to the last bit.
-    assert found["self_check_loss"] < 1e-5
 
 
 def batch_of(turns: list[tuple[str, tuple[int, ...], float]]) -> Packed:
@@ -211,9 +192,8 @@ def test_angles_that_depend_on_the_longest_sequence_of_a_row_are_found_in_the_sh
     for name in ("a", "c"):
         alone = batch_of([turn for turn in turns if turn[0] == name])
         assert check(policy, alone).keys() == METRICS, "a short group by itself shows nothing"
-    with pytest.raises(RunFailure) as caught:
+    with pytest.raises(RunFailure, match="of one sequence at a time"):
         check(policy, batch_of(turns))
-    assert f"the paths part in: {ATTENTION};" in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "longrope"])
@@ -257,6 +237,5 @@ def test_a_mask_that_hides_a_token_of_a_batch_stops_the_run(monkeypatch):
         return right(causal, ids_RT, mask_RT, first)
 
     monkeypatch.setattr(plain_forward, "logits_from", without_the_first)
-    with pytest.raises(RunFailure, match="a padded row is computed otherwise") as caught:
+    with pytest.raises(RunFailure, match="of one sequence at a time"):
         check(policy, packed)
-    assert f"the paths part in: {BATCHES};" in str(caught.value)

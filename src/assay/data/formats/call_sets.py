@@ -10,12 +10,7 @@ the whole history, `<|im_end|>` and `<|im_start|>` between its turns. `reward_mo
 the answer: it becomes the last message, and stays text as the gold; the copies of prompt and answer
 in `extra_info` are left out.
 
-`xlam` (xLAM-function-calling-60k): `query`, and `tools` and `answers` as JSON text. `toolace`:
-`system` with the functions as a JSON list, and `conversations` whose calls are `[Get
-Weather(city="Oslo")]` and whose results are one JSON list for all calls of a turn. `glaive`
-(Glaive-function-calling-v2): `system` and `chat` as text with USER:, ASSISTANT:, `<functioncall>`
-and FUNCTION RESPONSE:. What a system text says about the spelling of calls is cut, because the
-rendering says its own.
+`xlam` (xLAM-function-calling-60k): `query`, and `tools` and `answers` as JSON text.
 
 `hardgen`: `{"0": {"role": "system", "tools": JSON text, "content"?}, "1": {"role": "user",
 "content"}, ...}`. An assistant's content may begin with a think block; after it comes text, or a
@@ -30,7 +25,6 @@ Calls as Python are parsed into a syntax tree and never run. Raises DataError, a
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from assay.data.conversation import (
@@ -51,9 +45,8 @@ from assay.data.formats.kept import (
     system_beside,
     tools_beside,
 )
-from assay.data.json_files import load_next, load_values
 from assay.data.loaded import DataError, Item, LeftOut, Record, Remark
-from assay.data.python_calls import parse_calls, parse_literal, parse_loose_calls
+from assay.data.python_calls import parse_calls, parse_literal
 from assay.data.renderings.hermes import (
     THINK_END,
     Said,
@@ -161,8 +154,6 @@ def looptool_row(record: Record) -> Row:
 
 
 XLAM = ("query", "tools", "answers")
-TOOLACE = ("system", "conversations")
-GLAIVE = ("system", "chat")
 
 
 def xlam_row(record: Record) -> Row:
@@ -176,125 +167,6 @@ def xlam_row(record: Record) -> Row:
         raise record.error("answers", "holds no call, and no text to answer with")
     messages = (Message("user", record.need("query", str)), Message("assistant", "", calls))
     return build_row(record, messages, parse_tools(record, record.value.get("tools")), *XLAM)
-
-
-LISTED = re.compile(r"\[\s*\{")
-SPELLING = re.compile(
-    r"Here is a list of functions in JSON format that you can invoke:?\s*\.?"
-    r"|Should you decide to return the function call\(s\)[.,]?"
-    r"|(?:Put it in the format of|Format:)\s*\[func.*?\]|NO other text MUST be included\.?",
-    re.DOTALL,
-)
-CALL_LIST = re.compile(r"\[[^\[\]{}()\"'=,]+\(.*\)\s*\]", re.DOTALL)
-
-
-def toolace_row(record: Record) -> Row:
-    """A conversation whose calls are lists of calls as text."""
-    system = record.maybe("system", str) or ""
-    own, listed = _cut_list(system)
-    tools = parse_tools(record, listed, "system")
-    own = SPELLING.sub("", own).strip() if tools else system
-    messages = [Message("system", own)] if own else []
-    for index, value in enumerate(record.need("conversations", list)):
-        path = f"conversations[{index}]"
-        said = record.typed(path, value, dict)
-        role, text = (
-            record.typed(f"{path}.{key}", said.get(key), str) for key in ("from", "value")
-        )
-        calls = messages[-1].tool_calls if messages else ()
-        loss = message_loss(record, said, path, "assistant")
-        messages += (
-            replace(message, loss=loss) if message.role == "assistant" else message
-            for message in _toolace_messages(record, role, text, calls, path)
-        )
-    return build_row(record, check_order(record, tuple(messages), "conversations"), tools, *TOOLACE)
-
-
-def _toolace_messages(
-    record: Record, role: str, text: str, calls: tuple[ToolCall, ...], path: str
-) -> Iterator[Message]:
-    """The messages of one turn; `calls` are those that a result answers."""
-    if role in ("user", "human"):
-        yield Message("user", text)
-    elif role in ("tool", "observation"):
-        yield from _toolace_results(text, calls)
-    elif role not in ("assistant", "gpt"):
-        raise record.error(f"{path}.from", f"unknown role {role!r}")
-    elif not CALL_LIST.fullmatch(text.strip()):
-        yield Message("assistant", text)
-    else:
-        try:
-            yield Message("assistant", "", parse_loose_calls(text))
-        except ValueError as error:
-            raise record.error(f"{path}.value", str(error)) from error
-
-
-def _toolace_results(text: str, calls: tuple[ToolCall, ...]) -> Iterator[Message]:
-    """One message for each result of a JSON list that has one for each call, else the text."""
-    try:
-        (found,) = load_values(text)
-    except ValueError:
-        found = None
-    names = {call.name for call in calls}
-    if not (isinstance(found, list) and len(found) == len(calls) > 1):
-        yield Message("tool", text)
-        return
-    for each in found:
-        named = isinstance(each, dict) and {"name", "results"} == set(each)
-        content = each["results"] if named else each
-        content = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-        name = each["name"] if named and each["name"] in names else ""
-        yield Message("tool", content, name=name)
-
-
-def _cut_list(text: str) -> tuple[str, list[Any]]:
-    """The text without the first JSON list of objects in it, and that list."""
-    for found in LISTED.finditer(text):
-        try:
-            listed, end = load_next(text, found.start())
-        except ValueError:
-            continue
-        return text[: found.start()] + text[end:], listed
-    return text, []
-
-
-SPEAKER = r"(USER|ASSISTANT|FUNCTION RESPONSE):"
-LINE = re.compile(rf"^{SPEAKER}", re.MULTILINE)
-"""Where a turn begins."""
-WORD = re.compile(rf"(?:^|\s){SPEAKER}")
-"""The same in copies of the set that have lost their line ends."""
-OFFER = re.compile(r",? with access to the following functions\. Use them if required -?\s*$")
-END = "<|endoftext|>"
-CALL = "<functioncall>"
-QUOTED = re.compile(r"""\{\s*"name":\s*"([^"]+)",\s*"arguments":\s*'(.*)'\s*\}""", re.DOTALL)
-"""A call with arguments as JSON text in single quotes, within which quotes are as they are."""
-
-
-def glaive_row(record: Record) -> Row:
-    """A conversation as one text."""
-    own, brace, rest = (record.maybe("system", str) or "").partition("{")
-    try:
-        tools = parse_tools(record, load_values(brace + rest), "system")
-    except ValueError as error:
-        raise record.error("system", f"holds functions that are not JSON: {error}") from error
-    own = OFFER.sub(".", own.strip().removeprefix("SYSTEM:").strip())
-    messages = [Message("system", own)] if own else []
-    chat = record.need("chat", str)
-    first, *turns = (LINE if "\nASSISTANT:" in chat else WORD).split(chat)
-    if first.strip():
-        raise record.error("chat", "does not begin with USER:, ASSISTANT: or FUNCTION RESPONSE:")
-    for index, (role, text) in enumerate(zip(turns[::2], turns[1::2], strict=True)):
-        said = text.replace(END, "").strip()
-        if role != "ASSISTANT":
-            messages.append(Message("user" if role == "USER" else "tool", said))
-            continue
-        before, called, body = said.partition(CALL)
-        call: Any = body.strip()
-        if quoted := QUOTED.fullmatch(call):
-            call = {"name": quoted[1], "arguments": quoted[2].replace("\\'", "'")}
-        calls = (parse_call(record, call, f"chat[{index}]"),) if called else ()
-        messages.append(Message("assistant", before.strip() if called else said, calls))
-    return build_row(record, check_order(record, tuple(messages), "chat"), tools, *GLAIVE)
 
 
 POSITIONAL = "calls give arguments by position, which are named arg_0, arg_1 and so on"

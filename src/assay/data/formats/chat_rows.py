@@ -3,16 +3,14 @@
 `messages`: `{"messages": [...], "tools": [...]}`. Optional: `id`, `conversation`, `gold`; every
 other column is kept in `extra`. Arguments and tools may be objects or JSON text; `loss: false` on
 an assistant message keeps it from being trained on; user messages may hold images
-(`data.message_parts`). In tau-bench's trajectories the messages are called `traj`, and the trials
-of one task are one conversation, so that a split keeps them together.
+(`data.message_parts`).
 
 `swift`: agent rows of ms-swift, with roles `tool_call` and `tool_response` (or `tool`) and tools as
 JSON text. Consecutive `tool_call` messages, and assistant text right before them, are one assistant
 turn, as ms-swift renders them. `loss: false` on the messages of a turn keeps it from being trained
 on, and so does a `loss_scale` of 0; other weights are refused, as no stage weighs messages.
-ms-swift has no place for call ids, keeps reasoning as `<think>` text, and forgets `loss` where it
-puts calls together. Its templates are not the models' own: as the text of a rendering
-(`plain_text`) rows come out as Assay trains them.
+ms-swift's templates are not the models' own: rows with tools or reasoning are written as the text
+of a rendering (`plain_text`) or not at all.
 
 `trl`: `prompt` and, for SFT, `completion`; text or lists of messages. Text becomes a user message
 and an assistant message, so it is rendered as a chat, where TRL would train on the bare text. As in
@@ -32,8 +30,7 @@ The row itself is JSON text in the column `assay` (of verl in `extra_info.assay`
 reader restores it whole.
 """
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -66,25 +63,17 @@ from assay.data.formats.kept import (
 from assay.data.formats.plain_text import BEYOND, PlainText, plain_messages
 from assay.data.hashing import canonical_json, content_id
 from assay.data.loaded import Record, error_at
-from assay.data.renderings.hermes import parse_text_messages, think_text
+from assay.data.renderings.hermes import parse_text_messages
 from assay.data.row import Message, Row
 from assay.data.tools import dump_tools, openai_tool, parse_tools
 
 MESSAGES = ("messages", "tools")
-TRAJECTORY = "traj"
 
 
 def messages_row(record: Record) -> Row:
     """A row of this format. Raises DataError."""
-    column = (
-        TRAJECTORY if {*record.value} & {*MESSAGES, TRAJECTORY} == {TRAJECTORY} else MESSAGES[0]
-    )
-    messages = parse_messages(record, record.need(column, list), column, images=True)
-    row = chat_row(record, messages, *MESSAGES, TRAJECTORY)
-    task = record.value.get("task_id")
-    if column == TRAJECTORY and task is not None and not row.conversation:
-        return replace(row, conversation=f"task {task}")
-    return row
+    messages = parse_messages(record, record.need("messages", list), "messages", images=True)
+    return chat_row(record, messages, *MESSAGES)
 
 
 def dump_messages_row(row: Row, text: PlainText | None = None) -> Written:
@@ -93,15 +82,7 @@ def dump_messages_row(row: Row, text: PlainText | None = None) -> Written:
     return Written(value | {"tools": list(row.tools)} if row.tools else value)
 
 
-CALL_IDS = "ids of tool calls"
-REASONING = "reasoning kept as <think> text"
-MERGED = "assistant messages that become one with the next"
-HEADING = (
-    "Qwen's prompt of tools without a system text, which ms-swift begins with two line ends more"
-)
 EMPTY = "a hybrid model's earlier answers, to which ms-swift adds an empty thought"
-OPENING = "a Thinking model's prompt, whose <think> ms-swift trains"
-LOSS = "loss: false of messages with calls, which Assay reads and ms-swift forgets"
 
 
 def swift_row(record: Record) -> Row:
@@ -131,49 +112,25 @@ def swift_row(record: Record) -> Row:
 
 
 def dump_swift(row: Row, text: PlainText | None = None) -> Written:
-    """The record of a row, and what ms-swift's roles and templates cannot say.
-
-    Raises RenderingError where `text` cannot write it.
+    """The record of a row, and what ms-swift trains beside it. Raises DataError for a row that is
+    no plain chat where no `text` writes it, and RenderingError where that cannot.
     """
-    if text is not None:
-        shown = {"messages": plain_messages(text.conversation(row))}
-        value = shared_columns(row, *MESSAGES, KEPT)
-        beyond = (BEYOND,) if text.tail and row.prompt != row.messages else ()
-        return Written({**value, **shown, KEPT: kept_text(row, shown)}, beyond)
-    losses = [HEADING] if row.tools and row.messages[0].role != "system" else []
-    messages: list[dict[str, Any]] = []
-    for message, following in zip(row.messages, (*row.messages[1:], None), strict=True):
-        messages += _swift_messages(message)
-        calls = message.tool_calls
-        if message.tool_call_id or any(call.id for call in calls):
-            losses.append(CALL_IDS)
-        if message.reasoning:
-            losses.append(REASONING)
-        if message.role == "assistant" and following is not None and following.tool_calls:
-            losses += [] if following.content or following.reasoning else [MERGED]
-        if calls and not message.loss:
-            losses.append(LOSS)
-        if message.role == "assistant" and message.loss:
-            losses += [OPENING] if message.reasoning else []
-            losses += [EMPTY] if following is not None and not message.reasoning else []
-    value = shared_columns(row, *MESSAGES, KEPT, *BESIDE) | {"messages": messages}
-    if row.tools:
-        value["tools"] = dump_tools(row.tools)
-    return Written(value, tuple(losses))
+    if text is None:
+        refuse_special(row, row.messages, "ms-swift has its own templates of tools and reasoning")
+        earlier = [m.loss for m in row.messages if m.role == "assistant"][:-1]
+        messages, losses = row.messages, (EMPTY,) * sum(earlier)
+    else:
+        messages = text.conversation(row)
+        losses = (BEYOND,) if text.tail and row.prompt != row.messages else ()
+    shown = {"messages": plain_messages(messages)}
+    value = shared_columns(row, *MESSAGES, KEPT) | shown
+    return Written({**value, KEPT: kept_text(row, shown)}, losses)
 
 
-def _swift_messages(message: Message) -> list[dict[str, Any]]:
-    if message.role != "assistant":
-        role = "tool_response" if message.role == "tool" else message.role
-        return [{"role": role, "content": message.content}]
-    text = think_text(message.reasoning) + message.content
-    calls = [{"name": call.name, "arguments": dict(call.arguments)} for call in message.tool_calls]
-    content = [{"role": "assistant", "content": text}] if text or not calls else []
-    content += [
-        {"role": "tool_call", "content": json.dumps(call, ensure_ascii=False, allow_nan=False)}
-        for call in calls
-    ]
-    return content if message.loss else [{**value, "loss": False} for value in content]
+def refuse_special(row: Row, messages: Sequence[Message], problem: str) -> None:
+    """Raise DataError for what a tool does not take of a row but as the text of a rendering."""
+    if row.tools or any(m.role == "tool" or m.tool_calls or m.reasoning for m in messages):
+        raise error_at(row.origin, problem, NAME, f"row {row.id}")
 
 
 TEXT = ("prompt", "completion", "tools")
@@ -288,9 +245,8 @@ def dump_verl(row: Row, text: PlainText | None = None) -> Written:
     """The record of a row; nothing is lost. Raises DataError for a row that is no plain chat where
     no `text` writes it, and RenderingError where that cannot.
     """
-    special = (m.role == "tool" or m.tool_calls or m.reasoning for m in row.prompt)
-    if text is None and (row.tools or any(special)):
-        raise error_at(row.origin, NO_TOOLS_OF_VERL, NAME, f"row {row.id}")
+    if text is None:
+        refuse_special(row, row.prompt, NO_TOOLS_OF_VERL)
     prompt = plain_messages(row.prompt if text is None else text.prompt(row))
     kept = (row.extra.get(name) for name in ("reward_model", "extra_info"))
     model, info = (value if isinstance(value, Mapping) else {} for value in kept)

@@ -136,8 +136,6 @@ ROWS: Mapping[str, Callable[[Record], Row]] = {
     "looptool": call_sets.looptool_row,
     "trl": chat_rows.trl_row,
     "xlam": call_sets.xlam_row,
-    "toolace": call_sets.toolace_row,
-    "glaive": call_sets.glaive_row,
     **problem_rows.PROBLEM_ROWS,
     "prompt_answer": plain_rows.prompt_answer_row,
     "csv": plain_rows.prompt_answer_row,

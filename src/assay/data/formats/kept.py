@@ -124,7 +124,7 @@ def build_row(
         messages=messages,
         tools=tools,
         gold=record.value.get("gold"),
-        conversation=record.maybe("conversation", str) or "",
+        conversation=str(record.maybe("conversation", str, int) or ""),
         origin=record.origin,
         extra=record.others(*own, *ROW_FIELDS),
         template_options=record.typed(OPTIONS, options, dict),

@@ -19,7 +19,6 @@ from assay.data.loaded import absent
 from assay.data.reported.reported_record import Reported
 from assay.data.toml_text import (
     KeyPath,
-    TomlInvalid,
     key_lines,
     line_of,
     load_toml,
@@ -55,7 +54,7 @@ def read_toml(text: str, file: Path) -> Reported:
     try:
         # Decimal keeps the digits as printed: 15.00 is not 15.0.
         values = load_toml(text, parse_float=Decimal)
-    except TomlInvalid as invalid:
+    except InputError as invalid:
         problem = f"not valid TOML: {invalid.problem}"
         raise InputError(problem, file=file, line=invalid.line) from None
     for path, problem, fix in long_integers(values):

@@ -18,7 +18,7 @@ from assay.lab.setup.session import Session
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.models.source import EXAMPLES
-from assay.rollout.engines.cpu.batcher import Sampler
+from assay.rollout.engines.batcher import Sampler
 from assay.rollout.engines.register import sampler_here
 from assay.runs.run_names import experiment_of, find_named
 from assay.runs.status import stored_status

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from assay.engines.ranks import followed, joined, launched, ranks_here, team
+from assay.engines.ranks import followed, team
 from assay.errors import AssayError
 from assay.experiment.stage_tables import StageSpec
 from assay.experiment.tables import patience_seconds
@@ -73,7 +73,7 @@ def ranked(
         return
     sharded = engine.sharded
     if sharded is None:
-        whole = engine.sample == "vllm" or opened.fits(largest, ranks_here(engine.ranks))
+        whole = engine.sample == "vllm" or opened.fits(largest, engine.ranks)
         sharded = not whole
     with team(engine.ranks, FOLLOWER, patience_seconds(engine)) as others:
         how = ", each with a part of the weights" if sharded else ""
@@ -103,15 +103,6 @@ def follow() -> None:
         serve(KINDS[opening.sharded](opened.policy, optimizer, others))
         del opened, optimizer, session
         gc.collect()
-
-
-@contextmanager
-def leading() -> Iterator[None]:
-    """Around the work of rank 0: processes that torchrun started end with it."""
-    yield
-    if launched():
-        others = joined()
-        others.tell([None] * others.size)
 
 
 if __name__ == "__main__":

@@ -66,9 +66,8 @@ from assay.lab.setup.reward_process import ROWS, SETTINGS
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import StageInput
 from assay.lab.setup.tool_stage import ToolStage, stage_alone
-from assay.models.folder import CONFIG
+from assay.models.folder import CONFIG, read_object
 from assay.models.load import GENERATION
-from assay.models.supported import read_object
 from assay.runs.checkpoints import check_checkpoint
 from assay.runs.history import History
 from assay.runs.manifest_file import WENT_ON, read_manifest, write_manifest

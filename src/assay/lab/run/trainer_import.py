@@ -38,6 +38,7 @@ from assay.lab.setup.reward_process import ROWS
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import StageInput
 from assay.lab.setup.tool_stage import stage_alone
+from assay.models.folder import read_object
 from assay.models.precision import choose_precision
 from assay.models.scoring import evaluating
 from assay.models.supported import read_config
@@ -54,7 +55,7 @@ from assay.tasks.task import task
 from assay.train.grpo import score_all
 from assay.train.likelihood import NLL, likelihood_batch
 from assay.trainers.outputs.output import Step
-from assay.trainers.outputs.plain_folders import FINDERS, Found, Output, find, read_object
+from assay.trainers.outputs.plain_folders import FINDERS, Found, Output, find
 from assay.trainers.read_back import CANONICAL, changed, likelihood, read_back, with_model
 from assay.trainers.register import MODEL, TRAINERS
 from assay.trainers.settings import Exported, updates_of_round
@@ -63,6 +64,8 @@ from assay.trainers.table import ROLLOUT, table, updates_of
 UNKNOWN = "unknown"
 LORA = "LORA"
 """What peft calls it."""
+VARIANTS = ("use_rslora", "use_dora")
+"""Of it, in peft's configuration."""
 DATA = "train"
 """The data set of a run that was made without Assay."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -140,8 +143,10 @@ def import_run(root: Path, request: Request, observer: Observer) -> Imported:
     if (request.folder / TRANSLATION).is_file():
         return taken_over(root, request, exported_origin(root, request), observer)
     found = find(request.tool, request.folder, request.configuration, request.log)
-    kind = (found.adapter or {}).get("peft_type", LORA)
+    adapter = found.adapter or {}
+    kind = adapter.get("peft_type", LORA)
     why = "" if kind == LORA else f"an adapter of type {kind}"
+    why = next((f"an adapter with {key}" for key in VARIANTS if adapter.get(key)), why)
     if found.adapter and not why:
         try:
             return taken_over(root, request, plain_origin(root, request, found), observer)
@@ -441,8 +446,6 @@ def adapt_keys(found: Found, why: str) -> Mapping[str, Any]:
         "adapt.kind": "lora",
         "adapt.rank": adapter["r"],
         "adapt.alpha": float(adapter["lora_alpha"]),
-        "adapt.rslora": adapter.get("use_rslora") or None,
-        "adapt.dora": adapter.get("use_dora") or None,
         "adapt.dropout": dropout or None,
         "adapt.targets": [targets] if isinstance(targets, str) else sorted(targets),
     }

@@ -31,7 +31,7 @@ from assay.data.renderings.rendering import (
 )
 from assay.data.renderings.template import RenderingError, with_options
 from assay.data.row import Message, Row
-from assay.engines.register import Wanted, sampler_of
+from assay.engines.register import sampler_of
 from assay.errors import InputError, within
 from assay.experiment.base_table import RenderingSettings, rendering_key
 from assay.experiment.checkpoint_reference import BASE, CheckpointReference
@@ -162,8 +162,8 @@ class ModelShelf:
 
     def sampler(self, module: nn.Module, end_tokens: frozenset[int], processes: int = 1) -> Sampler:
         """The sampler of a model by the experiment's engine."""
-        wanted = Wanted(module, end_tokens, self.experiment, self.precision, self.base, processes)
-        return sampler_of(wanted)
+        given = self.experiment, self.precision, self.base, processes
+        return sampler_of(module, end_tokens, *given)
 
     def ground(self, stage: StageSpec) -> tuple[Path, tuple[Path, ...]]:
         """Folders of the whole model below a stage, and of the adapters between, lowest first."""
@@ -199,8 +199,7 @@ def adapt(model: PreTrainedModel, stage: StageSpec) -> tuple[nn.Module, Adaptati
     """The model made ready to train as the stage's `adapt` table says."""
     match stage.adapt:
         case LoraAdapt() as lora:
-            kind = bool(lora.rslora), bool(lora.dora)
-            options = LoraOptions(lora.rank, lora.alpha, lora.targets, lora.dropout or 0.0, *kind)
+            options = LoraOptions(lora.rank, lora.alpha, lora.targets, lora.dropout or 0.0)
             return train_lora(model, options)
         case FreezeAdapt(patterns=patterns):
             return train_unfrozen(model, patterns)

@@ -27,11 +27,9 @@ from assay.data.renderings.template import RenderingError
 from assay.data.row import ImagePart, Message
 from assay.errors import InputError
 from assay.lab.setup.language_learner import make_renderer
-from assay.models.distilling import words_of
 from assay.models.inference import InferenceModel, inference_model
 from assay.models.load import load_model
 from assay.models.matmul import widened
-from assay.models.plain_forward import causal_of
 from assay.models.precision import Precision
 from assay.models.prefix_tree import Tokens, answer_hidden, answer_logps
 from assay.models.supported import why_plain
@@ -293,11 +291,7 @@ class LocalHelper(InProcess[Tokens]):
         if most is not None and longest > most:
             raise too_long(self.name, f"{longest} tokens are more than its {most}")
         model = self.weights.model
-        if isinstance(model, PlainSampler):
-            hidden_SD = model.hidden(contexts, answers)
-            size = causal_of(model.module).get_output_embeddings().weight.shape[0]
-            read = sum(map(len, [*contexts, *answers]))
-            return NextWords(read, hidden_SD, words_of(model.module), size)
+        assert not isinstance(model, PlainSampler), "refused by `session.check_teacher`"
         hidden_SD, computed = answer_hidden(model, contexts, answers)
         return NextWords(computed, hidden_SD, model.words, len(model.embedding_VD))
 

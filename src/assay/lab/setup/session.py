@@ -31,6 +31,7 @@ from assay.lab.setup.stage_methods import StageInput
 from assay.lab.setup.validate import read_whole
 from assay.models.load import check_loadable
 from assay.models.precision import Precision, choose_precision
+from assay.models.supported import read_config, why_plain
 from assay.rollout.engines.endpoint.client import Unanswered
 from assay.rollout.engines.endpoint.openai_text import read_words
 from assay.runs.cost_ledger import CostLedger
@@ -117,12 +118,17 @@ def check_teacher(experiment: Experiment, name: str, stage: DistillStage, learne
     tells none, or the student is no language model."""
     student = language_model(learner, "distillation")
     spec, field = experiment.helpers[stage.teacher], f"model.{stage.teacher}.source"
+    if why := why_plain(read_config(student.folder)):
+        raise InputError(f"a student cannot be distilled on the plain path: {why}", field="model")
     if not in_process(spec):
         try_endpoint(experiment, stage, learner)
         return
     with within(field):
         folder = model_folder(spec.source, student.root)
         config, tokenizer = check_loadable(folder)
+        if why := why_plain(config):
+            problem = f"a teacher on the plain path tells no distributions: {why}"
+            raise InputError(problem, fix="ask it behind an endpoint")
     names = named(experiment.model, spec.source)
     if found := first_difference(student.base.tokenizer, tokenizer, names):
         raise InputError(found, field=field, fix=SAME_TOKENIZER)

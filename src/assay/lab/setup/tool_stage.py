@@ -21,8 +21,9 @@ from assay.lab.setup.prepare import find_part
 from assay.lab.setup.reward_parts import rewards_in
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import StageInput, visits_per_epoch
+from assay.models.folder import read_object
 from assay.models.load import GENERATION
-from assay.models.supported import read_config, read_object, read_tokenizer
+from assay.models.supported import read_config, read_tokenizer
 from assay.runs.run_names import stage_start
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.user_code import SCHEME

@@ -19,7 +19,6 @@ from assay.engines.ray_pool import (
     LOOK_AGAIN,
     MOST_LOST,
     RAY,
-    Lost,
     Needs,
     Node,
     RayPool,
@@ -134,7 +133,7 @@ def spread_jobs(
             try:
                 code = pool.take(ticket)
                 done.append(Done(job, place, code, log, last_line(log) if code else ""))
-            except Lost as lost:
+            except ChildProcessError as lost:
                 if each.lost + 1 < MOST_LOST:
                     tell(f"{job.name}: {place} is lost ({lost}); another node goes on")
                     begin(job, each.needs, each.lost + 1)

@@ -18,7 +18,6 @@ from transformers import Cache, DynamicCache
 
 from assay.data.episode import Context, Turn, tokens_of
 from assay.errors import RunFailure
-from assay.models.distilling import hidden_padded, refuse_unteachable
 from assay.models.matmul import moved
 from assay.models.plain_forward import alike, causal_of, logits_from, probe_tokens, score_padded
 from assay.models.scoring import distinct, evaluating
@@ -232,17 +231,6 @@ class PlainSampler:
         with evaluating(self.module), torch.no_grad(), computing_in(self.module, self.compute):
             logps_S, _ = score_padded(self.module, contexts, actions_S, offsets_N1)
         return [tuple(piece.tolist()) for piece in logps_S.cpu().split(lengths)]
-
-    def hidden(
-        self, contexts: Sequence[tuple[int, ...]], answers: Sequence[tuple[int, ...]]
-    ) -> torch.Tensor:
-        """The hidden states (S, D) before the head that predict the answers' tokens, on the CPU.
-        Raises InputError where scores are not made of them."""
-        actions_S = torch.tensor([token for answer in answers for token in answer]).long()
-        offsets_N1 = torch.tensor([0, *map(len, answers)]).cumsum(0)
-        with evaluating(self.module), torch.no_grad(), computing_in(self.module, self.compute):
-            refuse_unteachable(self.module)
-            return hidden_padded(self.module, (contexts, actions_S, offsets_N1))
 
     def _rows(self, contexts: Sequence[tuple[int, ...]], sampling: Sampling) -> int:
         """How many completions are decoded together."""

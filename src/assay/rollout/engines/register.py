@@ -46,7 +46,7 @@ def sampler_here(
     end_tokens: frozenset[int],
     compute: torch.dtype | None = None,
     processes: int = 1,
-) -> Sampler:
+) -> LocalSampler | PlainSampler:
     """The sampler of a model: of the own layers where they compute it, else of Transformers'.
     `compute` is the type products run in, the module's own without it; a batch may be sampled in so
     many `processes` by the own layers."""

@@ -13,7 +13,7 @@ from peft import PeftModel
 from torch import nn
 
 from assay.data.episode import Context, Turn, tokens_of
-from assay.models.distilling import Lesson, compare_actions, compare_padded
+from assay.models.distilling import Lesson, compare_actions
 from assay.models.lora import adapter_free
 from assay.models.plain_forward import causal_of, keep_only_adapter_dropout, score_padded
 from assay.models.precision import Precision
@@ -93,10 +93,9 @@ class LanguagePolicy:
         assert packed.teacher is not None
         told = packed.teacher_SD, packed.told_SN, packed.told_logps_SN
         turns = [tokens_of(c) for c in packed.contexts], packed.actions_S, packed.offsets_N1
-        compare = compare_padded if self.plain else compare_actions
         with self.precision.autocast():
             lesson = Lesson(packed.teacher, *told)
-            logps_S, found = compare(self._scoring, turns, lesson, packed.temperature)
+            logps_S, found = compare_actions(self._scoring, turns, lesson, packed.temperature)
         return Scores(logps_S.cpu(), compared=found.each(torch.Tensor.cpu))
 
     @contextmanager

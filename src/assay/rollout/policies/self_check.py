@@ -2,15 +2,15 @@
 
 The policy's is the packed path, or for other families the plain one, whose batches are padded. The
 reference is Transformers' forward of each turn alone. A few turns of a long and a short group go
-through both: log-probs, loss and gradient must agree,
-and so must the log-probs that the rollout recorded. In fp32 the tolerances are constants; in bf16
+through both: log-probs, loss and gradient must agree, and so must the log-probs that the rollout
+recorded. In fp32 the tolerances are constants; in bf16
 rounding alone makes correct results differ, so they are multiples of how far the reference moves
 between bf16 and fp32 on the same turns. The check leaves no gradient, draws no random number and
 changes no weight.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from assay.data.episode import tokens_of
 from assay.errors import RunFailure
-from assay.models.plain_forward import first_difference, score_plainly
+from assay.models.plain_forward import score_plainly
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy, Scores
@@ -47,34 +47,9 @@ NOTICEABLE = 0.1
 """A parameter's gradient counts as at least this share of its family's: what is far smaller is what
 cancellation left, as in a bias on keys, which moves all scores of a query alike."""
 
-HEAD = "lm_head"
-BATCHES = "padded batches"
-ATTENTION = "attention projections (q_proj, k_proj, v_proj, o_proj)"
-FAMILIES = (
-    ("norms", ("norm",)),
-    (ATTENTION, ("attn", "attention")),
-    ("MLP", ("mlp", "feed_forward", "ffn")),
-    ("embeddings and head", ("embed", HEAD, "wte", "wpe")),
-)
+FAMILIES = (("norm",), ("attn", "attention"), ("mlp", "feed_forward", "ffn"))
+FAMILIES += (("embed", "lm_head", "wte", "wpe"),)
 """Layer families by parts of parameter names, the first that fits."""
-ROLLOUT = "rollout"
-REASONS = {
-    ATTENTION: "its mask, positions or scores are not those that the shared path computes",
-    "embeddings and head": "the output head changes logits in a way of its own",
-    BATCHES: "a padded row is computed otherwise than alone",
-    ROLLOUT: "the sampler computes something else, or from other weights",
-}
-OTHER_REASON = "these layers compute something else than the shared path does"
-
-
-def paths_differ(family: str, what: str) -> RunFailure:
-    """That the shared path and the plain path disagree, where training would be wrong; `family`
-    names where they part."""
-    why = REASONS.get(family, OTHER_REASON)
-    return RunFailure(
-        f"self-check: {what}; the paths part in: {family}; {why}; use the pinned versions of "
-        "torch and transformers, or a model of another family (docs/models.md)"
-    )
 
 
 @dataclass(frozen=True)
@@ -101,14 +76,10 @@ class Differences:
     gradients: Gradients
 
 
-def family_of(parameter: str) -> str:
-    """The layer family of a parameter, adapters with the layer they adapt."""
-    if parameter == BATCHES:
-        return BATCHES
-    for family, parts in FAMILIES:
-        if any(p in parameter for p in parts):
-            return family
-    return "other weights"
+def family_of(parameter: str) -> int:
+    """The number of a parameter's layer family, adapters with the layer they adapt."""
+    fits = (n for n, parts in enumerate(FAMILIES) if any(p in parameter for p in parts))
+    return next(fits, len(FAMILIES))
 
 
 def spread(found: Differences, values_S: Tensor) -> float:
@@ -123,28 +94,17 @@ def rounding_of(found: Differences) -> tuple[float, float]:
     return float(found.rounding_S.mean()), len(found.rounding_S) ** -0.5
 
 
-def judge(found: Differences, locate: Callable[[], str | None]) -> dict[str, float]:
-    """Metrics of a check that passed; raises RunFailure, for the rollout last.
-
-    `locate` names the first sublayer that the two paths compute differently, if there is one.
-    """
+def judge(found: Differences) -> dict[str, float]:
+    """Metrics of a check that passed; raises RunFailure, for the rollout last."""
     rounding, few = rounding_of(found)
     logp, rollout = spread(found, found.logp_S), spread(found, found.rollout_S)
     excess, relative = gradient_excess(found.gradients, GRADIENT + UNSTEADY_GRADIENT * few)
     allowed = LOGP + ROUNDINGS * rounding + UNSTEADY * few
-
-    def forward() -> str:
-        return family_of(locate() or HEAD)
-
-    def backward() -> str:
-        sublayer = locate()
-        return family_of(sublayer) if sublayer else worst_family(found.gradients)
-
-    expect("log-probs of the shared and the plain path differ", logp, allowed, forward)
-    expect("the paths' losses differ", found.loss, LOSS + found.slope * allowed, forward)
-    expect("the paths' gradients differ, in units of the allowed,", excess, 1.0, backward)
+    expect("log-probs of the policy and of one sequence at a time differ", logp, allowed)
+    expect("their losses differ", found.loss, LOSS + found.slope * allowed)
+    expect("their gradients differ, in units of the allowed,", excess, 1.0)
     allowed = ROLLOUT_LOGP + ROLLOUT_ROUNDINGS * rounding + UNSTEADY * few
-    expect("log-probs of rollout and training differ", rollout, allowed, lambda: ROLLOUT)
+    expect("log-probs of rollout and training differ", rollout, allowed)
     return {
         "self_check_logp": logp,
         "self_check_loss": found.loss,
@@ -153,10 +113,13 @@ def judge(found: Differences, locate: Callable[[], str | None]) -> dict[str, flo
     }
 
 
-def expect(what: str, value: float, allowed: float, family: Callable[[], str]) -> None:
+def expect(what: str, value: float, allowed: float) -> None:
     """Raise RunFailure where a value is above what is allowed, or not a number."""
     if not value <= allowed:
-        raise paths_differ(family(), f"{what} by {value:.2g}, allowed {allowed:.2g}")
+        raise RunFailure(
+            f"self-check: {what} by {value:.2g}, allowed {allowed:.2g}; use the pinned versions of "
+            "torch and transformers, or a model of another family (docs/models.md)"
+        )
 
 
 def gradient_excess(gradients: Gradients, allowed: float) -> tuple[float, float]:
@@ -176,15 +139,9 @@ def gradient_excess(gradients: Gradients, allowed: float) -> tuple[float, float]
     return max(excess), max(relative)
 
 
-def worst_family(gradients: Gradients) -> str:
-    """The family whose gradient differs most, relative to its norm."""
-    norms, errors = by_family(gradients.norms), by_family(gradients.errors)
-    return max(norms, key=lambda family: ratio(errors[family], norms[family]))
-
-
-def by_family(values: Mapping[str, float]) -> dict[str, float]:
+def by_family(values: Mapping[str, float]) -> dict[int, float]:
     """The norm of each family from those of its parameters."""
-    squares: dict[str, float] = {}
+    squares: dict[int, float] = {}
     for name, value in values.items():
         family = family_of(name)
         squares[family] = squares.get(family, 0.0) + value**2
@@ -213,15 +170,11 @@ def check_language_policy(
     """
     assert isinstance(policy, LanguagePolicy)
     sample = packed.take(chosen_turns(packed, tokens))
-    turns = (in_tokens(sample), sample.actions_S, sample.offsets_N1)
     with without_dropout(policy.module):
         try:
-            found = measure(policy, sample, objective)
+            return judge(measure(policy, sample, objective))
         finally:
             policy.module.zero_grad(set_to_none=True)
-        if policy.plain:
-            return judge(found, lambda: BATCHES)
-        return judge(found, lambda: first_difference(policy.module, *turns))
 
 
 def in_tokens(packed: Packed) -> list[tuple[int, ...]]:

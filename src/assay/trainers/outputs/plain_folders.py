@@ -5,7 +5,6 @@ ms-swift has args.json, verl the files that Hydra writes beside the run. What is
 known, and what looks like a secret is not taken.
 """
 
-import json
 import pickle
 import pickletools
 import re
@@ -20,6 +19,7 @@ import yaml
 
 from assay.data.hashing import sha256_text
 from assay.errors import InputError
+from assay.models.folder import read_object
 from assay.trainers.outputs.output import (
     SwiftOutput,
     TrlOutput,
@@ -308,17 +308,6 @@ def checked_adapter(file: Path) -> Mapping[str, Any]:
         if not isinstance(found.get(key), int | float):
             raise InputError("is no number", file=file, field=key, fix="restore it")
     return found
-
-
-def read_object(file: Path) -> dict[str, Any]:
-    """A JSON object. Raises InputError."""
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if isinstance(found, dict):
-            return found
-        raise ValueError("no object")
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError("is no JSON object", file=file, fix="restore it") from error
 
 
 MOST_VALUES = 100_000

@@ -7,7 +7,7 @@ from benchmarks.families import tiny_family
 
 from assay.lab.evaluate.opened_model import opened
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.cpu.batcher import Batcher, Job
+from assay.rollout.engines.batcher import Batcher, Job
 from assay.rollout.engines.plain_sampler import PlainSampler
 from tests.models.folders import tiny_tokenizer
 

@@ -80,17 +80,6 @@ def test_a_cache_that_mixes_rows_up_is_not_used(monkeypatch: pytest.MonkeyPatch)
     assert not PlainSampler(tiny_family("gpt2"), ENDS).way.cached
 
 
-def test_sampling_leaves_every_part_in_its_mode() -> None:
-    model = tiny_family("opt")
-    model.train()
-    model.model.decoder.layers[0].eval()
-    before = [part.training for part in model.modules()]
-    sampled(model, [0, 1])
-    assert [part.training for part in model.modules()] == before
-    with plain_sampler.evaluating(model):
-        assert not any(part.training for part in model.modules())
-
-
 def test_a_cache_that_goes_wrong_later_stops_the_sampling() -> None:
     """Moshi's own cache forgets its window: what it samples is not what it would be trained on."""
     with pytest.raises(RunFailure, match="Transformers' cache of MoshiForCausalLM"):

@@ -9,43 +9,24 @@ HTTP and text are handled elsewhere.
 import math
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 
 from assay.data.episode import Turn
 from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.cpu.engine import ROWS, Watch
+from assay.rollout.engines.cpu.engine import ROWS
+from assay.rollout.engines.cpu.sampler import LocalSampler
+from assay.rollout.engines.plain_sampler import PlainSampler
 
 SLICE = 256
 """Tokens that are drawn at most without a look at who came and went."""
 
 
-class Sampler(Protocol):
-    """Draws turns; see `rollout.engines.cpu.sampler.LocalSampler`."""
-
-    end_tokens: frozenset[int]
-
-    def conversations(self) -> AbstractContextManager[int | None]:
-        """Inside, what was computed of a context is kept for those that extend it."""
-        ...
-
-    def sample(
-        self,
-        contexts: Sequence[tuple[int, ...]],
-        keys: Sequence[SampleKey],
-        sampling: Sampling,
-        policy_version: int = 0,
-        watch: Watch | None = None,
-        drawn: Sequence[int] | None = None,
-    ) -> list[Turn]:
-        """See `rollout.engines.cpu.engine.sample_turns`."""
-        ...
+Sampler = LocalSampler | PlainSampler
 
 
 @dataclass(eq=False)

@@ -9,7 +9,7 @@ import pytest
 
 from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.cpu.batcher import Batcher, Job
+from assay.rollout.engines.batcher import Batcher, Job
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from tests.exact import exact_model
 from tests.serve.scripted import Says, batching
@@ -144,7 +144,7 @@ def test_a_sampler_that_breaks_fails_what_was_under_way_and_goes_on() -> None:
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_whoever_joins_when_draws_what_it_draws_alone(family: str, monkeypatch) -> None:
-    monkeypatch.setattr("assay.rollout.engines.cpu.batcher.SLICE", 7)
+    monkeypatch.setattr("assay.rollout.engines.batcher.SLICE", 7)
     module = exact_model(family, False).double()
     system = tuple(range(20, 90))
     contexts = [tuple(range(5, 25)), (4,), (*system, 3, 5, 8), (*system, 3, 9), (*system, 3, 5, 8)]
