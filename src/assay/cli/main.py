@@ -12,6 +12,7 @@ from assay.cli.compare import audit, compare, matrix, plan
 from assay.cli.convert import convert, select
 from assay.cli.eval import engines, evaluate, export, import_run, serve, view
 from assay.cli.explain import explain
+from assay.cli.new import new
 from assay.cli.output import Common, Json, Lab, present, verb
 from assay.cli.replay import replay
 from assay.cli.report import costs, report
@@ -20,7 +21,7 @@ from assay.cli.runs import delete, doctor, log, protect, runs, verify
 from assay.errors import InputError
 
 GROUPS = {
-    "train": {"check": check, "run": run, "resume": resume, "fill": fill},
+    "train": {"new": new, "check": check, "run": run, "resume": resume, "fill": fill},
     "measure": {
         "eval": evaluate,
         "compare": compare,

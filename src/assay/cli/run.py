@@ -116,11 +116,23 @@ def check(
     file: Annotated[Path, typer.Argument(help="The experiment file.")],
     overrides: Overrides = None,
     full: Annotated[bool, typer.Option("--full", help="Show every note and every number.")] = False,
+    gpu: Annotated[
+        str | None, typer.Option(help="Only: what fits on a card, by config.json: 4090, h100, ...")
+    ] = None,
+    memory: Annotated[
+        float | None, typer.Option(min=1, help="GiB of the card, in place of its name's.")
+    ] = None,
+    gpus: Annotated[int, typer.Option(min=1, max=1024, help="How many such cards.")] = 1,
+    tokens: Annotated[
+        int | None, typer.Option(min=1, help="Of the longest row; else counted from characters.")
+    ] = None,
 ) -> Outcome:
     """Check data, gold answers, leakage, memory and time.
 
     Trains nothing.
     """
+    if gpu is not None or memory is not None:
+        return fit_outcome(root, file, overrides, gpu, memory, gpus, tokens)
     from assay.judge.templates import filled
     from assay.library.actions import check as check_spec
     from assay.pages.command_tables import check_lines, check_tables, note_lines
@@ -139,6 +151,26 @@ def check(
     shown += [f"everything: assay check {file} --full"]
     code = 2 if found.failed else 0
     return Outcome(result, shown, found.findings, counted=("note",), exit_code=code)
+
+
+def fit_outcome(
+    root: Path,
+    file: Path,
+    overrides: list[str] | None,
+    gpu: str | None,
+    memory: float | None,
+    gpus: int,
+    tokens: int | None,
+) -> Outcome:
+    """Which ways of training each stage fit on a card."""
+    from assay.experiment.read_file import read_experiment
+    from assay.lab.check.cards import card_of, fits
+    from assay.pages.command_tables import fit_lines
+
+    card = card_of(gpu, memory)
+    made = fits(read_experiment(file, overrides or ()), root, card, gpus, tokens)
+    failed = any(each.choice is None for each in made)
+    return Outcome(made, fit_lines(made, card.gib, gpus), exit_code=2 if failed else 0)
 
 
 def generate(

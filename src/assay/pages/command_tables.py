@@ -6,7 +6,7 @@ Makes blocks of the numbers that the checks return by name. Judges none of them.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.compare.compare_names import Pilot
 from assay.data.reported.read_reported import ReportFile, results
@@ -15,6 +15,9 @@ from assay.judge.sample_size import MOST_ITEMS, Design, Plan, Planned
 from assay.lab.monitor.run_costs import CostLine, RunCosts
 from assay.pages.page import Block, Column, Heading, Line, Mark, Row, Table, Text
 from assay.pages.words import Words, flat, visible, worded, words
+
+if TYPE_CHECKING:
+    from assay.lab.check.cards import StageFit
 
 Numbers = Mapping[str, Mapping[str, float]]
 """Table of the experiment -> what was measured, with its unit -> value."""
@@ -54,6 +57,29 @@ def _said(values: Mapping[str, float]) -> str:
     if "checkpoints_mb" in values:
         parts.append(f"{values['checkpoints_mb'] / GIGABYTE:.1f} GB on the disk")
     return "; ".join(parts)
+
+
+def fit_lines(stages: "Sequence[StageFit]", gib: float, gpus: int) -> list[Block | str]:
+    """Ways to train each stage on a card, with memory and time, and the first that fits."""
+    rows: list[Row] = []
+    said = list[str]()
+    for stage in stages:
+        for way in stage.settings:
+            low, high = (f"{hours:.2g}" for hours in way.hours)
+            fit = "yes" if way.fits else "no"
+            rows.append([stage.stage, way.name, f"{way.gib:.1f}", fit, f"{low} to {high}"])
+        about = f"{stage.stage}: {stage.steps:,} steps, longest row {stage.longest:,} tokens; "
+        if (choice := stage.choice) is None:
+            about += "nothing fits: shorten rows (max_tokens), or lower micro_tokens"
+        else:
+            about += f"fits {choice.name}" + (f": write {choice.key}" if choice.key else "")
+        said.append(about)
+    columns = ["stage", "way", Column("GiB", right=True), "fits", Column("hours", right=True)]
+    of = f"{gpus} x {gib:g} GiB" if gpus > 1 else f"{gib:g} GiB"
+    estimate = (
+        "estimated by formula: a quarter of headroom in memory, hours between 45 % and 10 % of "
+    )
+    return [Table(columns, rows, of), *said, f"{estimate}the card's peak, evaluations not included"]
 
 
 MOST_NOTES = 4

@@ -1,0 +1,52 @@
+"""`assay new NAME` writes an experiment that runs as it is: rows, a reward and a test of it."""
+
+import sys
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.cli.output import Outcome
+from assay.data.files import atomic_write_text
+from assay.errors import InputError, nearest
+
+STARTER = "starter"
+"""The folder of a lab that holds them; `.txt` behind a module's name is left out."""
+
+
+def new(
+    root: Path,
+    name: Annotated[str, typer.Argument(help="The folder to make, and the experiment's name.")],
+    task: Annotated[
+        str, typer.Option(help="The kind: chat, tools, math, demos or workflows.")
+    ] = "chat",
+) -> Outcome:
+    """Write an experiment, a reward with its test, and twenty rows."""
+    if not name.replace("-", "_").isidentifier():
+        fix = "letters, digits, - and _, beginning with a letter"
+        raise InputError(f"{name!r} is no name of an experiment", field="NAME", fix=fix)
+    kinds = starters()
+    if task not in kinds:
+        raise InputError(f"no kind {task!r}", field="--task", fix=nearest(task, kinds))
+    folder = root / name
+    if folder.exists():
+        raise InputError("exists already", file=folder, fix="choose another name")
+    written = []
+    for source in sorted(kinds[task].iterdir(), key=lambda file: file.name):
+        last = source.name.removesuffix(".txt").replace("experiment.toml", f"{name}.toml")
+        atomic_write_text(folder / last, source.read_text(encoding="utf-8").replace("NAME", name))
+        written.append(folder / last)
+    file = Path(name) / f"{name}.toml"
+    shown = [f"wrote {', '.join(each.name for each in written)} in {folder}"]
+    shown += [
+        f"next: assay check {file}, assay run {file}; {Path(sys.executable).name} -m pytest {name}"
+    ]
+    return Outcome([str(each) for each in written], shown)
+
+
+def starters() -> dict[str, Traversable]:
+    """The folders by the name of their lab."""
+    labs = files("assay") / "labs"
+    return {lab.name: lab / STARTER for lab in labs.iterdir() if (lab / STARTER).is_dir()}
