@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.data.files import sha256_file
+from assay.lab.check import work
 from assay.lab.check.all_checks import check_experiment
 from assay.lab.run.runner import start
 from assay.runs.manifest_file import read_manifest
@@ -44,7 +45,9 @@ def first(lab: Path) -> RunDirectory:
     return RunDirectory(lab, "tiny", path.name)
 
 
-def test_a_run_over_epochs_is_selected_from_and_a_second_one_trains_on_that(lab: Path):
+def test_a_run_over_epochs_is_selected_from_and_a_second_one_trains_on_that(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+):
     select = ("select", "tiny", "--stage", "rl", "--lab", lab)
     right = sorted(line["reward"] for line in lines(first(lab)))[-40]
     result = answer(call(*select, "--passes", right, "--threshold", -99, "--to", "all", "--json"))
@@ -59,6 +62,7 @@ def test_a_run_over_epochs_is_selected_from_and_a_second_one_trains_on_that(lab:
     assert 0 < len(kept) < 12 and f"kept {len(kept)} of 12 rows" in shown.stdout
 
     (setting,) = [s for s in shown.stdout.split("'") if s.startswith("data.sums.take")]
+    monkeypatch.setattr(work, "measure", lambda subject: work.Speed(1e-5, 1e-3, 1e-5))
     report = check_experiment(lab / "tiny.toml", (setting,), root=lab)
     assert report.numbers["data.sums"]["train_rows"] == len(kept)
 

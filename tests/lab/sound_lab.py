@@ -3,7 +3,10 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from assay.errors import Finding
+from assay.lab.check import work
 from assay.lab.check.all_checks import CheckResult, check_experiment
 from tests.tiny_labs import SUMS, make_lab
 
@@ -30,10 +33,18 @@ def make_sound_lab(folder: Path) -> Path:
 
 
 def look(
-    lab: Path, *overrides: str, file: str = "tiny.toml", settings: tuple[str, ...] = SOUND
+    lab: Path,
+    *overrides: str,
+    file: str = "tiny.toml",
+    timed: bool = False,
+    settings: tuple[str, ...] = SOUND,
 ) -> CheckResult:
-    """The check of the lab's experiment."""
-    return check_experiment(lab / file, (*settings, *overrides), root=lab)
+    """The check of the lab's experiment; with `timed` the model's speed is really measured, which
+    takes longer than all the rest."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not timed:
+            patch.setattr(work, "measure", lambda subject: work.Speed(1e-5, 1e-3, 1e-5))
+        return check_experiment(lab / file, (*settings, *overrides), root=lab)
 
 
 def found(report: CheckResult, words: str) -> Finding:

@@ -159,6 +159,7 @@ FEWEST = 3
 FORETELLING = 10
 """Nothing is foretold to a reader from fewer steps: a line through them may end anywhere."""
 
+
 @dataclass(frozen=True, slots=True)
 class Trend:
     """A straight line through the values of some steps."""

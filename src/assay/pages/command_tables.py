@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Numbers = Mapping[str, Mapping[str, float]]
 """Table of the experiment -> what was measured, with its unit -> value."""
 KEPT = {"train_rows": "to train on", "dev_rows": "dev", "rows_in_source": "in the source"}
-GIGABYTE = 1000
+MINUTE, GIGABYTE = 60, 1000
 
 
 def check_tables(numbers: Numbers) -> list[Block]:
@@ -41,7 +41,7 @@ MOST_TABLES = 6
 
 
 def check_lines(numbers: Numbers) -> list[str]:
-    """The same in a line for each data set, stage and evaluation: rows and memory."""
+    """The same in a line for each data set, stage and evaluation: rows, time and memory."""
     lines = [f"{place}: {said}" for place, values in numbers.items() if (said := _said(values))]
     if len(lines) <= MOST_TABLES:
         return lines
@@ -49,9 +49,13 @@ def check_lines(numbers: Numbers) -> list[str]:
 
 
 def _said(values: Mapping[str, float]) -> str:
-    """The rows and memory among the numbers of one table; "" if it has none of them."""
+    """The rows, time and memory among the numbers of one table; "" if it has none of them."""
     kept = [f"{_cell(values[name])} {word}" for name, word in KEPT.items() if values.get(name)]
     parts = [f"rows: {', '.join(kept)}"] if kept else []
+    if "seconds_low" in values and "seconds_high" in values:
+        low, high = (values[f"seconds_{end}"] for end in ("low", "high"))
+        minutes = f"{low / MINUTE:.0f} to {high / MINUTE:.0f} minutes"
+        parts.append(minutes if high >= 2 * MINUTE else f"{low:.0f} to {high:.0f} seconds")
     if "memory_mb" in values:
         parts.append(f"{values['memory_mb'] / GIGABYTE:.1f} GB of memory")
     if "checkpoints_mb" in values:

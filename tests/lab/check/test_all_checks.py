@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks.families import byte_tokenizer, tiny_family
+from benchmarks.families import TOKENS, byte_tokenizer, tiny_family
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from assay.data.row import Row
 from assay.errors import Finding, InputError
@@ -28,9 +29,9 @@ def lab(tmp_path: Path) -> Path:
 
 def test_a_sound_experiment_has_no_error_and_no_warning_and_leaves_no_trace(lab: Path) -> None:
     before = sorted(lab.rglob("*"))
-    report = look(lab)
+    report = look(lab, timed=True)
     assert not report.failed
-    assert {f.severity for f in report.findings} <= {"note"}
+    assert {f.severity for f in report.findings} == {"note"}
     numbers = report.numbers["data.sums"]
     assert (numbers["rows_in_source"], numbers["train_rows"], numbers["dev_rows"]) == (16, 12, 4)
     assert report.numbers["evaluate.test"]["items"] == 8
@@ -250,6 +251,15 @@ def test_layers_that_no_adapter_reaches_are_named(lab: Path) -> None:
     report = look(lab, 'stage.sft.adapt={ kind = "lora" }')
     finding = found(report, "all-linear leaves out dt_proj, out_proj, x_proj")
     assert finding.severity == "note" and "6 layers" in finding.evidence
+
+
+def test_time_is_measured_within_few_positions(lab: Path) -> None:
+    config = GPT2Config(**TOKENS, eos_token_id=256, n_positions=64, n_embd=32, n_layer=1, n_head=2)
+    save_weights(GPT2LMHeadModel(config), lab / "model", byte_tokenizer())
+    add_row(lab / "sums.jsonl", "How long is a very long question? " * 12, "\\boxed{1}")
+    report = look(lab, timed=True)
+    assert report.numbers["stage.sft"]["seconds_high"] > 0
+    assert not silent(report, "rows do not fit into the model's 64 positions")
 
 
 CHATS = """

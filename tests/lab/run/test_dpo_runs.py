@@ -175,6 +175,7 @@ def test_a_check_counts_the_pairs_and_the_reference_and_measures_the_longest(run
     gaps = [pair.gap for pair in method.pairs]
     assert numbers["score gap, mean"] == pytest.approx(sum(gaps) / 8)
     assert numbers["longest_row_tokens"] > numbers["longest candidate, tokens"] > 0
+    assert 0 < numbers["seconds_low"] < numbers["seconds_high"]
     assert any(
         "scores do not differ give no pair" in f["what"] for f in answer(checked)["findings"]
     )

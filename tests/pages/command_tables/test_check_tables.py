@@ -15,7 +15,7 @@ NUMBERS = {
         "conversation_tokens_largest": 455,
     },
     "evaluate.bfcl": {"gold_full_share: bfcl/simple_python": 0.975, "items": 36},
-    "stage.sft": {"memory_mb": 3326.35},
+    "stage.sft": {"memory_mb": 3326.35, "seconds_low": 66, "seconds_high": 1539},
     "disk": {"checkpoints_mb": 3078.8, "free_mb": 60210.2},
 }
 
@@ -32,19 +32,20 @@ def test_names_of_benchmarks_are_written_as_they_are():
     assert len(shown) == 2 + sum(map(len, NUMBERS.values()))
 
 
-def test_the_short_form_has_a_line_for_each_table_with_rows_or_memory():
-    stage = {"memory_mb": 1500.0}
+def test_the_short_form_has_a_line_for_each_table_with_rows_time_or_memory():
+    stage = {"seconds_low": 300.0, "seconds_high": 660.0, "memory_mb": 1500.0}
     lines = check_lines(
         {
             "data.train": {"rows_in_source": 1200.0, "train_rows": 1000.0, "dev_rows": 100.0},
             "stage.sft": stage,
-            "evaluate.dev": {"items": 20.0},
+            "evaluate.dev": {"seconds_low": 4.0, "seconds_high": 9.0, "items": 20.0},
             "model": {"weights": 3.0},
         }
     )
     assert lines == [
         "data.train: rows: 1,000 to train on, 100 dev, 1,200 in the source",
-        "stage.sft: 1.5 GB of memory",
+        "stage.sft: 5 to 11 minutes; 1.5 GB of memory",
+        "evaluate.dev: 4 to 9 seconds",
     ]
     many = check_lines({f"stage.s{n}": stage for n in range(20)})
     assert len(many) == 7 and many[-1] == "and 14 more"

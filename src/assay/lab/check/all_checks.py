@@ -1,5 +1,5 @@
-"""Runs `assay check`, every problem of an experiment that can be found before training; the same
-before a run is made.
+"""Runs `assay check`, every problem of an experiment that can be found before training, and those
+of its checks that need no forward pass before a run is made.
 
 Of these an error stops the run unless the user overrides it with a reason. The findings are stored
 in the manifest under `CHECKED` and shown by pages and comparisons. A run with stored findings is
@@ -24,7 +24,7 @@ from assay.lab.check.helper_uses import helper_uses, judges
 from assay.lab.check.rendering_mismatch import refuse_other_renderings, renderings, trained
 from assay.lab.check.rows import leakage, lengths, rows
 from assay.lab.check.subject import Number, Seen, Shared, Subject
-from assay.lab.check.work import helper_memory, preference_pairs, room
+from assay.lab.check.work import helper_memory, preference_pairs, room, speed
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.setup.language_learner import LANGUAGE_MODEL
@@ -128,6 +128,8 @@ CHECKS: Mapping[str, Check] = {
 }
 """Those of every experiment, in the order in which they are asked."""
 
+COMPUTING = "speed"
+"""The check that runs the model; the others take seconds."""
 LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
     LANGUAGE_MODEL: {
         "renderings": renderings,
@@ -136,6 +138,7 @@ LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
         "other trainers": other_trainers,
         "price of helper models": helper_uses,
         "memory and disk": room,
+        COMPUTING: speed,
     },
 }
 """Further ones by the name of the learner; a task has its own (`BaseTask.checks`)."""
@@ -259,13 +262,15 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
             words = f"--despite: {session.run} was checked when it was made; {why}"
             session.observer.note(words)
         return session
+    cheap = checks_of(session)
+    cheap.pop(COMPUTING, None)
     for part in ("learner", "sets", "evaluations"):
         getattr(session, part)  # opened here, reused by the run
     refuse_other_renderings(session)
     refuse_other_bases(session)
     translations(session)
     began = time.monotonic()
-    found = gather(asked(session.copy(observer=Silent()), checks_of(session), session.observer))
+    found = gather(asked(session.copy(observer=Silent()), cheap, session.observer))
     session.helpers.costs()  # what the checks asked is no cost of the first step
     if found.errors and not reason:
         each = [

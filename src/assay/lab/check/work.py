@@ -1,15 +1,26 @@
-"""Compares the memory and disk that an experiment needs, by formula, with what this machine has
-free; what its preference pairs teach.
+"""Counts the work of an experiment (steps, tokens, checkpoints), estimates how long it takes, and
+compares the memory and disk that it needs, by formula, with what this machine has free.
+
+The model's speed is measured on this machine with one prefill and a few decoding steps. The low
+estimate assumes answers as long as the gold ones and a training pass worth three forward passes;
+the high one, answers of `max_tokens` and five. Time for rewards and checkpoints is not included.
 """
 
+import gc
+import json
 import shutil
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import psutil
 import torch
 from transformers import AutoModelForCausalLM
 
+from assay.data.episode import Context, tokens_of
+from assay.data.files import built_once, cache_root
+from assay.data.hashing import content_id
 from assay.data.splits import packs_of
 from assay.errors import Finding, InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
@@ -17,9 +28,11 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import (
     DistillStage,
     DpoStage,
+    GrpoStage,
     SamplingStage,
     SftStage,
     StageSpec,
+    counts_rows,
     due_steps,
     kept_reference,
     rows_per_step,
@@ -35,6 +48,7 @@ from assay.lab.setup.prepare import find_order
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import build_dpo, pair_sizes
 from assay.models.adapt import Adaptation
+from assay.models.matmul import processor_name
 from assay.models.memory import (
     MOMENT_BYTES,
     ModelShape,
@@ -43,10 +57,12 @@ from assay.models.memory import (
     model_shape,
 )
 from assay.models.supported import FAMILIES, SLOWER, read_config, why_plain
-from assay.rollout.engines.cpu.engine import prompt_slots
+from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.engines.cpu.engine import ROWS, prompt_slots
 from assay.rollout.engines.cpu.kv_cache import most_bytes
 from assay.rollout.engines.plain_sampler import CACHE_BYTES
 from assay.rollout.engines.plain_sampler import ROWS as PLAIN_ROWS
+from assay.rollout.engines.register import Sampler
 from assay.train.checkpoint import HEADROOM
 from assay.train.likelihood import Dpo
 from assay.train.update import MicroBatchSize, largest_micro_batch
@@ -110,17 +126,23 @@ class StageWork:
 
     steps: int
     prompts: int
-    """Prompts of one step."""
+    """Prompts of one step; the rows of one step for SFT."""
     group: int
     """Answers to each of them."""
     prompt: float
     """Mean tokens of a prompt."""
     prompt_most: int
+    answer: float
+    """Mean tokens of a gold answer."""
     answer_most: int
     """Tokens of the longest answer: `max_tokens` where answers are sampled."""
     checkpoints: int
     """Checkpoints that the stage leaves."""
     largest: MicroBatchSize
+
+    def tokens(self, answer: float) -> float:
+        """Tokens of one step's training passes, prompts once, with answers of this length."""
+        return self.prompts * (self.prompt + self.group * answer)
 
 
 def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
@@ -143,6 +165,8 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
             return None
         prompts = [gold.prompt_size for gold in golds]
         answers = [len(gold.actions) for gold in golds]
+        if not counts_rows(stage):
+            per_step = round(per_step * len(golds) / visits_of(subject, stage))
         largest = largest_of_golds(subject, stage, golds)
     checkpoints = checkpoint_count(subject, stage)
     return StageWork(
@@ -151,6 +175,7 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
         group=group,
         prompt=sum(prompts) / len(prompts),
         prompt_most=max(prompts),
+        answer=sum(answers) / len(answers),
         answer_most=stage.sampling.max_tokens if samples(stage) else max(answers),
         checkpoints=checkpoints,
         largest=largest,
@@ -221,6 +246,174 @@ def adaptation_of(subject: Subject, stage: StageSpec) -> Adaptation:
         learner = language_model(subject.session.learner, "estimating memory")
         model = AutoModelForCausalLM.from_config(learner.base.config)
         return adapt(model, stage)[1]
+
+
+PROMPT = 256
+"""Tokens that are prefilled to measure."""
+FEW_ROWS = 8
+"""Rows of the smaller batch that is measured."""
+STEPS = 3
+"""Tokens that every row decodes to measure."""
+TRIES = 3
+"""Times that a measurement is made."""
+PREFILL_SECONDS, MOST_SECONDS = 2.0, 6.0
+"""What one prompt may take, and how long measurements begin again."""
+PASSES = (3, 5)
+"""Forward passes that a forward and backward pass is worth, low and high."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Seconds of this model on this machine."""
+
+    token: float
+    """Per prompt token in a forward pass."""
+    step: float
+    """Per decoding step of a batch, whatever its number of rows."""
+    row: float
+    """Added per row of the batch."""
+
+
+def speed(subject: Subject) -> Seen:
+    """Seconds of every stage and evaluation for one seed."""
+    session = subject.session
+    stages = {
+        name: (stage, work)
+        for name, stage in session.experiment.stage.items()
+        if stage.trainer is None and (work := stage_work(subject, stage)) is not None
+    }
+    found = measure(subject)
+    if found is None:
+        return
+    spans: dict[str, tuple[float, float]] = {}
+    for name, (stage, work) in stages.items():
+        looks = 0.0
+        if stage.validation is not None:
+            golds = subject.golds_of_data(stage.validation, stage).answers
+            times = len(due_steps(stage.validation_every, stage, visits_of(subject, stage)))
+            tokens = sum(gold.context_size + len(gold.actions) for gold in golds)
+            looks = found.token * times * tokens
+        low, high = stage_seconds(stage, work, found)
+        spans[f"stage.{name}"] = low + looks, high + looks
+    for name, evaluation in session.evaluations.items():
+        spans[f"evaluate.{name}"] = evaluation_seconds(subject, evaluation, found)
+    for place, (low, high) in spans.items():
+        yield Number(place, "seconds_low", low)
+        yield Number(place, "seconds_high", high)
+    low, high = (sum(ends[side] for ends in spans.values()) / 60 for side in (0, 1))
+    what = f"a run takes roughly {low:.0f} to {high:.0f} minutes here"
+    if (seeds := len(session.experiment.seeds)) > 1:
+        what += f", times {seeds} seeds"
+    if any(stage.trainer for stage in session.experiment.stage.values()):
+        what += ", beside what other tools train"
+    decode = (found.step + ROWS * found.row) * 1e3
+    told = f"{found.token * 1e3:.2f} ms a prompt token, {decode:.0f} ms for a token of {ROWS} "
+    told += "answers, measured; answers as long as the gold ones, to max_tokens"
+    yield Finding("note", what, told, "fewer steps, items or repeats if that is too long")
+
+
+def measure(subject: Subject) -> Speed | None:
+    """The speed of the base model on this machine, timed once for the two and then read from the
+    cache; None where there is nothing to run it on."""
+    session, asked = subject.session, list[Context]()
+    for stage in session.experiment.stage.values():
+        asked += [gold.prompt for gold in subject.golds_of_data(stage.data, stage).answers]
+        if isinstance(stage, DpoStage) and isinstance(found := pairs_of(subject, stage), Dpo):
+            asked += [context for context, _ in pair_sizes(found.pairs)]
+    asked = asked or [c for made in session.evaluations.values() for c in made.contexts]
+    if not asked:
+        return None
+    learner, precision = language_model(session.learner, "measuring speed"), session.precision
+    room = (learner.positions or PROMPT) - 1 - STEPS
+    prompt = max(map(tokens_of, asked), key=len)[: max(1, min(PROMPT, room))]
+
+    def build(folder: Path) -> None:
+        shelf = learner.shelf(session.run)
+        sampler = shelf.sampler(shelf.load_base().model, frozenset())
+        (folder / "speed.json").write_text(json.dumps(asdict(timed_speed(sampler, prompt))))
+
+    here = [processor_name(), torch.get_num_threads(), torch.__version__, str(precision.compute)]
+    met = content_id([learner.fingerprint, precision.device, *here])
+    kept = built_once(cache_root() / "speed" / met, build)
+    gc.collect()
+    return Speed(**json.loads((kept / "speed.json").read_text()))
+
+
+def timed_speed(sampler: Sampler, prompt: tuple[int, ...]) -> Speed:
+    """Seconds by a few short samplings, in some ten seconds for all of them."""
+    until = time.perf_counter() + MOST_SECONDS
+    few_tokens = prompt[:FEW_ROWS]
+    sampled_seconds(sampler, few_tokens, FEW_ROWS, 2, 0.0)  # the first passes set things up
+    short = sampled_seconds(sampler, few_tokens, FEW_ROWS, 1, 0.0)
+    prompt = prompt[: max(FEW_ROWS, int(FEW_ROWS * PREFILL_SECONDS / short))]
+    prefill = sampled_seconds(sampler, prompt, FEW_ROWS, 1, until)
+    few, many = (
+        max(sampled_seconds(sampler, prompt, rows, 1 + STEPS, until) - prefill, 0.0) / STEPS
+        for rows in (FEW_ROWS, ROWS)
+    )
+    row = max(many - few, 0.0) / (ROWS - FEW_ROWS)
+    return Speed(prefill / len(prompt), max(few - FEW_ROWS * row, 0.0), row)
+
+
+def sampled_seconds(
+    sampler: Sampler, prompt: tuple[int, ...], rows: int, tokens: int, until: float
+) -> float:
+    """Seconds to prefill one prompt and decode this many rows and tokens after it: the least of
+    some tries, of which the last begins before `until`, because what else runs here holds a short
+    try up many times over."""
+    keys = [SampleKey(0, "speed", sample) for sample in range(rows)]
+    tries: list[float] = []
+    while not tries or (len(tries) < TRIES and time.perf_counter() < until):
+        started = time.perf_counter()
+        sampler.sample([prompt] * rows, keys, Sampling(1.0, tokens))
+        tries.append(time.perf_counter() - started)
+    return min(tries)
+
+
+def stage_seconds(stage: StageSpec, work: StageWork, found: Speed) -> tuple[float, float]:
+    """Low and high end of a stage's rollouts and updates."""
+    ends = []
+    lengths = min(work.answer, work.answer_most), work.answer_most
+    # Forward passes beside the update's: of dpo's reference, of a teacher as large as the student.
+    epochs, forwards = 1, int(isinstance(stage, DpoStage | DistillStage))
+    if isinstance(stage, DpoStage):
+        lengths = work.answer, work.answer  # They are written already.
+    if isinstance(stage, GrpoStage):  # Scores of the reference; entropies before the update.
+        epochs = stage.updates.epochs
+        forwards = stage.keeps_start + (stage.top_entropy_share is not None)
+    for passes, answer in zip(PASSES, lengths, strict=True):
+        step = (passes * epochs + forwards) * work.tokens(answer) * found.token
+        if samples(stage):
+            step += answering_seconds(work.prompts, work.group, work.prompt, answer, found)
+        ends.append(work.steps * step)
+    return ends[0], ends[1]
+
+
+def evaluation_seconds(
+    subject: Subject, evaluation: Evaluation, found: Speed
+) -> tuple[float, float]:
+    """Low and high end of an evaluation on all its checkpoints."""
+    golds = subject.golds_of_items(evaluation).answers
+    limit = evaluation.spec.sampling.max_tokens
+    gold = sum(len(g.actions) for g in golds) / len(golds) if golds else limit
+    lengths = [len(tokens_of(context)) for context in evaluation.contexts]
+    prompt = sum(lengths) / max(len(lengths), 1)
+    asked = asked_items(subject.session.experiment, evaluation, subject)
+    group = evaluation.spec.repeats
+    low, high = (
+        sum(answering_seconds(items, group, prompt, answer, found) for items in asked)
+        for answer in (min(gold, limit), limit)
+    )
+    return low, high
+
+
+def answering_seconds(
+    prompts: int, group: int, prompt: float, answer: float, found: Speed
+) -> float:
+    """Seconds to sample `group` answers to each of some prompts, a full batch at a time."""
+    rows = prompts * group
+    waves = -(-rows // ROWS)
+    return prompts * prompt * found.token + answer * (waves * found.step + rows * found.row)
 
 
 GIB = 2**30
