@@ -59,5 +59,3 @@ def test_limits_and_truncated_answers_stand_by_every_evaluation(run):
     cut = next(row for row in page.rows if row[0] == "sampled" and "max_tokens" in row[2])
     assert cut[3] == "8.3% (1 of 12)"
     assert "8.3% (1 of 12)" in shown and "top_p 0.95, max_tokens 64" in shown
-
-

@@ -195,5 +195,3 @@ def test_no_rank_outlives_rank_0(tmp_path: Path) -> None:
     os.kill(process.pid or 0, signal.SIGKILL)
     process.join()
     until(lambda: is_over(other))
-
-

@@ -91,10 +91,3 @@ def test_tokens_that_were_not_counted_are_uncertain_and_not_nothing(tmp_path):
     assert found.total is not None
     assert (found.total.cost, found.total.uncertain) == (0.002, 0.007)
     assert "at most 0.007 more may have been charged" in text(run)
-
-
-def test_a_price_that_is_not_known_forbids_a_forecast(tmp_path):
-    calls = [replace(CALL, step=step, cost=None, prompt_price=None) for step in range(1, 11)]
-    assert "no forecast: the cost of a call is not known" in text(
-        run_with(tmp_path, *calls, steps=10)
-    )
