@@ -32,7 +32,6 @@ from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.lab.monitor.guards import PASSED, GuardFired, GuardWatch, forget_passed
 from assay.lab.monitor.observer import Observer
-from assay.lab.monitor.progress import JOURNAL, forget_reports
 from assay.lab.setup.language_learner import language_model
 from assay.lab.setup.session import Session
 from assay.models.precision import choose_precision
@@ -579,12 +578,11 @@ def _possible(run: RunDirectory, stages: Sequence[str] | dict) -> str:
 def _forget(restart: Restart, aside: Path) -> None:
     """Put aside what was recorded of the later steps, but for checkpoints and metrics."""
     run, stages = restart.run, restart.again
-    for name in (SELECTION, PASSED, JOURNAL, run.metrics.name):
+    for name in (SELECTION, PASSED, run.metrics.name):
         if (run.path / name).exists():  # before it is written anew
             shutil.copy2(run.path / name, _room(run, run.path / name, aside))
     forget_selections(run.path, set(stages))
     forget_passed(run.path, restart.kept)
-    forget_reports(run, restart.kept)
     start_sinks_over(run.path)
     for stage in stages:
         move_aside(run, run.trainer(stage), aside)
