@@ -307,10 +307,6 @@ def changes(found: Progress, words: Words) -> list[str]:
         said.append(words("progress.new_finding", what=words.sections["finding"][rule]))
     for rule in sorted(found.gone):
         said.append(words("progress.gone_finding", what=words.sections["finding"][rule]))
-    for each in found.states:
-        if each.consequence == "expect" and each.rule in found.scored:
-            state = words(f"health_state.{each.state}")
-            said.append(words("progress.scored", name=each.rule, state=state))
     moved = [metric_label(row.metric, words) for row in found.rows if row.moved]
     if moved:
         said.append(words("progress.moved", metrics=words.listing.join(moved)))

@@ -105,8 +105,6 @@ class Progress:
     reported: int | None
     """The step of the report that `first` comes from; None where it was asked for, or is the first
     step."""
-    recorded: int
-    """The last step of the stage that is recorded."""
     planned: int | None
     rows: tuple[MetricRow, ...]
     findings: tuple[Finding, ...]
@@ -118,8 +116,6 @@ class Progress:
     forecasts: Mapping[str, Forecast]
     """By metric: totals at the end of the stage."""
     spending: tuple[Spending, ...]
-    scored: frozenset[str]
-    """Milestones that were scored between the two steps."""
     checkpoints: tuple[int, ...]
     """Made between the two steps."""
     selection: Selection | None
@@ -167,14 +163,6 @@ def _progress(history: History, stage: str, span: tuple[int, int], report: int |
     status = read_status(history.run.path)
     expected = milestone_states(history, (stage, last))
     guarded = guard_states(history, stage, lines, status.guard.split())
-    specs = experiment.milestone
-    scored = {
-        each.rule
-        for each in expected
-        if specs[each.rule].stage == stage
-        and each.state != "pending"
-        and (specs[each.rule].step or last) > first
-    }
     planned = planned_steps(history, stage)
     costs = tuple(spending(history, stage, last))
     ahead = costs if stage == history.last_stage else ()
@@ -186,7 +174,6 @@ def _progress(history: History, stage: str, span: tuple[int, int], report: int |
         first=first,
         last=last,
         reported=report,
-        recorded=history.lines(stage)[-1]["step"],
         planned=planned,
         rows=tuple(_rows(history, lines, span)),
         findings=health.findings,
@@ -194,7 +181,6 @@ def _progress(history: History, stage: str, span: tuple[int, int], report: int |
         gone=frozenset(then - now),
         forecasts=_forecasts(lines, planned, ahead),
         spending=costs,
-        scored=frozenset(scored),
         checkpoints=tuple(s for s in history.checkpoints(stage) if first < s <= last),
         selection=history.selection(stage),
         looks=explained(history, stage),
