@@ -1,13 +1,12 @@
 """The progress that `assay report` shows, and `assay runs log`."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from assay.runs.run_directory import RunDirectory
-from assay.runs.status import hold_run, stored_status, write_status
+from assay.runs.status import stored_status, write_status
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.lab.watched import watched_run
 
@@ -33,17 +32,6 @@ def test_a_report_shows_the_steps_that_are_asked_for(run):
     assert nll["trend"]["slope"] < 0 and nll["after"]["value"] < nll["before"]["value"]
     early = {each["rule"]: each for each in progress["conditions"]}["early"]
     assert (early["metric"], early["consequence"]) == ("truncated_share", "expect")
-
-
-def test_a_report_on_a_running_run_counts_from_the_last_one(run):
-    mark(run, status="running", step=24, stage="rl")
-    with hold_run(run.path):
-        first = answer(call("report", "demo", "--lab", run.root, "--json"))["result"]
-        assert (first["status"], first["progress"]["from"]) == ("running", 1)
-        (entry,) = (run.path / "reports.jsonl").read_text().splitlines()
-        assert json.loads(entry)["step"] == 24
-        again = answer(call("report", "demo", "--lab", run.root, "--json"))["result"]
-        assert again["progress"]["from"] == 1, "the same step is no step further"
 
 
 @pytest.mark.parametrize(

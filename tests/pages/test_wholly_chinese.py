@@ -124,7 +124,7 @@ def texts(request, labs) -> tuple[str, dict[str, str]]:
         "compared": printed(comparison_shown(table, lang), lang),
         "watched": write_report(watched, lang).with_suffix(".md").read_text(encoding="utf-8"),
         "progress": printed(progress_report(found, words(lang)), lang),
-        "report": write_progress(watched, "rl", 20, "milestone", lang).read_text(encoding="utf-8"),
+        "report": write_progress(watched, "rl", 20, lang).read_text(encoding="utf-8"),
         "matrix": pivot.with_suffix(".md").read_text(encoding="utf-8"),
         "plan": printed(plan_blocks(pilot, planned, lang), lang),
     }

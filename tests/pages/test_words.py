@@ -42,7 +42,7 @@ WHOLE = set(re.findall(r"""["'](?=(\w+\.[^"'\n]+)["'])""", SOURCES))
 GAP = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 BY_NAME = {
     *("evidence", "fix"),
-    *("verdict", "outcome", "metric", "report_why", "error_family", "program_outcome", "mark"),
+    *("verdict", "outcome", "metric", "error_family", "program_outcome", "mark"),
     *("failure_type", "audit_word", "audit_means", "punctuation", "health_limits"),
     *("call_effect", "cost_per", "health_unread", "health_condition"),
 }

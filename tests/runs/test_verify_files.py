@@ -20,7 +20,7 @@ from tests.cli.conftest import answer, call
 from tests.lab.run.test_restore import SHORT, Stopping, everything, flip
 from tests.tiny_labs import make_lab
 
-FREE = ("lock", "status.json", "reports.jsonl")
+FREE = ("lock", "status.json")
 """What changes all the time, so that nobody knows what it should be."""
 
 

@@ -115,7 +115,6 @@ def report(
         return file_results(run, options, lang)
     if ":" in run:
         return samples(root, run)
-    from assay.lab.monitor.progress import note_asked
     from assay.library.actions import open_run
     from assay.pages.run_page import Span, write_report
     from assay.pages.words import words
@@ -125,14 +124,11 @@ def report(
     if bfcl is not None:
         return Outcome(*bfcl_results(found.directory, bfcl))
     span = Span(stage, first, last)
-    asked = span != Span()
     with leaving_out(found.directory):
         write_report(found.directory, lang, span)
         state = words(lang)(f"status.{found.status}")
-        progressing = asked or full or found.status != "finished"
+        progressing = span != Span() or full or found.status != "finished"
         shown = runs_shown([found], [state], full, span if progressing else None)
         result = run_result(found, span)
         damaged = bool(left_out())
-    if not asked:
-        note_asked(found.directory)
     return Outcome(result, shown, lang=lang, exit_code=int(damaged))

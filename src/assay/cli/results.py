@@ -98,7 +98,7 @@ def progress_result(found: "Progress", lang: str = "en") -> dict[str, Any]:
         "stage": found.stage,
         "from": found.first,
         "to": found.last,
-        **taken(found, "recorded", "planned"),
+        "planned": found.planned,
         "metrics": [{**asdict(row), "moved": row.moved} for row in found.rows],
         "findings": [
             {"rule": d.code, "new": d.code in found.new, **asdict(worded(d, w))}

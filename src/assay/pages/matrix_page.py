@@ -298,18 +298,11 @@ def sections(matrix: Matrix, folder: Path, w: Words) -> list[Section]:
 
 def _chips(matrix: Matrix, w: Words) -> list[tuple[str, Line]]:
     """The matrix in a line."""
-    layout = matrix.layout
-    pairs: list[tuple[str, Line]] = [
-        (w("matrix.rows"), layout.rows),
-        (w("matrix.columns"), layout.columns or ""),
-        (w("matrix.layers"), w.listing.join(layout.layers)),
+    baseline = matrix.controls.get(matrix.baseline) or w("matrix.no_baseline_named")
+    return [
         (w("table.evaluation"), w.listing.join(matrix.on)),
-        (
-            w("matrix.baseline"),
-            matrix.controls.get(matrix.baseline) or w("matrix.no_baseline_named"),
-        ),
+        (w("matrix.baseline"), baseline),
     ]
-    return [(label, value) for label, value in pairs if value]
 
 
 def note_lines(matrix: Matrix, w: Words) -> list[str]:

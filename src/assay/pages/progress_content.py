@@ -239,12 +239,8 @@ def metric_table(found: Progress, words: Words) -> Table:
 def about(found: Progress, words: Words) -> str:
     """The step of the stage, and the first step of the table."""
     place = words("progress.position", last=found.last, planned=found.planned or "?")
-    if found.reported is not None and found.reported.step == found.first:
-        at = found.reported.at.replace("T", " ").removesuffix("+00:00") + " UTC"
-        why = words.sections["report_why"].get(found.reported.why, found.reported.why)
-        since = words("progress.since_report", first=found.first, why=why, at=at)
-    else:
-        since = words("progress.since_step", first=found.first)
+    key = "since_step" if found.reported is None else "since_report"
+    since = words(f"progress.{key}", first=found.first)
     return f"{place} {since}"
 
 
@@ -311,10 +307,6 @@ def changes(found: Progress, words: Words) -> list[str]:
         said.append(words("progress.new_finding", what=words.sections["finding"][rule]))
     for rule in sorted(found.gone):
         said.append(words("progress.gone_finding", what=words.sections["finding"][rule]))
-    for each in found.states:
-        if each.consequence == "expect" and each.rule in found.scored:
-            state = words(f"health_state.{each.state}")
-            said.append(words("progress.scored", name=each.rule, state=state))
     moved = [metric_label(row.metric, words) for row in found.rows if row.moved]
     if moved:
         said.append(words("progress.moved", metrics=words.listing.join(moved)))

@@ -13,7 +13,7 @@ from typing import Any
 
 from assay.data.files import atomic_write_text
 from assay.lab.monitor.observer import Observer, Passing
-from assay.lab.monitor.progress import note_report, progress, report_file
+from assay.lab.monitor.progress import progress, report_file
 from assay.pages import content, story
 from assay.pages.comparison_page import flips_blocks
 from assay.pages.facts import RunFacts, gather
@@ -63,15 +63,14 @@ def lacks_page(run: RunDirectory) -> bool:
     return written < (run.path / STATUS).stat().st_mtime_ns
 
 
-def write_progress(run: RunDirectory, stage: str, step: int, why: str, lang: str = "en") -> Path:
-    """Write the Markdown of one progress report, from the report before it to `step` of `stage`,
-    and enter it into the run's journal. Raises what `write_report` raises.
+def write_progress(run: RunDirectory, stage: str, step: int, lang: str = "en") -> Path:
+    """Write the Markdown of one progress report, from the report before it to `step` of `stage`.
+    Raises what `write_report` raises.
     """
     found = progress(run, stage, last=step)
     assert found is not None, "a stage that is named has steps, or InputError is raised"
     file = report_file(run, stage, step)
     atomic_write_text(file, page_markdown(progress_page(found, words(lang))))
-    note_report(run, stage, step, why)
     return file
 
 
@@ -154,7 +153,7 @@ class Reporting(Passing):
     def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
         """Write the report. A failure is noted and does not stop the training."""
         try:
-            write_progress(run, stage, step, why, self.lang)
+            write_progress(run, stage, step, self.lang)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
             self.inner.note(f"the report of {stage} step {step} was not written: {problem}")

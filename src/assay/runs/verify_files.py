@@ -32,13 +32,13 @@ from assay.runs.run_names import checkpoint_steps
 from assay.runs.status import is_held, stored_status
 
 CHANGING = re.compile(
-    r"status\.json|sinks\.json|lock|metrics\.jsonl|protected\.json|reports\.jsonl|checksums\.jsonl"
+    r"status\.json|sinks\.json|lock|metrics\.jsonl|protected\.json|checksums\.jsonl"
     r"|report\.(html|md)|reports/[^/]+/step-\d+\.md|traceback-[^/]+\.txt"
     r"|evaluations/[^/]+/[^/]+\.parts/[^/]+|(agreement/|judgements-)[^/]+\.jsonl|trainers/.+"
     r"|costs\.sqlite(-wal|-shm)?(-mark|-unreadable)?"
 )
 """Files that are rewritten, or are meant for people; they have no checksum."""
-JOURNAL = re.compile(r"reports\.jsonl|(agreement/|judgements-|evaluations/.+\.parts/)[^/]+\.jsonl")
+JOURNAL = re.compile(r"(agreement/|judgements-|evaluations/.+\.parts/)[^/]+\.jsonl")
 """Those of them whose lines say where they belong."""
 WRITTEN = re.compile(
     r"spec\.toml|manifest\.json|costs\.json|selection\.json|guards\.json|samples/[^/]+/step-\d+\.parquet"

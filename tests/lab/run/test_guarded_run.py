@@ -10,7 +10,6 @@ from safetensors.torch import load_file
 
 from assay.errors import InputError, RunFailure
 from assay.lab.monitor.observer import Silent
-from assay.lab.monitor.progress import read_reports
 from assay.lab.monitor.stage_health import explained
 from assay.lab.run.runner import launch_or_resume, resume, start
 from assay.pages.run_page import Reporting
@@ -101,8 +100,6 @@ def test_a_guard_stops_the_run_says_why_and_keeps_the_checkpoint(stopped, whole)
 
 
 def test_a_stopped_run_leaves_a_report_that_says_so(stopped):
-    (entry,) = read_reports(stopped)
-    assert (entry.stage, entry.step, entry.why) == ("rl", 3, "guard")
     page = (stopped.path / "reports/rl/step-000003.md").read_text(encoding="utf-8")
     assert "guard 'always' stopped the run" in page
     assert re.search(r"stopped the run\W+always", page)

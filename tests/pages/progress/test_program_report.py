@@ -96,7 +96,7 @@ def texts(run: RunDirectory, lang: str) -> dict[str, str]:
     page = write_report(run, lang, Span("rl", 5))
     return {
         "page": page.with_suffix(".md").read_text("utf-8"),
-        "report": write_progress(run, "rl", 10, "steps", lang).read_text("utf-8"),
+        "report": write_progress(run, "rl", 10, lang).read_text("utf-8"),
         "terminal": printed(progress_report(told(run), words(lang)), lang),
     }
 

@@ -72,9 +72,9 @@ def test_forecasts_name_their_assumption_and_the_budget(run):
     assert "The budget of Cost is not watched: no step recorded it." in said
 
 
-def test_a_report_of_one_step_is_written_and_entered_into_the_journal(run):
-    first = write_progress(run, "rl", 5, "milestone", "zh")
-    second = write_progress(run, "rl", 10, "steps")
+def test_a_report_of_one_step_goes_from_the_one_before_it(run):
+    first = write_progress(run, "rl", 5, "zh")
+    second = write_progress(run, "rl", 10)
     assert "第 5 步" in first.read_text(encoding="utf-8")
     text = second.read_text(encoding="utf-8")
     assert "Progress of rl: step 5 to step 10" in text

@@ -5,7 +5,7 @@ Continuing past a guard must be asked for and is recorded in `guards.json`; the 
 its steps anew. The recorder stops the stage, the runner sets the status.
 
 A milestone is met if the value's interval lies on the expected side, missed if it lies on the
-other, undecided if it contains the bound, and pending, with a forecast, before its step. One on a
+other, undecided if it contains the bound, and pending before its step. One on a
 verdict is met if the judge gives that verdict from the records of both checkpoints. Shares and
 rewards are estimated from the step's samples, with all completions of a prompt as one cluster.
 """

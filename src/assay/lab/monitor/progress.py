@@ -1,16 +1,14 @@
 """Computes the progress of a run between two steps of a stage from its records.
 
 Works on a live run, because everything is read from the disk. Statistics are in `judge`, words and
-drawings in `pages`. `reports.jsonl` is the journal of the reports that were made.
+drawings in `pages`. What was reported before is known by the files of the reports.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.data.files import append_line
 from assay.errors import Finding, InputError, nearest
 from assay.experiment.experiment import Experiment
 from assay.judge.health_checks import RuleState, Spending
@@ -28,22 +26,7 @@ from assay.lab.monitor.stage_health import (
 from assay.runs.checkpoints import Selection
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import entries, named_line
 from assay.runs.status import Status, read_status
-
-JOURNAL = "reports.jsonl"
-
-
-@dataclass(frozen=True, slots=True)
-class ReportEntry:
-    """One progress report."""
-
-    stage: str
-    step: int
-    why: str
-    """`steps`, `milestone`, `end`, `guard` or `asked`."""
-    at: str
-    """ISO 8601 in UTC."""
 
 
 def why_due(experiment: Experiment, stage: str, step: int, steps: int) -> str:
@@ -56,31 +39,11 @@ def why_due(experiment: Experiment, stage: str, step: int, steps: int) -> str:
     return "end" if step == steps and (every or experiment.milestone) else ""
 
 
-def note_report(run: RunDirectory, stage: str, step: int, why: str) -> None:
-    """Append a report to the journal."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    file, entry = run.path / JOURNAL, ReportEntry(stage, step, why, now)
-    append_line(file, named_line(file, asdict(entry)))
-
-
-def note_asked(run: RunDirectory) -> None:
-    """Append a report that a user asked for on a live run, once for a step."""
-    status = read_status(run.path)
-    place = (status.stage, status.step)
-    known = {(entry.stage, entry.step) for entry in read_reports(run)}
-    if status.status != "finished" and status.step and place not in known:
-        note_report(run, *place, "asked")
-
-
-def read_reports(run: RunDirectory) -> list[ReportEntry]:
-    """The journal, in the order in which reports were made; a torn last line does not count."""
-    return entries(run.path / JOURNAL, ReportEntry)
-
-
-def last_report(run: RunDirectory, stage: str, before: int) -> ReportEntry | None:
+def last_report(run: RunDirectory, stage: str, before: int) -> int | None:
     """The latest step of a stage before `before` that was reported on."""
-    earlier = [e for e in read_reports(run) if e.stage == stage and e.step < before]
-    return max(earlier, key=lambda e: (e.step, e.at), default=None)
+    files = report_file(run, stage, 0).parent.glob("step-*.md")
+    steps = [int(file.stem.removeprefix("step-")) for file in files]
+    return max((step for step in steps if step < before), default=None)
 
 
 def report_file(run: RunDirectory, stage: str, step: int) -> Path:
@@ -139,10 +102,9 @@ class Progress:
     stage: str
     first: int
     last: int
-    reported: ReportEntry | None
-    """The report that `first` comes from; None where it was asked for, or is the first step."""
-    recorded: int
-    """The last step of the stage that is recorded."""
+    reported: int | None
+    """The step of the report that `first` comes from; None where it was asked for, or is the first
+    step."""
     planned: int | None
     rows: tuple[MetricRow, ...]
     findings: tuple[Finding, ...]
@@ -154,8 +116,6 @@ class Progress:
     forecasts: Mapping[str, Forecast]
     """By metric: totals at the end of the stage."""
     spending: tuple[Spending, ...]
-    scored: frozenset[str]
-    """Milestones that were scored between the two steps."""
     checkpoints: tuple[int, ...]
     """Made between the two steps."""
     selection: Selection | None
@@ -185,8 +145,9 @@ def progress(
     last = _recorded(run, stage, lines, last, lines[-1]["step"])
     if first is None:
         report = last_report(run, stage, last)
-        reported = report is not None and any(line["step"] == report.step for line in lines)
-        start = report.step if report and reported else min(lines[0]["step"], last)
+        if not any(line["step"] == report for line in lines):
+            report = None
+        start = min(lines[0]["step"], last) if report is None else report
         return _progress(history, stage, (start, last), report)
     first = _recorded(run, stage, lines, first, first)
     if first >= last:
@@ -194,9 +155,7 @@ def progress(
     return _progress(history, stage, (first, last), None)
 
 
-def _progress(
-    history: History, stage: str, span: tuple[int, int], report: ReportEntry | None
-) -> Progress:
+def _progress(history: History, stage: str, span: tuple[int, int], report: int | None) -> Progress:
     experiment, (first, last), lines = history.experiment, span, history.lines(stage, span[1])
     then = {each.code for each in stage_health(history, stage, first).findings}
     health = stage_health(history, stage, last)
@@ -204,14 +163,6 @@ def _progress(
     status = read_status(history.run.path)
     expected = milestone_states(history, (stage, last))
     guarded = guard_states(history, stage, lines, status.guard.split())
-    specs = experiment.milestone
-    scored = {
-        each.rule
-        for each in expected
-        if specs[each.rule].stage == stage
-        and each.state != "pending"
-        and (specs[each.rule].step or last) > first
-    }
     planned = planned_steps(history, stage)
     costs = tuple(spending(history, stage, last))
     ahead = costs if stage == history.last_stage else ()
@@ -223,7 +174,6 @@ def _progress(
         first=first,
         last=last,
         reported=report,
-        recorded=history.lines(stage)[-1]["step"],
         planned=planned,
         rows=tuple(_rows(history, lines, span)),
         findings=health.findings,
@@ -231,7 +181,6 @@ def _progress(
         gone=frozenset(then - now),
         forecasts=_forecasts(lines, planned, ahead),
         spending=costs,
-        scored=frozenset(scored),
         checkpoints=tuple(s for s in history.checkpoints(stage) if first < s <= last),
         selection=history.selection(stage),
         looks=explained(history, stage),
