@@ -57,15 +57,6 @@ def test_all_finished_seeds_of_a_bare_name_are_the_pilot(root):
     assert single["seeds"] is None and single["discordance"] is not None
 
 
-def test_the_table_names_its_columns_and_what_is_not_known(root):
-    text = call("plan", "sft", "rl", "--difference", 5, "--repeats", 2, "--lab", root).stdout
-    words = " ".join(text.split())
-    assert "Designs that detect 5.0 points with 80% power" in words
-    assert "Minimum detectable, points (80% power)" in words
-    assert "repeats are counted as worth nothing" in words
-    assert "two checkpoints, not two methods" in words
-
-
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [

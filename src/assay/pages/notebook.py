@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.compare.compare_names import compare_runs
+from assay.compare.compare_names import ArmRequest, compare_requests
 from assay.data.reported.read_reported import read_reported
 from assay.errors import AssayError, InputError, nearest
 from assay.experiment.experiment import Experiment
@@ -234,7 +234,7 @@ def against_control(facts: RunFacts, control: str, w: Words) -> str:
     """The comparison with the control that the experiment names, or why there is none."""
     try:
         other = find_run(facts.run.root, parse_run_name(control))
-        table = compare_runs(other, facts.run)
+        table = compare_requests([ArmRequest(other), ArmRequest(facts.run)])
     except InputError as refusal:
         return w("log.no_comparison", control=control, why=refusal)
     pairing = table.lines[-1].to_control
