@@ -36,14 +36,13 @@ class ReadOptions:
     cluster: str | None = None
     """Column or metadata key that names the source of an item; None: `cluster`."""
     item: str | None = None
-    """The columns of item, score and pass in files of any tool; None: a known format."""
+    """The columns of item and score in files of any tool; None: a known format."""
     score: str | None = None
-    repeat: str | None = None
     higher_is_better: bool | None = None
     """Of the metric; None: as the file or the metric's name says."""
 
     def __post_init__(self) -> None:
-        if self.item is self.score is self.repeat is None:
+        if self.item is self.score is None:
             return
         if self.item is None or self.score is None:
             field = "--item" if self.item is None else "--score"
@@ -57,7 +56,7 @@ class ReadOptions:
         """The columns that are named."""
         if self.item is None or self.score is None:
             return None
-        return Columns(self.item, self.score, self.repeat)
+        return Columns(self.item, self.score)
 
 
 def is_file(text: str) -> bool:

@@ -223,7 +223,6 @@ def compare(
     cluster: str | None = None,
     item: str | None = None,
     score: str | None = None,
-    repeat: str | None = None,
     higher_is_better: bool | None = None,
     lang: str = "en",
 ) -> Comparison:
@@ -243,7 +242,7 @@ def compare(
         control=str(control) if control else None,
         on=on,
         allow=allow,
-        files=ReadOptions(metric, cluster, item, score, repeat, higher_is_better),
+        files=ReadOptions(metric, cluster, item, score, higher_is_better),
         margin=margin,
         non_inferior=non_inferior,
     )
