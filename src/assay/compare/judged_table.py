@@ -154,10 +154,10 @@ def compare_arms(
     compared (see `fairness`), InputError for an accepted difference that is none,
     InputError for a metric that may be better high or low.
     """
-    if len(arms) == 1 and arms[0].result is not None:  # a file alone is shown with its score
-        return make_table(arms, {}, (), [*findings, *remarks(arms[0].result, arms[0].name)])
     check_distinct([arm.name for arm in arms], "run")
     findings = [*findings, *check_fair([*arms, *(s for arm in arms for s in arm.seeds[1:])])]
+    if len(arms) == 1 and arms[0].result is not None:  # a file alone is shown with its score
+        return make_table(arms, {}, (), [*findings, *remarks(arms[0].result, arms[0].name)])
     control, *others = arms = on_scale_of_all(arms)
     differing = {arm.name: find_differences(control, arm, terms) for arm in others}
     for arm in others:
