@@ -78,8 +78,8 @@ def test_two_files_of_every_tool_are_judged(
     allow = ("--allow", "model_args") if metric == STRICT[1] else ()
     found = whole("compare", first, second, *(("--metric", metric) if metric else ()), *allow)
     lines = found["result"]["lines"]
-    shown = [line for f in (first, second) for line in runs_of(f, metric)]
-    assert [line["score"] for line in lines] == [run["score"] for run in shown]
+    alone = result("compare", first, *(("--metric", metric) if metric else ()))
+    assert [line["score"] for line in alone["lines"]] == [lines[0]["score"]]
     comparison = lines[1]["to_control"]["comparison"]
     assert comparison["verdict"] in ("better", "worse", "undecided", "equivalent")
     assert comparison["difference"] == pytest.approx(lines[1]["score"] - lines[0]["score"])
@@ -91,36 +91,12 @@ def test_two_files_of_every_tool_are_judged(
     assert 0 <= lines[1]["to_control"]["agreement"] <= 1
 
 
-def runs_of(file: Path, metric: str | None) -> list[dict]:
-    return result("report", file, "--metric", metric or default(file))["runs"]
-
-
-def default(file: Path) -> str:
-    return "valid" if "bfcl" in file.parts else "score"
-
-
-def test_a_report_shows_every_run_and_metric_with_interval_repeats_and_errors():
-    runs = result("report", FOLDER / "inspect_ai/large.json")["runs"]
-    assert [(r["run"], r["metric"]) for r in runs] == [
-        ("mockllm/large", "match"),
-        ("mockllm/large", "includes"),
-    ]
-    for run in runs:
-        assert (run["items"], run["repeats"], run["abstained"], run["errors"]) == (12, 2, 2, 2)
-        assert run["interval"]["low"] <= run["score"] <= run["interval"]["high"]
-        assert run["settings_known"]
-    english = call("report", FOLDER / "inspect_ai/broken.eval").stdout
-    assert "mockllm/broken is unfinished: its status is error" in english
-    chinese = call("report", FOLDER / "inspect_ai/broken.eval", "--lang", "zh").stdout
-    assert "未完成" in chinese and "得分" in chinese
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("report", "absent.jsonl"), ("absent.jsonl", "no such file")),
+        (("report", "{one}"), ("one.csv", "assay compare")),
         (("compare", "{one}", "absent.csv"), ("absent.csv", "no such file")),
-        (("compare", "{one}"), ("only one run", "assay report FILE")),
+        (("compare", "{one}", "--fail-on", "worse"), ("--fail-on", "no run was compared")),
         (("compare", "{one}", "{one}"), ("itself",)),
         (("compare", "{one}", "{fewer}"), ("other items", "20 and 3, 3 of them shared")),
         (("compare", "{one}", "{words}"), ("words.csv:2", "score", "not a number")),
@@ -179,8 +155,6 @@ def test_failures_that_inspect_ai_has_no_score_for_make_no_run_better(tmp_path: 
         assert "more than 2% of the answers have no score" in text
         assert "all counted against it" in text
         assert "the score lies between 50.0% and 100.0%" in text
-    alone = result("report", silent)["runs"][0]
-    assert (alone["score"], alone["possible"]) == (1.0, [0.5, 1.0])
 
 
 def rollouts(folder: Path, name: str, rewards: list[int]) -> Path:
@@ -199,8 +173,8 @@ def test_files_of_any_tool_are_compared_and_reported_by_their_columns(tmp_path: 
     assert line["to_control"]["comparison"]["verdict"] == "worse"
     higher = result("compare", *files, *columns, "--higher-is-better")["lines"][1]
     assert higher["to_control"]["comparison"]["verdict"] == "better"
-    (run,) = result("report", files[1], *columns)["runs"]
-    assert (run["run"], run["metric"], run["score"]) == ("tuned", "info.cost", 0.45)
+    (run,) = result("compare", files[1], *columns)["lines"]
+    assert (run["checkpoint"], run["score"]) == ("tuned", 0.45)
     assert_one_line(call("compare", *files, "--item", "example_id"), "--score")
 
 
@@ -213,10 +187,10 @@ def test_a_contradiction_ends_with_exit_code_2_in_compare_and_report(tmp_path: P
     (log,) = folder.glob("results_*.json")
     log.write_text(log.read_text().replace(f'"{STRICT[1]}": 0.1', f'"{STRICT[1]}": 0.4'))
     files = next(folder.glob("samples_sums_2*")), lm_eval("sums-large")
-    for command in (("compare", *files), ("report", files[0])):
+    for command in (("compare", *files), ("compare", files[0])):
         found = call(*command, *STRICT, "--json")
         assert found.exit_code == 2
         (told,) = [f for f in answer(found)["findings"] if f["severity"] == "error"]
         assert f"results.sums.{STRICT[1]} is 0.466667, by the rows 0.166667" in told["evidence"]
         assert log.name in told["evidence"]
-    assert call("report", files[1], *STRICT).exit_code == 0
+    assert call("compare", files[1], *STRICT).exit_code == 0

@@ -13,7 +13,6 @@ ROOT = Path(__file__).parents[2]
 LIGHT = {
     "runs": ["runs"],
     "report": ["report", "tiny"],
-    "report of a file": ["report", "base.csv"],
     "compare": ["compare", "tiny@base", "tiny@rl.last", "--on", "test"],
     "compare files": ["compare", "base.csv", "tuned.csv"],
     "compare trained weights": ["compare", "tiny@sft.step-000008", "tiny@sft.last", "--on", "dev"],

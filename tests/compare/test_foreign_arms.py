@@ -8,10 +8,9 @@ from assay.compare.foreign_arms import (
     ReadOptions,
     distinct_names,
     is_file,
-    read_all_metrics,
     read_arms,
-    summaries,
 )
+from assay.compare.judged_table import compare_arms
 from assay.errors import InputError
 from assay.judge.intervals import wilson
 from tests.data.results.produced import PRODUCED
@@ -57,7 +56,6 @@ def test_several_metrics_and_none_named_are_refused_with_their_names(tmp_path: P
     assert arm.scores.scores.tolist() == [[1.0], [1.0]]
     with pytest.raises(InputError, match="did you mean 'exact'"):
         read_arms(file, ReadOptions(metric="exat"))
-    assert [arm.metric for arm in read_all_metrics(file)] == ["exact", "loose"]
 
 
 def test_a_metric_may_be_named_as_lm_eval_names_it_without_a_filter():
@@ -68,12 +66,12 @@ def test_a_metric_may_be_named_as_lm_eval_names_it_without_a_filter():
         read_arms(folder, ReadOptions(metric="acc,strict"))
 
 
-def test_abstentions_and_errors_are_counted_and_never_zero(tmp_path: Path):
+def test_a_run_alone_has_its_score_and_abstentions_are_never_zero(tmp_path: Path):
     text = "item,run,score,error\na,r,1,\nb,r,,timed out\nc,r,1,\n"
-    (summary,) = summaries(read_all_metrics(table(tmp_path, text)))
-    assert summary.score == 1.0
-    assert summary.interval == wilson(2, 2)
-    assert (summary.abstained, summary.errors) == (1, 1)
+    (line,) = compare_arms(read_arms(table(tmp_path, text))).lines
+    assert line.score == 1.0 and line.to_control is None
+    assert line.interval == wilson(2, 2)
+    assert line.abstained == 1
 
 
 def test_runs_that_are_called_alike_get_the_name_of_their_file(tmp_path: Path):

@@ -85,7 +85,6 @@ def test_a_metric_that_nobody_explains_gets_no_verdict_until_the_user_does(tmp_p
     [
         ({"item": "id"}, "--score"),
         ({"score": "reward"}, "--item"),
-        ({"repeat": "n"}, "--item"),
         ({"item": "id", "score": "r", "metric": "m"}, "--metric"),
     ],
 )

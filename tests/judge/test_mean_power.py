@@ -48,14 +48,6 @@ def _split(differences_I: Array) -> tuple[Array, Array]:
     return np.maximum(-differences_I, 0.0), np.maximum(differences_I, 0.0)
 
 
-@few("items", [5, 8, 6, 10, 15], fast=1)
-def test_power_at_the_stated_difference_of_few_graded_items_is_80_percent(items):
-    def draw(rng: np.random.Generator, mean: float, sets: int) -> Array:
-        return rng.normal(mean, 0.05, (items, sets))
-
-    assert power_of_stated(draw) == pytest.approx(0.8, abs=0.04)
-
-
 @few("sizes", [(20, 3, 3, 3, 3), (10,) * 6, (30, 10, 5, 2, 1, 1)], fast=1)
 def test_power_at_the_stated_difference_of_few_clusters_is_80_percent_or_more(sizes):
     clusters = tuple(f"source-{c}" for c, size in enumerate(sizes) for _ in range(size))

@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 
 from assay.cli.output import finding_text, plain
 from assay.compare.compare_names import compare_named, plan_from, typed
-from assay.compare.foreign_arms import read_all_metrics, read_arms, summaries
+from assay.compare.foreign_arms import read_arms
 from assay.data.reported.read_reported import ReportFile
 from assay.errors import Finding
 from assay.judge.audit.rules import audit
@@ -24,7 +24,7 @@ from assay.judge.sample_size import Design
 from assay.lab.monitor.progress import progress
 from assay.lab.sweep.model import Matrix
 from assay.pages.command_tables import audit_findings, plan_blocks, summary
-from assay.pages.comparison_page import comparison_shown, score_blocks, write_comparison
+from assay.pages.comparison_page import comparison_shown, write_comparison
 from assay.pages.matrix_page import write_matrix
 from assay.pages.notebook import notebook
 from assay.pages.page import Block
@@ -157,12 +157,9 @@ def foreign(root: Path, lang: str) -> dict[str, str]:
     files = [str(root / f"{name}.csv") for name in ("m1", "m2")]
     table = compare_named(files, read_arms)
     page = write_comparison(table, root / "foreign", lang)
-    found = [s for file in files for s in summaries(read_all_metrics(file))]
-    w = words(lang)
     return {
         "foreign": page.with_suffix(".md").read_text(encoding="utf-8"),
         "foreign compared": printed(comparison_shown(table, lang), lang),
-        "foreign scores": printed(score_blocks(found, w), lang),
     }
 
 

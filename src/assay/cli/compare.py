@@ -234,13 +234,6 @@ Score = Annotated[
     str | None,
     typer.Option(metavar="COLUMN", help="With --item: the score."),
 ]
-Repeat = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN",
-        help="With --item: the number of the pass; else an item that comes again is a repeat.",
-    ),
-]
 Higher = Annotated[
     bool | None,
     typer.Option(
@@ -296,7 +289,6 @@ def compare(
     cluster: Cluster = None,
     item: Item = None,
     score: Score = None,
-    repeat: Repeat = None,
     higher_is_better: Higher = None,
     margin: Margin = None,
     non_inferior: NonInferior = None,
@@ -323,7 +315,6 @@ def compare(
         cluster=cluster,
         item=item,
         score=score,
-        repeat=repeat,
         higher_is_better=higher_is_better,
         lang=lang,
     )

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from assay.cli.compare import Item, Repeat, Score
 from assay.cli.output import Lang, Outcome, run_names
 from assay.cli.run import Full, RunName
+from assay.errors import InputError
 
 ID_HELP = (
     "RUN:EVALUATION/CHECKPOINT/ITEM#REPEAT or RUN:STAGE/STEP/ROW#SAMPLE, as pages write it; "
@@ -74,8 +74,8 @@ def report(
     run: Annotated[
         str,
         typer.Argument(
-            metavar="RUN | RUN:ID | FILE",
-            help=f"NAME, NAME/ID or NAME#SEED; one sample of it: {ID_HELP}; or a file of scores.",
+            metavar="RUN | RUN:ID",
+            help=f"NAME, NAME/ID or NAME#SEED; or one sample of it: {ID_HELP}.",
             autocompletion=run_names,
         ),
     ],
@@ -90,29 +90,22 @@ def report(
         int | None, typer.Option("--to", min=1, help="Progress until this step; else until now.")
     ] = None,
     lang: Lang = "en",
-    metric: Annotated[str | None, typer.Option(help="The only score to show of a file.")] = None,
-    cluster: Annotated[
-        str | None, typer.Option(metavar="KEY", help="What names the source of a file's items.")
-    ] = None,
-    item: Item = None,
-    score: Score = None,
-    repeat: Repeat = None,
     bfcl: Annotated[
         Path | None,
         typer.Option(help="Write the run's answers as BFCL's result files into this folder."),
     ] = None,
     full: Full = False,
 ) -> Outcome:
-    """Show a run, one of its samples, or a file of scores.
+    """Show a run, or one of its samples.
 
     Of a run, the page is written too.
     """
-    from assay.cli.results import bfcl_results, file_results, run_result, runs_shown
-    from assay.compare.foreign_arms import ReadOptions, is_file
+    from assay.cli.results import bfcl_results, run_result, runs_shown
+    from assay.compare.foreign_arms import is_file
 
-    if bfcl is None and is_file(run):
-        options = ReadOptions(metric, cluster, item, score, repeat)
-        return file_results(run, options, lang)
+    if is_file(run):
+        fix = f"'assay compare {run}' shows its scores"
+        raise InputError("is a file of another tool", file=run, fix=fix)
     if ":" in run:
         return samples(root, run)
     from assay.library.actions import open_run

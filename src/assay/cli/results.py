@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from assay.cli.output import Outcome, taken
+from assay.cli.output import taken
 from assay.compare.table import Pairing, Table
 from assay.judge.verdict import as_scored
 from assay.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from assay.compare.foreign_arms import ReadOptions, Summary
     from assay.compare.judge_trust import JudgedBy
     from assay.lab.monitor.progress import Progress
     from assay.library.typed_results import Run
@@ -181,32 +180,4 @@ def pairing_result(pairing: Pairing | None, table: Table) -> Mapping[str, Any] |
             i: {side: a + i for side, a in sides.items()} for i in changed if all(sides.values())
         },
         "agreement": pairing.agreement,
-    }
-
-
-def file_results(name: str, options: "ReadOptions", lang: str) -> Outcome:
-    """The scores of every run in a file that another tool wrote."""
-    from assay.compare.fairness import remarks
-    from assay.compare.foreign_arms import read_all_metrics, summaries
-    from assay.pages.comparison_page import score_blocks
-    from assay.pages.words import worded, words
-
-    w = words(lang)
-    found = summaries(read_all_metrics(name, options))
-    result = {"file": name, "runs": [summary_result(summary) for summary in found]}
-    told = {each: None for one in found for each in remarks(one.result, one.result.run)}
-    code = 2 if any(each.severity == "error" for each in told) else 0
-    findings = [worded(each, w) for each in told]
-    return Outcome(result, score_blocks(found, w), findings, exit_code=code, lang=lang)
-
-
-def summary_result(summary: "Summary") -> dict[str, Any]:
-    """One run by one metric as plain values."""
-    found = summary.result
-    return {
-        **taken(found, "run", "format", "benchmark", "metric", "checker"),
-        **taken(summary, "score", "interval", "items", "clusters", "repeats", "abstained"),
-        **taken(summary, "possible", "errors"),
-        **taken(found, "left_out", "unfinished"),
-        "settings_known": found.configured,
     }

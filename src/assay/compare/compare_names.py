@@ -110,13 +110,6 @@ def compare_names(
     return table
 
 
-def compare_runs(
-    run_a: RunDirectory, run_b: RunDirectory, on: str | None = None, terms: Terms = DECLARED
-) -> Table:
-    """The last measured checkpoint of `run_b` against that of `run_a`; see `compare_requests`."""
-    return compare_requests([ArmRequest(run_a), ArmRequest(run_b)], on, terms)
-
-
 def compare_requests(
     requests: Sequence[ArmRequest], on: str | None = None, terms: Terms = DECLARED
 ) -> Table:

@@ -6,7 +6,7 @@ run of the lab. Nothing is compared or printed here.
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,8 +18,6 @@ from assay.data.results.foreign_result import SCORE, Result
 from assay.data.results.lm_eval import sample_logs
 from assay.data.results.readers import SUFFIXES, read_results
 from assay.errors import InputError, nearest
-from assay.judge.intervals import Interval, score_interval
-from assay.judge.paired import score_range
 from assay.judge.scores import ItemScores, item_scores
 
 LONGEST_PART = 255
@@ -38,14 +36,13 @@ class ReadOptions:
     cluster: str | None = None
     """Column or metadata key that names the source of an item; None: `cluster`."""
     item: str | None = None
-    """The columns of item, score and pass in files of any tool; None: a known format."""
+    """The columns of item and score in files of any tool; None: a known format."""
     score: str | None = None
-    repeat: str | None = None
     higher_is_better: bool | None = None
     """Of the metric; None: as the file or the metric's name says."""
 
     def __post_init__(self) -> None:
-        if self.item is self.score is self.repeat is None:
+        if self.item is self.score is None:
             return
         if self.item is None or self.score is None:
             field = "--item" if self.item is None else "--score"
@@ -59,7 +56,7 @@ class ReadOptions:
         """The columns that are named."""
         if self.item is None or self.score is None:
             return None
-        return Columns(self.item, self.score, self.repeat)
+        return Columns(self.item, self.score)
 
 
 def is_file(text: str) -> bool:
@@ -79,17 +76,11 @@ def read_arms(text: str, options: ReadOptions = ReadOptions()) -> list[Arm]:
     return [arm_of(each) for each in _by_metric(path, _read(text, options), options.metric)]
 
 
-def read_all_metrics(text: str, options: ReadOptions = ReadOptions()) -> list[Result]:
-    """The runs that `FILE` or `FILE@RUN` names by every metric of the file, or by the one named."""
-    results = _read(text, options)
-    if options.metric is not None:
-        results = _by_metric(file_and_run(text)[0], results, options.metric)
-    return [_with_answers(each) for each in results]
-
-
 def arm_of(result: Result) -> Arm:
     """A result as an arm. Raises InputError for a run that is not whole, InputError."""
-    check_complete(_with_answers(result))
+    if not result.answers:
+        raise DataError("holds no answers", file=result.file)
+    check_complete(result)
     outputs = {(a.item, a.repeat): a.output for a in result.answers if a.output is not None}
     return Arm(result.run, _scores(result), result, outputs)
 
@@ -100,51 +91,6 @@ def _scores(result: Result) -> ItemScores:
     bounds = min([0.0, *known]), max([1.0, *known])
     lines = ((answer.item, answer.repeat, answer.score) for answer in result.answers)
     return item_scores(lines, result.clusters or None, bounds)
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The scores of one run in a file, without a comparison."""
-
-    result: Result
-    score: float | None
-    """None where no answer has a score."""
-    interval: Interval | None
-    abstained: int
-    """Answers without a score, of items x repeats."""
-    clusters: int | None = None
-    """Sources of the items, where items share some."""
-    possible: tuple[float, float] | None = None
-    """The lowest and the highest score that answers without one leave possible."""
-
-    @property
-    def items(self) -> int:
-        """The number of items."""
-        return len({answer.item for answer in self.result.answers})
-
-    @property
-    def repeats(self) -> int:
-        """The largest number of answers that an item has."""
-        return max(Counter(answer.item for answer in self.result.answers).values())
-
-    @property
-    def errors(self) -> int:
-        """Answers on which the tool reported a failure."""
-        return sum(bool(answer.error) for answer in self.result.answers)
-
-
-def summaries(results: Iterable[Result]) -> list[Summary]:
-    """Scores with intervals, one for each run and metric."""
-    found = []
-    for result in results:
-        if all(answer.score is None for answer in result.answers):
-            found.append(Summary(result, None, None, len(result.answers)))
-            continue
-        scores = _scores(result)
-        interval, possible = score_interval(scores), score_range(scores)
-        more = (scores.missing, scores.sources, possible)
-        found.append(Summary(result, scores.mean, interval, *more))
-    return found
 
 
 def distinct_names(arms: Sequence[Arm], files: Sequence[str]) -> list[Arm]:
@@ -200,10 +146,3 @@ def _by_metric(path: Path, results: Sequence[Result], metric: str | None) -> lis
         problem = f"holds no metric {wanted!r}" + (f": {why}" if why else "")
         raise InputError(problem, file=path, fix=nearest(wanted, known))
     return [result for result in results if result.metric == wanted]
-
-
-def _with_answers(result: Result) -> Result:
-    """The result. Raises DataError where it holds none."""
-    if not result.answers:
-        raise DataError("holds no answers", file=result.file)
-    return result

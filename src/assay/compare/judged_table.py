@@ -29,6 +29,7 @@ from assay.compare.fairness import (
     contradictions,
     find_differences,
     idle_factors,
+    remarks,
 )
 from assay.compare.judge_trust import judged_by
 from assay.compare.selection_pairs import picked, weights
@@ -153,12 +154,10 @@ def compare_arms(
     compared (see `fairness`), InputError for an accepted difference that is none,
     InputError for a metric that may be better high or low.
     """
-    names = [arm.name for arm in arms]
-    if len(arms) < 2:
-        fix = "name another file or run; 'assay report FILE' shows one alone"
-        raise InputError(f"only one run to compare: {', '.join(names)}", fix=fix)
-    check_distinct(names, "run")
+    check_distinct([arm.name for arm in arms], "run")
     findings = [*findings, *check_fair([*arms, *(s for arm in arms for s in arm.seeds[1:])])]
+    if len(arms) == 1 and arms[0].result is not None:  # a file alone is shown with its score
+        return make_table(arms, {}, (), [*findings, *remarks(arms[0].result, arms[0].name)])
     control, *others = arms = on_scale_of_all(arms)
     differing = {arm.name: find_differences(control, arm, terms) for arm in others}
     for arm in others:

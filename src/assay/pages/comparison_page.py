@@ -11,23 +11,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from assay.compare.foreign_arms import Summary
 from assay.compare.table import Line as Scored
 from assay.compare.table import Table as Compared
 from assay.data.hashing import sha256_text
 from assay.data.row import Row
 from assay.errors import AssayError, InputError
 from assay.judge.confounds import ABSENT, Confound
-from assay.judge.intervals import Interval
 from assay.pages.content import (
     Labels,
     about_evaluation,
     against,
     checkpoint_label,
-    clustered,
     difference_blocks,
     generation_blocks,
-    interval_text,
     judge_blocks,
     outcome_blocks,
     pairings,
@@ -59,8 +55,6 @@ from assay.pages.words import (
     in_language,
     named_tests,
     number,
-    percent,
-    score_text,
     words,
 )
 from assay.runs.history import answers_in
@@ -186,7 +180,7 @@ def mark(table: Compared, w: Words) -> str:
 def _fairness(table: Compared, control: str, w: Words) -> list[Block]:
     """The parts of the runs' manifests: every difference, then those that are equal. Consequences
     and notes are not for a terminal."""
-    if not table.parts:
+    if len(table.lines) < 2:
         return []
     loud: list[TableRow] = []
     quiet: list[TableRow] = []
@@ -296,52 +290,10 @@ def _page_name(table: Compared) -> str:
     control, *others = [
         re.sub(r"/[^@]*", "", line.name) if line.address else line.name for line in table.lines
     ]
-    name = f"{'-'.join(others)}-vs-{control}-on-{table.evaluation.name}"
+    versus = f"{'-'.join(others)}-vs-" if others else ""
+    name = f"{versus}{control}-on-{table.evaluation.name}"
     # No dot may be left: what follows it would be taken for the suffix.
     clean = re.sub(r"[^A-Za-z0-9_-]+", "-", name)
     # Comparisons whose names begin alike must not replace one another's page.
     whole = len(clean) <= LONGEST_NAME
     return clean if whole else f"{clean[: LONGEST_NAME - 9]}-{sha256_text(name)[:8]}"
-
-
-def score_blocks(summaries: Sequence[Summary], w: Words) -> list[Block]:
-    """One line for each run and metric: score, interval, size, and what has no score; then notes on
-    the runs."""
-    titles = ("fingerprint.run", "foreign.benchmark", "progress.metric", "table.score")
-    titles += ("table.interval", "table.items", "foreign.abstained", "foreign.errors")
-    rows = []
-    for each in summaries:
-        result, size = each.result, f"{each.items} × {each.repeats}"
-        names = [result.run, result.benchmark or "–", result.metric]
-        score = [score_text(each.score, each.interval), _ends(each.interval, w)]
-        size = clustered(size if each.repeats > 1 else str(each.items), each.clusters, w)
-        counts = [size, number(each.abstained), number(each.errors)]
-        rows.append([*names, *score, *counts])
-    table = Table([w(title) for title in titles], rows)
-    return [table, *map(Text, _score_remarks(summaries, w))]
-
-
-def _score_remarks(summaries: Sequence[Summary], w: Words) -> list[str]:
-    """Notes on the runs."""
-    results = [each.result for each in summaries]
-    stopped = {r.run: r.unfinished for r in results if r.unfinished}
-    missing = {r.run: w.listing.join(r.left_out) for r in results if r.left_out}
-    worded = {(r.run, metric): why for r in results for metric, why in r.not_numbers.items()}
-    lines = [w("foreign.unfinished", run=run, why=why) for run, why in stopped.items()]
-    lines += [w("foreign.left_out", run=run, what=what) for run, what in missing.items()]
-    lines += [
-        w("foreign.not_numbers", run=run, metric=metric, why=why)
-        for (run, metric), why in worded.items()
-    ]
-    for each in summaries:
-        if each.abstained and each.possible:
-            low, high = map(percent, each.possible)
-            ends = {"count": each.abstained, "low": low, "high": high}
-            lines.append(w("foreign.missing", run=each.result.run, **ends))
-    return lines
-
-
-def _ends(interval: Interval | None, w: Words) -> str:
-    if interval is None:
-        return "–"
-    return interval_text(interval, w)

@@ -56,8 +56,6 @@ def test_names_with_dots_lead_through_tables_and_lists(tmp_path: Path):
         (Columns("id", "rewrd"), "rewrd: missing .did you mean 'reward'"),
         (Columns("idd", "reward"), "r.jsonl:1: idd: missing .did you mean 'id'"),
         (Columns("id", "text"), "text: is a string, not a number"),
-        (Columns("id", "reward", repeat="text"), "text: is no number of a pass"),
-        (Columns("id", "reward", repeat="n"), "'a' is also the item of line 1"),
     ],
 )
 def test_what_a_file_does_not_have_is_named_with_what_it_has(
@@ -123,10 +121,6 @@ def test_ids_stay_where_questions_are_not_asked_equally_often(
     (result,) = read_results(file, columns=REWARD)
     assert [each.code for each in result.remarks] == told
     assert [answer.item for answer in result.answers] == list(map(str, ids))
-    numbered = Columns("example_id", "reward", "pass")
-    file = rollouts(tmp_path, [0, 0], [0, 1], **{"pass": 0})
-    with pytest.raises(DataError, match="is also the item"):
-        read_results(file, columns=numbered)
 
 
 CSV = """item,run,score,repeat,output,note

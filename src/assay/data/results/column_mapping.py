@@ -58,12 +58,11 @@ class Columns:
 
     item: str
     score: str
-    repeat: str | None = None
-    """None: an item that comes again is its next repeat."""
 
 
 def read_mapped(path: Path, columns: Columns, cluster: str | None = None) -> list[Result]:
-    """The one run of a file by the columns named; `cluster` is the column of sources.
+    """The one run of a file by the columns named; `cluster` is the column of sources. An item that
+    comes again is its next repeat.
 
     A row that lacks the score, or has null there, is an answer without one. Raises DataError, also
     where no row has the item or the score.
@@ -76,7 +75,7 @@ def read_mapped(path: Path, columns: Columns, cluster: str | None = None) -> lis
         raise DataError("missing", file=path, field=columns.score, fix=fix)
     items, remarks = _items(rows, columns, path.stem)
     key, lines = cluster or CLUSTER, []
-    for row, (item, repeat) in zip(rows, _repeats(rows, items, columns), strict=True):
+    for row, (item, repeat) in zip(rows, numbered(items), strict=True):
         source = at_path(row.value, key)
         table = {} if source is ABSENT else {key: _plain(source)}
         lines.append(Line(row, item, repeat, table=table))
@@ -85,8 +84,7 @@ def read_mapped(path: Path, columns: Columns, cluster: str | None = None) -> lis
         return number(row, columns.score, _number(at_path(row.value, columns.score)))
 
     run = Result(path.stem, str(path), "columns", "", (), remarks=remarks)
-    fix = "--repeat names the number of the pass"
-    return results_of(run, lines, {columns.score: read}, cluster, columns.item, fix)
+    return results_of(run, lines, {columns.score: read}, cluster, "", "")
 
 
 def _items(
@@ -98,7 +96,7 @@ def _items(
     # Beside the id, in whatever table that stands.
     place = columns.item[: columns.item.rfind(".") + 1]
     asked, wanted = zip(*(_question(row, place) for row in rows), strict=True)
-    if not all(asked) or columns.repeat is not None or columns.item.removeprefix(place) in ASKED:
+    if not all(asked) or columns.item.removeprefix(place) in ASKED:
         return ids, ()
     questions = [content_id([*map(str, (*a, *w))]) for a, w in zip(asked, wanted, strict=True)]
     names, pairs = {*ids}, {*zip(ids, questions, strict=True)}
@@ -154,22 +152,6 @@ def _item(row: Record, name: str) -> str:
 def _plain(value: Any) -> Any:
     """pandas makes floats of a column of integers where one is missing."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _repeats(
-    rows: Sequence[Record], items: Sequence[str], columns: Columns
-) -> Iterable[tuple[str, int]]:
-    """Each item with its repeat. Raises DataError for a repeat that is no whole number."""
-    if columns.repeat is None:
-        return numbered(items)
-    found = []
-    for row, item in zip(rows, items, strict=True):
-        value = _plain(_number(at_path(row.value, columns.repeat)))
-        if type(value) is not int:
-            fix = f"a whole number; {nearest(columns.repeat, row.value)}"
-            raise row.error(columns.repeat, "is no number of a pass", fix)
-        found.append((item, value))
-    return found
 
 
 def table_rows(path: Path) -> Iterable[Record]:
