@@ -32,7 +32,6 @@ from assay.lab.setup.session import Session
 from assay.lab.setup.tool_stage import translations
 from assay.lab.setup.validate import read_whole
 from assay.rl.losses import LOSSES
-from assay.rl.signal import may_drop
 from assay.runs.manifest_file import CHECKED, read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import stage_start
@@ -69,23 +68,12 @@ def learning_rates(subject: Subject) -> Seen:
 
 
 def groups(place: str, stage: GrpoStage) -> Seen:
-    """Groups with nearly equal completions, and groups without signal that are trained on
-    anyway."""
+    """Groups with nearly equal completions."""
     temperature = most(stage.sampling.temperature)
     if temperature < COLD:
         what = f"{place}: the completions of a group will be nearly the same"
         fix = "GRPO learns from differences inside a group: use a temperature near 1"
         yield Finding("warning", what, f"temperature {temperature:g}", fix)
-    advantage = algorithm_of(stage).advantage
-    droppable = may_drop(
-        advantage=advantage, kl_coef=most(stage.kl.coef), entropy_coef=stage.entropy_coef
-    )
-    if not droppable or stage.drop_without_signal is False:
-        why = f"kl.coef {most(stage.kl.coef):g}, entropy_coef {stage.entropy_coef:g}"
-        why += f", advantage {advantage!r}, drop_without_signal {stage.drop_without_signal}"
-        what = f"{place}: groups of equal rewards are kept and cost a full update"
-        fix = "nothing, if that is meant; without KL, entropy and whitening they can be left out"
-        yield Finding("note", what, why, fix)
 
 
 def idle_clip(place: str, stage: GrpoStage) -> Seen:
