@@ -12,7 +12,6 @@ from assay.rollout.engines.endpoint.openai_text import Said
 from assay.runs.cost_ledger import (
     LEDGER,
     CostLedger,
-    Entry,
     LedgerCall,
     LedgerUnusable,
     Place,
@@ -33,15 +32,15 @@ def opened(folder: Path) -> CostLedger:
 
 
 def begin(ledger: CostLedger, new: LedgerCall) -> Place:
-    return ledger.write(Entry(None, new))
+    return ledger.write(new)
 
 
 def update(ledger: CostLedger, place: Place, again: LedgerCall) -> None:
-    ledger.write(Entry(place, again))
+    ledger.write(again, place)
 
 
 def remember(ledger: CostLedger, key: str, answer: Said) -> None:
-    ledger.write(Entry(None, call(), key, answer))
+    ledger.write(call(), None, key, answer)
 
 
 def test_a_call_reads_as_it_was_written_last(tmp_path):
@@ -58,11 +57,11 @@ KILLED = """
 import os, signal, sys
 from dataclasses import replace
 from pathlib import Path
-from assay.runs.cost_ledger import CostLedger, Entry, LedgerCall
+from assay.runs.cost_ledger import CostLedger, LedgerCall
 ledger, call = CostLedger(), LedgerCall("", "m", "openai:m")
 ledger.move_to(Path(sys.argv[1]))
 ledger.add([replace(call, status="answered", cost=5)])
-ledger.write(Entry(None, replace(call, uncertain=70)))
+ledger.write(replace(call, uncertain=70))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -121,12 +120,12 @@ def test_a_ledger_that_is_none_is_named_in_one_line(tmp_path):
 def test_of_calls_that_are_written_together_all_are_there_or_none(tmp_path):
     ledger = opened(tmp_path)
     with ledger.together():
-        first, second = (ledger.write(Entry(None, call(problem=name))) for name in "ab")
+        first, second = (ledger.write(call(problem=name)) for name in "ab")
         assert read_calls(tmp_path) == []
     assert [each.problem for each in read_calls(tmp_path)] == ["a", "b"]
     wrong = call(problem="c", cost=1 << 70)
     with pytest.raises((LedgerUnusable, OverflowError)), ledger.together():
-        ledger.write(Entry(second, call(problem="changed")))
-        ledger.write(Entry(None, wrong))
-    ledger.write(Entry(first, call(problem="again")))
+        ledger.write(call(problem="changed"), second)
+        ledger.write(wrong)
+    ledger.write(call(problem="again"), first)
     assert [each.problem for each in read_calls(tmp_path)] == ["again", "b"]

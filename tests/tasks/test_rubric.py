@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
-from assay.errors import InputError
-from assay.lab.setup.reward_parts import with_options
 from assay.rl.policy import SampleKey, Sampling
 from assay.tasks.helper_model import Caller, HelperAnswer, Usage
-from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.rubric import (
     Criterion,
     Rubric,
@@ -214,12 +211,3 @@ def test_one_who_grades_sees_the_reference_and_no_thoughts():
     (asked,) = judge.asked[0]
     assert "<reference>\nYou are kind.\n</reference>" in asked.content
     assert "secret" not in asked.content and "<answer>\nHello.\n</answer>" in asked.content
-
-
-def test_options_of_a_reward_table_change_model_attempts_and_orders_alone():
-    made = with_options("rubric:q.toml", rubric_reward(PAIRS), {"model": "other", "attempts": 5})
-    assert isinstance(made, JudgeReward)
-    assert made.helpers == ("other",) and made.settings["attempts"] == 5
-    assert made.settings["both_orders"] is True
-    with pytest.raises(InputError, match="has no option 'about'"):
-        with_options("rubric:q.toml", rubric_reward(PAIRS), {"about": "x"})

@@ -115,17 +115,6 @@ class Place:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A call to be written, and an answer to be remembered with it."""
-
-    place: Place | None
-    """Where it stands; None where it is not written yet."""
-    call: LedgerCall
-    key: str = ""
-    answer: Said | None = None
-
-
 COLUMNS = tuple(each.name for each in fields(LedgerCall))
 _values: Callable[[LedgerCall], tuple[object, ...]] = attrgetter(*COLUMNS)
 _answer_values: Callable[[Said], tuple[object, ...]] = attrgetter(
@@ -223,24 +212,31 @@ class CostLedger:
         most = held.most + (call.most if ended else 0)
         self._held = LedgerState(held.calls + new, held.ended + ended, most)
 
-    def write(self, entry: Entry) -> Place:
-        """Write a call and the answer with it; returns where the call stands.
+    def write(
+        self,
+        call: LedgerCall,
+        place: Place | None = None,
+        key: str = "",
+        answer: Said | None = None,
+    ) -> Place:
+        """Write a call and the answer to remember with it; returns where the call stands. `place`
+        is where it stands; None where it is not written yet.
 
         A call that outlived its run stays there as one on its way. Of two answers to the same, the
         first stays.
         """
         with self.together():
-            if entry.answer is not None:
-                self._store.execute(REMEMBER, (entry.key, *_answer_values(entry.answer)))
-            if entry.place is None:
-                number = self._store.execute(INSERT, self._row(entry.call)).lastrowid
+            if answer is not None:
+                self._store.execute(REMEMBER, (key, *_answer_values(answer)))
+            if place is None:
+                number = self._store.execute(INSERT, self._row(call)).lastrowid
                 assert number is not None
-                self._count(entry.call, 1)
+                self._count(call, 1)
                 return Place(self.file, number)
-            if entry.place.file == self.file:
-                self._store.execute(UPDATE, (*self._row(entry.call), entry.place.number))
-                self._count(entry.call, 0)
-            return entry.place
+            if place.file == self.file:
+                self._store.execute(UPDATE, (*self._row(call), place.number))
+                self._count(call, 0)
+            return place
 
     def add(self, calls: Sequence[LedgerCall]) -> None:
         """Write calls that have ended."""

@@ -9,7 +9,7 @@ still do is to persuade the judge. What cannot be read is asked for again, and t
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -90,21 +90,12 @@ class Rubric:
 def rubric_reward(rubric: Rubric) -> JudgeReward:
     """The reward of a rubric: from 0 to 1, abstaining where the judge gave no verdict."""
 
-    def made(
-        model: str = rubric.model,
-        attempts: int = rubric.attempts,
-        both_orders: bool = rubric.both_orders,
-    ) -> JudgeReward:
-        chosen = replace(rubric, model=model, attempts=attempts, both_orders=both_orders)
-        return rubric_reward(chosen)
-
     return JudgeReward(
         partial(judge_by, rubric),
         helpers=(rubric.model,),
         questions=2 if rubric.pairs and rubric.both_orders else 1,
         longest=rubric.longest,
         maximum=float("inf"),
-        maker=made,
         settings=asdict(rubric),
     )
 

@@ -85,11 +85,6 @@ def lowest(reward: RewardFunction) -> float:
     return float(getattr(reward, "lowest", 0.0))
 
 
-AMOUNTS = {"first", "limit", "n", "max_samples", "num_samples", "rows", "size", "subset", "take"}
-"""Options by which other tools ask some items alone."""
-TAKE = "how many items are asked is no option: write take = { rows = N } in the evaluation's table"
-
-
 @dataclass(frozen=True, slots=True)
 class BenchmarkOptions:
     """What an evaluation may choose about a benchmark; an option it does not know is an error."""
@@ -105,9 +100,8 @@ class BenchmarkOptions:
         """
         for name, value in self.values.items():
             if name not in defaults:
-                fix = TAKE if name in AMOUNTS else nearest(name, defaults)
                 problem = f"unknown benchmark option {name!r}"
-                raise InputError(problem, field=f"options.{name}", fix=fix)
+                raise InputError(problem, field=f"options.{name}", fix=nearest(name, defaults))
             default = defaults[name]
             if type(value) is not type(default):
                 wanted = type(default).__name__

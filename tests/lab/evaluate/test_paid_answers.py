@@ -171,7 +171,7 @@ def test_requests_that_wait_hold_no_others(tmp_path: Path, monkeypatch: pytest.M
 def test_a_disk_that_takes_no_reply_stops_the_evaluation_before_anything_is_paid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: CostLedger, entry: object) -> None:
+    def full(self: CostLedger, *entry: object) -> None:
         raise LedgerUnusable(f"{self.file}: No space left on device")
 
     with fake(said("No.")) as server:

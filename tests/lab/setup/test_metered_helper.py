@@ -30,7 +30,7 @@ def without_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def helpers_at(server: FaultServer, folder: Path, **table: object) -> HelperModels:
-    values = {"source": "openai:m", "endpoint": server.url, "timeout": 0.3, "deadline": 5.0}
+    values = {"source": "openai:m", "endpoint": server.url, "timeout": 1.0, "deadline": 9.0}
     spec = HelperSpec.model_validate({**values, **PRICED, **table})
     helpers = HelperModels({"executor": spec}, folder, None)  # type: ignore[arg-type]
     helpers.record_in(folder)
@@ -251,7 +251,7 @@ def test_calls_that_begin_together_are_all_written_before_any_is_sent(tmp_path):
 
 
 def test_a_call_that_the_ledger_cannot_hold_is_not_sent(tmp_path, monkeypatch):
-    def full(ledger: CostLedger, entries):
+    def full(ledger: CostLedger, *entry):
         raise LedgerUnusable("the disk is full")
 
     with fault_server(FaultServer(lambda n: "answer")) as server:

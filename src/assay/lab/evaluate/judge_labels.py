@@ -46,7 +46,6 @@ class Use:
 
     kind: str
     opened: OpenedRubric
-    """With the options of the use."""
     settings: RewardSettings
 
 
@@ -78,7 +77,6 @@ def rubrics_in(session: Session) -> list[Use]:
     for part, settings in asked:
         if part.kind.startswith(RUBRIC):
             opened = open_rubric(part.kind, session.run.root)
-            opened = replace(opened, rubric=replace(opened.rubric, **part.options))
             use = Use(part.kind, opened, settings)
             found.setdefault(canonical_json(opened.reward.settings), use)
     return list(found.values())

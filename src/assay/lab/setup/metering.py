@@ -27,7 +27,7 @@ from assay.experiment.price_table import TokenPrice, units
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.endpoint.client import PREFIX
 from assay.rollout.engines.endpoint.openai_text import Said, read_words
-from assay.runs.cost_ledger import CostLedger, Entry, LedgerCall, Place
+from assay.runs.cost_ledger import CostLedger, LedgerCall, Place
 from assay.tasks.helper_model import (
     BudgetScope,
     Caller,
@@ -215,11 +215,11 @@ class MeteredCall:
         return self.meter.price.of(answer.prompt_tokens, answer.completion_tokens), 0
 
     def _write(self, answer: HelperAnswer | None = None) -> None:
-        entry = Entry(self._place, self.row)
+        said = None
         if self.key and answer is not None:
             counts = answer.prompt_tokens, answer.completion_tokens
-            entry = replace(entry, key=self.key, answer=Said(answer.text, answer.ended, *counts))
-        self._place = self.meter.ledger.write(entry)
+            said = Said(answer.text, answer.ended, *counts)
+        self._place = self.meter.ledger.write(self.row, self._place, self.key, said)
 
 
 @dataclass(frozen=True)

@@ -118,16 +118,6 @@ class Charge(Protocol):
         ...
 
 
-class Free:
-    """The charge of what nobody keeps account of."""
-
-    async def attempt(self) -> None:
-        """See `Charge`."""
-
-    def lost(self) -> None:
-        """See `Charge`."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Question:
     """One request, and how its answer is read."""
@@ -290,7 +280,7 @@ class Endpoint:
             return self._said(*chat_text(answer, names), answer)
 
         question = _Question("chat/completions", body, read)
-        return await self._ask(question, charge or Free())
+        return await self._ask(question, charge)
 
     async def likely_words(
         self, tokens: tuple[int, ...], begin: int, count: int, charge: Charge | None = None
@@ -305,7 +295,7 @@ class Endpoint:
             )
 
         question = _Question("completions", lambda: body, read)
-        return await self._ask(question, charge or Free())
+        return await self._ask(question, charge)
 
     def check(self) -> None:
         """Raise InputError if nothing answers there, or not with this key."""
@@ -317,18 +307,19 @@ class Endpoint:
         if status in (401, 403):
             raise self._refused(status)
 
-    async def _ask(self, question: _Question, charge: Charge) -> Said:
+    async def _ask(self, question: _Question, charge: Charge | None) -> Said:
         """Ask until there is an answer, the deadline has come, or asking again is of no use."""
         left = self.deadline
         for attempt in range(ATTEMPTS):
             async with self.turns or nullcontext():
-                await charge.attempt()
+                if charge is not None:
+                    await charge.attempt()
                 begun = time.monotonic()
                 said = await self._attempt(question, min(left, self.timeout or left))
                 left -= time.monotonic() - begun
             if isinstance(said, Said):
                 return said
-            if said.charged:
+            if said.charged and charge is not None:
                 charge.lost()
             wait = pause_before(attempt, said.retry_after)
             if not said.passing or attempt + 1 == ATTEMPTS or wait > left:
