@@ -1,11 +1,14 @@
 """What a server does to its client: one answer costs one answer, and the key goes nowhere."""
 
+import base64
 import gzip
 import json
 from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from assay.data.row import Message
 from assay.errors import InputError
@@ -18,7 +21,7 @@ from assay.rollout.engines.endpoint.client import (
     asked_seconds,
     endpoint_of,
 )
-from assay.rollout.engines.endpoint.openai_text import SHOWN
+from assay.rollout.engines.endpoint.openai_text import SHOWN, redact
 from tests.rollout.engines.endpoint.raw_server import (
     Raw,
     Script,
@@ -39,6 +42,12 @@ FORMS: dict[str, Callable[[str], str]] = {
     "JSON": lambda key: "".join(f"\\u{ord(c):04x}" for c in key),
     "JSON in JSON": lambda key: "".join(f"\\\\u{ord(c):04X}" for c in key),
     "escaped slashes": lambda key: key.replace("/", "\\/"),
+    "HTML": lambda key: "".join(f"&#{ord(c)};" for c in key),
+    "hexadecimal": lambda key: key.encode().hex(),
+    "base64": lambda key: base64.b64encode(key.encode()).decode(),
+    "basic": lambda key: base64.b64encode(f"user:{key}".encode()).decode(),
+    "bearer": lambda key: base64.urlsafe_b64encode(f"Bearer {key}".encode()).decode(),
+    "another": lambda key: base64.b64encode(f"ab{key}cde".encode()).decode(),
 }
 
 
@@ -94,7 +103,7 @@ def test_an_answer_without_counts_is_an_answer(usage: object) -> None:
 
 def leaks(text: str, shortest: int = 8) -> bool:
     """Whether some of the key stands in a text, in any form."""
-    forms = [form(KEY) for form in FORMS.values()]
+    forms = [form(KEY) for name, form in FORMS.items() if name not in ("basic", "bearer")]
     pieces = {f[i : i + shortest] for f in forms for i in range(len(f) - shortest + 1)}
     return any(piece in text for piece in pieces)
 
@@ -120,7 +129,8 @@ def test_a_key_that_the_model_repeats_is_in_no_answer(form: str) -> None:
     with raw_server(answer(chat(f"Your key is {written}, is it not?"))) as server:
         text = endpoint(server).say(ASKED, [], SAMPLING).text
     assert SHOWN in text and not leaks(text)
-    assert text == f"Your key is {SHOWN}, is it not?"
+    if form not in ("basic", "bearer", "another"):
+        assert text == f"Your key is {SHOWN}, is it not?"
     arguments = json.dumps({"key": written})
     call = {"function": {"name": "f", "arguments": arguments}}
     with raw_server(answer(message(content=None, tool_calls=[call]))) as server:
@@ -132,6 +142,26 @@ def test_a_stand_in_for_a_key_is_a_word_like_any_other() -> None:
     with raw_server(answer(chat("The set is EMPTY."))) as server:
         said = endpoint(server, key="EMPTY").say(ASKED, [], SAMPLING)
     assert said.text == "The set is EMPTY."
+
+
+AROUND = st.lists(st.integers(128, 255), max_size=7).map(bytes)
+
+
+@given(
+    key=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=60),
+    before=AROUND,
+    behind=AROUND,
+)
+def test_base64_of_a_key_is_found_whatever_stands_around_it(
+    key: str, before: bytes, behind: bytes
+) -> None:
+    whole = before + key.encode() + behind
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        shown = redact(encode(whole).decode(), key)
+        # What is left holds no more bits than what stood around the key.
+        left, found, right = shown.partition(SHOWN)
+        assert found and 6 * len(left) <= 8 * len(before)
+        assert 6 * len(right.rstrip("=")) <= 8 * len(behind) + 4
 
 
 @pytest.mark.parametrize("part", ["url", "model"])

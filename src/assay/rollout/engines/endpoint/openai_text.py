@@ -389,18 +389,42 @@ def holds_key(text: str, key: str | None) -> bool:
 
 @cache
 def _forms(key: str) -> re.Pattern[str]:
-    return re.compile("".join(map(_character, key)))
+    raw = key.encode("utf-8", "surrogateescape")
+    forms = ["".join(map(_character, key))]
+    if len(key) >= SECRET_LENGTH:
+        forms += [f"(?i:{raw.hex()})", *_base64(raw)]
+    return re.compile("|".join(forms))
 
 
 def _character(character: str) -> str:
-    """One character as it is, or escaped in JSON or for URLs."""
+    """One character as it is, or escaped."""
+    code = ord(character)
     percent = quote(character, safe="", errors="surrogateescape")
     if len(percent) == 1:
-        percent = f"%{ord(character):02X}"
+        percent = f"%{code:02X}"
     written = [
         re.escape(character),
-        rf"\\+u(?i:{ord(character):04x})",
+        rf"\\+u(?i:{code:04x})",
+        rf"\\+x(?i:{code:02x})",
         rf"\\+{re.escape(character)}",
         f"(?i:{re.escape(percent)}|{re.escape(percent.replace('%', '%25'))})",
+        rf"&#0*{code};",
+        rf"(?i:&#x0*{code:x};)",
     ]
-    return f"(?:{'|'.join([*written, *([r'[+]'] if character == ' ' else [])])})"
+    if character == " ":
+        written.append(r"\+")
+    return f"(?:{'|'.join(written)})"
+
+
+def _base64(raw: bytes) -> list[str]:
+    """The characters of the key's base64 that do not depend on what stands around it, and the
+    groups beside them, in which its first and last bytes share characters with that."""
+    forms = []
+    for before in range(3):
+        padded = b"\0" * before + raw
+        core = slice(4 if before else 0, len(padded) // 3 * 4)
+        first = "(?:[A-Za-z0-9+/_-]{4})?" if before else ""
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            sure = re.escape(encode(padded).decode()[core])
+            forms.append(f"{first}{sure}[A-Za-z0-9+/_-]{{0,4}}=*")
+    return list(dict.fromkeys(forms))
