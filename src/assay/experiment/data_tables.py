@@ -12,6 +12,7 @@ from assay.data.row_checks import field_problem
 from assay.data.splits import DEV_FIX, dev_problem
 from assay.experiment.base_table import (
     Count,
+    Few,
     Many,
     Refusals,
     Source,
@@ -175,6 +176,24 @@ class PassRate(Recorded):
     """The smallest reward that passes."""
 
 
+class Examples(Recorded):
+    """Worked examples in `extra.examples`: the best answers that a run gave to other rows."""
+
+    run: str
+    """The run, as in `run:NAME`."""
+    shots: Few = 2
+    """Examples of a row."""
+    least: float = 1.0
+    """The smallest reward of an example."""
+    same: str | None = None
+    """A field that an example shares with its row."""
+
+    def _conflicts(self) -> Refusals:
+        yield from super()._conflicts()
+        if self.same is not None and (problem := field_problem(self.same)):
+            yield refused("same", problem, FIELD_FIX)
+
+
 FIELD_FIX = "write id, conversation, gold, gold.NAME or extra.NAME"
 WHOLE = 1e-6
 """How far from 1 the weights of a mixture may add up."""
@@ -218,6 +237,8 @@ class DataSpec(Table):
     """A row for each assistant message, or the conversation up to its last call."""
     pass_rate: PassRate | None = None
     """A run that measured these rows."""
+    examples: Examples | None = None
+    """Few-shot examples from answers of a run."""
     where: Annotated[Many[Where], Field(min_length=1)] | None = None
     """Conditions on rows; others are dropped and counted."""
     order: Literal["shuffled", "given"] | OrderBy | None = None

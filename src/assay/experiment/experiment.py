@@ -209,9 +209,9 @@ def sources(experiment: Experiment) -> Refusals:
     """Mixtures are made of data sets that exist, and of none that is made of themselves; data sets
     take rows of tables that exist, and of no run of this experiment."""
     for name, spec in experiment.data.items():
+        tables = [table for table in (spec.pass_rate, spec.examples) if table is not None]
         scheme, _, taken = (spec.source or "").partition(":")
-        measured = spec.pass_rate.run if spec.pass_rate is not None else ""
-        if experiment.name in ((taken if scheme == "run" else ""), measured):
+        if experiment.name in ((taken if scheme == "run" else ""), *(t.run for t in tables)):
             problem = "a run of this experiment itself would be read"
             yield refused(f"data.{name}", problem, f"write {experiment.name}/ID, or rename this")
         if scheme in (SELECTIONS, SYNTHESISE):

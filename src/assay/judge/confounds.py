@@ -54,7 +54,7 @@ LEFT_OUT = ("nulls", "where", "undeclared_calls", "max_prompt_tokens", "min_toke
 SPLIT = ("contents_sha256", "split", "sources")
 OF_DATA: Mapping[str, tuple[str, ...]] = {
     "contents_sha256": (
-        *(*SOURCE, *LEFT_OUT, "format", "columns", "csv", "pass_rate"),
+        *(*SOURCE, *LEFT_OUT, "format", "columns", "csv", "pass_rate", "examples"),
         *("take", "selection", "split"),
     ),
     "groups": ("contents_sha256",),

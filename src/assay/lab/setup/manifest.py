@@ -374,9 +374,10 @@ def _source(session: Session, spec: DataSpec) -> dict[str, Any]:
         found = {"source": kind, "file_sha256": sha256_file(root / name)}
     elif kind == "run" and spec.samples is not None:
         found = {"source": kind, **provenance(root, name, spec.samples)}
-    if (table := spec.pass_rate) is not None:
-        values = table.model_dump(mode="json", exclude_none=True)
-        found["pass_rate"] = {**values, **provenance(root, table.run, table)}
+    for key in ("pass_rate", "examples"):
+        if (table := getattr(spec, key)) is not None:
+            values = table.model_dump(mode="json", exclude_none=True)
+            found[key] = {**values, **provenance(root, table.run, table)}
     return found
 
 

@@ -38,12 +38,15 @@ from assay.experiment.experiment import Experiment, mixed
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.learner import Encoder, gold_turns, question
 from assay.lab.setup.run_rows import (
+    FEWER,
     Chosen,
     Records,
     check_unchanged,
     chosen_rows,
     records_of,
+    refuse_leaked,
     run_rows,
+    with_examples,
     with_pass_rates,
 )
 from assay.runs.history import read_description
@@ -153,6 +156,12 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
         records = records_of(root, table.run, table)
         asked = asked_rows(records, table, root)
         found = replace(found, rows=with_pass_rates(found.rows, table, records, asked))
+    if (shown := spec.examples) is not None:
+        records = records_of(root, shown.run, shown)
+        asked = asked_rows(records, shown, root)
+        rows, fewer = with_examples(found.rows, shown, records, asked)
+        remarks = {**found.remarks, **({FEWER: fewer} if fewer else {})}
+        found = replace(found, rows=rows, remarks=remarks)
     return found
 
 
@@ -237,6 +246,7 @@ def prepare(
         declared = any(each.same_prompt for each in asked)
         apart = separate(rows, tested, lambda row: task.dialogue(row) is not None, declared)
         rows = apart.rows
+        refuse_leaked(rows, tested, test)
         for reason, ids in apart.dropped.items():
             dropped[f"{reason} ({test})"] = ids
     rows, others = by_length(rows, spec, task, encoder)
