@@ -1,14 +1,11 @@
 """Engines that are installed apart: what is listed, added, asked for and refused."""
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from assay.engines import environments
 from assay.engines.environments import ENVIRONMENTS, Environment, folder_of
-from assay.engines.register import SAMPLERS
-from assay.experiment.tables import EngineSpec
 from tests.cli.conftest import answer, assert_one_line, call
 
 FILE = """name = "e"
@@ -42,10 +39,6 @@ def check(folder: Path, temperature: float | str = 1.0, model: str = "pypi:llm-s
     assert result.exit_code == 2
     assert_one_line(result)
     return result.stderr
-
-
-def test_every_engine_that_a_file_may_name_is_registered() -> None:
-    assert {*get_args(EngineSpec.model_fields["sample"].annotation)} == {*SAMPLERS}
 
 
 def test_engines_are_listed_with_what_does_not_fit(cache: Path, monkeypatch) -> None:

@@ -23,8 +23,17 @@ from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status
 from assay.tasks.running import RewardRunner
 from tests.lab.evaluate.scripted_answerer import ScriptedAnswerer, made_evaluation
-from tests.lab.evaluate.test_answer_cache import EVALUATION
 from tests.tiny_labs import make_lab
+
+EVALUATION = """
+[evaluate.test]
+benchmark = "math/gsm8k"
+options = {{ path = "{path}", format = "messages" }}
+role = "report"
+checkpoints = ["base"]
+take = {{ rows = 4, how = "first" }}
+sampling = {{ max_tokens = 4 }}
+"""
 
 
 def scored(row: Row, completion: Completion) -> Reward:
@@ -75,7 +84,7 @@ def test_a_run_stops_at_a_record_of_fallbacks_keeps_it_and_does_not_pass_it_late
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "test.jsonl"
-    tables = EVALUATION.format(name="test", path=path, rows=4, repeats=1, temperature=0.0, tokens=4)
+    tables = EVALUATION.format(path=path)
     file = make_lab(tmp_path, until="[stage.sft]", tables=tables)
 
     def loosely(self: RewardRunner, pairs: Sequence[Any]) -> list[Reward]:

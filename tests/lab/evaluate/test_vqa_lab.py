@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from assay.errors import RunFailure
+from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, runs_of
-from tests.lab.evaluate.test_outcomes import Listening
 
 EXPERIMENT = """\
 name  = "vqa"
@@ -46,6 +46,16 @@ def vqa_lab(folder: Path, few: int, count: int = 10) -> Path:
     file = folder / "vqa.toml"
     file.write_text(EXPERIMENT)
     return file
+
+
+class Listening(Silent):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 def record_of(folder: Path) -> tuple[RunDirectory, dict[str, list]]:

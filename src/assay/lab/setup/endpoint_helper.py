@@ -1,9 +1,4 @@
-"""Helper models without weights here: behind an endpoint, or scripted.
-
-A script is JSON lines, one rule a line. The first rule that fits answers; which of several answers,
-and whether a failure comes, follows from the request's key, so that equal requests have equal
-answers.
-"""
+"""Helper models behind an endpoint: questions out, answers and their scores in."""
 
 import asyncio
 from collections.abc import Callable, Sequence
