@@ -1,29 +1,21 @@
 """`assay convert` writes data in other formats; `assay select` chooses rows by recorded answers."""
 
 from dataclasses import fields
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from assay.cli.output import Outcome
 from assay.cli.run import RunName
 
-By = Annotated[
-    str,
-    typer.Option(
-        metavar="RULE",
-        help="limr: rows that are learned as the others are.",
-        autocompletion=lambda: ["limr"],
-    ),
-]
-
 
 def select(
     root: Path,
     run: RunName,
-    by: By,
+    by: Annotated[
+        str, typer.Option(metavar="RULE", help="limr: rows that are learned as the others are.")
+    ],
     to: Annotated[str, typer.Option(metavar="NAME", help="Writes selections/NAME.json.")],
     stage: Annotated[str, typer.Option(help="The stage whose samples count.")],
     data: Annotated[
@@ -67,23 +59,6 @@ if TYPE_CHECKING:  # readers load pyarrow, which help must do without
     from assay.engines.proof import Proof
 
 
-OWN = "own"
-
-
-class Expand(StrEnum):
-    """How one conversation becomes rows."""
-
-    each_turn = "each_turn"
-    last_call = "last_call"
-
-
-class Undeclared(StrEnum):
-    """How rows with calls that their tools do not describe are treated."""
-
-    keep = "keep"
-    drop = "drop"
-
-
 def convert(
     root: Path,
     source: Annotated[Path, typer.Argument(metavar="IN", help="The file to read.")],
@@ -107,12 +82,12 @@ def convert(
         ),
     ] = None,
     expand: Annotated[
-        Expand | None,
+        Literal["each_turn", "last_call"] | None,
         typer.Option(help="One row for each assistant turn, or the conversation to its last call."),
     ] = None,
     undeclared_calls: Annotated[
-        Undeclared, typer.Option(help="Rows with calls that no tool describes.")
-    ] = Undeclared.keep,
+        Literal["keep", "drop"], typer.Option(help="Rows with calls that no tool describes.")
+    ] = "keep",
     for_: Annotated[
         str | None,
         typer.Option(
@@ -148,13 +123,13 @@ def convert(
         fix = "--for EXPERIMENT or --for MODEL"
         raise InputError("needs a model to compare with", field="--prove", fix=fix)
 
-    text = written_for(for_, None if rendering == OWN else rendering, root)
+    text = written_for(for_, None if rendering == "own" else rendering, root)
     wanted = Wanted(
         to=tuple(to),
         format=from_,
-        expand=expand.value if expand else None,
-        keep_undeclared=undeclared_calls is Undeclared.keep,
-        text=None if rendering == OWN else text,
+        expand=expand,
+        keep_undeclared=undeclared_calls == "keep",
+        text=None if rendering == "own" else text,
         dev=None if split is None else dev_side(split),
     )
     with shown_progress() as observer:

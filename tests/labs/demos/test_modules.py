@@ -101,16 +101,6 @@ def test_the_order_of_a_pool_changes_nothing_but_the_order(kind, gate):
     torch.testing.assert_close(plain[..., order], other)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_choice_is_scored_alike_alone_and_beside_larger_pools(kind):
-    small, large = choice(0, (3, 8)), choice(1, (7, 2, 11, 4, 9))
-    module = made(kind)
-    with torch.no_grad():
-        alone = module(batch_of([small]), FIRST, NONE)
-        beside = module(batch_of([large, small]), torch.tensor([1]), NONE)
-    torch.testing.assert_close(beside[..., :2], alone)
-
-
 def lever(width: int) -> LeverSelector:
     torch.manual_seed(0)
     return LeverSelector(width, vocabulary=12).eval()

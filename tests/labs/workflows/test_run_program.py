@@ -9,7 +9,7 @@ from assay.data.episode import Completion
 from assay.data.row import Message, Row
 from assay.lab.setup.endpoint_helper import ScriptedHelper, ScriptRule
 from assay.lab.setup.metering import MeteredModel
-from assay.labs.workflows.execution import Terms, facts_of, solved
+from assay.labs.workflows.execution import Terms, solved
 from assay.labs.workflows.programs.validate import validate
 from assay.labs.workflows.run_program import CODE as DIRECT_CODE
 from assay.labs.workflows.run_program import FIXED, TEST_DRIVEN, RunSettings, run_all, visit_of
@@ -121,19 +121,6 @@ def test_a_spent_budget_of_a_problem_is_the_policys_and_that_of_a_run_stops_it()
     with pytest.raises(OverBudget, match="of the run"):
         attempt(FIXED["direct"], asked=spent)
     Spent.scope = "problem"
-
-
-def test_a_fallback_answers_only_where_asked_for_and_never_earns() -> None:
-    text = ScriptRule(prompt="", answer="6")
-    plain = attempt("no code", asked=model(text))
-    assert (plain.execution.answer, plain.execution.fallback) == ("", False)
-    found = attempt("no code", RunSettings(fallback=True), asked=model(text))
-    assert (found.execution.answer, found.execution.fallback) == ("6", True)
-    assert (found.execution.outcome, found.score) == ("invalid program", None)
-    assert not found.execution.calls and len(found.execution.fallback_calls) == 1
-    assert facts_of(found.execution, ROW.extra)["operators"] == "", "of the program alone"
-    wrong = attempt(program('return "7"'), RunSettings(fallback=True), asked=model(text))
-    assert not wrong.execution.fallback
 
 
 class Noted(MeteredModel):
