@@ -122,15 +122,6 @@ def test_the_lever_lm_is_gpt2_over_the_words_of_the_pool():
     torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_later_pick_changes_no_earlier_score_of_the_lever_lm_but_later_ones():
-    module, batch = lever(WIDTH), batch_of([choice()])
-    with torch.no_grad():
-        one = module(batch, FIRST, torch.tensor([[2, 1]]))[0]
-        other = module(batch, FIRST, torch.tensor([[2, 3]]))[0]
-    torch.testing.assert_close(one[:2], other[:2])
-    assert float((one[2] - other[2]).abs().max()) > 1e-4
-
-
 def test_a_demonstration_without_a_word_is_refused_with_the_size_that_would_do():
     big = choice(pool=(3, 15), features=table(count=20))
     with pytest.raises(InputError, match=r"selector\.vocabulary: demonstration 15 .* \(16 or more"):
