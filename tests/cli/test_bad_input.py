@@ -80,20 +80,6 @@ def test_a_bad_row_is_named_by_file_and_line(
     refuse(lab, *words)
 
 
-def test_a_model_folder_without_weights_is_refused(lab: TinyLab):
-    (lab.root / "model" / "model.safetensors").unlink()
-    refuse(lab, "model", "no weights")
-
-
-def test_a_missing_shard_is_named(lab: TinyLab):
-    folder = lab.root / "model"
-    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
-    weights = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
-    index = {"metadata": {}, "weight_map": weights}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    refuse(lab, "missing shard", "model-00002-of-00002.safetensors")
-
-
 @pytest.mark.slow
 def test_a_checkpoint_of_another_architecture_is_refused(trained: TinyLab):
     (checkpoint,) = trained.root.glob("runs/tiny/*/checkpoints/rl/step-000004")

@@ -122,41 +122,6 @@ def test_bad_input_ends_in_one_line(tmp_path: Path, arguments: tuple[str, ...], 
     assert_one_line(call(*(word.format(**files) for word in arguments)), *words)
 
 
-def inspect_log(folder: Path, name: str, values: list) -> Path:
-    """A log of inspect-ai; a value of None is a sample that ended in an error."""
-    samples = [
-        {"id": n, "epoch": 1, "input": "q", "target": "a"}
-        | ({"error": {"message": "timeout"}} if v is None else {"scores": {"match": {"value": v}}})
-        for n, v in enumerate(values)
-    ]
-    head = {"version": 2, "status": "success", "eval": {"model": name, "task": "sums"}, "plan": {}}
-    file = folder / f"{name}.json"
-    file.write_text(json.dumps({**head, "samples": samples}))
-    return file
-
-
-def test_failures_that_inspect_ai_has_no_score_for_make_no_run_better(tmp_path: Path):
-    control = inspect_log(tmp_path, "base", ["C", "I"] * 50)
-    silent = inspect_log(tmp_path, "silent", ["C"] * 50 + [None] * 50)
-    found = whole("compare", control, silent)
-    line = found["result"]["lines"][1]
-    judged = line["to_control"]
-    assert (judged["comparison"]["p_value"] < 0.05, judged["as_scored"]) == (True, "better")
-    assert judged["comparison"]["verdict"] == "undecided"
-    assert judged["worst_case"]["difference"] == 0
-    assert judged["worst_case"]["interval"]["low"] < 0
-    assert "the missing scores could undo it" in judged["explanation"]
-    assert line["possible"] == [0.5, 1.0]
-    assert marks(found)["more than 2% of the answers have no score"] == "silent: 50.0% (50 / 100)"
-    shown = call("compare", control, silent).stdout
-    assert "undecided" in shown and "all counted against it: +0.0 points" in " ".join(shown.split())
-    page = Path(found["result"]["page"])
-    for text in (page.read_text(), page.with_suffix(".md").read_text()):
-        assert "more than 2% of the answers have no score" in text
-        assert "all counted against it" in text
-        assert "the score lies between 50.0% and 100.0%" in text
-
-
 def rollouts(folder: Path, name: str, rewards: list[int]) -> Path:
     """A file that no reader knows."""
     rows = [{"example_id": n, "info": {"cost": r}} for n, r in enumerate(rewards)]

@@ -1,6 +1,6 @@
 """Progress says what matters, at a sensible rate, and never calls the surrogate a loss."""
 
-from assay.pages.live_display import Pace, PlainProgress, figures
+from assay.pages.live_display import PlainProgress, figures
 
 GRPO = {
     "reward_mean": 0.41,
@@ -37,16 +37,6 @@ def test_grpo_shows_what_tells_learning_and_no_loss():
         "clipped high 2.0%  entropy 0.800  length 41  truncated 3%  300 tokens/s"
     )
     assert "loss" not in shown
-
-
-def test_time_left_counts_the_steps_since_the_run_went_on():
-    clock = Time()
-    pace = Pace(clock, 10, 100)
-    assert pace.left(10) == ""
-    clock.now += 60
-    assert pace.left(20) == "8:00 left"
-    clock.now += 60 * 60
-    assert pace.left(40) == "2:02:00 left"
 
 
 def plain_lines(clock: Time) -> tuple[PlainProgress, list[str]]:

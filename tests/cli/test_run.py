@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from assay.lab.run.runner import proceed
 from tests.cli.conftest import TinyLab, answer, assert_one_line, call
 
 SHORT = ("--set", "stage.sft.steps=2", "--set", "stage.rl.steps=1")
@@ -112,20 +111,6 @@ def test_a_run_that_could_not_even_begin_does_not_stand_in_the_way(
     lab.edit('"path:modle"', '"path:model"')
     stopped = stop_in_the_second_stage(lab, monkeypatch)
     assert_one_line(stopped, "interrupted", code=130)
-
-
-def test_a_bug_while_training_is_one_line_and_its_traceback_lies_in_the_run(
-    lab: TinyLab, monkeypatch: pytest.MonkeyPatch
-):
-    def fail(*_: object) -> None:
-        raise ZeroDivisionError("deep inside")
-
-    monkeypatch.setattr("assay.lab.setup.stage_methods.build_grpo", fail)
-    result = call("run", lab.file, "--lab", lab.root, *SHORT)
-    (file,) = only_run(lab).glob("traceback-*.txt")
-    assert_one_line(result, "ZeroDivisionError: deep inside", str(file), code=1)
-    assert "deep inside" in json.loads((only_run(lab) / "status.json").read_text())["message"]
-    assert proceed.__name__ in file.read_text()
 
 
 def test_a_damaged_checkpoint_is_one_line_wherever_it_is_asked_for(

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -131,18 +130,3 @@ def test_a_run_on_a_disk_that_fills_up_fails_in_one_line_and_goes_on_with_room(l
         assert spawn("resume", "tiny", "--lab", small).returncode == 0
     finally:
         subprocess.run(["umount", "-l", small], check=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("limit", [2000, 20_000, 60_000, 120_000])
-def test_a_run_whose_files_may_not_grow_fails_in_one_line(lab: TinyLab, limit: int):
-    code = "import sys; sys.argv[0] = 'assay'; from assay.cli.main import app; app()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "run", str(lab.file), "--lab", str(lab.root), *SHORT],
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-        check=False,
-    )
-    assert_one_line(done, "'ulimit -f'", code=1)
-    assert not list(lab.root.rglob("traceback*"))

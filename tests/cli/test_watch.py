@@ -60,6 +60,3 @@ def test_notes_are_added_and_shown(run):
     assert "hotter next time" in call("runs", "log", "--lab", run.root).stdout
     told = answer(call("runs", "log", "demo", "--lab", run.root, "--json"))["result"]
     assert [note["text"] for note in told["notes"]] == ["hotter next time"]
-
-
-GUARD = '\n[guard.always]\nstage = "sft"\nmetric = "rows"\nabove = 0.0\n'

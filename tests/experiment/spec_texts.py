@@ -44,7 +44,7 @@ checkpoints = ["sft.all"]
 benchmark = "bfcl/simple_python"
 role = "report"
 checkpoints = ["base", "sft.best", "rl.last"]
-options = { examples = 3 }
+options = { parser = "strict" }
 """
 
 

@@ -71,7 +71,7 @@ def test_items_that_choose_checkpoints_cannot_report(tmp_path):
     file = write_spec(
         tmp_path,
         ('benchmark = "bfcl/simple_python"\nrole = "report"', report),
-        ("options = { examples = 3 }\n", ""),
+        ('options = { parser = "strict" }\n', ""),
     )
     assert message(file) == (
         "e.toml:39: evaluate.bfcl.role: the items of 'train.dev' choose checkpoints and cannot "

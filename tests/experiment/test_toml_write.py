@@ -113,7 +113,8 @@ def test_values_survive_writing_and_reading(value):
 )
 def test_a_resolved_experiment_reads_back_as_itself(tmp_path_factory, seeds, about, lr, sparse):
     folder = tmp_path_factory.getbasetemp()
-    changed = ("options = { examples = 3 }\n", "" if sparse else 'options = { "a b" = ["x"] }\n')
+    options = "" if sparse else 'options = { "a b" = ["x"] }\n'
+    changed = ('options = { parser = "strict" }\n', options)
     overrides = [f"seeds={seeds}", f"about={inline(about)}", f"stage.rl.optimizer.lr={lr!r}"]
     experiment = read_experiment(write_spec(folder, changed), overrides)
     resolved = folder / "resolved.toml"

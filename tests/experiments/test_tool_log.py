@@ -3,12 +3,9 @@
 import json
 from functools import cache
 from pathlib import Path
-from statistics import NormalDist
 
 import pytest
 
-from assay.data.reported.read_reported import read_reported
-from assay.data.splits import length_statistics
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.judge.confounds import differences
@@ -63,29 +60,6 @@ def test_a_run_differs_from_its_control_in_what_it_declares(name: str):
 
 def under(path: str, declared: tuple[str, ...]) -> bool:
     return any(path == one or path.startswith(f"{one}.") for one in declared)
-
-
-def test_no_figure_of_the_log_stands_in_a_file_by_hand():
-    """Printed means are in `experiments/reported`; a note may speak of whole percents only."""
-    for record in (ROOT / "experiments" / "reported").glob("00[05]*.toml"):
-        for run in read_reported(record).records[0].runs:
-            for values in run.scores.values():
-                mean = f"{sum(values) / len(values):.2f}".rstrip("0").rstrip(".")
-                texts = [f.read_text() for f in LOG if "." in mean]
-                assert not any(f" {mean}" in text.split("[data.")[0] for text in texts), mean
-
-
-def test_the_filter_of_verl5_leaves_the_rows_whose_lengths_the_log_gives():
-    """Rows spread as the log says of the 5k (1.9k tokens, deviation 0.7k) become the 2k that it
-    measured (2.5k, 0.4k)."""
-    limit = experiment("verl5").data["train"].min_tokens
-    assert limit is not None
-    spread = NormalDist(1900, 700)
-    lengths = [round(spread.inv_cdf((n + 0.5) / 5000)) for n in range(5000)]
-    kept = [length for length in lengths if length >= limit]
-    after = length_statistics(kept)
-    assert round(after.mean, -2) == 2500 and round(after.sd, -2) == 400
-    assert round(len(kept), -3) == 2000
 
 
 @few("name", ["verl8", "full2"], fast=1)

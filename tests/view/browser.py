@@ -12,9 +12,7 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FIX = "no Chromium here: apt-get install chromium"
-KEYS = {"Enter": ("Enter", 13, "\r"), "Tab": ("Tab", 9, ""), " ": ("Space", 32, " ")}
-KEYS |= {"Escape": ("Escape", 27, ""), "Home": ("Home", 36, "")}
-KEYS |= {"ArrowLeft": ("ArrowLeft", 37, ""), "ArrowDown": ("ArrowDown", 40, "")}
+KEYS = {"Enter": ("Enter", 13, "\r")}
 PATIENCE = 120
 """Seconds; a loaded machine is slow."""
 
@@ -108,13 +106,6 @@ class Tab:
         """Keys that lead to another page."""
         self.script("window.left = true")
         self.press(*keys)
-        self.loaded()
-
-    def submit(self, button: str) -> None:
-        """Press a button by its label."""
-        self.script("window.left = true")
-        every = "[...document.querySelectorAll('button')]"
-        self.script(f"{every}.find(each => each.innerText === {button!r}).click()")
         self.loaded()
 
     def text(self, selector: str = "main") -> str:

@@ -29,7 +29,6 @@ def kept(sample, count: int, f: Filter) -> bool:
     return (
         within(sample.reward, f.score_from, f.score_to)
         and within(count, f.length_from, f.length_to)
-        and (not f.unscored or sample.reward is None)
         and f.outcome in ("", became)
         and f.row in ("", sample.row)
         and f.text.lower() in sample.text.lower()
@@ -53,7 +52,6 @@ def some_filter(draw: random.Random) -> Filter:
         "outcome": ("right", "wrong", "abstained", "no_call", "nowhere"),
         "row": ("row_1", "odd", "simple_python_3"),
         "text": ("NEEDLE", "oslo", "a%_b", "\\", ".*"),
-        "unscored": (True,),
         "step_from": (2, 5),
         "step_to": (3, 5),
     }

@@ -217,12 +217,6 @@ def test_the_language_is_kept_and_asked_for_by_address(run):
     assert 'lang="en"' in reader.get("/?lang=en").text
 
 
-def test_events_of_a_run_that_ended_tell_the_last_and_end(run, reader):
-    with reader.stream("GET", f"/live?run={run.root.name}/{run}") as answer:
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        assert "".join(answer.iter_text()).count("event: grown") == 1
-
-
 def test_a_run_whose_process_is_gone_is_no_longer_called_running(tmp_path):
     run = empty_run(tmp_path)
     write_status(run.path, replace(stored_status(run.path), status="running"))
@@ -280,13 +274,6 @@ def test_thoughts_are_folded_side_by_side(tmp_path):
     text = client(run.root).get(address).text
     assert re.search(r"<details><summary>Thought</summary><pre>deep</pre></details>", text)
     assert "<pre>short</pre>" in text
-
-
-def test_a_folder_that_no_run_can_be_called_is_named(tmp_path):
-    run = empty_run(tmp_path)
-    (run.path.parent).rename(run.path.parent.with_name('it\'s a "name"'))
-    text = unescape(client(tmp_path).get("/").text)
-    assert 'it\\\'s a "name"' in text and "no run can have" in text
 
 
 def test_the_progress_between_two_steps_is_made_on_request(run, reader):

@@ -1,9 +1,8 @@
 """`assay convert` writes data in other formats; `assay select` chooses rows by recorded answers."""
 
 from dataclasses import fields
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -54,23 +53,6 @@ if TYPE_CHECKING:  # readers load pyarrow, which help must do without
     from assay.engines.proof import Proof
 
 
-OWN = "own"
-
-
-class Expand(StrEnum):
-    """How one conversation becomes rows."""
-
-    each_turn = "each_turn"
-    last_call = "last_call"
-
-
-class Undeclared(StrEnum):
-    """How rows with calls that their tools do not describe are treated."""
-
-    keep = "keep"
-    drop = "drop"
-
-
 def convert(
     root: Path,
     source: Annotated[Path, typer.Argument(metavar="IN", help="The file to read.")],
@@ -88,12 +70,12 @@ def convert(
         ),
     ] = None,
     expand: Annotated[
-        Expand | None,
+        Literal["each_turn", "last_call"] | None,
         typer.Option(help="One row for each assistant turn, or the conversation to its last call."),
     ] = None,
     undeclared_calls: Annotated[
-        Undeclared, typer.Option(help="Rows with calls that no tool describes.")
-    ] = Undeclared.keep,
+        Literal["keep", "drop"], typer.Option(help="Rows with calls that no tool describes.")
+    ] = "keep",
     for_: Annotated[
         str | None,
         typer.Option(
@@ -129,13 +111,13 @@ def convert(
         fix = "--for EXPERIMENT or --for MODEL"
         raise InputError("needs a model to compare with", field="--prove", fix=fix)
 
-    text = written_for(for_, None if rendering == OWN else rendering, root)
+    text = written_for(for_, None if rendering == "own" else rendering, root)
     wanted = Wanted(
         to=to,
         format=from_,
-        expand=expand.value if expand else None,
-        keep_undeclared=undeclared_calls is Undeclared.keep,
-        text=None if rendering == OWN else text,
+        expand=expand,
+        keep_undeclared=undeclared_calls == "keep",
+        text=None if rendering == "own" else text,
         dev=None if split is None else dev_side(split),
     )
     with shown_progress() as observer:

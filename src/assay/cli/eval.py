@@ -1,9 +1,8 @@
 """The verbs about models and machines: eval, export, import, serve, view, engines."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -39,17 +38,11 @@ def view(
     return Outcome(done, [f"showed {', '.join(done['labs'])}"])
 
 
-class Deed(StrEnum):
-    """What is done with an environment."""
-
-    ADD = "add"
-    KEYS = "keys"
-
-
 def engines(
     root: Path,
     deed: Annotated[
-        Deed | None, typer.Argument(help="Install one; or its settings in Assay's words.")
+        Literal["add", "keys"] | None,
+        typer.Argument(help="Install one; or its settings in Assay's words."),
     ] = None,
     name: Annotated[str | None, typer.Argument(help="vllm, verl, swift, trl, ...")] = None,
     key: Annotated[str | None, typer.Argument(help="Only this setting, or the tool's key.")] = None,
@@ -63,7 +56,7 @@ def engines(
 
     if deed is not None and name is None:
         raise InputError("which one?", field="NAME", fix="such as: assay engines add vllm")
-    if deed is Deed.KEYS and name is not None:
+    if deed == "keys" and name is not None:
         from assay.trainers.register import lines
 
         known = lines(name, key)
@@ -143,13 +136,6 @@ def import_run(
     return Outcome(result, [visible(line) for line in shown], warnings=warnings)
 
 
-class Dtype(StrEnum):
-    """The number format of the weights."""
-
-    bf16 = "bf16"
-    fp32 = "fp32"
-
-
 def export(
     root: Path,
     target: Annotated[
@@ -164,7 +150,7 @@ def export(
         Path, typer.Argument(metavar="DIR", help="The folder to make; an empty one may exist.")
     ],
     dtype: Annotated[
-        Dtype | None,
+        Literal["bf16", "fp32"] | None,
         typer.Option(
             help="Number format of the weights; omitted: bf16, or that of a base that reads images."
         ),
@@ -196,9 +182,8 @@ def export(
     """
     if to is not None:
         refuse_given("--to", {"--dtype": dtype, "--gguf": gguf, "--push": push})
-        return trainer_export(
-            root, Path(target), to, folder, stage, allow or [], overrides, unproven
-        )
+        given = {"stage": stage, "allowed": allow or [], "unproven": unproven}
+        return trainer_export(root, Path(target), to, folder, overrides or [], given)
     refuse_given("a checkpoint", {"--stage": stage, "--allow": allow, "--set": overrides})
     from assay.lab.run.merged_export import export as make
     from assay.models.source import check_push
@@ -216,7 +201,7 @@ def export(
             target,
             folder,
             lambda e: model_card(e, lang),
-            dtype=dtype and dtype.value,
+            dtype=dtype,
             gguf=gguf,
             observer=observer,
         )
@@ -240,25 +225,16 @@ def refuse_given(beside: str, given: dict[str, Any]) -> None:
 
 
 def trainer_export(
-    root: Path,
-    file: Path,
-    tool: str,
-    folder: Path,
-    stage: str | None,
-    allow: list[str],
-    overrides: list[str] | None,
-    unproven: bool,
+    root: Path, file: Path, tool: str, folder: Path, overrides: list[str], given: dict[str, Any]
 ) -> Outcome:
     """`assay export FILE --to TOOL DIR`."""
     from assay.experiment.read_file import lines_named
     from assay.lab.run.trainer_export import NOT_PROVEN, export_for
     from assay.lab.setup.validate import read_whole
 
-    experiment = read_whole(file, overrides or [], root)
-    with lines_named(file, overrides or []):
-        made = export_for(
-            root, experiment, tool, folder, stage=stage, allowed=allow, unproven=unproven
-        )
+    experiment = read_whole(file, overrides, root)
+    with lines_named(file, overrides):
+        made = export_for(root, experiment, tool, folder, **given)
     proof = made.proof
     shown = [f"{folder}: stage {made.stage} for {tool}, {made.rows:,} rows in the order of visits"]
     shown.append(
@@ -384,16 +360,9 @@ def measured(done: "EvaluationResult") -> list[str]:
     outcomes = done.outcomes.items()
     words += [", ".join(f"{name} {count} ({count / scored:.1%})" for name, count in outcomes)]
     words += generated(done)
-    if done.differs_from_math_verify:
-        words.append(
-            f"math-verify by itself would judge otherwise: {done.differs_from_math_verify}"
-        )
     if done.fallbacks is not None:
         share = done.fallbacks / (done.items * done.repeats)
         words.append(f"scored by a fallback metric: {done.fallbacks} ({share:.1%})")
-    if done.swapped_order_differs:
-        swapped = done.swapped_order_differs
-        words.append(f"math-verify with its arguments swapped would differ: {swapped}")
     words += [f"unscored {count} times: {why}" for why, count in done.abstentions.items()]
     words += [f"warning: {text}" for text in done.warnings]
     if not done.made:

@@ -82,8 +82,6 @@ class Field:
     kind: Literal["text", "number", "choice", "tick", "hidden"] = "text"
     choices: Sequence[tuple[str, str]] = ()
     """Values with their labels."""
-    on: bool = False
-    """Whether a tick is set."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,6 @@ class Filter:
     """A row or an item."""
     text: str = ""
     """Any text that the completion holds, in capitals or not."""
-    unscored: bool = False
     page: int = 1
     size: int = PAGE
 
@@ -74,8 +73,8 @@ class Filter:
         return urlencode(pairs)
 
 
-def _written(value: str | float | bool) -> str:
-    return "1" if value is True else f"{value:g}" if isinstance(value, float) else str(value)
+def _written(value: str | float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def read_filter(query: Mapping[str, str]) -> Filter:
@@ -89,9 +88,7 @@ def read_filter(query: Mapping[str, str]) -> Filter:
     return Filter(**found)
 
 
-def _number(name: str, text: str, kind: Any) -> float | int | bool:
-    if kind is bool:
-        return text not in ("0", "")
+def _number(name: str, text: str, kind: Any) -> float | int:
     try:
         number = float(text)
     except ValueError:
@@ -289,7 +286,6 @@ def _test(table: pa.Table, asked: Filter) -> Any:
     tests = [
         between(table["score"], asked.score_from, asked.score_to),
         between(table["length"], asked.length_from, asked.length_to),
-        pc.is_null(table["score"]) if asked.unscored else None,
         pc.equal(table["outcome"], asked.outcome) if asked.outcome else None,
         pc.equal(table["row"], asked.row) if asked.row else None,
         pc.match_substring(table["text"], asked.text, ignore_case=True) if asked.text else None,

@@ -11,7 +11,6 @@ from assay.pages.charts import SMALL, curve_panel
 from assay.pages.facts import Curve
 from assay.pages.page import (
     Block,
-    Bullets,
     Field,
     Figure,
     Folded,
@@ -22,7 +21,7 @@ from assay.pages.page import (
     Text,
 )
 from assay.pages.story import writer
-from assay.pages.words import Words, flat, metric_label, number
+from assay.pages.words import Words, flat, metric_label
 from assay.runs.run_directory import RunDirectory
 from assay.train.metric_names import PART
 from assay.view.frame import Shown, full_name
@@ -65,7 +64,6 @@ def curves_page(window: Window, request: Request, w: Words) -> Shown:
         series = series_of(found, metric)
         blocks.append(Heading(_label(metric, w), 2))
         blocks.append(Figure(overlay(series, metric, True, w)))
-        blocks.append(Bullets(_last_values(series, metric, w)))
     else:
         further = {c.metric for _, run in runs for c in _curves(window, run, stage)[1]}
         panels = {each: _panel(series_of(found, each), each, w) for each in metrics}
@@ -133,14 +131,6 @@ def _legend(names: Sequence[str]) -> Markup:
     entry = Markup('<li><i class="swatch c{}"></i> {}</li>')
     entries = [entry.format(at % COLOURS, name) for at, name in enumerate(names)]
     return Markup('<ul class="legend">{}</ul>').format(Markup("").join(entries))
-
-
-def _last_values(series: Sequence[Series], metric: str, w: Words) -> list[str]:
-    write, said = writer(metric), []
-    for each in series:
-        step = f"{w('chart.step')} {number(each.curve.steps[-1])}"
-        said.append(f"{each.name}{w.colon}{step}{w.comma}{write(each.curve.last)}")
-    return said
 
 
 def _form(

@@ -98,7 +98,6 @@ def _form(
         *_range("score", asked, w),
         *_range("length", asked, w),
         Field("row", w("view.item" if answers else "view.row"), asked.row),
-        Field("unscored", w("program_outcome.abstained"), "1", "tick", on=asked.unscored),
     ]
     address = lab_address(lab, "answers" if answers else "samples")
     return Form(address, fields, [(w("view.filter"), address)])

@@ -35,7 +35,7 @@ def measured_steps() -> dict[tuple[str, str], tuple[float, float]]:
     for row in json.loads(file.read_text())["sections"]["steps"]:
         model, method, side = ([*row["what"].split(", "), "", ""])[:3]
         if side == "Assay" and row["status"] == "measured":
-            step, peak = MEASURED.match(row["found"]).groups()
+            ((step, peak),) = MEASURED.findall(row["found"])
             found[model, method] = float(step), float(peak)
     return found
 

@@ -146,7 +146,7 @@ MILESTONE = '[milestone.m]\nstage = "rl"\nmetric = "{metric}"\nabove = 1.0\n'
     ],
 )  # fmt: skip
 def test_a_watched_metric_that_no_stage_writes_is_refused(tmp_path, table, metric, expected):
-    last = "options = { examples = 3 }\n"
+    last = 'options = { parser = "strict" }\n'
     added = ((last, last + table.format(metric=metric)),)
     assert problem(tmp_path, changes=added).startswith(expected)
 
@@ -155,6 +155,6 @@ def test_a_watched_metric_that_no_stage_writes_is_refused(tmp_path, table, metri
     "metric", ["reward_mean", "part/fine_grained/format", "self_check_gradient", "nll"]
 )
 def test_what_some_stage_writes_may_be_watched(tmp_path, metric):
-    last = "options = { examples = 3 }\n"
+    last = 'options = { parser = "strict" }\n'
     file = write_spec(tmp_path, (last, last + GUARD.format(metric=metric)))
     check_names(read_experiment(file), file)

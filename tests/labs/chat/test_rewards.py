@@ -109,7 +109,3 @@ def test_every_reward_gives_gold_its_full_value_and_an_empty_answer_none() -> No
     for name in CHAT.rewards:
         of = row('{"a": 1}', pattern=pattern, schema=schema)
         assert values(name, of, CHAT.target(of).content, "") == [1.0, 0.0]
-
-
-CAPITALS = "France,Paris Italy,Rome Spain,Madrid Peru,Lima Japan,Tokyo Kenya,Nairobi Cuba,Havana"
-CAPITALS += " Chile,Santiago Egypt,Cairo Norway,Oslo Ghana,Accra Iran,Tehran"

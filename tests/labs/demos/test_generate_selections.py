@@ -5,7 +5,6 @@ runs that learned from different ones are not compared.
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,37 +53,28 @@ def test_the_first_selection_of_a_query_holds_what_helps_it_most(lab):
             assert int(key) not in entry["candidate_pool_ids"]
 
 
-def half_a_line(kill_at: int, end: Callable[[], None]) -> Callable[[Path, str], None]:
-    """`append_line` that ends in the middle of the nth line."""
+def test_half_a_line_is_made_again(tmp_path, whole, monkeypatch):
+    """Two lines and a half of a third are there; nothing is lost in the end."""
+    make_kinds_lab(tmp_path)
     lines: list[str] = []
 
     def append(file: Path, line: str) -> None:
         lines.append(line)
-        if len(lines) == kill_at:
+        if len(lines) == 3:
             with file.open("a") as stream:
                 stream.write(line[: len(line) // 2])
-            end()
+            sys.exit()
         append_line(file, line)
 
-    return append
-
-
-def goes_on(folder: Path, whole: bytes) -> None:
-    """Two lines and a half of a third are there; nothing is lost in the end."""
-    (journal,) = folder.glob("generated/best-*/queries.jsonl")
-    assert journal.read_bytes().count(b"\n") == 2
-    (found,) = made(folder)
-    assert found.made == 10
-    assert merged(folder).read_bytes() == whole
-
-
-def test_half_a_line_is_made_again(tmp_path, whole, monkeypatch):
-    make_kinds_lab(tmp_path)
-    monkeypatch.setattr(generate_selections, "append_line", half_a_line(3, sys.exit))
+    monkeypatch.setattr(generate_selections, "append_line", append)
     with pytest.raises(SystemExit):
         made(tmp_path)
     monkeypatch.undo()
-    goes_on(tmp_path, whole)
+    (journal,) = tmp_path.glob("generated/best-*/queries.jsonl")
+    assert journal.read_bytes().count(b"\n") == 2
+    (found,) = made(tmp_path)
+    assert found.made == 10
+    assert merged(tmp_path).read_bytes() == whole
 
 
 def test_selections_of_another_script_are_refused(tmp_path):

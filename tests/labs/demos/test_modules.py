@@ -101,16 +101,6 @@ def test_the_order_of_a_pool_changes_nothing_but_the_order(kind, gate):
     torch.testing.assert_close(plain[..., order], other)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_choice_is_scored_alike_alone_and_beside_larger_pools(kind):
-    small, large = choice(0, (3, 8)), choice(1, (7, 2, 11, 4, 9))
-    module = made(kind)
-    with torch.no_grad():
-        alone = module(batch_of([small]), FIRST, NONE)
-        beside = module(batch_of([large, small]), torch.tensor([1]), NONE)
-    torch.testing.assert_close(beside[..., :2], alone)
-
-
 def lever(width: int) -> LeverSelector:
     torch.manual_seed(0)
     return LeverSelector(width, vocabulary=12).eval()
@@ -130,15 +120,6 @@ def test_the_lever_lm_is_gpt2_over_the_words_of_the_pool():
     expected = theirs(inputs_embeds=sentence[None]).logits[0, 1:, list(one.pool)]
     scores = module(batch_of([one]), FIRST, torch.tensor([[2, 1]]))[0]
     torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_a_later_pick_changes_no_earlier_score_of_the_lever_lm_but_later_ones():
-    module, batch = lever(WIDTH), batch_of([choice()])
-    with torch.no_grad():
-        one = module(batch, FIRST, torch.tensor([[2, 1]]))[0]
-        other = module(batch, FIRST, torch.tensor([[2, 3]]))[0]
-    torch.testing.assert_close(one[:2], other[:2])
-    assert float((one[2] - other[2]).abs().max()) > 1e-4
 
 
 def test_a_demonstration_without_a_word_is_refused_with_the_size_that_would_do():

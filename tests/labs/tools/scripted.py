@@ -56,12 +56,6 @@ def in_python(row: Row) -> Iterator[str]:
         yield "Done."
 
 
-def a_turn_at_once(row: Row) -> Iterator[str]:
-    """The ground truth in Hermes blocks, all calls of a turn in one message."""
-    for message in truth_messages(row):
-        yield call_text(message.tool_calls) or message.content
-
-
 def in_hermes(row: Row, change: Callable[[ToolCall], Sequence[ToolCall]] = lambda c: [c]) -> Any:
     """The same as Hermes blocks, each call replaced by what `change` makes of it."""
     for turn in truth_calls(row):

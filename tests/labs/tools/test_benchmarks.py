@@ -59,7 +59,7 @@ def test_every_benchmark_knows_its_checker_and_its_gold(name):
     built = made(name)
     assert built.name == name
     assert built.checker == "bfcl-eval==2026.3.23 ast_checker, parser bfcl"
-    assert built.options == {"parser": "bfcl", "examples": 0, "examples_from": "live_simple"}
+    assert built.options == {"parser": "bfcl"}
     item = built.items[0]
     assert built.score(item, Completion(gold(item))).value == built.max_score == 1
     assert built.classify(item, Completion(gold(item))) == ""
@@ -69,30 +69,11 @@ def test_every_benchmark_knows_its_checker_and_its_gold(name):
     assert strict.checker == "bfcl-eval==2026.3.23 ast_checker, parser strict"
 
 
-def test_examples_stand_before_the_question_with_their_tools_behind_the_items():
-    plain, shown = made(), made(examples=3)
-    assert shown.items[0].extra["examples"] == [
-        "live_simple_0-0-0",
-        "live_simple_1-1-0",
-        "live_simple_2-2-0",
-    ]
-    for before, after in zip(plain.items, shown.items, strict=True):
-        roles = [message.role for message in TASK.prompt(after)]
-        assert roles == [*["user", "assistant"] * 3, "user"]
-        assert after.messages[-2:] == before.messages
-        assert after.tools[:1] == before.tools
-        assert len(function_names(after.tools)) == len(set(function_names(after.tools))) == 4
-    assert total(shown, [gold(item) for item in shown.items]) == 400
-
-
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
         ({"parse": "strict"}, InputError, "unknown benchmark option 'parse'.*'parser'"),
         ({"parser": "strickt"}, InputError, "unknown parser 'strickt'.*'strict'"),
-        ({"examples": -1}, InputError, "options.examples: must not be negative, is -1"),
-        ({"examples": 900}, InputError, "live_simple has .* usable examples, not 900"),
-        ({"examples": 1, "examples_from": "simple"}, InputError, "unknown BFCL category"),
     ],
 )
 def test_wrong_options_are_refused_in_one_line(options, error, words):
@@ -129,17 +110,6 @@ def test_a_broken_call_is_none_to_bfcl_and_earns_nothing_as_a_reward(text):
     assert made.score(item, Completion(text)).value == 1
     assert relevance(item, Completion(text)).value == (text not in BROKEN)
     assert relevance(wanting, Completion(text)).value == 0
-
-
-def test_errors_have_upstreams_names_and_right_answers_none():
-    for category, text, error in (
-        ("irrelevance", CALL, "irrelevance_error:decoder_success"),
-        ("live_relevance", "no", "relevance_error:decoder_failed"),
-        ("live_relevance", CALL, ""),
-        ("irrelevance", "no", ""),
-    ):
-        made = benchmark(TASK, f"bfcl/{category}", BenchmarkOptions())
-        assert made.classify(made.items[0], Completion(text)) == error
 
 
 PREFIX = "no possible answer passes the checker: simple_function_checker:"

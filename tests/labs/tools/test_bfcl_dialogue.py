@@ -338,17 +338,6 @@ def test_a_call_that_never_ends_is_no_answer_and_the_next_one_is(monkeypatch):
     assert run_calls(row, [], ["power(base=3, exponent=2)"]) == ['{"result": 9}']
 
 
-def test_a_stopped_dialogue_has_failed_and_so_has_the_turn_that_it_was_stopped_in():
-    row = entries("multi_turn_base")[0]
-    turns = truth(row)
-    assert len(turns) > 2
-    verdict = ask(JUDGE, judging(row, turns[:-1]))
-    assert verdict["error_type"] == "multi_turn:force_terminated"
-    assert (verdict["valid"], verdict["passed"]) == (False, len(turns) - 2)
-    none = ask(JUDGE, judging(row, []))
-    assert (none["error_type"], none["passed"]) == ("multi_turn:force_terminated", 0)
-
-
 def test_turns_before_the_first_failure_count_and_later_ones_do_not():
     row = entries("multi_turn_base")[0]
     checked = len(row.gold)

@@ -3,7 +3,6 @@ calls in Python become literal arguments, or a reason, and never behaviour; BFCL
 called beside ours."""
 
 import ast
-import json
 import re
 import sys
 from collections import Counter
@@ -28,7 +27,6 @@ from assay.labs.tools.parsing import (
     Decoded,
     Parsed,
     PythonCall,
-    call_text,
     decode_bfcl,
     decode_message,
     parse_strict,
@@ -113,31 +111,6 @@ def test_depth_is_bounded_far_below_the_interpreters(opening, closing):
 def test_hostile_text_is_an_answer_like_any_other(text):
     parsed = parse_strict(text)
     assert bool(parsed.calls) != bool(parsed.error)
-
-
-values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(10**20), 10**20)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=8).filter(lambda text: "</tool_call>" not in text),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=8,
-)
-
-
-@given(
-    st.lists(
-        st.tuples(st.text(min_size=1, max_size=8), st.dictionaries(st.text(max_size=5), values)),
-        min_size=1,
-        max_size=3,
-    )
-)
-def test_written_calls_are_read_back_as_they_were(pairs):
-    calls = tuple(ToolCall(name, arguments) for name, arguments in pairs)
-    read = parse_strict(call_text(calls))
-    assert [json.dumps(c.arguments) for c in read.calls] == [json.dumps(c.arguments) for c in calls]
-    assert [c.name for c in read.calls] == [c.name for c in calls]
 
 
 NAMES = st.from_regex(r"[a-z][a-zA-Z0-9_]{0,8}", fullmatch=True).filter(

@@ -94,11 +94,6 @@ def test_code_is_found_behind_every_fence_that_commonmark_reads(fence: str) -> N
     assert code_in(FENCED[fence], "f") == CODE
 
 
-def test_the_best_of_several_right_answers_counts() -> None:
-    row = problem("qa", "Ethiopians|Ethiopian army|40,000 Ethiopians")
-    assert judge_answer(row, "the Ethiopian army", no_tests) == (1, "")
-
-
 @pytest.mark.parametrize(("format", "name"), [("hotpotqa", "hotpotqa"), ("drop", "drop")])
 def test_gold_answers_score_fully_and_exchanged_ones_do_not(
     format: str, name: str, shared: Path

@@ -1,8 +1,6 @@
 """In the sandbox a program finds AFlow's interface, and what becomes of it is told in one form."""
 
 import ast
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -252,23 +250,3 @@ def test_a_code_problem_comes_with_its_entry_point(run: Callable[..., Any]) -> N
 )
 def test_a_claim_of_another_form_is_none(claim: Any) -> None:
     assert checked_result(claim) is None
-
-
-def test_the_world_is_the_standard_library_alone() -> None:
-    code = (
-        "import sys; import assay.labs.workflows.inside; own = sys.stdlib_module_names\n"
-        "print({n.split('.')[0] for n in sys.modules} - own - set(sys.builtin_module_names))"
-    )
-    assert printed_set([sys.executable, "-c", code]) <= {"assay", "__main__"} | site_names()
-
-
-def site_names() -> set[str]:
-    """What a bare interpreter of this environment imports by itself."""
-    code = "import sys; print({n.split('.')[0] for n in sys.modules})"
-    return printed_set([sys.executable, "-c", code])
-
-
-def printed_set(command: list[str]) -> set[str]:
-    """The set that a command prints."""
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return ast.literal_eval(done.stdout)

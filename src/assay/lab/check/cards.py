@@ -168,8 +168,9 @@ def estimated_work(
     experiment: Experiment, stage: StageSpec, root: Path, tokens: int | None
 ) -> StageWork:
     """The sizes of a stage, rows being measured in characters or said to have `tokens`."""
-    samples = isinstance(stage, SamplingStage) and not stage.stored
-    sampled, group = (stage.sampling.max_tokens, stage.group) if samples else (0, 1)
+    sampled, group = 0, 1
+    if isinstance(stage, SamplingStage) and not stage.stored:
+        sampled, group = stage.sampling.max_tokens, stage.group
     data = experiment.data[stage.data.partition(".")[0]]
     rows: Sequence[Row] = ()
     if tokens is None or stage.steps is None:

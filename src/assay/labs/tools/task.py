@@ -2,12 +2,8 @@
 
 The task and its benchmarks: every BFCL category, each entry an item, scored by BFCL's own rule.
 
-The option `parser` says what is read as calls (`parsing`). Options of the categories with
-one question: `examples` puts that many worked examples before each question, the first rows
-of `examples_from`, in the source's order, that have no system message and whose functions occur in
-no item nor in an earlier example. The tools of the examples follow the item's own, whose first
-place the checker relies on. Option of the categories of several turns: `added` says where functions
-are offered that a turn adds, "tools" or "text" (see `multi_turn`).
+The option `parser` says what is read as calls (`parsing`). In the categories of several turns
+`added` says where functions are offered that a turn adds, "tools" or "text" (see `multi_turn`).
 """
 
 from collections.abc import Mapping
@@ -15,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 
 from assay.data.row import Message, Row
-from assay.data.tools import function_names
 from assay.errors import InputError
 from assay.labs.tools.multi_turn import (
     ADDED,
@@ -57,28 +52,23 @@ from assay.tasks.task import (
     moved,
 )
 
-DEFAULTS = {"parser": "bfcl", "examples": 0, "examples_from": "live_simple"}
+DEFAULTS = {"parser": "bfcl"}
 MULTI_TURN_DEFAULTS = {"parser": "bfcl", "added": "tools"}
 
 
 def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
     """The benchmark of one category with one question.
 
-    Raises InputError for an unknown option, parser or category, and InputError when there
-    are fewer usable examples than asked for.
+    Raises InputError for an unknown option, parser or category.
     """
     chosen = options.over(DEFAULTS)
     parse = lookup(PARSERS, chosen["parser"], "parser")
-    items = entries(category)
-    if chosen["examples"]:
-        examples = worked_examples(chosen["examples_from"], chosen["examples"], items)
-        items = tuple(_with_examples(item, examples) for item in items)
     score, classify, checker = ast, ast_error, CHECKER
     if category in RELEVANCE:
         score, classify, checker = relevance, relevance_error, RELEVANCE_CHECKER
     return Benchmark(
         name=f"bfcl/{category}",
-        items=items,
+        items=entries(category),
         score=partial(score, parse=parse),
         checker=f"{checker}, parser {chosen['parser']}",
         classify=partial(classify, parse=parse),
@@ -103,35 +93,6 @@ def multi_turn(category: str, options: BenchmarkOptions) -> Benchmark:
         options=chosen,
         dialogue=partial(MultiTurnDialogue, added=added, decode=decode),
     )
-
-
-def worked_examples(category: str, count: int, items: tuple[Row, ...]) -> tuple[Row, ...]:
-    """The examples that the module's docstring defines. Raises InputError if there are too few."""
-    if count < 0:
-        raise InputError(f"must not be negative, is {count}", field="options.examples")
-    seen = {name for item in items for name in function_names(item.tools)}
-    chosen: list[Row] = []
-    for row in read_bfcl(category).rows:
-        names = function_names(row.tools)
-        if len(chosen) == count:
-            break
-        if row.messages[0].role != "system" and seen.isdisjoint(names):
-            chosen.append(row)
-            seen.update(names)
-    if len(chosen) < count:
-        problem = f"{category} has {len(chosen)} usable examples, not {count}"
-        raise InputError(problem, field="options.examples", fix="ask for fewer")
-    return tuple(chosen)
-
-
-def _with_examples(item: Row, examples: tuple[Row, ...]) -> Row:
-    """The item with the examples' messages behind its system messages, before its question."""
-    shown: list[Message] = [message for row in examples for message in row.messages]
-    system = [message for message in item.messages if message.role == "system"]
-    rest = [message for message in item.messages if message.role != "system"]
-    tools = (*item.tools, *(tool for row in examples for tool in row.tools))
-    extra = {**item.extra, "examples": [row.id for row in examples]}
-    return replace(item, messages=(*system, *shown, *rest), tools=tools, extra=extra)
 
 
 SINGLE = (*CATEGORIES, *RELEVANCE)
