@@ -37,7 +37,6 @@ from assay.data.splits import (
     packs_of,
     split_by_conversation,
     visits,
-    within_tokens,
 )
 from assay.errors import InputError
 
@@ -229,13 +228,6 @@ def test_statistics_agree_with_the_standard_library(lengths: list[int]) -> None:
     assert (found.smallest, found.largest) == (min(lengths), max(lengths))
     assert sum(found.histogram) == found.count == len(lengths)
     assert len(found.edges) == len(found.histogram) + 1 == BINS + 1
-
-
-def test_rows_that_are_too_short_are_named_and_the_limit_itself_is_kept() -> None:
-    rows = [Row(f"r{n}", (Message("user", "x"),)) for n in range(3)]
-    kept, dropped = within_tokens(rows, [10, 11, 12], least=11)
-    assert [row.id for row in kept] == ["r1", "r2"]
-    assert dropped == ("r0",)
 
 
 def fielded(id_: str, gold: object = None, **extra: object) -> Row:
