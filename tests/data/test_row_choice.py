@@ -36,7 +36,6 @@ from assay.data.splits import (
     packs_of,
     split_by_conversation,
     visits,
-    within_tokens,
 )
 from assay.errors import InputError
 
@@ -227,13 +226,6 @@ def test_statistics_agree_with_the_standard_library(lengths: list[int]) -> None:
         assert found.percentiles[percent] == pytest.approx(cuts[percent - 1])
     assert (found.smallest, found.largest) == (min(lengths), max(lengths))
     assert found.count == len(lengths)
-
-
-def test_rows_that_are_too_short_are_named_and_the_limit_itself_is_kept() -> None:
-    rows = [Row(f"r{n}", (Message("user", "x"),)) for n in range(3)]
-    kept, dropped = within_tokens(rows, [10, 11, 12], least=11)
-    assert [row.id for row in kept] == ["r1", "r2"]
-    assert dropped == ("r0",)
 
 
 def fielded(id_: str, gold: object = None, **extra: object) -> Row:

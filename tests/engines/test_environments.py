@@ -12,7 +12,7 @@ import pytest
 
 from assay.engines import environments
 from assay.engines.environments import ENVIRONMENTS, Environment, ask, ending, folder_of, python_of
-from assay.errors import InputError, RunFailure
+from assay.errors import RunFailure
 
 ECHO = """import json, sys
 asked = json.load(sys.stdin)
@@ -81,13 +81,6 @@ def test_a_killed_installation_leaves_no_process(tmp_path: Path) -> None:
     installing.wait()
     _, alive = psutil.wait_procs([pip, child], timeout=30)
     assert not alive
-
-
-def test_unknown_environments_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environments, "_command", lambda *_: pytest.fail("installed"))
-    with pytest.raises(InputError, match=r"environment 'vrl'.*verl"):
-        python_of("vrl")
-    assert sys.prefix not in map(str, map(folder_of, ENVIRONMENTS))
 
 
 def test_a_package_is_found_under_the_name_that_it_gave_itself(

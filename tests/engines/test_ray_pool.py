@@ -88,13 +88,6 @@ def test_processes_that_no_node_has_room_for_are_refused_before_and_fail_later()
         next(coming)
 
 
-def test_a_node_holds_as_many_processes_as_its_scarcest_part() -> None:
-    node = Node("1", "one", 8.0, 2.0)
-    assert Needs(1.0).fit(node) == 8 and Needs(1.0, 1.0).fit(node) == 2
-    assert Needs(1.0, 0.5).fit(node) == 4 and Needs(5.0, 0.5).fit(node) == 1
-    assert Needs(1.0, 1 / 3).fit(node) == 6
-
-
 @pytest.mark.parametrize("address", ["", "ray://head", "head:port", "head:70000", "a/b:6379"])
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(InputError, match=r"--on: .* is no address of a cluster \(write ray for"):

@@ -30,13 +30,6 @@ def test_the_model_has_its_published_sizes_and_end_token(smollm: LoadedModel) ->
     assert smollm.tokenizer.convert_ids_to_tokens(sorted(smollm.end_tokens)) == ["<|im_end|>"]
 
 
-def test_text_comes_back_from_its_tokens(smollm: LoadedModel) -> None:
-    text = '{"a":  3.14}\n\n  12 kg  é 你好 <|im_start|>user\n'
-    ids = smollm.tokenizer(str(text), add_special_tokens=False)["input_ids"]
-    assert smollm.tokenizer.decode(ids) == text
-    assert "ĠĠ" in smollm.tokenizer.tokenize("a  5")
-
-
 def test_it_answers_a_question_through_its_chat_template(smollm: LoadedModel) -> None:
     question = [{"role": "user", "content": "What is the capital of France?"}]
     text = smollm.tokenizer.apply_chat_template(

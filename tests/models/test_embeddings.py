@@ -10,12 +10,10 @@ import torch.nn.functional as F
 from transformers import AutoModel, AutoTokenizer, CLIPConfig, CLIPModel
 
 from assay.data.row import ImagePart
-from assay.errors import InputError
 from assay.models import embeddings
 from assay.models.embeddings import (
     Opened,
     TextEncoder,
-    combined,
     embed_images,
     embed_texts,
     minilm_folder,
@@ -77,17 +75,6 @@ def test_an_image_is_known_by_its_content(counted):
     assert counted == ["abc"], "a text of the same bytes would be another thing"
     embed_texts(["abc"], "counted")
     assert counted == ["abc", "abc"]
-
-
-def test_a_missing_image_is_named_with_its_row(counted):
-    part = ImagePart("0", "image/png", "x.png", origin=("rows.jsonl", 3, "messages[0]"))
-    with pytest.raises(InputError, match=r"rows\.jsonl:3: messages\[0\]: image x\.png was not"):
-        embed_images([part], "counted")
-
-
-def test_image_and_text_are_averaged_at_length_one():
-    image, text = torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 0.1]])
-    torch.testing.assert_close(combined(image, text), torch.tensor([[0.5**0.5, 0.5**0.5]]))
 
 
 class Words:

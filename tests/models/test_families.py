@@ -16,7 +16,6 @@ from assay.models.load import load_model
 from assay.models.lora import LoraOptions, merged
 from assay.models.plain_forward import score_padded, score_plainly
 from assay.models.precision import choose_precision
-from assay.models.supported import why_plain
 from assay.models.weight_files import load_weights, save_weights
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
@@ -159,8 +158,3 @@ def test_turns_that_extend_each_other_are_one_sequence() -> None:
     expected = score_plainly(model, contexts, actions, offsets, temperature=0.7, entropy=True)
     torch.testing.assert_close(found, expected[0], atol=1e-5, rtol=0)
     torch.testing.assert_close(entropy, expected[1], atol=1e-5, rtol=0)
-
-
-def test_layers_that_are_llamas_but_for_constants_take_the_packed_path() -> None:
-    packed = {family for family in SEVEN if not why_plain(tiny_family(family).config)}
-    assert packed == {"smollm3", "granite"}

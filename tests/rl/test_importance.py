@@ -51,9 +51,3 @@ def test_off_corrects_nothing_and_masked_tokens_have_no_policy_gradient():
     gradient, sums = policy.gradient(masked, [packed])
     assert (gradient == 0).all()
     assert sums["importance_cut_share"] == sums["tokens"]
-
-
-def test_only_sequences_must_stay_whole():
-    assert Grpo(importance=Importance("sequence")).atom == "episode"
-    assert Grpo(importance=Importance("sequence", "off")).atom == "turn"
-    assert Grpo().atom == "turn"

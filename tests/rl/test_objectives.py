@@ -215,13 +215,6 @@ def test_metrics_are_means_over_trained_tokens():
     assert means["policy_kl"] == pytest.approx(-log_ratio_S[mask_S].mean().item(), rel=1e-5)
 
 
-def test_needs_and_atoms_follow_from_the_terms():
-    assert not any(vars(Grpo().needs).values())
-    assert vars(several().needs) == {"old": True, "reference": True, "entropy": True}
-    assert Grpo().atom == Nll().atom == "turn"
-    assert Grpo("gspo").atom == Grpo("geo_mean").atom == "episode"
-
-
 @pytest.mark.parametrize("missing", ["old_S", "reference_S", "entropy", "gradient of entropy"])
 def test_what_is_needed_and_missing_stops_the_run(missing):
     packed = batch()

@@ -37,9 +37,3 @@ def test_taking_turns_keeps_their_tokens_weights_and_episode_numbers():
     assert taken.mask_S.tolist() == [False, True]
     assert taken.old_S is not None and taken.old_S.tolist() == [5, 2]
     assert taken.reference_S is None
-
-
-def test_behaviour_is_unknown_when_one_turn_does_not_know_it():
-    unknown = Episode("d", "x", (Turn((9,), (7,), (True,)),))
-    assert pack(EPISODES).behaviour_S is not None
-    assert pack([*EPISODES, unknown]).behaviour_S is None

@@ -30,12 +30,6 @@ def test_rounding_is_not_signal_and_small_differences_are():
     assert groups_with_signal(rewards_E, group_E, tolerance=0.01).tolist() == []
 
 
-def test_a_batch_from_which_everything_abstained_has_no_signal():
-    stats = signal_stats(torch.empty(0), torch.empty(0, dtype=torch.long))
-    assert stats.groups == stats.episodes == stats.distinct_rewards == 0
-    assert stats.signal_share == stats.positive_groups == 0
-
-
 @given(groups=st.lists(GROUPS, min_size=1, max_size=4))
 def test_groups_with_signal_are_those_with_an_advantage(groups):
     batch = batch_of(groups, length=1)

@@ -5,7 +5,6 @@ import torch
 
 from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.rollout.engines.cpu.sampler import LocalSampler
-from assay.rollout.engines.endpoint.client import _settings
 from assay.rollout.engines.plain_sampler import PlainSampler
 from assay.rollout.token_choice import draw, filtered
 from tests.tiny import tiny_model
@@ -69,9 +68,3 @@ def test_min_p_is_transformers_warper_at_the_temperature():
     token_B, logp_B = draw(logits_BV * 2, Sampling(2.0, 1, min_p=0.2), torch.rand(16))
     expected = theirs.log_softmax(-1).gather(1, token_B[:, None])[:, 0]
     torch.testing.assert_close(logp_B, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_an_endpoint_is_told_both():
-    sent = _settings(Sampling(0.5, 10, min_p=0.1, stop=Stop(("x", "y"))), None)
-    assert (sent["min_p"], sent["stop"]) == (0.1, ["x", "y"])
-    assert not {"min_p", "stop"} & _settings(Sampling(0.5, 10), None).keys()

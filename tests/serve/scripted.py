@@ -106,12 +106,12 @@ def served(sampler: Says, context: int = CONTEXT) -> Served:
     """The scripted model as the server knows it."""
     ends = frozenset({end_token(sampler.tokenizer)})
     renderer = Renderer(sampler.tokenizer, "hermes")
-    return Served(MODEL, renderer, ends, context, sampler, Path("nowhere"))
+    return Served(MODEL, renderer, ends, context, sampler, Path("nowhere"))  # type: ignore[arg-type]
 
 
 def batching(sampler: Says) -> Batcher:
     """The scripted model's batcher."""
-    return Batcher(sampler)
+    return Batcher(sampler)  # type: ignore[arg-type]
 
 
 @contextmanager

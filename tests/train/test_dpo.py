@@ -77,13 +77,6 @@ def test_no_split_into_micro_batches_cuts_a_pair_or_changes_the_gradient() -> No
         torch.testing.assert_close(gradient(method, policy, budget), whole)
 
 
-def test_the_same_pair_twice_in_a_step_is_two_pairs() -> None:
-    once, twice = dpo(4), dpo(8)
-    policy = moved()
-    assert taken(twice, policy).metrics["pairs"] == 8
-    torch.testing.assert_close(gradient(once, policy, 100), gradient(twice, policy, 100))
-
-
 def test_a_step_follows_from_its_place_alone() -> None:
     policy, steps = moved(), []
     for _ in range(2):

@@ -10,8 +10,6 @@ from assay.errors import RunFailure
 from assay.judge.identity import loss_parts
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.objectives import ObjectiveOutput
-from assay.rl.packed import pack
-from assay.rl.policy import Scores
 from assay.train.likelihood import Rce, Rft, Sft
 from assay.train.update import Totals, constant
 from tests.train import toys
@@ -78,13 +76,6 @@ def test_the_tolerance_is_a_share_of_the_size_not_of_a_sum_that_cancels(off, hol
     totals = Totals(parts={"policy_loss": 0.0}, coefficients={"policy_loss": 1.0}, size=2.0)
     assert replace(totals, loss=off * 2).adds_up is holds
     assert replace(totals, loss=-off * 2).adds_up is holds
-
-
-def test_the_size_counts_tokens_that_cancel():
-    turns = tuple(Turn((0,), (1,), (True,)) for _ in range(2))
-    packed = pack([Episode("a", "a", turns)]).with_tokens(advantage_S=torch.tensor([1.0, -1.0]))
-    output = GrpoObjective()(Scores(torch.tensor([-1.0, -2.0])), packed)
-    assert float(output.loss) == 0 and float(output.size) == 2
 
 
 def test_the_spread_of_advantages_is_over_judged_completions():

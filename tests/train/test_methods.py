@@ -188,7 +188,11 @@ def test_a_rollout_that_samples_from_another_model_stops_the_run():
     class Stale(toys.CandidatePolicy):
         def sample(self, contexts, keys, sampling):
             turns = super().sample(contexts, keys, sampling)
-            return [replace(t, behaviour_logps=(t.behaviour_logps[0] - 1.0,)) for t in turns]
+            return [
+                replace(t, behaviour_logps=(x - 1.0,))
+                for t in turns
+                for x in t.behaviour_logps or ()
+            ]
 
     with pytest.raises(RunFailure, match=r"differ by 1\.000"):
         run(grpo(), 1, policy=Stale(), max_rollout_gap=0.25)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from transformers import get_scheduler
+from transformers.optimization import get_scheduler
 
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.setup.stage_methods import schedules_of

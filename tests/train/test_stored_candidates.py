@@ -36,11 +36,6 @@ def groups(*made: tuple[Episode, ...], prompts: int = 1, best: tuple[int, ...] =
     return StoredGroups(made, prompts, seed=3, best=best)
 
 
-def rewards_at(stream: StoredGroups, cursor: int) -> list[float | None]:
-    (group,) = stream.next(toys.CandidatePolicy(), Place(cursor=cursor), toys.MemoryRecorder())
-    return [e.reward.value for e in group if e.reward]
-
-
 def gradient(batch: Batch, policy: toys.CandidatePolicy | None = None) -> torch.Tensor:
     policy = policy or toys.CandidatePolicy()
     policy.module.zero_grad()
@@ -70,12 +65,6 @@ def grpo(stream: StoredGroups, beta: float = 0.12, **options) -> Grpo:
         LEVER.loss, LEVER.clip, beta, "k3_sequence_reverse", several_updates=True
     )
     return Grpo(stream, settings, objective, toys.decode)
-
-
-def test_the_curriculum_takes_the_best_by_rank_epoch_by_epoch():
-    stream = groups(stored(0, 0.1, 0.9, 0.5, 0.9, 0.0), best=(1, 3))
-    assert rewards_at(stream, 0) == [0.9]
-    assert rewards_at(stream, 1) == rewards_at(stream, 7) == [0.9, 0.5, 0.9]
 
 
 def test_a_group_that_nothing_is_left_of_keeps_its_place_in_an_epoch():

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from assay.data.episode import common
 from assay.models.attention import Span, by_key_head, cut, place, scaled, weigh
 from assay.models.inference import InferenceModel
 from assay.models.matmul import batched, moved, spans, widened
@@ -120,12 +121,6 @@ def alike(
             after += 1
         yield first, after
         first = after
-
-
-def common(one: Tokens, other: Tokens) -> int:
-    """The number of tokens that two sequences begin with alike."""
-    length = min(len(one), len(other))
-    return next((at for at in range(length) if one[at] != other[at]), length)
 
 
 def packs(sequences: Sequence[Tokens]) -> Iterator[Sequence[Tokens]]:

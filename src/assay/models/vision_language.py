@@ -33,6 +33,7 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
+from assay.data.episode import common
 from assay.data.files import find_damage
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.message_parts import pillow
@@ -41,7 +42,7 @@ from assay.errors import InputError, RunFailure
 from assay.models import load
 from assay.models.folder import CONFIG, check_model_folder, read_object
 from assay.models.precision import Precision
-from assay.models.prefix_tree import Tokens, alike, common
+from assay.models.prefix_tree import Tokens, alike
 from assay.models.supported import (
     AGAIN,
     open_config,

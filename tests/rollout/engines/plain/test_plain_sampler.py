@@ -84,13 +84,3 @@ def test_a_cache_that_goes_wrong_later_stops_the_sampling() -> None:
     """Moshi's own cache forgets its window: what it samples is not what it would be trained on."""
     with pytest.raises(RunFailure, match="Transformers' cache of MoshiForCausalLM"):
         sampled(tiny_family("moshi"), [0, 1], tokens=24)
-
-
-def test_a_cache_on_which_the_forward_fails_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(self: object, *given: object, **named: object) -> None:
-        raise KeyError("sliding_attention")
-
-    model = tiny_family("gpt2")
-    monkeypatch.setattr(type(model), "prepare_inputs_for_generation", failing)
-    assert PlainSampler(model, ENDS).way == Way(cached=False, padded=False)
-    assert len(sampled(model, [0, 1, 2])) == 3
