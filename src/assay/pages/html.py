@@ -264,8 +264,11 @@ def _field(field: model.Field) -> Markup:
     if field.kind == "hidden":
         return Markup('<input type="hidden" name="{}" value="{}">').format(name, value)
     if field.kind == "tick":
-        box = Markup('<input type="checkbox" name="{}" value="{}">').format(name, value)
-        return Markup('<label class="tick">{} <span>{}</span></label>').format(box, label)
+        on = Markup(" checked") if field.on else ""
+        box = Markup('<input type="checkbox" name="{}" value="{}" {}>')
+        return Markup('<label class="tick">{} <span>{}</span></label>').format(
+            box.format(name, value, on), label
+        )
     if field.kind == "choice":
         option = Markup('<option value="{}"{}>{}</option>')
         options = Markup("").join(

@@ -1,14 +1,18 @@
-"""The stages that a run descends from, as a table: what each started from."""
+"""The stages that a run descends from, as a table: what each started from, and what it changed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
     checkpoint_name,
     parse_checkpoint,
 )
-from assay.experiment.stage_tables import OTHER_RUN, StageSpec
-from assay.pages.content import checkpoint_label
+from assay.experiment.reward_tables import Reward, plain
+from assay.experiment.stage_tables import OTHER_RUN, SamplingStage, StageSpec
+from assay.judge.confounds import ABSENT, differences
+from assay.pages.content import checkpoint_label, setting_text
 from assay.pages.page import Block, Cell, Row, Table
 from assay.pages.words import Words, visible
 from assay.runs.checkpoints import Selection, read_selection
@@ -22,6 +26,12 @@ from assay.runs.run_names import (
     recorded_place,
     stage_start,
 )
+
+CHANGEABLE = (
+    *("algorithm", "optimizer.lr", "clip", "reward", "sampling.max_tokens", "sampling.temperature"),
+    *("overlong", "kl", "prompts", "group", "data", "adapt"),
+)
+"""Settings of a round whose change is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +108,55 @@ def _selection(run: RunDirectory, stage: StageSpec) -> Selection | None:
     return read_selection(run.path, reference.stage, reference.rule)
 
 
+def changes(node: LineageNode, words: Words) -> list[str]:
+    """The keys in which a stage differs from the round before, if both sample completions."""
+    stage = node.stage
+    before = _round_before(node.run, stage) if stage is not None else None
+    if not isinstance(stage, SamplingStage) or not isinstance(before, SamplingStage):
+        return []
+    return [
+        words(
+            "lineage.change",
+            name=visible(each.path),
+            before=_text(each.control),
+            after=_text(each.other),
+        )
+        for each in differences(_settings(before), _settings(stage))
+    ]
+
+
+def _round_before(run: RunDirectory, stage: StageSpec) -> StageSpec | None:
+    """The stage whose checkpoint was looked for: the gate may have kept an earlier one."""
+    reference = parse_checkpoint(stage.start)
+    if reference is None:
+        run, reference = _start(run, stage)
+    stages = experiment_of(run).stage if run.spec.is_file() else {}
+    return stages.get(reference.stage or "")
+
+
+def _settings(stage: StageSpec) -> dict[str, Any]:
+    """The changeable settings of a stage that are set."""
+    table = stage.model_dump(exclude_none=True)
+    reward: Reward | None = getattr(stage, "reward", None)
+    table["reward"] = None if reward is None else plain(reward)
+    adapt = table["adapt"]
+    table["adapt"] = {key: adapt[key] for key in ("kind", "rank") if key in adapt}
+    if not table.get("kl", {}).get("coef"):
+        table.pop("kl", None)
+    found = {name: _value(table, name) for name in CHANGEABLE}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _value(table: Mapping[str, Any], name: str) -> Any:
+    first, _, rest = name.partition(".")
+    value = table.get(first)
+    return value.get(rest) if rest and isinstance(value, Mapping) else value
+
+
+def _text(value: Any) -> str:
+    return "–" if value in (ABSENT, "") else visible(setting_text(value))
+
+
 def origin_text(node: LineageNode, words: Words) -> str:
     """What a stage started from, and what its file says of that."""
     stage, reference = node.stage, node.start
@@ -118,11 +177,12 @@ def lineage_blocks(run: RunDirectory, words: Words) -> list[Block]:
     nodes = lineage(run)
     if len(nodes) < 3:
         return []
-    heads = [words("table.stage"), words("lineage.start")]
+    heads = [words("table.stage"), words("lineage.start"), words("lineage.changed")]
     rows: list[Row] = []
     for node in nodes:
         if node.stage is not None:
             other = [] if node.run == run else [words("lineage.other_run", run=node.run)]
             head = Cell(f"{node.label} · {node.stage.method.upper()}", other, kind="head")
-            rows.append([head, origin_text(node, words)])
+            changed = words.semicolon.join(changes(node, words)) or "–"
+            rows.append([head, origin_text(node, words), changed])
     return [Table(heads, rows)]

@@ -82,6 +82,8 @@ class Field:
     kind: Literal["text", "number", "choice", "tick", "hidden"] = "text"
     choices: Sequence[tuple[str, str]] = ()
     """Values with their labels."""
+    on: bool = False
+    """Whether a tick is set."""
 
 
 @dataclass(frozen=True, slots=True)

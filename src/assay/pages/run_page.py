@@ -105,6 +105,7 @@ def sections(
         "results": (w("page.results"), lambda: _results(facts, w)),
         "imported": (w("imported.title"), lambda: story.imported_blocks(facts, w)),
         "lineage": (w("page.lineage"), lambda: lineage_blocks(facts.run, w)),
+        "rounds": (w("figure.title"), lambda: story.rounds_blocks(facts, w)),
         "training": (w("page.training"), lambda: story.stage_blocks(facts, w)),
         "engine": (w("engine.title"), lambda: story.engine_blocks(facts, w)),
         "progress": (title, lambda: progress_blocks(moved, w) if moved else []),

@@ -104,6 +104,7 @@ def sample(step: int, row: str, number: int, made: Made, visit: int = 0) -> dict
         why=made.why,
         program="" if made.error == "no_program" else program,
         calls=calls,
+        fallback=made.fallback,
         seconds=0.5,
     )
     return {
@@ -120,9 +121,7 @@ def sample(step: int, row: str, number: int, made: Made, visit: int = 0) -> dict
         "why": made.why,
         "advantage": 0.0,
         "ended": "stop",
-        "facts": json.dumps(
-            {**facts_of(execution, {PROBLEM_TYPE: "math"}), "fallback": float(made.fallback)}
-        ),
+        "facts": json.dumps(facts_of(execution, {PROBLEM_TYPE: "math"})),
         "outcome": outcome_of(made),
     }
 

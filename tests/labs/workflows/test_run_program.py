@@ -8,7 +8,7 @@ import pytest
 from assay.data.episode import Completion
 from assay.data.row import Message, Row
 from assay.lab.setup.metering import MeteredModel
-from assay.labs.workflows.execution import Terms, solved
+from assay.labs.workflows.execution import Terms, facts_of, solved
 from assay.labs.workflows.programs.validate import validate
 from assay.labs.workflows.run_program import CODE as DIRECT_CODE
 from assay.labs.workflows.run_program import FIXED, TEST_DRIVEN, RunSettings, run_all, visit_of
@@ -115,6 +115,19 @@ class Spent(MeteredModel):
 def test_a_spent_budget_stops_the_run() -> None:
     with pytest.raises(OverBudget, match="of the run"):
         attempt(FIXED["direct"], asked=Spent("executor", SCRIPT, Sampling(0.0)))
+
+
+def test_a_fallback_answers_only_where_asked_for_and_never_earns() -> None:
+    text = ScriptRule(prompt="", answer="6")
+    plain = attempt("no code", asked=model(text))
+    assert (plain.execution.answer, plain.execution.fallback) == ("", False)
+    found = attempt("no code", RunSettings(fallback=True), asked=model(text))
+    assert (found.execution.answer, found.execution.fallback) == ("6", True)
+    assert (found.execution.outcome, found.score) == ("invalid program", None)
+    assert not found.execution.calls and len(found.execution.fallback_calls) == 1
+    assert facts_of(found.execution, ROW.extra)["operators"] == "", "of the program alone"
+    wrong = attempt(program('return "7"'), RunSettings(fallback=True), asked=model(text))
+    assert not wrong.execution.fallback
 
 
 class Noted(MeteredModel):

@@ -85,11 +85,15 @@ class Execution:
     calls: tuple[OperatorCall, ...] = ()
     seconds: float = 0.0
     """Wall time of the program, its waiting for operators included."""
+    fallback: bool = False
+    """Whether a fallback workflow gave the answer in the end; the policy failed all the same."""
+    fallback_calls: tuple[OperatorCall, ...] = ()
+    """The fallback workflow's, which are no doing of the program."""
 
     @property
     def cost(self) -> float | None:
-        """What was paid for all calls; None where one is not known."""
-        return total(call.cost for call in self.calls)
+        """What was paid for all calls, the fallback's included; None where one is not known."""
+        return total(call.cost for call in (*self.calls, *self.fallback_calls))
 
     @property
     def uncached_cost(self) -> float | None:
@@ -166,6 +170,7 @@ def facts_of(execution: Execution, row: Mapping[str, Any]) -> dict[str, str | fl
         **({TOPIC: row[TOPIC]} if TOPIC in row else {}),
         **difficulties(row),
         "seconds": execution.seconds,
+        "fallback": float(execution.fallback),
     }
 
 

@@ -125,6 +125,8 @@ FIXED: Mapping[str, str] = {
     "self-consistency of 5": self_consistency(5),
 }
 """By name; for problems that are answered with a text."""
+FALLBACK: Mapping[str, str] = {"text": CUSTOM, "code": CODE}
+"""What answers in place of a failed program where an evaluation asks for that (AFlow's default)."""
 FIXED_SOURCES: Mapping[str, Mapping[str, str]] = {
     name.replace(",", "").replace(" ", "-"): {"text": program, "code": CODE}
     for name, program in FIXED.items()
@@ -184,6 +186,8 @@ class RunSettings:
     """Of a program's own; its waiting for the executor does not count."""
     calls: int = 16
     """Operator calls of a program."""
+    fallback: bool = False
+    """Whether a fallback workflow answers where the program does not; a failure all the same."""
     longest: float = 600.0
     """In all. A program that waited for so long met an executor that fails."""
 
@@ -244,12 +248,26 @@ def run_one(
     named = replace(caller, problem=row.id, completion=completion.id)
     setup = ExecutorSetup(model, run_code, run_tests, row, draws, named)
     try:
-        return judged(row, run_text(completion.text, setup, settings))
+        return attempted(row, completion, setup, settings)
     except AssayError:
         raise
     except Exception as error:
         why = whole_text(f"the lab failed: {type(error).__name__}: {error}")
         return Attempt(Execution(ABSTAINED, error="lab", why=why), None)
+
+
+def attempted(
+    row: Row, completion: Completion, setup: ExecutorSetup, settings: RunSettings
+) -> Attempt:
+    """The completion's program, run and judged."""
+    found = judged(row, run_text(completion.text, setup, settings))
+    if settings.fallback and found.execution.outcome not in ("solved", "wrong", ABSTAINED):
+        # The outcome stays the policy's failure, and so does its score.
+        is_code = row.extra[PROBLEM_TYPE] == "code"
+        answer = run_source(FALLBACK["code" if is_code else "text"], setup, settings)
+        given = {"fallback": True, "answer": answer.answer, "fallback_calls": answer.calls}
+        return replace(found, execution=replace(found.execution, **given))
+    return found
 
 
 def visit_of(row: Row, completion: Completion) -> str:

@@ -189,9 +189,9 @@ def solved_reward(
     return judged_by(partial(solved, terms=terms), RunSettings(seconds, calls), solved_reward)
 
 
-def accuracy_reward(seconds: float = 30.0, calls: int = 16) -> JudgeReward:
+def accuracy_reward(seconds: float = 30.0, calls: int = 16, fallback: bool = False) -> JudgeReward:
     """The score of the answer alone."""
-    return judged_by(accuracy, RunSettings(seconds, calls), accuracy_reward)
+    return judged_by(accuracy, RunSettings(seconds, calls, fallback), accuracy_reward)
 
 
 def net_reward(price: float = 1000.0, seconds: float = 30.0, calls: int = 16) -> JudgeReward:
@@ -241,22 +241,24 @@ def problems_benchmark(
         "sources": [],
         "rows": 0,
         "operators": list(OPERATORS),
+        "fallback": False,
         "price": 0.0,
     }
     chosen = options.over(defaults)
     names, most = operators_of(chosen), chosen["rows"]
     if not isinstance(most, int) or most < 0:
         raise InputError(f"{most!r} is no number of rows", field="options.rows", fix="0 takes all")
-    if chosen["sources"] and chosen["path"]:
-        fix = "leave one of them out"
-        raise InputError("stands beside path", field="options.sources", fix=fix)
+    for key, other in (("sources", "path"), ("fallback", "price")):
+        if chosen[key] and chosen[other]:
+            fix = "leave one of them out"
+            raise InputError(f"stands beside {other}", field=f"options.{key}", fix=fix)
     if chosen["path"]:
         found = [[*iter_rows(options.root / chosen["path"], chosen["format"])]]
     else:
         with within("options.sources"):
             sides = [source.partition(":") for source in texts_of(chosen["sources"])]
             found = [lookup(readers, s, "source of problems")(side).rows for s, _, side in sides]
-    score = accuracy_reward()
+    score = accuracy_reward(fallback=chosen["fallback"])
     if price := chosen["price"]:
         # No answer is worth 0.
         net_reward(price)

@@ -1,0 +1,106 @@
+"""Figures of rounds and lengths show what was recorded, and say what was not."""
+
+import json
+
+import pytest
+
+from assay.pages.facts import gather
+from assay.pages.run_page import write_report
+from assay.pages.story import rounds_of
+from assay.runs.metrics import append_metrics
+from assay.runs.records import write_samples
+from assay.runs.run_directory import RunDirectory
+from tests.pages.pages import Page
+from tests.pages.synthetic import RECORD, SPEC, add_scores, empty_run
+
+ROUND = """
+[stage.{name}]
+method = "grpo"
+data = "train"
+start = "{start}"
+steps = 40
+prompts = 2
+group = 2
+reward = {reward}
+"""
+BEFORE, _, BEHIND = SPEC.partition("[evaluate.dev]")
+TWO = (
+    BEFORE
+    + ROUND.replace("{name}", "more")
+    .replace("{start}", "rl.step-3")
+    .replace("{reward}", "{{ 'tools.ast' = 100.0 }}")
+    + "[evaluate.dev]"
+    + BEHIND
+)
+
+
+def sampled(step: int, place: int, outcome: str | None, tokens: int, ended: str = "stop") -> dict:
+    line = {
+        "sample_id": f"rl/{step}/{place}",
+        "step": step,
+        "row_id": f"row_{place}",
+        "visit": 0,
+        "sample": 0,
+        "text": "x",
+        "tokens": [1] * tokens,
+        "behaviour_logps": [-0.1] * tokens,
+        "reward": float(outcome == "right"),
+        "parts": json.dumps({"accuracy": float(outcome == "right")}),
+        "why": "",
+        "advantage": 0.0,
+        "ended": ended,
+    }
+    return line if outcome is None else {**line, "outcome": outcome}
+
+
+def train(run: RunDirectory, stage: str, steps: int, parts: bool = True):
+    for step in range(1, steps + 1):
+        kinds = ("right", "wrong", "right", "no answer")
+        lines = [sampled(step, n, kinds[n], 3 + n) for n in range(4)]
+        lines.append(sampled(step, 4, "wrong", 90, "length"))
+        write_samples(run.samples(stage, step), lines)
+        numbers = {"part/accuracy": step / 10, "part/accuracy/format": 1.0} if parts else {}
+        append_metrics(
+            run.metrics, stage, step, 1.0, reward_mean=step / 10, completions=5, **numbers
+        )
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = empty_run(tmp_path, spec=TWO)
+    train(made, "rl", 3)
+    train(made, "more", 4)
+    dev = {"name": "dev", "benchmark": "train.dev", "role": "select"}
+    record = type(RECORD)(**{**RECORD.__dict__, **dev})
+    for step, right in ((2, 4), (3, 6)):
+        add_scores(made, f"rl.step-{step:06d}", [1.0] * right + [0.0] * (8 - right), record)
+    add_scores(made, "base", [1.0] * 20 + [0.0] * 20)
+    return made
+
+
+def test_rounds_follow_each_other_on_one_axis(run):
+    one, two = rounds_of(gather(run))
+    assert (one.stage, one.before, one.steps) == ("rl", 0, 3)
+    assert (two.stage, two.before, two.steps, two.start) == ("more", 3, 4, "rl.step-3")
+    assert two.completions == 20 and one.rewarded_by != two.rewarded_by
+    assert [score.step for score in one.dev] == [2, 3]
+    page = write_report(run)
+    source = page.read_text(encoding="utf-8")
+    section = source[source.index('id="rounds"') : source.index('id="training"')]
+    assert "more ← rl · step 3: reward 0.1 → 0.4 in 4 steps" in section
+    assert "rl ← sft.last: reward 0.1 → 0.3 in 3 steps" in section
+    assert "n = 35 completions" in section and "Rounds with another reward" in section
+    # A chart for each reward, with a mark where its round ends.
+    assert section.count("<svg") == section.count('l-3.5 6h7z" class="mark"') == 2
+    assert "Reward of rl, mean" in section and "Reward of more, mean" in section
+    markdown = (run.path / "report.md").read_text(encoding="utf-8")
+    assert "- more ← rl · step 3: reward 0.1 → 0.4 in 4 steps" in markdown
+
+
+def test_without_a_figure_there_is_no_section(tmp_path):
+    run = empty_run(tmp_path)
+    train(run, "rl", 3, parts=False)
+    add_scores(run, "base", [0.0] * 4)
+    page = Page(write_report(run))
+    assert ("section", "id", "training") in page.attributes
+    assert ("section", "id", "rounds") not in page.attributes
