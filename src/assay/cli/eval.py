@@ -196,15 +196,8 @@ def export(
     if push is not None:
         check_push(push)
     with shown_progress() as observer:
-        made = make(
-            root,
-            target,
-            folder,
-            lambda e: model_card(e, lang),
-            dtype=dtype,
-            gguf=gguf,
-            observer=observer,
-        )
+        given: dict[str, Any] = {"dtype": dtype, "gguf": gguf, "observer": observer}
+        made = make(root, target, folder, lambda e: model_card(e, lang), **given)
     shown = [f"{folder}: {made.run}@{made.checkpoint}, {made.dtype}, rendering {made.rendering!r}"]
     shown += [f"{folder / made.gguf}: for llama.cpp"] if made.gguf else []
     address = upload(folder, push) if push is not None else None

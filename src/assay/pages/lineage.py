@@ -157,6 +157,14 @@ def _text(value: Any) -> str:
     return "–" if value in (ABSENT, "") else visible(setting_text(value))
 
 
+def start_text(stage: StageSpec, words: Words) -> str:
+    """What a stage's file says of its start, and where no rule corrects for the looks, that."""
+    reference = parse_checkpoint(stage.start.rpartition("@")[2])
+    loose = reference is not None and reference.rule not in (None, "gate")
+    start = visible(stage.start)
+    return words("promotion.uncorrected", start=start) if loose else start
+
+
 def origin_text(node: LineageNode, words: Words) -> str:
     """What a stage started from, and what its file says of that."""
     stage, reference = node.stage, node.start
@@ -168,7 +176,7 @@ def origin_text(node: LineageNode, words: Words) -> str:
     label = checkpoint_label(checkpoint, words)
     if parse_checkpoint(stage.start) == parse_checkpoint(checkpoint):
         return words("lineage.plain", checkpoint=label)
-    return words("lineage.named", checkpoint=label, start=visible(stage.start))
+    return words("lineage.named", checkpoint=label, start=start_text(stage, words))
 
 
 def lineage_blocks(run: RunDirectory, words: Words) -> list[Block]:

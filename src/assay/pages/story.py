@@ -13,6 +13,7 @@ from assay.lab.monitor.stage_health import explained
 from assay.pages.charts import Checkpoints, curve_panel
 from assay.pages.content import checkpoint_label, interval_text, pairings, settings_text
 from assay.pages.facts import Curve, DevScore, RunFacts
+from assay.pages.lineage import start_text
 from assay.pages.page import (
     Block,
     Bullets,
@@ -191,13 +192,10 @@ def about_stage(facts: RunFacts, name: str, words: Words, done: int | None = Non
     if not found.get("kl", {}).get("coef"):
         found.pop("kl", None)
     detail = settings_text(found)
-    # Where no rule corrects for the looks, the start says so.
-    reference = parse_checkpoint(stage.start.rpartition("@")[2])
-    loose = reference is not None and reference.rule not in (None, "gate")
     last = lines[-1]["step"] if lines else 0
     return words(
         "stage.about",
-        start=words("promotion.uncorrected", start=stage.start) if loose else stage.start,
+        start=start_text(stage, words),
         data=stage.data,
         steps=number(last if done is None else done),
         minutes="–" if None in took else f"{sum(took) / 60:.1f}",

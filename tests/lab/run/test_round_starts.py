@@ -300,7 +300,6 @@ def test_the_page_lists_the_lineage_and_marks_what_is_uncorrected(
     for lang, uncorrected in (("en", "not corrected for looks"), ("zh", "未按查看次数校正")):
         page = write_report(run, lang).read_text()
         table = page.partition('<section id="lineage">')[2].partition("</section>")[0]
-        assert "round2 · GRPO" in table and "optimizer.lr 0.01 → 5e-07" in table
-        assert uncorrected in table
+        assert "round2 · GRPO" in table and uncorrected in table
     shown = printed(final_blocks(other))
     assert f"run {run}" in shown and "not corrected for looks" in shown
