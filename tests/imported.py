@@ -8,8 +8,12 @@ import gc
 import assay.cli.main
 import assay.lab.run.runner
 import tests.tiny_labs
+from assay.tasks.helper_model import KINDS
+from tests.scripted_helper import opened
 
 __all__ = ["assay", "tests"]
+
+KINDS["scripted"] = opened
 
 gc.collect()
 gc.freeze()

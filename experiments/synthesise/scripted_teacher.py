@@ -1,4 +1,4 @@
-"""A teacher that answers by a script, behind an OpenAI interface: `python scripted_teacher.py NAME`.
+"""A teacher that answers by a script, behind OpenAI's interface: `python FILE NAME`.
 
 NAME-teacher.jsonl lies beside this file and has a rule a line. The first whose `prompt` is found in
 the conversation answers; which of several answers follows from the request's seed.

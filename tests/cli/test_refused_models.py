@@ -65,7 +65,7 @@ def test_a_run_whose_model_is_no_longer_what_it_was_is_one_line_for_every_verb(
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [
-        ("tokenizer.json", '{"a', "is not JSON"),
+        ("tokenizer.json", '{"a', "is no JSON object"),
         ("chat_template.jinja", "{{ nope.there }}", "'nope' is undefined"),
     ],
 )

@@ -42,12 +42,11 @@ def test_a_value_out_of_bounds_is_refused_by_its_key(
     assert len(said) < 400
 
 
-def test_a_file_with_an_integer_of_5000_digits_names_the_line(file: Path, tmp_path: Path) -> None:
+def test_an_integer_of_5000_digits_is_refused(file: Path, tmp_path: Path) -> None:
     text = file.read_text().replace("steps  = 40", "steps  = " + "9" * 5000)
     other = tmp_path / "long.toml"
     other.write_text(text)
-    line = 1 + text.splitlines().index("steps  = " + "9" * 5000)
-    with pytest.raises(InputError, match=rf"long\.toml:{line}: not valid TOML: an integer of more"):
+    with pytest.raises(InputError, match=r"long\.toml: not valid TOML: an integer of thousands"):
         read_experiment(other)
 
 

@@ -1,6 +1,9 @@
-"""The shipped tables make what docs/synthesise.md says, by script and by a failing endpoint."""
+"""The shipped tables make what docs/synthesise.md says, by the scripted teacher beside them."""
 
 import json
+import runpy
+import threading
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,8 +20,19 @@ def make(root: Path, name: str, *overrides: str) -> MadeSet:
     """The table of one of the files, made in a lab that has the experiments of the checkout."""
     if not (root / "experiments").exists():
         (root / "experiments").symlink_to(ROOT / "experiments")
-    given = (FOLDER / f"{name}.toml", overrides, root, None, Silent())
-    (found,) = generate_tables(*given, "synthesise")
+    teacher = runpy.run_path(str(FOLDER / "scripted_teacher.py"))["Teacher"]
+    lines = (FOLDER / f"{name}-teacher.jsonl").read_text(encoding="utf-8").splitlines()
+    teacher.rules = [json.loads(line) for line in lines]
+    teacher.log_message = lambda *_: None
+    server = ThreadingHTTPServer(("127.0.0.1", 0), teacher)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    endpoint = f"model.teacher.endpoint=http://127.0.0.1:{server.server_port}/v1"
+    try:
+        given = (FOLDER / f"{name}.toml", (*overrides, endpoint), root, None, Silent())
+        (found,) = generate_tables(*given, "synthesise")
+    finally:
+        server.shutdown()
+        server.server_close()
     return found
 
 

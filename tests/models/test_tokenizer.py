@@ -32,7 +32,8 @@ def refusal(folder: Path) -> str:
 @pytest.mark.parametrize("content", [b"", b'{"a": "b', b"[1, 2]", b"\xff\xfe\x00"])
 def test_a_file_that_is_no_json_object_is_named(folder: Path, file: str, content: bytes) -> None:
     (folder / file).write_bytes(content)
-    assert f"{file}: is n" in refusal(folder)
+    told = refusal(folder)
+    assert file in told and ": is n" in told
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from assay.cli.new import new
 from assay.cli.output import Common, Json, Lab, present, verb
 from assay.cli.replay import replay
 from assay.cli.report import costs, report
-from assay.cli.run import check, fill, generate, resume, run, synthesise
+from assay.cli.run import check, fill, resume, run, synthesise
 from assay.cli.runs import delete, doctor, log, protect, runs, verify
 from assay.errors import InputError
 
@@ -31,7 +31,6 @@ GROUPS = {
     },
     "data": {
         "convert": convert,
-        "generate": generate,
         "synthesise": synthesise,
         "select": select,
     },
@@ -62,6 +61,7 @@ OLD_VERBS = {
     "protect": "assay runs protect",
     "delete": "assay runs delete",
     "improve": "assay report RUN",
+    "generate": "assay synthesise",
     "patterns": "assay report RUN",
     "label": "a file of labels in the rubric, labels = FILE, and assay report RUN",
     "ceiling": "arms of a sweep with model.policy, assay fill, and assay matrix or compare",

@@ -1,4 +1,4 @@
-"""What is done with an experiment file: run, resume, check, generate, synthesise, fill."""
+"""What is done with an experiment file: run, resume, check, synthesise, fill."""
 
 from contextlib import ExitStack, closing
 from functools import partial
@@ -173,18 +173,10 @@ def fit_outcome(
     return Outcome(made, fit_lines(made, card.gib, gpus), exit_code=2 if failed else 0)
 
 
-def generate(
-    root: Path,
-    file: Annotated[Path, typer.Argument(help="The experiment file.")],
-    name: Annotated[
-        str | None, typer.Argument(help="A [selections.NAME] table; omitted: all of them.")
-    ] = None,
-    overrides: Overrides = None,
+def selections_made(
+    root: Path, file: Path, name: str | None, overrides: list[str] | None
 ) -> Outcome:
-    """Make the stored selections an experiment learns from.
-
-    Goes on where it was stopped.
-    """
+    """The tables `[selections.NAME]` of an experiment, made."""
     from assay.lab.setup.session import generate_tables
     from assay.pages.live_display import progress as shown_progress
 
@@ -203,15 +195,17 @@ def synthesise(
     root: Path,
     file: Annotated[Path, typer.Argument(help="The experiment file.")],
     name: Annotated[
-        str | None, typer.Argument(help="A [synthesise.NAME] table; omitted: all of them.")
+        str | None, typer.Argument(help="One such table; omitted: all of a kind, rows first.")
     ] = None,
     overrides: Overrides = None,
     lang: Lang = "en",
 ) -> Outcome:
-    """Make rows with a teacher, each proven by the task.
+    """Make rows with a teacher, or stored selections to learn from.
 
-    Writes their page; goes on where it was stopped and pays no answer twice.
+    Of [synthesise.NAME] and [selections.NAME] tables. Goes on where it was stopped and pays no
+    answer twice.
     """
+    from assay.experiment.read_file import read_experiment
     from assay.experiment.synthesise_table import SYNTHESISE
     from assay.lab.setup.session import generate_tables
     from assay.pages.html import write_page
@@ -220,9 +214,11 @@ def synthesise(
     from assay.pages.synthesis_page import synthesis_page, synthesis_result
     from assay.pages.words import in_language, words
 
+    experiment = read_experiment(file, overrides or ())
+    if name in experiment.selections or not experiment.synthesise:
+        return selections_made(root, file, name, overrides)
     with shown_progress() as observer:
-        given = (file, overrides or (), root, name, observer)
-        made = generate_tables(*given, SYNTHESISE)
+        made = generate_tables(file, overrides or (), root, name, observer, SYNTHESISE)
     shown, results = [], []
     for each in made:
         page = synthesis_page(each, words(lang))

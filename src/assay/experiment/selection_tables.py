@@ -1,7 +1,7 @@
 """The `[selections.NAME]` tables, stored selections of demonstrations for queries, and the
 `[selector]` table: how a selector, `model = "selector:KIND"`, is made.
 
-Only the accepted values are defined here. `assay generate` makes the selections, and a data set
+Only the accepted values are defined here. `assay synthesise` makes the selections, and a data set
 reads them as `source = "selections:NAME"`.
 """
 

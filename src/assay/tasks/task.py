@@ -201,7 +201,7 @@ class MadeSource(Protocol):
         ...
 
     def generate(self, session: Any, table: str | None) -> list[Any]:
-        """`assay generate`: make one table, or all."""
+        """`assay synthesise`: make one table, or all."""
         ...
 
 

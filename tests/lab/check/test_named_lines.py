@@ -74,4 +74,3 @@ def test_an_option_is_named_where_it_stands_whoever_builds_the_benchmark(tmp_pat
         f"{file}:12",
         "evaluate.bfcl.options.first: unknown benchmark option 'first'",
     )
-    assert "take = { rows = N }" in found.fix

@@ -113,7 +113,6 @@ def test_beams_are_those_of_generate_without_a_penalty_for_length(root, kind, be
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ({"source": "scripted:judge.jsonl"}, "only a model in this process that reads images"),
         ({"source": "openai:m", "price": "unknown"}, "only a model in this process that reads"),
     ],
 )

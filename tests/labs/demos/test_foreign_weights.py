@@ -15,5 +15,5 @@ def made_up_features(monkeypatch, tmp_path) -> None:
 @pytest.mark.parametrize("name", ["rce_epoch5.pt", "v2.ckpt"])
 def test_weights_of_another_program_are_refused_in_one_line(tmp_path, name):
     path = make_colours_lab(tmp_path, HEAD.replace("selector:pointer", f"path:{name}"), SFT)
-    said = ("model: weights that another program trained", "selector:pointer")
+    said = ("is no selector", "selector:pointer")
     assert_one_line(call("check", path, "--lab", tmp_path), *said)

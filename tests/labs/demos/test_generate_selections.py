@@ -127,4 +127,4 @@ def test_a_table_that_cannot_be_is_refused_in_one_line(tmp_path, old, new, said)
 
 def test_a_name_that_no_table_has_is_refused(tmp_path):
     file = make_kinds_lab(tmp_path)
-    assert_one_line(call("generate", file, "bset", "--lab", tmp_path), "bset", "best")
+    assert_one_line(call("synthesise", file, "bset", "--lab", tmp_path), "bset", "best")

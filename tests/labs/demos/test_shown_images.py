@@ -37,7 +37,7 @@ def row_of(query: Message, demonstration: Message) -> Row:
 
 
 def seen(root: Path, source: str, *rows: Row) -> list[Finding]:
-    experiment = SimpleNamespace(helpers={"frozen": HelperSpec(source=source)})
+    experiment = SimpleNamespace(helpers={"frozen": HelperSpec(source=source, price="unknown")})
     session: Any = SimpleNamespace(
         experiment=experiment,
         run=SimpleNamespace(root=root),

@@ -413,5 +413,5 @@ def not_made(session: Session) -> Seen:
             f"{place}: its selections are not made yet, so nothing else was checked",
             f"the frozen model is asked for about {scores + answers} probabilities and {answers} "
             f"answers to {len(rows)} queries",
-            f"assay generate FILE {name} makes them; else a run makes them first",
+            f"assay synthesise FILE {name} makes them; else a run makes them first",
         )

@@ -90,7 +90,7 @@ def selection_rows(experiment: Experiment, table: str, rows: Sequence[Row], root
     file, spec = stored_file(experiment, table, root), experiment.selections[table]
     if not file.exists():
         problem = f"the selections {table!r} are not made"
-        fix = "assay generate FILE makes them" if spec.kind else f"it counts from {root}"
+        fix = "assay synthesise FILE makes them" if spec.kind else f"it counts from {root}"
         raise InputError(f"{problem}: no file {file}", fix=fix)
     found = read_selection_file(file)
     refuse_unhealthy(found, spec, rows)

@@ -91,7 +91,6 @@ def test_nothing_is_run(tmp_path) -> None:
 def test_any_text_gives_findings(source: str) -> None:
     assert validate(source)
     program_of(source)
-    shape_of(source)
 
 
 @given(
