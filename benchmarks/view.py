@@ -65,7 +65,7 @@ FILTERS = {
     "text, frequent": Filter(text="lisbon"),
     "text, rare": Filter(text="needle in a stack"),
     "text and score": Filter(text="therefore", score_to=0.5),
-    "unscored": Filter(unscored=True),
+    "unscored": Filter(outcome="abstained"),
     "last page": Filter(page=STEPS * GROUPS * GROUP // 50),
 }
 CAPITALS = "experiments/chat/capitals.toml"

@@ -239,7 +239,7 @@ def test_the_text_of_a_chat_has_the_tokens_of_the_chat(
     messages = HELLO["messages"]
     chat = ask_chat(model, ChatRequest(model=MODEL, messages=messages))
     context = chat.job.context
-    text = tokenizer.decode(list(context))
+    text = str(tokenizer.decode(list(context)))
     same = ask_completion(model, CompletionRequest(model=MODEL, prompt=text))
     assert same.job.context == context
     if plain is not None:

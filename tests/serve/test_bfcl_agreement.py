@@ -193,7 +193,7 @@ def ask_upstream(
     renderer = Renderer(tokenizer, "hermes")
     sampler = ScriptedDecoder(tokenizer, renderer.end_token, scripts)
     ends = frozenset({renderer.end_token})
-    served = Served(MODEL, renderer, ends, CONTEXT, sampler, folder)
+    served = Served(MODEL, renderer, ends, CONTEXT, sampler, folder)  # type: ignore[arg-type]
     with running(served, TOKEN, 0) as address:
         settings = {
             "BFCL_PROJECT_ROOT": str(root),

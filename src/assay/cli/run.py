@@ -200,7 +200,7 @@ def synthesise(
     overrides: Overrides = None,
     lang: Lang = "en",
 ) -> Outcome:
-    """Make rows with a teacher, or stored selections to learn from.
+    """Make rows with a teacher, or stored selections.
 
     Of [synthesise.NAME] and [selections.NAME] tables. Goes on where it was stopped and pays no
     answer twice.
