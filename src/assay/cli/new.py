@@ -23,7 +23,7 @@ def new(
         str, typer.Option(help="The kind: chat, tools, math, demos or workflows.")
     ] = "chat",
 ) -> Outcome:
-    """Write an experiment, a reward with its test, and twenty rows."""
+    """Write an experiment with rows, a reward and its test."""
     if not name.replace("-", "_").isidentifier():
         fix = "letters, digits, - and _, beginning with a letter"
         raise InputError(f"{name!r} is no name of an experiment", field="NAME", fix=fix)
