@@ -21,8 +21,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from assay.data.row import Row
-from assay.lab.setup.local_helper import LocalHelper, load_weights
-from assay.lab.setup.metering import MeteredModel
+from assay.lab.models.local_helper import LocalHelper, load_weights
+from assay.lab.models.metering import MeteredModel
 from assay.labs.demos.demonstrations import POOL, conversation
 from assay.labs.demos.outcomes import GREEDY, Selection, ask, probabilities, target_of
 from assay.models.precision import choose_precision

@@ -24,11 +24,11 @@ from assay.data.formats.plain_text import PlainText
 from assay.data.row import Row
 from assay.data.splits import packs_of, visits
 from assay.experiment.stage_tables import GrpoStage, SftStage
+from assay.lab.models.learner import gold_turns, question
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup.learner import gold_turns, question
-from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import StageInput, build_grpo
-from assay.lab.setup.validate import read_whole
+from assay.lab.session.session import Session
+from assay.lab.session.stage_methods import StageInput, build_grpo
+from assay.lab.session.validate import read_whole
 from assay.models.adapt import train_all
 from assay.models.load import load_model
 from assay.models.precision import choose_precision, make_optimizer

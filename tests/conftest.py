@@ -102,7 +102,7 @@ def pytest_collection_finish() -> None:
     """Takes what was imported and collected out of the search for garbage; code and packages, which
     no test changes on disk, are looked at once for all manifests, and a model's speed, which no
     test is about, is measured in one try."""
-    manifest = sys.modules.get("assay.lab.setup.manifest")
+    manifest = sys.modules.get("assay.lab.session.manifest")
     for name in ("code_fingerprint", "packages") if manifest else ():
         once = functools.cache(getattr(manifest, name))
         setattr(manifest, name, lambda once=once: {**once()})

@@ -47,7 +47,9 @@ ROOMS = {
         "run",
         "check",
         "evaluate",
-        "setup",
+        "session",
+        "data",
+        "models",
         "monitor",
     ),
     "labs": (
@@ -98,7 +100,7 @@ MOST_LINES = 600
 
 LANGUAGE_MODELS = re.compile(r"\b(PreTrainedModel|PeftModel|Language(Policy|Learner|Encoder))\b")
 HANDLING = re.compile(r"\n *except\b")
-THEIR_OWN = ("models/", "rollout/policies/", "lab/setup/language_learner")
+THEIR_OWN = ("models/", "rollout/policies/", "lab/models/language_learner")
 """Where a language model is implemented; all else works with any learner."""
 
 FORBIDDEN = {
@@ -166,7 +168,7 @@ def upward_imports(tree: ast.Module, floor: str) -> Places:
 
 
 def room_of(module: str) -> str:
-    """The room of a module of a package that has rooms: "setup" for "assay.lab.setup.session"."""
+    """The room of a module of a package that has rooms: "session" for "assay.lab.session.session"."""
     rooms, folders = ROOMS[module.split(".")[1]], module.split(".")[2:-1]
     names = (".".join(folders[:length]) for length in range(len(folders), -1, -1))
     return next(name for name in names if name in rooms)
@@ -358,11 +360,11 @@ def test_imports_point_downwards_between_the_rooms_of_a_package() -> None:
 
 
 def test_an_import_from_a_room_above_or_beside_is_seen() -> None:
-    assert wrong_rooms("assay.lab.setup.session", {"assay.lab.run.runner": 3})
+    assert wrong_rooms("assay.lab.session.session", {"assay.lab.run.runner": 3})
     assert wrong_rooms("assay.lab.monitor.progress", {"assay.lab.sweep.model": 3})
     assert wrong_rooms("assay.labs.demos.task", {"assay.labs.workflows.task": 3})
     assert wrong_rooms("assay.labs.tools.task", {"assay.labs.math.task": 3})
-    below = {"assay.lab.setup.session": 3, "assay.lab.run.runner": 4, "assay.train.loop": 5}
+    below = {"assay.lab.session.session": 3, "assay.lab.run.runner": 4, "assay.train.loop": 5}
     assert not wrong_rooms("assay.lab.run.runner", below)
 
 
@@ -423,7 +425,7 @@ for name in {light!r}:
 @pytest.mark.parametrize(
     "text",
     [
-        "from assay.lab.setup.session import Session",
+        "from assay.lab.session.session import Session",
         "def f():\n    from assay.cli.main import app",
         "import_module('assay.pages.run_page')",
     ],
@@ -431,7 +433,7 @@ for name in {light!r}:
 def test_an_import_from_above_is_seen_wherever_it_hides(text: str) -> None:
     assert upward_imports(ast.parse(text), "rl")
     assert upward_imports(ast.parse("from assay.labs.demos.task import TASK"), "lab")
-    assert not upward_imports(ast.parse("from assay.lab.setup.session import Session"), "labs")
+    assert not upward_imports(ast.parse("from assay.lab.session.session import Session"), "labs")
     below = "from assay.rl.kl import k1\nfrom assay.models.load import load_model\nimport torch"
     assert not upward_imports(ast.parse(below), "rl")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from assay.experiment.checkpoint_reference import CheckpointReference
-from assay.lab.setup.language_learner import language_model
-from assay.lab.setup.session import Session
+from assay.lab.models.language_learner import language_model
+from assay.lab.session.session import Session
 from tests.models.folders import save_tiny_model
 
 Sum = tuple[int, int]

@@ -18,7 +18,7 @@ from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import merged_export as exporting
 from assay.lab.run.runner import start
-from assay.lab.setup.session import Session
+from assay.lab.session.session import Session
 from assay.models import gguf_file
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay.cli.new import starters
-from assay.lab.setup.validate import read_whole
+from assay.lab.session.validate import read_whole
 from tests.cli.conftest import assert_one_line, call, spawn
 
 KINDS = sorted(starters())

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from assay.lab.models.language_learner import model_folder
 from assay.lab.run import evaluate_again
-from assay.lab.setup.language_learner import model_folder
 from tests.cli.conftest import TinyLab, answer, assert_one_line, call
 
 T5 = {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}

@@ -25,7 +25,7 @@ def stop_in_the_second_stage(lab: TinyLab, monkeypatch: pytest.MonkeyPatch, *mor
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("assay.lab.setup.stage_methods.build_grpo", stop)
+        patch.setattr("assay.lab.session.stage_methods.build_grpo", stop)
         return call("run", lab.file, "--lab", lab.root, *SHORT, *more)
 
 

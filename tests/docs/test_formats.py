@@ -11,8 +11,8 @@ import pytest
 from assay.data.formats.formats import FORMATS, WRITERS, read_rows
 from assay.data.renderings.rendering import Renderer
 from assay.experiment.data_tables import DataSpec
-from assay.lab.setup.language_learner import LanguageEncoder
-from assay.lab.setup.prepare import prepare
+from assay.lab.data.prepare import prepare
+from assay.lab.models.language_learner import LanguageEncoder
 from assay.tasks.task import task
 from tests.cli.conftest import call
 from tests.data.chat import tokenizer

@@ -10,8 +10,8 @@ import pytest
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.setup.metering import MeteredModel
-from assay.lab.setup.reward_parts import full_reward, reward_of
+from assay.lab.models.metering import MeteredModel
+from assay.lab.session.reward_parts import full_reward, reward_of
 from assay.labs.math.task import TASK
 from assay.rl.policy import Sampling
 from assay.tasks.running import RewardRunner

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from assay.experiment.read_file import read_experiment
-from assay.lab.setup.validate import read_whole
+from assay.lab.session.validate import read_whole
 from assay.labs.workflows.run_program import FIXED_SOURCES
 from assay.labs.workflows.task import TASK
 from tests.docs.pages import DOCS

@@ -21,7 +21,7 @@ from assay.engines.environments import environment_for, installed
 from assay.engines.register import ProvenSampler
 from assay.engines.vllm_engine import MEMORY, PREFIX, Opening, close_all, opened
 from assay.lab.run import runner
-from assay.lab.setup import session
+from assay.lab.session import session
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.run_directory import RunDirectory, runs_of

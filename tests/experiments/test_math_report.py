@@ -1,7 +1,7 @@
 """The experiments of report 001: files that read, the rounds as reported, its search, its score.
 
 Only files are read: no model, no rows, no benchmark. Names of registers in these files are looked
-up in `tests/lab/setup/test_unknown_names.py`.
+up in `tests/lab/session/test_unknown_names.py`.
 """
 
 from collections.abc import Mapping

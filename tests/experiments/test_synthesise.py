@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup.session import generate_tables
+from assay.lab.session.session import generate_tables
 from assay.lab.synthesise.made_set import MadeSet
 
 ROOT = Path(__file__).parents[2]

@@ -17,10 +17,10 @@ from assay.errors import InputError
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import BASE
 from assay.experiment.read_file import read_experiment
+from assay.lab.models.learner import question
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.lab.setup.learner import question
-from assay.lab.setup.session import Session
+from assay.lab.session.session import Session
 from assay.models.weight_files import load_module
 from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, runs_of

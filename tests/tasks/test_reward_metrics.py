@@ -12,7 +12,7 @@ from assay.errors import RunFailure
 from assay.experiment.experiment import Experiment
 from assay.judge.health_checks import check_health
 from assay.judge.health_rules import derived
-from assay.lab.setup.validate import unknown_names
+from assay.lab.session.validate import unknown_names
 from assay.labs.math.task import TASK
 from assay.tasks.reward_metrics import (
     STANDARD,
@@ -139,7 +139,7 @@ def problems(
     of_groups: dict[str, GroupMetric] | None = None,
 ) -> list[str]:
     skill = WithMetrics(metrics, of_groups or {})
-    monkeypatch.setattr("assay.lab.setup.validate.task", lambda *_: skill)
+    monkeypatch.setattr("assay.lab.session.validate.task", lambda *_: skill)
     stage = {"method": "grpo", "data": "d", "steps": 1, "prompts": 1, "reward": "accuracy"}
     experiment = Experiment.model_validate(
         {

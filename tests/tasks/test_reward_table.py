@@ -13,7 +13,7 @@ from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.experiment.reward_tables import RewardPart
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.setup.reward_parts import full_reward, reward_of, table_part, with_options
+from assay.lab.session.reward_parts import full_reward, reward_of, table_part, with_options
 from assay.labs.math.task import TASK
 from assay.runs.judgement_journal import JudgementJournal
 from assay.tasks.judge_reward import JudgeReward

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from assay.experiment.stage_tables import RceStage, RftStage
-from assay.lab.setup.stage_methods import StageInput, build_method
+from assay.lab.session.stage_methods import StageInput, build_method
 from assay.rl.packed import pack
 from assay.train.checkpoint import Place
 from assay.train.likelihood import Rce, Rft
@@ -57,7 +57,7 @@ def given() -> StageInput:
 @pytest.mark.parametrize("asked", [None, 0.5])
 @pytest.mark.parametrize("stage", [RftStage, RceStage])
 def test_likelihoods_are_at_temperature_1_unless_asked_otherwise(stage, asked, monkeypatch):
-    monkeypatch.setattr("assay.lab.setup.stage_methods.sampled_prompts", lambda *_: None)
+    monkeypatch.setattr("assay.lab.session.stage_methods.sampled_prompts", lambda *_: None)
     table = {
         "method": stage.model_fields["method"].annotation.__args__[0],
         "data": "sums",

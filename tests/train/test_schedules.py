@@ -7,7 +7,7 @@ import torch
 from transformers.optimization import get_scheduler
 
 from assay.experiment.stage_tables import GrpoStage
-from assay.lab.setup.stage_methods import schedules_of
+from assay.lab.session.stage_methods import schedules_of
 from assay.train.checkpoint import TrainState
 from assay.train.grpo import Grpo, objective_of
 from assay.train.loop import LoopSettings, StepMetrics, train

@@ -17,11 +17,11 @@ from assay.data.episode import Completion
 from assay.data.splits import visits
 from assay.engines.proof import Proof
 from assay.experiment.stage_tables import GrpoStage
+from assay.lab.models.language_learner import LanguageLearner
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import runner
-from assay.lab.setup.language_learner import LanguageLearner
-from assay.lab.setup.session import Session
-from assay.lab.setup.validate import read_whole
+from assay.lab.session.session import Session
+from assay.lab.session.validate import read_whole
 from assay.runs.run_directory import RunDirectory
 from assay.trainers.in_tool import reward as in_tool
 from assay.trainers.register import TRAINERS

@@ -22,13 +22,13 @@ from assay.data.episode import Episode, Turn
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.judge.confounds import differences
+from assay.lab.models.learner import question
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import trainer_import
 from assay.lab.run.runner import start
 from assay.lab.run.trainer_import import LOGGED, first_loss
-from assay.lab.setup.learner import question
-from assay.lab.setup.session import Session
-from assay.lab.setup.validate import read_whole
+from assay.lab.session.session import Session
+from assay.lab.session.validate import read_whole
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.rollout.policies.language import LanguagePolicy
@@ -399,8 +399,8 @@ def test_of_an_exported_folder_rows_prompts_and_data_are_the_labs(lab: Path) -> 
     line = History(run).lines("rl")[0]
     assert line["completion_tokens"] == sum(len(s.tokens) for s in samples)
     # The data is fingerprinted as it was when the folder was made: that of the lab.
-    from assay.lab.setup.manifest import make_manifest
-    from assay.lab.setup.tool_stage import stage_alone
+    from assay.lab.session.manifest import make_manifest
+    from assay.lab.session.tool_stage import stage_alone
 
     alone = stage_alone(session.experiment, "rl", stage)  # type: ignore[arg-type]
     own = make_manifest(own_session(lab, alone))

@@ -23,10 +23,10 @@ from assay.data.formats.plain_text import PlainText
 from assay.data.splits import visits
 from assay.engines.environments import installed
 from assay.experiment.stage_tables import SftStage
+from assay.lab.models.learner import gold_turns
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup.learner import gold_turns
-from assay.lab.setup.session import Session
-from assay.lab.setup.validate import read_whole
+from assay.lab.session.session import Session
+from assay.lab.session.validate import read_whole
 from assay.models.precision import make_optimizer
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, all_runs

@@ -188,7 +188,7 @@ def written_for(target: str | None, rendering: str | None, root: Path) -> "Plain
     from assay.data.renderings.rendering import automatic
     from assay.errors import InputError
     from assay.experiment.read_file import read_experiment
-    from assay.lab.setup.language_learner import model_folder
+    from assay.lab.models.language_learner import model_folder
     from assay.models.supported import read_tokenizer
 
     source, name = target, rendering or "auto"

@@ -223,7 +223,7 @@ def trainer_export(
     """`assay export FILE --to TOOL DIR`."""
     from assay.experiment.read_file import lines_named
     from assay.lab.run.trainer_export import NOT_PROVEN, export_for
-    from assay.lab.setup.validate import read_whole
+    from assay.lab.session.validate import read_whole
 
     experiment = read_whole(file, overrides, root)
     with lines_named(file, overrides):

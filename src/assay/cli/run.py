@@ -50,7 +50,7 @@ def run(
     """
     from assay.cli.results import run_result, runs_shown
     from assay.errors import InputError
-    from assay.lab.setup.validate import read_whole
+    from assay.lab.session.validate import read_whole
     from assay.library.actions import run_seeds
 
     if new and or_resume:
@@ -177,7 +177,7 @@ def selections_made(
     root: Path, file: Path, name: str | None, overrides: list[str] | None
 ) -> Outcome:
     """The tables `[selections.NAME]` of an experiment, made."""
-    from assay.lab.setup.session import generate_tables
+    from assay.lab.session.session import generate_tables
     from assay.pages.live_display import progress as shown_progress
 
     with shown_progress() as observer:
@@ -207,7 +207,7 @@ def synthesise(
     """
     from assay.experiment.read_file import read_experiment
     from assay.experiment.synthesise_table import SYNTHESISE
-    from assay.lab.setup.session import generate_tables
+    from assay.lab.session.session import generate_tables
     from assay.pages.html import write_page
     from assay.pages.live_display import progress as shown_progress
     from assay.pages.page import Mark, Text

@@ -1,6 +1,6 @@
 """The `[data.NAME]` tables: where the rows of a data set come from and which of them are used.
 
-Only the accepted values are defined here; rows are read and chosen in `lab.setup.prepare`.
+Only the accepted values are defined here; rows are read and chosen in `lab.data.prepare`.
 """
 
 from typing import Annotated, Any, Literal

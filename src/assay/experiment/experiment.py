@@ -1,6 +1,6 @@
 """The experiment file as one frozen model, with the rules between its tables.
 
-Names in registers and the existence of files are checked in `lab.setup.validate`.
+Names in registers and the existence of files are checked in `lab.session.validate`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Reads an experiment, from its file or from plain values, with overrides, into frozen models.
 
 Every problem becomes one line with file, line and dotted field. Names of registers are checked in
-`lab.setup.validate`.
+`lab.session.validate`.
 """
 
 import re

@@ -1,6 +1,6 @@
 """What `reward` may be in a stage or an evaluation, and the settings of judging.
 
-Kinds and their options are looked up in `lab.setup.validate`; `tasks.reward_table` combines the
+Kinds and their options are looked up in `lab.session.validate`; `tasks.reward_table` combines the
 parts and `tasks.running` scores them.
 """
 

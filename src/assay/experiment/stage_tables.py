@@ -1,7 +1,7 @@
 """The `[stage.NAME]` tables: one model per training method.
 
 Stages run in file order. The tables inside them are in `training_settings`. Names of presets,
-estimators and rewards are checked in `lab.setup.validate`, because their registers are elsewhere.
+estimators and rewards are checked in `lab.session.validate`, because their registers are elsewhere.
 """
 
 import math

@@ -1,6 +1,6 @@
 """The tables `[evaluate.NAME]`, `[note]`, `[log]`, `[engine]`, `[guard.NAME]`, `[milestone.NAME]`.
 
-Only the accepted values are defined here. Items are read in `lab.setup.evaluation`; guards and
+Only the accepted values are defined here. Items are read in `lab.session.evaluation`; guards and
 milestones are applied in `lab.monitor`. Nothing is computed from `[note]` and `[log]`.
 """
 

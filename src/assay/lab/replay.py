@@ -23,13 +23,13 @@ from assay.experiment.stage_tables import (
     steps_of,
 )
 from assay.judge.confounds import Confound, differences
+from assay.lab.data.prepare import find_order, find_part, prepare_set
+from assay.lab.models.learner import first_context
 from assay.lab.monitor.observer import Observer
-from assay.lab.setup.learner import first_context
-from assay.lab.setup.prepare import find_order, find_part, prepare_set
-from assay.lab.setup.reward_parts import reward_of
-from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import build_grpo
-from assay.lab.setup.validate import check_names
+from assay.lab.session.reward_parts import reward_of
+from assay.lab.session.session import Session
+from assay.lab.session.stage_methods import build_grpo
+from assay.lab.session.validate import check_names
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Policy
 from assay.rl.signal import SignalStats, signal_stats

@@ -1,7 +1,7 @@
 """Selects rows by what a run recorded of them: by learning impact (LIMR).
 
 The measured rows are scored, with why one is dropped; the selection is written once, with where its
-numbers come from. The formula is in `judge`, the file in `lab.setup.run_rows`.
+numbers come from. The formula is in `judge`, the file in `lab.data.run_rows`.
 """
 
 from collections import Counter
@@ -13,9 +13,8 @@ from pathlib import Path
 from assay.errors import InputError
 from assay.experiment.data_tables import Recorded
 from assay.judge.trends import learning_impact
-from assay.lab.setup.prepare import rows_by_id
-from assay.lab.setup.reward_parts import full_reward
-from assay.lab.setup.run_rows import (
+from assay.lab.data.prepare import rows_by_id
+from assay.lab.data.run_rows import (
     Records,
     RowSelection,
     ScoredRow,
@@ -26,6 +25,7 @@ from assay.lab.setup.run_rows import (
     rows_sha256,
     write_row_selection,
 )
+from assay.lab.session.reward_parts import full_reward
 from assay.runs.history import Sample, files_sha256
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_names import experiment_of

@@ -39,7 +39,7 @@ Target = str | Run
 
 def run(spec: ExperimentSource, **options: Any) -> Run:
     """Run an experiment of one seed; see `run_seeds`. Raises InputError for one of several."""
-    from assay.lab.setup.validate import read_whole
+    from assay.lab.session.validate import read_whole
 
     lab = root_of(options.get("root"))
     seeds = read_whole(spec, settings(options.get("overrides", ())), lab).seeds

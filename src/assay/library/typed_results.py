@@ -279,7 +279,7 @@ def evaluation_result(done: "Evaluated") -> EvaluationResult:
     from assay.judge.intervals import score_interval
     from assay.judge.paired import score_range
     from assay.lab.evaluate.run_evaluation import recorded_outcomes
-    from assay.lab.setup.evaluation import BASE, trained_on
+    from assay.lab.session.evaluation import BASE, trained_on
     from assay.runs.history import find_record
     from assay.runs.manifest_file import read_manifest
 

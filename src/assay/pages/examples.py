@@ -9,7 +9,7 @@ from typing import Any
 
 from assay.data.hashing import canonical_json
 from assay.data.row import Row
-from assay.lab.setup.prepare import rows_by_id
+from assay.lab.data.prepare import rows_by_id
 from assay.pages.page import Answer, Block, Line, Question
 from assay.pages.words import Words, flat, number, visible
 from assay.runs.records import FACTS, transcript

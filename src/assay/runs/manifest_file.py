@@ -1,4 +1,4 @@
-"""Reads and writes `manifest.json`. Its content is assembled in `lab.setup.manifest`."""
+"""Reads and writes `manifest.json`. Its content is assembled in `lab.session.manifest`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

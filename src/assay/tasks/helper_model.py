@@ -1,6 +1,6 @@
 """The interface of a helper model: a further model that rewards and tasks ask or score with.
 
-An experiment declares it as `[model.NAME]`; `lab.setup` opens it. Nothing here loads a model.
+An experiment declares it as `[model.NAME]`; `lab.models` opens it. Nothing here loads a model.
 """
 
 import threading

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from assay.data.row import Message, Row
 from assay.errors import AssayError, InputError
-from assay.lab.setup.prepare import rows_by_id
+from assay.lab.data.prepare import rows_by_id
 from assay.pages.examples import asked, item_rows, shortened
 from assay.pages.page import (
     Answer,

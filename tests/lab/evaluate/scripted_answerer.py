@@ -8,7 +8,7 @@ from assay.data.hashing import hash_contents
 from assay.data.row import Message, Row
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import Answered, Answerer, Request
-from assay.lab.setup.evaluation import Evaluation
+from assay.lab.session.evaluation import Evaluation
 from assay.runs.records import EvaluationRecord
 from assay.tasks.task import RewardFunction, no_error, task
 

@@ -10,7 +10,7 @@ from assay.compare.judged_table import compare_checkpoints
 from assay.data.splits import drawn
 from assay.errors import InputError
 from assay.lab.run.runner import start
-from assay.lab.setup.validate import read_whole
+from assay.lab.session.validate import read_whole
 from assay.pages.content import about_evaluation, result_blocks
 from assay.pages.facts import gather
 from assay.pages.markdown import blocks_markdown

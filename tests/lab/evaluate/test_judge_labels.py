@@ -20,7 +20,7 @@ from assay.lab.evaluate import judge_labels
 from assay.lab.evaluate.judge_labels import read_labels
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start
-from assay.lab.setup.session import Session
+from assay.lab.session.session import Session
 from assay.runs.cost_ledger import read_calls
 from assay.runs.history import History
 from assay.runs.judgement_journal import read_judged

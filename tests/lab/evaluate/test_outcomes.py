@@ -12,7 +12,7 @@ from assay.experiment.read_file import read_experiment
 from assay.judge.paired import score_range
 from assay.lab.evaluate.run_evaluation import recorded_outcomes, run_evaluation
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup.session import Session
+from assay.lab.session.session import Session
 from assay.labs.math.rewards import accuracy
 from assay.runs.records import read_columns, scores_of
 from assay.runs.run_directory import RunDirectory

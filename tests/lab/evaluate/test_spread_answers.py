@@ -18,8 +18,8 @@ from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import evaluate_again
 from assay.lab.run.runner import start
-from assay.lab.setup import validate
-from assay.lab.setup.session import Session
+from assay.lab.session import validate
+from assay.lab.session.session import Session
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.runs.records import RecordWriter
 from assay.runs.run_directory import RunDirectory, create_run

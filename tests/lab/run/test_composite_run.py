@@ -12,7 +12,7 @@ from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.merged_export import export
 from assay.lab.run.runner import start
-from assay.lab.setup.session import Session
+from assay.lab.session.session import Session
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of
 from tests.models.folders import CHAT

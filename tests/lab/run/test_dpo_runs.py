@@ -14,8 +14,8 @@ import pytest
 from assay.experiment.read_file import read_experiment
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import build_method
+from assay.lab.session.session import Session
+from assay.lab.session.stage_methods import build_method
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.train.likelihood import Dpo
 from tests.cli.conftest import answer, assert_one_line, call

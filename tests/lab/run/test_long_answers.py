@@ -8,11 +8,11 @@ import pytest
 from pytest import MonkeyPatch
 
 from assay.experiment.checkpoint_reference import CheckpointReference
+from assay.lab.models import language_learner
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup import language_learner
-from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import build_method, largest_of
-from assay.lab.setup.validate import read_whole
+from assay.lab.session.session import Session
+from assay.lab.session.stage_methods import build_method, largest_of
+from assay.lab.session.validate import read_whole
 from assay.models.memory import StepLoad, estimate_memory, model_shape
 from assay.runs.run_directory import RunDirectory
 from tests.tiny_labs import make_lab, model_of

@@ -15,11 +15,11 @@ from assay.data.episode import Episode
 from assay.errors import InputError
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.read_file import read_experiment
+from assay.lab.models.learner import stored_turns
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.lab.setup.learner import stored_turns
-from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import build_method, stored_groups_of
+from assay.lab.session.session import Session
+from assay.lab.session.stage_methods import build_method, stored_groups_of
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.train.loop import FirstBatchCheck
 from tests.cli.conftest import assert_one_line, call

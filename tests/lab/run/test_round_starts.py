@@ -16,7 +16,7 @@ from assay.lab.evaluate import checkpoint_selection
 from assay.lab.evaluate.checkpoint_selection import by_reward_trend
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start
-from assay.lab.setup.session import Session
+from assay.lab.session.session import Session
 from assay.pages.lineage import lineage, origin_text
 from assay.pages.run_page import write_report
 from assay.pages.run_terminal import final_blocks

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from assay.errors import InputError
-from assay.lab.setup.prepare import rows_by_id
-from assay.lab.setup.run_rows import read_row_selection, row_sha256
+from assay.lab.data.prepare import rows_by_id
+from assay.lab.data.run_rows import read_row_selection, row_sha256
 from assay.runs.history import files_sha256
 from assay.runs.run_names import experiment_of
 from tests.lab.select.measured_lab import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assay.data.row import Message, Row
-from assay.lab.setup.manifest import group_figures
+from assay.lab.session.manifest import group_figures
 from assay.lab.sweep.model import Matrix
 from assay.pages.matrix_page import training_blocks
 from assay.pages.words import words

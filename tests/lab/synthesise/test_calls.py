@@ -6,7 +6,7 @@ from assay.data.row import Message, Row, ToolCall
 from assay.experiment.experiment import Experiment
 from assay.experiment.problems import made
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup.session import Session
+from assay.lab.session.session import Session
 from assay.lab.synthesise.make import Prover
 from assay.runs.run_directory import RunDirectory
 from tests.models.folders import save_tiny_model

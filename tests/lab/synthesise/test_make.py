@@ -11,7 +11,7 @@ from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
 from assay.experiment.synthesise_table import MADE_BY
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup.session import Session
+from assay.lab.session.session import Session
 from assay.lab.synthesise import make
 from assay.runs.run_directory import RunDirectory
 from tests.lab.synthesise.sums import asks, calls_of, made, make_sums, synthesise

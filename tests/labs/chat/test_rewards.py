@@ -8,7 +8,7 @@ import pytest
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.errors import InputError
-from assay.lab.setup.reward_parts import with_options
+from assay.lab.session.reward_parts import with_options
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import reward, task
 

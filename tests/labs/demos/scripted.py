@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.lab.setup.metering import MeteredModel
+from assay.lab.models.metering import MeteredModel
 from assay.rl.policy import Sampling
 from tests.scripted_helper import ScriptedHelper, read_script
 

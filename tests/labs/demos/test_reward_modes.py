@@ -7,7 +7,7 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.experiment.reward_tables import RewardPart
-from assay.lab.setup.reward_parts import full_reward, table_part
+from assay.lab.session.reward_parts import full_reward, table_part
 from assay.labs.demos.demonstrations import Query, query_row
 from assay.labs.demos.rewards import MODES, REWARDS, Known
 from assay.labs.demos.task import TASK

@@ -7,7 +7,7 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.data.row import Message, Row
-from assay.lab.setup.metering import MeteredModel
+from assay.lab.models.metering import MeteredModel
 from assay.labs.workflows.execution import Terms, facts_of, solved
 from assay.labs.workflows.programs.validate import validate
 from assay.labs.workflows.run_program import CODE as DIRECT_CODE

@@ -26,11 +26,11 @@ from assay.lab.check.rows import leakage, lengths, rows
 from assay.lab.check.subject import Number, Seen, Shared, Subject
 from assay.lab.check.work import helper_memory, preference_pairs, room, speed
 from assay.lab.evaluate.run_evaluation import answerer_of
+from assay.lab.models.language_learner import LANGUAGE_MODEL
 from assay.lab.monitor.observer import Observer, Silent
-from assay.lab.setup.language_learner import LANGUAGE_MODEL
-from assay.lab.setup.session import Session
-from assay.lab.setup.tool_stage import translations
-from assay.lab.setup.validate import read_whole
+from assay.lab.session.session import Session
+from assay.lab.session.tool_stage import translations
+from assay.lab.session.validate import read_whole
 from assay.rl.losses import LOSSES
 from assay.runs.manifest_file import CHECKED, read_manifest
 from assay.runs.run_directory import RunDirectory

@@ -28,8 +28,8 @@ from assay.experiment.stage_tables import (
 )
 from assay.experiment.training_settings import Adapt, LoraAdapt, Optimizer
 from assay.lab.check.work import GIB, StageWork, sampling_bytes
-from assay.lab.setup.language_learner import adapt
-from assay.lab.setup.prepare import load_rows
+from assay.lab.data.prepare import load_rows
+from assay.lab.models.language_learner import adapt
 from assay.models.folder import CONFIG
 from assay.models.memory import HEADROOM, ModelShape, StepLoad, estimate_memory, model_shape
 from assay.models.source import parse_source, resolve

@@ -28,9 +28,9 @@ from assay.lab.check.subject import (
     spread,
     with_line,
 )
-from assay.lab.setup.prepare import find_part
-from assay.lab.setup.reward_parts import table_parts
-from assay.lab.setup.session import Session
+from assay.lab.data.prepare import find_part
+from assay.lab.session.reward_parts import table_parts
+from assay.lab.session.session import Session
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.no_verdict import OUTCOMES, rewarded
 from assay.tasks.reward_table import RewardTable

@@ -15,7 +15,7 @@ from assay.experiment.stage_tables import DistillStage, SamplingStage
 from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.check.work import asked_items, stage_work
 from assay.lab.evaluate.judge_labels import read_labels, rubrics_in
-from assay.lab.setup.reward_parts import reward_of, rewards_in
+from assay.lab.session.reward_parts import reward_of, rewards_in
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.task import RewardFunction

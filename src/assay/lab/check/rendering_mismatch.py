@@ -34,9 +34,9 @@ from assay.lab.check.subject import (
     some,
     spread,
 )
-from assay.lab.setup.language_learner import LanguageEncoder, LanguageLearner, language_model
-from assay.lab.setup.prepare import find_part
-from assay.lab.setup.session import Session
+from assay.lab.data.prepare import find_part
+from assay.lab.models.language_learner import LanguageEncoder, LanguageLearner, language_model
+from assay.lab.session.session import Session
 from assay.models.load import untrained_rows
 from assay.tasks.task import Task
 

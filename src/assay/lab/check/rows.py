@@ -43,9 +43,7 @@ from assay.lab.check.subject import (
     target_messages,
     with_line,
 )
-from assay.lab.setup.evaluation import bare_items, plays, shared_texts
-from assay.lab.setup.learner import question
-from assay.lab.setup.prepare import (
+from assay.lab.data.prepare import (
     LONGER,
     SHORTER,
     TOO_LONG,
@@ -53,6 +51,8 @@ from assay.lab.setup.prepare import (
     find_order,
     find_part,
 )
+from assay.lab.models.learner import question
+from assay.lab.session.evaluation import bare_items, plays, shared_texts
 
 WORDS: Mapping[SharedKind, tuple[str, str]] = {
     "questions": ("holds questions", ", {} of them word for word"),

@@ -16,10 +16,10 @@ from assay.experiment.base_table import RenderingSettings, rendering_key
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.reward_tables import RewardSettings
 from assay.experiment.stage_tables import CommonStage, SamplingStage, StageSpec
-from assay.lab.setup.evaluation import Evaluation
-from assay.lab.setup.learner import question
-from assay.lab.setup.prepare import find_part
-from assay.lab.setup.session import Session
+from assay.lab.data.prepare import find_part
+from assay.lab.models.learner import question
+from assay.lab.session.evaluation import Evaluation
+from assay.lab.session.session import Session
 from assay.tasks.task import Task
 
 Value = TypeVar("Value")

@@ -41,12 +41,12 @@ from assay.experiment.stage_tables import (
 from assay.experiment.training_settings import LoraAdapt
 from assay.lab.check.machine import existing
 from assay.lab.check.subject import Gold, Number, Seen, Subject, samples, share_of, target_messages
-from assay.lab.setup.evaluation import Evaluation
-from assay.lab.setup.helper_models import in_process, memory_bytes
-from assay.lab.setup.language_learner import adapt, language_model, load_of, model_folder
-from assay.lab.setup.prepare import find_order
-from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import build_dpo, pair_sizes
+from assay.lab.data.prepare import find_order
+from assay.lab.models.helper_models import in_process, memory_bytes
+from assay.lab.models.language_learner import adapt, language_model, load_of, model_folder
+from assay.lab.session.evaluation import Evaluation
+from assay.lab.session.session import Session
+from assay.lab.session.stage_methods import build_dpo, pair_sizes
 from assay.models.adapt import Adaptation
 from assay.models.matmul import processor_name
 from assay.models.memory import (

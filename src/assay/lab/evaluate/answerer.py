@@ -16,8 +16,8 @@ from assay.data.row import Row
 from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.setup.evaluation import Evaluation
-from assay.lab.setup.session import Session
+from assay.lab.session.evaluation import Evaluation
+from assay.lab.session.session import Session
 from assay.runs.manifest_file import Manifest
 from assay.tasks.user_code import SCHEME
 

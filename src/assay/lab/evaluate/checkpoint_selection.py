@@ -15,8 +15,8 @@ from assay.experiment.experiment import Experiment
 from assay.judge.selection import longest_rise, promote
 from assay.lab.evaluate.local_answerer import LocalAnswerer
 from assay.lab.evaluate.run_evaluation import measure, measure_stored
-from assay.lab.setup.evaluation import Evaluation
-from assay.lab.setup.session import Session
+from assay.lab.session.evaluation import Evaluation
+from assay.lab.session.session import Session
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import (
     DevLook,

@@ -25,10 +25,10 @@ from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import BASE, Answered, Answerer, Request, holder, plain_name
-from assay.lab.setup.endpoint_helper import EndpointHelper, Rounds
-from assay.lab.setup.evaluation import Evaluation, make_evaluation
-from assay.lab.setup.manifest import about_run
-from assay.lab.setup.metering import Asking, HelperBudgets, Meter, MeteredModel
+from assay.lab.models.endpoint_helper import EndpointHelper, Rounds
+from assay.lab.models.metering import Asking, HelperBudgets, Meter, MeteredModel
+from assay.lab.session.evaluation import Evaluation, make_evaluation
+from assay.lab.session.manifest import about_run
 from assay.rl.policy import SampleKey
 from assay.rollout.engines.endpoint.client import Endpoint, check_rendering, endpoint_of
 from assay.rollout.engines.endpoint.openai_text import Unanswered

@@ -20,9 +20,9 @@ from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.reward_tables import RewardPart, RewardSettings, parts_of
 from assay.experiment.stage_tables import SftStage
 from assay.lab.evaluate.run_evaluation import answerer_of
-from assay.lab.setup.manifest import asked_helpers
-from assay.lab.setup.reward_parts import OpenedRubric, open_rubric
-from assay.lab.setup.session import Session
+from assay.lab.session.manifest import asked_helpers
+from assay.lab.session.reward_parts import OpenedRubric, open_rubric
+from assay.lab.session.session import Session
 from assay.runs.judgement_journal import (
     FOLDER,
     Judged,

@@ -23,11 +23,11 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import BASE, Answered, Answerer, Request, holder, plain_name
+from assay.lab.models.learner import Encoder, refuse_longer
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup.evaluation import Evaluation, encoded_evaluation
-from assay.lab.setup.learner import Encoder, refuse_longer
-from assay.lab.setup.manifest import make_manifest, rows_still_there
-from assay.lab.setup.session import Session
+from assay.lab.session.evaluation import Evaluation, encoded_evaluation
+from assay.lab.session.manifest import make_manifest, rows_still_there
+from assay.lab.session.session import Session
 from assay.models.precision import Precision
 from assay.rl.policy import SampleKey
 from assay.rollout.episodes import Samples, run_episodes

@@ -12,9 +12,9 @@ from typing import Any
 
 from assay.data.files import with_scheme
 from assay.data.renderings.rendering import Renderer
+from assay.lab.models.language_learner import language_model, make_renderer, model_folder
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup.language_learner import language_model, make_renderer, model_folder
-from assay.lab.setup.session import Session
+from assay.lab.session.session import Session
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.models.source import EXAMPLES

@@ -31,11 +31,11 @@ from assay.lab.evaluate.local_answerer import (
     is_spread,
     local_holder,
 )
+from assay.lab.models.learner import arm_of
 from assay.lab.monitor.observer import Observer
-from assay.lab.setup.evaluation import Evaluation, make_evaluation
-from assay.lab.setup.learner import arm_of
-from assay.lab.setup.manifest import about_run, evaluation_table, judge_sha256
-from assay.lab.setup.session import Session
+from assay.lab.session.evaluation import Evaluation, make_evaluation
+from assay.lab.session.manifest import about_run, evaluation_table, judge_sha256
+from assay.lab.session.session import Session
 from assay.rollout.episodes import telling
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import Manifest

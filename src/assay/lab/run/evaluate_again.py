@@ -22,12 +22,12 @@ from assay.lab.evaluate.run_evaluation import (
     measure_stored,
     refuse_fallbacks,
 )
+from assay.lab.models.learner import model_kinds
 from assay.lab.monitor.observer import Observer
 from assay.lab.run.runner import fresh_run, note, noted, proceed
-from assay.lab.setup.evaluation import Evaluation
-from assay.lab.setup.learner import model_kinds
-from assay.lab.setup.manifest import check_base
-from assay.lab.setup.session import Session
+from assay.lab.session.evaluation import Evaluation
+from assay.lab.session.manifest import check_base
+from assay.lab.session.session import Session
 from assay.runs.history import read_description
 from assay.runs.records import EvaluationRecord
 from assay.runs.registry import note_run

@@ -22,11 +22,11 @@ from assay.data.hashing import canonical_json, sha256_text
 from assay.data.renderings.rendering import Renderer, chat_template, save_tokenizer
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
+from assay.lab.models.language_learner import LanguageLearner, language_model, model_folder
+from assay.lab.models.learner import begun_from
 from assay.lab.monitor.observer import Observer, Silent
-from assay.lab.setup.language_learner import LanguageLearner, language_model, model_folder
-from assay.lab.setup.learner import begun_from
-from assay.lab.setup.manifest import check_base
-from assay.lab.setup.session import Session
+from assay.lab.session.manifest import check_base
+from assay.lab.session.session import Session
 from assay.models.composite import is_composite, write_back
 from assay.models.folder import WEIGHTS, weight_files
 from assay.models.gguf_file import check_gguf, write_gguf

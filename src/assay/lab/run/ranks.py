@@ -17,9 +17,9 @@ from assay.engines.ranks import followed, team
 from assay.errors import AssayError
 from assay.experiment.stage_tables import StageSpec
 from assay.experiment.tables import patience_seconds
+from assay.lab.models.learner import StagePolicy
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup.learner import StagePolicy
-from assay.lab.setup.session import Session
+from assay.lab.session.session import Session
 from assay.models.precision import make_optimizer
 from assay.rl.policy import Policy
 from assay.runs.run_directory import RunDirectory

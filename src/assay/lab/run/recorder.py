@@ -27,10 +27,10 @@ from assay.data.files import new_folder, write_checksums
 from assay.data.hashing import sha256_text
 from assay.errors import InputError
 from assay.experiment.stage_tables import SamplingStage, StageSpec
+from assay.lab.models.language_learner import language_model
 from assay.lab.monitor.guards import GuardWatch, stopped
 from assay.lab.monitor.observer import Observer
-from assay.lab.setup.language_learner import language_model
-from assay.lab.setup.session import Session
+from assay.lab.session.session import Session
 from assay.models.precision import choose_precision
 from assay.models.taken_over import open_theirs, refuse_unlike, refuse_unsteady
 from assay.rl.policy import Policy

@@ -29,6 +29,7 @@ from assay.experiment.tables import EngineSpec, EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.check.all_checks import looked_at, reason_of
 from assay.lab.check.rendering_mismatch import refuse_other_renderings
+from assay.lab.data.prepare import describe, find_part
 from assay.lab.evaluate.checkpoint_selection import (
     choose,
     chosen_by,
@@ -41,6 +42,7 @@ from assay.lab.evaluate.checkpoint_selection import (
 )
 from assay.lab.evaluate.judge_labels import measure_judges
 from assay.lab.evaluate.run_evaluation import answerer_of
+from assay.lab.models.learner import StagePolicy
 from assay.lab.monitor.guards import (
     check_guards,
     pass_guards,
@@ -53,17 +55,15 @@ from assay.lab.monitor.sender import sending
 from assay.lab.run.ranks import ranked, stage_optimizer
 from assay.lab.run.recorder import RunRecorder, is_whole, restore
 from assay.lab.run.trainer_export import ToolCosts, ToolTraining
-from assay.lab.setup.learner import StagePolicy
-from assay.lab.setup.manifest import (
+from assay.lab.session.manifest import (
     check_base,
     check_manifest,
     judge_sha256,
     rows_still_there,
     write_manifest,
 )
-from assay.lab.setup.prepare import describe, find_part
-from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import (
+from assay.lab.session.session import Session
+from assay.lab.session.stage_methods import (
     StageInput,
     build_method,
     build_validation,
@@ -73,8 +73,8 @@ from assay.lab.setup.stage_methods import (
     visits_per_epoch,
     with_step_metrics,
 )
-from assay.lab.setup.tool_stage import ToolStage, start_source
-from assay.lab.setup.validate import read_whole
+from assay.lab.session.tool_stage import ToolStage, start_source
+from assay.lab.session.validate import read_whole
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import drop_optimizer
 from assay.runs.cost_ledger import (

@@ -54,18 +54,18 @@ from assay.experiment.reward_tables import plain
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, rows_per_step
 from assay.experiment.tables import patience_seconds
 from assay.experiment.toml_write import experiment_toml
+from assay.lab.data.prepare import find_part
 from assay.lab.evaluate.checkpoint_selection import selectors
 from assay.lab.evaluate.run_evaluation import measure_stored
+from assay.lab.models.learner import question
 from assay.lab.monitor.guards import stopped, watch_stage
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.recorder import Following, RunRecorder, begin
-from assay.lab.setup.learner import question
-from assay.lab.setup.manifest import make_manifest
-from assay.lab.setup.prepare import find_part
-from assay.lab.setup.reward_process import ROWS, SETTINGS
-from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import StageInput
-from assay.lab.setup.tool_stage import ToolStage, stage_alone
+from assay.lab.session.manifest import make_manifest
+from assay.lab.session.reward_process import ROWS, SETTINGS
+from assay.lab.session.session import Session
+from assay.lab.session.stage_methods import StageInput
+from assay.lab.session.tool_stage import ToolStage, stage_alone
 from assay.models.folder import CONFIG, read_object
 from assay.models.load import GENERATION
 from assay.runs.checkpoints import check_checkpoint

@@ -27,17 +27,17 @@ from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.experiment.tables import EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
+from assay.lab.models.language_learner import LanguageEncoder, language_model, model_folder
+from assay.lab.models.learner import question
 from assay.lab.monitor.guards import GuardWatch
 from assay.lab.monitor.observer import Observer
 from assay.lab.run.recorder import Following, RunRecorder, begin
 from assay.lab.run.trainer_export import END_OF_ANSWERS, EXPERIMENT, MANIFEST, TRANSLATION
-from assay.lab.setup.language_learner import LanguageEncoder, language_model, model_folder
-from assay.lab.setup.learner import question
-from assay.lab.setup.manifest import WITHOUT_EFFECT, about_run
-from assay.lab.setup.reward_process import ROWS
-from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import StageInput
-from assay.lab.setup.tool_stage import stage_alone
+from assay.lab.session.manifest import WITHOUT_EFFECT, about_run
+from assay.lab.session.reward_process import ROWS
+from assay.lab.session.session import Session
+from assay.lab.session.stage_methods import StageInput
+from assay.lab.session.tool_stage import stage_alone
 from assay.models.folder import read_object
 from assay.models.precision import choose_precision
 from assay.models.scoring import evaluating

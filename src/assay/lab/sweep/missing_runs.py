@@ -18,7 +18,7 @@ import torch
 
 from assay.errors import InputError, nearest
 from assay.lab.run.runner import lacking
-from assay.lab.setup.validate import check_names
+from assay.lab.session.validate import check_names
 from assay.lab.sweep.planned_runs import Planned, plan
 from assay.lab.sweep.read_sweep import SweepFile
 from assay.runs.run_names import SWEEPS

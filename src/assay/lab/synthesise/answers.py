@@ -29,7 +29,7 @@ from assay.data.splits import conversation_of
 from assay.errors import AssayError, InputError, nearest
 from assay.experiment.read_file import read_text
 from assay.experiment.synthesise_table import FILE, JSON, SynthesiseSpec
-from assay.lab.setup.metering import MeteredModel, contents
+from assay.lab.models.metering import MeteredModel, contents
 from assay.lab.synthesise.made_set import Refused
 from assay.rl.policy import SampleKey
 from assay.runs.cost_ledger import LedgerUnusable

@@ -30,11 +30,11 @@ from assay.experiment.price_table import units
 from assay.experiment.synthesise_table import MADE_BY, SYNTHESISE, SynthesiseSpec
 from assay.lab.check.gold_trials import NEAR as ROUNDING
 from assay.lab.check.subject import Gold, Number, render_golds, target_messages
+from assay.lab.data.prepare import DataSet, find_part, note_made_of, prepare_set, tested_items
+from assay.lab.models.metering import MeteredModel, most_tokens
 from assay.lab.monitor.run_costs import cost_line
-from assay.lab.setup.metering import MeteredModel, most_tokens
-from assay.lab.setup.prepare import DataSet, find_part, note_made_of, prepare_set, tested_items
-from assay.lab.setup.reward_parts import full_reward, reward_of, rewards_in
-from assay.lab.setup.session import Session
+from assay.lab.session.reward_parts import full_reward, reward_of, rewards_in
+from assay.lab.session.session import Session
 from assay.lab.synthesise.answers import (
     ASK,
     Asker,

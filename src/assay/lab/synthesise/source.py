@@ -12,7 +12,7 @@ from assay.errors import Finding, InputError, look_up, nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.problems import Problem
 from assay.experiment.synthesise_table import JSON, SYNTHESISE, SynthesiseSpec
-from assay.lab.setup.reward_parts import full_reward
+from assay.lab.session.reward_parts import full_reward
 from assay.lab.synthesise.answers import prompter_of, reader_of
 from assay.lab.synthesise.made_set import made_rows_file
 from assay.tasks.task import Task, task
@@ -62,7 +62,7 @@ class SynthesisedSource:
 
     def generate(self, session: Any, table: str | None) -> list[Any]:
         """`assay synthesise`: make one table, or all."""
-        from assay.lab.setup.session import Session
+        from assay.lab.session.session import Session
         from assay.lab.synthesise.make import make_table
 
         experiment = session.experiment

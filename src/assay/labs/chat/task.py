@@ -13,7 +13,7 @@ from assay.data.formats.formats import Layout, iter_rows
 from assay.data.json_files import load_json
 from assay.data.row import Row
 from assay.errors import InputError
-from assay.lab.setup.reward_parts import open_rubric
+from assay.lab.session.reward_parts import open_rubric
 from assay.tasks.rubric import RUBRIC
 from assay.tasks.running import WorkerReward
 from assay.tasks.task import (

@@ -14,9 +14,9 @@ from assay.data.row import ImagePart, Message, Row
 from assay.errors import Finding, InputError
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.check.subject import SHOWN, Number, Seen, Subject, share_of, some
-from assay.lab.setup.helper_models import in_process
-from assay.lab.setup.language_learner import model_folder
-from assay.lab.setup.prepare import find_part
+from assay.lab.data.prepare import find_part
+from assay.lab.models.helper_models import in_process
+from assay.lab.models.language_learner import model_folder
 from assay.labs.demos.demonstrations import DEMONSTRATIONS, FROZEN, POOL, Query, set_of
 from assay.labs.demos.modules import make_selector
 from assay.labs.demos.pools import excluded_of, right_answers

@@ -28,10 +28,10 @@ from assay.errors import Finding, InputError, look_up
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.selection_tables import RUN, SELECTIONS, SelectionsSpec
 from assay.lab.check.subject import Number, Seen
+from assay.lab.data.prepare import find_part, note_made_of, prepare_set
+from assay.lab.models.learner import Encoder, question
 from assay.lab.monitor.observer import Observer, Silent
-from assay.lab.setup.learner import Encoder, question
-from assay.lab.setup.prepare import find_part, note_made_of, prepare_set
-from assay.lab.setup.session import Session
+from assay.lab.session.session import Session
 from assay.labs.demos.demonstrations import FROZEN, POOL, SHOTS, set_of
 from assay.labs.demos.modules import Choice, choice_of
 from assay.labs.demos.outcomes import judge, target_probabilities

@@ -27,7 +27,7 @@ from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.selection_tables import SCHEME, UNTRAINED, SelectorSpec
 from assay.experiment.stage_tables import DpoStage, GrpoStage, StageSpec, kept_reference
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
-from assay.lab.setup.learner import LearnerInput, StagePolicy
+from assay.lab.models.learner import LearnerInput, StagePolicy
 from assay.labs.demos.demonstrations import (
     POOL,
     SHOTS,
@@ -137,7 +137,7 @@ def content_name(message: Message) -> str:
 
 @dataclass(frozen=True)
 class SelectorEncoder:
-    """See `lab.setup.learner.Encoder`; contexts are `Choice`s, actions demonstrations' numbers."""
+    """See `lab.models.learner.Encoder`; contexts are `Choice`s, actions demonstrations' numbers."""
 
     features: Features
     thinking: None = None
@@ -206,7 +206,7 @@ ABOUT = "selector.json"
 
 @dataclass(frozen=True)
 class SelectorLearner:
-    """See `lab.setup.learner.Learner`."""
+    """See `lab.models.learner.Learner`."""
 
     given: LearnerInput
     name: str = "selector"

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-MODULE = "assay.lab.setup.reward_process"
+MODULE = "assay.lab.session.reward_process"
 
 
 class Judge:

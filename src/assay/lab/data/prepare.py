@@ -1,0 +1,456 @@
+"""Prepares the data sets of an experiment: reads, removes test items, measures lengths, splits.
+
+Every omitted row is counted by its reason. Truncates and trains nothing.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from assay.data.csv_files import CsvOptions
+from assay.data.files import atomic_write_text
+from assay.data.formats.formats import MOST_BAD, Layout, items_of, iter_items, shaped
+from assay.data.hub_rows import HubSet, hub_records
+from assay.data.leakage import separate
+from assay.data.loaded import Item, Loaded, gather, spread
+from assay.data.renderings.hermes import without_end, without_reasoning
+from assay.data.row import Row
+from assay.data.row_checks import Condition, sorted_places, where, without_duplicates
+from assay.data.splits import (
+    Fixed,
+    Mixture,
+    Part,
+    RowOrder,
+    Shuffled,
+    conversation_of,
+    epoch_shares,
+    split_by_conversation,
+    take,
+    within_tokens,
+)
+from assay.errors import InputError, within
+from assay.experiment.base_table import RenderingSettings
+from assay.experiment.data_tables import DataSpec, Hub, OrderBy, Recorded, Split
+from assay.experiment.experiment import Experiment, mixed
+from assay.experiment.tables import EvaluateSpec
+from assay.lab.data.run_rows import (
+    FEWER,
+    Chosen,
+    Records,
+    check_unchanged,
+    chosen_rows,
+    records_of,
+    refuse_leaked,
+    run_rows,
+    with_examples,
+    with_pass_rates,
+)
+from assay.lab.models.learner import Encoder, gold_turns, question
+from assay.runs.history import read_description
+from assay.runs.run_names import experiment_of
+from assay.tasks.task import BenchmarkOptions, Task, benchmark, made_source, read_source
+from assay.tasks.task import task as make_task
+
+TOO_LONG = "prompt longer than max_prompt_tokens"
+LONGER = "conversation longer than max_tokens"
+SHORTER = "conversation shorter than min_tokens"
+EXAMPLES = "examples"
+"""The benchmark option that adds worked examples to an item."""
+
+
+Dropped = dict[str, tuple[str, ...]]
+"""Ids of rows that were left out, by reason."""
+
+
+def by_length(
+    rows: Sequence[Row], spec: DataSpec, task: Task, encoder: Encoder
+) -> tuple[tuple[Row, ...], Dropped]:
+    """The rows within the limits of a data set's table, and the others. Raises RenderingError."""
+    kept, dropped = tuple(rows), {}
+    if spec.max_prompt_tokens is not None:
+        lengths = [encoder.size(encoder.prompt(row, question(task, row))) for row in kept]
+        kept, dropped[TOO_LONG] = within_tokens(kept, lengths, most=spec.max_prompt_tokens)
+    if spec.min_tokens is not None or spec.max_tokens is not None:
+        tokens = {row.id: conversation_tokens(encoder, task, row) for row in kept}
+        for reason, limits in (
+            (LONGER, (None, spec.max_tokens)),
+            (SHORTER, (spec.min_tokens, None)),
+        ):
+            kept, dropped[reason] = within_tokens(kept, [tokens[row.id] for row in kept], *limits)
+    return kept, {reason: ids for reason, ids in dropped.items() if ids}
+
+
+def conversation_tokens(encoder: Encoder, task: Task, row: Row) -> int:
+    """Tokens that training sees of a row with its answer, the end of that turn included; those of
+    its prompt where it has no answer. Raises RenderingError."""
+    try:
+        task.target(row)
+    except InputError:
+        return encoder.size(encoder.prompt(row, question(task, row)))
+    (turn,) = gold_turns(encoder, task, row)
+    return encoder.size(turn.context) + len(turn.actions)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """The rows of one `[data.NAME]` table."""
+
+    name: str
+    train: tuple[Row, ...]
+    dev: tuple[Row, ...]
+    dropped: Mapping[str, tuple[str, ...]]
+    """Reason to the ids of the rows that were left out for it."""
+    total: int
+    """Rows of the source before anything was left out; a conversation that became none is one."""
+    remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Remarks on rows that are kept -> their ids."""
+    order: RowOrder | None = None
+    """Order in which a stage visits the training part; None: shuffled anew each epoch."""
+    chosen: Chosen | None = None
+    """The selection that the training part is; None without one."""
+    test: tuple[Row, ...] = ()
+
+    def part(self, name: str) -> tuple[Row, ...]:
+        """The rows that `NAME`, `NAME.dev` or `NAME.test` means."""
+        parts = {f"{self.name}.dev": self.dev, f"{self.name}.test": self.test}
+        return parts.get(name, self.train)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Those of all parts."""
+        return (*self.train, *self.dev, *self.test)
+
+
+def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
+    """All rows of a source as its table expands them, and what it had that cannot be used. Relative
+    files lie in `root`."""
+    kind, _, rest = (spec.source or "").partition(":")
+    csv = spec.csv and CsvOptions(**spec.csv.model_dump())
+    layout = Layout(csv, spec.columns or {}, spec.nulls)
+    items: Iterable[Item]
+    if kind == "path":
+        items = iter_items(root / rest, spec.format or "", layout)
+    elif kind == "hf":
+        lines, place = hub_records(hub_set(spec), root), spec.source or ""
+        items = without_duplicates(items_of(lines, spec.format or "", layout, place, MOST_BAD))
+    elif kind == "run":
+        assert spec.samples is not None
+        as_groups = spec.samples.each == "group"
+        records = records_of(root, rest, spec.samples, tokens=as_groups)
+        rows = asked_rows(records, spec.samples, root)
+        items = spread(run_rows(records, rows, spec.samples.each))
+    else:
+        options = None if spec.options is None else BenchmarkOptions(spec.options, root)
+        items = spread(read_source(task, kind, rest, options or BenchmarkOptions({}, root)))
+    if spec.reasoning == "drop":
+        items = without_reasoning(items)
+    if spec.cut_end is not None:
+        items = without_end(items, spec.cut_end)
+    if spec.template_options is not None:
+        items = with_template_options(items, spec.template_options)
+    found = gather(shaped(items, spec.expand, spec.undeclared_calls == "keep"))
+    if (table := spec.pass_rate) is not None:
+        records = records_of(root, table.run, table)
+        asked = asked_rows(records, table, root)
+        found = replace(found, rows=with_pass_rates(found.rows, table, records, asked))
+    if (shown := spec.examples) is not None:
+        records = records_of(root, shown.run, shown)
+        asked = asked_rows(records, shown, root)
+        rows, fewer = with_examples(found.rows, shown, records, asked)
+        remarks = {**found.remarks, **({FEWER: fewer} if fewer else {})}
+        found = replace(found, rows=rows, remarks=remarks)
+    return found
+
+
+def with_template_options(items: Iterable[Item], options: Mapping[str, Any]) -> Iterator[Item]:
+    """The items with rows that give the template these options too. Raises InputError where a row
+    says otherwise."""
+    for item in items:
+        if isinstance(item, Row):
+            for name, value in item.template_options.items():
+                if options.get(name, value) != value:
+                    problem = f"row {item.id} says {name} = {value!r}, the table {options[name]!r}"
+                    fix = "say it in one place"
+                    raise InputError(
+                        problem, file=item.origin or None, field="template_options", fix=fix
+                    )
+            item = replace(item, template_options={**options, **item.template_options})
+        yield item
+
+
+def rows_by_id(experiment: Experiment, name: str, root: Path) -> Mapping[str, Row]:
+    """All rows of a data set, none left out; those of a mixture as it names them."""
+    spec = experiment.data[name]
+    if (maker := made_source(make_task(experiment.task, root), spec.source)) is not None:
+        table = (spec.source or "").partition(":")[2]
+        asked = rows_by_id(experiment, asked_by(experiment, spec).partition(".")[0], root)
+        rows = maker.rows(experiment, table, [*asked.values()], root).rows
+        return {row.id: row for row in rows}
+    if spec.mix is None:
+        rows = load_rows(spec, make_task(experiment.task, root), root).rows
+        return {row.id: row for row in rows}
+    parts = {part: rows_by_id(experiment, part, root) for part in spec.mix}
+    named = (row for part, rows in parts.items() for row in named_rows(part, [*rows.values()]))
+    return {row.id: row for row in named}
+
+
+def asked_rows(found: Records, table: Recorded, root: Path) -> Mapping[str, Row]:
+    """The rows or items that a run's answers are to, by id; its data must not have changed. Raises
+    InputError."""
+    experiment = experiment_of(found.run)
+    if table.stage is not None:
+        data = experiment.stage[table.stage].data.partition(".")[0]
+    else:
+        stored = read_description(found.files[0].with_name("evaluation.json"))
+        data = stored.benchmark.partition(".")[0]
+        if data not in experiment.data:
+            options = BenchmarkOptions(stored.options, root)
+            made = benchmark(make_task(experiment.task, root), stored.benchmark, options)
+            return {item.id: item for item in made.items}
+    check_unchanged(found.run, experiment, data, root)
+    return rows_by_id(experiment, data, root)
+
+
+def hub_set(spec: DataSpec) -> HubSet:
+    """The data set that an `hf:` source means."""
+    return HubSet((spec.source or "").removeprefix("hf:"), **(spec.hub or Hub()).model_dump())
+
+
+def prepare(
+    name: str,
+    spec: DataSpec,
+    task: Task,
+    encoder: Encoder,
+    root: Path,
+    evaluations: Mapping[str, EvaluateSpec] = MappingProxyType({}),
+    stored: Loaded | None = None,
+) -> DataSet:
+    """Read one data set that is no mixture and apply its table: turns, conditions, benchmarks (with
+    the options of `evaluations`), lengths, take, split, in order. Rows with `stored` selections are
+    given.
+
+    Subsets and splits are the same for every training seed, so that seeds can be compared.
+
+    Raises InputError where no row remains, and what reading and splitting raise.
+    """
+    loaded = stored or load_rows(spec, task, root)
+    conditions = [Condition(**condition.model_dump()) for condition in spec.where or ()]
+    rows, missed = where(loaded.rows, conditions)
+    dropped = {**loaded.dropped, **missed}
+    for test in spec.disjoint_from:
+        tested = tested_items(test, task, root, evaluations)
+        asked = [each for each in evaluations.values() if each.benchmark == test]
+        declared = any(each.same_prompt for each in asked)
+        apart = separate(rows, tested, lambda row: task.dialogue(row) is not None, declared)
+        rows = apart.rows
+        refuse_leaked(rows, tested, test)
+        for reason, ids in apart.dropped.items():
+            dropped[f"{reason} ({test})"] = ids
+    rows, others = by_length(rows, spec, task, encoder)
+    dropped |= others
+    if not rows:
+        reasons = ", ".join(f"{reason}: {len(ids)}" for reason, ids in dropped.items())
+        raise InputError("no row is left", field=f"data.{name}", fix=reasons)
+    if spec.take is not None and spec.take.rows is not None:
+        rows = take(rows, spec.take.rows, spec.take.how)
+    train, dev, test = held_out(rows, spec.split) if spec.split else (rows, (), ())
+    chosen = None
+    if spec.take is not None and spec.take.selection is not None:
+        # After the split: two runs of which one takes a selection have the same dev part.
+        chosen, train = chosen_rows(root, spec.take.selection, loaded.rows, train)
+        if not train:
+            fix = "its rows were left out before, or are in the dev part"
+            problem = f"no row of {chosen.file} is left"
+            raise InputError(problem, field="take.selection", fix=fix)
+    total = len(loaded.rows) + sum(map(len, loaded.dropped.values()))
+    order = Fixed(tuple(range(len(train)))) if spec.order == "given" else None
+    if isinstance(spec.order, OrderBy):
+        order = Fixed(sorted_places(train, spec.order.by, spec.order.descending))
+    return DataSet(name, train, dev, dropped, total, loaded.remarks, order, chosen, test)
+
+
+def held_out(
+    rows: Sequence[Row], spec: Split
+) -> tuple[tuple[Row, ...], tuple[Row, ...], tuple[Row, ...]]:
+    """The training, dev and test parts; shares are of all conversations. Raises InputError."""
+    train, dev, test = tuple(rows), (), ()
+    if spec.dev is not None:
+        train, dev = split_by_conversation(rows, spec.dev)
+    if spec.test is not None:
+        size = spec.test
+        if isinstance(size, float):
+            size *= len({*map(conversation_of, rows)}) / len({*map(conversation_of, train)})
+        train, test = split_by_conversation(train, size, side="test")
+    return train, dev, test
+
+
+def tested_items(
+    test: str, task: Task, root: Path, evaluations: Mapping[str, EvaluateSpec]
+) -> list[Row]:
+    """The items of a benchmark without worked examples, by the options of every evaluation that
+    asks it, else by its default ones. Raises InputError where those do not say where it lies."""
+    items: list[Row] = []
+    asked = {name: each.options for name, each in evaluations.items() if each.benchmark == test}
+    for name, options in asked.items():
+        bare = {k: v for k, v in options.items() if k != EXAMPLES}
+        with within(f"evaluate.{name}"):
+            items += benchmark(task, test, BenchmarkOptions(bare, root)).items
+    try:
+        return items if asked else [*benchmark(task, test, BenchmarkOptions({}, root)).items]
+    except InputError as error:
+        if error.field != "options":
+            raise
+        fix = f"add an [evaluate.NAME] table that asks {test}: its options say where it lies"
+        raise InputError(error.problem, field="disjoint_from", fix=fix) from error
+
+
+def prepare_set(
+    experiment: Experiment,
+    name: str,
+    task: Task,
+    encoders: Callable[[RenderingSettings], Encoder],
+    root: Path,
+    made: dict[str, DataSet] | None = None,
+) -> DataSet:
+    """The data set `name` of an experiment, prepared or mixed; sets in `made` are not made again.
+    `encoders` gives the encoder of a rendering. Raises what `prepare` and `epoch_shares` raise."""
+    made = {} if made is None else made
+    spec = experiment.data[name]
+    if name not in made and spec.mix is None:
+        encoder = encoders(rendering_of(experiment, name))
+        stored = None
+        if (maker := made_source(task, spec.source)) is not None:
+            asked, table = asked_by(experiment, spec), (spec.source or "").partition(":")[2]
+            prepare_set(experiment, asked.partition(".")[0], task, encoders, root, made)
+            with within((spec.source or "").replace(":", ".")):
+                stored = maker.rows(experiment, table, find_part(made, asked), root)
+        with within(f"data.{name}"):
+            tables = experiment.evaluate
+            made[name] = prepare(name, spec, task, encoder, root, tables, stored)
+            refuse_reported(experiment, made[name])
+    elif name not in made:
+        given = (task, encoders, root, made)
+        parts = {part: prepare_set(experiment, part, *given) for part in sorted(spec.mix or ())}
+        with within(f"data.{name}"):
+            made[name] = mixture(name, spec, parts)
+    return made[name]
+
+
+def asked_by(experiment: Experiment, spec: DataSpec) -> str:
+    """The data set, or part of one, whose rows a made source extends."""
+    scheme, _, table = (spec.source or "").partition(":")
+    return getattr(experiment, scheme)[table].data
+
+
+def refuse_reported(experiment: Experiment, made: DataSet) -> None:
+    """Raise InputError where a stage trains on rows that a reporting evaluation chose."""
+    if made.chosen is None or made.chosen.selection.recorded.get("role") != "report":
+        return
+    for name, stage in experiment.stage.items():
+        if made.name in mixed(experiment, stage.data):
+            recorded = made.chosen.selection.recorded
+            problem = f"stage.{name} would train on rows that {recorded['evaluation']!r} chose, an "
+            problem += f"evaluation of {made.chosen.selection.run} that reports"
+            fix = "select by a stage, or by an evaluation with role select"
+            raise InputError(problem, field="take.selection", fix=fix)
+
+
+def mixture(name: str, spec: DataSpec, parts: Mapping[str, DataSet]) -> DataSet:
+    """The rows of several sets as one, each with the name of its set before its id. Raises
+    InputError where the weights and sizes give no epoch."""
+    weights = dict(spec.mix or {})
+    orders = {part: made.order or Shuffled(len(made.train)) for part, made in parts.items()}
+    try:
+        sizes = {part: order.count for part, order in orders.items()}
+        shares = epoch_shares(weights, sizes, spec.epoch_rows)
+    except InputError as error:
+        place = f"data.{name}.{error.field}"
+        raise InputError(error.problem, field=place, fix=error.fix) from error
+    train: list[Row] = []
+    laid = []
+    for part, made in parts.items():
+        laid.append(Part(part, shares[part], len(train), orders[part]))
+        train += named_rows(part, made.train)
+    dev = tuple(row for part, made in parts.items() for row in named_rows(part, made.dev))
+    test = tuple(row for part, made in parts.items() for row in named_rows(part, made.test))
+    ranks = None
+    if isinstance(spec.order, OrderBy):
+        places = sorted_places(train, spec.order.by, spec.order.descending)
+        ranks = tuple(sorted(range(len(train)), key=places.__getitem__))
+    order = Mixture(tuple(laid), ranks)
+    # What its sets left out is counted there.
+    total = len(train) + len(dev) + len(test)
+    return DataSet(name, tuple(train), dev, {}, total, order=order, test=test)
+
+
+def named_rows(part: str, rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The rows of a set as a mixture has them: two sets may use one id for different rows."""
+    return tuple(
+        replace(
+            row,
+            id=f"{part}/{row.id}",
+            conversation=f"{part}/{row.conversation}" if row.conversation else "",
+        )
+        for row in rows
+    )
+
+
+def describe(made: DataSet, spec: DataSpec) -> str:
+    """One line for the display: rows, omitted rows, overlap that was removed."""
+    parts = [f"data {made.name}: {len(made.rows)} of {made.total} rows"]
+    if made.dev or made.test:
+        sides = {"to train on": made.train, "dev": made.dev, "test": made.test}
+        parts.append(", ".join(f"{len(rows)} {side}" for side, rows in sides.items() if rows))
+    parts += [f"{len(ids)} dropped: {reason}" for reason, ids in made.dropped.items()]
+    if made.chosen is not None:
+        count = f"{len(made.train)} of {made.chosen.total} rows"
+        parts.append(f"{made.chosen.file} takes {count} ({made.chosen.selection.origin})")
+    parts += [f"{len(ids)} kept: {words}" for words, ids in made.remarks.items()]
+    if isinstance(made.order, Mixture):
+        shares = ", ".join(f"{part.share} of {part.name}" for part in made.order.parts)
+        parts.append(f"an epoch is {made.order.count} rows: {shares}")
+    return "; ".join(parts)
+
+
+def rendering_of(experiment: Experiment, data: str) -> RenderingSettings:
+    """How the first stage that reads a data set writes it; the default where none does."""
+    reading = [
+        stage
+        for stage in experiment.stage.values()
+        if any(data in mixed(experiment, name.partition(".")[0]) for name in stage.reads)
+    ]
+    return reading[0] if reading else RenderingSettings()
+
+
+def find_part(sets: Mapping[str, DataSet], name: str) -> tuple[Row, ...]:
+    """The rows of `NAME` or `NAME.dev`."""
+    return sets[name.partition(".")[0]].part(name)
+
+
+def find_order(sets: Mapping[str, DataSet], name: str) -> RowOrder:
+    """The order in which a stage visits the rows of `NAME` or `NAME.dev`."""
+    made = sets[name.partition(".")[0]]
+    if name == made.name and made.order is not None:
+        return made.order
+    return Shuffled(len(made.part(name)))
+
+
+MADE_OF = "made_of.json"
+"""What the contents of a folder are made of."""
+
+
+def note_made_of(folder: Path, made_of: Mapping[str, Any], what: str) -> None:
+    """Write down what a folder's contents, `what` in words, are made of, or check it. Raises
+    InputError where they were made of something else."""
+    file = folder / MADE_OF
+    if not file.exists():
+        atomic_write_text(file, json.dumps(made_of, indent=2, ensure_ascii=False) + "\n")
+        return
+    before = json.loads(file.read_text(encoding="utf-8"))
+    for key, value in json.loads(json.dumps(made_of)).items():
+        if before.get(key) != value:
+            problem = f"its {what} were made of other {key.removesuffix('_sha256')}"
+            raise InputError(problem, file=folder, fix="delete the folder to make them again")

@@ -1,0 +1,485 @@
+"""Builds the training method of a `[stage.NAME]` table, for the shared training loop to run.
+
+Groups and pairs are sampled by the method, or made of the candidates that rows hold, which are
+judged by what they hold. Nothing is trained, sampled or asked here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from assay.data.episode import Context, Episode, Reward
+from assay.data.renderings.rendering import Loss
+from assay.data.row import Row
+from assay.data.splits import Fixed, RowOrder, packs_of
+from assay.errors import InputError
+from assay.experiment.stage_tables import (
+    DistillStage,
+    DpoStage,
+    GrpoStage,
+    RceStage,
+    RftStage,
+    SamplingStage,
+    SftStage,
+    StageSpec,
+    StoredStage,
+    rows_per_step,
+)
+from assay.experiment.training_settings import Schedule as ScheduleTable
+from assay.experiment.training_settings import schedules_in
+from assay.lab.models.learner import Encoder, drawn_by, gold_turns, question, stored_turns
+from assay.lab.session.reward_parts import rewards_in
+from assay.models.divergence import Teacher
+from assay.rl.policy import Sampling
+from assay.rl.preference import Preference
+from assay.tasks.rendered_dialogue import dialogue_of
+from assay.tasks.reward_metrics import metrics_of
+from assay.tasks.reward_table import RewardTable, is_right, not_in_facts, stored_reward
+from assay.tasks.task import RewardFunction, Task
+from assay.train.checkpoint import Method, Score
+from assay.train.grpo import Grpo, first, objective_of, schedule_of
+from assay.train.likelihood import (
+    Distill,
+    Dpo,
+    Rce,
+    Rft,
+    Sft,
+    Tell,
+    Validation,
+    judged_members,
+    likelihood_batch,
+    weighted_batch,
+)
+from assay.train.loop import Check as BatchCheck
+from assay.train.loop import FirstBatchCheck, LoopSettings, StepMetrics
+from assay.train.pair_choice import (
+    Pair,
+    choose_pairs,
+    groups_with_pairs,
+    pair_count,
+    with_signal,
+)
+from assay.train.sampled_groups import (
+    GroupStream,
+    MultiTurn,
+    Prompts,
+    SingleTurn,
+    Source,
+    StoredGroups,
+    StoredPrompts,
+    value_of,
+)
+from assay.train.update import MicroBatchSize, Schedule, largest_micro_batch
+
+CANDIDATES = "candidates"
+"""The field of a row's `extra`: a list of {text, reward, facts}."""
+Judge = RewardFunction | RewardTable
+
+
+@dataclass(frozen=True)
+class StageInput:
+    """The inputs that a method is built from."""
+
+    task: Task
+    rows: tuple[Row, ...]
+    encoder: Encoder
+    seed: int
+    judge: Judge | None = None
+    """The stage's reward; None: stored candidates carry theirs, or nothing is judged."""
+    score: Score | None = None
+    """Judges what is sampled."""
+    positions: int | None = None
+    """Tokens that the learner can read at once; None where nothing bounds them."""
+    first_batch_check: BatchCheck | None = None
+    """Checks the first update of a GRPO stage."""
+    order: RowOrder | None = None
+    """Order in which the stage visits the rows; None: shuffled anew each epoch."""
+    tell: Tell | None = None
+    """Asks the teacher of a distill stage."""
+
+
+def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
+    """The loop's part of the stage's table."""
+    optimizer = stage.optimizer
+    grpo = stage if isinstance(stage, GrpoStage) else None
+    return LoopSettings(
+        steps=steps,
+        lr=optimizer.lr,
+        schedule=optimizer.schedule,
+        warmup=optimizer.warmup,
+        min_lr=optimizer.min_lr or 0.0,
+        clip_norm=optimizer.clip_norm,
+        micro_tokens=stage.micro_tokens,
+        max_skipped_steps=stage.max_skipped_steps,
+        max_rollout_gap=grpo.max_rollout_gap if grpo else float("inf"),
+    )
+
+
+def build_sft(stage: SftStage, given: StageInput, steps: int) -> Sft:
+    """The stage's gold conversations, in packs where it asks for them."""
+    stored = stored_conversations(given, stage.loss_on)
+    packs = packs_of_conversations(given.encoder, stored, stage.pack_tokens)
+    return Sft(stored, stage.batch, given.seed, None if packs else given.order, packs)
+
+
+def build_rft(stage: RftStage, given: StageInput, steps: int) -> Rft:
+    """Rejection fine-tuning on the stage's groups."""
+    groups = group_stream(stage, given, steps)
+    likelihood = stage.likelihood_temperature, given.encoder.decode
+    return Rft(groups, stage.keep, stage.batch, *likelihood)
+
+
+def build_rce(stage: RceStage, given: StageInput, steps: int) -> Rce:
+    """Reward-weighted fine-tuning on the stage's groups."""
+    return Rce(
+        group_stream(stage, given, steps),
+        schedule_of(stage.tau, steps),
+        stage.likelihood_temperature,
+        given.encoder.decode,
+        best=stage.curriculum.best if stage.curriculum else (),
+        normalise=stage.rewards == "normalised",
+        imitate=stage.degenerate == "imitate",
+    )
+
+
+def build_distill(stage: DistillStage, given: StageInput, steps: int) -> Distill:
+    """The student's own completions and the rows' answers, and who is asked about them."""
+    tell, judged = given.tell, given.score is not None
+    assert tell is not None
+    if not judged:
+        given = replace(given, score=lambda pairs: [Reward(None, why="not judged")] * len(pairs))
+    prompts = sampled_prompts(stage, given, steps)
+    stored = stored_conversations(given, "last") if stage.lmbda < 1 else ()
+    return Distill(
+        prompts if judged else replace(prompts, max_abstained_share=1.0),
+        {episode.group: episode for episode in stored},
+        stage.lmbda,
+        Teacher(stage.beta, stage.loss_temperature, stage.loss_top_k),
+        tell,
+        given.encoder.decode,
+        schedule_of(stage.sampling.temperature, steps),
+        stage.sampling.is_full,
+        judged,
+    )
+
+
+def build_checked_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Method:
+    """GRPO whose first update is checked, where the learner can check it."""
+    method, check = build_grpo(stage, given, steps), given.first_batch_check
+    return method if check is None else FirstBatchCheck(method, check)
+
+
+def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatchSize:
+    """The most that a micro-batch of the stage holds, by its longest rows. Of conversations that
+    are sampled only the budget and the longest answer count."""
+    if isinstance(method, FirstBatchCheck):
+        method = method.method
+    together, group = rows_per_step(stage), 1
+    if isinstance(method, Sft) and method.packs:
+        together *= max(map(len, method.packs))
+    stored = stored_groups_of(method)
+    turns: Sequence[tuple[Context, int]]
+    turns = [(t.context, len(t.actions)) for found in stored for e in found for t in e.turns]
+    if isinstance(method, Dpo):
+        turns = pair_sizes(method.pairs)
+    elif stored:
+        together *= max(sum(len(e.turns) for e in found) for found in stored)
+    elif isinstance(stage, SamplingStage):
+        longest, group = stage.sampling.max_tokens, stage.group
+        if isinstance(method, Distill):
+            lengths = [len(t.actions) for e in method.stored.values() for t in e.turns]
+            longest = max([longest, *lengths])
+        stream, contexts = stream_of(method), []
+        if isinstance(stream, Prompts) and isinstance(stream.source, SingleTurn):
+            contexts = [*stream.source.contexts.values()]
+        turns = [(context, longest) for context in contexts] or [((), longest)]
+    return largest_micro_batch(
+        turns, encoder.size, together=together, budget=stage.micro_tokens, group=group
+    )
+
+
+def stored_groups_of(method: Method) -> Sequence[Sequence[Episode]]:
+    """The episodes, by row, that a method learns from without sampling; none of other methods."""
+    if isinstance(method, Sft):
+        return [(episode,) for episode in method.episodes]
+    if isinstance(method, Dpo):
+        return [(pair.chosen, pair.rejected) for pair in method.pairs]
+    stream = stream_of(method)
+    return stream.groups if isinstance(stream, (StoredGroups, StoredPrompts)) else ()
+
+
+def notes_of(method: Method) -> Iterable[str]:
+    """What there is to say of a method's data before it trains: the pairs of a dpo stage, and the
+    groups that give none."""
+    if not isinstance(method, Dpo):
+        return ()
+    words = f"{len(method.pairs):,} pairs of {method.telling:,} groups"
+    if silent := method.groups - method.telling:
+        words += f"; {silent:,} groups have no two scores that differ"
+    return (words,)
+
+
+def stream_of(method: Method) -> GroupStream | None:
+    """Where a method's groups come from; None for a method without groups."""
+    if isinstance(method, (Rft, Grpo, Distill)):
+        return method.prompts
+    return method.groups if isinstance(method, Rce) else None
+
+
+def with_step_metrics(stage: StageSpec, task: Task, steps: int, method: Method) -> Method:
+    """The method of a stage, which also records its schedules and the task's own metrics."""
+    return StepMetrics(method, schedules_of(stage, steps), metrics_of(task), task.group_metrics)
+
+
+def schedules_of(stage: StageSpec, steps: int) -> dict[str, Schedule]:
+    """The schedules that steps record, by the metric that holds their value; `tau` is always
+    recorded."""
+    metrics = {"sampling.temperature": "temperature", "kl.coef": "kl_coef"}
+    metrics |= {f"clip.{bound}": f"clip_{bound}" for bound in ("low", "high")}
+    if isinstance(stage, GrpoStage) and stage.kl.where == "reward":
+        metrics["kl.coef"] = "kl_reward_coef"
+    found = schedules_in(stage)
+    return {metrics[at]: schedule_of(each, steps) for at, each in found if at in metrics}
+
+
+def build_validation(
+    stage: StageSpec, given: StageInput, rows: tuple[Row, ...], due: frozenset[int]
+) -> Validation:
+    """The validation of a stage on held-out rows, due after these steps. Of rce, grpo and dpo
+    stages it is RCE's loss where all rows hold candidates; else the likelihood of gold answers,
+    rendered like its own: masked as those of an SFT stage, by the last answer in other methods.
+    """
+    if isinstance(stage, RceStage | GrpoStage | DpoStage) and all(
+        CANDIDATES in row.extra for row in rows
+    ):
+        held = [e for group in held_out_groups(stage, given, rows) for e in group]
+        return Validation(weighted_batch(held, 1.0, 1.0), due, stage.micro_tokens, groups=True)
+    loss_on = stage.loss_on if isinstance(stage, SftStage) else "last"
+    episodes = stored_conversations(replace(given, rows=rows), loss_on)
+    return Validation(likelihood_batch(episodes), due, stage.micro_tokens)
+
+
+def stored_conversations(given: StageInput, loss_on: Loss) -> tuple[Episode, ...]:
+    """The gold conversations of all rows as episodes to imitate."""
+    return tuple(
+        Episode(row.id, row.id, gold_turns(given.encoder, given.task, row, loss_on))
+        for row in given.rows
+    )
+
+
+def packs_of_conversations(
+    encoder: Encoder, episodes: Sequence[Episode], pack_tokens: int | None
+) -> tuple[tuple[int, ...], ...]:
+    """Places of episodes by pack; none without `pack_tokens`. An episode is as long as its last
+    turn with all that stands before it."""
+    if pack_tokens is None:
+        return ()
+    turns = [episode.turns[-1] for episode in episodes]
+    return packs_of([encoder.size(t.context) + len(t.actions) for t in turns], pack_tokens)
+
+
+def group_stream(stage: SamplingStage, given: StageInput, steps: int) -> GroupStream:
+    """Where the stage's groups come from: prompts, or stored candidates, a group for each row.
+    Raises InputError for a row without any and where no group is left."""
+    if not stage.stored:
+        return sampled_prompts(stage, given, steps)
+    groups = judged_groups(stage, given)
+    # RCE takes the best itself, after it has looked at the whole group.
+    best = stage.curriculum.best if stage.curriculum and not isinstance(stage, RceStage) else ()
+    return StoredGroups(groups, stage.prompts, given.seed, given.order, best)
+
+
+def sampled_prompts(stage: SamplingStage, given: StageInput, steps: int) -> Prompts:
+    """The stage's stream of prompts with groups of judged completions."""
+    return Prompts(
+        given.rows,
+        sampled_source(stage, given, steps),
+        stage.prompts,
+        stage.group,
+        given.seed,
+        stage.max_abstained_share,
+        given.order,
+    )
+
+
+def sampled_source(stage: SamplingStage, given: StageInput, steps: int = 1) -> Source:
+    """Episodes of several turns where any row is a dialogue, otherwise single answers."""
+    score, encoder, task = given.score, given.encoder, given.task
+    assert score is not None
+    scheduled = isinstance(stage.sampling.temperature, ScheduleTable)
+    temperature = schedule_of(stage.sampling.temperature, steps) if scheduled else None
+    if any(task.dialogue(row) is not None for row in given.rows):
+        return MultiTurn(
+            lambda row: encoder.environment(row, dialogue_of(task, row)),
+            sampling_of(stage, encoder),
+            given.seed,
+            score,
+            given.positions,
+            temperature,
+        )
+    contexts = {row.id: encoder.prompt(row, question(task, row)) for row in given.rows}
+    sampling = sampling_of(stage, encoder)
+    return SingleTurn(contexts, sampling, given.seed, score, encoder.decode, temperature)
+
+
+def sampling_of(stage: SamplingStage, encoder: Encoder) -> Sampling:
+    """The stage's sampling settings at its first step."""
+    drawn = drawn_by(stage.sampling, first(stage.sampling.temperature))
+    return replace(drawn, stop=encoder.stop)
+
+
+def build_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Grpo:
+    """A preset with the stage's overrides."""
+    parts = given.judge.parts if isinstance(given.judge, RewardTable) else {}
+    return Grpo(
+        group_stream(stage, given, steps),
+        stage,
+        objective_of(stage),
+        given.encoder.decode,
+        given.encoder.thinking,
+        {name: part.scale for name, part in parts.items()},
+        steps,
+    )
+
+
+def judged_groups(stage: StoredStage, given: StageInput) -> tuple[tuple[Episode, ...], ...]:
+    """The judged candidates of each row, none where the stage leaves the group out. Raises
+    InputError for a row without any and where no group is left."""
+    groups = tuple(group_of(stage, given, row) for row in given.rows)
+    if not any(judged_members(groups)):
+        why = [e.reward.why for group in groups for e in group if e.reward]
+        problem = "no stored candidate is left to learn from"
+        problem += f"; most often: {max(set(why), key=why.count)}" if why else ""
+        fix = "generate others, or loosen require_positive or the reward's options"
+        raise InputError(problem, field="data", fix=fix)
+    return groups
+
+
+def group_of(stage: StoredStage, given: StageInput, row: Row) -> tuple[Episode, ...]:
+    """The judged candidates of a row; none where the stage leaves the group out."""
+    judge = given.judge
+    if (
+        not stage.stored
+        and judge is not None
+        and any(map(not_in_facts, rewards_in(judge).values()))
+    ):
+        judge = None  # What is sampled is judged by a model; held-out candidates carry a reward.
+    rewards = candidate_rewards(stage, judge, row)
+    if not rewards:
+        return ()
+    turns = stored_turns(given.encoder, given.task, row, candidates_of(row))
+    return tuple(
+        Episode(f"{row.id}#{n}", row.id, own, reward)
+        for n, (own, reward) in enumerate(zip(turns, rewards, strict=True))
+    )
+
+
+def candidate_rewards(stage: StoredStage, judge: Judge | None, row: Row) -> list[Reward]:
+    """The reward of each candidate of a row, or nothing where the stage leaves the group out."""
+    rewards = [stored_reward(judge, row, candidate) for candidate in candidates_of(row)]
+    return [] if stage.require_positive and not any(map(is_right, rewards)) else rewards
+
+
+def candidates_of(row: Row) -> Sequence[Mapping[str, Any]]:
+    """The candidates that a row holds. Raises InputError where there is none."""
+    candidates = row.extra.get(CANDIDATES)
+    if not candidates:
+        fix = "give each row a list of {text, reward}, or sample them"
+        raise InputError("no candidates", file=row.origin, field=CANDIDATES, fix=fix)
+    return candidates
+
+
+def held_out_groups(
+    stage: StoredStage, given: StageInput, rows: Sequence[Row]
+) -> list[list[Episode]]:
+    """The groups of held-out rows that a validation can tell good from bad by: those whose rewards
+    differ. Raises InputError where there is none."""
+    groups = judged_members([group_of(stage, given, row) for row in rows])
+    kept = [groups[g] for g in sorted(with_signal(groups))]
+    if not kept:
+        problem = "no held-out group has rewards that differ"
+        raise InputError(problem, field="validation", fix="hold other rows out")
+    return kept
+
+
+def build_dpo(stage: DpoStage, given: StageInput, steps: int = 1) -> Dpo:
+    """Pairs of stored candidates. Raises InputError for groups without pairs and scores out of
+    range, and what `judged_groups` does."""
+    groups: Sequence[tuple[Episode, ...]] = judged_groups(stage, given)
+    if isinstance(given.order, Fixed):
+        groups = [groups[place] for place in given.order.places]
+    pairs = choose_pairs(groups, stage.pairs, given.seed)
+    if not pairs:
+        raise no_pairs(len(groups))
+    values = [[value_of(episode) for episode in group] for group in groups]
+    return Dpo(
+        tuple(scored(stage, pair) for pair in pairs),
+        stage.batch,
+        given.seed,
+        Preference(stage.beta, stage.label_smoothing),
+        stage.scores,
+        stage.micro_tokens,
+        groups=len(groups),
+        telling=groups_with_pairs(values, stage.pairs),
+        order=Fixed(tuple(range(len(pairs)))) if isinstance(given.order, Fixed) else None,
+    )
+
+
+def scored(stage: DpoStage, pair: Pair) -> Pair:
+    """The pair with its scores between 0 and 1 where they weigh it. Raises InputError."""
+    if stage.scores == "plain":
+        return pair
+    low, high = stage.score_range or (0.0, 1.0)
+    for episode, score in zip((pair.chosen, pair.rejected), pair.scores, strict=True):
+        if not low <= score <= high:
+            problem = f"Score-DPO weighs by scores from {low:g} to {high:g}, and {episode.id} has"
+            fix = 'set score_range to what the reward gives, or scores = "plain"'
+            raise InputError(f"{problem} {score:g}", field="scores", fix=fix)
+    better, worse = ((score - low) / (high - low) for score in pair.scores)
+    return replace(pair, scores=(better, worse))
+
+
+def visits_per_epoch(stage: StageSpec, given: StageInput) -> int:
+    """Rows, pairs or packs that one epoch of a stage visits. Raises what judging candidates raises,
+    and reading rows."""
+    if isinstance(stage, SftStage) and stage.pack_tokens is not None:
+        stored = stored_conversations(given, stage.loss_on)
+        return len(packs_of_conversations(given.encoder, stored, stage.pack_tokens))
+    if not isinstance(stage, DpoStage):
+        return len(given.rows) if given.order is None else given.order.count
+    judged = [candidate_rewards(stage, given.judge, row) for row in given.rows]
+    count = pair_count([[r.value for r in rewards] for rewards in judged], stage.pairs)
+    if not count:
+        raise no_pairs(len(given.rows))
+    return count
+
+
+def no_pairs(groups: int) -> InputError:
+    """None of so many groups gives a pair."""
+    problem = f"no group of {groups} has two candidates whose scores differ enough to make a pair"
+    return InputError(problem, field="data", fix="take other groups, or lower pairs.least_gap")
+
+
+def pair_sizes(pairs: Sequence[Pair]) -> list[tuple[Context, int]]:
+    """For each pair its context and the actions of both completions, which no budget cuts."""
+    return [
+        (pair.chosen.turns[0].context, sum(len(t.actions) for e in sides for t in e.turns))
+        for pair in pairs
+        for sides in [(pair.chosen, pair.rejected)]
+    ]
+
+
+def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
+    """The method of a stage."""
+    return METHODS[stage.method](stage, given, steps)
+
+
+METHODS: Mapping[str, Callable[[Any, StageInput, int], Method]] = {
+    "sft": build_sft,
+    "rft": build_rft,
+    "rce": build_rce,
+    "grpo": build_checked_grpo,
+    "distill": build_distill,
+    "dpo": build_dpo,
+}
+"""Builder of a stage's method by the name that its table has."""
