@@ -168,7 +168,7 @@ def upward_imports(tree: ast.Module, floor: str) -> Places:
 
 
 def room_of(module: str) -> str:
-    """The room of a module of a package that has rooms: "session" for "assay.lab.session.session"."""
+    """The room of a module of a package that has rooms: "data" for "assay.lab.data.prepare"."""
     rooms, folders = ROOMS[module.split(".")[1]], module.split(".")[2:-1]
     names = (".".join(folders[:length]) for length in range(len(folders), -1, -1))
     return next(name for name in names if name in rooms)

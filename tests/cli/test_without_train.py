@@ -100,3 +100,20 @@ def test_the_names_that_are_known_to_train_are_those_of_the_extra():
     }
     assert {name.replace("-", "_") for name in train} | {*INHERITED} == train_packages()
     assert not [text for text in project["dependencies"] if text.startswith(("torch", "transf"))]
+
+
+def test_a_typo_is_told_before_torch_is_imported(tmp_path: Path) -> None:
+    """In half a second, where torch and what stands on it take some."""
+    file = tmp_path / "e.toml"
+    file.write_text('name = "e"\nmodl = "path:x"\n')
+    code = "import sys; from assay.cli.main import app\ntry: app(sys.argv[1:])\n"
+    code += "finally: print(sorted({'torch', 'numpy', 'transformers'} & {*sys.modules}))"
+    for verb in ("check", "run"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, verb, str(file)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2 and "e.toml:2: modl: unknown key" in done.stderr
+        assert done.stdout.strip() == "[]"

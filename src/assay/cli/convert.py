@@ -135,7 +135,7 @@ def convert(
 
 def dev_side(text: str) -> float | int:
     """The value of `--split`: an integer is a number of rows. Raises InputError."""
-    from assay.data.splits import DEV_FIX, dev_problem
+    from assay.data.row_checks import DEV_FIX, dev_problem
     from assay.errors import InputError
 
     try:

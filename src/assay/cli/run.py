@@ -48,6 +48,7 @@ def run(
 
     Checks first what `assay check` checks.
     """
+    read_alone(file, overrides)
     from assay.cli.results import run_result, runs_shown
     from assay.errors import InputError
     from assay.lab.session.validate import read_whole
@@ -133,6 +134,7 @@ def check(
     """
     if gpu is not None or memory is not None:
         return fit_outcome(root, file, overrides, gpu, memory, gpus, tokens)
+    read_alone(file, overrides)
     from assay.judge.templates import filled
     from assay.library.actions import check as check_spec
     from assay.pages.command_tables import check_lines, check_tables, note_lines
@@ -151,6 +153,14 @@ def check(
     shown += [f"everything: assay check {file} --full"]
     code = 2 if found.failed else 0
     return Outcome(result, shown, found.findings, counted=("note",), exit_code=code)
+
+
+def read_alone(file: Path, overrides: list[str] | None) -> None:
+    """Raise InputError for what is wrong with the file itself, before torch is imported, which
+    takes some seconds."""
+    from assay.experiment.read_file import read_experiment
+
+    read_experiment(file, overrides or ())
 
 
 def fit_outcome(

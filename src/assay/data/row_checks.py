@@ -270,3 +270,17 @@ def where(
             dropped[f"{WHERE}{condition}"] = ids
         kept = left
     return kept, dropped
+
+
+DEV_FIX = "a share such as 0.1, or a number of rows such as 60"
+
+
+def dev_problem(dev: float | int) -> str:
+    """Why `dev` says neither a share nor a number of rows; "" where it does."""
+    if dev <= 0:
+        return f"must be more than 0, not {dev}"
+    if dev == 1:
+        return f"{dev} may mean one row or all of them"
+    if isinstance(dev, float) and not dev < 1:
+        return f"{dev} is no share, and a number of rows is an integer"
+    return ""

@@ -79,20 +79,6 @@ def dev_conversations(
     return frozenset(names[:count])
 
 
-DEV_FIX = "a share such as 0.1, or a number of rows such as 60"
-
-
-def dev_problem(dev: float | int) -> str:
-    """Why `dev` says neither a share nor a number of rows; "" where it does."""
-    if dev <= 0:
-        return f"must be more than 0, not {dev}"
-    if dev == 1:
-        return f"{dev} may mean one row or all of them"
-    if isinstance(dev, float) and not dev < 1:
-        return f"{dev} is no share, and a number of rows is an integer"
-    return ""
-
-
 def conversation_of(row: Row) -> str:
     """The conversation that a row is part of; one that names none is a conversation by itself."""
     return row.conversation or row.id

@@ -36,7 +36,12 @@ class Table(BaseModel):
     """A table of the experiment file."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+        defer_build=True,
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
     )
 
     def _conflicts(self) -> Refusals:

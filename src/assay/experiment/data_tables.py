@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from assay.data.csv_files import Encoding
-from assay.data.row_checks import field_problem
-from assay.data.splits import DEV_FIX, dev_problem
+from assay.data.row_checks import DEV_FIX, dev_problem, field_problem
 from assay.experiment.base_table import (
     Count,
     Few,

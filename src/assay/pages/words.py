@@ -10,10 +10,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from assay.errors import Finding, InputError
-from assay.judge.intervals import Interval
 from assay.judge.templates import filled, with_minus
+
+if TYPE_CHECKING:  # it imports numpy, which a line about a file does without
+    from assay.judge.intervals import Interval
 
 LANGUAGES = ("en", "zh")
 UNSEEN = (
@@ -59,7 +62,7 @@ class Words:
         """What the window calls a column or a field, or what tables call it."""
         return self.or_own("view", name) if name in self.sections["view"] else self(f"table.{name}")
 
-    def ends(self, interval: Interval, write: Callable[[float], str]) -> str:
+    def ends(self, interval: "Interval", write: Callable[[float], str]) -> str:
         """The limits of an interval."""
         return self("table.interval_text", low=write(interval.low), high=write(interval.high))
 
@@ -131,12 +134,12 @@ def points(difference: float) -> str:
     return with_minus(f"{difference * 100:+.1f}")
 
 
-def score_text(score: float | None, interval: Interval | None) -> str:
+def score_text(score: float | None, interval: "Interval | None") -> str:
     """A score beside its interval: in percent where scores run from 0 to 1, else as it is."""
     return percent(score) if interval is None or interval.share else number(score)
 
 
-def difference_text(difference: float, interval: Interval) -> str:
+def difference_text(difference: float, interval: "Interval") -> str:
     """A difference beside its interval: in points where scores run from 0 to 1, else as it is."""
     if interval.share:
         return points(difference)
