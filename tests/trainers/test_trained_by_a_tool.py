@@ -143,8 +143,8 @@ def test_a_tool_that_says_nothing_ends_the_run_which_goes_on(
     lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told(monkeypatch, step=4, hangs=True)
-    monkeypatch.setattr(trainer_export, "patience_seconds", lambda engine: 3.0)
-    with pytest.raises(RunFailure, match=r"said nothing for 0.05 minutes \(engine.patience\)"):
+    monkeypatch.setattr(trainer_export, "patience_seconds", lambda engine: 6.0)
+    with pytest.raises(RunFailure, match=r"said nothing for 0.1 minutes \(engine.patience\)"):
         start(lab / "tiny.toml", root=lab)
     (run,) = runs_of(lab, "tiny")
     assert read_status(run.path).status == "failed" and steps(run) == [1, 2, 3]

@@ -225,7 +225,7 @@ def synthesise(
     from assay.pages.words import in_language, words
 
     experiment = read_experiment(file, overrides or ())
-    if name in experiment.selections or not experiment.synthesise:
+    if name in experiment.selections or (experiment.selections and not experiment.synthesise):
         return selections_made(root, file, name, overrides)
     with shown_progress() as observer:
         made = generate_tables(file, overrides or (), root, name, observer, SYNTHESISE)
