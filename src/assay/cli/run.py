@@ -117,6 +117,9 @@ def check(
     file: Annotated[Path, typer.Argument(help="The experiment file.")],
     overrides: Overrides = None,
     full: Annotated[bool, typer.Option("--full", help="Show every note and every number.")] = False,
+    probe: Annotated[
+        int, typer.Option(min=0, max=1000, help="Prompts that each stage's start answers.")
+    ] = 0,
     gpu: Annotated[
         str | None, typer.Option(help="Only: what fits on a card, by config.json: 4090, h100, ...")
     ] = None,
@@ -139,20 +142,22 @@ def check(
     from assay.library.actions import check as check_spec
     from assay.pages.command_tables import check_lines, check_tables, note_lines
 
-    found = check_spec(file, overrides=overrides or (), root=root)
+    found = check_spec(file, overrides=overrides or (), root=root, probe=probe)
     figures = {"file": file, **{f"{kind}s": count for kind, count in found.counts.items()}}
     words = filled("{file}: {errors:errors}, {warnings:warnings}, {notes:notes}", figures)
     result = {"counts": found.counts, "numbers": found.numbers}
     if full:
         shown = [*check_tables(found.numbers), words]
         return Outcome(result, shown, found.findings, exit_code=2 if found.failed else 0)
-    notes = [each.what for each in found.findings if each.severity == "note"]
+    # What a probe says is a note that was asked for.
+    notes = [] if probe else [e.what for e in found.findings if e.severity == "note"]
     shown = [*check_lines(found.numbers), *note_lines(notes), words]
     verb = "synthesise" if any(each.startswith("synthesise.") for each in found.numbers) else "run"
     shown += [] if found.failed else [f"next: assay {verb} {file}"]
     shown += [f"everything: assay check {file} --full"]
     code = 2 if found.failed else 0
-    return Outcome(result, shown, found.findings, counted=("note",), exit_code=code)
+    counted = () if probe else ("note",)
+    return Outcome(result, shown, found.findings, counted=counted, exit_code=code)
 
 
 def read_alone(file: Path, overrides: list[str] | None) -> None:

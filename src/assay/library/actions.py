@@ -135,8 +135,10 @@ def check(
     overrides: Overrides = (),
     root: Root = None,
     progress: bool = True,
+    probe: int = 0,
 ) -> "CheckResult":
-    """Find the problems of an experiment that can be known before training.
+    """Find the problems of an experiment that can be known before training; `probe` prompts of each
+    stage are answered by the checkpoint that it starts from.
 
     Raises InputError where the experiment itself cannot be read; every other problem is a finding.
     """
@@ -148,6 +150,7 @@ def check(
             settings(overrides),
             root=root_of(root),
             observer=observer,
+            probe=probe,
         )
 
 

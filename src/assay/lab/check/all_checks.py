@@ -12,6 +12,7 @@ and clips.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from assay.errors import Finding, InputError, worst_first
@@ -19,6 +20,7 @@ from assay.experiment.read_file import ExperimentSource, name_line
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage
 from assay.experiment.training_settings import LoraAdapt
 from assay.judge.templates import filled
+from assay.lab.check.capability import probe as sample_groups
 from assay.lab.check.gold_trials import gold_answers, task_sanity
 from assay.lab.check.helper_uses import helper_uses, judges
 from assay.lab.check.rendering_mismatch import refuse_other_renderings, renderings, trained
@@ -165,8 +167,9 @@ def check_experiment(
     *,
     root: Path,
     observer: Observer | None = None,
+    probe: int = 0,
 ) -> CheckResult:
-    """Check an experiment in the lab at `root`.
+    """Check an experiment in the lab at `root`; `probe` prompts of each stage are sampled.
 
     An experiment whose model, data or evaluations cannot be opened gets that error alone. Raises
     InputError where the file itself is wrong.
@@ -195,7 +198,10 @@ def check_experiment(
     if not answerer.in_process:
         # For an endpoint, it is enough that it answers and that the items exist.
         return gather(seen)
-    return gather([*seen, *asked(session, checks_of(session), watching)])
+    checks = checks_of(session)
+    if probe:
+        checks[f"probe of {probe} prompts"] = partial(sample_groups, prompts=probe)
+    return gather([*seen, *asked(session, checks, watching)])
 
 
 def checks_of(session: Session) -> dict[str, Check]:
