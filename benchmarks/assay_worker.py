@@ -27,7 +27,7 @@ from assay.data.episode import Completion, Episode, Reward, Turn, tokens_of  # n
 from assay.data.row import Message, Row  # noqa: E402
 from assay.engines.environments import environment_for, survey  # noqa: E402
 from assay.engines.register import ProvenSampler  # noqa: E402
-from assay.engines.vllm_engine import Opening, opened  # noqa: E402
+from assay.engines.vllm_engine import EngineOpening, opened  # noqa: E402
 from assay.experiment.stage_tables import GrpoStage  # noqa: E402
 from assay.models.adapt import save_activations, train_all, train_lora  # noqa: E402
 from assay.models.load import load_model  # noqa: E402
@@ -48,7 +48,7 @@ from assay.train.checkpoint import Batch, Journalled, Place  # noqa: E402
 from assay.train.grpo import Grpo  # noqa: E402
 from assay.train.likelihood import NLL, Sft, likelihood_batch  # noqa: E402
 from assay.train.loop import LoopSettings  # noqa: E402
-from assay.train.pair_choice import Choice  # noqa: E402
+from assay.train.pair_choice import GroupChoice  # noqa: E402
 from assay.train.sampled_groups import Prompts, SingleTurn  # noqa: E402
 from assay.train.update import micro_batches, side_by_side, update  # noqa: E402
 from benchmarks import shapes  # noqa: E402
@@ -84,10 +84,10 @@ def type_for(module: Any, precision: Precision) -> torch.dtype:
     return precision.master if isinstance(module, PeftModel) else precision.compute
 
 
-def opening_of(module: Any, precision: Precision) -> Opening:
+def opening_of(module: Any, precision: Precision) -> EngineOpening:
     """What vLLM is opened with."""
     dtype = str(type_for(module, precision)).removeprefix("torch.")
-    return Opening(SETTINGS["model"], dtype, DEVICE)
+    return EngineOpening(SETTINGS["model"], dtype, DEVICE)
 
 
 class Side:
@@ -285,7 +285,7 @@ class GrpoSide(Side):
             self.group_of(which, completions[which * cell.group : (which + 1) * cell.group])
             for which in range(cell.prompts)
         ]
-        choice = Choice(tuple(range(cell.prompts)))
+        choice = GroupChoice(tuple(range(cell.prompts)))
         packed = self.method(1).updates(self.policy, groups, choice)[0][0]
         advantages = packed.advantage_S[packed.offsets_N1[:-1]].tolist()
         return {**self.compared(packed, gradients), "advantages": advantages}

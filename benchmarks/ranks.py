@@ -120,7 +120,7 @@ class Side(Trained):
         from assay.rl.objectives import Grpo as GrpoObjective
         from assay.rl.policy import SampleKey, Sampling
         from assay.train.grpo import Grpo
-        from assay.train.pair_choice import Choice
+        from assay.train.pair_choice import GroupChoice
         from assay.train.update import update
 
         cell, started, cpu = self.cell, time.perf_counter(), self.cpu()
@@ -150,7 +150,7 @@ class Side(Trained):
             }
         )
         method = Grpo(None, stage, GrpoObjective(several_updates=True), str)  # type: ignore[arg-type]
-        updates, _, _ = method.updates(self.trains, groups, Choice(tuple(range(cell.prompts))))
+        updates, _, _ = method.updates(self.trains, groups, GroupChoice(tuple(range(cell.prompts))))
         settings = {"micro_tokens": stage.micro_tokens, "clip_norm": CLIP_NORM}
         for packed in updates:
             update(self.trains, packed, method.objective, self.optimizer, **settings)

@@ -22,9 +22,9 @@ import torch
 from torch import nn
 
 from assay.engines import vllm_engine
-from assay.engines.handover import Columns, Held, picked
+from assay.engines.handover import Columns, HandedOver, picked
 from assay.engines.register import ProvenSampler
-from assay.engines.vllm_engine import Opening, close_all, opened
+from assay.engines.vllm_engine import EngineOpening, close_all, opened
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.models.weight_files import State, drawn_moments, logps_of, rounded
@@ -70,7 +70,7 @@ class OwnEngine:
     model: nn.Module
     fault: str = ""
     owner: object = None
-    held: Held = field(default_factory=Held)
+    held: HandedOver = field(default_factory=HandedOver)
     state: State = field(default_factory=dict)
 
     def load(self, state: State) -> None:
@@ -136,7 +136,7 @@ def vllm(folder: Path, fault: str) -> Callable[[], Any]:
     file = Path(os.environ.setdefault("FAULT", tempfile.mkstemp()[1]))
     file.write_text(fault, encoding="utf-8")
     vllm_engine.SCRIPT = WORKER
-    return partial(opened, Opening(str(folder), "bfloat16", "cpu"))
+    return partial(opened, EngineOpening(str(folder), "bfloat16", "cpu"))
 
 
 def contexts_of(tokenizer: Any) -> list[tuple[int, ...]]:

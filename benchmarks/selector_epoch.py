@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from assay.data.episode import Episode, Reward, Turn
-from assay.labs.demos.modules import Choice, FeatureTable, SelectorSizes, make_selector
+from assay.labs.demos.modules import FeatureTable, SelectionContext, SelectorSizes, make_selector
 from assay.labs.demos.selector_policy import SelectorPolicy
 from assay.rl.objectives import Nll
 from assay.train.likelihood import weighted_batch
@@ -38,7 +38,7 @@ def group(number: int, table: FeatureTable) -> list[Episode]:
     """The stored selections of one query."""
     name, pool = f"query-{number}", tuple(random.sample(range(SET), POOL))
     query_D = F.normalize(torch.randn(WIDTH), dim=-1)
-    choice = Choice(name, name, pool, SHOTS, table, query_D)
+    choice = SelectionContext(name, name, pool, SHOTS, table, query_D)
     return [
         Episode(
             f"{name}#{n}",

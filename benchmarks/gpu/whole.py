@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from assay.engines.environments import environment_for, installed
 from assay.engines.register import ProvenSampler
-from assay.engines.vllm_engine import Opening, opened
+from assay.engines.vllm_engine import EngineOpening, opened
 from assay.models.adapt import train_all, train_lora
 from assay.models.load import load_model
 from assay.models.lora import LoraOptions
@@ -180,7 +180,7 @@ def prove(folder: Path, what: str, adapter: bool, setup: Setup, rows: Rows) -> N
     lora = LoraOptions(16, 32.0)
     module = train_lora(loaded.model, lora)[0] if adapter else train_all(loaded.model)[0]
     kind = str(precision.compute).removeprefix("torch.")
-    start = partial(opened, Opening(str(folder), kind, setup.device))
+    start = partial(opened, EngineOpening(str(folder), kind, setup.device))
     sampler = ProvenSampler(start, module, frozenset([1]), precision.compute)
     policy = LanguagePolicy(module.train(), precision, frozenset([1]), sampler=sampler)
     step = partial(sampled_and_trained, policy, adapter)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from assay.engines import environments
-from assay.engines.environments import ENVIRONMENTS, Environment, folder_of
+from assay.engines.environments import ENVIRONMENTS, ToolEnvironment, folder_of
 from tests.cli.conftest import answer, assert_one_line, call
 
 FILE = """name = "e"
@@ -42,7 +42,7 @@ def check(folder: Path, temperature: float | str = 1.0, model: str = "pypi:llm-s
 
 
 def test_engines_are_listed_with_what_does_not_fit(cache: Path, monkeypatch) -> None:
-    monkeypatch.setitem(ENVIRONMENTS, "bare", Environment(("a-pip==0.0.1",)))
+    monkeypatch.setitem(ENVIRONMENTS, "bare", ToolEnvironment(("a-pip==0.0.1",)))
     result = call("engines", "--json")
     rows = {row["name"]: row for row in answer(result)["result"]["engines"]}
     assert {row["problem"] for row in rows.values()} == {"not installed"}
@@ -69,7 +69,7 @@ def test_adding_makes_an_environment_once(cache: Path, monkeypatch) -> None:
         asked.append(command)
         folder_of(name).mkdir(parents=True, exist_ok=True)
 
-    monkeypatch.setitem(ENVIRONMENTS, "bare", Environment(("pip", "pip")))
+    monkeypatch.setitem(ENVIRONMENTS, "bare", ToolEnvironment(("pip", "pip")))
     monkeypatch.setattr(environments, "_command", run)
     assert call("engines", "add", "bare").exit_code == 0 and len(asked) == 2
     for arguments, said in ((("add", "vlm"), "did you mean 'vllm'"), (("add",), "which one?")):

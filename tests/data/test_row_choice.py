@@ -21,12 +21,12 @@ from assay.data.leakage import (
     separate,
 )
 from assay.data.row import ImagePart, Message, Row, TextPart, ToolCall
-from assay.data.row_checks import Condition, field_value, sorted_places, where
+from assay.data.row_checks import FieldCondition, field_value, sorted_places, where
 from assay.data.splits import (
     PERCENTILES,
     Fixed,
     Mixture,
-    Part,
+    MixturePart,
     RowOrder,
     Shuffled,
     conversation_of,
@@ -47,7 +47,7 @@ def mixture(
 ) -> Mixture:
     parts, start = [], 0
     for name, share in shares.items():
-        parts.append(Part(name, share, start, Shuffled(sizes[name])))
+        parts.append(MixturePart(name, share, start, Shuffled(sizes[name])))
         start += sizes[name]
     return Mixture(tuple(parts), ranks)
 
@@ -127,7 +127,7 @@ def test_every_epoch_has_the_exact_shares_and_goes_round_in_each_set() -> None:
         Fixed((2, 0, 1)),
         mixture({"a": 3, "b": 2}, {"a": 4, "b": 2}),
         mixture({"a": 3, "b": 2}, {"a": 4, "b": 2}, ranks=(5, 4, 3, 2, 1, 0)),
-        Mixture((Part("x", 4, 0, mixture({"a": 3, "b": 2}, {"a": 4, "b": 2})),)),
+        Mixture((MixturePart("x", 4, 0, mixture({"a": 3, "b": 2}, {"a": 4, "b": 2})),)),
     ],
 )
 def test_a_stream_that_is_taken_up_again_goes_on_as_it_would_have(order: RowOrder) -> None:
@@ -243,18 +243,18 @@ ROWS = (
 @pytest.mark.parametrize(
     ("condition", "kept"),
     [
-        (Condition("extra.level", at_least=0.5), "23"),
-        (Condition("extra.level", above=0.1, below=0.9), "2"),
-        (Condition("extra.level", equals=0.5), "2"),
-        (Condition("extra.level", one_of=(0.1, 0.9)), "13"),
-        (Condition("extra.level", none_of=(0.1,)), "23"),
-        (Condition("extra.level", exists=False), "4"),
-        (Condition("extra.tags", contains="b"), "2"),
-        (Condition("extra.name", contains="sum"), "23"),
-        (Condition("gold.kind", equals="x"), "3"),
+        (FieldCondition("extra.level", at_least=0.5), "23"),
+        (FieldCondition("extra.level", above=0.1, below=0.9), "2"),
+        (FieldCondition("extra.level", equals=0.5), "2"),
+        (FieldCondition("extra.level", one_of=(0.1, 0.9)), "13"),
+        (FieldCondition("extra.level", none_of=(0.1,)), "23"),
+        (FieldCondition("extra.level", exists=False), "4"),
+        (FieldCondition("extra.tags", contains="b"), "2"),
+        (FieldCondition("extra.name", contains="sum"), "23"),
+        (FieldCondition("gold.kind", equals="x"), "3"),
     ],
 )
-def test_a_condition_keeps_the_rows_that_meet_it(condition: Condition, kept: str) -> None:
+def test_a_condition_keeps_the_rows_that_meet_it(condition: FieldCondition, kept: str) -> None:
     rows, dropped = where(ROWS, (condition,))
     assert "".join(one.id for one in rows) == kept
     (ids,) = dropped.values()
@@ -262,7 +262,10 @@ def test_a_condition_keeps_the_rows_that_meet_it(condition: Condition, kept: str
 
 
 def test_a_row_is_counted_by_the_first_condition_that_it_misses() -> None:
-    high, low = Condition("extra.level", at_least=0.5), Condition("extra.level", at_most=0.6)
+    high, low = (
+        FieldCondition("extra.level", at_least=0.5),
+        FieldCondition("extra.level", at_most=0.6),
+    )
     kept, dropped = where(ROWS, (high, low))
     assert [one.id for one in kept] == ["2"]
     assert list(dropped.values()) == [("1", "4"), ("3",)]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from assay.engines.handover import Columns, Held
+from assay.engines.handover import Columns, HandedOver
 from assay.models.weight_files import State, logps_of
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.sampler import LocalSampler
@@ -45,7 +45,7 @@ class FakeEngine:
         """Where it `lies`, weights that are read back are those it was given, and its prefix cache
         is empty."""
         self.owner: object = None
-        self.held = Held()
+        self.held = HandedOver()
         self.lies = lies
         self.given: State = {}
         self.compute = compute

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assay.engines.ray_pool import Needs, Node
+from assay.engines.ray_pool import Node, NodeNeeds
 
 BEFORE, AFTER = "before", "after"
 TWO = (Node("1", "one", 1.0), Node("2", "two", 1.0))
@@ -48,11 +48,13 @@ class LocalPool:
         """See `RayPool`."""
         return [*self.there]
 
-    def submit(self, needs: Needs, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    def submit(
+        self, needs: NodeNeeds, function: Callable[..., Any], *arguments: Any
+    ) -> Future[Any]:
         """See `RayPool`."""
         return self.slots.submit(self._work, Host(), self._sent(function, arguments))
 
-    def host(self, needs: Needs) -> Host:
+    def host(self, needs: NodeNeeds) -> Host:
         """See `RayPool`."""
         if self.idle:
             return self.idle.pop()
@@ -63,7 +65,7 @@ class LocalPool:
         """See `RayPool`."""
         return host.thread.submit(self._work, host, self._sent(function, arguments))
 
-    def rest(self, needs: Needs, host: Host) -> None:
+    def rest(self, needs: NodeNeeds, host: Host) -> None:
         """See `RayPool`."""
         self.idle.append(host)
 

@@ -11,7 +11,14 @@ import psutil
 import pytest
 
 from assay.engines import environments
-from assay.engines.environments import ENVIRONMENTS, Environment, ask, ending, folder_of, python_of
+from assay.engines.environments import (
+    ENVIRONMENTS,
+    ToolEnvironment,
+    ask,
+    ending,
+    folder_of,
+    python_of,
+)
 from assay.errors import RunFailure
 
 ECHO = """import json, sys
@@ -27,7 +34,7 @@ print(json.dumps([asked, sys.prefix, 'torch' in sys.modules]))
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """An environment without a package that a registry would have to give."""
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
-    monkeypatch.setitem(ENVIRONMENTS, "bare", Environment(("pip", "pip")))
+    monkeypatch.setitem(ENVIRONMENTS, "bare", ToolEnvironment(("pip", "pip")))
     return "bare"
 
 
@@ -88,7 +95,7 @@ def test_a_package_is_found_under_the_name_that_it_gave_itself(
 ) -> None:
     """ms-swift calls itself ms_swift."""
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
-    monkeypatch.setitem(ENVIRONMENTS, "named", Environment((environments.TORCH, "a-b==1.0")))
+    monkeypatch.setitem(ENVIRONMENTS, "named", ToolEnvironment((environments.TORCH, "a-b==1.0")))
     folder = folder_of("named")
     site = folder / "lib" / "python3" / "site-packages"
     for name, version in (("a_b", "1.0"), ("torch", "2.13.0")):

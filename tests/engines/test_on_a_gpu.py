@@ -10,7 +10,7 @@ import torch
 
 from assay.engines import vllm_engine
 from assay.engines.environments import ask, installed
-from assay.engines.vllm_engine import Opening, VllmEngine
+from assay.engines.vllm_engine import EngineOpening, VllmEngine
 
 STATE = {"model.norm.weight": torch.ones(3), "lm_head.weight": torch.ones(2, 3).bfloat16()}
 
@@ -34,7 +34,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 def engine() -> VllmEngine:
     nothing: Any = None
-    return VllmEngine(Opening("model", "bfloat16", "cuda"), nothing, Path(), Path())
+    return VllmEngine(EngineOpening("model", "bfloat16", "cuda"), nothing, Path(), Path())
 
 
 def test_an_engine_sleeps_once_and_wakes_with_the_weights_before_its_cache(asked) -> None:

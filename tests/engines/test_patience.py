@@ -8,7 +8,7 @@ import pytest
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from assay.engines.ranks import Others
-from assay.engines.vllm_engine import Opening, VllmEngine
+from assay.engines.vllm_engine import EngineOpening, VllmEngine
 from assay.errors import RunFailure
 from assay.experiment.tables import EngineSpec, patience_seconds
 
@@ -18,7 +18,7 @@ def test_an_engine_that_says_nothing_is_ended(tmp_path, words) -> None:
     program = f"import time; print({words!r}, end='', flush=True); time.sleep(600)"
     pipe = subprocess.PIPE
     process = subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, text=True)
-    opening = Opening("model", "float32", "cpu", patience=0.3)
+    opening = EngineOpening("model", "float32", "cpu", patience=0.3)
     with pytest.raises(RunFailure, match=r"asked to score and said nothing for 0.005 minutes"):
         VllmEngine(opening, process, tmp_path / "log", tmp_path).score([[5]], [[6]])
     assert process.wait() == -signal.SIGKILL

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from assay.engines.environments import running
-from assay.sandbox.call_watch import Meter
+from assay.sandbox.call_watch import ProcessMeter
 
 TOOL = """
 import os, subprocess, sys, time
@@ -93,7 +93,7 @@ def test_what_is_left_of_a_tool_whose_keeper_was_killed_is_ended(tmp_path: Path)
     [("sys.exit(7)", 7), ("os.kill(os.getpid(), 9)", -9), ("os.kill(os.getpid(), 15)", -15)],
 )
 def test_a_tool_that_ends_says_how_and_leaves_nothing(tmp_path: Path, then: str, code: int) -> None:
-    asked = tmp_path, tmp_path / "log", os.environ, str(tmp_path), Meter()
+    asked = tmp_path, tmp_path / "log", os.environ, str(tmp_path), ProcessMeter()
     with running(command(tmp_path, then), *asked) as tool:
         while (found := tool.wait(0.02)) is None:
             pass
@@ -114,7 +114,7 @@ holds = "import sys, time; x = bytearray(100 << 20); open(sys.argv[1], 'w'); tim
 subprocess.Popen([sys.executable, "-c", holds, sys.argv[1] + "/used"], start_new_session=True)
 time.sleep(600)
 """
-    meter = Meter()
+    meter = ProcessMeter()
     asked = tmp_path, tmp_path / "log", os.environ, str(tmp_path), meter
     with running(command(tmp_path, work), *asked) as tool:
         while not (tmp_path / "used").exists():

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerFast
 
 from assay.data.formats.chat_rows import UNLIKE
-from assay.data.formats.convert_rows import Wanted, convert
+from assay.data.formats.convert_rows import Conversion, convert
 from assay.data.formats.formats import write_rows
 from assay.data.formats.plain_text import PlainText
 from assay.data.row import Message, Row, ToolCall
@@ -67,7 +67,7 @@ def test_rows_as_text_are_equal_in_the_package(
     text = PlainText(name, own(kind))
     write_rows(tmp_path / "a.jsonl", rows(kind), "messages")
     file = tmp_path / f"b.{ENDINGS[format]}"
-    made = convert(tmp_path / "a.jsonl", file, Wanted(format, text=text))
+    made = convert(tmp_path / "a.jsonl", file, Conversion(format, text=text))
     proof = prove(file, format, text)
     assert not made.dropped
     # What the template adds or merges in SFTTrainer was counted when the file was written.

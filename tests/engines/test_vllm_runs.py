@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from assay.engines.environments import environment_for, installed
 from assay.engines.register import ProvenSampler
-from assay.engines.vllm_engine import MEMORY, PREFIX, Opening, close_all, opened
+from assay.engines.vllm_engine import MEMORY, PREFIX, EngineOpening, close_all, opened
 from assay.lab.run import runner
 from assay.lab.session import session
 from assay.models.precision import choose_precision
@@ -182,7 +182,7 @@ def is_greedy(name: str) -> bool:
 
 def test_prompts_longer_than_a_step_of_vllm_are_drawn_from_their_seeds(lab) -> None:
     """4096 tokens by vLLM's default, which cuts prompts in two, and fails on a CPU then."""
-    opening = Opening(str(lab / "model"), "float32", "cpu")
+    opening = EngineOpening(str(lab / "model"), "float32", "cpu")
     module = tiny_sized(2048)
     sampler = ProvenSampler(partial(opened, opening), module, frozenset({256}))
     contexts = [tuple((7 * n + 3 * i) % 256 for i in range(900)) for n in range(10)]
@@ -199,7 +199,7 @@ def test_every_tensor_of_other_families_is_read_back(lab, kind, tied) -> None:
     """Biases, norms of queries and keys, a head of its own."""
     module = tiny_sized(2048, kind, tied)
     module.save_pretrained(lab / "model")
-    opening = Opening(str(lab / "model"), "float32", "cpu")
+    opening = EngineOpening(str(lab / "model"), "float32", "cpu")
     sampler = ProvenSampler(partial(opened, opening), module, frozenset({256}))
     asked = [tuple(range(40 + n)) for n in range(4)], [SampleKey(7, "row", n) for n in range(4)]
     sampler.sample(*asked, Sampling(max_tokens=8))

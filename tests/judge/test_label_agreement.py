@@ -8,7 +8,7 @@ import pytest
 
 from assay.compare.judge_trust import kappa_on
 from assay.judge.intervals import Estimate, Interval
-from assay.runs.judgement_journal import Judged
+from assay.runs.judgement_journal import LabelledJudgement
 
 ORACLE = json.loads((Path(__file__).parent / "label_oracle.json").read_text())
 GRADES = (1.0, 2.0, 3.0, 4.0, 5.0)
@@ -17,7 +17,7 @@ YES_NO = (0.0, 1.0)
 
 def kappa(levels, labels, verdicts, clusters=None) -> Estimate | None:
     judged = [
-        Judged(
+        LabelledJudgement(
             item=str(n),
             cluster=str(n) if clusters is None else clusters[n],
             label={"clear": float(label)},

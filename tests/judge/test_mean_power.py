@@ -10,7 +10,7 @@ from statsmodels.stats.power import TTestPower
 from assay.judge.binomial import compare_counts, score_test
 from assay.judge.cluster_robust import cluster_means, p_value
 from assay.judge.paired import compare
-from assay.judge.power import Precision, smallest_seen, times_needed
+from assay.judge.power import DesignPrecision, smallest_seen, times_needed
 from assay.judge.scores import Array, ItemScores, cluster_totals
 from tests.english import explain
 from tests.few import few
@@ -81,14 +81,14 @@ def test_the_mean_power_by_statsmodels_over_possible_pilots_is_80_percent(items)
     deviations = np.sqrt(special.chdtri(items - 1, shares) / (items - 1))
     powers = []
     for deviation in deviations:
-        stated = smallest_seen(Precision(deviation / items**0.5, items - 1, width=100.0))
+        stated = smallest_seen(DesignPrecision(deviation / items**0.5, items - 1, width=100.0))
         # Its noncentral t is not a number where the power is 1 within rounding.
         powers.append(np.nan_to_num(TTestPower().power(stated, items, 0.05), nan=1.0))
     assert np.mean(powers) == pytest.approx(0.8, abs=0.005)
 
 
 def test_the_items_needed_are_those_of_statsmodels():
-    found = times_needed(Precision(1 / 2500**0.5, 2499, width=100.0), 0.03)
+    found = times_needed(DesignPrecision(1 / 2500**0.5, 2499, width=100.0), 0.03)
     expected = TTestPower().solve_power(0.03, None, 0.05, 0.8)
     assert found is not None
     assert 2500 * found == pytest.approx(expected, rel=0.01)

@@ -8,7 +8,7 @@ from assay.pages.content import judge_line
 from assay.pages.markdown import page_markdown
 from assay.pages.page import Page
 from assay.pages.words import worded, words
-from assay.runs.judgement_journal import Judged, JudgedLabels
+from assay.runs.judgement_journal import JudgedLabels, LabelledJudgement
 
 NAMES = ("clear", "grader", "scripted:judge.jsonl", "labels.jsonl", "kappa", "Cohen", "labels FILE")
 
@@ -26,10 +26,10 @@ def judge(right: float, least: float = 0.6, answers: int = 200) -> HeldJudge:
     labels = random.integers(0, 2, answers).astype(float)
     verdicts = np.where(random.random(answers) < right, labels, 1 - labels)
     judged = [
-        Judged(str(n), str(n), {"clear": one}, {"clear": two})
+        LabelledJudgement(str(n), str(n), {"clear": one}, {"clear": two})
         for n, (one, two) in enumerate(zip(labels.tolist(), verdicts.tolist(), strict=True))
     ]
-    judged.append(Judged("z", "z", {"clear": 1.0}, {}))
+    judged.append(LabelledJudgement("z", "z", {"clear": 1.0}, {}))
     model, levels = "grader (scripted:judge.jsonl)", {"clear": (0.0, 1.0)}
     kind = "rubric:quality.toml"
     return held(JudgedLabels(kind, {}, levels, model, least, "labels.jsonl", judged))

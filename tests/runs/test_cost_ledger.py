@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from assay.rollout.engines.endpoint.openai_text import Said
+from assay.rollout.engines.endpoint.openai_text import EndpointAnswer
 from assay.runs.cost_ledger import (
     LEDGER,
     CostLedger,
     LedgerCall,
+    LedgerPlace,
     LedgerUnusable,
-    Place,
     read_calls,
 )
 
@@ -31,15 +31,15 @@ def opened(folder: Path) -> CostLedger:
     return ledger
 
 
-def begin(ledger: CostLedger, new: LedgerCall) -> Place:
+def begin(ledger: CostLedger, new: LedgerCall) -> LedgerPlace:
     return ledger.write(new)
 
 
-def update(ledger: CostLedger, place: Place, again: LedgerCall) -> None:
+def update(ledger: CostLedger, place: LedgerPlace, again: LedgerCall) -> None:
     ledger.write(again, place)
 
 
-def remember(ledger: CostLedger, key: str, answer: Said) -> None:
+def remember(ledger: CostLedger, key: str, answer: EndpointAnswer) -> None:
     ledger.write(call(), None, key, answer)
 
 
@@ -102,9 +102,9 @@ def test_threads_write_side_by_side_and_nothing_is_lost(tmp_path):
 
 def test_the_first_of_two_answers_to_the_same_stays(tmp_path):
     ledger = opened(tmp_path)
-    first = Said("Paris", "stop", 3, None)
+    first = EndpointAnswer("Paris", "stop", 3, None)
     remember(ledger, "k", first)
-    remember(ledger, "k", Said("Rome", "stop", 3, 1))
+    remember(ledger, "k", EndpointAnswer("Rome", "stop", 3, 1))
     assert ledger.known("k") == first and ledger.known("other") is None
     ledger.close()
     assert opened(tmp_path).known("k") == first

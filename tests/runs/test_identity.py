@@ -24,8 +24,8 @@ from assay.runs.records import RecordWriter, read_scores
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import (
-    Chosen,
     Winner,
+    WinningRun,
     experiment_of,
     winner_of,
     write_winner,
@@ -213,7 +213,7 @@ def test_labels_of_a_judge_under_another_name_are_refused(tmp_path: Path) -> Non
 
 
 def test_the_winner_of_another_sweep_is_refused(tmp_path: Path) -> None:
-    chosen = {"7": Chosen("one/20260101T000000Z-aaaaaa", "base")}
+    chosen = {"7": WinningRun("one/20260101T000000Z-aaaaaa", "base")}
     for name in ("lr", "batch"):
         write_winner(tmp_path, Winner(name, chosen, {}, 2, "best", {}, "now"))
     assert winner_of(tmp_path, "lr").sweep == "lr"

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from assay.sandbox.limits import Outcome
+from assay.sandbox.limits import CallOutcome
 from assay.sandbox.pipes import (
     MOST_DEPTH,
-    Call,
+    PipeRequest,
     checked_line,
     read_answer,
     read_call,
@@ -82,7 +82,7 @@ def test_the_bounds_themselves_pass() -> None:
 
 def test_a_call_is_read_with_the_number_that_is_next() -> None:
     line = b'{"id": 3, "name": "Custom", "arguments": {"input": "x"}}'
-    assert read_call(line, 3) == Call(3, "Custom", {"input": "x"})
+    assert read_call(line, 3) == PipeRequest(3, "Custom", {"input": "x"})
     with pytest.raises(ValueError, match="the call's id is not 4, the next one"):
         read_call(line, 4)
 
@@ -105,9 +105,9 @@ def test_a_call_of_another_form_is_refused(message: Any) -> None:
 
 
 def test_a_program_tells_its_value_or_what_it_raised_and_nothing_else() -> None:
-    assert read_answer(b'{"value": [1]}') == Outcome([1])
+    assert read_answer(b'{"value": [1]}') == CallOutcome([1])
     raised = b'{"failure": "exception", "why": "KeyError: 1"}'
-    assert read_answer(raised) == Outcome(failure="exception", why="KeyError: 1")
+    assert read_answer(raised) == CallOutcome(failure="exception", why="KeyError: 1")
     for message in (
         *("[]", "{}", '{"value": 1, "why": ""}', '{"failure": "exception"}'),
         *('{"failure": "deadline", "why": ""}', '{"failure": "crash", "why": ""}'),

@@ -17,7 +17,7 @@ import pytest
 from assay.errors import RunFailure
 from assay.sandbox import isolation
 from assay.sandbox.isolation import Isolation, candidates, isolation_for
-from assay.sandbox.limits import Limits, Outcome
+from assay.sandbox.limits import CallOutcome, Limits
 from assay.sandbox.pool import Worker
 
 TOOLS = {candidate.tool: candidate for candidate in candidates()}
@@ -53,7 +53,7 @@ def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return request.param
 
 
-def inside(function: str, limits: Limits | None = None, **arguments) -> Outcome:
+def inside(function: str, limits: Limits | None = None, **arguments) -> CallOutcome:
     with Worker(f"tests.sandbox.faults:{function}", limits, "namespaces") as worker:
         return worker.call(arguments, 30.0)
 
@@ -62,7 +62,7 @@ def test_there_is_no_network_not_even_to_this_machine(tool: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with Worker("tests.sandbox.faults:connect") as worker:
-            assert worker.call({"port": port}, 30.0) == Outcome()
+            assert worker.call({"port": port}, 30.0) == CallOutcome()
         # The worker's loopback is down.
         refusals = ("OSError: [Errno 101]", "ConnectionRefusedError: [Errno 111]")
         assert inside("connect", port=port).why.startswith(refusals)
@@ -73,7 +73,7 @@ def test_no_file_outside_private_folders_can_be_written_or_made_writable(tool: s
         assert inside("try_to_write", path=str(path)).failure == "exception"
     assert not (Path(__file__).parent / "written").exists()
     assert inside("remount_writable").value != 0
-    assert inside("try_to_write", path="/tmp/assay-isolation-test") == Outcome("written")
+    assert inside("try_to_write", path="/tmp/assay-isolation-test") == CallOutcome("written")
     assert not Path("/tmp/assay-isolation-test").exists()
 
 
@@ -81,7 +81,7 @@ def test_of_processes_and_devices_only_its_own_and_harmless_ones_are_in_sight(to
     seen = inside("processes_in_sight").value
     assert os.getpid() not in seen
     assert len(seen) == 2  # the supervisor and the call
-    assert inside("open_path", path="/dev/null", flags=os.O_WRONLY) == Outcome()
+    assert inside("open_path", path="/dev/null", flags=os.O_WRONLY) == CallOutcome()
     hidden = [path for path in Path("/dev").iterdir() if path.is_block_device()][:1]
     for path, flags in [*((disk, os.O_RDONLY) for disk in hidden), (SYSRQ, os.O_WRONLY)]:
         assert inside("open_path", path=str(path), flags=flags).failure == "exception"
@@ -155,4 +155,4 @@ def test_packages_of_a_plain_folder_have_their_versions_inside(
     metadata.parent.mkdir()
     metadata.write_text("Name: parser-of-sums\nVersion: 4.13.2\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert inside("version_of", package="parser-of-sums") == Outcome("4.13.2")
+    assert inside("version_of", package="parser-of-sums") == CallOutcome("4.13.2")

@@ -15,7 +15,7 @@ import pytest
 from assay.sandbox import isolation, pipes
 from assay.sandbox import pool as pools
 from assay.sandbox.isolation import Mode
-from assay.sandbox.limits import CallLimits, Limits, Outcome
+from assay.sandbox.limits import CallLimits, CallOutcome, Limits
 from assay.sandbox.pool import ProgramPool, ProgramRun
 from tests.sandbox.test_worker import eventually
 
@@ -100,7 +100,7 @@ def test_calls_made_together_are_open_together_up_to_the_limit_and_the_others_wa
         return echo(name, arguments, number)
 
     assert len(value(pool, "gather", host, names=["a"] * 2 * CALLS.together)) == 8
-    assert run(pool, "gather", names=["a"] * 9).outcome == Outcome(
+    assert run(pool, "gather", names=["a"] * 9).outcome == CallOutcome(
         failure="calls", why="more than 8 calls"
     )
 
@@ -109,7 +109,7 @@ def test_a_program_that_opens_more_calls_at_once_than_it_may_is_ended(pool: Prog
     names = ["a"] * (CALLS.together + 1)
     over = threading.Event()
     found = run(pool, "gather_unbounded", lambda *_: {"on": over.wait(1.0)}, names=names)
-    assert found.outcome == Outcome(failure="calls", why="more than 4 calls open at once")
+    assert found.outcome == CallOutcome(failure="calls", why="more than 4 calls open at once")
     assert works(pool)
 
 
@@ -120,7 +120,7 @@ def test_the_clock_stands_still_while_a_program_waits_for_the_lab(pool: ProgramP
 
     assert works(pool)
     found = run(pool, "chain", host, 2.0, names=["a", "b"])
-    assert found.outcome == Outcome([{}, {}])
+    assert found.outcome == CallOutcome([{}, {}])
     assert found.own_seconds < 2.0 < 2.4 < found.seconds
 
 
@@ -128,7 +128,7 @@ def test_computing_behind_an_open_call_is_the_programs_own_time(pool: ProgramPoo
     assert works(pool)
     answer = threading.Event()
     found = run(pool, "burns_behind_a_call", lambda *_: {"on": answer.wait(5.0)}, 0.3, names=["a"])
-    assert found.outcome == Outcome(failure="deadline", why="still running at its deadline")
+    assert found.outcome == CallOutcome(failure="deadline", why="still running at its deadline")
     assert found.own_seconds >= 0.3
 
 
@@ -189,7 +189,7 @@ def test_what_is_too_long_or_no_json_raises_where_the_program_asks(pool: Program
     for wrong in (10**30, "\ud800"):
         assert value(pool, "refused", arguments={"n": wrong}).startswith("ValueError: ")
     found = run(pool, "refused", arguments={"text": "x" * 10_000}).outcome
-    assert found == Outcome(failure="calls", why="a call over 10000 bytes")
+    assert found == CallOutcome(failure="calls", why="a call over 10000 bytes")
     found = run(pool, "not_a_number").outcome
     assert found.failure == "exception" and "JSON" in found.why
 
@@ -235,7 +235,7 @@ def test_a_worker_that_died_before_it_asked_is_replaced_and_one_that_asked_is_no
     supervisor(pool).kill()
     assert works(pool)
     found = run(pool, "chain", host, names=["a", "b"])
-    assert found.outcome == Outcome(failure="crash", why="the worker process died")
+    assert found.outcome == CallOutcome(failure="crash", why="the worker process died")
     assert asked == ["a"]
     assert works(pool)
 
@@ -261,7 +261,7 @@ def test_a_reply_without_the_nonce_is_believed_by_nobody(
     real = pipes.signed
     monkeypatch.setattr(pipes, "signed", lambda nonce, line: real(bytes(16), line))
     found = run(pool, "chain", names=[]).outcome
-    assert found == Outcome(failure="crash", why="the reply is not the supervisor's")
+    assert found == CallOutcome(failure="crash", why="the reply is not the supervisor's")
     monkeypatch.undo()
     assert works(pool)
 

@@ -13,7 +13,7 @@ import pytest
 
 from assay.errors import RunFailure
 from assay.sandbox.isolation import isolation_available
-from assay.sandbox.limits import Limits, Outcome
+from assay.sandbox.limits import CallOutcome, Limits
 from assay.sandbox.pool import Worker, WorkerPool
 
 HERE = Path(__file__).parent
@@ -21,7 +21,7 @@ TOGETHER = "over the memory limit with all its processes"
 SMALL = Limits(cpu_seconds=1, memory_bytes=1 << 30, file_bytes=1 << 20, processes=8)
 
 
-def call(function: str, deadline: float = 20.0, limits: Limits = SMALL, **arguments) -> Outcome:
+def call(function: str, deadline: float = 20.0, limits: Limits = SMALL, **arguments) -> CallOutcome:
     with Worker(f"tests.sandbox.faults:{function}", limits) as worker:
         return worker.call(arguments, deadline)
 
@@ -44,7 +44,7 @@ def no_process_stays() -> Iterator[None]:
 
 def test_values_come_back_as_json() -> None:
     value = {"text": "käse\n\u2028", "list": [1, 2.5, None, True]}
-    assert call("echo", value=value) == Outcome(value=value)
+    assert call("echo", value=value) == CallOutcome(value=value)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_each_failure_has_its_kind_and_the_worker_serves_on(
     limits = replace(SMALL, cpu_seconds=20) if "hog" in function else SMALL
     with Worker("tests.sandbox.faults:named", limits) as worker:
         found = worker.call({"function": function, "arguments": arguments}, 30.0)
-        assert found == Outcome(failure=failure, why=why)  # type: ignore[arg-type]
-        assert worker.call({"function": "count", "arguments": {}}, 30.0) == Outcome(1)
+        assert found == CallOutcome(failure=failure, why=why)  # type: ignore[arg-type]
+        assert worker.call({"function": "count", "arguments": {}}, 30.0) == CallOutcome(1)
 
 
 def test_what_the_worker_loaded_is_no_memory_of_the_processes_that_share_it(
@@ -86,7 +86,7 @@ def test_what_the_worker_loaded_is_no_memory_of_the_processes_that_share_it(
 
 
 def test_nothing_that_is_printed_can_be_taken_for_the_answer() -> None:
-    assert call("shout", megabytes=20) == Outcome(value="done")
+    assert call("shout", megabytes=20) == CallOutcome(value="done")
 
 
 FORGED = [
@@ -98,12 +98,12 @@ FORGED = [
 @pytest.mark.parametrize("line", FORGED)
 def test_a_forged_answer_that_is_none_is_a_crash(line: str) -> None:
     why = "the answer is not in the worker's form"
-    assert call("forge", line=line) == Outcome(failure="crash", why=why)
+    assert call("forge", line=line) == CallOutcome(failure="crash", why=why)
 
 
 def test_the_cpu_time_of_all_processes_counts_together() -> None:
     found = call("burn_in_children", limits=replace(SMALL, cpu_seconds=1), children=2)
-    assert found == Outcome(failure="cpu", why="over the limit of CPU time")
+    assert found == CallOutcome(failure="cpu", why="over the limit of CPU time")
 
 
 def test_a_forged_answer_cannot_reach_into_the_next_call() -> None:
@@ -120,7 +120,7 @@ def test_a_call_that_closes_its_pipe_is_a_crash() -> None:
 def test_an_endless_loop_ends_at_its_deadline_and_the_next_call_works() -> None:
     with Worker("tests.sandbox.faults:sleep") as worker:
         assert worker.call({"seconds": 1000}, 0.3).failure == "deadline"
-        assert worker.call({"seconds": 0.01}, 20.0) == Outcome(value=0.01)
+        assert worker.call({"seconds": 0.01}, 20.0) == CallOutcome(value=0.01)
     assert call("loop", deadline=0.3).failure == "deadline"
 
 
@@ -220,7 +220,7 @@ def test_a_worker_that_is_killed_from_outside_is_tried_again_once(tmp_path: Path
     with Worker("tests.sandbox.faults:killed_first_time", SMALL) as worker:
         assert worker.call({"folder": str(tmp_path), "times": 1}, 20.0).value == "lived"
         twice = worker.call({"folder": str(tmp_path), "times": 9}, 20.0)
-        assert twice == Outcome(failure="crash", why="the worker process died")
+        assert twice == CallOutcome(failure="crash", why="the worker process died")
         assert len(list(tmp_path.iterdir())) == 1 + 2
 
 
@@ -238,7 +238,7 @@ def test_a_worker_that_dies_while_it_starts_is_no_failure_of_the_run(tmp_path: P
     with Worker("dies:answer", SMALL, folders=[str(tmp_path)]) as worker:
         assert worker.call({}, 20.0).value == 7
     with Worker("dead:answer", SMALL, folders=[str(tmp_path)]) as worker:
-        died = Outcome(failure="crash", why="the worker process died")
+        died = CallOutcome(failure="crash", why="the worker process died")
         assert worker.call({}, 20.0) == died
 
 
@@ -260,6 +260,6 @@ def test_forking_children_end_with_the_worker_and_leave_the_lab_an_outcome(
         for _ in range(2):
             pid_file = tmp_path / "pid"
             outcome = worker.call({"children": 25, "pid_file": str(pid_file)}, 1.0)
-            assert outcome == Outcome(failure="deadline", why=why)
+            assert outcome == CallOutcome(failure="deadline", why=why)
             groups.append(int(pid_file.read_text()))
     assert eventually(lambda: not any(map(lives, groups)))

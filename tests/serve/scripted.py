@@ -15,7 +15,7 @@ from assay.lab.evaluate.opened_model import Served
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.batcher import Batcher
 from assay.rollout.engines.cpu.engine import Watch
-from assay.serve.server import Endpoint
+from assay.serve.server import ServedEndpoint
 from tests.models.folders import tiny_tokenizer
 
 TOKEN, MODEL, CONTEXT = "secret", "tiny", 2000
@@ -119,7 +119,7 @@ def client(answer: Answer | str) -> Iterator[tuple[TestClient, Says]]:
     """A client of the application, with the token."""
     sampler = Says(answer if callable(answer) else lambda *_: answer)
     batcher = batching(sampler)
-    endpoint = Endpoint(served(sampler), batcher, TOKEN)
+    endpoint = ServedEndpoint(served(sampler), batcher, TOKEN)
     with TestClient(endpoint.app(), headers=HEADERS, raise_server_exceptions=False) as test_client:
         yield test_client, sampler
     sampler.released.set()

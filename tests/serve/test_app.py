@@ -14,7 +14,7 @@ from tokenizers.processors import TemplateProcessing
 
 from assay.data.renderings.rendering import Renderer
 from assay.serve.requests import ChatRequest, CompletionRequest, ask_chat, ask_completion
-from assay.serve.server import Endpoint
+from assay.serve.server import ServedEndpoint
 from tests.models.folders import CHAT as TEMPLATE
 from tests.serve.scripted import (
     CONTEXT,
@@ -380,7 +380,7 @@ def test_a_server_that_stops_answers_503_instead_of_half_an_answer() -> None:
     sampler = Says(lambda *_: "a long answer")
     sampler.released.clear()
     batcher = batching(sampler)
-    with TestClient(Endpoint(served(sampler), batcher, TOKEN).app(), headers=HEADERS) as http:
+    with TestClient(ServedEndpoint(served(sampler), batcher, TOKEN).app(), headers=HEADERS) as http:
         answers: list = []
         threads = [
             threading.Thread(target=lambda b=b: answers.append(http.post(COMPLETIONS, json=b)))

@@ -8,7 +8,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.runs.judgement_journal import JudgementJournal
 from assay.sandbox.isolation import isolation_available
-from assay.sandbox.limits import Limits, Outcome
+from assay.sandbox.limits import CallOutcome, Limits
 from assay.tasks.running import RewardRunner, program_check
 
 ROW = Row("sum", (Message("user", "Print the sum."),), gold="7", extra={"input": "3 4"})
@@ -80,7 +80,7 @@ def test_a_program_earns_by_its_output_and_nothing_for_what_it_did_wrong(sandbox
 
 
 def test_the_reward_says_what_a_failing_program_earns_and_the_lab_abstains_where_it_fails() -> None:
-    def failed(row: Row, completion: Completion, failure: Outcome) -> Reward:
+    def failed(row: Row, completion: Completion, failure: CallOutcome) -> Reward:
         return Reward(-0.5, why=failure.why, outcome=str(failure.failure))
 
     check = program_check(source, compare, failed=failed)

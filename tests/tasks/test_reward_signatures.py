@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from assay.data.episode import Completion, Reward, reward_values, row_of, row_values
-from assay.data.formats.formats import Layout, iter_rows
+from assay.data.formats.formats import FileLayout, iter_rows
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.tasks.reward_signatures import as_reward
@@ -201,7 +201,7 @@ def test_a_function_of_trl_sees_the_columns_under_the_files_own_names(tmp_path: 
     record = {"id": 7, "question": "1 + 1 = ?", "result": "2", "level": 3, "answer": "two"}
     file.write_text(json.dumps(record))
     columns = {"prompt": "question", "answer": "result", "said": "answer"}
-    (row,) = iter_rows(file, "prompt_answer", Layout(columns=columns))
+    (row,) = iter_rows(file, "prompt_answer", FileLayout(columns=columns))
     seen = {}
 
     def trl(prompts, completions, question, result, answer, level, **others):

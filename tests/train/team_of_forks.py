@@ -25,7 +25,7 @@ from assay.rl.preference import Preference
 from assay.rollout.policies.language import LanguagePolicy
 from assay.train.grpo import Grpo, score_all
 from assay.train.likelihood import likelihood_batch, pair_batch, weighted_batch
-from assay.train.pair_choice import Choice, choose_pairs
+from assay.train.pair_choice import GroupChoice, choose_pairs
 from assay.train.ranks import Member, RankedPolicy, Team, serve
 from assay.train.sharded import ShardedMember, put_together
 from tests.exact import random_groups
@@ -216,7 +216,7 @@ def batches(
     objective = GrpoObjective(method, kl_coef=0.05, entropy_coef=0.05, several_updates=True)
     settings = toys.settings(aggregation=aggregation, minibatches=minibatches, micro_tokens=10**6)
     grpo = Grpo(None, settings, objective, str)  # type: ignore[arg-type]
-    updates, _, _ = grpo.updates(policy, groups, Choice(tuple(range(len(groups)))))
+    updates, _, _ = grpo.updates(policy, groups, GroupChoice(tuple(range(len(groups)))))
     return [moved(packed) for packed in updates], objective
 
 

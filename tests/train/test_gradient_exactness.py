@@ -23,7 +23,7 @@ from assay.rl.thought import Thinking
 from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import in_tokens
 from assay.train.grpo import Grpo
-from assay.train.pair_choice import Choice
+from assay.train.pair_choice import GroupChoice
 from tests.exact import exact_model, in_float64, random_groups
 from tests.few import few
 from tests.tiny import FAMILIES, tiny_model
@@ -68,7 +68,7 @@ def batch(policy: LanguagePolicy, preset_name: str, seed: int) -> tuple[Packed, 
     )
     method = Grpo(None, settings, objective, str, Thinking(spell))  # type: ignore[arg-type]
     groups = random_groups(seed, SIZES[seed % len(SIZES)])
-    (packed,), _, _ = method.updates(policy, groups, Choice(tuple(range(len(groups)))))
+    (packed,), _, _ = method.updates(policy, groups, GroupChoice(tuple(range(len(groups)))))
     return moved(packed, seed, min(0.1, preset.clip.high)), objective
 
 

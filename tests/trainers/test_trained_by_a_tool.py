@@ -17,7 +17,7 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
-from assay.engines.environments import MARK, Running
+from assay.engines.environments import MARK, RunningTool
 from assay.engines.proof import Proof
 from assay.errors import RunFailure
 from assay.experiment.tables import patience_seconds
@@ -199,12 +199,12 @@ def test_a_guard_stops_a_tool_at_its_step_however_far_the_tool_is(
     """The tool has written three steps before anybody looks; the condition held at the second."""
     told(monkeypatch, step=4, hangs=True)
 
-    def once_it_hangs(tool: Running, seconds: float) -> None:
+    def once_it_hangs(tool: RunningTool, seconds: float) -> None:
         (run,) = runs_of(lab, "tiny")
         while not (run.trainer("rl") / "hangs").exists():
             time.sleep(0.02)
 
-    monkeypatch.setattr(Running, "wait", once_it_hangs)
+    monkeypatch.setattr(RunningTool, "wait", once_it_hangs)
     guard = '\n[guard.low]\nstage = "rl"\nmetric = "reward_mean"\nabove = 0.4\nsteps = 1\n'
     (lab / "tiny.toml").write_text((lab / "tiny.toml").read_text() + guard)
     with pytest.raises(RunFailure, match="'low' stopped the run at rl step 2"):

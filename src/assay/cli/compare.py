@@ -15,7 +15,7 @@ from assay.cli.output import Lang, Outcome, run_names, taken
 from assay.errors import InputError
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
-    from assay.lab.sweep.model import Cell, Matrix, Recommendation
+    from assay.lab.sweep.model import Matrix, Recommendation, SweepCell
 
 
 Allow = Annotated[
@@ -64,7 +64,7 @@ def matrix_result(found: "Matrix") -> dict[str, Any]:
     }
 
 
-def _cell_result(cell: "Cell", matrix: "Matrix") -> dict[str, Any]:
+def _cell_result(cell: "SweepCell", matrix: "Matrix") -> dict[str, Any]:
     """One cell with the records behind it."""
     names = ("place", "state", "name", "score", "interval", "items", "repeats", "seeds")
     return {

@@ -101,7 +101,7 @@ def convert(
 
     Says what was left out and what a format loses.
     """
-    from assay.data.formats.convert_rows import Wanted, places_of
+    from assay.data.formats.convert_rows import Conversion, places_of
     from assay.data.formats.convert_rows import convert as make
     from assay.engines.proof import prove as compare
     from assay.errors import InputError
@@ -112,7 +112,7 @@ def convert(
         raise InputError("needs a model to compare with", field="--prove", fix=fix)
 
     text = written_for(for_, None if rendering == "own" else rendering, root)
-    wanted = Wanted(
+    wanted = Conversion(
         to=to,
         format=from_,
         expand=expand,

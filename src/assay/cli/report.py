@@ -109,18 +109,18 @@ def report(
     if ":" in run:
         return samples(root, run)
     from assay.library.actions import open_run
-    from assay.pages.run_page import Span, write_report
+    from assay.pages.run_page import ProgressSpan, write_report
     from assay.pages.words import words
     from assay.runs.history import leaving_out, left_out
 
     found = open_run(run, root=root, lang=lang)
     if bfcl is not None:
         return Outcome(*bfcl_results(found.directory, bfcl))
-    span = Span(stage, first, last)
+    span = ProgressSpan(stage, first, last)
     with leaving_out(found.directory):
         write_report(found.directory, lang, span)
         state = words(lang)(f"status.{found.status}")
-        progressing = span != Span() or full or found.status != "finished"
+        progressing = span != ProgressSpan() or full or found.status != "finished"
         shown = runs_shown([found], [state], full, span if progressing else None)
         result = run_result(found, span)
         damaged = bool(left_out())

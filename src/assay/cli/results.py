@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from assay.lab.monitor.progress import Progress
     from assay.library.typed_results import Run
     from assay.pages.page import Block
-    from assay.pages.run_page import Span
+    from assay.pages.run_page import ProgressSpan
 
 
-def run_result(found: "Run", span: "Span | None" = None) -> dict[str, Any]:
+def run_result(found: "Run", span: "ProgressSpan | None" = None) -> dict[str, Any]:
     """The results of a run that has its page, for programs; `span` selects the steps whose progress
     is told."""
-    from assay.pages.run_page import Span
+    from assay.pages.run_page import ProgressSpan
     from assay.runs.history import left_out
 
-    run, lang, steps = found.directory, found.lang, span or Span()
+    run, lang, steps = found.directory, found.lang, span or ProgressSpan()
     told = found.progress(steps.stage, steps.first, steps.last)
     return {
         **run_identity(run),
@@ -42,7 +42,7 @@ def run_result(found: "Run", span: "Span | None" = None) -> dict[str, Any]:
 
 
 def runs_shown(
-    made: "Sequence[Run]", said: Sequence[str], full: bool, span: "Span | None" = None
+    made: "Sequence[Run]", said: Sequence[str], full: bool, span: "ProgressSpan | None" = None
 ) -> "list[Block]":
     """The results of runs for people, each with what was done: a few lines, or all of them if
     `full`. A `span` of steps shows their progress."""

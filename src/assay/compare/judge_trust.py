@@ -18,7 +18,7 @@ from assay.errors import Finding, finding
 from assay.judge.cluster_robust import FEW_CLUSTERS
 from assay.judge.intervals import Estimate, Interval, bootstrap_figures, grouped
 from assay.judge.scores import Array
-from assay.runs.judgement_journal import Judged, JudgedLabels, read_judged
+from assay.runs.judgement_journal import JudgedLabels, LabelledJudgement, read_judged
 
 RUBRIC = "rubric"
 """The option of a record that holds the rubric of its judge."""
@@ -115,7 +115,9 @@ def judged_by(arms: Sequence[Arm]) -> JudgedBy | None:
     return JudgedBy(origins[0].record.options[RUBRIC], most and held(most))
 
 
-def kappa_on(name: str, levels: Sequence[float], judged: Sequence[Judged]) -> Estimate | None:
+def kappa_on(
+    name: str, levels: Sequence[float], judged: Sequence[LabelledJudgement]
+) -> Estimate | None:
     """The agreement on a criterion; None where labels and verdicts are all one level, or no answer
     has both."""
     both = [each for each in judged if name in each.label and name in each.verdict]
@@ -148,7 +150,9 @@ def _kappa(table_DK: Array, distances_K: Array, size: int) -> Array:
         return np.where(expected > 0, 1 - seen / expected, np.nan)
 
 
-def _reach(both: Sequence[Judged], name: str, counts_K: Array, distances_K: Array) -> float:
+def _reach(
+    both: Sequence[LabelledJudgement], name: str, counts_K: Array, distances_K: Array
+) -> float:
     """A lower limit that is honest where next to nothing was disagreed on: where the share of equal
     verdicts may be, at the mean distance of unequal ones."""
     right = [float(each.label[name] == each.verdict[name]) for each in both]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NoReturn
 
 from assay.data.files import atomic_path
-from assay.data.loaded import JSON_NAMES, Columns, DataError, Found, Record, check_file, sound
+from assay.data.loaded import JSON_NAMES, DataError, Found, Record, RecordColumns, check_file, sound
 
 Constants = Literal["refused", "floats", "unread"]
 """What NaN and Infinity are: no JSON, floats, or none that their column can be read by."""
@@ -170,7 +170,7 @@ def _constants_unread(
                 "write null or a number",
             )
             unread[name] = DataError(problem, file=path, line=line, field=name, fix=fix)
-    return Columns({n: v for n, v in value.items() if n not in unread}, unread)
+    return RecordColumns({n: v for n, v in value.items() if n not in unread}, unread)
 
 
 def refuse_constant(name: str) -> Any:

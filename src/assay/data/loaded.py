@@ -68,7 +68,7 @@ def at_path(value: Any, path: str) -> Any:
     return next((each for each in inner if each is not ABSENT), ABSENT)
 
 
-class Columns(dict[str, Any]):
+class RecordColumns(dict[str, Any]):
     """The columns of a record without the `unread`, which hold what JSON does not have: asking for
     one of these raises its error."""
 
@@ -104,11 +104,13 @@ class Record:
     @property
     def unread(self) -> Mapping[str, DataError]:
         """The columns of values that JSON does not have, and what to raise where one is needed."""
-        return self.value.unread if isinstance(self.value, Columns) else {}
+        return self.value.unread if isinstance(self.value, RecordColumns) else {}
 
     def changed(self, value: Mapping[str, Any], **fields: Any) -> "Record":
         """This record with other columns, but for those that cannot be read."""
-        return replace(self, value=Columns(value, self.unread) if self.unread else value, **fields)
+        return replace(
+            self, value=RecordColumns(value, self.unread) if self.unread else value, **fields
+        )
 
     def remark(self, words: str) -> None:
         """Say something about the row; `words` are one of few, as those of a `Remark` are."""

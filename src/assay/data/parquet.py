@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from assay.data.files import atomic_path
 from assay.data.json_files import load_json
-from assay.data.loaded import Columns, DataError, Found, Record, check_file
+from assay.data.loaded import DataError, Found, Record, RecordColumns, check_file
 
 FREE_BYTES = 64 << 20
 """That any file may unpack to."""
@@ -33,7 +33,7 @@ MOST_ENTRIES = 200_000
 
 
 @dataclass
-class Budget:
+class UnpackBudget:
     """What one file may still unpack to."""
 
     file: Path
@@ -58,7 +58,7 @@ class Budget:
 BATCH_ROWS = 256
 """Rows held at once: with 24 kB a conversation, 6 MB."""
 PARQUET_FREE_BYTES = 1 << 30
-"""That any parquet file may unpack to, see `Budget`."""
+"""That any parquet file may unpack to, see `UnpackBudget`."""
 PARQUET_MOST_TIMES = 200
 
 
@@ -128,8 +128,10 @@ def _checked_batches(path: Path) -> Iterator[pa.RecordBatch]:
     with opened as file:
         about = file.metadata
         groups = [about.row_group(n).total_byte_size for n in range(about.num_row_groups)]
-        Budget(path, PARQUET_MOST_TIMES, PARQUET_FREE_BYTES).spend(sum(groups), about.num_rows)
-        budget = Budget(path, PARQUET_MOST_TIMES, PARQUET_FREE_BYTES)
+        UnpackBudget(path, PARQUET_MOST_TIMES, PARQUET_FREE_BYTES).spend(
+            sum(groups), about.num_rows
+        )
+        budget = UnpackBudget(path, PARQUET_MOST_TIMES, PARQUET_FREE_BYTES)
         batches = file.iter_batches(BATCH_ROWS)
         while True:
             try:
@@ -219,4 +221,4 @@ def _plain_row(
             problem = str(error) if isinstance(error, TypeError) else "holds text that is no JSON"
             fix = "store it as text or as a number, or leave the column out"
             unread[field] = DataError(problem, file=place, line=line, field=field, fix=fix)
-    return Columns(plain, unread) if unread else plain
+    return RecordColumns(plain, unread) if unread else plain

@@ -144,7 +144,7 @@ def check_field(rows: Sequence[Row], path: str, place: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class FieldCondition:
     """What a field has to be; every comparison that is given has to hold."""
 
     field: str
@@ -176,7 +176,7 @@ def _said(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def fits(condition: Condition, row: Row) -> bool:
+def fits(condition: FieldCondition, row: Row) -> bool:
     """Whether a row meets a condition. One without the field meets only `exists = false`.
 
     Raises DataError where a value that is no number would have to be compared with one.
@@ -253,7 +253,7 @@ def sorted_places(rows: Sequence[Row], path: str, descending: bool) -> tuple[int
 
 
 def where(
-    rows: Iterable[Row], conditions: Sequence[Condition]
+    rows: Iterable[Row], conditions: Sequence[FieldCondition]
 ) -> tuple[tuple[Row, ...], dict[str, tuple[str, ...]]]:
     """The rows that meet all conditions, and the ids of the others by what they missed first.
 

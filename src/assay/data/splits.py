@@ -215,7 +215,7 @@ def epoch_shares(
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MixturePart:
     """One set of a mixture; the rows of all sets lie end to end."""
 
     name: str
@@ -234,7 +234,7 @@ class Mixture:
     Shuffled, or sorted by `ranks`: the rank of each row.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[MixturePart, ...]
     ranks: tuple[int, ...] | None = None
     _sorted: dict[tuple[int, int], list[Visit]] = field(
         default_factory=dict, repr=False, compare=False
@@ -246,7 +246,7 @@ class Mixture:
         return sum(part.share for part in self.parts)
 
     @cached_property
-    def _slots(self) -> tuple[tuple[Part, int], ...]:
+    def _slots(self) -> tuple[tuple[MixturePart, int], ...]:
         """Each visit of an epoch, unshuffled: its set, and which of the set's visits it is."""
         return tuple((part, k) for part in self.parts for k in range(part.share))
 

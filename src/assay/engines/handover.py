@@ -57,7 +57,7 @@ STALE_CACHE = "the engine's prefix cache holds keys and values of earlier weight
 
 
 @dataclass(frozen=True)
-class Reading:
+class ProbeReading:
     """Log-probs of the probe after a hand-over."""
 
     trainer_S: np.ndarray
@@ -107,7 +107,7 @@ def slope(trainer: np.ndarray, engine: np.ndarray) -> Slope:
 
 
 def judge_first(
-    now: Reading, numerics: Numerics, bare_S: np.ndarray | None = None
+    now: ProbeReading, numerics: Numerics, bare_S: np.ndarray | None = None
 ) -> dict[str, float]:
     """Metrics of the first reading, of equal weights. `bare_S` are the trainer's log-probs without
     its adapter, where it has one. Raises NotAsTold.
@@ -122,7 +122,9 @@ def judge_first(
     return {"engine/gap": now.gap, "engine/gap_first": now.gap}
 
 
-def judge(now: Reading, before: Reading, first: Reading, numerics: Numerics) -> dict[str, float]:
+def judge(
+    now: ProbeReading, before: ProbeReading, first: ProbeReading, numerics: Numerics
+) -> dict[str, float]:
     """Metrics of a reading after an update. Raises NotAsTold."""
     changed_S = now.trainer_S - before.trainer_S
     moved_S = now.engine_S - before.engine_S
@@ -156,7 +158,11 @@ def judge(now: Reading, before: Reading, first: Reading, numerics: Numerics) -> 
 
 
 def judge_sampled(
-    trainer_S: np.ndarray, engine_S: np.ndarray, now: Reading, first: Reading, numerics: Numerics
+    trainer_S: np.ndarray,
+    engine_S: np.ndarray,
+    now: ProbeReading,
+    first: ProbeReading,
+    numerics: Numerics,
 ) -> dict[str, float]:
     """Metrics of a step's own completions: log-probs that the engine told as it sampled them,
     against the trainer's. Raises NotAsTold."""
@@ -184,7 +190,7 @@ def share(arrived: Slope) -> str:
     return f"{arrived.value:.3f} ± {arrived.error:.3f}"
 
 
-def failed(seen: str, now: Reading, first: Reading, kept: str) -> NotAsTold:
+def failed(seen: str, now: ProbeReading, first: ProbeReading, kept: str) -> NotAsTold:
     """The failure that says what was seen."""
     at_first = "" if now is first else f", {first.gap:.3g} at equal weights"
     return NotAsTold(
@@ -206,7 +212,7 @@ Columns = dict[str, list[int]]
 
 
 @dataclass(frozen=True)
-class Held:
+class HandedOver:
     """What an engine was handed over last, as far as it is kept."""
 
     number: int = 0
@@ -216,7 +222,7 @@ class Held:
     vector."""
 
 
-def chosen_columns(state: State, before: Held) -> Columns:
+def chosen_columns(state: State, before: HandedOver) -> Columns:
     """Which columns of each tensor are read after `state` was handed over."""
     columns: Columns = {}
     for name, tensor in state.items():
@@ -234,7 +240,7 @@ def chosen_columns(state: State, before: Held) -> Columns:
     return columns
 
 
-def kept(state: State, before: Held) -> Held:
+def kept(state: State, before: HandedOver) -> HandedOver:
     """What of `state` is compared with at the next hand-over."""
     windows = {}
     for name, tensor in state.items():
@@ -244,7 +250,7 @@ def kept(state: State, before: Held) -> Held:
             first = int(torch.randint(starts, (1,), generator=drawn(name, before.number)))
         part = tensor[:, first : first + WINDOW] if tensor.ndim > 1 else tensor
         windows[name] = first, part.cpu().clone()
-    return Held(before.number + 1, windows)
+    return HandedOver(before.number + 1, windows)
 
 
 def drawn(name: str, number: int) -> torch.Generator:
@@ -252,7 +258,7 @@ def drawn(name: str, number: int) -> torch.Generator:
     return torch.Generator().manual_seed(crc32(f"{number} {name}".encode()))
 
 
-def compare(state: State, before: Held, columns: Columns, found: State) -> dict[str, float]:
+def compare(state: State, before: HandedOver, columns: Columns, found: State) -> dict[str, float]:
     """Metrics of what was read. Raises NotAsTold with the names of tensors that differ."""
     old, other, moved = list[str](), list[str](), 0
     for name, values in found.items():
@@ -279,7 +285,9 @@ OLD = "kept their old weights"
 OTHER = "hold other weights than those handed over"
 
 
-def last_values(before: Held, name: str, columns: list[int]) -> tuple[list[int] | slice, Tensor]:
+def last_values(
+    before: HandedOver, name: str, columns: list[int]
+) -> tuple[list[int] | slice, Tensor]:
     """Which of these columns were kept at the hand-over before, and their values then."""
     first, old = before.windows.get(name, (0, torch.empty(0)))
     if old.ndim < 2:

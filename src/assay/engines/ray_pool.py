@@ -44,7 +44,7 @@ SILENT = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class NodeNeeds:
     """What a process takes of its node."""
 
     cpus: float
@@ -79,7 +79,7 @@ LOOK_AGAIN = 1.0
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
-def as_they_come(pool: "RayPool", needs: Needs, calls: Sequence[Call]) -> Generator[Any]:
+def as_they_come(pool: "RayPool", needs: NodeNeeds, calls: Sequence[Call]) -> Generator[Any]:
     """The results of calls in processes that stay, each as soon as it is there.
 
     What a process was at when it died is called again in another, so that calls must change nothing
@@ -138,7 +138,7 @@ def as_they_come(pool: "RayPool", needs: Needs, calls: Sequence[Call]) -> Genera
                 pool.rest(needs, host)
 
 
-def room_of(pool: "RayPool", needs: Needs, kind: type[AssayError]) -> int:
+def room_of(pool: "RayPool", needs: NodeNeeds, kind: type[AssayError]) -> int:
     """How many processes the cluster holds at once. Raises `kind` where that is none."""
     room = sum(needs.fit(node) for node in pool.nodes())
     if not room:
@@ -184,7 +184,7 @@ class RayPool:
     """The option or key that asked for it, for messages."""
     folder: Path | None = None
     """Ray's own files, of a cluster that ends with this process."""
-    idle: dict[Needs, list[Any]] = field(default_factory=dict)
+    idle: dict[NodeNeeds, list[Any]] = field(default_factory=dict)
     """Processes that stayed: each has imported what it needs."""
     looked: set[Path] = field(default_factory=set)
     """The labs that every node was found to see."""
@@ -208,12 +208,12 @@ class RayPool:
                 found.append(Node(each["NodeID"], host, has.get("CPU", 0.0), has.get("GPU", 0.0)))
         return found
 
-    def submit(self, needs: Needs, function: Callable[..., Any], *arguments: Any) -> Any:
+    def submit(self, needs: NodeNeeds, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function once, in some process; returns the ticket of its result."""
         task = self.ray.remote(_called).options(**_taken(needs), max_retries=0)
         return task.remote(function, *arguments)
 
-    def host(self, needs: Needs) -> Any:
+    def host(self, needs: NodeNeeds) -> Any:
         """A process that stays, for `call`; it begins when a node has room."""
         if resting := self.idle.get(needs):
             return resting.pop()
@@ -223,7 +223,7 @@ class RayPool:
         """Call a function in a process that stays; one at a time, in order. Returns a ticket."""
         return host.call.remote(function, *arguments)
 
-    def rest(self, needs: Needs, host: Any) -> None:
+    def rest(self, needs: NodeNeeds, host: Any) -> None:
         """Give back a process that has nothing to do, for the next `host`."""
         self.idle.setdefault(needs, []).append(host)
 
@@ -280,7 +280,7 @@ class _Host:
         return function(*arguments)
 
 
-def _taken(needs: Needs) -> dict[str, Any]:
+def _taken(needs: NodeNeeds) -> dict[str, Any]:
     return {"num_cpus": needs.cpus, "num_gpus": needs.gpus}
 
 

@@ -26,7 +26,7 @@ from torch import nn
 from assay.data.episode import Context, Turn, tokens_of
 from assay.engines import handover
 from assay.engines.environments import ENVIRONMENTS, TORCH, need_vllm
-from assay.engines.vllm_engine import Opening, VllmEngine, opened
+from assay.engines.vllm_engine import EngineOpening, VllmEngine, opened
 from assay.errors import RunFailure
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import patience_seconds
@@ -91,8 +91,8 @@ class ProvenSampler:
         self._earlier: list[int] = []
         """Tokens that a prefix cache of earlier weights would hold."""
         self._probe: Sequences | None = None
-        self._first: handover.Reading | None = None
-        self._before: handover.Reading | None = None
+        self._first: handover.ProbeReading | None = None
+        self._before: handover.ProbeReading | None = None
 
     def refresh(self, module: nn.Module) -> None:
         """The weights changed: the next sample hands them over."""
@@ -265,7 +265,7 @@ def chosen(turns: Sequence[Turn]) -> Sequences | None:
 
 def reading(
     module: nn.Module, engine: VllmEngine, contexts: list[list[int]], actions: list[list[int]]
-) -> handover.Reading:
+) -> handover.ProbeReading:
     """The probe scored by both. The cache is asked first: scoring anew might put right what it
     holds."""
     starts = np.cumsum([0, *map(len, actions)])
@@ -277,7 +277,7 @@ def reading(
     heads = [actions[row][: place + 1] for row, place in points]
     cached = engine.score_cached([contexts[row] for row, _ in points], heads)
     scored = engine.score(contexts, actions)
-    return handover.Reading(
+    return handover.ProbeReading(
         trainer_S=logps_of(module, contexts, actions).numpy(),
         engine_S=np.array([logp for row in scored for logp in row]),
         cached_K=np.array([logp for (logp,) in cached]),
@@ -313,7 +313,7 @@ def sampler_of(
         return sampler_here(module, end_tokens, precision.compute, processes)
     compute = vllm_compute(experiment, precision)
     kind = str(compute).removeprefix("torch.")
-    opening = Opening(str(base), kind, precision.device, patience_seconds(experiment.engine))
+    opening = EngineOpening(str(base), kind, precision.device, patience_seconds(experiment.engine))
     return ProvenSampler(partial(opened, opening), module, end_tokens, compute)
 
 

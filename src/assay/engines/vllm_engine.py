@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch.multiprocessing.reductions import reduce_tensor  # type: ignore[attr-defined]
 
 from assay.engines import environments
-from assay.engines.handover import Columns, Held
+from assay.engines.handover import Columns, HandedOver
 from assay.errors import RunFailure
 from assay.models.folder import WEIGHTS
 from assay.models.weight_files import State
@@ -39,7 +39,7 @@ CACHE_GIB = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class EngineOpening:
     """All that an engine is opened with; samplers that agree in it share one."""
 
     folder: str
@@ -54,14 +54,14 @@ class Opening:
 class VllmEngine:
     """One model in vLLM's process, whose weights are replaced again and again."""
 
-    opening: Opening
+    opening: EngineOpening
     process: "subprocess.Popen[str]"
     log: Path
     folder: Path
     """In memory, for what is handed over."""
     owner: object = None
     """The sampler whose weights it has."""
-    held: Held = field(default_factory=Held)
+    held: HandedOver = field(default_factory=HandedOver)
     """What it was handed over last."""
     asleep: bool = False
 
@@ -177,7 +177,7 @@ _open: list[VllmEngine] = []
 """At most one: its weights fill memory."""
 
 
-def opened(opening: Opening) -> VllmEngine:
+def opened(opening: EngineOpening) -> VllmEngine:
     """The engine that is opened so; another one that is open is closed first.
 
     Raises InputError where vLLM is not installed, RunFailure where it does not start.
@@ -197,7 +197,7 @@ def close_all() -> None:
         _open.pop().close()
 
 
-def _started(opening: Opening) -> VllmEngine:
+def _started(opening: EngineOpening) -> VllmEngine:
     python = environments.python_of(environments.need_vllm())
     _remove_abandoned()
     place = MEMORY if os.access(MEMORY, os.W_OK) else None

@@ -22,7 +22,7 @@ from assay.judge.paired import (
     unscored_shares,
     with_missing_at,
 )
-from assay.judge.power import Precision, planned, smallest_seen
+from assay.judge.power import DesignPrecision, planned, smallest_seen
 from assay.judge.scores import Array, ItemScores, cluster_totals, on_shared_items
 from assay.judge.verdict import Comparison, Figures
 
@@ -155,7 +155,7 @@ def compare_arms(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> 
     lowest, highest = fillings(_figures, control, other)
     low, high = control[0].bounds
     crossed = crossed_error((arms.other, arms.control), arms.clusters, high - low)
-    known = Precision(crossed.error, crossed.freedom, high - low)
+    known = DesignPrecision(crossed.error, crossed.freedom, high - low)
     # More items do not help where seeds vary, so no number of items is promised.
     return planned(
         found,

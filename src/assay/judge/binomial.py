@@ -181,7 +181,7 @@ class Trials:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ValueChange:
     """A value at two times, and whether it changed."""
 
     before: Estimate | None
@@ -201,15 +201,15 @@ def new_counts(before: Counts, after: Counts) -> Counts | None:
     return Counts(count, trials) if 0 <= count <= trials else None
 
 
-def change_of_counts(before: Counts, after: Counts, family: int = 1) -> Change:
+def change_of_counts(before: Counts, after: Counts, family: int = 1) -> ValueChange:
     """Whether the share of counts changed, one of `family` comparisons (Bonferroni). Raises
     InputError for impossible counts."""
     ends = _share(before), _share(after)
     if not before.trials or not after.trials:
-        return Change(*ends)
+        return ValueChange(*ends)
     found = compare_counts(before.count, before.trials, after.count, after.trials)
     interval, detectable = found.interval_at(1 - ALPHA / family), found.plan_at(ALPHA / family)[0]
-    return Change(*ends, interval, detectable, direction_of(interval))
+    return ValueChange(*ends, interval, detectable, direction_of(interval))
 
 
 def _share(found: Counts) -> Estimate | None:
@@ -222,7 +222,7 @@ def change_of_trials(
     bounds: Bounds = (0.0, 1.0),
     family: int = 1,
     around: IntervalOf = mean_interval,
-) -> Change:
+) -> ValueChange:
     """Whether the mean of values within `bounds` changed, one of `family` comparisons (Bonferroni).
 
     The two times are taken as independent; each cluster's trials are not. `around` makes the
@@ -232,7 +232,7 @@ def change_of_trials(
     """
     first, last = mean_of(before, bounds, around), mean_of(after, bounds, around)
     if first is None or last is None:
-        return Change(first, last)
+        return ValueChange(first, last)
     step, level = (first.value, last.value), 1 - ALPHA / family
 
     def interval_at(level: float) -> Interval:
@@ -242,7 +242,7 @@ def change_of_trials(
     p = exchange_test(before, after)
     interval = (interval_at if p is None else agreeing(interval_at, p))(level)
     detectable = detectable_from_interval(interval.half_width, bounds[1] - bounds[0], level)
-    return Change(first, last, interval, detectable, direction_of(interval))
+    return ValueChange(first, last, interval, detectable, direction_of(interval))
 
 
 MOST_EXCHANGED = 200

@@ -58,7 +58,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MetricReading:
     """What a rule reads of one metric, whether it finds something or not."""
 
     metric: str
@@ -84,7 +84,7 @@ def _texts(metric: str, **values: float | int | str) -> dict[str, str]:
     return {"metric": metric, **texts}
 
 
-def _levels(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+def _levels(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
     for metric, values in _present(rule, evidence):
         recent = values[-WINDOW:]
         value = float(np.mean(recent))
@@ -92,10 +92,10 @@ def _levels(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
             continue
         severity = _severity(rule, value)
         figures = _texts(metric, value=value, steps=len(recent), limit=_limit(rule, severity))
-        yield Reading(metric, severity, rule.kind, figures, value)
+        yield MetricReading(metric, severity, rule.kind, figures, value)
 
 
-def _multiples(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+def _multiples(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
     for metric, values in _present(rule, evidence):
         size = min(WINDOW, len(values) // 2)
         if not size:
@@ -108,10 +108,10 @@ def _multiples(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
         limit = f"{_limit(rule, severity):g}"
         more = {"ratio": f"{ratio:.2g}", "steps": size, "limit": limit}
         figures = _texts(metric, start=start, now=now, **more)
-        yield Reading(metric, severity, rule.kind, figures, ratio)
+        yield MetricReading(metric, severity, rule.kind, figures, ratio)
 
 
-def _slopes(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+def _slopes(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
     flat, sign = rule.kind == "flat", -1 if rule.kind == "falling" else 1
     for metric in rule.metrics:
         lines = [line for line in evidence.lines if metric in line][-LONG:]
@@ -129,7 +129,7 @@ def _slopes(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
         more = {"steps": found.steps, "limit": _limit(rule, severity), **slopes}
         figures = _texts(metric, start=found.start, now=found.end, **more)
         template = "rising" if flat and severity is None else rule.kind
-        yield Reading(metric, severity, template, figures, value)
+        yield MetricReading(metric, severity, template, figures, value)
 
 
 def _rounded(value: float) -> float:
@@ -137,18 +137,18 @@ def _rounded(value: float) -> float:
     return value if abs(value) > ROUNDING else 0.0
 
 
-def _zero(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+def _zero(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
     for metric, values in _present(rule, evidence):
         recent = values[-WINDOW:]
         figures = _texts(metric, steps=len(recent))
         if all(value == 0 for value in recent):
-            yield Reading(metric, "error", "zero", figures)
+            yield MetricReading(metric, "error", "zero", figures)
         elif finite := [value for value in recent if math.isfinite(value)]:
             now = _texts(metric, value=finite[-1])
-            yield Reading(metric, None, "not_zero", {**figures, **now})
+            yield MetricReading(metric, None, "not_zero", {**figures, **now})
 
 
-def _idle(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+def _idle(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
     """A part of an algorithm that is set and does nothing."""
     severity = "warning" if rule.error is None else "error"
     usual: Severity = "note" if rule.error is rule.warning is None else severity
@@ -164,15 +164,15 @@ def _idle(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
         more = {"limit": rule.nothing, "where": rule.where, "value": max(values, key=abs)}
         figures = _texts(metric, steps=len(values), **more)
         if not idle:
-            yield Reading(metric, None, "acted", figures)
+            yield MetricReading(metric, None, "acted", figures)
         elif occasion:
             template = "idle_below" if rule.nothing else "idle"
-            yield Reading(metric, usual, template, figures)
+            yield MetricReading(metric, usual, template, figures)
         else:
-            yield Reading(metric, "note", "no_occasion", figures)
+            yield MetricReading(metric, "note", "no_occasion", figures)
 
 
-def _broken(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+def _broken(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
     for metric, values in _present(rule, evidence):
         broken = sum(not math.isfinite(value) for value in values)
         skipped = max(values_of(evidence.lines, "skipped_steps"), default=0.0)
@@ -181,30 +181,30 @@ def _broken(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
             recent = any(not math.isfinite(value) for value in values[-WINDOW:])
             severity = "error" if recent else "warning"
         figures = _texts(metric, broken=broken, steps=len(values), skipped=f"{skipped:.0f}")
-        yield Reading(metric, severity, "broken", figures)
+        yield MetricReading(metric, severity, "broken", figures)
 
 
-def _budget(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+def _budget(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
     for each in evidence.spending:
         figures = _texts(each.metric, spent=float(each.spent), budget=float(each.budget))
         ahead = each.forecast
         if each.spent > each.budget or ahead is None:
             severity = "error" if each.spent > each.budget else None
-            yield Reading(each.metric, severity, "spent", figures, each.spent / each.budget)
+            yield MetricReading(each.metric, severity, "spent", figures, each.spent / each.budget)
             continue
         ends = {"low": ahead.interval.low, "high": ahead.interval.high}
         more = {"at": ahead.at, "steps": ahead.steps}
         figures |= _texts(each.metric, forecast=ahead.value, **ends, **more)
         severity = "warning" if ahead.interval.low > each.budget else None
         value = ahead.interval.low / each.budget
-        yield Reading(each.metric, severity, "will_spend", figures, value)
+        yield MetricReading(each.metric, severity, "will_spend", figures, value)
 
 
 _compared = lru_cache(maxsize=16)(compare)
 """The same two scores are compared at every report of a run."""
 
 
-def _dev(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+def _dev(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
     """The last dev scores are worse than the first, and the reward's slope is above 0."""
     (metric,) = rule.metrics
     lines = [line for line in evidence.lines if metric in line]
@@ -218,18 +218,18 @@ def _dev(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     more = {"first": evidence.dev[0][0], "last": evidence.dev[-1][0]}
     figures = _texts(metric, start=found.start, now=found.end, **more, **texts)
     figures["p"] = f"{comparison.p_value:.2g}"
-    yield Reading(metric, severity, "dev", figures)
+    yield MetricReading(metric, severity, "dev", figures)
 
 
-def _first(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+def _first(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
     for metric, values in _present(rule, evidence):
         if evidence.lines[0].get("step") == 1 and metric in evidence.lines[0]:
             severity = _severity(rule, values[0])
             figures = _texts(metric, value=values[0], limit=_limit(rule, severity))
-            yield Reading(metric, severity, "first", figures, values[0])
+            yield MetricReading(metric, severity, "first", figures, values[0])
 
 
-def _turned(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+def _turned(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
     for metric in rule.metrics:
         lines = [line for line in evidence.lines if line.get(metric) is not None]
         lowest = min(lines, key=lambda line: line[metric], default=None)
@@ -238,19 +238,19 @@ def _turned(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
         if found is not None and lowest is not None:
             ends = {"lowest": float(lowest[metric]), "now": float(after[-1][metric])}
             figures = _texts(metric, step=lowest["step"], **ends)
-            yield Reading(metric, "note" if found.rises else None, "turned", figures)
+            yield MetricReading(metric, "note" if found.rises else None, "turned", figures)
 
 
-def _peak(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+def _peak(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
     own = [look for look in evidence.dev if look[0]]
     if len(own) > 1:
         peak = max(own[:-1], key=lambda look: (look[1].mean, -look[0]))
         found = corrected_for_looks(_compared(peak[1], own[-1][1]), len(own) - 1)
         figures = {"peak": str(peak[0]), "last": str(own[-1][0]), **difference_figures(found)}
-        yield Reading("", "note" if found.verdict == "worse" else None, "peak", figures)
+        yield MetricReading("", "note" if found.verdict == "worse" else None, "peak", figures)
 
 
-def _start(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+def _start(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
     compared = {}
     for name, pair in evidence.reached.items():
         if not set.isdisjoint(*map(_scored, pair)):
@@ -259,7 +259,7 @@ def _start(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     better = any(each.verdict == "better" for each in found.values())
     for name, each in found.items():
         figures = {"metric": name, **difference_figures(each)}
-        yield Reading(name, None if better else "note", "start", figures)
+        yield MetricReading(name, None if better else "note", "start", figures)
 
 
 def _scored(scores: ItemScores) -> set[str]:
@@ -275,7 +275,7 @@ def difference_figures(found: Comparison) -> dict[str, str]:
     return {**texts, "items": str(found.items), "p": f"{found.adjusted_p:.2g}"}
 
 
-CHECKS: Mapping[str, Callable[[Rule, Evidence], Iterator[Reading]]] = {
+CHECKS: Mapping[str, Callable[[Rule, Evidence], Iterator[MetricReading]]] = {
     **dict.fromkeys(("high", "low"), _levels),
     **dict.fromkeys(("grown", "shrunk"), _multiples),
     **dict.fromkeys(("rising", "falling", "flat"), _slopes),
@@ -351,7 +351,7 @@ class RuleState:
     state: State
     metric: str
     """"" where the rule's metric is not recorded, or nothing can be read yet."""
-    reading: Reading | None
+    reading: MetricReading | None
     """None where nothing was read."""
     consequence: Literal["find", "stop", "expect"] = "find"
     """It makes a finding, stops the run, or is what people expect."""

@@ -15,7 +15,7 @@ from assay.errors import InputError
 from assay.judge.cluster_robust import item_mean, p_value, tied_share
 from assay.judge.intervals import LEVEL, Interval, difference_interval, tango
 from assay.judge.power import (
-    Precision,
+    DesignPrecision,
     items_needed,
     minimum_detectable_difference,
     smallest_seen,
@@ -264,7 +264,7 @@ def _plan_of_means(pairs: _Pairs, bounds: tuple[float, float]) -> PlanAt:
         return lambda _: (None, None)
     means = item_mean(pairs.differences, pairs.clusters, (-width, width))
     tied = tied_share(pairs.differences, pairs.clusters)
-    known = Precision(float(means.standard_error), means.degrees, width, units, tied)
+    known = DesignPrecision(float(means.standard_error), means.degrees, width, units, tied)
 
     def plan_at(alpha: float) -> tuple[float | None, int | None]:
         times = times_needed(known, abs(pairs.difference), alpha)

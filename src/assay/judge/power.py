@@ -134,7 +134,7 @@ MOST_TIMES = 2.0**40
 
 
 @dataclass(frozen=True, slots=True)
-class Precision:
+class DesignPrecision:
     """How well an experiment knew its mean difference."""
 
     error: float
@@ -151,7 +151,7 @@ class Precision:
 
 
 def power_at(
-    found: Precision, difference: float, alpha: float = ALPHA, times: float = 1.0
+    found: DesignPrecision, difference: float, alpha: float = ALPHA, times: float = 1.0
 ) -> float:
     """Chance that the test rejects at `alpha` with `times` as many units, in this direction.
 
@@ -182,12 +182,12 @@ def _errors(degrees: float) -> Array:
     return np.sqrt(special.chdtri(degrees, beyond) / degrees)
 
 
-def _floor(found: Precision, alpha: float, times: float) -> float:
+def _floor(found: DesignPrecision, alpha: float, times: float) -> float:
     """The mean at which limits of units that are alike leave 0, see `cluster_robust.p_value`."""
     return found.width * quantile(1 - alpha) ** 2 / (found.clusters * times)
 
 
-def _chance_alike(found: Precision, times: float) -> float:
+def _chance_alike(found: DesignPrecision, times: float) -> float:
     """Chance that fewer units than FEW_CLUSTERS, and than all but one, leave the median."""
     if not found.clusters or not found.tied:
         return 0.0
@@ -197,7 +197,9 @@ def _chance_alike(found: Precision, times: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def smallest_seen(found: Precision, alpha: float = ALPHA, power: float = POWER) -> float | None:
+def smallest_seen(
+    found: DesignPrecision, alpha: float = ALPHA, power: float = POWER
+) -> float | None:
     """The smallest difference seen with `power`; None where the largest possible one is not."""
     low, high = 0.0, found.width
     if power_at(found, high, alpha) < power:
@@ -213,7 +215,7 @@ def smallest_seen(found: Precision, alpha: float = ALPHA, power: float = POWER) 
 
 @lru_cache(maxsize=4096)
 def times_needed(
-    found: Precision, difference: float, alpha: float = ALPHA, power: float = POWER
+    found: DesignPrecision, difference: float, alpha: float = ALPHA, power: float = POWER
 ) -> float | None:
     """How many times as many units would show `difference` with `power`; None for none."""
     least = 2 / found.clusters if found.clusters else 1.0

@@ -64,7 +64,7 @@ class Design:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class DesignPower:
     """A design, and what it sees."""
 
     design: Design
@@ -81,7 +81,7 @@ class Plan:
     difference: float
     power: float
     variances: Variances
-    designs: tuple[Planned, ...]
+    designs: tuple[DesignPower, ...]
 
 
 def given_discordance(discordance: float) -> Variances:
@@ -225,11 +225,11 @@ def plan(
     for design in designs:
         items = design.items or items_for(variances, design, difference, power)
         if items is None:
-            found.append(Planned(replace(design, items=0), None, False))
+            found.append(DesignPower(replace(design, items=0), None, False))
             continue
         whole = replace(design, items=items)
         smallest = smallest_difference(variances, whole, power)
         # Exact power has steps: what was asked for holds where the items were found for it.
         enough = not design.items or (smallest is not None and smallest <= difference)
-        found.append(Planned(whole, smallest, enough))
+        found.append(DesignPower(whole, smallest, enough))
     return Plan(difference, power, variances, tuple(found))

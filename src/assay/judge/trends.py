@@ -28,7 +28,7 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture:
+class StudentMixture:
     """A quantity as K Student distributions, one for each correlation, and their weights."""
 
     centres_K: Array
@@ -82,11 +82,11 @@ class Resembling:
     weights_K: Array
     freedom: float
 
-    def mixture(self, row_P: Array) -> Mixture:
+    def mixture(self, row_P: Array) -> StudentMixture:
         """The regression's value at this row of the design, without scatter."""
         return self._mixture(row_P, 0.0, row_P, 0.0)
 
-    def next_sum(self, row_P: Array, count: int) -> Mixture:
+    def next_sum(self, row_P: Array, count: int) -> StudentMixture:
         """The sum of the `count` values after the last, one typical step apart, all at this row."""
         kept_K = CORRELATIONS * (1 - CORRELATIONS**count) * RANGES
         spread_K = count * (1 + CORRELATIONS) * RANGES - 2 * kept_K * RANGES
@@ -95,13 +95,13 @@ class Resembling:
 
     def _mixture(
         self, row_P: Array, kept_K: Array | float, error_P: Array, scatter_K: Array | float
-    ) -> Mixture:
+    ) -> StudentMixture:
         """A row's value with the share of the last deviation that is left (Goldberger 1962)."""
         centres_K = self.coefficients_KP @ row_P + kept_K * self.last_K
         rows_KP = np.broadcast_to(error_P, self.coefficients_KP.shape)
         spread_K = np.einsum("kp,kpq,kq->k", rows_KP, self.covariances_KPP, rows_KP)
         scales_K = np.sqrt(self.variances_K * (spread_K + scatter_K))
-        return Mixture(centres_K, scales_K, self.weights_K, self.freedom)
+        return StudentMixture(centres_K, scales_K, self.weights_K, self.freedom)
 
 
 def resembling(design_NP: Array, values_N: Array, gaps: Array) -> Resembling:

@@ -219,7 +219,7 @@ def stored_method(
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SampleDifference:
     """One sample that is judged or weighed differently now."""
 
     sample: str
@@ -231,12 +231,12 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class ReplayProof:
     """The result of judging the step again under its own settings."""
 
     samples: int
-    rewards: tuple[Difference, ...]
-    advantages: tuple[Difference, ...]
+    rewards: tuple[SampleDifference, ...]
+    advantages: tuple[SampleDifference, ...]
     """From the recorded rewards, so that only how these are weighed is asked."""
 
     @property
@@ -245,7 +245,7 @@ class Proof:
         return not (self.rewards or self.advantages)
 
 
-def prove(stored: StoredStep, stage: GrpoStage, past: Side) -> Proof:
+def prove(stored: StoredStep, stage: GrpoStage, past: Side) -> ReplayProof:
     """Compare rewards given now, and advantages worked out now from the recorded rewards, with what
     the step recorded. Abstentions are compared as such; their words are not."""
     _, groups = stored_method(stored, stage, score(stored, stage))
@@ -253,28 +253,30 @@ def prove(stored: StoredStep, stage: GrpoStage, past: Side) -> Proof:
     both = zip(stored.samples, again, strict=True)
     changed = [d for s, now in both if (d := reward_difference(stored.address(s), s, now))]
     weighed = [
-        Difference(stored.address(each), "advantage", each.advantage, now)
+        SampleDifference(stored.address(each), "advantage", each.advantage, now)
         for each, now in zip(stored.samples, past.advantages, strict=True)
         if each.reward is not None and each.advantage != now
     ]
-    return Proof(len(again), tuple(changed), tuple(weighed))
+    return ReplayProof(len(again), tuple(changed), tuple(weighed))
 
 
-def reward_difference(address: str, sample: Sample, now: Reward) -> Difference | None:
+def reward_difference(address: str, sample: Sample, now: Reward) -> SampleDifference | None:
     """The first thing that differs between a recorded reward and the same one given now."""
     then = sample.judgement
     if (then.value is None) != (now.value is None):
         both = (f"abstained: {r.why}" if r.value is None else r.value for r in (then, now))
-        return Difference(address, "abstention", *both)
+        return SampleDifference(address, "abstention", *both)
     if then.value != now.value:
-        return Difference(address, "reward", then.value, now.value)
+        return SampleDifference(address, "reward", then.value, now.value)
     for name in dict.fromkeys([*then.parts, *now.parts]):
         if then.parts.get(name) != now.parts.get(name):
-            return Difference(address, f"part {name}", then.parts.get(name), now.parts.get(name))
+            return SampleDifference(
+                address, f"part {name}", then.parts.get(name), now.parts.get(name)
+            )
     return None
 
 
-def findings(proof: Proof, stage: GrpoStage, other: Side) -> Iterator[Finding]:
+def findings(proof: ReplayProof, stage: GrpoStage, other: Side) -> Iterator[Finding]:
     """The first differences of the self-check, then where the run would have gone on differently
     with these settings."""
     for name, different in (("rewards", proof.rewards), ("advantages", proof.advantages)):
@@ -326,7 +328,7 @@ class Replay:
     step: int
     settings: tuple[Confound, ...]
     """Every value of the stage that was set otherwise."""
-    proof: Proof
+    proof: ReplayProof
     before: Side
     after: Side
     samples: tuple[SampleChange, ...]

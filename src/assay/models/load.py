@@ -70,14 +70,14 @@ OFF = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LoadedTensors:
     """The tensors of a model's weight files."""
 
     tensors: int
     values: int
 
 
-def held(directory: Path) -> Held:
+def held(directory: Path) -> LoadedTensors:
     """Counts of what the weight files hold. Raises InputError for integers and the like."""
     tensors = values = 0
     for file in weight_files(directory):
@@ -89,7 +89,7 @@ def held(directory: Path) -> Held:
                     problem = f"{name} holds {part.get_dtype()}, not weights"
                     raise InputError(problem, file=file, fix=f"expected {FLOATING}")
                 tensors, values = tensors + 1, values + prod(part.get_shape())
-    return Held(tensors, values)
+    return LoadedTensors(tensors, values)
 
 
 def least_weights(config: Any) -> int:

@@ -36,7 +36,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Family:
+class BranchFamily:
     """Branches with one parent, laid end to end: each sees its ancestors and itself, causally."""
 
     start: int
@@ -55,7 +55,7 @@ class Family:
 class BranchPlan:
     """See `AttentionPlan`: attention over a prefix tree."""
 
-    families: Sequence[Family]
+    families: Sequence[BranchFamily]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """See `AttentionPlan.attend`; B is 1 and T covers all families in order."""
@@ -83,7 +83,7 @@ class PrefixTree:
 
     tokens: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
-    families: list[Family] = field(default_factory=list)
+    families: list[BranchFamily] = field(default_factory=list)
     rows: dict[Tokens, np.ndarray] = field(default_factory=dict)
     """For each sequence, the index in T of each of its tokens."""
 
@@ -107,7 +107,7 @@ def lay_branches(sequences: Sequence[Tokens]) -> PrefixTree:
                 low += 1
             if low < high:
                 waiting.append((low, high, path))
-        tree.families.append(Family(start, tuple(lengths), torch.from_numpy(above)))
+        tree.families.append(BranchFamily(start, tuple(lengths), torch.from_numpy(above)))
     return tree
 
 
@@ -194,7 +194,9 @@ def tree_hidden(model: InferenceModel, tree: PrefixTree, keep_K: np.ndarray) -> 
     tokens_T, positions_T, keep = (
         moved(torch.as_tensor(values), device) for values in (tree.tokens, tree.positions, keep_K)
     )
-    plan = BranchPlan([Family(f.start, f.lengths, moved(f.above_N, device)) for f in tree.families])
+    plan = BranchPlan(
+        [BranchFamily(f.start, f.lengths, moved(f.above_N, device)) for f in tree.families]
+    )
     with torch.no_grad():
         return model.hidden(tokens_T, positions_T, plan)[keep]
 

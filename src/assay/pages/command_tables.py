@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from assay.compare.compare_names import Pilot
 from assay.data.reported.read_reported import ReportFile, results
 from assay.errors import Finding
-from assay.judge.sample_size import MOST_ITEMS, Design, Plan, Planned
+from assay.judge.sample_size import MOST_ITEMS, Design, DesignPower, Plan
 from assay.lab.monitor.run_costs import CostLine, RunCosts
 from assay.pages.page import Block, Column, Heading, Line, Mark, Row, Table, Text
 from assay.pages.words import Words, flat, visible, worded, words
@@ -187,7 +187,7 @@ def plan_blocks(pilot: Pilot, plan: Plan, lang: str = "en") -> list[Block]:
     return [Heading(title), view, *map(Text, _notes(pilot, design, w))]
 
 
-def _cells(planned: Planned, w: Words) -> list[str]:
+def _cells(planned: DesignPower, w: Words) -> list[str]:
     d = planned.design
     if not d.items:
         return [w("plan.too_many", most=MOST_ITEMS), str(d.repeats), str(d.seeds), "–", "–"]
@@ -225,7 +225,7 @@ def plan_result(pilot: Pilot, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _row(planned: Planned) -> dict[str, Any]:
+def _row(planned: DesignPower) -> dict[str, Any]:
     d = planned.design
     found = {"repeats": d.repeats, "seeds": d.seeds, "arms": d.arms, "enough": planned.enough}
     counts = {"items": d.items or None, "answers": d.answers or None}

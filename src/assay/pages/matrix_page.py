@@ -13,8 +13,17 @@ from assay.judge.families import Tally
 from assay.judge.intervals import Interval
 from assay.judge.templates import filled
 from assay.judge.verdict import Comparison, explain
-from assay.lab.sweep.model import METRICS, Cell, Changes, Matrix, Place, StageEpochs, Trend, Value
-from assay.lab.sweep.model import Block as ControlBlock
+from assay.lab.sweep.model import (
+    METRICS,
+    Changes,
+    DifferenceTrend,
+    Matrix,
+    Place,
+    StageEpochs,
+    SweepCell,
+    Value,
+)
+from assay.lab.sweep.model import CellBlock as ControlBlock
 from assay.lab.sweep.planned_runs import shortest_ends
 from assay.pages.html import write_page
 from assay.pages.page import (
@@ -59,7 +68,7 @@ def change_limits(value: float, interval: Interval, ratios: bool, w: Words) -> s
 SAME = "same weights"
 
 
-def verdict_of(cell: Cell, control: str, found: Comparison) -> str:
+def verdict_of(cell: SweepCell, control: str, found: Comparison) -> str:
     """The verdict of a cell against a control, or that the two are the same weights."""
     return SAME if control in cell.same_weights else found.verdict
 
@@ -203,7 +212,7 @@ def _mean(mean: Average | None, ratios: bool, w: Words) -> str:
     return change_limits(mean.mean, mean.interval, ratios, w)
 
 
-def trend_text(trend: Trend | None, ratios: bool, w: Words) -> str:
+def trend_text(trend: DifferenceTrend | None, ratios: bool, w: Words) -> str:
     """Whether the difference grew between two checkpoints; "" where there are not two."""
     if trend is None:
         return ""
@@ -388,7 +397,7 @@ def _tables(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
     return blocks
 
 
-def _matrix_cell(cell: Cell, matrix: Matrix, folder: Path, w: Words) -> Shown:
+def _matrix_cell(cell: SweepCell, matrix: Matrix, folder: Path, w: Words) -> Shown:
     """A cell with its score and verdict, or its state."""
     if cell.score is None or cell.interval is None:
         known = w.sections["status"].get(cell.state) or w(f"cell_state.{cell.state}")
@@ -412,7 +421,7 @@ def _matrix_cell(cell: Cell, matrix: Matrix, folder: Path, w: Words) -> Shown:
     return Shown(Mark(score_text(cell.score, ratios), "score", link), below)
 
 
-def _size(cell: Cell, w: Words) -> str:
+def _size(cell: SweepCell, w: Words) -> str:
     """Items, and repeats and seeds where there are several."""
     parts = [w("matrix.items", count=number(cell.items))]
     if cell.repeats > 1:

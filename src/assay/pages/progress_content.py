@@ -7,7 +7,7 @@ report of a step and the terminal.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from assay.judge.binomial import Change, Counts
+from assay.judge.binomial import Counts, ValueChange
 from assay.judge.health_checks import RuleState
 from assay.judge.intervals import Estimate
 from assay.judge.selection import Promotion, expected_optimism
@@ -184,7 +184,7 @@ def _end_text(counts: Counts | None, found: Estimate | None, write: Write, words
     return words("facts.counts", ends=ends, **figures)
 
 
-def change_text(change: Change, words: Words, write: Write = points) -> str:
+def change_text(change: ValueChange, words: Words, write: Write = points) -> str:
     """A change in words: its size where it shows, else the smallest that would have shown."""
     if change.interval is None or change.before is None or change.after is None:
         return "–"

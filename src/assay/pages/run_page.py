@@ -30,7 +30,7 @@ from assay.runs.status import STATUS, stored_status
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ProgressSpan:
     """The stage and steps whose progress is shown; None: as `lab.monitor.progress` chooses."""
 
     stage: str | None = None
@@ -38,7 +38,7 @@ class Span:
     last: int | None = None
 
 
-def write_report(run: RunDirectory, lang: str = "en", span: Span = Span()) -> Path:
+def write_report(run: RunDirectory, lang: str = "en", span: ProgressSpan = ProgressSpan()) -> Path:
     """Write both pages of a run in one language, from its records; returns the HTML page.
 
     `span` selects the steps whose progress is shown. Raises InputError,
@@ -74,7 +74,7 @@ def write_progress(run: RunDirectory, stage: str, step: int, lang: str = "en") -
     return file
 
 
-def run_page(facts: RunFacts, w: Words, span: Span | None = Span()) -> Page:
+def run_page(facts: RunFacts, w: Words, span: ProgressSpan | None = ProgressSpan()) -> Page:
     """Everything that the page of a run says, its progress in a span of steps or, with None, none.
     Sections that have nothing to say are left out."""
     headline = content.headline_blocks(facts, w) if facts.main else []
@@ -96,7 +96,7 @@ def head(facts: RunFacts, w: Words) -> list[Block]:
 
 
 def sections(
-    facts: RunFacts, w: Words, span: Span | None = None, wanted: Sequence[str] = ()
+    facts: RunFacts, w: Words, span: ProgressSpan | None = None, wanted: Sequence[str] = ()
 ) -> list[Section]:
     """The sections that have something to say; those of some anchors where they are `wanted`."""
     moved = progress(facts.run, span.stage, span.first, span.last) if span else None

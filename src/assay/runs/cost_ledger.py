@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from assay.errors import InputError, RunFailure
-from assay.rollout.engines.endpoint.openai_text import Said
+from assay.rollout.engines.endpoint.openai_text import EndpointAnswer
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import read_typed
 
@@ -108,7 +108,7 @@ NOTHING = LedgerState(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LedgerPlace:
     """Where a call stands, for `CostLedger.update`."""
 
     file: Path | None
@@ -117,8 +117,8 @@ class Place:
 
 COLUMNS = tuple(each.name for each in fields(LedgerCall))
 _values: Callable[[LedgerCall], tuple[object, ...]] = attrgetter(*COLUMNS)
-_answer_values: Callable[[Said], tuple[object, ...]] = attrgetter(
-    *(each.name for each in fields(Said))
+_answer_values: Callable[[EndpointAnswer], tuple[object, ...]] = attrgetter(
+    *(each.name for each in fields(EndpointAnswer))
 )
 INTEGERS = {
     *("step", "attempts", "prompt_tokens", "completion_tokens"),
@@ -215,10 +215,10 @@ class CostLedger:
     def write(
         self,
         call: LedgerCall,
-        place: Place | None = None,
+        place: LedgerPlace | None = None,
         key: str = "",
-        answer: Said | None = None,
-    ) -> Place:
+        answer: EndpointAnswer | None = None,
+    ) -> LedgerPlace:
         """Write a call and the answer to remember with it; returns where the call stands. `place`
         is where it stands; None where it is not written yet.
 
@@ -232,7 +232,7 @@ class CostLedger:
                 number = self._store.execute(INSERT, self._row(call)).lastrowid
                 assert number is not None
                 self._count(call, 1)
-                return Place(self.file, number)
+                return LedgerPlace(self.file, number)
             if place.file == self.file:
                 self._store.execute(UPDATE, (*self._row(call), place.number))
                 self._count(call, 0)
@@ -265,11 +265,11 @@ class CostLedger:
             self._store.execute("PRAGMA wal_checkpoint(FULL)")
             return _state(self._store)
 
-    def known(self, key: str) -> Said | None:
+    def known(self, key: str) -> EndpointAnswer | None:
         """The answer to what `key` names; None if there is none."""
         with self._lock, _usable(self.file):
             row = self._store.execute(ANSWER, (key,)).fetchone()
-        return None if row is None else Said(*row)
+        return None if row is None else EndpointAnswer(*row)
 
 
 def take_ledger(old: RunDirectory, new: RunDirectory) -> bool:

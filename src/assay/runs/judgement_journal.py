@@ -122,7 +122,7 @@ SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class LabelledJudgement:
     """One labelled answer, and what the judge said of it."""
 
     item: str
@@ -148,7 +148,7 @@ class JudgedLabels:
     least_kappa: float
     labels: str
     """The name of the file of labels."""
-    judged: Sequence[Judged]
+    judged: Sequence[LabelledJudgement]
 
 
 def write_judged(run: RunDirectory, name: str, found: JudgedLabels) -> Path:

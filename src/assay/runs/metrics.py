@@ -87,7 +87,7 @@ HISTORY = "history.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class MetricsBeginning:
     """The beginning of `metrics.jsonl` that belongs to a checkpoint."""
 
     lines: int
@@ -100,7 +100,7 @@ def keep_history(metrics: Path, checkpoint: Path) -> None:
     sync(metrics)
     sync(metrics.parent)
     content = metrics.read_bytes()
-    found = Recorded(content.count(b"\n"), len(content), sha256_file(metrics))
+    found = MetricsBeginning(content.count(b"\n"), len(content), sha256_file(metrics))
     (checkpoint / HISTORY).write_text(json.dumps(asdict(found)) + "\n", encoding="utf-8")
 
 
@@ -118,7 +118,7 @@ def lost_history(metrics: Path, checkpoint: Path) -> str:
     file = checkpoint / HISTORY
     if not file.exists():
         return ""
-    recorded = read_typed(file, Recorded)
+    recorded = read_typed(file, MetricsBeginning)
     content = metrics.read_bytes() if metrics.exists() else b""
     if len(content) < recorded.bytes:
         lines = content.count(b"\n")

@@ -201,7 +201,7 @@ BASE = "base"
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class EvaluationLook:
     """One evaluation of a run: the checkpoints that looked at some items."""
 
     run: str
@@ -217,8 +217,8 @@ class Trial:
 class Ledger:
     """The trials of a lab."""
 
-    kept: tuple[Trial, ...]
-    deleted: tuple[Trial, ...]
+    kept: tuple[EvaluationLook, ...]
+    deleted: tuple[EvaluationLook, ...]
     """Of runs that were deleted."""
     unknown: tuple[str, ...]
     """Runs that are damaged, or gone without a command of the lab."""
@@ -242,14 +242,14 @@ def read_ledger(root: Path) -> Ledger:
     known = _known.get()
     if known is not None and root in known:
         return known[root]
-    found: list[Trial] = []
+    found: list[EvaluationLook] = []
     unknown: list[str] = []
     for run in all_runs(root):
         try:
             found += trials_of(run)
         except DamagedFile:
             unknown.append(str(run))
-    deleted: dict[tuple[str, str], Trial] = {}
+    deleted: dict[tuple[str, str], EvaluationLook] = {}
     for each in _deleted(root):
         # A run that a kill kept from being deleted still counts by itself.
         if (root / "runs" / (each if isinstance(each, str) else each.run)).exists():
@@ -264,14 +264,14 @@ def read_ledger(root: Path) -> Ledger:
     return ledger
 
 
-def trials_of(run: RunDirectory) -> Iterator[Trial]:
+def trials_of(run: RunDirectory) -> Iterator[EvaluationLook]:
     """What a run looked at after training. Raises DamagedFile for a damaged record."""
     for file in sorted(run.evaluations.glob("*/evaluation.json")):
         benchmark, items = _asked(file)
         # Listed anew: a folder's time is too coarse to tell two records apart.
         names = sorted(p.stem for p in file.parent.glob("[!.]*.parquet") if p.stem != BASE)
         if names:
-            yield Trial(str(run), file.parent.name, benchmark, tuple(names), items)
+            yield EvaluationLook(str(run), file.parent.name, benchmark, tuple(names), items)
 
 
 @kept(1 << 14)
@@ -284,12 +284,12 @@ def _asked(file: Path) -> tuple[str, tuple[str, ...]]:
     return benchmark, tuple(map(str, items))
 
 
-def _deleted(root: Path) -> Iterator[Trial | str]:
+def _deleted(root: Path) -> Iterator[EvaluationLook | str]:
     """The trials of deleted runs; of one whose trials are not known, its name."""
     file = root / DELETED
     for number, line in enumerate(whole_lines(file) if file.exists() else (), 1):
         alone = line.keys() == {"run"} and isinstance(line["run"], str)
-        yield line["run"] if alone else as_entry(Trial, line, file, number)
+        yield line["run"] if alone else as_entry(EvaluationLook, line, file, number)
 
 
 def note_deleted(run: RunDirectory) -> None:

@@ -271,7 +271,7 @@ WINNER_FILE = "winner.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class WinningRun:
     """One run of the winning point."""
 
     run: str
@@ -285,7 +285,7 @@ class Winner:
     """The winning point of a sweep with the evidence for it."""
 
     sweep: str
-    runs: Mapping[str, Chosen]
+    runs: Mapping[str, WinningRun]
     """By training seed; the first is what `SWEEP@winner` means."""
     setting: Mapping[str, Any]
     """Its values on the axes of the table."""
@@ -296,7 +296,7 @@ class Winner:
     chosen: str
     """When, in UTC."""
 
-    def chosen_run(self, seed: int | None = None) -> Chosen | None:
+    def chosen_run(self, seed: int | None = None) -> WinningRun | None:
         """The run of a training seed, or of the first."""
         return self.runs.get(str(seed)) if seed is not None else next(iter(self.runs.values()))
 

@@ -5,7 +5,7 @@ descriptors but its answer pipe (and, where it may ask, one on which it hears th
 stdout and stderr on /dev/null; in namespaces also in private folders, as another user and behind a
 filter of system calls. It never returns.
 
-`Asker` is a comfort for the code that asks and no protection from it: whoever runs in this process
+`CallQueue` is a comfort for the code that asks and no protection from it: whoever runs in this process
 can write to the pipes. What the supervisor and the lab make of that is decided there.
 """
 
@@ -134,7 +134,7 @@ def run_call(
         if calls is None:
             write_all(ends[0], answer_of(function, values))
         else:
-            asker = Asker(ends[0], ends[1], calls)
+            asker = CallQueue(ends[0], ends[1], calls)
             asker.finish(answer_of(partial(function, asker.ask), values, checked_line))
         code = os.EX_OK
     finally:
@@ -142,7 +142,7 @@ def run_call(
         os._exit(code)
 
 
-class Asker:
+class CallQueue:
     """Numbers calls, keeps as many open as may be, and hands answers to those who wait."""
 
     def __init__(self, speak: int, hear: int, limits: CallLimits):

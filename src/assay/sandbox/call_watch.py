@@ -221,7 +221,7 @@ def descendants(top: psutil.Process) -> list[psutil.Process]:
 
 
 @dataclass
-class Meter:
+class ProcessMeter:
     """Watches what one process starts, and says what was taken since it was last asked."""
 
     process: int = 0

@@ -74,7 +74,7 @@ class CallLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallOutcome:
     """What came of one call: a value, or the kind of failure and a sentence about it."""
 
     value: Any = None

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from assay.sandbox.limits import OF_A_CALL, Outcome
+from assay.sandbox.limits import OF_A_CALL, CallOutcome
 
 NONCE_BYTES = 16
 REQUEST = struct.Struct("!ddI")
@@ -119,7 +119,7 @@ MOST_NUMBER = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PipeRequest:
     """What a program asks the lab."""
 
     number: int
@@ -127,7 +127,7 @@ class Call:
     arguments: dict[str, Any]
 
 
-def read_call(line: bytes, number: int) -> Call:
+def read_call(line: bytes, number: int) -> PipeRequest:
     """The call on a line, whose number has to be `number`. Raises ValueError."""
     message = read_json(line)
     if not isinstance(message, dict) or set(message) != {"id", "name", "arguments"}:
@@ -136,21 +136,21 @@ def read_call(line: bytes, number: int) -> Call:
         raise ValueError(f"the call's id is not {number}, the next one")
     if not isinstance(message["name"], str) or not isinstance(message["arguments"], dict):
         raise ValueError("a call's name is text, its arguments are an object")
-    return Call(number, message["name"], message["arguments"])
+    return PipeRequest(number, message["name"], message["arguments"])
 
 
-def read_answer(line: bytes) -> Outcome:
+def read_answer(line: bytes) -> CallOutcome:
     """What called code says of itself: a value, or that it raised. Raises ValueError."""
     message = read_json(line)
     if not isinstance(message, dict):
         raise ValueError("an answer is an object")
     if set(message) == {"value"}:
-        return Outcome(message["value"])
+        return CallOutcome(message["value"])
     if set(message) != {"failure", "why"} or message["failure"] not in OF_A_CALL:
         raise ValueError("an answer is a value, or an exception")
     if not isinstance(message["why"], str):
         raise ValueError("a reason is text")
-    return Outcome(failure=message["failure"], why=message["why"])
+    return CallOutcome(failure=message["failure"], why=message["why"])
 
 
 def checked_line(message: Any) -> bytes:

@@ -19,7 +19,7 @@ What is covered
   processes and the length of the answer of the whole call (`Limits`).
 - Each call runs in its own process: an empty environment, an empty scratch directory as working
   directory, deleted afterwards, no inherited descriptors, nothing left of earlier calls.
-- A crash of any kind is an `Outcome` with a failure; printing does not disturb the protocol, and
+- A crash of any kind is an `CallOutcome` with a failure; printing does not disturb the protocol, and
   nobody but the worker's supervisor can answer for a call.
 - When the lab ends, be it by SIGKILL, workers and all that they started end too.
 
@@ -70,7 +70,7 @@ from assay.sandbox.isolation import (
     python_command,
     visible_paths,
 )
-from assay.sandbox.limits import OF_A_CALL, CallLimits, Limits, Outcome
+from assay.sandbox.limits import OF_A_CALL, CallLimits, CallOutcome, Limits
 
 START_SECONDS = 120.0
 """For starting Python and importing the function's module on a busy machine."""
@@ -80,9 +80,9 @@ Host = Callable[[str, Mapping[str, Any], int], Mapping[str, Any]]
 """What answers a program's calls: (name, arguments, number) -> JSON reply, in a thread for each.
 They are numbered from 0 in the order in which the program makes them."""
 
-DIED = Outcome(failure="crash", why="the worker process died")
-SILENT = Outcome(failure="deadline", why="the worker gave no answer and was killed")
-FORGED = Outcome(failure="crash", why="the reply is not the supervisor's")
+DIED = CallOutcome(failure="crash", why="the worker process died")
+SILENT = CallOutcome(failure="deadline", why="the worker gave no answer and was killed")
+FORGED = CallOutcome(failure="crash", why="the reply is not the supervisor's")
 
 
 class Closing:
@@ -103,7 +103,7 @@ class Closing:
 class ProgramRun:
     """What became of one call."""
 
-    outcome: Outcome
+    outcome: CallOutcome
     own_seconds: float = 0.0
     """Seconds of its own, as its deadline counts them."""
     seconds: float = 0.0
@@ -111,7 +111,7 @@ class ProgramRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class CallService:
     """What calls of a worker that ask may ask, and who answers."""
 
     limits: CallLimits
@@ -122,7 +122,7 @@ class Asking:
     """A pipe that wakes who waits for answers."""
 
 
-class Conversation:
+class CallConversation:
     """What is said of one call, from its request to the end of the last answer."""
 
     def __init__(
@@ -130,7 +130,7 @@ class Conversation:
         replies: pipes.LineReader,
         requests: int,
         mark: bytes,
-        asking: Asking | None,
+        asking: CallService | None,
         host: Host | None,
     ):
         """`mark` stands before what the supervisor says."""
@@ -142,7 +142,7 @@ class Conversation:
         self.error: BaseException | None = None
         """What the host raised first."""
         self._stopped = False
-        self._fault: Outcome | None = None
+        self._fault: CallOutcome | None = None
 
     def begin(self, request: bytes) -> None:
         """Sends the request; a worker that is dead is heard as the end of its replies."""
@@ -212,7 +212,7 @@ class Conversation:
         try:
             call = pipes.read_call(line, self.asked)
         except ValueError as bad:
-            self._fault = Outcome(failure="protocol", why=str(bad))
+            self._fault = CallOutcome(failure="protocol", why=str(bad))
             self._stop()
             return
         self.asked += 1
@@ -220,7 +220,7 @@ class Conversation:
         assert self._asking
         self._asking.threads.submit(self._ask, call, self._asking)
 
-    def _ask(self, call: pipes.Call, asking: Asking) -> None:
+    def _ask(self, call: pipes.PipeRequest, asking: CallService) -> None:
         """In a thread of its own."""
         assert self._host
         try:
@@ -256,22 +256,22 @@ class Conversation:
         del self._outgoing[:done]
         return True
 
-    def _outcome(self, last: bytes) -> Outcome:
+    def _outcome(self, last: bytes) -> CallOutcome:
         """What the last line says: the supervisor's word, or the called code's about itself."""
         if last[:1] != pipes.ANSWER:
-            return Outcome(**json.loads(last[1:]))
+            return CallOutcome(**json.loads(last[1:]))
         if self._asking:
             try:
                 return pipes.read_answer(last[1:])
             except ValueError as bad:
-                return Outcome(failure="protocol", why=str(bad))
+                return CallOutcome(failure="protocol", why=str(bad))
         try:
-            outcome = Outcome(**json.loads(last[1:]))
+            outcome = CallOutcome(**json.loads(last[1:]))
         except (ValueError, TypeError, RecursionError):
             outcome = None
         if outcome is None or outcome.failure not in (None, *OF_A_CALL):
             # The called code wrote to the answer pipe itself.
-            return Outcome(failure="crash", why="the answer is not in the worker's form")
+            return CallOutcome(failure="crash", why="the answer is not in the worker's form")
         return outcome
 
 
@@ -288,7 +288,7 @@ class Worker(Closing):
         limits: Limits | None = None,
         isolation: Mode = "limits-only",
         folders: Sequence[str] = (),
-        asking: Asking | None = None,
+        asking: CallService | None = None,
     ):
         """`function` is "package.module:function", or "package.module:maker:text" for what
         `maker(text)` returns, called once; its module may import from `folders` too, which can be
@@ -299,7 +299,7 @@ class Worker(Closing):
         self._process: subprocess.Popen[bytes] | None = None
         self._scratch = ""
 
-    def call(self, arguments: Mapping[str, Any], deadline: float) -> Outcome:
+    def call(self, arguments: Mapping[str, Any], deadline: float) -> CallOutcome:
         """The function's value for `arguments`, or how it failed within `deadline` seconds.
 
         Raises RunFailure when the worker itself cannot start, and TypeError when the
@@ -333,7 +333,7 @@ class Worker(Closing):
             assert self._process and self._process.stdin
             nonce, requests = os.urandom(pipes.NONCE_BYTES), self._process.stdin.fileno()
             mark = pipes.signed(nonce, b"")
-            conversation = Conversation(self._replies, requests, mark, self.asking, host)
+            conversation = CallConversation(self._replies, requests, mark, self.asking, host)
             conversation.begin(nonce + request)
             verdict = conversation.listen(deadline + GRACE_SECONDS, longest + GRACE_SECONDS)
         except BaseException:
@@ -455,7 +455,7 @@ class WorkerPool(Closing):
         self._asks = calls is not None
         # Of programs they run the hosts, else the calls.
         self._threads = ThreadPoolExecutor(size * (calls.together if calls else 1), "assay-worker")
-        asking = [calls and Asking(calls, self._threads, *os.pipe()) for _ in range(size)]
+        asking = [calls and CallService(calls, self._threads, *os.pipe()) for _ in range(size)]
         self._workers = [Worker(function, limits, isolation, folders, each) for each in asking]
         # Last in, first out: few calls keep few workers busy, and the others are never started.
         self._idle: queue.LifoQueue[Worker | None] = queue.LifoQueue()
@@ -463,7 +463,7 @@ class WorkerPool(Closing):
             self._idle.put(worker)
         self._closed = False
 
-    def map(self, arguments: Sequence[Mapping[str, Any]], deadline: float) -> list[Outcome]:
+    def map(self, arguments: Sequence[Mapping[str, Any]], deadline: float) -> list[CallOutcome]:
         """The outcome of each call, in the order of `arguments`; `deadline` is each call's own.
 
         Raises RunFailure when a worker cannot start.
@@ -473,10 +473,10 @@ class WorkerPool(Closing):
 
     def completed(
         self, arguments: Sequence[Mapping[str, Any]], deadline: float
-    ) -> Iterator[tuple[int, Outcome]]:
+    ) -> Iterator[tuple[int, CallOutcome]]:
         """As `map`: the place and the outcome of each call, as soon as it is over."""
 
-        def run(one: Mapping[str, Any]) -> Outcome:
+        def run(one: Mapping[str, Any]) -> CallOutcome:
             with self._worker() as worker:
                 return worker.call(one, deadline)
 

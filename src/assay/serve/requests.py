@@ -25,7 +25,7 @@ from assay.data.row import Message, ToolCall
 from assay.data.tools import parse_tools
 from assay.lab.evaluate.opened_model import Served
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.batcher import Job
+from assay.rollout.engines.batcher import SamplingJob
 from assay.tasks.task import CallSyntax
 
 THOUGHT = "</think>"
@@ -68,7 +68,7 @@ def sendable(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Answered:
+class FinishedCompletion:
     """One finished completion as text."""
 
     turn: Turn
@@ -78,11 +78,11 @@ class Answered:
 
 
 @dataclass(eq=False)
-class Asked:
+class ReadyRequest:
     """A request made ready, and the text of its answer while its tokens come."""
 
-    request: "Asking"
-    job: Job
+    request: "RequestParameters"
+    job: SamplingJob
     tokenizer: Any
     end_tokens: frozenset[int]
     calls: CallSyntax | None = None
@@ -140,7 +140,7 @@ class Asked:
         start = text.find(opening)
         return text[: start if start >= 0 else len(text) - overlap(text, opening)].rstrip()
 
-    def finished(self) -> Answered:
+    def finished(self) -> FinishedCompletion:
         """Read what was sampled: text up to a stop text, and calls where tools were given.
 
         Raises what sampling raised.
@@ -152,7 +152,7 @@ class Asked:
         content, calls = content_and_calls(text, self.calls) if self.calls else (text, ())
         ended = stop is not None or (turn.actions and turn.actions[-1] in self.end_tokens)
         finish = "tool_calls" if calls else "stop" if ended else "length"
-        return Answered(turn, content, calls, finish)
+        return FinishedCompletion(turn, content, calls, finish)
 
     def usage(self) -> Json:
         """Token counts of a finished answer; an end token counts as a token of the completion."""
@@ -170,7 +170,7 @@ class Envelope:
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def whole(self, one: Answered, tokens: Json) -> Json:
+    def whole(self, one: FinishedCompletion, tokens: Json) -> Json:
         """The answer of a request that is not streamed."""
         body: Json = {"text": one.content}
         if self.chat:
@@ -189,7 +189,7 @@ class Envelope:
         """One piece of streamed text."""
         return self._piece({"delta": {"content": text}} if self.chat else {"text": text})
 
-    def last(self, one: Answered, sent: str) -> Json:
+    def last(self, one: FinishedCompletion, sent: str) -> Json:
         """The last piece, after the text that was sent."""
         text = one.content[len(sent) :]
         delta: Json = {"content": text} if text else {}
@@ -275,7 +275,7 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
-class Asking(BaseModel):
+class RequestParameters(BaseModel):
     """Parameters of both endpoints."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
@@ -301,7 +301,7 @@ class Asking(BaseModel):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
 
-class ChatRequest(Asking):
+class ChatRequest(RequestParameters):
     """The body of `POST /v1/chat/completions`; messages and tools are read by the data floor."""
 
     messages: list[Any]
@@ -310,13 +310,13 @@ class ChatRequest(Asking):
     max_completion_tokens: Count | None = None
 
 
-class CompletionRequest(Asking):
+class CompletionRequest(RequestParameters):
     """The body of `POST /v1/completions`."""
 
     prompt: str | list[int]
 
 
-Body = TypeVar("Body", bound=Asking)
+Body = TypeVar("Body", bound=RequestParameters)
 
 
 def read_request(kind: type[Body], body: bytes) -> Body:
@@ -347,7 +347,7 @@ def read_request(kind: type[Body], body: bytes) -> Body:
         raise refusal(f"{path}: {first['msg']}", name, code=code) from error
 
 
-def ask_chat(served: Served, request: ChatRequest) -> Asked:
+def ask_chat(served: Served, request: ChatRequest) -> ReadyRequest:
     """A chat made ready. Raises a refusal (400)."""
     record = Record("request", 1, {})
     try:
@@ -379,7 +379,7 @@ def with_arguments(messages: list[Any]) -> list[Any]:
     return filled
 
 
-def ask_completion(served: Served, request: CompletionRequest) -> Asked:
+def ask_completion(served: Served, request: CompletionRequest) -> ReadyRequest:
     """A completion made ready. Raises a refusal (400)."""
     context = prompt_tokens(served, request.prompt)
     return ready(served, request, context, request.max_tokens, COMPLETION_TOKENS, None)
@@ -416,12 +416,12 @@ def refuse_endless(served: Served, texts: Sequence[str], parameter: str) -> None
 
 def ready(
     served: Served,
-    request: Asking,
+    request: RequestParameters,
     context: tuple[int, ...],
     limit: int | None,
     default: int | None,
     calls: CallSyntax | None,
-) -> Asked:
+) -> ReadyRequest:
     """The job of a prompt. Raises a refusal where the context is too small."""
     seed = secrets.randbits(32) if request.seed is None else request.seed
     sampling = Sampling(
@@ -430,9 +430,9 @@ def ready(
         request.top_p or 1.0,
         max(request.top_k or 0, 0),
     )
-    job = Job(context, SampleKey(seed, "prompt 0", 0), sampling)
+    job = SamplingJob(context, SampleKey(seed, "prompt 0", 0), sampling)
     ends = served.end_tokens | frozenset(request.stop_token_ids or ())
-    asked = Asked(request, job, served.tokenizer, ends, calls)
+    asked = ReadyRequest(request, job, served.tokenizer, ends, calls)
     if request.stream or request.stops or request.stop_token_ids:
         job.hears = asked.hears
     return asked

@@ -29,12 +29,12 @@ from assay.lab.evaluate.opened_model import Served, opened
 from assay.rollout.engines.batcher import Batcher
 from assay.serve import connections
 from assay.serve.requests import (
-    Answered,
-    Asked,
     ChatRequest,
     CompletionRequest,
     Envelope,
+    FinishedCompletion,
     Json,
+    ReadyRequest,
     ask_chat,
     ask_completion,
     read_request,
@@ -52,7 +52,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class ServedEndpoint:
     """A served model, its queue, and who may use it."""
 
     served: Served
@@ -78,7 +78,9 @@ class Endpoint:
         model["max_model_len"] = self.served.context_tokens
         return JSONResponse({"object": "list", "data": [model]})
 
-    async def reply(self, request: Request, kind: Any, make: Callable[..., Asked]) -> Response:
+    async def reply(
+        self, request: Request, kind: Any, make: Callable[..., ReadyRequest]
+    ) -> Response:
         """Sample, and answer whole or in pieces. Raises a refusal.
 
         Requests are made ready off the event loop: a large one stalls no stream.
@@ -92,7 +94,7 @@ class Endpoint:
             return StreamingResponse(events, media_type="text/event-stream")
         return JSONResponse(envelope.whole(await self.whole(asked, request), asked.usage()))
 
-    def read(self, kind: Any, make: Callable[..., Asked], body: bytes) -> Asked:
+    def read(self, kind: Any, make: Callable[..., ReadyRequest], body: bytes) -> ReadyRequest:
         """A request made ready. Raises a refusal."""
         asking = read_request(kind, body)
         if asking.model != self.served.name:
@@ -100,7 +102,7 @@ class Endpoint:
             raise refusal(problem, "model", code="model_not_found", status=404)
         return make(self.served, asking)
 
-    async def whole(self, asked: Asked, request: Request) -> Answered:
+    async def whole(self, asked: ReadyRequest, request: Request) -> FinishedCompletion:
         """The finished completion. Raises what sampling raised, a refusal if the client left."""
         try:
             self.batcher.submit(asked.job)
@@ -116,7 +118,7 @@ class Endpoint:
         finally:
             asked.job.cancelled = True
 
-    async def events(self, asked: Asked, envelope: Envelope) -> AsyncIterator[str]:
+    async def events(self, asked: ReadyRequest, envelope: Envelope) -> AsyncIterator[str]:
         """The events of a streamed answer; the last is [DONE], or an error if sampling failed."""
         options = asked.request.stream_options
         try:
@@ -130,7 +132,7 @@ class Endpoint:
         finally:
             asked.job.cancelled = True
 
-    async def pieces(self, asked: Asked, envelope: Envelope) -> AsyncIterator[Json]:
+    async def pieces(self, asked: ReadyRequest, envelope: Envelope) -> AsyncIterator[Json]:
         """The objects of a stream. Raises what sampling raised.
 
         Only the newest text is kept, so that a slow client costs no memory.
@@ -234,7 +236,9 @@ def running(served: Served, token: str, port: int, host: str = connections.HOST)
     """The server at its base URL, up as long as this is open. Raises InputError."""
     batcher = Batcher(served.sampler)
     try:
-        with connections.answering(Endpoint(served, batcher, token).app(), port, host) as taken:
+        with connections.answering(
+            ServedEndpoint(served, batcher, token).app(), port, host
+        ) as taken:
             try:
                 yield f"http://{f'[{host}]' if ':' in host else host}:{taken}/v1"
             finally:  # before the server waits for open requests

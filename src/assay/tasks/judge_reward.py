@@ -15,7 +15,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.errors import RunFailure
 from assay.rl.policy import SampleKey
-from assay.sandbox.limits import Outcome
+from assay.sandbox.limits import CallOutcome
 from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, find_helper
 from assay.tasks.no_verdict import Failed, attempt, nothing_earned
 from assay.tasks.reward_signatures import as_value
@@ -97,7 +97,7 @@ def run_judge(
     for n, (row, completion) in enumerate(pairs):
         if reward.longest is not None and len(completion.text) > reward.longest:
             why = f"{len(completion.text)} characters, more than {reward.longest}"
-            done(n, reward.failed(row, completion, Outcome(failure="length", why=why)))
+            done(n, reward.failed(row, completion, CallOutcome(failure="length", why=why)))
         else:
             short.append(n)
     size = reward.batch or max(len(short), 1)
@@ -164,7 +164,7 @@ def judged_batch(
 ) -> list[Reward]:
     """The rewards of a batch; abstentions where the judge fails. Raises what stops the run."""
     found = attempt(lambda: list(judge(batch, helpers)))
-    if isinstance(found, Outcome):
+    if isinstance(found, CallOutcome):
         return [Reward(None, why=f"the judge failed: {found.why}")] * len(batch)
     if len(found) != len(batch):
         why = f"the judge gave {len(found)} rewards for {len(batch)} completions"
@@ -177,6 +177,6 @@ def _sound(judge: Judge, given: Any) -> Reward:
     if not isinstance(given, Reward):
         return Reward(None, why=f"the judge gave {type(given).__name__}, no Reward")
     found = attempt(as_value, given, judge)
-    if isinstance(found, Outcome):
+    if isinstance(found, CallOutcome):
         return Reward(None, why=f"the judge failed: {found.why}")
     return found

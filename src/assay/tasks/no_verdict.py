@@ -12,7 +12,7 @@ from typing import Any
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.errors import InputError, RunFailure
-from assay.sandbox.limits import Outcome
+from assay.sandbox.limits import CallOutcome
 from assay.tasks.reward_signatures import as_value
 from assay.tasks.user_code import in_a_line
 
@@ -29,22 +29,22 @@ OUTCOMES: Mapping[str, str] = {
 }
 """How an answer can make a checker fail, by kind of failure; other kinds are the lab's fault."""
 
-Failed = Callable[[Row, Completion, Outcome], Reward]
-"""The reward of an answer at fault; `Outcome.failure` is one of `OUTCOMES`."""
+Failed = Callable[[Row, Completion, CallOutcome], Reward]
+"""The reward of an answer at fault; `CallOutcome.failure` is one of `OUTCOMES`."""
 
 
-def nothing_earned(row: Row, completion: Completion, failure: Outcome) -> Reward:
+def nothing_earned(row: Row, completion: Completion, failure: CallOutcome) -> Reward:
     """0, with the outcome and why the checker failed."""
     return earned(0.0, {}, failure)
 
 
-def earned(value: float, parts: Mapping[str, float], failure: Outcome) -> Reward:
+def earned(value: float, parts: Mapping[str, float], failure: CallOutcome) -> Reward:
     """A reward whose outcome and `why` say how the answer made the checker fail."""
     outcome = OUTCOMES[failure.failure or "exception"]
     return Reward(value, parts, f"{outcome}: {failure.why}", outcome)
 
 
-def abstention(failure: Outcome) -> Reward:
+def abstention(failure: CallOutcome) -> Reward:
     """The reward where it is not known that the answer was at fault."""
     if failure.failure == "deadline":
         return Reward(None, why="deadline")
@@ -68,7 +68,7 @@ def completion_of(text: str) -> Completion:
 
 
 def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The function's result; a failed `Outcome` where it raises anything.
+    """The function's result; a failed `CallOutcome` where it raises anything.
 
     One bad completion is data, not the end of a run, and neither is a SystemExit in a checker; a
     budget that has no room is, and so are Ctrl-C and what cannot be recorded. Raises RunFailure and
@@ -79,13 +79,13 @@ def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
     except (RunFailure, KeyboardInterrupt):
         raise
     except InputError as wrong:
-        return Outcome(failure="exception", why=str(wrong))
+        return CallOutcome(failure="exception", why=str(wrong))
     except BaseException as error:
-        return Outcome(failure="exception", why=in_a_line(error))
+        return CallOutcome(failure="exception", why=in_a_line(error))
 
 
-def rewarded(function: Callable[..., Any], *arguments: Any) -> Reward | Outcome:
-    """What a reward says of an answer; a failed `Outcome` where it raises, or returns neither a
+def rewarded(function: Callable[..., Any], *arguments: Any) -> Reward | CallOutcome:
+    """What a reward says of an answer; a failed `CallOutcome` where it raises, or returns neither a
     number nor a Reward that records can hold. Raises what `attempt` raises."""
     return attempt(lambda: as_value(function(*arguments), function))
 

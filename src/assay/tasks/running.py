@@ -26,7 +26,7 @@ from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Row
 from assay.errors import InputError
 from assay.sandbox.isolation import Mode
-from assay.sandbox.limits import Limits, Outcome
+from assay.sandbox.limits import CallOutcome, Limits
 from assay.sandbox.pool import WorkerPool, WorkerPools
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import Done, JudgeReward, Pair, run_judge
@@ -213,7 +213,7 @@ class RewardRunner:
         asked = [asked_of(reward, pair) for pair in pairs]
         open_ = []
         for n, each in enumerate(asked):
-            if isinstance(each, Reward | Outcome):
+            if isinstance(each, Reward | CallOutcome):
                 done(n, each if isinstance(each, Reward) else abstention(each))
             else:
                 open_.append(n)
@@ -221,7 +221,7 @@ class RewardRunner:
         for place, outcome in self._pool(reward).completed(calls, self.deadline) if calls else ():
             done(open_[place], self._of_program(reward, pairs[open_[place]], outcome))
 
-    def _of_program(self, reward: WorkerReward, pair: Pair, outcome: Outcome) -> Reward:
+    def _of_program(self, reward: WorkerReward, pair: Pair, outcome: CallOutcome) -> Reward:
         if outcome.failure in OUTCOMES:
             return reward.failed(*pair, outcome)
         found = rewarded(reward.read, *pair, outcome.value)
@@ -241,10 +241,10 @@ class RewardRunner:
                 )
         return [each for each in found if isinstance(each, Reward)]
 
-    def _tried(self, reward: WorkerReward, pairs: Sequence[Pair]) -> list[Reward | Outcome]:
+    def _tried(self, reward: WorkerReward, pairs: Sequence[Pair]) -> list[Reward | CallOutcome]:
         """The reward of each pair, or how the reward's parts or its worker failed."""
         found: list[Any] = [asked_of(reward, pair) for pair in pairs]
-        open_ = [n for n, each in enumerate(found) if not isinstance(each, Reward | Outcome)]
+        open_ = [n for n, each in enumerate(found) if not isinstance(each, Reward | CallOutcome)]
         if open_:
             outcomes = self._pool(reward).map([found[n] for n in open_], self.deadline)
             for n, outcome in zip(open_, outcomes, strict=True):
@@ -253,7 +253,7 @@ class RewardRunner:
         return found
 
     def _blamed(
-        self, reward: WorkerReward, row: Row, completion: Completion, failure: Outcome
+        self, reward: WorkerReward, row: Row, completion: Completion, failure: CallOutcome
     ) -> Reward:
         """What a failure that came twice makes of an answer."""
         if failure.failure in OUTCOMES and self._gold_is_checked(reward, row):
@@ -263,7 +263,7 @@ class RewardRunner:
     def _gold_is_checked(self, reward: WorkerReward, row: Row) -> bool:
         gold = attempt(reward.gold, row)
         asked = asked_of(reward, (row, gold))
-        if isinstance(asked, Reward | Outcome):
+        if isinstance(asked, Reward | CallOutcome):
             return known(asked)
         key = sha256_text(canonical_json([reward.worker, asked]))
         if key not in self._gold_checks:
@@ -278,7 +278,7 @@ class RewardRunner:
         return reward.worker, self.workers, reward.limits, self.sandbox, tuple(reward.folders())
 
 
-def asked_of(reward: WorkerReward, pair: Pair) -> Reward | Mapping[str, Any] | Outcome:
+def asked_of(reward: WorkerReward, pair: Pair) -> Reward | Mapping[str, Any] | CallOutcome:
     """What a worker is to be asked, or the reward where that is known without one."""
 
     def ask() -> Reward | Mapping[str, Any]:
@@ -316,7 +316,7 @@ def in_worker(function: RewardFunction) -> WorkerReward:
             raise InputError(value[REFUSED])
         return reward_of(value)
 
-    def failed(row: Row, completion: Completion, failure: Outcome) -> Reward:
+    def failed(row: Row, completion: Completion, failure: CallOutcome) -> Reward:
         return earned(lowest(function), {}, failure)
 
     return WorkerReward(f"assay.tasks.running:scorer:{place}", ask, read, failed=failed)
@@ -367,15 +367,15 @@ def program_check(
             return as_value(source, program)
         if len(source) > longest:
             why = f"{len(source)} characters, more than {longest}"
-            return failed(row, completion, Outcome(failure="length", why=why))
+            return failed(row, completion, CallOutcome(failure="length", why=why))
         return {"program": source, "text": read(row)}
 
     def judge(row: Row, completion: Completion, value: Any) -> Reward:
         if not is_reply(value):
             why = "its process answered in another form"
-            return failed(row, completion, Outcome(failure="crash", why=why))
+            return failed(row, completion, CallOutcome(failure="crash", why=why))
         if value["error"]:
-            return failed(row, completion, Outcome(failure="program", why=value["error"]))
+            return failed(row, completion, CallOutcome(failure="program", why=value["error"]))
         return compare(row, completion, value["output"])
 
     return WorkerReward(

@@ -16,7 +16,7 @@ import numpy as np
 
 from assay.data.episode import CUT, Completion, Reward
 from assay.data.row import Row
-from assay.sandbox.limits import Outcome
+from assay.sandbox.limits import CallOutcome
 from assay.tasks.running import WorkerReward
 from assay.tasks.task import RewardFunction
 
@@ -144,7 +144,7 @@ def cosine_scaled(accuracy: WorkerReward, max_length: int = 1024) -> WorkerRewar
     def read(row: Row, completion: Completion, value: Any) -> Reward:
         return shape(accuracy.read(row, completion, value), completion)
 
-    def failed(row: Row, completion: Completion, failure: Outcome) -> Reward:
+    def failed(row: Row, completion: Completion, failure: CallOutcome) -> Reward:
         return shape(accuracy.failed(row, completion, failure), completion)
 
     maker = partial(cosine_scaled, accuracy)

@@ -36,8 +36,8 @@ from assay.rl.thought import Thinking, Thought, ends_open, find_thought
 from assay.train.checkpoint import Batch, Journal, Place
 from assay.train.pair_choice import (
     OVERLONG,
-    Choice,
     Group,
+    GroupChoice,
     choose,
     groups_that_teach,
     overlong_punishment,
@@ -218,7 +218,7 @@ class Grpo:
         return shaped
 
     def updates(
-        self, policy: Policy, judged: Sequence[Group], choice: Choice
+        self, policy: Policy, judged: Sequence[Group], choice: GroupChoice
     ) -> tuple[tuple[Packed, ...], Mapping[str, float], dict[str, float]]:
         """The optimizer updates of the step, the advantage of each episode, and metrics."""
         episodes = [e for g in choice.trained for e in judged[g]]
@@ -343,7 +343,9 @@ class Grpo:
             return thought.mask_S
         return thought.mask_S & ~thought.unclosed_N[packed.turn_S]
 
-    def minibatches(self, packed: Packed, judged: Sequence[Group], choice: Choice) -> list[Packed]:
+    def minibatches(
+        self, packed: Packed, judged: Sequence[Group], choice: GroupChoice
+    ) -> list[Packed]:
         """One packed batch per optimizer update, with the denominators of that update.
 
         Counted groups have their place among the others, so that updates are made of the same

@@ -38,7 +38,7 @@ def overlong_punishment(length: int, max_length: int, buffer: int, factor: float
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class GroupChoice:
     """Indices of groups, ascending."""
 
     trained: tuple[int, ...]
@@ -52,7 +52,7 @@ class Choice:
         return tuple(sorted((*self.trained, *self.counted)))
 
 
-def choose(judged: Sequence[Group], wanted: int, *, drop: bool, count: bool) -> Choice:
+def choose(judged: Sequence[Group], wanted: int, *, drop: bool, count: bool) -> GroupChoice:
     """The `wanted` groups of a step: those with signal first, then others in their order.
 
     With `drop`, groups without a gradient are left out; with `count` they still count in the
@@ -63,10 +63,10 @@ def choose(judged: Sequence[Group], wanted: int, *, drop: bool, count: bool) -> 
     heard = (g for g, group in enumerate(judged) if group)
     chosen = sorted(sorted(heard, key=lambda g: g not in teaching)[:wanted])
     if not drop:
-        return Choice(tuple(chosen))
+        return GroupChoice(tuple(chosen))
     moving = trained_among(judged, with_signal(judged))
     counted = tuple(g for g in chosen if g not in moving) if count else ()
-    return Choice(tuple(g for g in chosen if g in moving), counted)
+    return GroupChoice(tuple(g for g in chosen if g in moving), counted)
 
 
 def groups_that_teach(judged: Sequence[Group]) -> set[int]:

@@ -341,7 +341,7 @@ def add_gradients(policy: Policy, micros: Iterable[Packed], objective: Objective
 
 
 @dataclass(frozen=True)
-class Block:
+class GradientBlock:
     """Gradients in the making, side by side in memory."""
 
     weights: list[torch.nn.Parameter]
@@ -352,7 +352,7 @@ class Block:
 
 
 @contextmanager
-def side_by_side(module: torch.nn.Module) -> Iterator[Block]:
+def side_by_side(module: torch.nn.Module) -> Iterator[GradientBlock]:
     """Inside, accumulate gradients in one block of memory that is allocated beforehand.
 
     Gradients allocated during a backward pass lie between freed activations, whose holes do not fit
@@ -371,7 +371,7 @@ def side_by_side(module: torch.nn.Module) -> Iterator[Block]:
         for parameter, grad in zip(alike, block.split(sizes), strict=True):
             parameter.grad = grad.view_as(parameter)
     try:
-        yield Block(weights, memory, reached)
+        yield GradientBlock(weights, memory, reached)
     finally:
         for hook in hooks:
             hook.remove()

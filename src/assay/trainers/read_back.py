@@ -19,7 +19,7 @@ from assay.errors import InputError
 from assay.experiment.stage_tables import StageSpec
 from assay.trainers.outputs.plain_folders import flat
 from assay.trainers.register import nested
-from assay.trainers.settings import Difference, Exported, Settings, Table, Values, listed
+from assay.trainers.settings import Exported, SettingDifference, Settings, ToolTable, Values, listed
 from assay.trainers.table import ACTOR, IN_LOSS, IN_REWARD, OPTIM, ROLLOUT
 
 PROMPT = f"{ROLLOUT}.prompt_length"
@@ -159,11 +159,11 @@ class ReadBack:
     stage: Exported
     unknown: tuple[str, ...]
     """Keys that nothing tells, dotted; the table has Assay's default, or what it needs."""
-    differences: tuple[Difference, ...]
+    differences: tuple[SettingDifference, ...]
     """By the tool's keys: what means something else than the stage's table."""
 
 
-def read_back(table: Table, config: Values, given: Mapping[str, Any], steps: int) -> ReadBack:
+def read_back(table: ToolTable, config: Values, given: Mapping[str, Any], steps: int) -> ReadBack:
     """A stage's settings from a tool's configuration; `given` are those known otherwise, by their
     dotted keys, and count for more. The log has so many steps."""
     told: dict[str, Any] = {"steps": steps}
@@ -212,14 +212,14 @@ OTHER_LOSS = re.compile(
 """Keys that make a loss something else than the mean of -log p over the trained tokens."""
 
 
-def likelihood(config: Values, differences: Sequence[Difference]) -> bool:
+def likelihood(config: Values, differences: Sequence[SettingDifference]) -> bool:
     """Whether the loss that an sft stage logs is the mean of -log p over the trained tokens: the
     configuration is there, and nothing in which it differs moves the loss, or may do so."""
     moved = (OTHER_LOSS.fullmatch(d.key) or d.what.endswith(UNKNOWN_KEY) for d in differences)
     return "learning_rate" in config and not any(moved)
 
 
-def unlike(table: Table, config: Values, stage: Exported) -> Iterator[Difference]:
+def unlike(table: ToolTable, config: Values, stage: Exported) -> Iterator[SettingDifference]:
     """What the tool's configuration says else than an export of the stage would, and what the
     table says that the tool does else."""
     seed = seed if isinstance(seed := config.get("seed"), int) else 0
@@ -228,10 +228,10 @@ def unlike(table: Table, config: Values, stage: Exported) -> Iterator[Difference
     idle = {OWN_GUARD} if config.get("use_vllm", True) else {OWN_GUARD, "importance"}
     for key, each in table.unlike(settings):
         if key not in idle:
-            yield Difference(key, each.what)
+            yield SettingDifference(key, each.what)
 
 
-def otherwise(table: Table, config: Values, written: Values) -> Iterator[Difference]:
+def otherwise(table: ToolTable, config: Values, written: Values) -> Iterator[SettingDifference]:
     """The keys of a configuration that an export writes otherwise, that act though it switched them
     off, or that no table knows."""
     named = {key for cell in table.cells.values() for key in cell.keys}
@@ -240,18 +240,20 @@ def otherwise(table: Table, config: Values, written: Values) -> Iterator[Differe
             continue
         switch = listed(table.gated, key)
         if key.startswith(OF_MODEL):
-            yield Difference(key, f"is {value!r} in training, where Assay's model has none")
+            yield SettingDifference(key, f"is {value!r} in training, where Assay's model has none")
         elif key in LENGTHS and value is not None:
-            yield Difference(key, f"is {value!r}: longer rows are cut or left out")
+            yield SettingDifference(key, f"is {value!r}: longer rows are cut or left out")
         elif key in written:
             yield from unlike_value(table, key, value, written[key])
         elif switch is not None and not same(config.get(switch), written.get(switch)):
-            yield Difference(key, f"is {value!r}, and {switch} is {config.get(switch)!r}")
+            yield SettingDifference(key, f"is {value!r}, and {switch} is {config.get(switch)!r}")
         elif switch is None and key not in named and value is not None:
-            yield Difference(key, f"is {value!r}, {UNKNOWN_KEY}")
+            yield SettingDifference(key, f"is {value!r}, {UNKNOWN_KEY}")
 
 
-def changed(tool: str, table: Table, config: Values, written: Values) -> list[Difference]:
+def changed(
+    tool: str, table: ToolTable, config: Values, written: Values
+) -> list[SettingDifference]:
     """What a folder's own settings were trained with else, by its configuration."""
     known = CANONICAL[tool](config)
     told = {key: value for key, value in known.items() if key not in (*LENGTHS, *BY_RUN)}
@@ -271,7 +273,7 @@ BY_RUN = (
 UNKNOWN_KEY = "a key that the tables do not know"
 
 
-def unlike_value(table: Table, key: str, value: Any, ours: Any) -> Iterator[Difference]:
+def unlike_value(table: ToolTable, key: str, value: Any, ours: Any) -> Iterator[SettingDifference]:
     """A key whose value an export would not have written; of a table, each of its own keys."""
     if isinstance(value, Mapping) and value:
         theirs, own = flat(value), flat(ours or {})
@@ -279,7 +281,7 @@ def unlike_value(table: Table, key: str, value: Any, ours: Any) -> Iterator[Diff
             if not table.is_idle(f"{key}.{inner}"):
                 yield from unlike_value(table, f"{key}.{inner}", theirs.get(inner), own.get(inner))
     elif not same(value, ours):
-        yield Difference(key, f"is {value!r}, where an export has {ours!r}")
+        yield SettingDifference(key, f"is {value!r}, where an export has {ours!r}")
 
 
 def same(one: Any, other: Any) -> bool:

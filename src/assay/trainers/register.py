@@ -19,7 +19,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.trainers.outputs.output import SwiftOutput, TrlOutput
 from assay.trainers.outputs.verl_output import LATEST, VerlOutput
-from assay.trainers.settings import Cell, Settings, Translated
+from assay.trainers.settings import Settings, ToolCell, Translated
 from assay.trainers.table import table
 
 MODEL = "model"
@@ -198,7 +198,7 @@ def trainer_packages(experiment: Experiment) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StatusLine:
     """One line for people."""
 
     ours: str
@@ -208,35 +208,35 @@ class Line:
     unlike: str
 
 
-def lines(tool: str, wanted: str | None = None) -> list[Line]:
+def lines(tool: str, wanted: str | None = None) -> list[StatusLine]:
     """All lines of a tool, or those with a key of either side that holds `wanted`, each once.
     Raises InputError."""
     trainer = look_up(TRAINERS, tool, "trainer")
     found = [line for method in trainer.methods for line in of_method(tool, method)]
     for each in trainer.output.metrics:
         how = ("1 less it" if each.rest else "as it is") if each.ours else ""
-        found.append(Line(each.ours or "(metric)", (each.theirs,), how, each.unlike))
+        found.append(StatusLine(each.ours or "(metric)", (each.theirs,), how, each.unlike))
     return [*dict.fromkeys(each for each in found if wanted is None or names(each, wanted))]
 
 
-def names(line: Line, wanted: str) -> bool:
+def names(line: StatusLine, wanted: str) -> bool:
     """Whether a line is of a key; the tool's may be patterns."""
     return any(wanted in key or fnmatchcase(wanted, key) for key in (line.ours, *line.theirs))
 
 
-def of_method(tool: str, method: str) -> Iterator[Line]:
+def of_method(tool: str, method: str) -> Iterator[StatusLine]:
     """The lines of one method."""
     own = table(tool, method)
     for key, cell in own.cells.items():
         parts = [("refused: " if each.refused else "") + each.what for each in cell.unlike]
-        yield Line(key, cell.keys, words(cell), "; ".join(parts))
+        yield StatusLine(key, cell.keys, words(cell), "; ".join(parts))
     for why, keys in own.idle.items():
-        yield Line("(without effect)", tuple(keys.split()), why, "")
+        yield StatusLine("(without effect)", tuple(keys.split()), why, "")
     for switch, keys in own.gated.items():
-        yield Line("(off)", tuple(keys.split()), f"acts where {switch} is another", "")
+        yield StatusLine("(off)", tuple(keys.split()), f"acts where {switch} is another", "")
 
 
-def words(cell: Cell) -> str:
+def words(cell: ToolCell) -> str:
     """How a value is written."""
     if cell.how or not cell.keys:
         return cell.how

@@ -162,7 +162,7 @@ class Unlike:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ToolCell:
     """What a tool has for a setting."""
 
     keys: tuple[str, ...] = ()
@@ -219,10 +219,10 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class ToolTable:
     """What a tool has for the stages of a method."""
 
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, ToolCell]
     """By Assay's key, in the order of writing."""
     idle: Mapping[str, str] = field(default_factory=dict)
     """Keys of the tool that change nothing of what is learned, in one text by the reason; a key may
@@ -256,7 +256,7 @@ def listed(groups: Mapping[str, str], key: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SettingDifference:
     """A setting that does not mean the same in the tool."""
 
     key: str
@@ -270,11 +270,11 @@ class Translated:
     """The settings of a stage in a tool's words."""
 
     values: Values
-    differences: tuple[Difference, ...]
+    differences: tuple[SettingDifference, ...]
 
 
 def translated(
-    table: Table, settings: Settings, tool: str, allowed: Collection[str] = ()
+    table: ToolTable, settings: Settings, tool: str, allowed: Collection[str] = ()
 ) -> Translated:
     """A stage in the words of `tool`. Raises InputError for a setting to which nothing corresponds
     and that neither the stage nor `allowed` allows, for an `allowed` key that needs no permission,
@@ -293,7 +293,7 @@ def translated(
             how = in_file if settings.stage.trainer else f"--allow {key}"
             place, fix = f"stage.{settings.name}.{key}", f"{how} lists it as a difference"
             raise InputError(f"{tool} {each.what}", field=place, fix=fix)
-    differences = tuple(Difference(key, each.what, each.refused) for key, each in found)
+    differences = tuple(SettingDifference(key, each.what, each.refused) for key, each in found)
     needed = [each.key for each in differences if each.allowed]
     for key in allowed:
         if key not in needed:

@@ -14,7 +14,7 @@ from typing import Any
 from assay.experiment.training_settings import FreezeAdapt
 from assay.rl.advantages import ADVANTAGES
 from assay.rl.signal import may_drop
-from assay.trainers.settings import Cell, Settings, Table, Unlike, Values, at_start, moves
+from assay.trainers.settings import Settings, ToolCell, ToolTable, Unlike, Values, at_start, moves
 
 A, ACTOR, ROLLOUT, MODEL = (
     "actor_rollout_ref",
@@ -403,7 +403,7 @@ that the tool has no name for."""
 
 
 @cache
-def table(tool: str, method: str) -> Table:
+def table(tool: str, method: str) -> ToolTable:
     """What a tool has for the stages of a method."""
     rows, keys = contents("settings"), contents("keys")
     kind = "verl" if tool == "verl" else "hf"
@@ -417,7 +417,7 @@ def table(tool: str, method: str) -> Table:
             own = next((told[name] for name in tools if name in told), None)
             if own is not None or not key.startswith("("):
                 cells[key] = cell(key, tools, own, told)
-    return Table(cells, *(joined(keys[each], groups) for each in ("idle", "gated")))
+    return ToolTable(cells, *(joined(keys[each], groups) for each in ("idle", "gated")))
 
 
 @cache
@@ -434,10 +434,10 @@ def without_nulls(value: Any) -> Any:
     return None if value == "null" else value
 
 
-def fixed(groups: Mapping[str, Values], names: Iterable[str]) -> Cell:
+def fixed(groups: Mapping[str, Values], names: Iterable[str]) -> ToolCell:
     """The keys that every export sets."""
     values = {key: value for name in names for key, value in groups.get(name, {}).items()}
-    return Cell(tuple(values), "what Assay does, or does not do", value=lambda s: values)
+    return ToolCell(tuple(values), "what Assay does, or does not do", value=lambda s: values)
 
 
 def joined(groups: Mapping[str, Mapping[str, str]], names: Iterable[str]) -> Mapping[str, str]:
@@ -449,7 +449,7 @@ def joined(groups: Mapping[str, Mapping[str, str]], names: Iterable[str]) -> Map
     return found
 
 
-def cell(key: str, tools: Iterable[str], own: str | Values | None, told: Values) -> Cell:
+def cell(key: str, tools: Iterable[str], own: str | Values | None, told: Values) -> ToolCell:
     """The cell of a row that is `told`, of which `own` is the tool's."""
     own = {"keys": own} if isinstance(own, str) else own or {}
     places = [*(f"{tool} {key}" for tool in tools), key]
@@ -460,7 +460,7 @@ def cell(key: str, tools: Iterable[str], own: str | Values | None, told: Values)
     when = first(WHEN, places[:-1] if names else places)
     if names and when is None:
         when = lambda s: s.value(key) not in names  # noqa: E731
-    return Cell(
+    return ToolCell(
         keys=tuple(constant or full(own.get("keys", ""))),
         how=own.get("how", told.get("how", "")) or ("fixed" if constant else ""),
         names=names or None,

@@ -119,7 +119,7 @@ COLUMNS = pa.schema(
 
 
 @dataclass(frozen=True)
-class Place:
+class CompletionFile:
     """A file of completions: a step of a stage, or a checkpoint's answers of an evaluation."""
 
     file: Path
@@ -133,7 +133,7 @@ class Place:
 class Stored:
     """The completions of one file."""
 
-    place: Place
+    place: CompletionFile
     table: pa.Table
 
     @cached_property
@@ -143,14 +143,14 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FilteredCompletions:
     """What a filter keeps."""
 
     count: int
     unscored: int
     mean: float | None
     """Of the scores; None without any."""
-    lines: Sequence[tuple[Place, Mapping[str, Any]]]
+    lines: Sequence[tuple[CompletionFile, Mapping[str, Any]]]
     """One page of it."""
 
 
@@ -162,17 +162,19 @@ class Completions:
     _stored: dict[Path, tuple[Hashable, Stored]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def places(self, answers: bool) -> list[Place]:
+    def places(self, answers: bool) -> list[CompletionFile]:
         """The files of all steps, or of all answers, in order."""
         history = History(self.run)
         if answers:
             return [
-                Place(record.file(self.run.evaluations, name), record=record, checkpoint=name)
+                CompletionFile(
+                    record.file(self.run.evaluations, name), record=record, checkpoint=name
+                )
                 for record in history.evaluations
                 for name in history.measured(record)
             ]
         return [
-            Place(self.run.samples(stage, step), stage, step)
+            CompletionFile(self.run.samples(stage, step), stage, step)
             for stage in history.experiment.stage
             for step in history.sampled(stage)
         ]
@@ -189,7 +191,7 @@ class Completions:
                     damaged.append(error)
         return found, damaged
 
-    def _read(self, place: Place) -> Stored:
+    def _read(self, place: CompletionFile) -> Stored:
         written = stamp(place.file)
         known = self._stored.get(place.file)
         if known is None or known[0] != written:
@@ -197,7 +199,7 @@ class Completions:
             self._stored[place.file] = known
         return known[1]
 
-    def find(self, asked: Filter, answers: bool) -> Found:
+    def find(self, asked: Filter, answers: bool) -> FilteredCompletions:
         """The completions that a filter keeps, one page of them. Raises InputError."""
         own = [each for each in self.stored(answers)[0] if wanted(each.place, asked)]
         table = pa.concat_tables([COLUMNS.empty_table(), *(each.table for each in own)])
@@ -205,7 +207,7 @@ class Completions:
         scores = table["score"].take(kept)
         page = kept.slice((asked.page - 1) * asked.size, asked.size)
         places = places_of(own, page.to_pylist())
-        return Found(
+        return FilteredCompletions(
             len(kept),
             scores.null_count,
             pc.mean(scores).as_py(),
@@ -269,7 +271,7 @@ def outcomes(scores: Any, errors: Any, judged: Any) -> Any:
     return pc.if_else(pc.is_null(scores), ABSTAINED, pc.coalesce(*filled, right))
 
 
-def wanted(place: Place, asked: Filter) -> bool:
+def wanted(place: CompletionFile, asked: Filter) -> bool:
     """Whether a filter lets completions of this file through at all."""
     key = place.record.key if place.record else ""
     return (
@@ -304,7 +306,7 @@ def between(values: Any, low: float | None, high: float | None) -> Any:
     return pc.and_(*ends) if len(ends) == 2 else ends[0] if ends else None
 
 
-def places_of(own: Sequence[Stored], lines: Sequence[int]) -> list[Place]:
+def places_of(own: Sequence[Stored], lines: Sequence[int]) -> list[CompletionFile]:
     """The file of each of some lines of the table that `own` make up."""
     ends, end = [], 0
     for each in own:

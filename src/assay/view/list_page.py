@@ -26,7 +26,7 @@ from assay.pages.page import (
 )
 from assay.pages.words import Words, flat, number
 from assay.runs.run_directory import RunDirectory
-from assay.view.completions import Filter, Place, Stored, read_filter
+from assay.view.completions import CompletionFile, Filter, Stored, read_filter
 from assay.view.frame import Shown, full_name, lab_address, run_address
 from assay.view.runs_page import page_links
 from assay.view.window import Window, live_address
@@ -103,12 +103,12 @@ def _form(
     return Form(address, fields, [(w("view.filter"), address)])
 
 
-def _of_samples(places: Sequence[Place], asked: Filter, w: Words) -> list[Field]:
+def _of_samples(places: Sequence[CompletionFile], asked: Filter, w: Words) -> list[Field]:
     stages = _same(place.stage for place in places)
     return [_choice("stage", asked.stage, stages, w), *_range("step", asked, w)]
 
 
-def _of_answers(places: Sequence[Place], asked: Filter, w: Words) -> list[Field]:
+def _of_answers(places: Sequence[CompletionFile], asked: Filter, w: Words) -> list[Field]:
     keys = {p.record.key: p.record.name for p in places if p.record}
     own = [p.checkpoint for p in places if p.record and asked.evaluation in ("", p.record.key)]
     checkpoints = [(name, checkpoint_label(name, w)) for name in dict.fromkeys(own)]
@@ -155,7 +155,12 @@ def _columns(answers: bool, w: Words) -> list[Column]:
 
 
 def _row(
-    lab: str, run: RunDirectory, place: Place, line: Mapping[str, Any], answers: bool, w: Words
+    lab: str,
+    run: RunDirectory,
+    place: CompletionFile,
+    line: Mapping[str, Any],
+    answers: bool,
+    w: Words,
 ) -> Row:
     """One completion: where it stands, what it earned, how it begins."""
     name = f"{line['row']}#{line['number']}"

@@ -9,7 +9,7 @@ import pyarrow.json
 import pyarrow.parquet as pq
 import pytest
 
-from assay.data.formats.convert_rows import NO_ANSWER, Wanted, convert
+from assay.data.formats.convert_rows import NO_ANSWER, Conversion, convert
 from assay.data.formats.formats import read_rows
 from assay.data.formats.plain_text import PlainText
 from assay.data.loaded import DataError
@@ -48,7 +48,7 @@ def keys(rows: list[Row]) -> list[tuple[str, str]]:
 def test_a_split_is_the_same_in_every_format(source: Path, tmp_path: Path) -> None:
     made = {}
     for to, ending in (("verl", "parquet"), ("swift", "jsonl")):
-        wanted = Wanted(to, expand="each_turn", dev=0.25, text=TEXT)
+        wanted = Conversion(to, expand="each_turn", dev=0.25, text=TEXT)
         found = convert(source, tmp_path / to, wanted)
         for side in ("train", "test"):
             file = tmp_path / to / f"{side}.{ending}"
@@ -67,7 +67,7 @@ def test_a_split_is_the_same_in_every_format(source: Path, tmp_path: Path) -> No
 def test_verl_rows_say_their_side_and_number_and_come_back_whole(
     source: Path, tmp_path: Path
 ) -> None:
-    convert(source, tmp_path / "out", Wanted("verl", dev=0.25, text=TEXT))
+    convert(source, tmp_path / "out", Conversion("verl", dev=0.25, text=TEXT))
     for side, count in (("train", 15), ("test", 5)):
         table = pq.read_table(tmp_path / "out" / f"{side}.parquet").to_pylist()
         assert [row["extra_info"]["split"] for row in table] == [side] * count
@@ -95,7 +95,7 @@ def uneven(folder: Path) -> Path:
 
 def test_every_column_of_a_trl_file_has_one_type_whatever_the_rows_hold(tmp_path: Path) -> None:
     source = uneven(tmp_path)
-    convert(source, tmp_path / "a.jsonl", Wanted("trl"))
+    convert(source, tmp_path / "a.jsonl", Conversion("trl"))
     columns = pyarrow.json.read_json(tmp_path / "a.jsonl").schema
     assert {columns.field(name).type for name in ("id", "gold", "tools", "nested")} == {
         pyarrow.string()
@@ -112,7 +112,7 @@ def test_every_column_of_a_trl_file_has_one_type_whatever_the_rows_hold(tmp_path
 def test_a_trl_row_that_was_changed_since_is_never_read_as_it_was(
     tmp_path: Path, field: str, value: object
 ) -> None:
-    convert(uneven(tmp_path), tmp_path / "a.jsonl", Wanted("trl"))
+    convert(uneven(tmp_path), tmp_path / "a.jsonl", Conversion("trl"))
     first, *rest = (tmp_path / "a.jsonl").read_text().splitlines(keepends=True)
     changed = json.dumps({**json.loads(first), field: value})
     (tmp_path / "a.jsonl").write_text("".join([changed + "\n", *rest]))
@@ -125,9 +125,9 @@ def test_a_row_that_nothing_can_reward_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(
         json.dumps(talk(0)) + "\n" + json.dumps(talk(1, "user")) + "\n"
     )
-    made = convert(tmp_path / "a.jsonl", tmp_path / "rl.parquet", Wanted("verl", text=TEXT))
+    made = convert(tmp_path / "a.jsonl", tmp_path / "rl.parquet", Conversion("verl", text=TEXT))
     assert made.dropped == {NO_ANSWER: 1} and set(made.rows.values()) == {1}
-    alone = convert(tmp_path / "a.jsonl", tmp_path / "sft.jsonl", Wanted("messages"))
+    alone = convert(tmp_path / "a.jsonl", tmp_path / "sft.jsonl", Conversion("messages"))
     assert alone.dropped == {} and set(alone.rows.values()) == {2}
 
 
@@ -136,17 +136,17 @@ def test_a_row_that_nothing_can_reward_is_left_out(tmp_path: Path) -> None:
     [
         (
             "a.txt",
-            Wanted("verl", text=TEXT),
+            Conversion("verl", text=TEXT),
             r"a.txt: is no name for verl rows \(end it in .parquet or",
         ),
-        ("a.jsonl", Wanted("swift", dev=0.5), "looks like a file"),
-        ("out", Wanted("swift", dev=0.001), "both sides need at least one"),
-        ("a.jsonl", Wanted("swft"), "did you mean 'swift'"),
-        ("talks.jsonl", Wanted("swift"), r"talks.jsonl: exists \(remove it"),
+        ("a.jsonl", Conversion("swift", dev=0.5), "looks like a file"),
+        ("out", Conversion("swift", dev=0.001), "both sides need at least one"),
+        ("a.jsonl", Conversion("swft"), "did you mean 'swift'"),
+        ("talks.jsonl", Conversion("swift"), r"talks.jsonl: exists \(remove it"),
     ],
 )
 def test_what_cannot_be_done_is_said_and_nothing_is_written(
-    source: Path, tmp_path: Path, target: str, wanted: Wanted, message: str
+    source: Path, tmp_path: Path, target: str, wanted: Conversion, message: str
 ) -> None:
     before = source.read_text()
     with pytest.raises(InputError, match=message):
@@ -155,9 +155,11 @@ def test_what_cannot_be_done_is_said_and_nothing_is_written(
     assert source.read_text() == before
 
 
-@pytest.mark.parametrize("wanted", [Wanted("verl", text=TEXT), Wanted("verl", dev=0.5, text=TEXT)])
+@pytest.mark.parametrize(
+    "wanted", [Conversion("verl", text=TEXT), Conversion("verl", dev=0.5, text=TEXT)]
+)
 def test_a_bad_row_at_the_end_leaves_nothing_half_written(
-    source: Path, tmp_path: Path, wanted: Wanted
+    source: Path, tmp_path: Path, wanted: Conversion
 ) -> None:
     source.open("a").write('{"messages": [{"role": "tool", "content": "x"}]}\n')
     target = tmp_path / ("out" if wanted.dev else "a.parquet")
@@ -177,7 +179,9 @@ REAL = {
 def test_real_rows_are_converted_and_come_back(shared: Path, tmp_path: Path, name: str) -> None:
     file = shared / "data" / "tool" / f"{name}.jsonl"
     count, doubles, format = REAL[name]
-    made = convert(file, tmp_path / "out", Wanted("verl", expand="each_turn", dev=0.2, text=TEXT))
+    made = convert(
+        file, tmp_path / "out", Conversion("verl", expand="each_turn", dev=0.2, text=TEXT)
+    )
     every = read_rows(file, format)
     real = list({content_digest(row): row for row in every}.values())
     answers = [m for row in real for m in row.messages if m.role == "assistant"]
@@ -205,4 +209,4 @@ def shown(folder: Path) -> Path:
 
 def test_rows_with_images_stay_as_they_are(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="an image, which assay convert cannot carry"):
-        convert(shown(tmp_path / "in"), tmp_path / "in" / "b.jsonl", Wanted("messages"))
+        convert(shown(tmp_path / "in"), tmp_path / "in" / "b.jsonl", Conversion("messages"))

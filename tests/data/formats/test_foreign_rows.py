@@ -20,7 +20,7 @@ from assay.data.conversation import (
 )
 from assay.data.episode import row_of, row_values
 from assay.data.formats.call_sets import NO_RESULTS, NO_TEXT, POSITIONAL, SHORTENED, UNKNOWN_ROLE
-from assay.data.formats.formats import Layout, expanded, iter_items, read_rows, write_rows
+from assay.data.formats.formats import FileLayout, expanded, iter_items, read_rows, write_rows
 from assay.data.hashing import hash_contents
 from assay.data.loaded import DataError, Loaded, gather
 from assay.data.python_calls import (
@@ -43,7 +43,7 @@ def load(
 ) -> Loaded:
     line = value if isinstance(value, str) else json.dumps(value)
     (folder / "a.jsonl").write_text(line + "\n")
-    return gather(iter_items(folder / "a.jsonl", format, Layout(**keys)))
+    return gather(iter_items(folder / "a.jsonl", format, FileLayout(**keys)))
 
 
 def read(folder: Path, value: dict[str, Any] | str, format: str = "messages") -> Row:

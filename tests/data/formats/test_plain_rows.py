@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assay.data.formats.formats import Layout, iter_items, read_rows
+from assay.data.formats.formats import FileLayout, iter_items, read_rows
 from assay.data.formats.plain_rows import REVERSED, candidate_message
 from assay.data.loaded import DataError, Remark, gather
 from assay.data.renderings.rendering import Renderer
@@ -165,7 +165,7 @@ def lines(folder: Path, *values: dict[str, Any]) -> Path:
 
 
 def only(file: Path, format: str, **columns: str) -> Row:
-    (row,) = gather(iter_items(file, format, Layout(columns=columns))).rows
+    (row,) = gather(iter_items(file, format, FileLayout(columns=columns))).rows
     return row
 
 
@@ -196,7 +196,7 @@ def test_columns_are_renamed_in_every_kind_of_file(tmp_path: Path, ending: str) 
     else:
         lines(tmp_path, *values)
     columns = {"prompt": "question", "answer": "gold", "former": "answer"}
-    rows = gather(iter_items(file, "prompt_answer", Layout(columns=columns))).rows
+    rows = gather(iter_items(file, "prompt_answer", FileLayout(columns=columns))).rows
     assert [(row.prompt[0].content, row.gold) for row in rows] == [("1 + 1?", "2"), ("2?", "3")]
     assert [dict(row.extra) for row in rows] == [{"former": "old"}, {}]
 

@@ -7,7 +7,7 @@ from assay.data.episode import Completion, Ended, Turn
 from assay.data.hashing import hash_contents
 from assay.data.row import Message, Row
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.evaluate.answerer import Answered, Answerer, Request
+from assay.lab.evaluate.answerer import Answerer, ItemAnswer, Request
 from assay.lab.session.evaluation import Evaluation
 from assay.runs.records import EvaluationRecord
 from assay.tasks.task import RewardFunction, no_error, task
@@ -32,7 +32,7 @@ class ScriptedAnswerer(Answerer):
         checkpoint: str,
         chunks: Sequence[Sequence[Request]],
         folder: Path,
-    ) -> Generator[list[Answered]]:
+    ) -> Generator[list[ItemAnswer]]:
         """See `Answerer`."""
         try:
             for chunk in chunks:
@@ -41,13 +41,13 @@ class ScriptedAnswerer(Answerer):
         finally:
             self.closed = True
 
-    def _answered(self, item: Row, repeat: int) -> Answered:
+    def _answered(self, item: Row, repeat: int) -> ItemAnswer:
         try:
             text, failure = self.script(item, repeat), ""
         except RuntimeError as error:
             text, failure = "", f"script: {error}"
         turn = Turn((1,), (2,), (True,))
-        return Answered(
+        return ItemAnswer(
             item, repeat, Completion(text, (2,), self.ended(item)), 1, 1, (turn,), failure
         )
 

@@ -9,7 +9,7 @@ from assay.judge.families import holm
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
 from assay.lab.sweep.missing_runs import missing_work
-from assay.lab.sweep.model import Block, Cell, Matrix, Place
+from assay.lab.sweep.model import CellBlock, Matrix, Place, SweepCell
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import read_sweep
 from assay.lab.sweep.request import make_matrix
@@ -115,11 +115,11 @@ def fill(lab: PivotLab, without: tuple[str, ...] = ()) -> Path:
     return file
 
 
-def at(matrix: Matrix, *place: object) -> Cell:
+def at(matrix: Matrix, *place: object) -> SweepCell:
     return matrix.cells[place]  # type: ignore[index]
 
 
-def block(matrix: Matrix, control: str, arm: str) -> Block:
+def block(matrix: Matrix, control: str, arm: str) -> CellBlock:
     (found,) = [b for b in matrix.blocks if b.control == control and ("arm", arm) in b.where]
     return found
 

@@ -9,7 +9,7 @@ from assay.errors import InputError
 from assay.judge.families import holm
 from assay.judge.intervals import wilson
 from assay.judge.paired import compare
-from assay.lab.sweep.model import Cell, Matrix
+from assay.lab.sweep.model import Matrix, SweepCell
 from assay.runs.records import read_scores
 from tests.lab.pivot_lab import DEV, HARD, LAST, PivotLab, make_pivot_lab, ones, score
 from tests.written import as_written
@@ -47,7 +47,7 @@ def fill_grid(lab: PivotLab, skip: int | None = None, items: int = 60) -> None:
             score(run, LAST, ones(20 + 6 * index, items))
 
 
-def at(matrix: Matrix, *place: object) -> Cell:
+def at(matrix: Matrix, *place: object) -> SweepCell:
     return matrix.cells[place]  # type: ignore[index]
 
 

@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import pytest
 
-from assay.engines.ray_pool import MOST_LOST, Needs, Node, RayPool
+from assay.engines.ray_pool import MOST_LOST, Node, NodeNeeds, RayPool
 from assay.errors import InputError
 from assay.lab.sweep import missing_runs, spread_runs
-from assay.lab.sweep.missing_runs import Done, Job, missing_work
-from assay.lab.sweep.planned_runs import Planned
+from assay.lab.sweep.missing_runs import Done, RunJob, missing_work
+from assay.lab.sweep.planned_runs import PlannedRun
 from assay.lab.sweep.read_sweep import read_sweep
 from assay.lab.sweep.spread_runs import (
     Try,
@@ -30,7 +30,7 @@ from tests.engines.local_pool import AFTER, BEFORE, LocalPool
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab
 from tests.lab.sweep.test_missing_runs import STUB, SWEEP, marks
 
-ONE = Needs(1.0)
+ONE = NodeNeeds(1.0)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PivotLab:
     return lab
 
 
-def jobs_of(lab: PivotLab) -> tuple[Job, ...]:
+def jobs_of(lab: PivotLab) -> tuple[RunJob, ...]:
     return missing_work(lab.root, read_sweep(lab.root / "sweep.toml")).jobs
 
 
@@ -141,21 +141,21 @@ def test_a_resumed_run_waits_for_the_lock_of_the_node_that_died(lab, monkeypatch
     assert free == [True] and job.plan.name in marks(lab)
 
 
-def job_of(lab: PivotLab, *settings: str) -> Job:
-    return Job(Planned("x", lab.base, settings, ()), 1, "nothing")
+def job_of(lab: PivotLab, *settings: str) -> RunJob:
+    return RunJob(PlannedRun("x", lab.base, settings, ()), 1, "nothing")
 
 
 def test_a_run_takes_the_gpus_of_its_ranks_or_the_cpus_of_the_smallest_node(lab):
     cpus = [Node("1", "head", 0.0), Node("2", "one", 8.0), Node("3", "two", 4.0)]
     gpus = [*cpus, Node("4", "three", 16.0, 2.0)]
     plain, two = job_of(lab), job_of(lab, "engine.ranks=2")
-    assert needs_of(plain, cpus, None, 1) == Needs(4.0)
-    assert needs_of(plain, cpus, None, 2) == Needs(2.0)
-    assert needs_of(plain, cpus, None, 9) == Needs(1.0)
-    assert needs_of(two, cpus, None, 9) == Needs(2.0)
-    assert needs_of(plain, gpus, None, 2) == Needs(1.0, 0.5)
-    assert needs_of(two, gpus, None, 1) == Needs(2.0, 2.0)
-    assert needs_of(plain, gpus, "cpu", 1) == Needs(4.0)
+    assert needs_of(plain, cpus, None, 1) == NodeNeeds(4.0)
+    assert needs_of(plain, cpus, None, 2) == NodeNeeds(2.0)
+    assert needs_of(plain, cpus, None, 9) == NodeNeeds(1.0)
+    assert needs_of(two, cpus, None, 9) == NodeNeeds(2.0)
+    assert needs_of(plain, gpus, None, 2) == NodeNeeds(1.0, 0.5)
+    assert needs_of(two, gpus, None, 1) == NodeNeeds(2.0, 2.0)
+    assert needs_of(plain, gpus, "cpu", 1) == NodeNeeds(4.0)
 
 
 def test_gpus_by_number_and_runs_without_room_are_refused(lab):
@@ -165,7 +165,7 @@ def test_gpus_by_number_and_runs_without_room_are_refused(lab):
     refuse_numbers("cpu")
     with pytest.raises(InputError, match="no node of the cluster has 2 CPUs"):
         spread_jobs(
-            lab.root, "s", [(jobs_of(lab)[0], Needs(2.0))], cast(RayPool, LocalPool()), print
+            lab.root, "s", [(jobs_of(lab)[0], NodeNeeds(2.0))], cast(RayPool, LocalPool()), print
         )
     lab.base.write_text(lab.base.read_text() + '[engine]\nevaluate = "ray"\n')
     with pytest.raises(InputError, match=r"engine.evaluate: x#1 would wait for nodes"):

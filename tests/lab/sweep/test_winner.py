@@ -9,7 +9,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.lab.sweep.model import Matrix
-from assay.lab.sweep.request import Settled, settle
+from assay.lab.sweep.request import SweepWinner, settle
 from assay.runs.protection import delete_named, protect_named
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
@@ -49,7 +49,7 @@ def add(lab: PivotLab, batch: int, test: int, dev: int, seed: int = 1) -> RunDir
     return run
 
 
-def settled(lab: PivotLab, text: str = SWEEP) -> tuple[Matrix, Settled]:
+def settled(lab: PivotLab, text: str = SWEEP) -> tuple[Matrix, SweepWinner]:
     matrix = lab.matrix(text)
     return matrix, settle(lab.root, matrix)
 

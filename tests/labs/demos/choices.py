@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from assay.labs.demos.modules import Choice, FeatureTable
+from assay.labs.demos.modules import FeatureTable, SelectionContext
 
 WIDTH, COUNT = 8, 12
 
@@ -22,7 +22,7 @@ def choice(
     pool: tuple[int, ...] = (7, 2, 11, 4, 9),
     shots: int = 2,
     features: FeatureTable = TABLE,
-) -> Choice:
+) -> SelectionContext:
     generator = torch.Generator().manual_seed(100 + index)
     query_D = F.normalize(torch.randn(features.width, generator=generator), dim=-1)
-    return Choice(f"q{index}", f"asked {index}", pool, shots, features, query_D)
+    return SelectionContext(f"q{index}", f"asked {index}", pool, shots, features, query_D)

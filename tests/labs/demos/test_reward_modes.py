@@ -9,16 +9,16 @@ from assay.data.episode import Completion
 from assay.experiment.reward_tables import RewardPart
 from assay.lab.session.reward_parts import full_reward, table_part
 from assay.labs.demos.demonstrations import Query, query_row
-from assay.labs.demos.rewards import MODES, REWARDS, Known
+from assay.labs.demos.rewards import MODES, REWARDS, OutcomeFacts
 from assay.labs.demos.task import TASK
 from assay.rl.policy import Sampling
 from assay.tasks.helper_model import HelperAnswer, Usage
 from assay.tasks.reward_table import stored_reward
 from tests.labs.demos.made_sets import asked, shown
 
-WRONG = Known(0.0, "official", "cat", 0.25, 0.5)
-HALF = Known(0.6, "official", "dog", 0.5, 0.9)
-RIGHT = Known(1.0, "official", "dogs", 0.8, 1.0)
+WRONG = OutcomeFacts(0.0, "official", "cat", 0.25, 0.5)
+HALF = OutcomeFacts(0.6, "official", "dog", 0.5, 0.9)
+RIGHT = OutcomeFacts(1.0, "official", "dogs", 0.8, 1.0)
 
 TABLE = {
     "hard_plus_soft": (0.0, 1.6, 2.0),
@@ -31,7 +31,7 @@ TABLE = {
 """By hand from domain.md 5.3: of an accuracy of 0, .6 and 1."""
 
 
-def stored(known: Known) -> dict:
+def stored(known: OutcomeFacts) -> dict:
     facts = {
         "accuracy": known.accuracy,
         "eval_mode": known.eval_mode,
@@ -74,9 +74,9 @@ def test_the_full_reward_is_what_a_certain_right_answer_earns():
 @pytest.mark.parametrize(
     ("known", "why"),
     [
-        (Known(0.5, "fallback", "cat"), "fallback"),
-        (Known(0.0, "error", "cat"), "no metric"),
-        (Known(1.0, "official", " \n"), "empty"),
+        (OutcomeFacts(0.5, "fallback", "cat"), "fallback"),
+        (OutcomeFacts(0.0, "error", "cat"), "no metric"),
+        (OutcomeFacts(1.0, "official", " \n"), "empty"),
     ],
 )
 def test_what_was_not_scored_officially_abstains_and_says_why(known, why):
@@ -85,7 +85,7 @@ def test_what_was_not_scored_officially_abstains_and_says_why(known, why):
 
 
 def test_a_mode_abstains_from_what_was_not_noted_and_never_reads_it_as_nothing():
-    bare = stored(Known(1.0, "official", "dog"))
+    bare = stored(OutcomeFacts(1.0, "official", "dog"))
     assert stored_reward(made("hard01_plus_gtprob"), ROW, bare).value is None
     assert "gold_probability" in stored_reward(made("hard01_plus_gtprob"), ROW, bare).why
     assert stored_reward(made("hard_plus_soft"), ROW, bare).value == 2.0

@@ -10,7 +10,7 @@ from torch import nn
 
 from assay.data.episode import Episode, Turn
 from assay.errors import RunFailure
-from assay.labs.demos.modules import Choice, SelectorSizes, make_selector
+from assay.labs.demos.modules import SelectionContext, SelectorSizes, make_selector
 from assay.labs.demos.selector_policy import RandomPolicy, SelectorPolicy
 from assay.models.lora import begin_masks
 from assay.rl.packed import Packed, pack
@@ -32,7 +32,7 @@ def module(kind: str) -> nn.Module:
     return made
 
 
-def turn(one: Choice, picks: tuple[int, ...]) -> Turn:
+def turn(one: SelectionContext, picks: tuple[int, ...]) -> Turn:
     return Turn(one, picks, (True,) * len(picks))
 
 

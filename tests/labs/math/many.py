@@ -10,7 +10,7 @@ from assay.data.row import Message, Row
 from assay.labs.math import judging, olympiadbench_judge
 from assay.labs.math.expressions import both_orders
 from assay.labs.math.rewards import accuracy
-from assay.sandbox.limits import Limits, Outcome
+from assay.sandbox.limits import CallOutcome, Limits
 from assay.sandbox.pool import Worker
 from assay.tasks.running import WorkerReward
 
@@ -42,7 +42,7 @@ FUNCTIONS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "alone": alone,
     "olympiad": olympiadbench_judge.judge,
 }
-RAISED = Outcome(failure="exception", why="raised")
+RAISED = CallOutcome(failure="exception", why="raised")
 
 
 def run_all(name: str, calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:

@@ -24,9 +24,9 @@ from assay.labs.tools.multi_turn import ADDED, MULTI_TURN, Added, MultiTurnDialo
 from assay.labs.tools.parsing import (
     MAX_DEPTH,
     MAX_PYTHON_CHARACTERS,
-    Decoded,
-    Parsed,
+    MessageCalls,
     PythonCall,
+    TextCalls,
     decode_bfcl,
     decode_message,
     parse_strict,
@@ -59,7 +59,7 @@ def block(body: str) -> str:
     ],
 )
 def test_strict_reads_hermes_blocks(text, calls):
-    assert parse_strict(text) == Parsed((CALL,) * calls)
+    assert parse_strict(text) == TextCalls((CALL,) * calls)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_strict_reads_hermes_blocks(text, calls):
     ],
 )
 def test_strict_refuses_with_a_typed_error_and_no_calls(text, error):
-    assert parse_strict(text) == Parsed(error=error)
+    assert parse_strict(text) == TextCalls(error=error)
 
 
 def nested(depth: int, opening: str, closing: str) -> str:
@@ -158,7 +158,7 @@ PROSE += ["```\n```", "Sure: done", "ﬁ", "\x00", "\ud800", "[1, 2]", "'ls()'",
 
 @pytest.mark.parametrize("text", PROSE)
 def test_a_message_that_calls_nothing_is_no_refusal(text):
-    assert decode_message(text) == Decoded(error="no_call")
+    assert decode_message(text) == MessageCalls(error="no_call")
 
 
 HOSTILE = {
@@ -201,7 +201,7 @@ def test_hostile_text_is_refused_with_its_reason(text, reason):
     ],
 )
 def test_hostile_json_is_refused_with_its_reason(name, arguments, reason):
-    assert decode_message(hermes_text(name, arguments)) == Decoded(error=reason)
+    assert decode_message(hermes_text(name, arguments)) == MessageCalls(error=reason)
 
 
 @given(NAMES, st.lists(VALUES, max_size=3), st.dictionaries(NAMES, VALUES, max_size=3))

@@ -10,7 +10,7 @@ from assay.data.formats.formats import read_rows
 from assay.data.row import Message, Row
 from assay.labs.math.rewards import accuracy
 from assay.labs.workflows.answers import agreement, code_in, judge_answer
-from assay.sandbox.limits import Outcome
+from assay.sandbox.limits import CallOutcome
 from assay.tasks.running import RewardRunner
 from tests.few import few
 
@@ -19,7 +19,7 @@ def problem(kind: str, gold: str) -> Row:
     return Row("a", (Message("user", "?"),), gold=gold, extra={"problem_type": kind})
 
 
-def no_tests(*_: object) -> Outcome:
+def no_tests(*_: object) -> CallOutcome:
     raise AssertionError("not asked")
 
 

@@ -10,7 +10,7 @@ from assay.labs.workflows.execution import (
     FAILED,
     Execution,
     OperatorCall,
-    Terms,
+    ScoreTerms,
     accuracy,
     net,
     solved,
@@ -56,9 +56,9 @@ def test_no_cost_and_no_length_makes_a_wrong_answer_worth_more_than_a_right_one(
 ) -> None:
     if cost + length >= 0.5:
         with pytest.raises(InputError, match="outweigh"):
-            Terms(cost, full_cost, length, full_tokens)
+            ScoreTerms(cost, full_cost, length, full_tokens)
         return
-    terms = Terms(cost, full_cost, length, full_tokens)
+    terms = ScoreTerms(cost, full_cost, length, full_tokens)
     dear = solved(execution("solved", spent, tokens), 1.0, row(), terms).value
     cheap = solved(execution("wrong", 0.0, 0), near, row(), terms).value
     assert dear is not None and cheap is not None and dear >= 0.5 > cheap >= 0
@@ -68,7 +68,7 @@ def test_no_cost_and_no_length_makes_a_wrong_answer_worth_more_than_a_right_one(
 
 
 def test_the_terms_are_shares_of_the_score_that_grow_to_their_full_size() -> None:
-    terms = Terms(0.1, 0.01, 0.2, 1000.0)
+    terms = ScoreTerms(0.1, 0.01, 0.2, 1000.0)
     found = solved(execution("solved", 0.005, 250), 1.0, row(), terms)
     assert found.value == pytest.approx(1 - 0.05 - 0.05)
     assert found.parts == pytest.approx({"correct": 1, "cost_term": -0.05, "length_term": -0.05})
@@ -79,7 +79,7 @@ def test_the_terms_are_shares_of_the_score_that_grow_to_their_full_size() -> Non
 def test_a_failed_executor_is_an_abstention_whatever_the_reward() -> None:
     failed = execution("executor failure", why="no answer: HTTP 500")
     for found in (
-        solved(failed, None, row(), Terms()),
+        solved(failed, None, row(), ScoreTerms()),
         accuracy(failed, None, row()),
         weighted(failed, None, row(), V1),
         levels(failed, None, row()),

@@ -8,7 +8,7 @@ import pytest
 from assay.data.episode import Completion
 from assay.data.row import Message, Row
 from assay.lab.models.metering import MeteredModel
-from assay.labs.workflows.execution import Terms, facts_of, solved
+from assay.labs.workflows.execution import ScoreTerms, facts_of, solved
 from assay.labs.workflows.programs.validate import validate
 from assay.labs.workflows.run_program import CODE as DIRECT_CODE
 from assay.labs.workflows.run_program import FIXED, TEST_DRIVEN, RunSettings, run_all, visit_of
@@ -201,7 +201,7 @@ def test_a_program_earns_the_same_whether_its_answers_were_remembered_or_paid_fo
         asked = Remembering("executor", SCRIPT, Sampling(0.0))
         Remembering.remembered = known
         found = attempt(FIXED["direct"], asked=asked)
-        earned.append(solved(found.execution, found.score, ROW, Terms()).value)
+        earned.append(solved(found.execution, found.score, ROW, ScoreTerms()).value)
         paid.append(found.execution.cost)
     assert earned[0] == earned[1] < 1 - 0.03
     assert paid == [0.004, 0.0]

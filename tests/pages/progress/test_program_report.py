@@ -10,7 +10,7 @@ from assay.cli.output import plain
 from assay.cli.results import progress_result
 from assay.lab.monitor.progress import Progress, progress
 from assay.pages.progress_content import changes, progress_report
-from assay.pages.run_page import Span, write_progress, write_report
+from assay.pages.run_page import ProgressSpan, write_progress, write_report
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
 from tests.lab.monitor.program_runs import Made, add_calls, call, program_run
@@ -93,7 +93,7 @@ def told(run: RunDirectory) -> Progress:
 
 
 def texts(run: RunDirectory, lang: str) -> dict[str, str]:
-    page = write_report(run, lang, Span("rl", 5))
+    page = write_report(run, lang, ProgressSpan("rl", 5))
     return {
         "page": page.with_suffix(".md").read_text("utf-8"),
         "report": write_progress(run, "rl", 10, lang).read_text("utf-8"),
@@ -102,7 +102,7 @@ def texts(run: RunDirectory, lang: str) -> dict[str, str]:
 
 
 def test_the_page_has_every_table(run):
-    page = Page(write_report(run, "en", Span("rl", 5)))
+    page = Page(write_report(run, "en", ProgressSpan("rl", 5)))
     heads = ("Errors by family", "Operators called", "API errors by type", "Costs")
     for head in (*heads, "Form and fallback", "Conditions"):
         assert head in page.source

@@ -9,7 +9,7 @@ import pytest
 
 from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.batcher import Batcher, Job
+from assay.rollout.engines.batcher import Batcher, SamplingJob
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from tests.exact import exact_model
 from tests.serve.scripted import Says, batching
@@ -20,7 +20,10 @@ KEY = SampleKey(0, "prompt 0", 0)
 def test_a_request_of_5_tokens_ends_before_one_of_100_that_began_earlier() -> None:
     module = exact_model("llama", False).double()
     batcher = Batcher(LocalSampler(module, frozenset()))
-    long, short = Job((4, 5, 6), KEY, Sampling(0, 100)), Job((9, 8), KEY, Sampling(0, 5))
+    long, short = (
+        SamplingJob((4, 5, 6), KEY, Sampling(0, 100)),
+        SamplingJob((9, 8), KEY, Sampling(0, 5)),
+    )
     drawn, seen = [0], []
 
     def hears(token: int) -> bool:
@@ -46,8 +49,11 @@ def test_turns_end_with_an_end_token_a_limit_or_their_listener() -> None:
     sampler = Says(lambda *_: "abcdef")
     batcher = batching(sampler)
     context = tuple(sampler.tokenizer.encode("x"))
-    whole, cut = Job(context, KEY, Sampling(0, 50)), Job(context, KEY, Sampling(0, 3))
-    heard = Job(context, KEY, Sampling(0, 50))
+    whole, cut = (
+        SamplingJob(context, KEY, Sampling(0, 50)),
+        SamplingJob(context, KEY, Sampling(0, 3)),
+    )
+    heard = SamplingJob(context, KEY, Sampling(0, 50))
     stop = sampler.tokenizer.encode("d")[0]
     heard.hears = lambda token: token == stop
     for job in (whole, cut, heard):
@@ -68,7 +74,10 @@ def test_a_job_nobody_waits_for_leaves_before_the_next_step() -> None:
     sampler = Says(lambda *_: "z" * 1000)
     batcher = batching(sampler)
     context = tuple(sampler.tokenizer.encode("x"))
-    gone, stays = Job(context, KEY, Sampling(0, 900)), Job(context, KEY, Sampling(0, 900))
+    gone, stays = (
+        SamplingJob(context, KEY, Sampling(0, 900)),
+        SamplingJob(context, KEY, Sampling(0, 900)),
+    )
     under_way: list[int] = []
     heard = [0]
 
@@ -97,7 +106,7 @@ def test_a_listener_that_fails_fails_its_own_request_only() -> None:
     sampler = Says(lambda *_: "fine")
     batcher = batching(sampler)
     context = tuple(sampler.tokenizer.encode("x"))
-    bad, good = Job(context, KEY, Sampling(0, 9)), Job(context, KEY, Sampling(0, 9))
+    bad, good = SamplingJob(context, KEY, Sampling(0, 9)), SamplingJob(context, KEY, Sampling(0, 9))
 
     def hears(token: int) -> bool:
         raise ValueError("half a character")
@@ -129,7 +138,7 @@ def test_a_sampler_that_breaks_fails_what_was_under_way_and_goes_on() -> None:
     sampler = Breaks(lambda *_: "fine")
     batcher = batching(sampler)
     first, refused, later = (
-        Job(context, KEY, Sampling(0, 9)) for context in ((1,), (1,) * 400, (2,))
+        SamplingJob(context, KEY, Sampling(0, 9)) for context in ((1,), (1,) * 400, (2,))
     )
     batcher.submit(first)
     with pytest.raises(MemoryError):
@@ -156,7 +165,7 @@ def test_whoever_joins_when_draws_what_it_draws_alone(family: str, monkeypatch) 
         LocalSampler(module, frozenset()).sample([context], [key], sampling)[0].actions
         for context, key, sampling in asked
     ]
-    jobs = [Job(*each) for each in asked]
+    jobs = [SamplingJob(*each) for each in asked]
     batcher = Batcher(LocalSampler(module, frozenset()))
     later = {3: jobs[1:3], 17: jobs[3:]}
     heard: list[int] = []
@@ -181,7 +190,7 @@ def test_scores_that_are_no_numbers_fail_their_own_request() -> None:
             return [wrong, *turns[1:]]
 
     batcher = batching(Broken(lambda *_: "fine"))
-    batcher.submit(job := Job((1,), KEY, Sampling(0, 9)))
+    batcher.submit(job := SamplingJob((1,), KEY, Sampling(0, 9)))
     with pytest.raises(RunFailure, match="not numbers"):
         job.done.result(20)
     batcher.close()
@@ -191,14 +200,14 @@ def test_what_waits_when_the_server_ends_is_told() -> None:
     sampler = Says(lambda *_: "x" * 100)
     sampler.released.clear()
     batcher = batching(sampler)
-    jobs = [Job((1,), KEY, Sampling(0, 99)) for _ in range(3)]
+    jobs = [SamplingJob((1,), KEY, Sampling(0, 99)) for _ in range(3)]
     for job in jobs:
         batcher.submit(job)
     closing = threading.Thread(target=batcher.close)
     closing.start()
     sampler.released.set()
     closing.join()
-    late = Job((1,), KEY, Sampling(0, 1))
+    late = SamplingJob((1,), KEY, Sampling(0, 1))
     batcher.submit(late)
     for job in (*jobs, late):
         with pytest.raises(CancelledError):

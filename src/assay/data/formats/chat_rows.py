@@ -51,7 +51,7 @@ from assay.data.formats.kept import (
     CALLS,
     KEPT,
     ROLES,
-    Written,
+    KeptRecord,
     build_row,
     chat_row,
     gold_text,
@@ -76,10 +76,10 @@ def messages_row(record: Record) -> Row:
     return chat_row(record, messages, *MESSAGES)
 
 
-def dump_messages_row(row: Row, text: PlainText | None = None) -> Written:
+def dump_messages_row(row: Row, text: PlainText | None = None) -> KeptRecord:
     """The record of a row; nothing is lost, and no `text` is needed."""
     value = shared_columns(row, *MESSAGES, *BESIDE) | {"messages": stored_messages(row.messages)}
-    return Written(value | {"tools": list(row.tools)} if row.tools else value)
+    return KeptRecord(value | {"tools": list(row.tools)} if row.tools else value)
 
 
 EMPTY = "a hybrid model's earlier answers, to which ms-swift adds an empty thought"
@@ -111,7 +111,7 @@ def swift_row(record: Record) -> Row:
     return chat_row(record, ordered, *MESSAGES, KEPT)
 
 
-def dump_swift(row: Row, text: PlainText | None = None) -> Written:
+def dump_swift(row: Row, text: PlainText | None = None) -> KeptRecord:
     """The record of a row, and what ms-swift trains beside it. Raises DataError for a row that is
     no plain chat where no `text` writes it, and RenderingError where that cannot.
     """
@@ -124,7 +124,7 @@ def dump_swift(row: Row, text: PlainText | None = None) -> Written:
         losses = (BEYOND,) if text.tail and row.prompt != row.messages else ()
     shown = {"messages": plain_messages(messages)}
     value = shared_columns(row, *MESSAGES, KEPT) | shown
-    return Written({**value, KEPT: kept_text(row, shown)}, losses)
+    return KeptRecord({**value, KEPT: kept_text(row, shown)}, losses)
 
 
 def refuse_special(row: Row, messages: Sequence[Message], problem: str) -> None:
@@ -162,7 +162,7 @@ def trl_row(record: Record) -> Row:
     return build_row(record, ordered, parse_tools(record, record.value.get("tools")), *TEXT, KEPT)
 
 
-def dump_trl(row: Row, text: PlainText | None = None) -> Written:
+def dump_trl(row: Row, text: PlainText | None = None) -> KeptRecord:
     """The conversational record of a row: its last assistant message is the completion.
 
     Columns that TRL looks up by name are there in every row, null where there is nothing to say.
@@ -182,13 +182,13 @@ def dump_trl(row: Row, text: PlainText | None = None) -> Written:
             value["completion"] = plain_messages((answer,))
             losses += ([BEYOND] if text.tail else []) + ([] if equal else [UNLIKE])
         shown = {name: value.get(name) for name in TEXT}
-        return Written({**value, KEPT: kept_text(row, shown)}, tuple(losses))
+        return KeptRecord({**value, KEPT: kept_text(row, shown)}, tuple(losses))
     value["tools"] = dump_tools(map(openai_tool, row.tools)) if row.tools else None
     value["prompt"] = stored_messages(row.prompt)
     if target:
         value["completion"] = stored_messages(target)
     losses += [NO_TOOLS] if row.tools else []
-    return Written({**value, KEPT: kept_text(row)}, tuple(losses))
+    return KeptRecord({**value, KEPT: kept_text(row)}, tuple(losses))
 
 
 NO_TOOLS_OF_VERL = "verl gives the chat template no tools, calls or reasoning of a row's own"
@@ -241,7 +241,7 @@ def ground_truth(record: Record) -> Any:
     return reward_model["ground_truth"]
 
 
-def dump_verl(row: Row, text: PlainText | None = None) -> Written:
+def dump_verl(row: Row, text: PlainText | None = None) -> KeptRecord:
     """The record of a row; nothing is lost. Raises DataError for a row that is no plain chat where
     no `text` writes it, and RenderingError where that cannot.
     """
@@ -263,7 +263,7 @@ def dump_verl(row: Row, text: PlainText | None = None) -> Written:
             "assay": kept_text(row, None if text is None else {"prompt": prompt}),
         },
     }
-    return Written(value)
+    return KeptRecord(value)
 
 
 def placed(value: dict[str, Any], split: str, index: int) -> dict[str, Any]:

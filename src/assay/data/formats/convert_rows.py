@@ -42,7 +42,7 @@ NO_ANSWER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Conversion:
     """What to make of a file."""
 
     to: str
@@ -100,7 +100,7 @@ Told = Callable[[str, int, int], None]
 
 
 def convert(
-    source: str | Path, target: str | Path, wanted: Wanted, told: Told | None = None
+    source: str | Path, target: str | Path, wanted: Conversion, told: Told | None = None
 ) -> Converted:
     """Read `source` and write `target`: a file, or a folder where there is a split, whose sides are
     called `train` and `test`.
@@ -204,7 +204,7 @@ def _carried(items: Iterable[Item], text: PlainText, to: str) -> Iterator[Item]:
                 yield LeftOut(row.id, error.problem, row.origin)
 
 
-def places_of(target: Path, wanted: Wanted) -> dict[str, Path]:
+def places_of(target: Path, wanted: Conversion) -> dict[str, Path]:
     """The file to write for each side, "" where there is no split. Raises InputError."""
     if wanted.to not in ENDINGS:
         raise InputError(f"cannot convert to {wanted.to!r}", fix=nearest(wanted.to, ENDINGS))

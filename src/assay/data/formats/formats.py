@@ -15,7 +15,7 @@ from typing import Literal
 from assay.data.conversation import cut_untrained
 from assay.data.csv_files import CsvOptions, is_csv, read_csv
 from assay.data.formats import call_sets, chat_rows, plain_rows, problem_rows
-from assay.data.formats.kept import KEPT, Written
+from assay.data.formats.kept import KEPT, KeptRecord
 from assay.data.formats.plain_rows import PREFERENCE, refuse_preferences, renamed
 from assay.data.formats.plain_text import PlainText
 from assay.data.json_files import begins_array, jsonl_lines, read_array, write_jsonl
@@ -93,7 +93,7 @@ def _each_turn(row: Row) -> Iterator[Row]:
 
 Reader = Callable[[Record], Iterable[Item]]
 """What an object of a file becomes: a row, what is left out of it, remarks."""
-Writer = Callable[[Row, PlainText | None], Written]
+Writer = Callable[[Row, PlainText | None], KeptRecord]
 
 UNTRAINED = "no message of the conversation is trained on (loss is false on all of them)"
 
@@ -167,7 +167,7 @@ PLACED = {"verl": chat_rows.placed}
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FileLayout:
     """How the objects of a file are found and named."""
 
     csv: CsvOptions | None = None
@@ -178,7 +178,7 @@ class Layout:
     """Whether keys whose value is null are there, at every depth."""
 
 
-def iter_items(path: str | Path, format: str, layout: Layout | None = None) -> Iterator[Item]:
+def iter_items(path: str | Path, format: str, layout: FileLayout | None = None) -> Iterator[Item]:
     """All that a file gives, one by one, in its order.
 
     A duplicate of an earlier row is left out (`row_checks`), and so are rows that cannot be read.
@@ -186,15 +186,15 @@ def iter_items(path: str | Path, format: str, layout: Layout | None = None) -> I
     Raises InputError, and DataError where more than MOST_BAD of the rows cannot be read,
     for two rows that share an id alone (it names both lines) and for a file without records.
     """
-    return without_duplicates(items_of(None, format, layout or Layout(), path, MOST_BAD))
+    return without_duplicates(items_of(None, format, layout or FileLayout(), path, MOST_BAD))
 
 
-def iter_rows(path: str | Path, format: str, layout: Layout | None = None) -> Iterator[Row]:
+def iter_rows(path: str | Path, format: str, layout: FileLayout | None = None) -> Iterator[Row]:
     """The rows of a file one by one, none left out.
 
     Raises what `iter_items` and `all_rows` raise, and DataError for the first bad record.
     """
-    return all_rows(items_of(None, format, layout or Layout(), path, 0.0))
+    return all_rows(items_of(None, format, layout or FileLayout(), path, 0.0))
 
 
 def all_rows(items: Iterable[Item]) -> Iterator[Row]:
@@ -214,7 +214,11 @@ MOST_BAD = 0.01
 
 
 def items_of(
-    records: Iterable[Found] | None, format: str, layout: Layout, file: str | Path, most_bad: float
+    records: Iterable[Found] | None,
+    format: str,
+    layout: FileLayout,
+    file: str | Path,
+    most_bad: float,
 ) -> Iterator[Item]:
     """What the records of a `file`, its own where None are given, are in this format, duplicates
     included. Rows that cannot be read are left out; at the end they are refused where there are
@@ -249,7 +253,7 @@ def items_of(
         raise DataError(first.problem, fix="; ".join(filter(None, fixes)), **where)
 
 
-def _items(found: Found, format: str, layout: Layout) -> list[Item]:
+def _items(found: Found, format: str, layout: FileLayout) -> list[Item]:
     """What one record gives, rows with the columns that their format has read. Raises DataError."""
     if isinstance(found, DataError):
         raise found

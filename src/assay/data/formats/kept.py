@@ -95,7 +95,7 @@ MASKS += ("loss_weight", "loss_scale", "sample_weight")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class KeptRecord:
     """A record to write and, in words, what reading it back will not give."""
 
     value: dict[str, Any]

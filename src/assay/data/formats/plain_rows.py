@@ -50,7 +50,7 @@ from assay.data.formats.kept import (
 )
 from assay.data.hashing import canonical_json
 from assay.data.json_files import not_utf8
-from assay.data.loaded import Columns, DataError, Found, Record, check_file
+from assay.data.loaded import DataError, Found, Record, RecordColumns, check_file
 from assay.data.renderings.hermes import assistant_text
 from assay.data.row import Message, Row
 from assay.data.tools import function_of, parse_tools
@@ -123,7 +123,7 @@ def renamed(records: Iterable[Found], columns: Mapping[str, str]) -> Iterator[Fo
         theirs = {theirs: ours for ours, theirs in columns.items()}
         unread = {theirs.get(name, name): error for name, error in record.unread.items()}
         value = _renamed(record, columns)
-        value = Columns(value, unread) if unread else value
+        value = RecordColumns(value, unread) if unread else value
         yield replace(record, value=value, written=record.value)
 
 

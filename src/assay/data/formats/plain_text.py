@@ -31,7 +31,7 @@ FIX = "take the row out, or name another rendering"
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TemplateLayout:
     """What a chat template writes around plain messages."""
 
     question: str
@@ -48,7 +48,7 @@ class Layout:
     """Between an answer and the next question."""
 
 
-def layout_of(tokenizer: Any) -> Layout:
+def layout_of(tokenizer: Any) -> TemplateLayout:
     """The layout of a tokenizer's own template, by trial. Raises RenderingError."""
     source = template_source(tokenizer)
     first, later, said = PROBE + "a", PROBE + "b", PROBE + "c"
@@ -66,7 +66,7 @@ def layout_of(tokenizer: Any) -> Layout:
     head, _, generation = asked.partition(first)
     behind = whole.partition(first)[2].partition(said)
     again = behind[2].partition(later)[0]
-    made = Layout(head, system, between, behind[0], generation, again)
+    made = TemplateLayout(head, system, between, behind[0], generation, again)
     if not (made.answer and made.generation.startswith(made.answer)):
         problem = "the chat template writes an answer's beginning otherwise than it asks for one"
         raise RenderingError(problem, fix="use a model with another template")
@@ -90,7 +90,7 @@ class PlainText:
         self._held: dict[str, tuple[Row, tuple[Message, ...]]] = {}
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> TemplateLayout:
         """What stands around the plain messages."""
         return layout_of(self.tokenizer)
 

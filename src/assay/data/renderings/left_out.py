@@ -26,7 +26,7 @@ Words = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ConversationText:
     """Something that a conversation says."""
 
     what: str
@@ -39,10 +39,10 @@ class Said:
         return sum(len(spellings[0]) for spellings in self.words)
 
     @property
-    def reversed(self) -> "Said":
+    def reversed(self) -> "ConversationText":
         """The same, read backwards."""
         words = tuple(tuple(word[::-1] for word in spellings) for spellings in self.words)
-        return Said(self.what, words)
+        return ConversationText(self.what, words)
 
 
 def left_out(
@@ -71,13 +71,15 @@ def left_out(
     return lacking and lacking.what
 
 
-def orders(messages: Sequence[Message], forgotten: Collection[int]) -> Iterator[list[Said]]:
+def orders(
+    messages: Sequence[Message], forgotten: Collection[int]
+) -> Iterator[list[ConversationText]]:
     """What the messages say, in the orders of templates: where an answer calls, its text stands
     before the calls, behind them, or behind their results."""
     places = ("before", "behind", "results") if any(m.tool_calls for m in messages) else ("before",)
     for place in places:
-        said: list[Said] = []
-        late: list[Said] = []
+        said: list[ConversationText] = []
+        late: list[ConversationText] = []
         for index, message in enumerate(messages):
             if message.role != "tool":
                 said, late = said + late, []
@@ -89,17 +91,19 @@ def orders(messages: Sequence[Message], forgotten: Collection[int]) -> Iterator[
         yield said + late
 
 
-def _said(message: Message, index: int, forgotten: bool) -> tuple[list[Said], list[Said]]:
+def _said(
+    message: Message, index: int, forgotten: bool
+) -> tuple[list[ConversationText], list[ConversationText]]:
     """The text of a message, without its reasoning, unless it is forgotten; and its calls."""
     place = f"message {index + 1} ({message.role})"
     content = "" if forgotten else folded(split_reasoning(message)[1].strip())
-    texts = [Said(f"the text of {place}", ((content,),))] if content else []
+    texts = [ConversationText(f"the text of {place}", ((content,),))] if content else []
     calls = []
     for number, call in enumerate(message.tool_calls, 1):
         several = len(message.tool_calls) > 1
         what = f"call {number} of {place}, {call.name!r}"
         what = what if several else f"the call {call.name!r} of {place}"
-        calls.append(Said(what, ((folded(call.name),), *leaves(dict(call.arguments)))))
+        calls.append(ConversationText(what, ((folded(call.name),), *leaves(dict(call.arguments)))))
     return texts, calls
 
 
@@ -107,7 +111,10 @@ def lacks_reasoning(message: Message, text: str) -> bool:
     """Whether the text of one assistant message lacks a part of its reasoning."""
     thought, _ = split_reasoning(message)
     words = tuple((folded(piece),) for piece in map(str.strip, TAGS.split(thought)) if piece)
-    return found_in_order(folded(text), [Said("", (each,)) for each in words])[1] is not None
+    return (
+        found_in_order(folded(text), [ConversationText("", (each,)) for each in words])[1]
+        is not None
+    )
 
 
 def split_reasoning(message: Message) -> tuple[str, str]:
@@ -118,7 +125,7 @@ def split_reasoning(message: Message) -> tuple[str, str]:
     return thought, said
 
 
-def said_of_tool(tool: Mapping[str, Any], index: int) -> Said:
+def said_of_tool(tool: Mapping[str, Any], index: int) -> ConversationText:
     """The name and description of a tool, and the names of its arguments."""
     function = function_of(tool)
     words = [str(function.get("name") or ""), str(function.get("description") or "").strip()]
@@ -126,7 +133,7 @@ def said_of_tool(tool: Mapping[str, Any], index: int) -> Said:
     properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
     words += [str(name) for name in properties] if isinstance(properties, Mapping) else []
     known = tuple((folded(word),) for word in words if word)
-    return Said(f"tool {index + 1} ({function.get('name')})", known)
+    return ConversationText(f"tool {index + 1} ({function.get('name')})", known)
 
 
 def leaves(value: Any) -> Iterator[Words]:
@@ -167,7 +174,9 @@ def _meant(escape: re.Match[str]) -> str:
     return chr(int(code, 16)) if code and int(code, 16) < 0x110000 else ""
 
 
-def found_in_order(text: str, said: Sequence[Said]) -> tuple[list[tuple[int, int]], Said | None]:
+def found_in_order(
+    text: str, said: Sequence[ConversationText]
+) -> tuple[list[tuple[int, int]], ConversationText | None]:
     """Where each stands in a text, one behind the other, and what is missing."""
     spans: list[tuple[int, int]] = []
     for index, each in enumerate(said):
@@ -178,7 +187,7 @@ def found_in_order(text: str, said: Sequence[Said]) -> tuple[list[tuple[int, int
     return spans, None
 
 
-def found(text: str, said: Said, start: int) -> tuple[int, int] | None:
+def found(text: str, said: ConversationText, start: int) -> tuple[int, int] | None:
     """The first place at or behind `start` that holds all the words, each as often as it is
     said."""
     ends: dict[Words, int] = {}
@@ -195,7 +204,7 @@ def found(text: str, said: Said, start: int) -> tuple[int, int] | None:
     return min(first, last), last
 
 
-def culprit(text: str, said: Sequence[Said], stuck: int) -> Said:
+def culprit(text: str, said: Sequence[ConversationText], stuck: int) -> ConversationText:
     """What is missing where not everything is found: `said[stuck]`, unless something smaller that
     came before it was found in its stead."""
     for each in sorted(said[:stuck], key=lambda one: one.size):

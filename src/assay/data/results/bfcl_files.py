@@ -14,7 +14,7 @@ from typing import Any
 from assay.data.hashing import canonical_json
 from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
-    Line,
+    RecordLine,
     Result,
     read_objects,
     refuse_double,
@@ -49,7 +49,7 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
         output = record.value.get("result")
         text = output if isinstance(output, str) else canonical_json(output)
         error = text if text.startswith(FAILED) else ""
-        lines.append(Line(record, record.need("id", str), 0, text, error))
+        lines.append(RecordLine(record, record.need("id", str), 0, text, error))
     # The folder of the model is the one below `score`, else the one of the file.
     below = str(score_file.absolute().parent).rpartition("/score/")[2]
     run = Result(

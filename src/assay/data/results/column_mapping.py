@@ -31,7 +31,7 @@ from assay.data.loaded import ABSENT, DataError, Record, at_path, sound
 from assay.data.results.foreign_result import (
     CLUSTER,
     SCORE,
-    Line,
+    RecordLine,
     Result,
     number,
     numbered,
@@ -78,7 +78,7 @@ def read_mapped(path: Path, columns: Columns, cluster: str | None = None) -> lis
     for row, (item, repeat) in zip(rows, numbered(items), strict=True):
         source = at_path(row.value, key)
         table = {} if source is ABSENT else {key: _plain(source)}
-        lines.append(Line(row, item, repeat, table=table))
+        lines.append(RecordLine(row, item, repeat, table=table))
 
     def read(row: Record) -> float | None:
         return number(row, columns.score, _number(at_path(row.value, columns.score)))
@@ -171,14 +171,14 @@ def read_table(path: Path, cluster: str | None = None) -> list[Result]:
     rows = [replace(row, value=_cells(row)) for row in table_rows(path)]
     if not rows:
         raise DataError("holds no rows", file=path)
-    runs: dict[str, list[Line]] = {}
+    runs: dict[str, list[RecordLine]] = {}
     for row in rows:
         item = str(row.need("item", str, int))
         number(row, SCORE, row.value.get(SCORE))
         run = row.maybe("run", str, int)
         repeat = row.maybe("repeat", int) or 0
         output, error = row.maybe("output", str), row.maybe("error", str) or ""
-        line = Line(row, item, repeat, output, error, row.value)
+        line = RecordLine(row, item, repeat, output, error, row.value)
         runs.setdefault(path.stem if run is None else str(run), []).append(line)
     scores = {
         name: partial(_share, name) for name in score_columns(rows, *OTHERS, cluster or CLUSTER)
@@ -263,6 +263,6 @@ def _of_training(
 ) -> list[Result]:
     """One result for each column of numbers; a repeat is another record of the same item."""
     places = zip(records, numbered(items), texts, strict=True)
-    lines = [Line(row, item, n, text, "", row.value) for row, (item, n), text in places]
+    lines = [RecordLine(row, item, n, text, "", row.value) for row, (item, n), text in places]
     names = score_columns(records, *NO_SCORES, cluster or CLUSTER)
     return results_of(made, lines, {n: partial(score, name=n) for n in names}, cluster, "", "")

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from assay.data.hashing import sha256_text
 from assay.data.json_files import begins_array, jsonl_lines, read_array
 from assay.data.loaded import JSON_NAMES, DataError, Record, sound
-from assay.data.parquet import MOST_ENTRIES, Budget, raw_rows
+from assay.data.parquet import MOST_ENTRIES, UnpackBudget, raw_rows
 from assay.errors import Finding, nearest
 
 CLUSTER = "cluster"
@@ -163,7 +163,7 @@ def refuse_double(seen: dict[Any, int], record: Record, field: str, fix: str, *k
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RecordLine:
     """One answer to an item, as a record of a file has it, before its scores are read."""
 
     record: Record
@@ -177,7 +177,7 @@ class Line:
 
 def results_of(
     run: Result,
-    lines: Sequence[Line],
+    lines: Sequence[RecordLine],
     scores: Mapping[str, Callable[[Record], float | None]],
     cluster: str | None,
     field: str,
@@ -206,7 +206,7 @@ def results_of(
     ]
 
 
-def sources(lines: Iterable[Line], key: str | None) -> dict[str, str]:
+def sources(lines: Iterable[RecordLine], key: str | None) -> dict[str, str]:
     """The source of each item, under the key of the lines' tables.
 
     Raises DataError where an item has two, where a record names none that was asked for, or one
@@ -311,7 +311,7 @@ def read_members(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
     """The members whose name is wanted, in the order of the archive.
 
     Raises DataError for a damaged archive, for a compression or an encryption that cannot be read,
-    and, before anything is unpacked, for more members or bytes than `parquet.Budget` allows.
+    and, before anything is unpacked, for more members or bytes than `parquet.UnpackBudget` allows.
     """
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as stream:
@@ -319,7 +319,7 @@ def read_members(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
             if len(members) > MOST_ENTRIES:
                 problem = f"holds {len(members)} members, more than {MOST_ENTRIES}"
                 raise DataError(problem, file=path)
-            budget = Budget(path)
+            budget = UnpackBudget(path)
             for member in members:
                 budget.spend(member.file_size)
             return {m.filename: _read(archive, stream, m) for m in members}

@@ -19,7 +19,7 @@ from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
     Contradiction,
     Found,
-    Line,
+    RecordLine,
     Result,
     comparable,
     differ,
@@ -237,7 +237,7 @@ def _results(
         item, repeat = str(sample.need("id", int, str)), sample.need("epoch", int) - 1
         error = str((sample.maybe("error", dict) or {}).get("message", ""))
         table = sample.maybe("metadata", dict)
-        lines.append(Line(sample, item, repeat, _text(sample), error, table))
+        lines.append(RecordLine(sample, item, repeat, _text(sample), error, table))
         questions[item] = fingerprint([sample.value.get(k) for k in ("input", "choices", "target")])
     of_line = {sample.line: parts for sample, parts in scores}
     run = Result(

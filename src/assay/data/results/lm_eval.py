@@ -21,7 +21,7 @@ from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
     Contradiction,
     Found,
-    Line,
+    RecordLine,
     Result,
     arguments,
     comparable,
@@ -230,7 +230,9 @@ def _results(
     """The results of one filter."""
     asked = (log.get("n-samples") or {}).get(task, {}).get("effective", len(rows))
     lines = [
-        Line(row, str(row.need("doc_id", int, str)), 0, _text(row), "", row.maybe("doc", dict))
+        RecordLine(
+            row, str(row.need("doc_id", int, str)), 0, _text(row), "", row.maybe("doc", dict)
+        )
         for row in rows
     ]
     model = log.get("model_name") or (log.get("config") or {}).get("model")

@@ -13,8 +13,8 @@ from assay.data.reported.reported_record import Change, Identity, Reported
 from assay.errors import Finding
 from assay.judge.audit.cells import (
     MODES,
-    Cell,
     Mode,
+    PrintedCell,
     at,
     cells,
     exactly,
@@ -72,7 +72,7 @@ def impossible_scores(report: Reported) -> Iterator[Finding]:
             yield flaw("fraction_of_plausible", "error", name, numbers, line)
 
 
-def _fits(cell: Cell, unit: Fraction, times: int) -> bool:
+def _fits(cell: PrintedCell, unit: Fraction, times: int) -> bool:
     """Whether all values times a number are possible, where that could have failed."""
     # What the value stands for reaches over 3 roundings, cut off or rounded: half a unit at most.
     sharp = all(6 * times * rounding(value) < unit for value in cell.values)
@@ -80,7 +80,7 @@ def _fits(cell: Cell, unit: Fraction, times: int) -> bool:
     return sharp and inside and all(on_grid(value, unit, times) for value in cell.values)
 
 
-def _graded(report: Reported) -> Iterator[tuple[str, Cell, Fraction, int | None]]:
+def _graded(report: Reported) -> Iterator[tuple[str, PrintedCell, Fraction, int | None]]:
     """Name, cell, unit and line of all scores of a known number of items."""
     for run in report.runs:
         for cell in cells(report, run).values():
@@ -292,7 +292,7 @@ def average_not_mean(report: Reported) -> Iterator[Finding]:
         yield flaw("average_not_mean", "error", f"{run.name} · {average.name}", numbers, line)
 
 
-def _mean_fits(says: Decimal, group: Sequence[Cell]) -> bool:
+def _mean_fits(says: Decimal, group: Sequence[PrintedCell]) -> bool:
     """Whether a printed average may be the mean of the cells, or of all their items."""
     items = [cell.items or 0 for cell in group]
     for weights in ([1] * len(group), items if all(items) else []):
@@ -341,7 +341,7 @@ def harmonic_from_counts(report: Reported) -> Iterator[Finding]:
         yield flaw(key, severity, search.chosen, numbers, search.line)
 
 
-def _counts(cell: Cell) -> range:
+def _counts(cell: PrintedCell) -> range:
     """The numbers of right items that round to the printed score."""
     value, slack = Fraction(cell.values[0]), rounding(cell.values[0])
     ratio = Fraction(cell.items or 0, cell.scale)

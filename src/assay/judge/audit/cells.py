@@ -24,7 +24,7 @@ from assay.judge.verdict import Comparison, Figures
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class PrintedCell:
     """The printed values of one run on one benchmark or subset."""
 
     name: str
@@ -49,7 +49,7 @@ class Cell:
         return self.mean * self.items
 
 
-def cells(report: Reported, run: Run) -> dict[str, Cell]:
+def cells(report: Reported, run: Run) -> dict[str, PrintedCell]:
     """The scored cells of a run by name."""
     scoring = report.scoring
     printed: dict[str, tuple[Decimal, ...]] = {}
@@ -59,7 +59,7 @@ def cells(report: Reported, run: Run) -> dict[str, Cell]:
             printed[name] = tuple(Decimal(scoring.highest * count) / items for count in counts)
     printed |= {name: values for name, values in run.scores.items() if values}
     return {
-        name: Cell(
+        name: PrintedCell(
             name,
             values,
             items_of(report, run, name),
@@ -80,7 +80,7 @@ def items_of(report: Reported, run: Run, cell: str) -> int | None:
     return None
 
 
-def unit_of(cell: Cell) -> Fraction | None:
+def unit_of(cell: PrintedCell) -> Fraction | None:
     """The smallest step of a printed score: one step of one item once; None without items."""
     if cell.items is None:
         return None

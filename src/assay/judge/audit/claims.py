@@ -54,7 +54,7 @@ REVERSED: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class RunPair:
     """A run against another, cell by cell."""
 
     run: Run
@@ -96,9 +96,9 @@ class Pair:
         return next(iter([*named, *whole]), None)
 
 
-def pairs(report: Reported) -> list[Pair]:
+def pairs(report: Reported) -> list[RunPair]:
     """Every comparison of the report, each once: families against a control, then its own."""
-    found: dict[frozenset[str], Pair] = {}
+    found: dict[frozenset[str], RunPair] = {}
     for pair in families(report):
         found.setdefault(frozenset((pair.run.name, pair.control.name)), pair)
     for claim in report.comparisons:
@@ -107,12 +107,12 @@ def pairs(report: Reported) -> list[Pair]:
             key = frozenset((claim.run, claim.control))
             if key not in found:
                 cells = _compare(report, control, run)
-                found[key] = Pair(run, control, None, adjust_family(cells), _mean(report, cells))
+                found[key] = RunPair(run, control, None, adjust_family(cells), _mean(report, cells))
             found[key] = _with(found[key], claim)
     return [_of_settings(report, pair) for pair in found.values()]
 
 
-def families(report: Reported) -> Iterator[Pair]:
+def families(report: Reported) -> Iterator[RunPair]:
     """Runs against their control. All cells of all runs with one control are one family."""
     members: dict[str, list[Run]] = {}
     for run in report.runs:
@@ -131,7 +131,7 @@ def families(report: Reported) -> Iterator[Pair]:
         for run in runs:
             cells = {cell: judged[f"{run.name}\n{cell}"] for cell in found[run.name]}
             mean = overall.get(run.name)
-            yield Pair(run, control, run.says, cells, mean, line=run.line, says_of=run.says_of)
+            yield RunPair(run, control, run.says, cells, mean, line=run.line, says_of=run.says_of)
 
 
 def _mean(report: Reported, by_cell: Mapping[str, Comparison]) -> Comparison | None:
@@ -139,7 +139,7 @@ def _mean(report: Reported, by_cell: Mapping[str, Comparison]) -> Comparison | N
     return None if report.scoring.nested else compare_means(list(by_cell.values()))
 
 
-def _with(pair: Pair, claim: Claim) -> Pair:
+def _with(pair: RunPair, claim: Claim) -> RunPair:
     """The pair with one more claim of the report about it, turned where it is the other way."""
     if claim.run != pair.run.name:
         claim = _turned(claim)
@@ -161,7 +161,7 @@ def _turned(claim: Claim) -> Claim:
     return claim.model_copy(update=update)
 
 
-def _of_settings(report: Reported, pair: Pair) -> Pair:
+def _of_settings(report: Reported, pair: RunPair) -> RunPair:
     """The pair with the factors it varies, and the other settings that are known of both runs and
     differ."""
     named = next((claim.vary for claim in pair.claims if claim.vary), ())
@@ -284,7 +284,7 @@ def inside_noise(report: Reported) -> Iterator[Finding]:
             yield _several(pair, rest)
 
 
-def _one(pair: Pair, found: Comparison, says: Verdict | None, cell: str) -> Iterator[Finding]:
+def _one(pair: RunPair, found: Comparison, says: Verdict | None, cell: str) -> Iterator[Finding]:
     """The flaw, or the note, of a comparison of one cell, unless the report tested it itself."""
     decided = found.verdict in DECIDED
     claim = pair.claim_of(cell)
@@ -307,7 +307,7 @@ def _one(pair: Pair, found: Comparison, says: Verdict | None, cell: str) -> Iter
     yield flaw(key, severity, at(pair.name, cell), numbers, line)
 
 
-def _several(pair: Pair, by_cell: Mapping[str, Comparison]) -> Finding:
+def _several(pair: RunPair, by_cell: Mapping[str, Comparison]) -> Finding:
     """The same for several cells: how many of them decide, and which is nearest to noise.
 
     A claim about the whole is carried by every cell, or by the mean over all of them.

@@ -10,7 +10,7 @@ from scipy import special
 from assay.data.reported.reported_record import Metric, Reported
 from assay.errors import Finding, worst_first
 from assay.judge.audit import arithmetic, claims
-from assay.judge.audit.cells import Cell, Rule, cells, flaw
+from assay.judge.audit.cells import PrintedCell, Rule, cells, flaw
 from assay.judge.audit.claims import DECIDED, figures
 from assay.judge.binomial import Counts, compare_counts, new_counts
 from assay.judge.intervals import LEVEL, Interval, wilson
@@ -68,7 +68,7 @@ def few_items(report: Reported) -> Iterator[Finding]:
 
     What is claimed of such scores is judged as every claim is.
     """
-    found: dict[str, list[Cell]] = {}
+    found: dict[str, list[PrintedCell]] = {}
     for run in report.runs:
         for cell in cells(report, run).values():
             if cell.items is not None and cell.items < FEW_TRIALS:

@@ -25,7 +25,7 @@ from assay.lab.check.gold_trials import gold_answers, task_sanity
 from assay.lab.check.helper_uses import helper_uses, judges
 from assay.lab.check.rendering_mismatch import refuse_other_renderings, renderings, trained
 from assay.lab.check.rows import leakage, lengths, rows
-from assay.lab.check.subject import Number, Seen, Shared, Subject
+from assay.lab.check.subject import Number, Seen, SharedItems, Subject
 from assay.lab.check.work import helper_memory, preference_pairs, room, speed
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.models.language_learner import LANGUAGE_MODEL
@@ -141,7 +141,7 @@ class CheckResult:
     findings: tuple[Finding, ...]
     numbers: Mapping[str, Mapping[str, float]]
     """Table of the experiment -> name of the measurement with its unit -> value."""
-    shared: tuple[Shared, ...] = ()
+    shared: tuple[SharedItems, ...] = ()
     """The overlap of training rows and tests."""
 
     @property
@@ -178,7 +178,7 @@ def check_experiment(
     watching = observer or Silent()
     nowhere = RunDirectory(root, experiment.name, "check")
     session = Session(experiment, nowhere, experiment.seeds[0], watching)
-    answerer, seen = answerer_of(session), list[Finding | Number | Shared]()
+    answerer, seen = answerer_of(session), list[Finding | Number | SharedItems]()
     try:
         seen += [one for maker in session.made_sources for one in maker.unmade(session)]
         if any(isinstance(one, Finding) and one.severity != "note" for one in seen):
@@ -212,9 +212,9 @@ def checks_of(session: Session) -> dict[str, Check]:
 
 def asked(
     session: Session, checks: Mapping[str, Check], observer: Observer
-) -> list[Finding | Number | Shared]:
+) -> list[Finding | Number | SharedItems]:
     """The results of the checks on an opened experiment; `observer` is told how far they are."""
-    seen: list[Finding | Number | Shared] = []
+    seen: list[Finding | Number | SharedItems] = []
     with session.sharing_workers() as sharing:
         subject = Subject(sharing)
         for done, (name, check) in enumerate(checks.items()):
@@ -224,14 +224,14 @@ def asked(
     return seen
 
 
-def gather(seen: Sequence[Finding | Number | Shared]) -> CheckResult:
+def gather(seen: Sequence[Finding | Number | SharedItems]) -> CheckResult:
     """Findings once each and worst first, numbers by their table."""
     findings = dict.fromkeys(one for one in seen if isinstance(one, Finding))
     numbers: dict[str, dict[str, float]] = {}
     for one in seen:
         if isinstance(one, Number):
             numbers.setdefault(one.place, {})[one.name] = one.value
-    shared = tuple(one for one in seen if isinstance(one, Shared))
+    shared = tuple(one for one in seen if isinstance(one, SharedItems))
     return CheckResult(tuple(worst_first(list(findings))), numbers, shared)
 
 

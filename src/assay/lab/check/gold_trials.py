@@ -72,7 +72,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class GoldTrial:
     """One reward on the gold answers of some rows and on wrong answers."""
 
     name: str
@@ -104,7 +104,7 @@ class Trial:
         return tuple((i, r) for i, r in unscored if r.why.partition(":")[0] in failed)
 
     @property
-    def sound(self) -> "Trial":
+    def sound(self) -> "GoldTrial":
         """The trial without them."""
         out = {i for i, _ in self.broken}
         return replace(self, gold=tuple((i, r) for i, r in self.gold if i not in out))
@@ -131,7 +131,7 @@ def try_reward(
     most: float,
     golds: Sequence[Gold],
     runner_of: Runner,
-) -> Trial:
+) -> GoldTrial:
     """Score gold answers of all rows, and wrong ones of at most CONTROLS rows evenly spread; of a
     judge, whose calls may cost, JUDGED rows."""
     if isinstance(function, JudgeReward):
@@ -158,7 +158,7 @@ def scored_trial(
     tried: tuple[Sequence[Any], Sequence[Any], Sequence[tuple[Any, Any]]],
     answers: Sequence[Sequence[tuple[Row, Completion | Reward]]],
     runner_of: Runner,
-) -> Trial:
+) -> GoldTrial:
     """Score the gold answers, and the empty, cut and exchanged ones of the chosen rows; abstentions
     among them are kept. What is `tried` are all golds, the chosen, and their pairs."""
     (golds, chosen, swaps), scored = tried, list[list[Reward]]()
@@ -180,7 +180,7 @@ def scored_trial(
     raised = (r.why for each in scored[1:] for r in each if r.outcome == OUTCOMES["exception"])
     named = tuple((with_line(one.row), r) for one, r in zip(golds, gold, strict=True))
     tries = empty, cut, tuple(swapped)
-    return Trial(name, most, named, *tries, line_note(function), tuple(raised))
+    return GoldTrial(name, most, named, *tries, line_note(function), tuple(raised))
 
 
 def exchanged_pairs(
@@ -209,7 +209,7 @@ def begun_length(text: str) -> int:
     return min(BEGUN, len(text) // 2)
 
 
-def judge_trials(place: str, trials: Sequence[Trial]) -> Seen:
+def judge_trials(place: str, trials: Sequence[GoldTrial]) -> Seen:
     """Findings on the parts of one reward, or on a checker."""
     for trial in trials:
         reached = sum(not _short(trial, r) for _, r in trial.gold)
@@ -250,7 +250,7 @@ def most_common(texts: Sequence[str]) -> str:
     return max(dict.fromkeys(texts), key=texts.count)
 
 
-def gold_below_full(place: str, trial: Trial, judged: bool) -> Seen:
+def gold_below_full(place: str, trial: GoldTrial, judged: bool) -> Seen:
     """Gold answers that miss the full reward."""
     short = [(id_, r) for id_, r in trial.gold if _short(trial, r)]
     if not short:
@@ -274,7 +274,7 @@ def gold_below_full(place: str, trial: Trial, judged: bool) -> Seen:
     yield Finding(severity, what, f"{told}{worst_id} {value}", fix)
 
 
-def wrong_but_full(place: str, trial: Trial) -> Seen:
+def wrong_but_full(place: str, trial: GoldTrial) -> Seen:
     """Wrong answers that earn the full reward."""
     controls = {"empty": trial.empty, "cut": trial.cut, "exchanged": trial.exchanged}
     for name, tried in controls.items():
@@ -290,7 +290,7 @@ def wrong_but_full(place: str, trial: Trial) -> Seen:
         yield from on_rows("error" if grave else "warning", what, full, len(tried), fix)
 
 
-def _short(trial: Trial, earned: Reward) -> bool:
+def _short(trial: GoldTrial, earned: Reward) -> bool:
     # A graded reward has no full value: its maximum is infinite.
     below = math.isfinite(trial.maximum) and (earned.value or 0.0) < trial.maximum - NEAR
     return earned.value is None or below
@@ -355,7 +355,7 @@ def try_dialogues(
     golds: Sequence[Scripted],
     world: World,
     runner_of: Runner,
-) -> Trial:
+) -> GoldTrial:
     """Score gold conversations and wrong ones."""
     swaps = exchanged_pairs(golds, lambda one, other: one.script == other.script)
     cuts = [(g.row, tuple(text[: begun_length(text)] for text in g.script)) for g in golds]
@@ -377,7 +377,7 @@ def gold_answers(subject: Subject) -> Seen:
         world = session.task.dialogue
         runner_of = partial(session.reward_runner, settings=use.settings)
         single = [gold for gold in golds if world(gold.row) is None]
-        attempts: list[Callable[[str, RewardFunction, float], Trial]] = []
+        attempts: list[Callable[[str, RewardFunction, float], GoldTrial]] = []
         if single:
             attempts.append(partial(try_reward, golds=single, runner_of=runner_of))
         if len(single) < len(golds):

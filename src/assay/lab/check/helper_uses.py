@@ -22,7 +22,7 @@ from assay.tasks.task import RewardFunction
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedCompletions:
     """The completions of one stage or evaluation whose reward asks a helper model."""
 
     completions: int
@@ -62,7 +62,7 @@ def helper_uses(subject: Subject) -> Seen:
         yield Finding("note", what, told, f'bound it: [budget] "helper/{name}/cost"')
 
 
-def judged_with(subject: Subject, name: str) -> list[Judged]:
+def judged_with(subject: Subject, name: str) -> list[JudgedCompletions]:
     """The completions of each stage and evaluation that a helper model is asked about, by a reward
     or as a teacher."""
     session, found = subject.session, []
@@ -71,13 +71,15 @@ def judged_with(subject: Subject, name: str) -> list[Judged]:
             asking = rewards_asking(reward_of(session.task, stage.reward, session.run.root), name)
             if asking and (work := stage_work(subject, stage)):
                 count = work.steps * work.prompts * work.group
-                found.append(Judged(count, work.prompt + work.answer_most, questions_of(asking)))
+                found.append(
+                    JudgedCompletions(count, work.prompt + work.answer_most, questions_of(asking))
+                )
         if not isinstance(stage, DistillStage) or stage.teacher != name:
             continue
         if work := stage_work(subject, stage):
             each = stage.lmbda * work.group + 1 - stage.lmbda
             count = math.ceil(work.steps * work.prompts * each)
-            found.append(Judged(count, work.prompt + work.answer_most, 1))
+            found.append(JudgedCompletions(count, work.prompt + work.answer_most, 1))
     for evaluation in session.evaluations.values():
         if asking := rewards_asking(evaluation.score, name):
             golds = subject.golds_of_items(evaluation).answers
@@ -85,7 +87,7 @@ def judged_with(subject: Subject, name: str) -> list[Judged]:
             items = sum(asked_items(session.experiment, evaluation, subject))
             tokens = prompt + evaluation.spec.sampling.max_tokens
             count = items * evaluation.spec.repeats
-            found.append(Judged(count, tokens, questions_of(asking)))
+            found.append(JudgedCompletions(count, tokens, questions_of(asking)))
     return found
 
 

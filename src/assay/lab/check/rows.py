@@ -31,7 +31,7 @@ from assay.lab.check.subject import (
     Golds,
     Number,
     Seen,
-    Shared,
+    SharedItems,
     SharedKind,
     Subject,
     on_rows,
@@ -136,7 +136,7 @@ def shared_with_test(
             continue
         named = tuple(sorted(names) if names else ids)[:SHOWN]
         known = exact if kind == "questions" else 0
-        yield Shared(kind, data, place, report, len(ids), len(rows), known, named)
+        yield SharedItems(kind, data, place, report, len(ids), len(rows), known, named)
         does, more = WORDS[kind]
         what = f"data.{data} is trained on and {does} of {place}"
         told = f"{share_of(len(ids), len(rows))} training rows{more.format(exact)}"

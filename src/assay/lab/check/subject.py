@@ -41,7 +41,7 @@ SharedKind = Literal["questions", "calls", "functions", "conversations"]
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedItems:
     """The overlap of a training set's rows with the items of a test."""
 
     kind: SharedKind
@@ -59,7 +59,7 @@ class Shared:
     """A few of the rows, or of the functions and conversations."""
 
 
-Seen = Iterator[Finding | Number | Shared]
+Seen = Iterator[Finding | Number | SharedItems]
 """The result of a check."""
 
 

@@ -12,17 +12,17 @@ from typing import Any
 
 from assay.data.csv_files import CsvOptions
 from assay.data.files import atomic_write_text
-from assay.data.formats.formats import MOST_BAD, Layout, items_of, iter_items, shaped
+from assay.data.formats.formats import MOST_BAD, FileLayout, items_of, iter_items, shaped
 from assay.data.hub_rows import HubSet, hub_records
 from assay.data.leakage import separate
 from assay.data.loaded import Item, Loaded, gather, spread
 from assay.data.renderings.hermes import without_end, without_reasoning
 from assay.data.row import Row
-from assay.data.row_checks import Condition, sorted_places, where, without_duplicates
+from assay.data.row_checks import FieldCondition, sorted_places, where, without_duplicates
 from assay.data.splits import (
     Fixed,
     Mixture,
-    Part,
+    MixturePart,
     RowOrder,
     Shuffled,
     conversation_of,
@@ -38,8 +38,8 @@ from assay.experiment.experiment import Experiment, mixed
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.data.run_rows import (
     FEWER,
-    Chosen,
     Records,
+    TakenSelection,
     check_unchanged,
     chosen_rows,
     records_of,
@@ -109,7 +109,7 @@ class DataSet:
     """Remarks on rows that are kept -> their ids."""
     order: RowOrder | None = None
     """Order in which a stage visits the training part; None: shuffled anew each epoch."""
-    chosen: Chosen | None = None
+    chosen: TakenSelection | None = None
     """The selection that the training part is; None without one."""
     test: tuple[Row, ...] = ()
 
@@ -129,7 +129,7 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
     files lie in `root`."""
     kind, _, rest = (spec.source or "").partition(":")
     csv = spec.csv and CsvOptions(**spec.csv.model_dump())
-    layout = Layout(csv, spec.columns or {}, spec.nulls)
+    layout = FileLayout(csv, spec.columns or {}, spec.nulls)
     items: Iterable[Item]
     if kind == "path":
         items = iter_items(root / rest, spec.format or "", layout)
@@ -237,7 +237,7 @@ def prepare(
     Raises InputError where no row remains, and what reading and splitting raise.
     """
     loaded = stored or load_rows(spec, task, root)
-    conditions = [Condition(**condition.model_dump()) for condition in spec.where or ()]
+    conditions = [FieldCondition(**condition.model_dump()) for condition in spec.where or ()]
     rows, missed = where(loaded.rows, conditions)
     dropped = {**loaded.dropped, **missed}
     for test in spec.disjoint_from:
@@ -372,7 +372,7 @@ def mixture(name: str, spec: DataSpec, parts: Mapping[str, DataSet]) -> DataSet:
     train: list[Row] = []
     laid = []
     for part, made in parts.items():
-        laid.append(Part(part, shares[part], len(train), orders[part]))
+        laid.append(MixturePart(part, shares[part], len(train), orders[part]))
         train += named_rows(part, made.train)
     dev = tuple(row for part, made in parts.items() for row in named_rows(part, made.dev))
     test = tuple(row for part, made in parts.items() for row in named_rows(part, made.test))

@@ -344,7 +344,7 @@ class RowSelection:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class TakenSelection:
     """A selection that a data set takes."""
 
     file: str
@@ -411,7 +411,7 @@ def read_row_selection(file: Path) -> RowSelection:
 
 def chosen_rows(
     root: Path, name: str, source: Sequence[Row], rows: Sequence[Row]
-) -> tuple[Chosen, tuple[Row, ...]]:
+) -> tuple[TakenSelection, tuple[Row, ...]]:
     """The selection in the file `name`, and those of the `rows` that it selects, in their order.
 
     Relative files lie in `root`; `source` holds all rows that the data set reads. Raises
@@ -425,7 +425,7 @@ def chosen_rows(
     _refuse(name, [id_ for id_ in kept if id_ not in known], "are not here", kept, origin)
     changed = [id_ for id_, row in kept.items() if row_sha256(known[id_]) != row.sha256]
     _refuse(name, changed, "say something else here", kept, origin)
-    chosen = Chosen(name, sha256_file(file), selection, len(rows))
+    chosen = TakenSelection(name, sha256_file(file), selection, len(rows))
     return chosen, tuple(row for row in rows if row.id in kept)
 
 

@@ -29,7 +29,7 @@ Request = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Answered:
+class ItemAnswer:
     """The answer to one request, or its complete dialogue."""
 
     item: Row
@@ -84,7 +84,7 @@ class Answerer:
         checkpoint: str,
         chunks: Sequence[Sequence[Request]],
         folder: Path,
-    ) -> Generator[list[Answered]]:
+    ) -> Generator[list[ItemAnswer]]:
         """The answers of a checkpoint to each chunk of requests, a whole chunk at a time and in
         whatever order they come; closed at the end.
 

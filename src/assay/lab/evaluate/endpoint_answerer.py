@@ -24,9 +24,9 @@ from assay.errors import InputError, RunFailure, within
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.evaluate.answerer import BASE, Answered, Answerer, Request, holder, plain_name
+from assay.lab.evaluate.answerer import BASE, Answerer, ItemAnswer, Request, holder, plain_name
 from assay.lab.models.endpoint_helper import EndpointHelper, Rounds
-from assay.lab.models.metering import Asking, HelperBudgets, Meter, MeteredModel
+from assay.lab.models.metering import HelperBudgets, Meter, MeteredModel, PendingCall
 from assay.lab.session.evaluation import Evaluation, make_evaluation
 from assay.lab.session.manifest import about_run
 from assay.rl.policy import SampleKey
@@ -105,7 +105,7 @@ class EndpointAnswerer(Answerer):
         checkpoint: str,
         chunks: Sequence[Sequence[Request]],
         folder: Path,
-    ) -> Generator[list[Answered]]:
+    ) -> Generator[list[ItemAnswer]]:
         """See `Answerer`; the requests of all chunks are sent side by side.
 
         Once it is closed, no further request is sent. Raises InputError and RunFailure.
@@ -129,7 +129,7 @@ class EndpointAnswerer(Answerer):
             closed.set()
             budgets.limits = {"run": -1}  # what still waits for its turn has no room to be sent
 
-        def one(request: Request) -> Answered:
+        def one(request: Request) -> ItemAnswer:
             try:
                 return ask(evaluation, model, request)
             except BaseException:
@@ -164,7 +164,7 @@ def endpoint_run_name(skill: str, source: str, url: str) -> str:
     return f"{plain_name(skill, source)}-{sha256_text(f'{source} {url}')[:8]}"
 
 
-def ask(evaluation: Evaluation, model: MeteredModel, request: Request) -> Answered:
+def ask(evaluation: Evaluation, model: MeteredModel, request: Request) -> ItemAnswer:
     """The answer to one item, or the dialogue with it. Raises what ends the evaluation: InputError
     and RunFailure."""
     item, repeat = evaluation.items[request[0]], request[1]
@@ -175,7 +175,7 @@ def ask(evaluation: Evaluation, model: MeteredModel, request: Request) -> Answer
         sent = [dump_messages(tuple(messages)), list(tools)]
         name = answer_name(model.meter.ledger, item.id, repeat, len(replies), sent)
         question = partial(Question, messages, model.sampling, key, tools=tools)
-        (said,) = model.answers([Asking(question, (0, 0), name)])
+        (said,) = model.answers([PendingCall(question, (0, 0), name)])
         if said.failure:
             raise Unanswered(said.failure)
         replies.append(said)
@@ -201,7 +201,7 @@ def ask(evaluation: Evaluation, model: MeteredModel, request: Request) -> Answer
     except BaseException as error:  # the environment of one item failed; the others go on
         failure = f"{FAILED}{type(error).__name__}: {error}"
     known = [each.completion_tokens for each in replies if each.completion_tokens is not None]
-    return Answered(
+    return ItemAnswer(
         item=item,
         repeat=repeat,
         completion=completion,

@@ -25,9 +25,9 @@ from assay.lab.session.reward_parts import OpenedRubric, open_rubric
 from assay.lab.session.session import Session
 from assay.runs.judgement_journal import (
     FOLDER,
-    Judged,
     JudgedLabels,
     JudgementJournal,
+    LabelledJudgement,
     write_judged,
 )
 from assay.tasks.rubric import PREFERENCE, RUBRIC, TIE, Rubric
@@ -107,7 +107,7 @@ def judge_labelled(session: Session, use: Use, file: Path) -> JudgedLabels:
     with session.helpers.evaluation(LABELS, use.opened.file.stem), runners as runner:
         verdicts = runner.score(list(zip(rows, answers, strict=True)))
     judged = [
-        Judged(
+        LabelledJudgement(
             row.id,
             conversation_of(row),
             grades,

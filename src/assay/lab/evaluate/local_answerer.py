@@ -15,14 +15,14 @@ import torch
 from assay.data.episode import Completion, Turn
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Row
-from assay.engines.ray_pool import Needs, RayPool, as_they_come, connect, look_at_nodes
+from assay.engines.ray_pool import NodeNeeds, RayPool, as_they_come, connect, look_at_nodes
 from assay.errors import RunFailure
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.evaluate.answerer import BASE, Answered, Answerer, Request, holder, plain_name
+from assay.lab.evaluate.answerer import BASE, Answerer, ItemAnswer, Request, holder, plain_name
 from assay.lab.models.learner import Encoder, refuse_longer
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.evaluation import Evaluation, encoded_evaluation
@@ -78,7 +78,7 @@ class LocalAnswerer(Answerer):
         checkpoint: str,
         chunks: Sequence[Sequence[Request]],
         folder: Path,
-    ) -> Generator[list[Answered]]:
+    ) -> Generator[list[ItemAnswer]]:
         """See `Answerer`; one chunk is sampled at a time, as one batch."""
         policy = self.policy or self.read(checkpoint)
         try:
@@ -96,7 +96,7 @@ class LocalAnswerer(Answerer):
 
     def answered(
         self, evaluation: Evaluation, policy: Samples, chunk: Sequence[Request]
-    ) -> list[Answered]:
+    ) -> list[ItemAnswer]:
         """The answers to one chunk, sampled as one batch."""
         asked = [(evaluation.items[place], repeat) for place, repeat in chunk]
         keys = [SampleKey(evaluation.seed, item.id, repeat) for item, repeat in asked]
@@ -129,10 +129,10 @@ class LocalAnswerer(Answerer):
 
 def in_tokens(
     encoder: Encoder, item: Row, repeat: int, completion: Completion, turns: Sequence[Turn]
-) -> Answered:
+) -> ItemAnswer:
     """An answer whose turns are known token by token."""
     prompt = encoder.size(turns[-1].context) if turns else 0
-    return Answered(item, repeat, completion, prompt, len(completion.tokens), tuple(turns))
+    return ItemAnswer(item, repeat, completion, prompt, len(completion.tokens), tuple(turns))
 
 
 def stage_of(experiment: Experiment, reference: CheckpointReference) -> StageSpec | None:
@@ -174,7 +174,7 @@ def pool_of(session: Session) -> RayPool:
 
 
 @dataclass(frozen=True)
-class Opening:
+class EvaluationOpening:
     """What another process needs to open an evaluation of a run as this one did."""
 
     run: RunDirectory
@@ -192,7 +192,7 @@ class Opening:
 
 
 @lru_cache(maxsize=1)
-def _opened(opening: Opening) -> tuple[Session, Evaluation]:
+def _opened(opening: EvaluationOpening) -> tuple[Session, Evaluation]:
     torch.set_num_threads(opening.threads)
     run, spec = opening.run, opening.spec
     session = Session(experiment_of(run), run, opening.seed, Silent())
@@ -234,19 +234,21 @@ class SpreadLocalAnswerer(LocalAnswerer):
         checkpoint: str,
         chunks: Sequence[Sequence[Request]],
         folder: Path,
-    ) -> Generator[list[Answered]]:
+    ) -> Generator[list[ItemAnswer]]:
         """See `Answerer`."""
         session = self.session
         about = (session.run, session.seed, evaluation.name, evaluation.spec)
         hashed = fingerprint(session, evaluation)
-        opening = Opening(*about, hashed, session.precision, torch.get_num_threads())
+        opening = EvaluationOpening(*about, hashed, session.precision, torch.get_num_threads())
         gpu = session.precision.device != "cpu"
-        needs = Needs(1.0, 1.0) if gpu else Needs(float(opening.threads))
+        needs = NodeNeeds(1.0, 1.0) if gpu else NodeNeeds(float(opening.threads))
         calls = [(answer_chunk, (opening, checkpoint, tuple(chunk))) for chunk in chunks]
         yield from as_they_come(pool_of(session), needs, calls)
 
 
-def answer_chunk(opening: Opening, checkpoint: str, chunk: Sequence[Request]) -> list[Answered]:
+def answer_chunk(
+    opening: EvaluationOpening, checkpoint: str, chunk: Sequence[Request]
+) -> list[ItemAnswer]:
     """Answer one chunk in the process that this is called in."""
     session, evaluation = opening.opened()
     return LocalAnswerer(session).answered(evaluation, _policy(opening, checkpoint), chunk)
@@ -256,7 +258,7 @@ _KEPT: dict[tuple[RunDirectory, str, Precision], Samples] = {}
 """The one checkpoint that this process has read."""
 
 
-def _policy(opening: Opening, checkpoint: str) -> Samples:
+def _policy(opening: EvaluationOpening, checkpoint: str) -> Samples:
     key = (opening.run, checkpoint, opening.precision)
     if key not in _KEPT:
         _KEPT.clear()

@@ -22,7 +22,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.judge.identity import MANY_FALLBACKS, MOST_FALLBACKS, is_fallback
 from assay.judge.verdict import FEW_UNSCORED
-from assay.lab.evaluate.answerer import BASE, Answered, Answerer, Request
+from assay.lab.evaluate.answerer import BASE, Answerer, ItemAnswer, Request
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer, endpoint_holder
 from assay.lab.evaluate.local_answerer import (
     FIELD,
@@ -101,14 +101,14 @@ class FunctionAnswerer(Answerer):
         checkpoint: str,
         chunks: Sequence[Sequence[Request]],
         folder: Path,
-    ) -> Generator[list[Answered]]:
+    ) -> Generator[list[ItemAnswer]]:
         """See `Answerer`; every repeat of an item is the same. Raises HelperFailed."""
         for chunk in chunks:
             items = {place: evaluation.items[place] for place, _ in chunk}
             found = self.arm.answers(self.session.helpers, [*items.values()])
             answers = dict(zip(items, found, strict=True))
             yield [
-                Answered(items[place], repeat, completion, read, len(completion.tokens))
+                ItemAnswer(items[place], repeat, completion, read, len(completion.tokens))
                 for place, repeat in chunk
                 for completion, read in (answers[place],)
             ]
@@ -358,13 +358,13 @@ def refuse_unscored(name: str, checkpoint: str, writer: RecordWriter) -> None:
     )
 
 
-def named(each: Answered) -> Completion:
+def named(each: ItemAnswer) -> Completion:
     """The completion with its name in the evaluation."""
     return replace(each.completion, id=f"{each.item.id}#{each.repeat}")
 
 
 def record_line(
-    evaluation: Evaluation, checkpoint: str, each: Answered, reward: Reward, seconds: float
+    evaluation: Evaluation, checkpoint: str, each: ItemAnswer, reward: Reward, seconds: float
 ) -> dict[str, object]:
     """One line of an evaluation record."""
     item, completion = each.item, each.completion

@@ -251,7 +251,7 @@ are longer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class RenderedRow:
     """What a row reads in tokens."""
 
     messages: tuple[Message, ...]
@@ -271,7 +271,7 @@ class LanguageEncoder:
     options: Mapping[str, Any] = field(default_factory=dict)
     """What every row gives the chat template; a row may give more."""
     _by_options: dict[str, Renderer] = field(default_factory=dict, repr=False)
-    _written: dict[int, list[Written]] = field(default_factory=dict, repr=False)
+    _written: dict[int, list[RenderedRow]] = field(default_factory=dict, repr=False)
     """By the identity of a row's messages: lengths, checks, fingerprints and stages read the same
     tokens, which are made once."""
     _ids: dict[int, int] = field(default_factory=dict, repr=False)
@@ -324,7 +324,7 @@ class LanguageEncoder:
             render = renderer.rendered_prompt if generation else renderer.conversation
             made = render(messages, tools)
         tokens = tuple(map(self._ids.setdefault, made.tokens, made.tokens))
-        known.append(Written(row.messages, key, replace(made, tokens=tokens)))
+        known.append(RenderedRow(row.messages, key, replace(made, tokens=tokens)))
         return known[-1].rendered
 
     def renderer_of(self, row: Row) -> Renderer:

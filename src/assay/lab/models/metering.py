@@ -26,8 +26,8 @@ from assay.errors import AssayError
 from assay.experiment.price_table import TokenPrice, units
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.endpoint.client import PREFIX
-from assay.rollout.engines.endpoint.openai_text import Said, read_words
-from assay.runs.cost_ledger import CostLedger, LedgerCall, Place
+from assay.rollout.engines.endpoint.openai_text import EndpointAnswer, read_words
+from assay.runs.cost_ledger import CostLedger, LedgerCall, LedgerPlace
 from assay.tasks.helper_model import (
     BudgetScope,
     Caller,
@@ -143,7 +143,7 @@ class MeteredCall:
     most_completion: int
     key: str = ""
     """What its answer is remembered by; "" where it is not."""
-    _place: Place | None = None
+    _place: LedgerPlace | None = None
     _begun: float | None = None
     """On the monotonic clock, once something is reserved for it."""
     _reserved: int | None = None
@@ -218,12 +218,12 @@ class MeteredCall:
         said = None
         if self.key and answer is not None:
             counts = answer.prompt_tokens, answer.completion_tokens
-            said = Said(answer.text, answer.ended, *counts)
+            said = EndpointAnswer(answer.text, answer.ended, *counts)
         self._place = self.meter.ledger.write(self.row, self._place, self.key, said)
 
 
 @dataclass(frozen=True)
-class Asking:
+class PendingCall:
     """What a model is about to be asked."""
 
     question: Callable[[MeteredCall], Question]
@@ -287,7 +287,7 @@ class MeteredModel:
     ) -> list[HelperAnswer]:
         """See `HelperModel`. Raises OverBudget, and LedgerUnusable before anything is sent."""
         asked = [
-            Asking(
+            PendingCall(
                 partial(Question, messages, sampling, key),
                 (most_tokens(messages), sampling.max_tokens),
                 self._remembered_as(messages, sampling, key),
@@ -296,7 +296,7 @@ class MeteredModel:
         ]
         return self.answers(asked)
 
-    def answers(self, asked: Sequence["Asking"]) -> list[HelperAnswer]:
+    def answers(self, asked: Sequence["PendingCall"]) -> list[HelperAnswer]:
         """One answer each, those that are remembered without asking. Raises as `answer` does."""
         ledger, answers = self.meter.ledger, dict[int, HelperAnswer]()
         questions, calls = dict[int, Question](), list[MeteredCall]()
@@ -344,7 +344,7 @@ class MeteredModel:
             question = partial(Question, (), FIRST, SampleKey(0, "", 0), scored=scored)
             about = [self.fingerprint, scored.tokens, scored.begin, likeliest]
             name = "" if self.meter.cache is False else sha256_text(canonical_json(about))
-            asked.append(Asking(question, (len(scored.tokens), 1), name))
+            asked.append(PendingCall(question, (len(scored.tokens), 1), name))
         found = self.answers(asked)
         if failed := next((each.failure for each in found if each.failure), ""):
             raise HelperFailed(f"{self.name}: {failed}")
@@ -392,7 +392,7 @@ class MeteredModel:
             operator=caller.operator,
         )
 
-    def _remembered(self, known: Said) -> HelperAnswer:
+    def _remembered(self, known: EndpointAnswer) -> HelperAnswer:
         read, wrote = known.prompt_tokens, known.completion_tokens
         price, saved = self.meter.price, None
         if price is not None and read is not None and wrote is not None:

@@ -19,9 +19,9 @@ from assay.data.files import kept
 from assay.experiment.experiment import Experiment
 from assay.experiment.price_table import units
 from assay.judge.binomial import (
-    Change,
     Counts,
     Trials,
+    ValueChange,
     change_of_counts,
     change_of_trials,
     direction_of,
@@ -89,7 +89,7 @@ class FactRow:
     """One kind of thing before and after: a share of counts, else a mean."""
 
     name: str
-    change: Change
+    change: ValueChange
     before: Counts | None = None
     """None of a mean."""
     after: Counts | None = None
@@ -241,7 +241,7 @@ def operators_by_reward(samples: Samples) -> tuple[FactRow, ...]:
         interval = mean_interval(values, rows, (-1.0, 1.0), level)
         difference = Estimate(float(values.mean()), interval, len(values), len(set(rows)))
         counts = [Counts(sum(map(sum, each)), sum(map(len, each))) for each in (low, high)]
-        change = Change(None, None, direction=direction_of(interval))
+        change = ValueChange(None, None, direction=direction_of(interval))
         found.append(FactRow(name, change, counts[0], counts[1], difference=difference))
     return tuple(found)
 

@@ -29,7 +29,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import GrpoStage, SamplingStage, StageSpec
 from assay.experiment.tables import GuardSpec, MilestoneSpec
 from assay.judge.health_checks import (
-    Reading,
+    MetricReading,
     RuleState,
     Scored,
     State,
@@ -171,7 +171,7 @@ def guard_states(
         if seen and spec.stage in (None, stage):
             last = math.nan if seen[-1] is None else float(seen[-1])
             values = {"metric": spec.metric, "value": figure(spec.metric, last)}
-            reading = Reading(spec.metric, None, "value", values, last)
+            reading = MetricReading(spec.metric, None, "value", values, last)
         state: State = "not recorded" if name in idle else "armed"
         state = "fired" if name in fired else state
         found.append(RuleState(name, state, spec.metric, reading, "stop", of))
@@ -303,7 +303,7 @@ def _condition(spec: MilestoneSpec) -> tuple[str, Mapping[str, Any]]:
 
 def _state(
     history: History, spec: MilestoneSpec, lines: Sequence[Line]
-) -> tuple[Scored, Reading | None]:
+) -> tuple[Scored, MetricReading | None]:
     last, stage = lines[-1]["step"] if lines else 0, history.experiment.stage[spec.stage]
     metric, step = spec.metric, last if spec.step is None else spec.step
     if not lines or last < step:
@@ -316,7 +316,7 @@ def _state(
         least = found.minimum_detectable_difference
         scale = 100.0 if found.interval.share else 1.0
         figures["least"] = "–" if least is None else f"{scale * least:.1f}"
-        return state, Reading("", None, "compared", figures, found.difference)
+        return state, MetricReading("", None, "compared", figures, found.difference)
     if metric is None:
         return "met", None
     line = next((line for line in lines if line["step"] == step), {})
@@ -329,13 +329,13 @@ def _state(
     return state, _measured(metric, value)
 
 
-def _measured(metric: str, found: Estimate) -> Reading:
+def _measured(metric: str, found: Estimate) -> MetricReading:
     figures = {"metric": metric, "value": figure(metric, found.value)}
     if found.interval is None:
-        return Reading(metric, None, "value", figures, found.value)
+        return MetricReading(metric, None, "value", figures, found.value)
     figures |= {"low": figure(metric, found.interval.low), "trials": str(found.trials)}
     figures |= {"high": figure(metric, found.interval.high)}
-    return Reading(metric, None, "estimate", figures, found.value)
+    return MetricReading(metric, None, "estimate", figures, found.value)
 
 
 def _compared(history: History, spec: MilestoneSpec) -> Comparison | None:

@@ -18,7 +18,7 @@ from assay.compare.judged_table import reported_rows
 from assay.experiment.experiment import Experiment
 from assay.judge.intervals import score_interval
 from assay.lab.monitor.observer import Observer, Several, Silent
-from assay.lab.monitor.sinks import SINKS, Opening, Sink, check_log
+from assay.lab.monitor.sinks import SINKS, Sink, SinkOpening, check_log
 from assay.rollout.engines.endpoint.openai_text import redact
 from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import read_manifest
@@ -237,7 +237,7 @@ def sending(experiment: Experiment, run: RunDirectory, observer: Observer) -> It
     def opened(name: str) -> Sink:
         state, seed = states.of(name), stored_status(run.path).seed
         about = state.remote, state.step, config
-        return SINKS[name].open(Opening(run, seed, log, *about))
+        return SINKS[name].open(SinkOpening(run, seed, log, *about))
 
     senders = [Sender(name, states, partial(opened, name)) for name in dict.fromkeys(log.to)]
     sinks = Sinks(run, senders, observer)

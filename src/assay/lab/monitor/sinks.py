@@ -51,7 +51,7 @@ class Sink:
 
 
 @dataclass(frozen=True)
-class Opening:
+class SinkOpening:
     """What a sink is opened with."""
 
     run: RunDirectory
@@ -124,7 +124,7 @@ class Trackio(Sink):
             self.client.finish()
 
 
-def open_trackio(given: Opening) -> Trackio:
+def open_trackio(given: SinkOpening) -> Trackio:
     """The run with this name, continued if it exists."""
     with redirect_stdout(sys.stderr):  # a program may read what Assay prints
         import trackio  # type: ignore[import-not-found]
@@ -169,7 +169,7 @@ class TensorBoard(Sink):
         self.client.close()
 
 
-def open_tensorboard(given: Opening) -> TensorBoard:
+def open_tensorboard(given: SinkOpening) -> TensorBoard:
     """The event files of a run; what a killed process wrote beyond the last step is taken back."""
     from torch.utils.tensorboard.writer import SummaryWriter
 
@@ -213,7 +213,7 @@ class MLflow(Sink):
         self.client.set_terminated(self.remote, STATES.get(state, "KILLED"))
 
 
-def open_mlflow(given: Opening) -> MLflow:
+def open_mlflow(given: SinkOpening) -> MLflow:
     """The run with this id, continued; a new one in the project's experiment if there is none."""
     from mlflow import MlflowClient  # type: ignore[import-not-found]
     from mlflow.entities import Param  # type: ignore[import-not-found]
@@ -254,7 +254,7 @@ class WeightsAndBiases(Sink):
         self.client.finish(exit_code=0 if state == "finished" else 1)
 
 
-def open_wandb(given: Opening) -> WeightsAndBiases:
+def open_wandb(given: SinkOpening) -> WeightsAndBiases:
     """The run with this id, continued if it exists."""
     import wandb  # type: ignore[import-not-found]
 
@@ -277,7 +277,7 @@ def open_wandb(given: Opening) -> WeightsAndBiases:
 class SinkKind:
     """A sink by its name in `[log] to`."""
 
-    open: Callable[[Opening], Any]
+    open: Callable[[SinkOpening], Any]
     """Called in the sink's thread; only then its package is imported."""
     package: str | None
     """The package that it needs, which the extra of the sink's name installs."""

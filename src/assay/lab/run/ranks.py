@@ -32,7 +32,7 @@ FOLLOWER = (sys.executable, "-m", "assay.lab.run.ranks")
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class StageOpening:
     """The stage that followers are to open."""
 
     run: RunDirectory
@@ -79,7 +79,7 @@ def ranked(
         how = ", each with a part of the weights" if sharded else ""
         threads = f"{others.threads} thread{'s' * (others.threads > 1)} each"
         session.observer.note(f"{name}: {others.size} ranks of {threads}{how}")
-        others.tell([Opening(session.run, session.seed, name, largest, sharded)] * others.size)
+        others.tell([StageOpening(session.run, session.seed, name, largest, sharded)] * others.size)
         member = KINDS[sharded](opened.policy, optimizer, others)
         # Of sharded moments, the whole ones are let go.
         del optimizer

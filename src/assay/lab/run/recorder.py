@@ -343,7 +343,7 @@ ASIDE = "aside"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StagePlace:
     """A step of a stage; step 0 is its start."""
 
     stage: str
@@ -353,7 +353,9 @@ class Place:
         return f"{self.stage}.{step_name(self.step)}"
 
 
-def put_aside(run: RunDirectory, checkpoints: Sequence[Place], start: Place, damage: str) -> Path:
+def put_aside(
+    run: RunDirectory, checkpoints: Sequence[StagePlace], start: StagePlace, damage: str
+) -> Path:
     """Record in the manifest that damaged checkpoints are put aside, then move them with their
     records to a folder, which is returned.
 
@@ -404,14 +406,14 @@ def restore(
 ) -> TrainState:
     """The state in the stage's newest complete checkpoint, or a fresh one if there is none. Raises
     DamagedFile if damage leaves only checkpoints without optimizer state."""
-    state, damaged = TrainState(), dict[Place, DamagedFile]()
+    state, damaged = TrainState(), dict[StagePlace, DamagedFile]()
     gone: InputError | None = None
     for step in reversed(checkpoint_steps(run, stage)):
         try:
             state, gone = load_checkpoint(run.checkpoint(stage, step), policy, optimizer), None
             break
         except DamagedFile as problem:
-            damaged[Place(stage, step)] = problem
+            damaged[StagePlace(stage, step)] = problem
         except InputError as problem:
             if continuable(run.checkpoint(stage, step)):
                 raise
@@ -424,7 +426,7 @@ def restore(
         if gone is not None:
             problem = f"{first.problem}, and no checkpoint before it keeps its optimizer state"
             raise DamagedFile(problem, file=first.file, fix=fix)
-        start, places = Place(stage, state.step), sorted(damaged, key=lambda place: place.step)
+        start, places = StagePlace(stage, state.step), sorted(damaged, key=lambda place: place.step)
         file = str(first.file).removeprefix(f"{run.path}/")
         aside = put_aside(run, places, start, file)
         for place, problem in damaged.items():

@@ -38,7 +38,7 @@ from assay.data.row import Row
 from assay.data.splits import visits
 from assay.engines.environments import (
     LAST_WORDS,
-    Running,
+    RunningTool,
     end_marked,
     how_ended,
     installed,
@@ -74,12 +74,12 @@ from assay.runs.manifest_file import WENT_ON, read_manifest, write_manifest
 from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_steps
-from assay.sandbox.call_watch import Meter
+from assay.sandbox.call_watch import ProcessMeter
 from assay.tasks.user_code import source_files
 from assay.trainers.outputs.output import Saved
 from assay.trainers.outputs.plain_folders import Output
 from assay.trainers.register import MODEL, README, TRAINERS, Trainer, filled, folder_texts
-from assay.trainers.settings import Difference, Settings, Translated, updates_of_round
+from assay.trainers.settings import SettingDifference, Settings, Translated, updates_of_round
 
 MORE = "trains what the model's template writes behind the end of an answer as well"
 END_OF_ANSWERS = "(end of answers)"
@@ -97,7 +97,7 @@ class ForTrainer:
     rows: int
     """Visits in the file: rows in the stage's order, epoch after epoch."""
     settings: Mapping[str, Any]
-    differences: tuple[Difference, ...]
+    differences: tuple[SettingDifference, ...]
     proof: Proof | None
     """None where the rows were not loaded in the tool."""
 
@@ -184,7 +184,7 @@ class Exporter(ToolStage):
             visited = [row for _, row in visits(rows, given.seed, 0, count, given.order)]
         losses = self.write_rows(self.trainer.data, visited)
         beyond = losses.get(BEYOND) if proof is None else proof.beyond
-        behind = [Difference(END_OF_ANSWERS, MORE)] if beyond else []
+        behind = [SettingDifference(END_OF_ANSWERS, MORE)] if beyond else []
         if self.trainer.dev and self.stage.validation is not None:
             held_out = find_part(self.session.sets, self.stage.validation)
             self.write_rows(self.trainer.dev, [self.written(row) for row in held_out])
@@ -357,7 +357,7 @@ ERROR = re.compile(r"[\w.]*(Error|Exception): ")
 class ToolCosts:
     """What the processes of a tool took, a step at a time."""
 
-    meter: Meter = field(default_factory=Meter)
+    meter: ProcessMeter = field(default_factory=ProcessMeter)
     waiting: list[Mapping[str, float]] = field(default_factory=list)
 
     def share(self, steps: int) -> None:
@@ -456,7 +456,7 @@ class ToolTraining:
                 Exporter(*given, in_run=True).write((), unproven=False)
 
     @contextmanager
-    def started(self, step: int) -> Iterator[Running]:
+    def started(self, step: int) -> Iterator[RunningTool]:
         """The tool at work, from the checkpoint of a step."""
         saved = next((each for each in self.output.checkpoints() if each.step == step), None)
         if step and saved is None:
@@ -515,7 +515,7 @@ class ToolTraining:
             "RANK": "0",
         }
 
-    def follow(self, tool: Running) -> None:
+    def follow(self, tool: RunningTool) -> None:
         """Record what the tool writes until it ends. Raises RunFailure where a guard stops it or it
         ends before the last step or writes what cannot be read."""
 

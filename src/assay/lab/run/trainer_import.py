@@ -55,7 +55,7 @@ from assay.tasks.task import task
 from assay.train.grpo import score_all
 from assay.train.likelihood import NLL, likelihood_batch
 from assay.trainers.outputs.output import Step
-from assay.trainers.outputs.plain_folders import FINDERS, Found, Output, find
+from assay.trainers.outputs.plain_folders import FINDERS, FolderContent, Output, find
 from assay.trainers.read_back import CANONICAL, changed, likelihood, read_back, with_model
 from assay.trainers.register import MODEL, TRAINERS
 from assay.trainers.settings import Exported, updates_of_round
@@ -316,7 +316,7 @@ def exported_origin(root: Path, request: Request) -> Origin:
     differences = {each["key"]: each["what"] for each in about["differences"]}
     told, trained = None, dict[str, Any]()
     found = FINDERS[tool](folder / "output", None, None)
-    if isinstance(found, Found):  # else the tool wrote no configuration of its own
+    if isinstance(found, FolderContent):  # else the tool wrote no configuration of its own
         told, trained = found.start, found.configuration
     others = changed(tool, table(tool, stage.method), trained, about["settings"])
     differences |= {each.key: each.what for each in others}
@@ -363,7 +363,7 @@ def measurable(whole: Experiment, stage: str) -> tuple[dict[str, EvaluateSpec], 
     return found, tuple(unasked)
 
 
-def plain_origin(root: Path, request: Request, found: Found, why: str = "") -> Origin:
+def plain_origin(root: Path, request: Request, found: FolderContent, why: str = "") -> Origin:
     """Of a folder that was made without Assay; `why` no LoRA holds its adapters, which are merged
     then. Raises InputError; also where the folder does not say what it
     started from."""
@@ -433,7 +433,7 @@ def groups_of(steps: Sequence[Step], config: Mapping[str, Any]) -> Mapping[str, 
     return {"group": max(sizes), "prompts": max(1, len(answers) // max(sizes))}
 
 
-def adapt_keys(found: Found, why: str) -> Mapping[str, Any]:
+def adapt_keys(found: FolderContent, why: str) -> Mapping[str, Any]:
     """The adapter, as the checkpoint has it; see `plain_origin`."""
     adapter = found.adapter
     if adapter is None or why:
@@ -451,7 +451,7 @@ def adapt_keys(found: Found, why: str) -> Mapping[str, Any]:
     }
 
 
-def model_source(request: Request, found: Found, root: Path) -> str:
+def model_source(request: Request, found: FolderContent, root: Path) -> str:
     """The model that a run started from. Raises InputError where nobody says it, or it is not
     here."""
     if request.model:

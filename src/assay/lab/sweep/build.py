@@ -25,14 +25,14 @@ from assay.judge.verdict import Comparison
 from assay.lab.monitor.stage_health import unlearned
 from assay.lab.sweep.model import (
     Baseline,
-    Block,
-    Cell,
+    CellBlock,
     Changes,
-    Layout,
+    DifferenceTrend,
     Matrix,
     Place,
     Recommendation,
-    Trend,
+    SweepCell,
+    TableLayout,
     Value,
     origins_of,
     place_value,
@@ -51,13 +51,13 @@ Controls = Mapping[Place, tuple[Arm, ...]]
 """The control of each compared cell."""
 
 
-def layout_of(file: SweepFile) -> Layout:
+def layout_of(file: SweepFile) -> TableLayout:
     """Rows and columns as in the file, else the first axes; layers: the rest."""
     keys = [axis.key for axis in file.axes]
     rows = file.sweep.rows or keys[0]
     rest = [key for key in keys if key != rows]
     columns = file.sweep.columns or (rest[0] if rest else None)
-    return Layout(rows, columns, tuple(key for key in rest if key != columns))
+    return TableLayout(rows, columns, tuple(key for key in rest if key != columns))
 
 
 def build(
@@ -120,8 +120,8 @@ def build(
 
 
 def _placed(
-    found: Sequence[Cell], file: SweepFile, layout: Layout
-) -> tuple[dict[Place, Cell], list[tuple[Value, ...]]]:
+    found: Sequence[SweepCell], file: SweepFile, layout: TableLayout
+) -> tuple[dict[Place, SweepCell], list[tuple[Value, ...]]]:
     """Every place of the layers that there are, and the values of all axes; what no point has is
     not in the search."""
     cells = {cell.place: cell for cell in found}
@@ -133,10 +133,10 @@ def _placed(
         axes.append((*(v for v in values if v in there), *([None] if None in there else [])))
     layers = [layer for layer in product(*axes[2:]) if any(p[2:] == layer for p in cells)]
     places = [(r, c, *layer) for layer in layers for r in axes[0] for c in axes[1]]
-    return {p: cells.get(p) or Cell(p, "not in the search") for p in places}, axes
+    return {p: cells.get(p) or SweepCell(p, "not in the search") for p in places}, axes
 
 
-def _check_where(baseline: Baseline, layout: Layout, axes: Sequence[Sequence[Value]]) -> None:
+def _check_where(baseline: Baseline, layout: TableLayout, axes: Sequence[Sequence[Value]]) -> None:
     values = dict(zip((layout.rows, layout.columns, *layout.layers), axes, strict=True))
     for key, value in (baseline.where or {}).items():
         if place_value(value) not in values[key]:
@@ -144,7 +144,7 @@ def _check_where(baseline: Baseline, layout: Layout, axes: Sequence[Sequence[Val
             raise InputError(problem, fix=nearest(str(value), map(str, values[key])))
 
 
-def _notes_on(cells: Mapping[Place, Cell]) -> Iterator[Finding]:
+def _notes_on(cells: Mapping[Place, SweepCell]) -> Iterator[Finding]:
     """What is to be known of the runs behind figures."""
     runs: dict[RunDirectory, None] = {o.run: None for c in cells.values() for o in c.origins}
     for run in runs:
@@ -165,7 +165,7 @@ def _check_one_metric(arms: Iterable[Arm]) -> None:
         check_one_metric(named)
 
 
-def scored(cell: Cell, ratios: Sequence[float]) -> Cell:
+def scored(cell: SweepCell, ratios: Sequence[float]) -> SweepCell:
     """The cell with its value and interval."""
     scores = cell.pooled
     interval = harmonic_interval(scores, ratios) if ratios else interval_of(cell.parts[0])
@@ -173,12 +173,12 @@ def scored(cell: Cell, ratios: Sequence[float]) -> Cell:
 
 
 def judge_cells(
-    cells: Mapping[Place, Cell],
-    layout: Layout,
+    cells: Mapping[Place, SweepCell],
+    layout: TableLayout,
     baselines: Mapping[str, Baseline],
     ratios: Sequence[float],
     terms: Terms,
-) -> tuple[dict[Place, Cell], dict[str, Controls], list[Finding]]:
+) -> tuple[dict[Place, SweepCell], dict[str, Controls], list[Finding]]:
     """The cells with their comparisons as one family, by baseline the control of each cell, and why
     some have none. A cell that others are compared with is compared with the first baseline alone.
     """
@@ -232,14 +232,14 @@ def judge_cells(
     return done, controls, list(dict.fromkeys(notes))
 
 
-def alike(control: Sequence[Arm], cell: Cell) -> bool:
+def alike(control: Sequence[Arm], cell: SweepCell) -> bool:
     """Whether the checkpoints of a cell and of its control have the same weights, seed by seed."""
     before, after = [origin for arm in control for origin in origins_of(arm)], cell.origins
     return len(before) == len(after) and all(map(same_weights, before, after))
 
 
 def control_of(
-    cell: Cell, cells: Mapping[Place, Cell], layout: Layout, baseline: Baseline
+    cell: SweepCell, cells: Mapping[Place, SweepCell], layout: TableLayout, baseline: Baseline
 ) -> tuple[Arm, ...] | None:
     """The baseline of a cell, if it was measured."""
     if baseline.where is not None:
@@ -279,7 +279,7 @@ def _differences(control: Sequence[Arm], other: Sequence[Arm], terms: Terms) -> 
 class View:
     """Cells against one control."""
 
-    cells: Mapping[Place, Cell]
+    cells: Mapping[Place, SweepCell]
     controls: Controls
     ratios: tuple[float, ...]
     control: str
@@ -310,7 +310,7 @@ class View:
         return tally(compared, run, len(cells) - run - absent, items, same)
 
 
-def blocks(layout: Layout, views: Mapping[str, View]) -> Iterator[Block]:
+def blocks(layout: TableLayout, views: Mapping[str, View]) -> Iterator[CellBlock]:
     """A block for each control and arm; none for cells that are what others are compared with."""
     axis = next((key for key in layout.layers if key in CHECKPOINT_AXES), "")
     first = next(iter(views), "")
@@ -328,11 +328,11 @@ def blocks(layout: Layout, views: Mapping[str, View]) -> Iterator[Block]:
 
 def _block(
     view: View,
-    layout: Layout,
+    layout: TableLayout,
     axis: str,
     where: tuple[tuple[str, Value], ...],
     places: Sequence[Place],
-) -> Block:
+) -> CellBlock:
     by_step: dict[Value, list[Place]] = {}
     for place in places:
         by_step.setdefault(layout.values(place)[axis] if axis else None, []).append(place)
@@ -346,7 +346,7 @@ def _block(
         return Changes(key, value, means, _trend(view, parts))
 
     rows, columns = (dict.fromkeys(place[at] for place in places) for at in (0, 1))
-    return Block(
+    return CellBlock(
         control=view.control,
         where=where,
         axis=axis,
@@ -358,7 +358,7 @@ def _block(
     )
 
 
-def _trend(view: View, parts: Mapping[Value, Sequence[Place]]) -> Trend | None:
+def _trend(view: View, parts: Mapping[Value, Sequence[Place]]) -> DifferenceTrend | None:
     """The change of the mean difference between the first and the last step with differences, over
     the cells that both have; None for ratios, of which an item has no difference."""
     fair = {step: places for step, part in parts.items() if (places := view.fair(part))}
@@ -371,7 +371,7 @@ def _trend(view: View, parts: Mapping[Value, Sequence[Place]]) -> Trend | None:
         for place in fair[last]
         if place[:2] in before
     ]
-    return Trend(average_change(pairs), first, last) if pairs else None
+    return DifferenceTrend(average_change(pairs), first, last) if pairs else None
 
 
 def _gains(view: View, place: Place) -> ItemScores:
@@ -385,7 +385,7 @@ def _gains(view: View, place: Place) -> ItemScores:
 
 
 def recommend(
-    cells: Mapping[Place, Cell],
+    cells: Mapping[Place, SweepCell],
     view: View,
     select: tuple[str, ...],
     ratios_to: Mapping[str, float],

@@ -19,7 +19,7 @@ import torch
 from assay.errors import InputError, nearest
 from assay.lab.run.runner import lacking
 from assay.lab.session.validate import check_names
-from assay.lab.sweep.planned_runs import Planned, plan
+from assay.lab.sweep.planned_runs import PlannedRun, plan
 from assay.lab.sweep.read_sweep import SweepFile
 from assay.runs.run_names import SWEEPS
 from assay.runs.same_experiment import check_same, newest
@@ -42,10 +42,10 @@ Had = Literal["nothing", "interrupted", "failed", "unmeasured"]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RunJob:
     """One run to be made or continued."""
 
-    plan: Planned
+    plan: PlannedRun
     seed: int
     had: Had
     """The state of the run before the job."""
@@ -62,7 +62,7 @@ class Job:
 class Done:
     """The outcome of a job."""
 
-    job: Job
+    job: RunJob
     device: str
     code: int
     log: Path
@@ -74,7 +74,7 @@ class Done:
 class Work:
     """The missing, live and finished runs of a sweep."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[RunJob, ...]
     finished: tuple[str, ...]
     busy: tuple[str, ...]
     """Runs that a process elsewhere executes."""
@@ -101,13 +101,13 @@ def missing_work(root: Path, found: SweepFile, only: str | None = None) -> Work:
             status = read_status(run.path).status if run is not None else None
             gone = lacking(run, planned.experiment) if run and status == "finished" else {}
             if gone:
-                jobs.append(Job(planned, seed, "unmeasured", len(gone)))
+                jobs.append(RunJob(planned, seed, "unmeasured", len(gone)))
             elif status == "finished":
                 finished.append(f"{planned.name}#{seed}")
             elif status == "running":
                 busy.append(f"{planned.name}#{seed}")
             else:
-                jobs.append(Job(planned, seed, status or "nothing"))
+                jobs.append(RunJob(planned, seed, status or "nothing"))
     return Work(tuple(jobs), tuple(finished), tuple(busy))
 
 
@@ -146,7 +146,7 @@ def threads_of(slots: Sequence[str], workers: int) -> int | None:
 def run_jobs(
     root: Path,
     sweep: str,
-    jobs: Sequence[Job],
+    jobs: Sequence[RunJob],
     devices: Sequence[str],
     tell: Callable[[str], None],
     despite: str | None = None,
@@ -163,7 +163,7 @@ def run_jobs(
     slots = [device for _ in range(workers) for device in devices]
     waiting, done = deque(shares(jobs, len(slots))), []
     threads = threads_of(slots, workers)
-    busy: dict[int, tuple[Job, subprocess.Popen[bytes], Path]] = {}
+    busy: dict[int, tuple[RunJob, subprocess.Popen[bytes], Path]] = {}
     try:
         while waiting or busy:
             for slot, device in enumerate(slots):
@@ -186,7 +186,7 @@ def run_jobs(
     return done
 
 
-def log_of(root: Path, sweep: str, job: Job) -> Path:
+def log_of(root: Path, sweep: str, job: RunJob) -> Path:
     """Where the output of a job goes."""
     return root / SWEEPS / sweep / "logs" / f"{job.plan.name}.seed-{job.seed}.log"
 
@@ -198,7 +198,7 @@ def last_line(log: Path) -> str:
     return lines[-1] if lines else "it wrote nothing"
 
 
-def shares(jobs: Sequence[Job], most: int) -> list[Job]:
+def shares(jobs: Sequence[RunJob], most: int) -> list[RunJob]:
     """The jobs, those that measure a finished run once for each process that can take part: each
     takes records that no other has."""
     return [job for job in jobs for _ in range(min(job.records, most))]
@@ -214,7 +214,7 @@ WORDS = {
 
 def launched(
     root: Path,
-    job: Job,
+    job: RunJob,
     device: str,
     log: Path,
     despite: str | None = None,

@@ -100,7 +100,7 @@ Place = tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableLayout:
     """The keys of rows, columns and layers."""
 
     rows: str
@@ -165,7 +165,7 @@ def origins_of(arm: Arm) -> list[Provenance]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class SweepCell:
     """One cell of the table: the runs of one setting at one checkpoint, measured or not."""
 
     place: Place
@@ -228,7 +228,7 @@ class Recommendation:
     reason: str
     """Key of the sentence with the reason: `chosen`, or why there is none."""
     choice: Choice | None = None
-    cell: Cell | None = None
+    cell: SweepCell | None = None
     """The candidate."""
     select: tuple[str, ...] = ()
     """The selecting evaluations."""
@@ -241,18 +241,18 @@ class Recommendation:
     points: int = 0
     missing: int = 0
     """Points without all of their scores: then none has won."""
-    rivals: tuple[Cell, ...] = ()
+    rivals: tuple[SweepCell, ...] = ()
     problem: str = ""
     """The damage of a dev record; "" if there is none."""
 
     @property
-    def winner(self) -> Cell | None:
+    def winner(self) -> SweepCell | None:
         """The best on dev, once every point was measured, whether it beats a baseline or not."""
         return self.cell if not self.missing else None
 
 
 @dataclass(frozen=True, slots=True)
-class Trend:
+class DifferenceTrend:
     """The change of a mean difference from the first to the last checkpoint that has one."""
 
     change: Average
@@ -269,11 +269,11 @@ class Changes:
     """Of the axis; "" for all cells."""
     value: Value
     means: tuple[Average | None, ...]
-    trend: Trend | None
+    trend: DifferenceTrend | None
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class CellBlock:
     """The cells of one arm, or whatever the layers are, against one control."""
 
     control: str
@@ -296,7 +296,7 @@ class Matrix:
 
     name: str
     about: str
-    layout: Layout
+    layout: TableLayout
     on: tuple[str, ...]
     ratios_to: Mapping[str, float]
     controls: Mapping[str, str]
@@ -304,10 +304,10 @@ class Matrix:
     rows: tuple[Value, ...]
     columns: tuple[Value, ...]
     layers: tuple[Place, ...]
-    cells: Mapping[Place, Cell]
+    cells: Mapping[Place, SweepCell]
     tally: Tally
     recommendation: Recommendation
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[CellBlock, ...] = ()
     trainings: tuple[StageEpochs, ...] = ()
     notes: tuple[Finding, ...] = ()
     """Omissions with their reasons, and warnings."""
@@ -317,7 +317,7 @@ class Matrix:
         """The name of the control that cells show; "" where nothing is compared."""
         return next(iter(self.controls), "")
 
-    def mark(self, cell: Cell) -> str:
+    def mark(self, cell: SweepCell) -> str:
         """`winner`, `rival` of it, or ""; `leader`: the best on dev, where points are missing."""
         advice = self.recommendation
         if advice.cell is not None and cell.place == advice.cell.place:

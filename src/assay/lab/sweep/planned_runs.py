@@ -53,7 +53,7 @@ ROWS = ".take.rows"
 
 
 @dataclass(frozen=True)
-class Measured:
+class PlannedMeasure:
     """One evaluation of a planned run, or the first items of one, which fill one cell."""
 
     place: Mapping[str, Any]
@@ -67,13 +67,13 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRun:
     """One run of a sweep for each seed, and the cells that it fills."""
 
     name: str
     base: Path
     overrides: tuple[str, ...]
-    cells: tuple[Measured, ...]
+    cells: tuple[PlannedMeasure, ...]
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -81,7 +81,7 @@ class Planned:
         return read_experiment(self.base, self.overrides)
 
 
-def plan(found: SweepFile) -> tuple[Planned, ...]:
+def plan(found: SweepFile) -> tuple[PlannedRun, ...]:
     """Every run of a sweep: all combinations, the last axis varying first.
 
     Raises InputError where an axis of an evaluation cannot be one, where two runs would have one
@@ -106,7 +106,7 @@ def plan(found: SweepFile) -> tuple[Planned, ...]:
 
 def _planned(
     found: SweepFile, place: Mapping[str, Any], measuring: Sequence[Axis], short: Mapping[str, str]
-) -> Planned:
+) -> PlannedRun:
     arm = place.get(ARM)
     base = found.base_of(arm)
     own = {key: value for key, value in place.items() if key != ARM}
@@ -116,7 +116,7 @@ def _planned(
     # An axis goes last: it is what the cell is about, whatever its arm sets.
     settings = [*found.overrides_of(arm), *(f"{key}={inline(v)}" for key, v in own.items())]
     cells, more = cells_of(found, base, settings, place, measuring)
-    return Planned(name, base, (f"name={inline(name)}", *settings, *more), tuple(cells))
+    return PlannedRun(name, base, (f"name={inline(name)}", *settings, *more), tuple(cells))
 
 
 def cells_of(
@@ -125,12 +125,12 @@ def cells_of(
     settings: Sequence[str],
     place: Mapping[str, Any],
     measuring: Sequence[Axis],
-) -> tuple[list[Measured], list[str]]:
+) -> tuple[list[PlannedMeasure], list[str]]:
     """The cells of one run, and the overrides that make its evaluations."""
     arm = found.sweep.arms.get(place.get(ARM, ""))
     checkpoint = arm.checkpoint if arm else None
     if not measuring:
-        return [Measured(place, found.sweep.on, checkpoint=checkpoint)], []
+        return [PlannedMeasure(place, found.sweep.on, checkpoint=checkpoint)], []
     (name,) = found.sweep.on
     table = read_experiment(base, settings).evaluate[name].model_dump(exclude_none=True)
     of_first = (table.get("take") or {}).get("how") == "first"
@@ -146,7 +146,7 @@ def cells_of(
         named = _evaluation_name(name, asked, prefix, table, first=not made)
         own, _ = made.setdefault(inline(asked), (named, asked))
         first = chosen[prefix.key] if prefix is not None else None
-        cells.append(Measured({**place, **chosen}, (own,), first, checkpoint))
+        cells.append(PlannedMeasure({**place, **chosen}, (own,), first, checkpoint))
     overrides = []
     for own, asked in made.values():
         changed: Mapping[str, Any] = table

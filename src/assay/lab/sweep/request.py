@@ -9,13 +9,13 @@ from typing import Any
 from assay.compare.fairness import Terms
 from assay.errors import InputError, nearest
 from assay.lab.sweep.build import build
-from assay.lab.sweep.model import Baseline, Cell, Matrix, Recommendation, origins_of
+from assay.lab.sweep.model import Baseline, Matrix, Recommendation, SweepCell, origins_of
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import BaselineSpec, SweepFile, leaves, read_sweep
 from assay.lab.sweep.units import runs_of_plan
 from assay.runs.run_names import (
-    Chosen,
     Winner,
+    WinningRun,
     checkpoint_directory,
     find_run,
     read_run_name,
@@ -57,7 +57,7 @@ def _baseline(root: Path, spec: BaselineSpec) -> Baseline:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SweepWinner:
     """The winner of a sweep, or why there is none yet."""
 
     winner: Winner | None
@@ -67,7 +67,7 @@ class Settled:
     """That it took the place of another winner, in one line."""
 
 
-def settle(root: Path, matrix: Matrix) -> Settled:
+def settle(root: Path, matrix: Matrix) -> SweepWinner:
     """Record the winner of a sweep's whole matrix, unless points are missing.
 
     Raises DamagedFile for a record of a winner that cannot be read.
@@ -75,9 +75,9 @@ def settle(root: Path, matrix: Matrix) -> Settled:
     advice = matrix.recommendation
     if advice.missing:
         count = "1 point is" if advice.missing == 1 else f"{advice.missing} points are"
-        return Settled(None, f"no winner yet: {count} missing of {advice.points}")
+        return SweepWinner(None, f"no winner yet: {count} missing of {advice.points}")
     if advice.winner is None:
-        return Settled(None, "" if advice.reason == "no_select" else "no winner was chosen")
+        return SweepWinner(None, "" if advice.reason == "no_select" else "no winner was chosen")
     now, before, note = _winner_from(matrix, advice.winner), read_winner(root, matrix.name), ""
     if before is not None and before.runs == now.runs:
         now = replace(now, chosen=before.chosen)  # what is known of the same choice may have grown
@@ -86,18 +86,18 @@ def settle(root: Path, matrix: Matrix) -> Settled:
         note += f", the best of {before.points}"
     if now != before:
         write_winner(root, now)
-    return Settled(now, f"winner: {_named(now)}, the best of {now.points} on dev", note)
+    return SweepWinner(now, f"winner: {_named(now)}, the best of {now.points} on dev", note)
 
 
-def winner_of_file(root: Path, file: SweepFile) -> Settled:
+def winner_of_file(root: Path, file: SweepFile) -> SweepWinner:
     """`settle` for a sweep whose figures may not be comparable: then the line says so."""
     try:
         return settle(root, make_matrix(root, file.file))
     except InputError as error:
-        return Settled(None, f"no winner: {error}")
+        return SweepWinner(None, f"no winner: {error}")
 
 
-def _winner_from(matrix: Matrix, cell: Cell) -> Winner:
+def _winner_from(matrix: Matrix, cell: SweepCell) -> Winner:
     """The record of a winning cell with its evidence: on dev with its optimism, and on items that
     did not choose."""
     advice = matrix.recommendation
@@ -118,7 +118,7 @@ def _winner_from(matrix: Matrix, cell: Cell) -> Winner:
     }
     return Winner(
         sweep=matrix.name,
-        runs={str(s): Chosen(str(o.run), o.checkpoint) for s, o in sorted(origins.items())},
+        runs={str(s): WinningRun(str(o.run), o.checkpoint) for s, o in sorted(origins.items())},
         setting=matrix.layout.values(cell.place),
         points=len(advice.dev_scores),
         rule=_rule(advice),

@@ -19,14 +19,23 @@ from assay.engines.ray_pool import (
     LOOK_AGAIN,
     MOST_LOST,
     RAY,
-    Needs,
     Node,
+    NodeNeeds,
     RayPool,
     look_at_nodes,
     room_of,
 )
 from assay.errors import InputError, RunFailure
-from assay.lab.sweep.missing_runs import CPU, WORDS, Done, Job, last_line, launched, log_of, shares
+from assay.lab.sweep.missing_runs import (
+    CPU,
+    WORDS,
+    Done,
+    RunJob,
+    last_line,
+    launched,
+    log_of,
+    shares,
+)
 from assay.runs.run_names import SWEEPS
 from assay.runs.same_experiment import newest
 from assay.runs.status import is_held
@@ -42,23 +51,23 @@ def refuse_numbers(devices: str | None) -> None:
         raise InputError(problem, field="--devices", fix="leave it out, or write --devices cpu")
 
 
-def needs_of(job: Job, nodes: Sequence[Node], devices: str | None, workers: int) -> Needs:
+def needs_of(job: RunJob, nodes: Sequence[Node], devices: str | None, workers: int) -> NodeNeeds:
     """What a run takes of its node: GPUs where the cluster has some, one for each of its ranks;
     else the CPUs of the smallest node, which `workers` share."""
     engine = job.plan.experiment.engine
     ranks = engine.ranks if engine is not None else 1
     if devices is None and any(node.gpus for node in nodes):
-        return Needs(float(ranks), float(ranks) if ranks > 1 else 1 / workers)
+        return NodeNeeds(float(ranks), float(ranks) if ranks > 1 else 1 / workers)
     cores = min((int(node.cpus) for node in nodes if node.cpus >= 1), default=1)
-    return Needs(float(max(1, ranks, cores // workers)))
+    return NodeNeeds(float(max(1, ranks, cores // workers)))
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
     """A job on its way to a node, or at work there."""
 
-    job: Job
-    needs: Needs
+    job: RunJob
+    needs: NodeNeeds
     number: int
     """Among the tries of the sweep: several processes may share a job."""
     lost: int = 0
@@ -68,7 +77,7 @@ class Try:
 def on_cluster(
     root: Path,
     sweep: str,
-    jobs: Sequence[Job],
+    jobs: Sequence[RunJob],
     pool: RayPool,
     devices: str | None,
     workers: int,
@@ -92,7 +101,7 @@ def on_cluster(
 def spread_jobs(
     root: Path,
     sweep: str,
-    work: Sequence[tuple[Job, Needs]],
+    work: Sequence[tuple[RunJob, NodeNeeds]],
     pool: RayPool,
     tell: Callable[[str], None],
     despite: str | None = None,
@@ -111,7 +120,7 @@ def spread_jobs(
     done: list[Done] = []
     numbers = itertools.count()
 
-    def begin(job: Job, needs: Needs, lost: int = 0) -> None:
+    def begin(job: RunJob, needs: NodeNeeds, lost: int = 0) -> None:
         each = Try(job, needs, next(numbers), lost)
         count = threads_of(needs, threads)
         waiting[pool.submit(needs, run_cell, root, sweep, each, despite, count)] = each
@@ -148,7 +157,7 @@ def spread_jobs(
     return done
 
 
-def threads_of(needs: Needs, fixed: bool) -> int | None:
+def threads_of(needs: NodeNeeds, fixed: bool) -> int | None:
     """Threads of a process; None: as many as it takes by itself."""
     if own := os.environ.get("OMP_NUM_THREADS"):
         return int(own)

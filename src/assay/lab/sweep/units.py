@@ -14,14 +14,14 @@ from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.scores import ItemScores
 from assay.lab.sweep.model import (
     Baseline,
-    Cell,
-    Layout,
     Place,
     State,
+    SweepCell,
+    TableLayout,
     origins_of,
     step_of_epoch,
 )
-from assay.lab.sweep.planned_runs import Measured, Planned
+from assay.lab.sweep.planned_runs import PlannedMeasure, PlannedRun
 from assay.lab.sweep.read_sweep import Axis
 from assay.runs.checkpoints import read_selection, step_name
 from assay.runs.history import evaluation_records, measured_checkpoints
@@ -39,7 +39,7 @@ Records = tuple[EvaluationRecord, ...]
 class Runs:
     """The newest run of each seed of a planned run."""
 
-    plan: Planned
+    plan: PlannedRun
     states: Mapping[RunDirectory, str]
     """The status of each; empty where none was started."""
     notes: tuple[Finding, ...]
@@ -59,7 +59,7 @@ class Runs:
         return "interrupted" if "interrupted" in states else "failed" if states else "not run"
 
 
-def runs_of_plan(root: Path, plan: Planned) -> Runs:
+def runs_of_plan(root: Path, plan: PlannedRun) -> Runs:
     """The runs of one point of a sweep."""
     whole, damaged = apart(begun(root, plan.name))
     runs = [r for r in newest_by_seed(whole) if stored_status(r.path).seed in plan.experiment.seeds]
@@ -70,8 +70,8 @@ def runs_of_plan(root: Path, plan: Planned) -> Runs:
 
 
 def cells_of_runs(
-    runs: Runs, layout: Layout, axis: Axis | None, checkpoint: str | None, on: tuple[str, ...]
-) -> Iterator[Cell]:
+    runs: Runs, layout: TableLayout, axis: Axis | None, checkpoint: str | None, on: tuple[str, ...]
+) -> Iterator[SweepCell]:
     """The cells of one point, at every value of the `axis` of checkpoints where there is one, else
     at the `checkpoint`; `on` names other evaluations than the sweep's."""
     for measured in runs.plan.cells:
@@ -92,17 +92,17 @@ def cells_of_runs(
 
 def _cell(
     runs: Runs,
-    measured: Measured,
+    measured: PlannedMeasure,
     on: tuple[str, ...],
     place: Place,
     key: str,
     checkpoint: str | None,
     value: Any = None,
-) -> Cell:
+) -> SweepCell:
     """The cell of a checkpoint by its name, or at a `value` of `key`, a step or an epoch."""
     name = runs.plan.name
     if not runs.finished:
-        return Cell(place, runs.state, name, name)
+        return SweepCell(place, runs.state, name, name)
     seeds, looks = [], 1
     for run in runs.finished:
         by_name = {record.name: record for record in evaluation_records(run)}
@@ -114,15 +114,17 @@ def _cell(
             seeds.append(tuple(Provenance(run, found, record) for record in records))
             looks = max(looks, _looks(run, checkpoint))
     if not seeds:
-        return Cell(place, "not measured", name, name)
+        return SweepCell(place, "not measured", name, name)
     checkpoints = {origins[0].checkpoint for origins in seeds}
     whole = f"{name}@{checkpoints.pop()}" if len(checkpoints) == 1 else name
     missing = max(len(runs.plan.experiment.seeds) - len(seeds), 0)
     try:
         arms = [arm_of_seeds(whole, each, measured.first) for each in zip(*seeds, strict=True)]
     except DamagedFile as error:
-        return Cell(place, "damaged", name, whole, problem=str(error))
-    return Cell(place, "measured", "", whole, tuple(arms), missing, looks, first=measured.first)
+        return SweepCell(place, "damaged", name, whole, problem=str(error))
+    return SweepCell(
+        place, "measured", "", whole, tuple(arms), missing, looks, first=measured.first
+    )
 
 
 def _checkpoint(

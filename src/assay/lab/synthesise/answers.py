@@ -18,7 +18,7 @@ from typing import Any
 from assay.data.conversation import parse_messages
 from assay.data.episode import row_values
 from assay.data.files import expanded
-from assay.data.formats.formats import Layout, all_rows, items_of
+from assay.data.formats.formats import FileLayout, all_rows, items_of
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.json_files import load_next
 from assay.data.leakage import question
@@ -122,7 +122,7 @@ def row_of(spec: SynthesiseSpec, seed: Row, name: str, value: Mapping[str, Any])
     if seed.tools:
         fields.setdefault("tools", [dict(tool) for tool in seed.tools])
     record = Record(name, 1, fields)
-    rows = [*all_rows(items_of([record], spec.format, Layout(), name, 0.0))]
+    rows = [*all_rows(items_of([record], spec.format, FileLayout(), name, 0.0))]
     if len(rows) != 1:
         raise InputError(f"is {len(rows)} rows")
     kept = {key: rows[0].extra[key] for key in spec.keep if key in rows[0].extra}
@@ -163,7 +163,7 @@ GAP = re.compile(r"\{([A-Za-z_][\w.]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class TeacherQuestion:
     """What a model is asked for a made set, on whose behalf, and the key of the draw."""
 
     messages: tuple[Message, ...]
@@ -249,13 +249,13 @@ def of_function(function: Callable[..., Any]) -> Prompt:
 
 def questions_of(
     table: str, spec: SynthesiseSpec, seeds: Sequence[Row], prompter: Prompter, seed: int
-) -> list[tuple[Row, Question]]:
+) -> list[tuple[Row, TeacherQuestion]]:
     """Every question to the teacher with its seed: each seed once, then each a second time, and so
     on. Raises InputError."""
     return [
         (
             row,
-            Question(
+            TeacherQuestion(
                 prompter.prompt(row, number),
                 SampleKey(seed, row.id, number),
                 Caller(table, 0, row.id, str(number), ASK),
@@ -267,7 +267,7 @@ def questions_of(
 
 
 @dataclass
-class Asker:
+class TeacherClient:
     """Asks models within the table's calls, until a budget or an error ends it."""
 
     limit: int | None
@@ -283,7 +283,7 @@ class Asker:
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def answers(
-        self, model: MeteredModel, questions: Sequence[Question]
+        self, model: MeteredModel, questions: Sequence[TeacherQuestion]
     ) -> list[HelperAnswer | None]:
         """The answers in order, those of the ledger among them; None where nothing was asked."""
         found = [model.known(each.messages, model.sampling, each.key) for each in questions]
@@ -308,7 +308,7 @@ class Asker:
             fresh = left if self._full else []
         return found
 
-    def _answer(self, model: MeteredModel, question: Question) -> HelperAnswer | None:
+    def _answer(self, model: MeteredModel, question: TeacherQuestion) -> HelperAnswer | None:
         with self._lock:
             if not self.stopped and self.limit is not None and self.made >= self.limit:
                 self.stopped = f"calls = {self.limit} are made"

@@ -37,8 +37,8 @@ from assay.lab.session.reward_parts import full_reward, reward_of, rewards_in
 from assay.lab.session.session import Session
 from assay.lab.synthesise.answers import (
     ASK,
-    Asker,
-    Question,
+    TeacherClient,
+    TeacherQuestion,
     prompter_of,
     questions_of,
     reader_of,
@@ -284,10 +284,10 @@ class Making:
         note_made_of(self.folder, made_of, "rows")
 
     @cached_property
-    def asker(self) -> Asker:
+    def asker(self) -> TeacherClient:
         """Who asks, with the calls that were made before."""
         at_once = self.session.experiment.helpers[self.spec.teacher].concurrency or 0
-        return Asker(self.spec.calls, len(self.calls()), max(BATCH, at_once))
+        return TeacherClient(self.spec.calls, len(self.calls()), max(BATCH, at_once))
 
     def calls(self) -> list[LedgerCall]:
         """The calls for this table."""
@@ -328,7 +328,7 @@ class Making:
                 self._judge(self.questions[begin : begin + len(batch)], batch)
 
     def _judge(
-        self, batch: Sequence[tuple[Row, Question]], answers: Sequence[HelperAnswer | None]
+        self, batch: Sequence[tuple[Row, TeacherQuestion]], answers: Sequence[HelperAnswer | None]
     ) -> None:
         """Judge the answers of some questions, cheap checks first, and keep the rows that hold."""
         rows: list[Row] = []
@@ -347,7 +347,7 @@ class Making:
         self.kept += rows[:room]
         self.session.observer.work(f"rows of {self.table}", len(self.kept), self.spec.rows)
 
-    def _read(self, seed: Row, asked: Question, answer: HelperAnswer) -> Iterator[Row]:
+    def _read(self, seed: Row, asked: TeacherQuestion, answer: HelperAnswer) -> Iterator[Row]:
         sample = asked.key.sample
         if answer.failure:
             name = f"{seed.id}/{sample}"

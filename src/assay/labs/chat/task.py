@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from assay.data.episode import Completion, Reward
-from assay.data.formats.formats import Layout, iter_rows
+from assay.data.formats.formats import FileLayout, iter_rows
 from assay.data.json_files import load_json
 from assay.data.row import Row
 from assay.errors import InputError
@@ -141,7 +141,7 @@ def rubric_benchmark(options: BenchmarkOptions) -> Benchmark:
         if not chosen[name]:
             fix = 'options = { path = "rows.jsonl", rubric = "quality.toml" }'
             raise InputError("chat/rubric needs a file", field=f"options.{name}", fix=fix)
-    rows = iter_rows(options.root / chosen["path"], chosen["format"], Layout())
+    rows = iter_rows(options.root / chosen["path"], chosen["format"], FileLayout())
     score = open_rubric(RUBRIC + chosen["rubric"], options.root).reward
     return Benchmark("chat/rubric", tuple(rows), score, "a rubric's judge", options=chosen)
 

@@ -33,7 +33,7 @@ from assay.lab.models.learner import Encoder, question
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.session.session import Session
 from assay.labs.demos.demonstrations import FROZEN, POOL, SHOTS, set_of
-from assay.labs.demos.modules import Choice, choice_of
+from assay.labs.demos.modules import SelectionContext, choice_of
 from assay.labs.demos.outcomes import judge, target_probabilities
 from assay.labs.demos.pools import query_generator
 from assay.labs.demos.selection_file import (
@@ -327,11 +327,11 @@ class TrainedSelector:
     encoder: Encoder
     task: Task
 
-    def choice(self, row: Row) -> Choice:
+    def choice(self, row: Row) -> SelectionContext:
         """What it reads of a query."""
         return choice_of(self.encoder.prompt(row, question(self.task, row)))
 
-    def logps(self, choice: Choice, selections: Sequence[Picks]) -> list[float]:
+    def logps(self, choice: SelectionContext, selections: Sequence[Picks]) -> list[float]:
         """The log-probability of each selection, which may have fewer picks than `shots`."""
         if not choice.shots:
             return [0.0] * len(selections)
@@ -374,7 +374,9 @@ def proposals_of(selector: TrainedSelector, row: Row, spec: SelectionsSpec) -> l
     )
 
 
-def sampled(selector: TrainedSelector, choice: Choice, spec: SelectionsSpec) -> list[Candidate]:
+def sampled(
+    selector: TrainedSelector, choice: SelectionContext, spec: SelectionsSpec
+) -> list[Candidate]:
     """What the selector draws, `samples` at each temperature."""
     found = []
     for place, temperature in enumerate(spec.temperatures):
@@ -385,7 +387,7 @@ def sampled(selector: TrainedSelector, choice: Choice, spec: SelectionsSpec) -> 
     return found
 
 
-def similarities(choice: Choice) -> dict[int, float]:
+def similarities(choice: SelectionContext) -> dict[int, float]:
     """The cosine of the query and each demonstration of its pool, by the selector's features."""
     pool_KD = choice.features.demonstrations_ND[torch.tensor(choice.pool, dtype=torch.long)]
     cosines_K = (pool_KD @ choice.query_D).double()

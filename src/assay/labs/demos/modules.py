@@ -35,7 +35,7 @@ class FeatureTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SelectionContext:
     """The context of one selection: K candidates, of which `shots` are picked one by one."""
 
     query: str
@@ -50,9 +50,9 @@ class Choice:
     """The query's unit vector."""
 
 
-def choice_of(context: Context) -> Choice:
+def choice_of(context: Context) -> SelectionContext:
     """The context as a selector's. Raises TypeError for another one."""
-    if not isinstance(context, Choice):
+    if not isinstance(context, SelectionContext):
         raise TypeError(f"a choice among candidates, not {type(context).__name__}")
     return context
 
@@ -72,7 +72,7 @@ class ChoiceBatch:
         return self.numbers_BK < 0
 
 
-def batch_of(choices: Sequence[Choice]) -> ChoiceBatch:
+def batch_of(choices: Sequence[SelectionContext]) -> ChoiceBatch:
     """The choices as tensors, in order."""
     pools = [torch.tensor(choice.pool, dtype=torch.long) for choice in choices]
     numbers_BK = torch.nn.utils.rnn.pad_sequence(pools, batch_first=True, padding_value=-1)

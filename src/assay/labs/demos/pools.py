@@ -105,7 +105,7 @@ Pool = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PoolRequest:
     """Pools to be chosen: `size` of the demonstrations for each query."""
 
     found: DemonstrationSet
@@ -147,7 +147,7 @@ def pools_of(
     if not 1 <= size <= most:
         problem = f"a pool of {size} of the {most} demonstrations that a query may pick"
         raise InputError(problem, field="options.pool", fix=f"1 to {most}")
-    return sample(Wanted(found, queries, excluded, size, options["pool_seed"]))
+    return sample(PoolRequest(found, queries, excluded, size, options["pool_seed"]))
 
 
 def excluded_of(found: DemonstrationSet, queries: Sequence[Query]) -> list[frozenset[int]]:
@@ -176,7 +176,7 @@ def right_answers(row: Row) -> list[int]:
     return [number for number, said in answers.items() if scores[said] > 0]
 
 
-def random_pools(wanted: Wanted) -> list[Pool]:
+def random_pools(wanted: PoolRequest) -> list[Pool]:
     """Drawn without replacement, by the seed and the query's id."""
     every = np.arange(len(wanted.found.demonstrations))
     pools = []
@@ -193,7 +193,7 @@ def query_generator(seed: int, query: str) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(digest[:16], "big"))
 
 
-def similar_pools(similarity: str, wanted: Wanted) -> list[Pool]:
+def similar_pools(similarity: str, wanted: PoolRequest) -> list[Pool]:
     """The nearest of the query by one of SIMILARITIES, the nearest first; nothing is drawn."""
     encode, shown = SIMILARITIES[similarity], wanted.found.demonstrations
     queries_QD = encode([q.asked for q in wanted.queries], [q.origin for q in wanted.queries])
@@ -201,7 +201,7 @@ def similar_pools(similarity: str, wanted: Wanted) -> list[Pool]:
     return [*most_similar(queries_QD, demonstrations_ND, wanted.size, wanted.excluded)]
 
 
-Sampler = Callable[[Wanted], list[Pool]]
+Sampler = Callable[[PoolRequest], list[Pool]]
 
 SAMPLERS: Mapping[str, Sampler] = {
     **{name: partial(similar_pools, name) for name in SIMILARITIES},

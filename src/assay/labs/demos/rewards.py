@@ -27,7 +27,7 @@ HELD = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class OutcomeFacts:
     """What is known of the outcome of a selection; None is what was not noted."""
 
     accuracy: float
@@ -53,16 +53,16 @@ class Known:
 
 
 Mode = Callable[..., float]
-"""The value of a `Known`; weights are keyword parameters with defaults."""
+"""The value of a `OutcomeFacts`; weights are keyword parameters with defaults."""
 
 
-def hard_plus_soft(known: Known, *, hard: float = 1.0, soft: float = 1.0) -> float:
+def hard_plus_soft(known: OutcomeFacts, *, hard: float = 1.0, soft: float = 1.0) -> float:
     """hard * correct + soft * accuracy: 0 to 2."""
     return hard * known.correct + soft * known.accuracy
 
 
 def hard_plus_gtprob_plus_rel(
-    known: Known, *, hard: float = 1.0, soft: float = 1.0, relevance: float = 0.1
+    known: OutcomeFacts, *, hard: float = 1.0, soft: float = 1.0, relevance: float = 0.1
 ) -> float:
     """hard * correct + soft * the probability of the right answers + relevance * (1 - correct) *
     the prediction's likeness to a right answer."""
@@ -85,7 +85,7 @@ LIKELY = frozenset(name for name in MODES if "gtprob" in name)
 
 def reward_of_known(
     mode: Mode,
-    known: Known | None,
+    known: OutcomeFacts | None,
     skip_fallback: bool,
     facts: Mapping[str, str | float] | None = None,
 ) -> Reward:
@@ -111,7 +111,7 @@ def reward_of_known(
     return Reward(min(max(value, -HELD), HELD), parts, outcome=outcome, facts=found)
 
 
-def _no_reward(known: Known, skip_fallback: bool) -> str:
+def _no_reward(known: OutcomeFacts, skip_fallback: bool) -> str:
     """Why no mode may reward an outcome; "" if they may."""
     if known.eval_mode == "error" or not math.isfinite(known.accuracy):
         return "no metric scored the answer"
@@ -122,14 +122,14 @@ def _no_reward(known: Known, skip_fallback: bool) -> str:
     return ""
 
 
-def known_of(candidate: Mapping[str, Any]) -> Known | None:
+def known_of(candidate: Mapping[str, Any]) -> OutcomeFacts | None:
     """What a stored candidate holds; None where its facts name no accuracy."""
     facts = candidate.get("facts") or {}
     if not isinstance(facts.get("accuracy"), int | float):
         return None
     numbers = {name: facts.get(name) for name in ("gold_probability", "relevance")}
     mode = str(facts.get("eval_mode", "official"))
-    return Known(float(facts["accuracy"]), mode, facts.get("prediction"), **numbers)
+    return OutcomeFacts(float(facts["accuracy"]), mode, facts.get("prediction"), **numbers)
 
 
 def facts_of(outcome: SelectionOutcome) -> dict[str, str | float]:
@@ -199,7 +199,7 @@ def mode_reward(name: str, skip_fallback: bool = True, **weights: Any) -> JudgeR
         helpers=(FROZEN,),
         batch=None,
         # What a right answer that is certain earns.
-        maximum=min(mode(Known(1.0, gold_probability=1.0, relevance=1.0)), HELD),
+        maximum=min(mode(OutcomeFacts(1.0, gold_probability=1.0, relevance=1.0)), HELD),
         maker=maker_of(name),
         of_stored=of_stored,
     )

@@ -40,8 +40,8 @@ from assay.labs.demos.modules import (
     DROPOUT,
     NAMED_PATTERNS,
     USUAL_DROPOUT,
-    Choice,
     FeatureTable,
+    SelectionContext,
     SelectorSizes,
     choice_of,
     make_selector,
@@ -137,7 +137,7 @@ def content_name(message: Message) -> str:
 
 @dataclass(frozen=True)
 class SelectorEncoder:
-    """See `lab.models.learner.Encoder`; contexts are `Choice`s, actions demonstrations' numbers."""
+    """See `lab.models.learner.Encoder`; contexts are `SelectionContext`s, actions demonstrations' numbers."""
 
     features: Features
     thinking: None = None
@@ -157,13 +157,13 @@ class SelectorEncoder:
         """Raises InputError: a selection is no text."""
         raise InputError("a selection has no text that could hold a stop string", field="stop")
 
-    def prompt(self, row: Row, asked: Asked) -> Choice:
+    def prompt(self, row: Row, asked: Asked) -> SelectionContext:
         """The row's query and pool. Raises InputError for a row without."""
         table, query = self.features.table(set_of(row)), asked.messages[-1]
         name = content_name(query)
         vector_D = self.features.query(query, name)
         pool = tuple(row.extra[POOL])
-        return Choice(row.id, name, pool, row.extra[SHOTS], table, vector_D)
+        return SelectionContext(row.id, name, pool, row.extra[SHOTS], table, vector_D)
 
     def turns(self, row: Row, messages: Sequence[Message], loss_on: Loss) -> tuple[Turn, ...]:
         """A stored selection. Raises InputError for one that the row does not allow."""

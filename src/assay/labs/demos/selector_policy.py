@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from assay.data.episode import Context, Turn
 from assay.errors import RunFailure
-from assay.labs.demos.modules import Choice, ChoiceBatch, batch_of, choice_of
+from assay.labs.demos.modules import ChoiceBatch, SelectionContext, batch_of, choice_of
 from assay.models.weight_files import load_module, save_module
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Sampling, Scores
@@ -23,7 +23,7 @@ from assay.rollout.token_choice import draw, key_states, uniforms
 
 
 class SelectorPolicy:
-    """See `rl.policy.Policy`; contexts are `Choice`s."""
+    """See `rl.policy.Policy`; contexts are `SelectionContext`s."""
 
     def __init__(self, module: nn.Module, frozen: nn.Module | None = None, dropout: bool = False):
         """`frozen` is the KL reference. With `dropout`, gradients are computed with the selector's
@@ -63,7 +63,7 @@ class SelectorPolicy:
             )
         ]
 
-    def _turn(self, choice: Choice, places: list[int], logps: list[float]) -> Turn:
+    def _turn(self, choice: SelectionContext, places: list[int], logps: list[float]) -> Turn:
         shots = choice.shots
         picks = tuple(choice.pool[place] for place in places[:shots])
         known = tuple(logps[:shots])
@@ -145,9 +145,9 @@ class RandomPolicy(SelectorPolicy):
         return super().sample(contexts, keys, Sampling(1.0))
 
 
-def apart(choices: Sequence[Choice]) -> tuple[list[Choice], Tensor]:
+def apart(choices: Sequence[SelectionContext]) -> tuple[list[SelectionContext], Tensor]:
     """The choices that differ, in order, and for each of N choices its place among them."""
-    places: dict[Choice, int] = {}
+    places: dict[SelectionContext, int] = {}
     context = [places.setdefault(choice, len(places)) for choice in choices]
     return [*places], torch.tensor(context, dtype=torch.long)
 

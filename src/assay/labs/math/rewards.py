@@ -29,7 +29,7 @@ from assay.labs.math.sentences import (
     stated_answer,
     worked_out,
 )
-from assay.sandbox.limits import Outcome
+from assay.sandbox.limits import CallOutcome
 from assay.tasks.no_verdict import completion_of, earned
 from assay.tasks.running import WorkerReward
 from assay.tasks.task import RewardFunction
@@ -177,7 +177,7 @@ def read_accuracy(row: Row, completion: Completion, value: Mapping[str, Any]) ->
     return replace(found, parts=parts, why=why)
 
 
-def failed_accuracy(row: Row, completion: Completion, failure: Outcome) -> Reward:
+def failed_accuracy(row: Row, completion: Completion, failure: CallOutcome) -> Reward:
     """0 for an answer that made the comparison fail; its `format` is 0 too."""
     found = earned(0.0, {"format": 0.0, "answer": 0.0}, failure)
     return with_answer(found, answer_of(completion))

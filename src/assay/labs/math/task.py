@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from assay.data.formats.formats import Layout, all_rows, items_of, iter_rows
+from assay.data.formats.formats import FileLayout, all_rows, items_of, iter_rows
 from assay.data.hub_rows import HubSet, hub_records
 from assay.data.loaded import DataError
 from assay.data.row import Message, Row
@@ -110,7 +110,7 @@ def _of_file(usual: Published, chosen: Mapping[str, Any], root: Path) -> Iterato
     for key in HUB:
         if chosen[key]:
             raise InputError("a file has none", field=f"options.{key}", fix="remove it")
-    return iter_rows(root / chosen["path"], chosen["format"], Layout(columns=chosen["columns"]))
+    return iter_rows(root / chosen["path"], chosen["format"], FileLayout(columns=chosen["columns"]))
 
 
 def _of_hub(usual: Published, chosen: Mapping[str, Any], root: Path) -> Iterator[Row]:
@@ -124,7 +124,7 @@ def _of_hub(usual: Published, chosen: Mapping[str, Any], root: Path) -> Iterator
         field = (error.field or "hub.hf").replace("hub.", "options.")
         fix = (error.fix or "").replace("hub.", "options.")
         raise InputError(error.problem, field=field, fix=fix) from error
-    layout = Layout(columns=chosen["columns"])
+    layout = FileLayout(columns=chosen["columns"])
     return all_rows(items_of(records, chosen["format"], layout, f"hf:{wanted.name}", 0.0))
 
 

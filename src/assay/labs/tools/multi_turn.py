@@ -39,7 +39,7 @@ from assay.data.wheels import wheel_directory
 from assay.errors import InputError, RunFailure
 from assay.labs.tools.parsing import (
     Decode,
-    Decoded,
+    MessageCalls,
     PythonCall,
     call_text,
     decode_message,
@@ -47,7 +47,7 @@ from assay.labs.tools.parsing import (
 )
 from assay.labs.tools.rewards import WHEEL
 from assay.sandbox.isolation import Mode, chosen_isolation
-from assay.sandbox.limits import Limits, Outcome
+from assay.sandbox.limits import CallOutcome, Limits
 from assay.sandbox.pool import WorkerPool
 from assay.tasks.no_verdict import earned
 from assay.tasks.running import WorkerReward
@@ -306,7 +306,7 @@ INFERENCE_ERROR = "multi_turn:inference_error"
 class Heard:
     """What a dialogue comes to: the model's messages decoded, turn by turn."""
 
-    turns: tuple[tuple[Decoded, ...], ...]
+    turns: tuple[tuple[MessageCalls, ...], ...]
 
     @property
     def calls(self) -> list[list[list[str]]]:
@@ -374,7 +374,7 @@ def dialogue_error(row: Row, completion: Completion, decode: Decode = decode_mes
     return ask(JUDGE, judging(row, said.calls))["error_type"]
 
 
-def _failed(row: Row, completion: Completion, failure: Outcome) -> Reward:
+def _failed(row: Row, completion: Completion, failure: CallOutcome) -> Reward:
     """0 for a dialogue whose calls end the simulators."""
     parts = {"binary": 0.0, "per_turn": 0.0, "final_state": 0.0}
     return earned(0.0, parts, failure)

@@ -51,7 +51,7 @@ MAX_DEPTH = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class TextCalls:
     """The calls of a text in order, or why there are none (never both).
 
     no_call: no opening tag. unclosed_call: an opening tag without a closing one. bad_json: a block
@@ -71,22 +71,22 @@ def answer_of(text: str) -> str:
     return text.rpartition(THINK_END)[2]
 
 
-def parse_strict(text: str) -> Parsed:
+def parse_strict(text: str) -> TextCalls:
     """The calls in Hermes blocks."""
     text = answer_of(text)
     if len(text) > MAX_CHARACTERS:
-        return Parsed(error="too_long")
+        return TextCalls(error="too_long")
     try:
         bodies, whole = blocks(text)
         if not whole:
-            return Parsed(error="unclosed_call")
+            return TextCalls(error="unclosed_call")
         calls = tuple(_call(decode(body)) for body in bodies)
     except ValueError as refused:
-        return Parsed(error=str(refused))
-    return Parsed(calls) if calls else Parsed(error="no_call")
+        return TextCalls(error=str(refused))
+    return TextCalls(calls) if calls else TextCalls(error="no_call")
 
 
-def parse_bfcl(text: str) -> Parsed:
+def parse_bfcl(text: str) -> TextCalls:
     """The calls that BFCL compares with possible answers (QwenFCHandler.decode_ast).
 
     A name may be any JSON value that can be a key.
@@ -96,8 +96,8 @@ def parse_bfcl(text: str) -> Parsed:
         calls = tuple(ToolCall(call["name"], {**call["arguments"]}) for call in found)
         {call.name for call in calls}  # as upstream's dict, it refuses lists and objects
     except (KeyError, TypeError):
-        return Parsed(error="ast_decoder:decoder_failed")
-    return Parsed(calls)
+        return TextCalls(error="ast_decoder:decoder_failed")
+    return TextCalls(calls)
 
 
 def bfcl_blocks(text: str) -> list[Any]:
@@ -191,37 +191,37 @@ class WrittenCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class MessageCalls:
     """The calls of a message in order, or why there are none (never both)."""
 
     calls: tuple[PythonCall, ...] | tuple[WrittenCall, ...] = ()
     error: str = ""
 
 
-def decode_message(text: str) -> Decoded:
+def decode_message(text: str) -> MessageCalls:
     """The calls of what a model wrote; "no_call" where it is text without calls."""
     parsed = parse_strict(text)
     try:
         if parsed.error == "no_call":
             calls = read_calls(answer_of(text).strip("`\n "))
-            return Decoded(calls, "" if calls else "no_call")
+            return MessageCalls(calls, "" if calls else "no_call")
         read = (PythonCall(call.name, (), dict(call.arguments)) for call in parsed.calls)
-        return Decoded(tuple(map(_checked, read)), parsed.error)
+        return MessageCalls(tuple(map(_checked, read)), parsed.error)
     except ValueError as refused:
-        return Decoded(error=str(refused))
+        return MessageCalls(error=str(refused))
 
 
-def decode_bfcl(text: str) -> Decoded:
+def decode_bfcl(text: str) -> MessageCalls:
     """The calls of what a model wrote as BFCL executes them: QwenFCHandler.decode_execute, with
     arguments that are an object or the JSON text of one."""
     try:
         calls = tuple(map(_written, bfcl_blocks(text)))
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
-        return Decoded(error="ast_decoder:decoder_failed")
-    return Decoded(calls, "" if calls else "no_call")
+        return MessageCalls(error="ast_decoder:decoder_failed")
+    return MessageCalls(calls, "" if calls else "no_call")
 
 
-Decode = Callable[[str], Decoded]
+Decode = Callable[[str], MessageCalls]
 DECODERS: Mapping[str, Decode] = {"bfcl": decode_bfcl, "strict": decode_message}
 """How a message of a dialogue is read, by parser."""
 

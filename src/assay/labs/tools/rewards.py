@@ -43,7 +43,7 @@ from assay.labs.tools.parsing import (
     CLOSE,
     OPEN,
     THINK_END,
-    Parsed,
+    TextCalls,
     answer_of,
     blocks,
     call_text,
@@ -67,7 +67,7 @@ class _AnyModel(dict[str, Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class CheckResult:
+class AstVerdict:
     """Upstream's verdict; `error_type` and `message` are its own words, "" when valid."""
 
     valid: bool
@@ -75,7 +75,7 @@ class CheckResult:
     message: str = ""
 
 
-def ast_check(row: Row, calls: Sequence[ToolCall]) -> CheckResult:
+def ast_check(row: Row, calls: Sequence[ToolCall]) -> AstVerdict:
     """Compare `calls` with the possible answers `row.gold` as BFCL scores `extra["category"]`.
 
     An error inside upstream's code is raised as it is.
@@ -85,8 +85,8 @@ def ast_check(row: Row, calls: Sequence[ToolCall]) -> CheckResult:
     known = list(row.tools), output, row.gold, module.Language.PYTHON, row.extra["category"]
     verdict = module.ast_checker(*known, "assay")
     if verdict["valid"]:
-        return CheckResult(True)
-    return CheckResult(False, verdict["error_type"], "; ".join(map(str, verdict["error"])))
+        return AstVerdict(True)
+    return AstVerdict(False, verdict["error_type"], "; ".join(map(str, verdict["error"])))
 
 
 @functools.cache
@@ -153,7 +153,7 @@ def _decoded_or_text(body: str) -> Any:
 FORMAT_BONUS = 0.1
 THOUGHT_END = f"{THINK_END}\n\n"
 
-Parser = Callable[[str], Parsed]
+Parser = Callable[[str], TextCalls]
 Judge = Callable[[Row, str], tuple[bool, bool]]
 """Says of a text whether its format and whether its calls are right."""
 
@@ -257,10 +257,10 @@ def ast_error(row: Row, completion: Completion, parse: Parser = parse_strict) ->
     return _checked(row, completion.text, parse)[1].error_type
 
 
-def _checked(row: Row, text: str, parse: Parser) -> tuple[Parsed, CheckResult]:
+def _checked(row: Row, text: str, parse: Parser) -> tuple[TextCalls, AstVerdict]:
     parsed = parse(text)
     if parsed.error:
-        return parsed, CheckResult(False, parsed.error)
+        return parsed, AstVerdict(False, parsed.error)
     return parsed, ast_check(row, parsed.calls)
 
 

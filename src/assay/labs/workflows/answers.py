@@ -22,7 +22,7 @@ from assay.data.row import Row
 from assay.labs.math.rewards import accuracy, answer_of
 from assay.labs.workflows.programs.program import PYTHON, fenced_blocks
 from assay.sandbox.isolation import Mode, chosen_isolation
-from assay.sandbox.limits import Outcome
+from assay.sandbox.limits import CallOutcome
 from assay.tasks.running import RewardRunner
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -94,7 +94,7 @@ RULES: Mapping[str, Callable[[str, str], float]] = {"hotpotqa": hotpotqa, "drop"
 """By the benchmark whose script they follow."""
 
 
-TestRunner = Callable[[str, Sequence[str], str], Outcome]
+TestRunner = Callable[[str, Sequence[str], str], CallOutcome]
 """Runs (code, tests, entry point) in the sandbox, see `tested_code.run_tests`."""
 ALTERNATIVES = "|"
 """Between right answers, as AFlow's DROP rows have them. The bars of an answer are text: one that

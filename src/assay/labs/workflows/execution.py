@@ -231,7 +231,7 @@ MOST_TERMS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ScoreTerms:
     """What cost and length take off a score, as shares of it."""
 
     cost: float = 0.1
@@ -261,7 +261,7 @@ class Terms:
         )
 
 
-def solved(execution: Execution, score: float | None, row: Row, terms: Terms) -> Reward:
+def solved(execution: Execution, score: float | None, row: Row, terms: ScoreTerms) -> Reward:
     """correct * (1 - cost term - length term) for an answer, FAILED for none.
 
     `correct` is 1 for a right answer and MOST_TERMS times its score for a wrong one, so that any

@@ -32,7 +32,7 @@ from assay.labs.workflows.programs.operators import (
     question,
 )
 from assay.rl.policy import SampleKey
-from assay.sandbox.limits import Outcome
+from assay.sandbox.limits import CallOutcome
 from assay.tasks.helper_model import Caller, HelperAnswer, HelperFailed, HelperModel
 from assay.tasks.running import is_reply
 
@@ -326,7 +326,7 @@ BANNED = (
 """Modules whose import AFlow's Programmer refuses to run; what protects here is the sandbox."""
 
 
-CodeRunner = Callable[[str, str, float], Outcome]
+CodeRunner = Callable[[str, str, float], CallOutcome]
 """Runs (program, function, seconds) in the sandbox, see `sandbox.tested_code.call_function`."""
 
 
@@ -359,7 +359,7 @@ class OperatorHost:
 
         Raises HelperFailed and OverBudget, which end the program.
         """
-        began, asker = time.monotonic(), Asker(self, number)
+        began, asker = time.monotonic(), OperatorCaller(self, number)
         result, error, why = None, "", ""
         try:
             if (operator := OPERATORS.get(name)) is None:
@@ -392,7 +392,7 @@ class OperatorHost:
 
 
 @dataclass
-class Asker:
+class OperatorCaller:
     """Asks the executor model for one operator call, and adds up what that took."""
 
     host: OperatorHost
@@ -457,21 +457,27 @@ class Asker:
         )
 
 
-Procedure = Callable[[Asker, Operator, Mapping[str, Any]], Mapping[str, Any]]
+Procedure = Callable[[OperatorCaller, Operator, Mapping[str, Any]], Mapping[str, Any]]
 
 
-def answered(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def answered(
+    asker: OperatorCaller, operator: Operator, arguments: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """One question and its answer."""
     function = str(arguments.get("entry_point", ""))
     return read_answer(operator, asker.ask(operator, arguments), function)
 
 
-def ensemble(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def ensemble(
+    asker: OperatorCaller, operator: Operator, arguments: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """The solution whose letter the model names."""
     return {"response": _named(asker, operator, arguments)}
 
 
-def vote(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def vote(
+    asker: OperatorCaller, operator: Operator, arguments: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """The solution that most of MD_VOTES questions name, each with the solutions in another order;
     of equally frequent ones the one that was named first. A vote that cannot be read is dropped."""
     solutions: Sequence[str] = arguments["solutions"]
@@ -488,13 +494,15 @@ def vote(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapp
     return {"solution": votes.most_common(1)[0][0]}
 
 
-def _named(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> str:
+def _named(asker: OperatorCaller, operator: Operator, arguments: Mapping[str, Any]) -> str:
     """The solution whose letter the model writes."""
     letter = read_answer(operator, asker.ask(operator, arguments))["solution_letter"]
     return chosen(operator, arguments["solutions"], str(letter))
 
 
-def programmer(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def programmer(
+    asker: OperatorCaller, operator: Operator, arguments: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """A program's code and what its `solve()` returns. Code that fails is shown to the next attempt
     with its error; the last one's error is the output."""
     code, why, feedback = "", "", ""
@@ -512,7 +520,9 @@ def programmer(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -
     return {"code": code, "output": why}
 
 
-def tested(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def tested(
+    asker: OperatorCaller, operator: Operator, arguments: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """Whether a solution passes the problem's public tests; where it fails, it is written again at
     most `test_loop` times."""
     tests = asker.host.setup.row.extra.get(PUBLIC_TESTS) or ()
@@ -529,7 +539,7 @@ def tested(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Ma
     return {"result": False, "solution": solution}
 
 
-def _failure(asker: Asker, solution: str, tests: Sequence[str]) -> str:
+def _failure(asker: OperatorCaller, solution: str, tests: Sequence[str]) -> str:
     """Why a solution fails the public tests; "" where it passes."""
     setup = asker.host.setup
     done = setup.tests(solution, tests, setup.row.extra[ENTRY_POINT])

@@ -27,7 +27,7 @@ from assay.labs.workflows.programs.program import program_of
 from assay.labs.workflows.programs.validate import validate
 from assay.sandbox.isolation import Mode, chosen_isolation
 from assay.sandbox.limits import CallLimits, Limits
-from assay.sandbox.limits import Outcome as Returned
+from assay.sandbox.limits import CallOutcome as Returned
 from assay.sandbox.pool import ProgramPool, WorkerPool
 from assay.tasks.helper_model import Caller, HelperFailed, HelperModel
 from assay.tasks.judge_reward import Pair

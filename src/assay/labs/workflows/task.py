@@ -31,7 +31,7 @@ from assay.labs.workflows.execution import (
     EXECUTOR,
     GROUP_DIVERSITY,
     READING,
-    Terms,
+    ScoreTerms,
     accuracy,
     net,
     solved,
@@ -179,13 +179,13 @@ def row_with(row: Row, names: tuple[str, ...]) -> Row:
 def solved_reward(
     seconds: float = 30.0,
     calls: int = 16,
-    cost: float = Terms().cost,
-    full_cost: float = Terms().full_cost,
-    length: float = Terms().length,
-    full_tokens: float = Terms().full_tokens,
+    cost: float = ScoreTerms().cost,
+    full_cost: float = ScoreTerms().full_cost,
+    length: float = ScoreTerms().length,
+    full_tokens: float = ScoreTerms().full_tokens,
 ) -> JudgeReward:
     """The default reward, with its limits and terms. Raises InputError."""
-    terms = Terms(cost, full_cost, length, full_tokens)
+    terms = ScoreTerms(cost, full_cost, length, full_tokens)
     return judged_by(partial(solved, terms=terms), RunSettings(seconds, calls), solved_reward)
 
 

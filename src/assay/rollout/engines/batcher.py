@@ -30,7 +30,7 @@ Sampler = LocalSampler | PlainSampler
 
 
 @dataclass(eq=False)
-class Job:
+class SamplingJob:
     """One completion to sample."""
 
     context: tuple[int, ...]
@@ -53,8 +53,8 @@ class Batcher:
     def __init__(self, sampler: Sampler):
         """The sampler says which tokens end a turn at the latest."""
         self.sampler = sampler
-        self._jobs: queue.Queue[Job | None] = queue.Queue()
-        self._open: set[Job] = set()
+        self._jobs: queue.Queue[SamplingJob | None] = queue.Queue()
+        self._open: set[SamplingJob] = set()
         self._closed = False
         self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="assay-sampling", daemon=True)
@@ -65,7 +65,7 @@ class Batcher:
         """Completions that wait or are sampled."""
         return len(self._open)
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: SamplingJob) -> None:
         """Queue a job; `job.done` gets its turn, or the exception that sampling raised."""
         self._open.add(job)
         job.done.add_done_callback(lambda _: self._open.discard(job))
@@ -86,11 +86,11 @@ class Batcher:
             job.done.set_exception(CancelledError())
 
     def _work(self) -> None:
-        running: list[Job] = []
+        running: list[SamplingJob] = []
         with self.sampler.conversations():
             while not self._closed:
                 running += self._arrived(wait=not running)
-                groups: dict[Sampling, list[Job]] = {}
+                groups: dict[Sampling, list[SamplingJob]] = {}
                 for job in running[:ROWS]:
                     if not job.cancelled:
                         kind = replace(job.sampling, max_tokens=SLICE)
@@ -104,14 +104,14 @@ class Batcher:
         for job in running:
             job.done.set_exception(CancelledError())
 
-    def _arrived(self, wait: bool = False) -> list[Job]:
+    def _arrived(self, wait: bool = False) -> list[SamplingJob]:
         """Jobs queued since the last call; with `wait`, blocks until one comes or the end does."""
         found = [self._jobs.get()] if wait else []
         while not self._jobs.empty():
             found.append(self._jobs.get())
         return [job for job in found if job is not None]
 
-    def _draw(self, jobs: list[Job], sampling: Sampling) -> None:
+    def _draw(self, jobs: list[SamplingJob], sampling: Sampling) -> None:
         """Draw a slice for jobs of one kind; finish or fail those that end."""
         before = [len(job.actions) for job in jobs]
 
@@ -144,7 +144,7 @@ class Batcher:
         for job, turn in zip(jobs, turns, strict=True):
             self._take(job, turn)
 
-    def _hears(self, job: Job, token: int) -> bool:
+    def _hears(self, job: SamplingJob, token: int) -> bool:
         """Note a token of a job; whether the job ends with it."""
         job.actions.append(token)
         try:
@@ -155,7 +155,7 @@ class Batcher:
         job.over = heard or len(job.actions) >= job.sampling.max_tokens
         return job.over or job.cancelled or token in self.sampler.end_tokens
 
-    def _take(self, job: Job, turn: Turn) -> None:
+    def _take(self, job: SamplingJob, turn: Turn) -> None:
         """Note what was drawn in a slice, and finish the job where it ends."""
         job.logps += turn.behaviour_logps or ()
         if job.done.done() or job.cancelled:

@@ -22,7 +22,7 @@ from assay.models.matmul import moved
 from assay.models.plain_forward import alike, causal_of, logits_from, probe_tokens, score_padded
 from assay.models.scoring import distinct, evaluating
 from assay.rl.policy import SampleKey, Sampling, Stop
-from assay.rollout.engines.cpu.engine import Group, Job, Watch, job_of, take
+from assay.rollout.engines.cpu.engine import DrawJob, Group, Watch, job_of, take
 from assay.rollout.engines.cpu.kv_cache import Drawing, nothing_drawn
 from assay.rollout.token_choice import draw_with_moments, uniforms
 
@@ -240,7 +240,7 @@ class PlainSampler:
         longest = max(map(len, contexts), default=0) + sampling.max_tokens
         return max(1, min(ROWS, CACHE_BYTES // (token * longest)))
 
-    def _answer(self, groups: Sequence[Group], job: Job, turns: dict[int, Turn]) -> None:
+    def _answer(self, groups: Sequence[Group], job: DrawJob, turns: dict[int, Turn]) -> None:
         """Sample all completions of some groups."""
         rows = decoding(causal_of(self.module), self.way, [context for context, _ in groups])
         self.prefilled_tokens += sum(len(context) for context, _ in groups)

@@ -43,7 +43,7 @@ Output = TrlOutput | VerlOutput
 
 
 @dataclass(frozen=True)
-class Found:
+class FolderContent:
     """What a folder holds."""
 
     method: str
@@ -153,7 +153,7 @@ def kept(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> Found:
+def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> FolderContent:
     """See `find`. Folders of `output_dir`."""
     if (folder / "args.json").is_file():
         raise InputError("is ms-swift's: it holds args.json", file=folder, fix="--from swift")
@@ -176,7 +176,7 @@ def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> Foun
     card = folder / "README.md"
     version = re.search(r"TRL: (\S+)", card.read_text("utf-8")) if card.is_file() else None
     model = (adapter or {}).get("base_model_name_or_path") or ""
-    return Found(
+    return FolderContent(
         method,
         lambda updates: TrlOutput(folder, updates, values.get("reward_weights")),
         values,
@@ -186,7 +186,7 @@ def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> Foun
     )
 
 
-def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> Found:
+def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> FolderContent:
     """See `find`. Folders of `output_dir`, with their version."""
     if not (folder / "args.json").is_file():
         versions = sorted(each.parent for each in folder.glob("v*-*/args.json"))
@@ -207,7 +207,7 @@ def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> Fo
     made = trl_arguments(decided)[1] if decided is not None and decided.is_file() else {}
     told = {key: value for key, value in values.items() if value is not None}
     version = values.get("swift_version")
-    return Found(
+    return FolderContent(
         kind or "sft",
         lambda updates: SwiftOutput(folder, updates, values.get("reward_weights")),
         {**made, **kept(told), "processes": values.get("global_world_size") or 1},
@@ -219,7 +219,7 @@ def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> Fo
 
 
 def went_on(values: Mapping[str, Any], keys: Sequence[str], folder: Path) -> str | None:
-    """See `Found.start`; by the keys that say it, where they are not the folder's own."""
+    """See `FolderContent.start`; by the keys that say it, where they are not the folder's own."""
     told, own = list[str](), folder.resolve()
     for key in keys:
         known = values.get(key)
@@ -234,13 +234,13 @@ def went_on(values: Mapping[str, Any], keys: Sequence[str], folder: Path) -> str
     return "; ".join(told) if told or values.keys() >= {*keys} else None
 
 
-def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> Found:
+def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> FolderContent:
     """See `find`. Folders of `trainer.default_local_dir`; Hydra's configuration and the file
     logger's lines lie elsewhere, and are looked for where verl puts them by default."""
     lone = lone_actor(folder)
     if lone:
         kind = adapter_of(lone.folder) or adapter_of(lone.folder, META)
-        return Found("grpo", lambda updates: VerlOutput(folder, lone=lone), adapter=kind)
+        return FolderContent("grpo", lambda updates: VerlOutput(folder, lone=lone), adapter=kind)
     if not any(folder.glob("global_step_*/actor")) and not any(folder.glob("metrics*.jsonl")):
         problem = "holds nothing of verl's: no global_step_N/actor, no weights"
         fix = "name verl's trainer.default_local_dir"
@@ -263,7 +263,7 @@ def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> Fou
     adapter = checked_adapter(metas[-1]) if metas else None
     told = [LORA_PATH, *([RESUMED] if values.get("trainer.resume_mode") == "resume_path" else [])]
     start = went_on(values, told, folder)
-    return Found("grpo", lambda updates: made, kept(values), model, "", adapter, start)
+    return FolderContent("grpo", lambda updates: made, kept(values), model, "", adapter, start)
 
 
 def hydra_files(folder: Path) -> Iterator[Path]:
@@ -276,7 +276,7 @@ def hydra_files(folder: Path) -> Iterator[Path]:
                 yield file
 
 
-FINDERS: Mapping[str, Callable[[Path, Path | None, Path | None], Found]] = {
+FINDERS: Mapping[str, Callable[[Path, Path | None, Path | None], FolderContent]] = {
     "trl": find_trl,
     "swift": find_swift,
     "verl": find_verl,
@@ -285,7 +285,7 @@ FINDERS: Mapping[str, Callable[[Path, Path | None, Path | None], Found]] = {
 
 def find(
     tool: str, folder: Path, configuration: Path | None = None, log: Path | None = None
-) -> Found:
+) -> FolderContent:
     """What `tool` left in a folder. `configuration` and `log` are verl's, where they lie elsewhere.
 
     Raises InputError for a folder that the tool did not write, or a file that is damaged.

@@ -12,7 +12,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.monitor.sender import sending
-from assay.lab.monitor.sinks import Opening
+from assay.lab.monitor.sinks import SinkOpening
 from assay.runs.metrics import append_metrics, read_metrics, truncate_metrics
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.status import RunState, SinkState, read_sink_states
@@ -43,7 +43,7 @@ class Noted(Silent):
 class Kept:
     """A sink that keeps what it gets, and fails while `broken` says so."""
 
-    given: Opening
+    given: SinkOpening
     calls: list[tuple[Any, ...]]
     broken: Callable[[], str]
     remote: str = "remote-1"

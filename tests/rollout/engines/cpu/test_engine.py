@@ -70,7 +70,7 @@ def test_shrinking_keeps_every_living_row_under_its_own_prompt(alive, prompt, dr
     cache = empty_cache(shape, len(alive), 6, prompt, 40)
     cache.prompt_keys[0][:] = torch.arange(len(alive))[:, None, None, None]
     cache.own_keys[0][:] = torch.arange(len(flags))[:, None, None, None]
-    running = engine.Running(
+    running = engine.RunningRows(
         cache=cache,
         contexts=[(u,) * prompt for u in range(len(alive))],
         turn_B=np.where(flags, np.arange(len(flags)), -1),

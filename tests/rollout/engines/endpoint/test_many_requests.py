@@ -13,7 +13,7 @@ from assay.rollout.engines.endpoint import client
 from assay.rollout.engines.endpoint.client import (
     Connections,
     Endpoint,
-    Said,
+    EndpointAnswer,
     Unanswered,
 )
 from tests.rollout.engines.endpoint.fault_server import (
@@ -39,10 +39,10 @@ def asked(text: str = "hi") -> tuple[Message, ...]:
     return (Message("user", text),)
 
 
-def say_all(endpoint: Endpoint, count: int) -> list[Said]:
+def say_all(endpoint: Endpoint, count: int) -> list[EndpointAnswer]:
     """So many questions at once, from one thread."""
 
-    async def every() -> list[Said]:
+    async def every() -> list[EndpointAnswer]:
         questions = (endpoint.asked(asked(f"q{n}"), (), SAMPLING) for n in range(count))
         return await asyncio.gather(*questions)
 
@@ -62,7 +62,7 @@ class Counting:
         self.losses += 1
 
 
-def outcome_of(fault: str, timeout: float = 1.0) -> tuple[Counting, Said]:
+def outcome_of(fault: str, timeout: float = 1.0) -> tuple[Counting, EndpointAnswer]:
     """What becomes of a question whose first attempt has this fault."""
     with fault_server(FaultServer(lambda n: "answer" if n else fault)) as server:
         endpoint, charge = Endpoint(server.url, "m", deadline=10.0, timeout=timeout), Counting()

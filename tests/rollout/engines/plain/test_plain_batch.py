@@ -7,7 +7,7 @@ from benchmarks.families import tiny_family
 
 from assay.lab.evaluate.opened_model import opened
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.batcher import Batcher, Job
+from assay.rollout.engines.batcher import Batcher, SamplingJob
 from assay.rollout.engines.plain_sampler import PlainSampler
 from tests.models.folders import tiny_tokenizer
 
@@ -19,7 +19,7 @@ KEY = SampleKey(0, "prompt 0", 0)
 def test_requests_get_what_the_sampler_draws(family: str) -> None:
     model = tiny_family(family)
     jobs = [
-        Job(tuple(range(40, 40 + n)), KEY, Sampling(temperature, 10 + n))
+        SamplingJob(tuple(range(40, 40 + n)), KEY, Sampling(temperature, 10 + n))
         for n, temperature in ((3, 0.0), (9, 1.0), (5, 1.0))
     ]
     batcher = Batcher(PlainSampler(model, ENDS))

@@ -51,7 +51,7 @@ PYTHON = ("", "python", "py", "python3", "python2", "py3", "ipython")
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class FencedBlock:
     """One fenced block."""
 
     language: str
@@ -60,11 +60,13 @@ class Block:
     """Its lines, each with a line feed."""
 
 
-def fenced_blocks(text: str) -> list[Block]:
+def fenced_blocks(text: str) -> list[FencedBlock]:
     """The blocks of a text in their order."""
     tokens = _MARKDOWN.parse(_INLINE.sub(r"\n\1", text))
     return [
-        Block(re.split(r"[\s,:{}]+", token.info.strip(" {}.") + " ")[0].lower(), token.content)
+        FencedBlock(
+            re.split(r"[\s,:{}]+", token.info.strip(" {}.") + " ")[0].lower(), token.content
+        )
         for token in tokens
         if token.type == "fence"
     ]

@@ -66,7 +66,7 @@ _DUNDER = re.compile(r"__\w+__")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ProgramFinding:
     """One thing that the validator has against a program."""
 
     code: str
@@ -78,7 +78,7 @@ class Finding:
 
 def validate(
     source: str, *, operators: Mapping[str, Operator] = OPERATORS, code_problem: bool = False
-) -> tuple[Finding, ...]:
+) -> tuple[ProgramFinding, ...]:
     """What is wrong with a program, by line; none where nothing is.
 
     `operators` are those that it may use, by name. `code_problem` says that `__call__` takes an
@@ -98,14 +98,14 @@ def validate(
     return tuple(sorted(findings, key=lambda each: (each.line, each.code, each.problem)))
 
 
-def found(code: str, where: ast.AST | int, problem: str) -> Finding:
+def found(code: str, where: ast.AST | int, problem: str) -> ProgramFinding:
     """A finding at a node or a line; text that no record could hold is spelled out."""
     line = where if isinstance(where, int) else getattr(where, "lineno", 0)
     text = " ".join(problem.split())[:MOST_CHARACTERS]
-    return Finding(code, line, text.encode("utf-8", "backslashreplace").decode("utf-8"))
+    return ProgramFinding(code, line, text.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
-def check_frame(program: Program, code_problem: bool) -> Iterator[Finding]:
+def check_frame(program: Program, code_problem: bool) -> Iterator[ProgramFinding]:
     """Findings of the class `Workflow`, its two methods, and what `__call__` returns."""
     workflow = program.workflow
     if workflow is None:
@@ -144,7 +144,7 @@ def takes(function: Function, count: int) -> bool:
     return needed <= count and enough and not by_name_only
 
 
-def check_names(program: Program) -> Iterator[Finding]:
+def check_names(program: Program) -> Iterator[ProgramFinding]:
     """Findings of imports and names."""
     for node in program.nodes:
         match node:
@@ -184,7 +184,7 @@ def _is_note(node: ast.AST, program: Program) -> bool:
     return any(is_annotation(each, program) for each in (node, *around))
 
 
-def check_calls(program: Program, operators: Mapping[str, Operator]) -> Iterator[Finding]:
+def check_calls(program: Program, operators: Mapping[str, Operator]) -> Iterator[ProgramFinding]:
     """Findings of operators' calls, of the llm and of attributes of `self`."""
     loads: dict[str, list[ast.Name]] = {}
     for node in program.nodes:
@@ -199,7 +199,9 @@ def check_calls(program: Program, operators: Mapping[str, Operator]) -> Iterator
             yield from _attribute(node, program)
 
 
-def _call(call: ast.Call, program: Program, operators: Mapping[str, Operator]) -> Iterator[Finding]:
+def _call(
+    call: ast.Call, program: Program, operators: Mapping[str, Operator]
+) -> Iterator[ProgramFinding]:
     """Findings of one call and its arguments; unpacked ones hide what is given."""
     made = program.operator_class(call.func)
     if made and made not in operators:
@@ -227,7 +229,7 @@ def _call(call: ast.Call, program: Program, operators: Mapping[str, Operator]) -
             yield found("missing_parameter", call, f"{operator.name} needs {parameter.name}")
 
 
-def _attribute(node: ast.Attribute, program: Program) -> Iterator[Finding]:
+def _attribute(node: ast.Attribute, program: Program) -> Iterator[ProgramFinding]:
     parent, place, held = program.parents[node], program.place(node), program.value(node.value)
     called, name = isinstance(parent, ast.Call) and parent.func is node, ast.unparse(node)
     if held == LLM and not (called and node.attr == USAGE):
@@ -311,7 +313,7 @@ def awaited(
     return False
 
 
-def check_results(program: Program, operators: Mapping[str, Operator]) -> Iterator[Finding]:
+def check_results(program: Program, operators: Mapping[str, Operator]) -> Iterator[ProgramFinding]:
     """Findings of the results of operators and of the llm's usage: keys that none of the operators
     has whose results a variable may hold, and whole results that are returned."""
     keys = {name: frozenset(operator.keys) for name, operator in operators.items()}
@@ -356,10 +358,10 @@ def _result(
     program: Program,
     results_in: Callable[[ast.AST], frozenset[str]],
     keys: Mapping[str, frozenset[str]],
-) -> Finding | None:
+) -> ProgramFinding | None:
     """The finding of one use of a result."""
 
-    def unknown(value: ast.AST, key: str, shown: str) -> Finding | None:
+    def unknown(value: ast.AST, key: str, shown: str) -> ProgramFinding | None:
         whose = results_in(value)
         if not whose or (shown != f".{key}" and any(key in keys[name] for name in whose)):
             return None

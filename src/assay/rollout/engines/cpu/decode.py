@@ -15,7 +15,7 @@ from torch import Tensor
 
 from assay.models.inference import InferenceModel
 from assay.models.matmul import moved
-from assay.rollout.engines.cpu.kv_cache import Cache, DecodePlan, Running, positions_read
+from assay.rollout.engines.cpu.kv_cache import Cache, DecodePlan, RunningRows, positions_read
 
 LEAST_COLUMNS = 64
 """Completion positions of the first fixed shape; the next ones have twice as many."""
@@ -23,7 +23,7 @@ LEAST_COLUMNS = 64
 UNSEEN = -1e30
 """Added to the score of a hidden key."""
 
-Decode = Callable[[Running], Tensor]
+Decode = Callable[[RunningRows], Tensor]
 """Logits (A, V) after the last token of each living row, in the order of `alive_A`."""
 
 
@@ -34,7 +34,7 @@ def decoder(model: InferenceModel) -> Decode:
     return lambda running: decode_living(model, running)
 
 
-def decode_living(model: InferenceModel, running: Running) -> Tensor:
+def decode_living(model: InferenceModel, running: RunningRows) -> Tensor:
     """Compute the living rows only."""
     rows_A = running.alive_A
     fed_A = running.fed_B[rows_A]
@@ -44,7 +44,7 @@ def decode_living(model: InferenceModel, running: Running) -> Tensor:
     return model.forward(tokens_A, lengths_A + plan.lengths_A, plan, None)
 
 
-def living_plan(running: Running, rows_A: np.ndarray, fed_A: np.ndarray) -> DecodePlan:
+def living_plan(running: RunningRows, rows_A: np.ndarray, fed_A: np.ndarray) -> DecodePlan:
     """How the next token of each living row sees its prompt and its own tokens."""
     cache = running.cache
     device = cache.prompt_lengths_U.device
@@ -109,7 +109,7 @@ class StaticDecode:
     """By number of columns, for the cache as it is now."""
     version: int = -1
 
-    def __call__(self, running: Running) -> Tensor:
+    def __call__(self, running: RunningRows) -> Tensor:
         """See `Decode`."""
         cache = running.cache
         if self.version != cache.version:
@@ -131,7 +131,7 @@ class StaticDecode:
             return logits_BV
         return logits_BV[moved(torch.from_numpy(alive_A), logits_BV.device)]
 
-    def feed(self, running: Running) -> None:
+    def feed(self, running: RunningRows) -> None:
         """Put the living rows' last tokens and places where the steps read them."""
         living_B = running.turn_B >= 0
         fed_B = np.where(living_B, running.fed_B, 0)

@@ -20,10 +20,10 @@ from assay.models.scoring import distinct
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.decode import decoder
 from assay.rollout.engines.cpu.kv_cache import (
+    CachedPrompts,
     Drawing,
     PrefixStore,
-    Prompts,
-    Running,
+    RunningRows,
     cache_shape,
     empty_cache,
     nothing_drawn,
@@ -51,7 +51,7 @@ Watch = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Job:
+class DrawJob:
     """What decides the draws of one call, by turn."""
 
     states_N: np.ndarray
@@ -70,11 +70,11 @@ def job_of(
     end_tokens: frozenset[int],
     policy_version: int,
     watch: Watch | None,
-) -> Job:
+) -> DrawJob:
     """See `sample_turns`."""
     ends = np.array(sorted(end_tokens), dtype=np.int64)
     drawn_N = np.array([0] * len(keys) if drawn is None else drawn, dtype=np.int64)
-    return Job(key_states(keys), drawn_N, sampling, ends, policy_version, watch)
+    return DrawJob(key_states(keys), drawn_N, sampling, ends, policy_version, watch)
 
 
 def sample_turns(
@@ -106,7 +106,7 @@ def sample_turns(
         queue = deque(queued(contexts))
         if not queue:
             return [], 0
-        prompts = Prompts(model, contexts, conversations)
+        prompts = CachedPrompts(model, contexts, conversations)
         running = start(model, sampling.max_tokens, queue, cache_bytes)
         while queue or len(running.alive_A):
             if queue:
@@ -128,7 +128,9 @@ def queued(contexts: Sequence[tuple[int, ...]]) -> list[Group]:
     return sorted(groups, key=lambda group: -len(group[0]))
 
 
-def start(model: InferenceModel, tokens: int, queue: Sequence[Group], cache_bytes: int) -> Running:
+def start(
+    model: InferenceModel, tokens: int, queue: Sequence[Group], cache_bytes: int
+) -> RunningRows:
     """Empty slots for the queue: enough for ROWS rows, or fewer where memory ends."""
     shape, longest = cache_shape(model), len(queue[0][0])
     slots = max(len(members) for _, members in queue)
@@ -137,7 +139,7 @@ def start(model: InferenceModel, tokens: int, queue: Sequence[Group], cache_byte
     )
     cache = empty_cache(shape, prompts, slots, longest, tokens)
     drawing = nothing_drawn(prompts * slots, tokens)
-    return Running(**drawing, cache=cache, contexts=[()] * prompts)
+    return RunningRows(**drawing, cache=cache, contexts=[()] * prompts)
 
 
 def prompt_slots(
@@ -157,7 +159,11 @@ def prompt_slots(
 
 
 def admit(
-    job: Job, running: Running, queue: deque[Group], prompts: Prompts, turns: dict[int, Turn]
+    job: DrawJob,
+    running: RunningRows,
+    queue: deque[Group],
+    prompts: CachedPrompts,
+    turns: dict[int, Turn],
 ) -> None:
     """Fill free prompt slots from the queue, once enough rows have finished."""
     alive, slots = len(running.alive_A), running.cache.slots
@@ -188,9 +194,9 @@ def admit(
 
 
 def take_in(
-    job: Job,
-    running: Running,
-    prompts: Prompts,
+    job: DrawJob,
+    running: RunningRows,
+    prompts: CachedPrompts,
     turns: dict[int, Turn],
     rows_A: np.ndarray,
     logits_AV: Tensor,
@@ -207,7 +213,7 @@ def take_in(
 
 
 def take(
-    job: Job,
+    job: DrawJob,
     drawing: Drawing,
     context_of: Callable[[int, int], tuple[int, ...]],
     rows_A: np.ndarray,
@@ -252,7 +258,7 @@ def take(
     return finished
 
 
-def shrink(running: Running) -> None:
+def shrink(running: RunningRows) -> None:
     """Drop slots of finished rows where that makes the cache smaller by enough."""
     alive_A, slots = running.alive_A, running.cache.slots
     prompts_A = alive_A // slots

@@ -1,6 +1,6 @@
 """Keys and values of running completions: each distinct prompt once, each completion its own.
 
-A cache has U prompt slots with n row slots each (B = U * n); `Running` holds what fills the slots
+A cache has U prompt slots with n row slots each (B = U * n); `RunningRows` holds what fills the slots
 and what was drawn there. Rows of one prompt read its keys through one batched product; nothing is
 concatenated per token. Products outside attention see only the rows that are alive. No model is run
 here, and who gets which slot is decided by the engine.
@@ -277,7 +277,7 @@ def nothing_drawn(rows: int, tokens: int) -> dict[str, np.ndarray]:
 
 
 @dataclass(kw_only=True)
-class Running(Drawing):
+class RunningRows(Drawing):
     """Completions under way, by row slot r = prompt slot * n + number within the prompt."""
 
     cache: Cache
@@ -398,7 +398,7 @@ Placed = tuple[int, tuple[int, ...]]
 
 
 @dataclass
-class Prompts:
+class CachedPrompts:
     """The contexts of one call and what is known of them."""
 
     model: InferenceModel
@@ -441,13 +441,13 @@ def cache_shape(model: InferenceModel) -> CacheShape:
     return CacheShape(len(model.layers), model.key_heads, model.size, model.dtype, model.device)
 
 
-def prefill(prompts: Prompts, cache: Cache, placed: Sequence[Placed]) -> Tensor:
+def prefill(prompts: CachedPrompts, cache: Cache, placed: Sequence[Placed]) -> Tensor:
     """Compute whole contexts into their slots; logits (K, V) after each, in order."""
     store_shared(prompts, [context for _, context in placed])
     return compute(prompts, cache, placed, logits=True)
 
 
-def store_shared(prompts: Prompts, contexts: Sequence[tuple[int, ...]]) -> None:
+def store_shared(prompts: CachedPrompts, contexts: Sequence[tuple[int, ...]]) -> None:
     """Compute what these contexts share with others and what is not stored yet.
 
     Of prefixes that need the same missing block, the shortest is computed first and stored for the
@@ -498,7 +498,9 @@ def held(cache: Cache, slot: int, length: int) -> Tensor:
     )
 
 
-def compute(prompts: Prompts, cache: Cache, placed: Sequence[Placed], *, logits: bool) -> Tensor:
+def compute(
+    prompts: CachedPrompts, cache: Cache, placed: Sequence[Placed], *, logits: bool
+) -> Tensor:
     """Run the tokens that no store has through the model in one pass; logits (K, V) of each last
     one if asked."""
     segments, tokens, positions = list[Segment](), list[int](), list[int]()

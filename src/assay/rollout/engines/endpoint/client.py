@@ -37,8 +37,8 @@ from assay.data.row import Message
 from assay.errors import InputError
 from assay.rl.policy import Sampling
 from assay.rollout.engines.endpoint.openai_text import (
+    EndpointAnswer,
     Portable,
-    Said,
     Unanswered,
     asked_words,
     call_arguments_as_text,
@@ -125,7 +125,7 @@ class _Question:
     path: str
     body: Callable[[], Mapping[str, Any]]
     """Made anew for each attempt: a thousand that wait would not fit in memory with images."""
-    read: Callable[[Any], Said]
+    read: Callable[[Any], EndpointAnswer]
 
 
 class Reply(NamedTuple):
@@ -245,7 +245,7 @@ class Endpoint:
         sampling: Sampling,
         rendering: str = "auto",
         seed: int | None = None,
-    ) -> Said:
+    ) -> EndpointAnswer:
         """What the model says next; waits for it. See `asked`."""
         return self.connections.wait(self.asked(messages, tools, sampling, rendering, seed))
 
@@ -257,7 +257,7 @@ class Endpoint:
         rendering: str = "auto",
         seed: int | None = None,
         charge: Charge | None = None,
-    ) -> Said:
+    ) -> EndpointAnswer:
         """What the model says next; on the event loop of `connections`.
 
         Images go to the chat endpoint as data URLs. Raises Unanswered, InputError where no
@@ -276,7 +276,7 @@ class Endpoint:
             plain = hermes.flatten(messages, tools) if as_text else messages
             return {**settings, **_chat(plain, names)}
 
-        def read(answer: Any) -> Said:
+        def read(answer: Any) -> EndpointAnswer:
             return self._said(*chat_text(answer, names), answer)
 
         question = _Question("chat/completions", body, read)
@@ -284,13 +284,13 @@ class Endpoint:
 
     async def likely_words(
         self, tokens: tuple[int, ...], begin: int, count: int, charge: Charge | None = None
-    ) -> Said:
+    ) -> EndpointAnswer:
         """The likeliest words at the tokens from `begin`, as a text for `read_words`; on the event
         loop of `connections`. Raises as `asked` does."""
         body = {"model": self.model, **asked_words(tokens, count)}
 
-        def read(answer: Any) -> Said:
-            return Said(
+        def read(answer: Any) -> EndpointAnswer:
+            return EndpointAnswer(
                 told_words(answer, begin, len(tokens), count), "stop", *token_counts(answer)
             )
 
@@ -307,7 +307,7 @@ class Endpoint:
         if status in (401, 403):
             raise self._refused(status)
 
-    async def _ask(self, question: _Question, charge: Charge | None) -> Said:
+    async def _ask(self, question: _Question, charge: Charge | None) -> EndpointAnswer:
         """Ask until there is an answer, the deadline has come, or asking again is of no use."""
         left = self.deadline
         for attempt in range(ATTEMPTS):
@@ -317,7 +317,7 @@ class Endpoint:
                 begun = time.monotonic()
                 said = await self._attempt(question, min(left, self.timeout or left))
                 left -= time.monotonic() - begun
-            if isinstance(said, Said):
+            if isinstance(said, EndpointAnswer):
                 return said
             if said.charged and charge is not None:
                 charge.lost()
@@ -330,7 +330,7 @@ class Endpoint:
             left -= wait
         raise AssertionError("the last attempt returns or raises")
 
-    async def _attempt(self, question: _Question, seconds: float) -> Said | Unanswered:
+    async def _attempt(self, question: _Question, seconds: float) -> EndpointAnswer | Unanswered:
         """An answer, or why there is none. Raises InputError."""
         try:
             reply = await self._send("POST", question.path, question.body(), seconds)
@@ -354,10 +354,10 @@ class Endpoint:
             return Unanswered("garbled answer", shown, passing=True, charged=True)
         return self._not_answered(reply)
 
-    def _said(self, text: str, finish: str, answer: Any) -> Said:
+    def _said(self, text: str, finish: str, answer: Any) -> EndpointAnswer:
         """An answer as it is kept. Raises Unanswered."""
         ended = "length" if finish == "length" else "stop"
-        return Said(redact(text, self.key, answer=True), ended, *token_counts(answer))
+        return EndpointAnswer(redact(text, self.key, answer=True), ended, *token_counts(answer))
 
     def _not_answered(self, reply: Reply) -> Unanswered:
         """The failure that a status stands for. Raises InputError."""

@@ -86,7 +86,7 @@ def unusable(detail: str) -> Unanswered:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class EndpointAnswer:
     """One answer. Token counts are the server's; None where it gave none."""
 
     text: str
