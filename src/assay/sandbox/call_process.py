@@ -5,8 +5,8 @@ descriptors but its answer pipe (and, where it may ask, one on which it hears th
 stdout and stderr on /dev/null; in namespaces also in private folders, as another user and behind a
 filter of system calls. It never returns.
 
-`CallQueue` is a comfort for the code that asks and no protection from it: whoever runs in this process
-can write to the pipes. What the supervisor and the lab make of that is decided there.
+`CallQueue` is a comfort for the code that asks and no protection from it: whoever runs in this
+process can write to the pipes. What the supervisor and the lab make of that is decided there.
 """
 
 import ctypes

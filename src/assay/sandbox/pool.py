@@ -19,7 +19,7 @@ What is covered
   processes and the length of the answer of the whole call (`Limits`).
 - Each call runs in its own process: an empty environment, an empty scratch directory as working
   directory, deleted afterwards, no inherited descriptors, nothing left of earlier calls.
-- A crash of any kind is an `CallOutcome` with a failure; printing does not disturb the protocol, and
+- A crash of any kind is a `CallOutcome` with a failure; printing does not disturb the protocol, and
   nobody but the worker's supervisor can answer for a call.
 - When the lab ends, be it by SIGKILL, workers and all that they started end too.
 

@@ -137,7 +137,8 @@ def content_name(message: Message) -> str:
 
 @dataclass(frozen=True)
 class SelectorEncoder:
-    """See `lab.models.learner.Encoder`; contexts are `SelectionContext`s, actions demonstrations' numbers."""
+    """See `lab.models.learner.Encoder`; contexts are `SelectionContext`s, actions numbers of
+    demonstrations."""
 
     features: Features
     thinking: None = None
