@@ -1,12 +1,12 @@
 """Keys and values of running completions: each distinct prompt once, each completion its own.
 
 A cache has U prompt slots with n row slots each (B = U * n); `RunningRows` holds what fills the
-slots and what was drawn there. Rows of one prompt read its keys through one batched product; nothing is
-concatenated per token. Products outside attention see only the rows that are alive. No model is run
-here, and who gets which slot is decided by the engine.
+slots and what was drawn there. Rows of one prompt read its keys through one batched product;
+nothing is concatenated per token. Products outside attention see only the rows that are alive. No
+model is run here, and who gets which slot is decided by the engine.
 
-Suffixes: A alive rows, J key heads, R query heads per key head, D head size, P prompt positions,
-C completion positions.
+Suffixes: A alive rows, J key heads, R query heads per key head, D head size, P prompt positions, C
+completion positions.
 """
 
 from collections import OrderedDict
