@@ -207,11 +207,13 @@ def test_runs_that_answer_the_same_are_flagged_with_what_their_weights_say(
     assert words in f"{said.what}; {said.evidence}"
 
 
-def test_an_accepted_difference_that_is_none_is_refused_with_the_nearest(run, tmp_path):
+def test_an_accepted_difference_that_is_none_is_remarked_and_accepts_nothing(run, tmp_path):
     other = other_run(tmp_path, {**MANIFEST, "code": {"commit": "x"}}, SFT, record=CLEAN)
     assert runs_table(run, other, allow=["code"]).allowed == ("code.commit",)
-    with pytest.raises(InputError, match=r"'code\.comit' .*did you mean 'code\.commit'"):
-        runs_table(run, other, allow=["code", "code.comit"])
+    table = runs_table(run, other, allow=["code.comit"])
+    (found,) = [each for each in table.findings if each.code == "allowed_the_same"]
+    assert "code.comit; they differ in code.commit" in english(found).evidence
+    assert table.allowed == ()
 
 
 def test_a_declared_factor_that_does_not_differ_is_found(run, tmp_path):

@@ -258,7 +258,7 @@ def fill(
     ] = 1,
     only: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="One run of the sweep, as 'assay matrix' names it."),
+        typer.Option(metavar="RUN", help="One run of the sweep by name, or one seed: NAME#SEED."),
     ] = None,
     on: Annotated[
         str | None,

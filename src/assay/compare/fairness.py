@@ -14,7 +14,7 @@ from typing import Any
 
 from assay.compare.arm import Arm, Provenance, one_metric, scored_apart
 from assay.data.results.foreign_result import Result
-from assay.errors import Finding, InputError, finding, nearest
+from assay.errors import Finding, InputError, finding
 from assay.judge.confounds import ABSENT, Confound, differences, idle, leaf_paths, part_of
 from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import CHECKED, overridden, read_manifest, saw_answers
@@ -468,13 +468,11 @@ def idle_factors(
     ]
 
 
-def check_allowed(allow: Sequence[str], found: Sequence[Confound]) -> None:
-    """Raise InputError for an accepted path in which no arms differ."""
-    for path in idle(allow, found):
-        problem = f"the runs do not differ in {path!r}"
-        known = sorted({difference.path for difference in found})
-        fix = nearest(path, known) if known else "they differ in nothing"
-        raise InputError(problem, field="--allow", fix=fix)
+def idle_allowances(allow: Sequence[str], found: Sequence[Confound]) -> list[Finding]:
+    """A remark for each accepted path in which no arms differ: as the repeated command of a result
+    whose runs are of one version now, or a word that was misspelt."""
+    known = ", ".join(sorted({difference.path for difference in found})) or "–"
+    return [finding("allowed_the_same", "note", path=p, known=known) for p in idle(allow, found)]
 
 
 def _origin(arm: Arm) -> Provenance:

@@ -23,11 +23,11 @@ from assay.compare.arm import (
 from assay.compare.fairness import (
     DECLARED,
     Terms,
-    check_allowed,
     check_fair,
     compared_parts,
     contradictions,
     find_differences,
+    idle_allowances,
     idle_factors,
     remarks,
 )
@@ -168,7 +168,7 @@ def compare_arms(
     pairings = judge_pairs([(control.name, arm.name) for arm in others], arms, differing, lower)
     every = {(c.path, str(c.other)): c for found in differing.values() for c in found}
     if compared_parts(arms) is None:
-        check_allowed(terms.allow, list(every.values()))
+        findings += idle_allowances(terms.allow, list(every.values()))
     for arm in others:
         findings += idle_factors(control, arm, terms, differing[arm.name])
     table = make_table(arms, pairings, tuple(every.values()), [*findings, *identity_findings(arms)])

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from assay.errors import InputError
 from assay.judge.families import holm
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
@@ -231,6 +232,10 @@ def test_a_record_that_is_gone_leaves_its_cells_with_the_run_that_lacks_it(lab):
     assert {cell.run for cell in empty.values()} == {"kl.kl-12"}
     (job,) = missing_work(lab.root, read_sweep(file), "kl.kl-12").jobs
     assert job.had == "unmeasured"
+    assert missing_work(lab.root, read_sweep(file), f"kl.kl-12#{job.seed}").jobs == (job,)
+    for none in ("kl.kl-12#99", "kl.kl"):
+        with pytest.raises(InputError, match=f"has no run '{none}'"):
+            missing_work(lab.root, read_sweep(file), none)
 
 
 def test_the_baseline_has_tables_against_the_other_controls_and_none_against_itself(matrix):

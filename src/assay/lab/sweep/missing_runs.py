@@ -81,20 +81,25 @@ class Work:
 
 
 def missing_work(root: Path, found: SweepFile, only: str | None = None) -> Work:
-    """The jobs of a sweep in the order of its axes; with `only`, those of one run.
+    """The jobs of a sweep in the order of its axes; with `only`, those of one run, or of
+    one seed of it, `NAME#SEED`.
 
     Raises InputError for a name that no run of the sweep has, InputError where a run of a
     cell's name was made with other settings, and what reading and checking the names of each cell's
     experiment raise: nothing is started then.
     """
     every = plan(found)
-    if only is not None and only not in [planned.name for planned in every]:
-        fix = nearest(only, [planned.name for planned in every])
+    name, _, seeds = (only or "").partition("#")
+    chosen = [planned for planned in every if only is None or planned.name == name]
+    if not any(not seeds or seeds in map(str, p.experiment.seeds) for p in chosen):
+        fix = nearest(name, [planned.name for planned in every])
         raise InputError(f"{found.sweep.name} has no run {only!r}", field="--only", fix=fix)
     jobs, finished, busy = [], [], []
-    for planned in every if only is None else [p for p in every if p.name == only]:
+    for planned in chosen:
         check_names(planned.experiment, planned.base, planned.overrides, root)
         for seed in planned.experiment.seeds:
+            if seeds not in ("", str(seed)):
+                continue
             run = newest(root, planned.name, seed)
             if run is not None:
                 check_same(run, planned.experiment)
