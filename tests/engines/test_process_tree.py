@@ -32,9 +32,9 @@ import os, sys
 from pathlib import Path
 from assay.data.files import atomic_write_text
 from assay.engines.environments import running
-from assay.sandbox.call_watch import Meter
+from assay.sandbox.call_watch import ProcessMeter
 folder = Path(sys.argv[1])
-with running(sys.argv[2:], folder, folder / "log", os.environ, str(folder), Meter()) as tool:
+with running(sys.argv[2:], folder, folder / "log", os.environ, str(folder), ProcessMeter()) as tool:
     atomic_write_text(folder / "between", str(tool.process.pid))
     while tool.wait(0.05) is None:
         pass

@@ -154,12 +154,12 @@ def test_an_evaluation_whose_nodes_are_killed_has_the_answers_of_one_process(
 OWN = """
 import json, os, psutil, sys
 from pathlib import Path
-from assay.engines.ray_pool import Needs, as_they_come, connect, leave, look_at_nodes
+from assay.engines.ray_pool import NodeNeeds, as_they_come, connect, leave, look_at_nodes
 
 def found():
     pool = connect("ray", "--on")
     look_at_nodes(pool, Path(sys.argv[1]))
-    answers = [*as_they_come(pool, Needs(1.0), [(pow, (n, 2)) for n in range(4)])]
+    answers = [*as_they_come(pool, NodeNeeds(1.0), [(pow, (n, 2)) for n in range(4)])]
     own = {p.pid for p in psutil.Process().children(recursive=True)} | {os.getpid()}
     ports = [c for c in psutil.net_connections() if c.status == "LISTEN" and c.pid in own]
     leave()
