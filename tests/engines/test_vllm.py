@@ -175,7 +175,8 @@ def test_a_killed_engine_is_one_line_and_another_is_started(smollm) -> None:
 def test_an_engine_ends_with_the_process_that_started_it(smollm) -> None:
     program = (
         "import sys; from assay.engines.vllm_engine import EngineOpening, opened\n"
-        f"print(opened(EngineOpening({smollm[1].folder!r}, 'bfloat16', 'cpu')).process.pid, flush=True)\n"
+        f"opening = EngineOpening({smollm[1].folder!r}, 'bfloat16', 'cpu')\n"
+        "print(opened(opening).process.pid, flush=True)\n"
         "sys.stdin.read()"
     )
     command = [sys.executable, "-c", program]
