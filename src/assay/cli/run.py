@@ -48,14 +48,15 @@ def run(
 
     Checks first what `assay check` checks.
     """
-    read_alone(file, overrides)
-    from assay.cli.results import run_result, runs_shown
     from assay.errors import InputError
-    from assay.lab.session.validate import read_whole
-    from assay.library.actions import run_seeds
 
     if new and or_resume:
         raise InputError("--new and --or-resume exclude each other", fix="choose one")
+    read_alone(file, overrides)
+    from assay.cli.results import run_result, runs_shown
+    from assay.lab.session.validate import read_whole
+    from assay.library.actions import run_seeds
+
     with executing(root, read_whole(file, overrides or (), root).name):
         made = run_seeds(
             file,
