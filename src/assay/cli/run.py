@@ -180,13 +180,15 @@ def fit_outcome(
 ) -> Outcome:
     """Which ways of training each stage fit on a card."""
     from assay.experiment.read_file import read_experiment
-    from assay.lab.check.cards import card_of, fits
+    from assay.lab.check.cards import card_of, fits, left_out
     from assay.pages.command_tables import fit_lines
 
     card = card_of(gpu, memory)
-    made = fits(read_experiment(file, overrides or ()), root, card, gpus, tokens)
-    failed = any(each.choice is None for each in made)
-    return Outcome(made, fit_lines(made, card.gib, gpus), exit_code=2 if failed else 0)
+    experiment = read_experiment(file, overrides or ())
+    made = fits(experiment, root, card, gpus, tokens)
+    code = 2 if any(each.choice is None for each in made) else 0
+    shown = fit_lines(made, card.gib, gpus)
+    return Outcome(made, shown, warnings=left_out(experiment), exit_code=code)
 
 
 def selections_made(

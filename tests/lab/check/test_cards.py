@@ -96,3 +96,14 @@ def test_what_a_row_writes_is_counted_whole() -> None:
     call_ = Message("assistant", "", (ToolCall("f", {"a": "b" * 100}),), reasoning="c" * 50)
     row = Row("x", (Message("user", "d" * 30), call_), ({"name": "f" * 40},))
     assert 100 + 50 + 30 + 40 < characters(row) < 330
+
+
+def test_what_the_estimate_has_nothing_of_is_said(lab: Path) -> None:
+    text = (lab / "large.toml").read_text()
+    models = '[model]\npolicy = "path:qwen3-4b"\njudge = { source = "path:other" }\n'
+    text = text.replace('model = "path:qwen3-4b"', "").replace(
+        "[data.train]", f"{models}[data.train]"
+    )
+    (lab / "large.toml").write_text(text)
+    told = call("check", lab / "large.toml", "--gpu", "h100", "--lab", lab)
+    assert "model.judge needs memory beside this" in told.stderr

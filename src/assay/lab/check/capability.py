@@ -39,16 +39,16 @@ def probe(subject: Subject, prompts: int) -> Seen:
     for name, stage in subject.session.experiment.stage.items():
         if not isinstance(stage, SamplingStage) or stage.stored or stage.reward is None:
             continue
-        found = start_found(subject, name, stage)
-        if found is None:
+        start = start_of_stage(subject, name, stage)
+        if start is None:
             what = f"stage.{name}: not asked, because no run has its start {stage.start} yet"
             yield Finding("note", what, "", "train the stages before it, then check again")
             continue
-        where, episodes = sampled(subject, stage, found, prompts)
+        where, episodes = sampled(subject, stage, start, prompts)
         yield from findings(subject, name, stage, where, episodes)
 
 
-def start_found(
+def start_of_stage(
     subject: Subject, name: str, stage: SamplingStage
 ) -> tuple[RunDirectory, CheckpointReference, str] | None:
     """The run and the checkpoint that the stage would start from, and its name; None where it is

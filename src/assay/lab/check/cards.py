@@ -27,8 +27,9 @@ from assay.experiment.stage_tables import (
     steps_of,
 )
 from assay.experiment.training_settings import Adapt, LoraAdapt, Optimizer
-from assay.lab.check.work import GIB, StageWork, sampling_bytes
+from assay.lab.check.work import GIB, StageWork, sampling_bytes, with_sampling
 from assay.lab.data.prepare import load_rows
+from assay.lab.models.helper_models import in_process
 from assay.lab.models.language_learner import adapt
 from assay.models.folder import CONFIG
 from assay.models.memory import HEADROOM, ModelShape, StepLoad, estimate_memory, model_shape
@@ -149,8 +150,8 @@ def fits(
 ) -> list[StageFit]:
     """Every stage on `gpus` cards. `tokens` are those of the longest row; None counts characters.
 
-    A dpo stage is left out: the lengths of its pairs are known by tokens alone. Raises InputError
-    for a model without config.json, and what reading the rows raises.
+    See `left_out` for what is not in it. Raises InputError for a model without config.json, and
+    what reading the rows raises.
     """
     config = config_of(experiment, root)
     shape = model_shape(config)
@@ -162,6 +163,14 @@ def fits(
         settings = tuple(settings_of(stage, work, config, shape, card, gpus))
         made.append(StageFit(name, work.largest.longest, work.steps, settings))
     return made
+
+
+def left_out(experiment: Experiment) -> list[str]:
+    """What the estimate has nothing of."""
+    names = [n for n, stage in experiment.stage.items() if isinstance(stage, DpoStage)]
+    told = [f"stage.{n} is not estimated: its pairs are known by tokens alone" for n in names]
+    helpers = [name for name, spec in experiment.helpers.items() if in_process(spec)]
+    return [*told, *(f"model.{name} needs memory beside this" for name in helpers)]
 
 
 def estimated_work(
@@ -178,7 +187,8 @@ def estimated_work(
         skill = make_task(experiment.task, root)
         rows = [row for spec in specs for row in load_rows(spec, skill, root).rows]
     sizes = [characters(row) for row in rows] or [0]
-    most = tokens or min(math.ceil(max(sizes) / FEWEST_CHARACTERS), data.max_tokens or 2**40)
+    limit = (data.max_prompt_tokens if sampled else data.max_tokens) or 2**40
+    most = tokens or min(math.ceil(max(sizes) / FEWEST_CHARACTERS), limit)
     mean = tokens or min(sum(sizes) / len(sizes) / MEAN_CHARACTERS, most)
     visits = len(rows)
     if isinstance(stage, SftStage) and stage.pack_tokens is not None:
@@ -233,11 +243,14 @@ def settings_of(
         low = 'adapt = { kind = "lora" }'
         ways.append(("LoRA", low, lora, stage.optimizer, False, 1))
         ways.append(("LoRA, layers computed again", low, lora, stage.optimizer, True, 1))
+    trained: dict[Adapt, int] = {}
     for name, key, adaptation, optimizer, again, ranks in ways:
         changed = stage.model_copy(update={"adapt": adaptation, "optimizer": optimizer})
-        with torch.device("meta"):
-            trained = adapt(AutoModelForCausalLM.from_config(config), changed)[1].trainable
-        bytes_ = needed(changed, work, shape, trained, again, ranks)
+        if adaptation not in trained:
+            with torch.device("meta"):
+                model = AutoModelForCausalLM.from_config(config)
+                trained[adaptation] = adapt(model, changed)[1].trainable
+        bytes_ = needed(changed, work, shape, trained[adaptation], again, ranks)
         times = seconds(changed, work, shape, again, ranks, card)
         hours = times[0] / 3600, times[1] / 3600
         yield Setting(name, key, bytes_ / GIB, bytes_ <= card.gib * GIB, hours)
@@ -257,16 +270,13 @@ def needed(
         checkpointing=again,
         longest=work.largest.longest,
     )
-    step = estimate_memory(shape, load)
-    shared = step.weights + step.gradients + step.moments
-    beside = 0.0
-    if kept_reference(stage) is not None and not isinstance(stage.adapt, LoraAdapt):
-        beside = 4.0 * shape.parameters / ranks
-    sampling = sum(sampling_bytes(stage, work, shape, bf16=True).values())
-    # Sampling and updating take turns.
-    passing = step.activations + step.logits + step.casts + step.gradients / ranks
-    whole = step.total - shared + shared / ranks + beside + max(sampling - passing, 0.0)
-    return HEADROOM * whole
+    whole = estimate_memory(shape, load)
+    shared = (whole.weights, whole.gradients, whole.moments)
+    weights, gradients, moments = (size / ranks for size in shared)
+    step = replace(whole, weights=weights, gradients=gradients, moments=moments)
+    kept = kept_reference(stage) is not None and not isinstance(stage.adapt, LoraAdapt)
+    sampling = sampling_bytes(stage, work, shape, bf16=True)
+    return HEADROOM * (with_sampling(step, sampling) + kept * weights)
 
 
 def seconds(

@@ -10,7 +10,7 @@ import gc
 import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -51,6 +51,7 @@ from assay.models.adapt import Adaptation
 from assay.models.matmul import processor_name
 from assay.models.memory import (
     MOMENT_BYTES,
+    MemoryEstimate,
     ModelShape,
     available_memory,
     choose_checkpointing,
@@ -480,9 +481,7 @@ def memory(
     load = load_of(stage, work.largest, adaptation, precision)
     step = choose_checkpointing(shape, load, free - sum(beside.values()))
     sampling = sampling_bytes(stage, work, shape, bf16)
-    # Sampling and updating take turns: the larger of what each needs for itself counts.
-    passing = step.activations + step.logits + step.casts + step.gradients
-    total = step.total + sum(beside.values()) + max(sum(sampling.values()) - passing, 0.0)
+    total = with_sampling(step, sampling) + sum(beside.values())
     yield Number(f"stage.{name}", "memory_mb", total / 2**20)
     yield Number(f"stage.{name}", "longest_row_tokens", work.largest.longest)
     yield Number(f"stage.{name}", "largest_micro_batch_tokens", work.largest.tokens)
@@ -517,6 +516,13 @@ def installed_memory(device: str) -> float:
     if device == "cuda":
         return float(torch.cuda.mem_get_info()[1])
     return float(psutil.virtual_memory().total)
+
+
+def with_sampling(step: MemoryEstimate, sampling: Mapping[str, float]) -> float:
+    """Bytes of a step whose completions are sampled first. Sampling and updating take turns: the
+    larger of what each needs for itself counts."""
+    passing = step.activations + step.logits + step.casts + step.gradients
+    return step.total + max(sum(sampling.values()) - passing, 0.0)
 
 
 def sampling_bytes(
