@@ -37,7 +37,7 @@ def test_what_is_there_is_kept_and_bad_words_are_one_line(tmp_path: Path) -> Non
     call("new", "mine", "--lab", tmp_path)
     file = tmp_path / "mine" / "reward.py"
     file.write_text("# my own\n")
-    assert_one_line(call("new", "mine", "--lab", tmp_path), "exists already")
+    assert_one_line(call("new", "mine", "--lab", tmp_path), "is not empty")
     assert file.read_text() == "# my own\n"
     assert_one_line(call("new", "x", "--task", "chart", "--lab", tmp_path), "no kind 'chart'")
     assert_one_line(call("new", "../x", "--lab", tmp_path), "is no name of an experiment")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.output import Outcome
-from assay.data.files import atomic_write_text
+from assay.data.files import new_folder
 from assay.errors import InputError, nearest
 
 STARTER = "starter"
@@ -30,14 +30,12 @@ def new(
     kinds = starters()
     if task not in kinds:
         raise InputError(f"no kind {task!r}", field="--task", fix=nearest(task, kinds))
-    folder = root / name
-    if folder.exists():
-        raise InputError("exists already", file=folder, fix="choose another name")
-    written = []
-    for source in sorted(kinds[task].iterdir(), key=lambda file: file.name):
-        last = source.name.removesuffix(".txt").replace("experiment.toml", f"{name}.toml")
-        atomic_write_text(folder / last, source.read_text(encoding="utf-8").replace("NAME", name))
-        written.append(folder / last)
+    folder, written = root / name, []
+    with new_folder(folder) as made:
+        for source in sorted(kinds[task].iterdir(), key=lambda file: file.name):
+            last = source.name.removesuffix(".txt").replace("experiment.toml", f"{name}.toml")
+            (made / last).write_text(source.read_text("utf-8").replace("NAME", name), "utf-8")
+            written.append(folder / last)
     file = Path(name) / f"{name}.toml"
     shown = [f"wrote {', '.join(each.name for each in written)} in {folder}"]
     shown += [

@@ -53,7 +53,7 @@ class OutcomeFacts:
 
 
 Mode = Callable[..., float]
-"""The value of a `OutcomeFacts`; weights are keyword parameters with defaults."""
+"""The value of `OutcomeFacts`; weights are keyword parameters with defaults."""
 
 
 def hard_plus_soft(known: OutcomeFacts, *, hard: float = 1.0, soft: float = 1.0) -> float:
