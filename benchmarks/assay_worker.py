@@ -37,8 +37,7 @@ from assay.models.precision import (  # noqa: E402
     choose_precision,
     make_optimizer,
 )
-from assay.rl.objectives import Grpo as GrpoObjective  # noqa: E402
-from assay.rl.objectives import Objective  # noqa: E402
+from assay.rl.objectives import GrpoObjective, Objective  # noqa: E402
 from assay.rl.packed import Packed  # noqa: E402
 from assay.rl.policy import Sampling  # noqa: E402
 from assay.rollout.engines.plain_sampler import PlainSampler  # noqa: E402
@@ -49,7 +48,7 @@ from assay.train.grpo import Grpo  # noqa: E402
 from assay.train.likelihood import NLL, Sft, likelihood_batch  # noqa: E402
 from assay.train.loop import LoopSettings  # noqa: E402
 from assay.train.pair_choice import GroupChoice  # noqa: E402
-from assay.train.sampled_groups import Prompts, SingleTurn  # noqa: E402
+from assay.train.sampled_groups import PromptStream, SingleTurn  # noqa: E402
 from assay.train.update import micro_batches, side_by_side, update  # noqa: E402
 from benchmarks import shapes  # noqa: E402
 from benchmarks.shapes import Document, GrpoCell, SftCell  # noqa: E402
@@ -251,7 +250,7 @@ class GrpoSide(Side):
         rows = tuple(Row(name, (Message("user", name),)) for name in contexts)
         longest = cell.completion if step else min(cell.completion, shapes.WARM_UP_COMPLETION)
         source = SingleTurn(contexts, Sampling(1.0, longest), 0, judged, no_text)  # type: ignore[arg-type]
-        prompts = Prompts(rows, source, cell.prompts, cell.group, 0)
+        prompts = PromptStream(rows, source, cell.prompts, cell.group, 0)
         return Grpo(prompts, self.options, GrpoObjective(), no_text)
 
     def collect(self, step: int) -> Batch:

@@ -117,7 +117,7 @@ class Side(Trained):
         """One whole step; its seconds and the tokens that were sampled."""
         from assay.data.episode import Episode, Reward
         from assay.experiment.stage_tables import GrpoStage
-        from assay.rl.objectives import Grpo as GrpoObjective
+        from assay.rl.objectives import GrpoObjective
         from assay.rl.policy import SampleKey, Sampling
         from assay.train.grpo import Grpo
         from assay.train.pair_choice import GroupChoice

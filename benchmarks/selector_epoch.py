@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from assay.data.episode import Episode, Reward, Turn
 from assay.labs.demos.modules import FeatureTable, SelectionContext, SelectorSizes, make_selector
 from assay.labs.demos.selector_policy import SelectorPolicy
-from assay.rl.objectives import Nll
+from assay.rl.objectives import NllObjective
 from assay.train.likelihood import weighted_batch
 from assay.train.update import update
 from benchmarks.results import machine, save_result
@@ -59,7 +59,7 @@ def epoch(kind: str, together: int, stored: list[list[Episode]]) -> Record:
     for start in range(0, QUERIES, together):
         batch = [episode for one in stored[start : start + together] for episode in one]
         packed = weighted_batch(batch, TEMPERATURE, TAU)
-        update(policy, packed, Nll(), optimizer, micro_tokens=MICRO_TOKENS, clip_norm=1.0)
+        update(policy, packed, NllObjective(), optimizer, micro_tokens=MICRO_TOKENS, clip_norm=1.0)
     taken = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
     return {"kind": kind, "queries_in_a_step": together, **taken}
 

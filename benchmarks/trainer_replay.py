@@ -39,7 +39,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.train.likelihood import NLL, likelihood_batch
 from assay.train.pair_choice import choose
 from assay.train.update import UpdateResult, update
-from assay.trainers.outputs.output import Answer, SwiftOutput, TrlOutput
+from assay.trainers.outputs.output import RecordedCompletion, SwiftOutput, TrlOutput
 from assay.trainers.outputs.verl_output import VerlOutput
 from benchmarks.driver import ROOT
 from benchmarks.worker import Record
@@ -93,12 +93,12 @@ def unasked(pairs: Sequence[tuple[Row, Completion]]) -> list[Reward]:
     raise NotImplementedError
 
 
-def groups_of(stage: Stage, answers: Sequence[Answer]) -> list[list[Episode]]:
+def groups_of(stage: Stage, answers: Sequence[RecordedCompletion]) -> list[list[Episode]]:
     """Answers of one step as judged groups."""
     rows = {row.id: row for row in stage.given.rows}
     encoder, task = stage.given.encoder, stage.given.task
 
-    def episode(name: str, answer: Answer) -> Episode:
+    def episode(name: str, answer: RecordedCompletion) -> Episode:
         prompt = encoder.prompt(rows[answer.row], question(task, rows[answer.row]))
         turn = Turn(prompt, answer.tokens, (True,) * len(answer.tokens))
         return Episode(name, answer.row, (turn,), Reward(answer.reward))

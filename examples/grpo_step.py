@@ -19,7 +19,7 @@ from assay.models.precision import choose_precision, make_optimizer
 from assay.models.source import parse_source, resolve
 from assay.rl.advantages import AdvantageInput, AdvantageOptions, grpo
 from assay.rl.aggregation import token_weights
-from assay.rl.objectives import Grpo
+from assay.rl.objectives import GrpoObjective
 from assay.rl.packed import Packed, group_numbers, pack
 from assay.rl.policy import Policy, SampleKey, Sampling
 from assay.rollout.policies.language import LanguagePolicy
@@ -66,7 +66,7 @@ def weights(packed: Packed) -> torch.Tensor:
 
 def update(policy: Policy, packed: Packed, optimizer: torch.optim.Optimizer) -> float:
     """One optimizer step down the clipped loss of the batch; returns the loss."""
-    objective, total = Grpo(), 0.0
+    objective, total = GrpoObjective(), 0.0
     for micro in micro_batches(policy, packed, objective.atom, MICRO_TOKENS):
         loss = objective(policy.score(micro), micro).loss
         loss.backward()

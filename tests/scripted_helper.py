@@ -16,7 +16,7 @@ from assay.data.files import sha256_file
 from assay.data.json_files import read_jsonl
 from assay.data.row import Message
 from assay.errors import InputError
-from assay.experiment.base_table import Many, Share, Table
+from assay.experiment.base_table import Many, Share, SpecTable
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.token_choice import key_state, uniforms
 from assay.tasks.helper_model import (
@@ -30,7 +30,7 @@ from assay.tasks.helper_model import (
 )
 
 
-class ScriptRule(Table):
+class ScriptRule(SpecTable):
     """What is answered or scored where the patterns are found."""
 
     prompt: str = ""

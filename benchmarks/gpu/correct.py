@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from assay.data.episode import Episode, Turn
 from assay.models.precision import make_optimizer
 from assay.rl.losses import LOSSES
-from assay.rl.objectives import Grpo, Nll, Objective
+from assay.rl.objectives import GrpoObjective, NllObjective, Objective
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
 from assay.rl.preference import Preference
@@ -87,10 +87,12 @@ def scored(policy: LanguagePolicy, packed: Packed) -> dict[str, Tensor]:
 
 def objectives() -> Mapping[str, Objective]:
     """Every loss, with the terms that may be added."""
-    losses = {name: Grpo(loss=name, several_updates=True) for name in LOSSES}
+    losses = {name: GrpoObjective(loss=name, several_updates=True) for name in LOSSES}
     more = {
-        "ppo_clip, KL and entropy": Grpo(kl_coef=0.1, entropy_coef=0.1, several_updates=True),
-        "likelihood": Nll(),
+        "ppo_clip, KL and entropy": GrpoObjective(
+            kl_coef=0.1, entropy_coef=0.1, several_updates=True
+        ),
+        "likelihood": NllObjective(),
         "preference": Preference(),
     }
     return {**losses, **more}
@@ -188,9 +190,9 @@ def compare_turns(
 
 Make = Callable[[list[Episode], Packed], tuple[Packed, Objective]]
 METHODS: Mapping[str, Make] = {
-    "SFT": lambda made, packed: (likelihood_batch(made), Nll()),
-    "RCE": lambda made, packed: (weighted_batch(made, 0.5, 1.0), Nll()),
-    "GRPO": lambda made, packed: (replace(packed, old_S=None), Grpo(kl_coef=0.05)),
+    "SFT": lambda made, packed: (likelihood_batch(made), NllObjective()),
+    "RCE": lambda made, packed: (weighted_batch(made, 0.5, 1.0), NllObjective()),
+    "GRPO": lambda made, packed: (replace(packed, old_S=None), GrpoObjective(kl_coef=0.05)),
 }
 """A batch and its objective."""
 

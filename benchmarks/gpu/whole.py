@@ -24,7 +24,7 @@ from assay.models.adapt import train_all, train_lora
 from assay.models.load import load_model
 from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision, make_optimizer
-from assay.rl.objectives import Nll
+from assay.rl.objectives import NllObjective
 from assay.rl.policy import SampleKey, Sampling
 from assay.rl.sampling_proof import NotAsTold
 from assay.rollout.policies.language import LanguagePolicy
@@ -216,7 +216,7 @@ def sampled_and_trained(policy: LanguagePolicy, adapter: bool) -> None:
     policy.sample(contexts, keys, Sampling(1.0, 32))
     optimizer = make_optimizer(policy.module.parameters(), lr=1e-2 if adapter else 1e-3)
     packed = likelihood_batch(episodes(200))
-    update(policy, packed, Nll(), optimizer, micro_tokens=1024, clip_norm=1.0)
+    update(policy, packed, NllObjective(), optimizer, micro_tokens=1024, clip_norm=1.0)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from assay.data.row import Message, Row
 from assay.errors import InputError
-from assay.labs.workflows.programs.operators import OPERATORS, Operator
+from assay.labs.workflows.programs.operators import OPERATORS, OperatorFacts
 from assay.labs.workflows.task import PARAMETERS, fenced, policy_prompt
 
 INSTRUCTIONS: Mapping[str, tuple[str, ...]] = {
@@ -257,7 +257,7 @@ def draw_programs(
     problem_type: str,
     count: int,
     chance: random.Random,
-    operators: Mapping[str, Operator] = OPERATORS,
+    operators: Mapping[str, OperatorFacts] = OPERATORS,
 ) -> tuple[Generated, ...]:
     """So many programs of different strategies in turn, of those that `operators` allow.
 
@@ -295,7 +295,7 @@ def warm_up_rows(
     problems: Sequence[Row],
     seed: int,
     per_problem: int,
-    operators: Mapping[str, Operator] = OPERATORS,
+    operators: Mapping[str, OperatorFacts] = OPERATORS,
 ) -> tuple[Row, ...]:
     """Rows to train on: the policy's prompt, and a program in a fence, `per_problem` of each.
 
@@ -317,7 +317,10 @@ def warm_up_rows(
 
 
 def warm_up_row(
-    problem: Row, number: int, program: Generated, operators: Mapping[str, Operator] = OPERATORS
+    problem: Row,
+    number: int,
+    program: Generated,
+    operators: Mapping[str, OperatorFacts] = OPERATORS,
 ) -> Row:
     """One row of `warm_up_rows`; its `extra` names the strategy."""
     text = [each.content for each in problem.messages if each.role == "user"][-1]

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from assay.library.actions import resume as resume
     from assay.library.actions import run as run
     from assay.library.actions import run_seeds as run_seeds
-    from assay.library.typed_results import Comparison as Comparison
     from assay.library.typed_results import EvaluationResult as EvaluationResult
     from assay.library.typed_results import Run as Run
+    from assay.library.typed_results import RunComparison as RunComparison
 
 __version__ = "0.1.0"
 
@@ -38,7 +38,7 @@ _PUBLIC = {
     "Experiment": "assay.experiment.experiment",
     "CheckResult": "assay.lab.check.all_checks",
     "Callback": "assay.lab.monitor.observer",
-    "Comparison": "assay.library.typed_results",
+    "RunComparison": "assay.library.typed_results",
     "EvaluationResult": "assay.library.typed_results",
     "Run": "assay.library.typed_results",
     **dict.fromkeys(_ACTIONS, "assay.library.actions"),

@@ -6,8 +6,8 @@ from assay.compare.arm import Arm
 from assay.compare.compare_names import ArmRequest, compare_named, compare_requests
 from assay.compare.fairness import Terms
 from assay.compare.foreign_arms import arm_of
-from assay.compare.table import Table
-from assay.data.results.foreign_result import Answer, Result
+from assay.compare.table import ComparisonTable
+from assay.data.results.foreign_result import ForeignAnswer, Result
 from assay.runs.run_directory import RunDirectory
 
 Scores = Mapping[tuple[str, int], float | None]
@@ -18,7 +18,7 @@ def runs_table(
     on: str | None = None,
     vary: Sequence[str] | None = None,
     allow: Sequence[str] = (),
-) -> Table:
+) -> ComparisonTable:
     """Runs of a lab against the first."""
     requests = [run if isinstance(run, ArmRequest) else ArmRequest(run) for run in runs]
     return compare_requests(
@@ -28,12 +28,12 @@ def runs_table(
 
 def results_table(
     *sides: Result | Arm, control: str | None = None, allow: Sequence[str] = ()
-) -> Table:
+) -> ComparisonTable:
     """Results of other tools, and arms, against the first or the one named."""
     arms = [arm_of(side) if isinstance(side, Result) else side for side in sides]
     return compare_named(["files"], lambda _: arms, control, Terms(allow=tuple(allow)))
 
 
-def answers(scores: Scores, outputs: Mapping[tuple[str, int], str]) -> tuple[Answer, ...]:
+def answers(scores: Scores, outputs: Mapping[tuple[str, int], str]) -> tuple[ForeignAnswer, ...]:
     """The answers of a result, by item and repeat."""
-    return tuple(Answer(*key, score, outputs.get(key)) for key, score in scores.items())
+    return tuple(ForeignAnswer(*key, score, outputs.get(key)) for key, score in scores.items())

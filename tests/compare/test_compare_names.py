@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay.compare.compare_names import ArmRequest, own_arm
-from assay.compare.table import Pairing, Table
+from assay.compare.table import ComparisonTable, Pairing
 from assay.data.results.foreign_result import Result
 from assay.errors import InputError
 from assay.pages.comparison_page import comparison_shown, write_comparison
@@ -32,13 +32,13 @@ def side(name: str, values: list, repeats: int = 1, **more) -> Result:
     return Result(**{"run": name, **given, "answers": answers(scores, outputs), **more})
 
 
-def pairing(judged: Table, line: int = 1) -> Pairing:
+def pairing(judged: ComparisonTable, line: int = 1) -> Pairing:
     found = judged.lines[line].to_control
     assert found is not None
     return found
 
 
-def marks(judged: Table) -> dict[str, str]:
+def marks(judged: ComparisonTable) -> dict[str, str]:
     """What could not be checked, and of which runs."""
     return {f.code: english(f).evidence for f in judged.findings if f.severity == "warning"}
 

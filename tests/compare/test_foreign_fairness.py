@@ -10,7 +10,7 @@ import pytest
 
 from assay.compare.compare_names import compare_names
 from assay.compare.foreign_arms import ReadOptions
-from assay.compare.table import Table
+from assay.compare.table import ComparisonTable
 from assay.errors import InputError
 from tests.data.results.produced import FOLDER, copied
 
@@ -36,21 +36,21 @@ def lm_eval(
     return str(samples)
 
 
-def compared(*files: str, metric: str = STRICT, allow: tuple[str, ...] = ()) -> Table:
+def compared(*files: str, metric: str = STRICT, allow: tuple[str, ...] = ()) -> ComparisonTable:
     return compare_names(Path("no-lab"), files, files=ReadOptions(metric=metric), allow=allow)
 
 
-def verdict(table: Table) -> str:
+def verdict(table: ComparisonTable) -> str:
     line = table.lines[1].to_control
     assert line is not None
     return line.comparison.verdict
 
 
-def kinds(table: Table) -> dict[str, str]:
+def kinds(table: ComparisonTable) -> dict[str, str]:
     return {difference.path: difference.kind for difference in table.differences}
 
 
-def states(table: Table) -> dict[str, str]:
+def states(table: ComparisonTable) -> dict[str, str]:
     return {part.part: table.state(part) for part in table.parts}
 
 
@@ -216,7 +216,7 @@ def test_a_quantised_model_is_never_compared_in_silence_with_one_that_is_not(
     assert {path.partition(".")[0] for path in confounds} == {"model_args"}
 
 
-def codes(table: Table) -> dict[str, str]:
+def codes(table: ComparisonTable) -> dict[str, str]:
     return {finding.code: finding.severity for finding in table.findings}
 
 

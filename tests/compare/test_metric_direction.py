@@ -10,8 +10,8 @@ from assay.compare.arm import Arm, Provenance
 from assay.compare.compare_names import compare_names
 from assay.compare.foreign_arms import ReadOptions, arm_of
 from assay.compare.judged_table import known_direction, lower_is_better
-from assay.compare.table import Table
-from assay.data.results.foreign_result import Answer, Result
+from assay.compare.table import ComparisonTable
+from assay.data.results.foreign_result import ForeignAnswer, Result
 from assay.errors import InputError
 from assay.judge.verdict import Comparison
 from tests.english import explain
@@ -41,7 +41,7 @@ def test_a_name_that_may_mean_either_says_nothing(name: str):
 
 def table(
     folder: Path, metric: str, options: ReadOptions, non_inferior: float | None = None
-) -> Table:
+) -> ComparisonTable:
     """Forty items, each of which has a higher score in `tuned`."""
     rows = [f"q{i},{run},{v + i % 5 / 100}" for i in range(40) for run, v in RUNS]
     file = folder / "results.csv"
@@ -52,7 +52,7 @@ def table(
 RUNS = (("base", 0.1), ("tuned", 0.3))
 
 
-def judged(found: Table) -> Comparison:
+def judged(found: ComparisonTable) -> Comparison:
     pairing = found.lines[1].to_control
     assert pairing is not None
     return pairing.comparison
@@ -95,7 +95,7 @@ def test_columns_are_named_whole_and_in_place_of_a_format(given: dict[str, str],
 
 
 def arm(metric: str, higher: bool | None) -> Arm:
-    answers = (Answer("a", 0, 1.0),)
+    answers = (ForeignAnswer("a", 0, 1.0),)
     return arm_of(Result("run", "f", "table", metric, answers, higher_is_better=higher))
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.toml_text import key_lines, line_of
-from assay.experiment.base_table import Table
+from assay.experiment.base_table import SpecTable
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import experiment_toml, inline
@@ -132,14 +132,14 @@ def test_the_resolved_file_holds_every_default(tmp_path):
     assert written["evaluate"]["bfcl"]["sampling"]["temperature"] == 0.0
 
 
-def all_tables(model: type[Table] = Experiment) -> set[type[Table]]:
+def all_tables(model: type[SpecTable] = Experiment) -> set[type[SpecTable]]:
     """Every model that can occur in an experiment file."""
     found = {model}
     open_types = [field.annotation for field in model.model_fields.values()]
     while open_types:
         kind = open_types.pop()
         open_types += get_args(kind)
-        if isinstance(kind, type) and issubclass(kind, Table) and kind not in found:
+        if isinstance(kind, type) and issubclass(kind, SpecTable) and kind not in found:
             found |= all_tables(kind)
     return found
 

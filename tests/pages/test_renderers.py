@@ -25,8 +25,8 @@ from assay.pages.page import (
     Only,
     Page,
     Panels,
-    Question,
     Section,
+    SideBySide,
     Table,
     Text,
 )
@@ -52,7 +52,7 @@ def every_block(text: str) -> list:
         figure,
         Panels([figure]),
         Findings([finding], [text], [True]),
-        Question(text, text, [Answer(text, text, text, [(text, text)], text)], text, text),
+        SideBySide(text, text, [Answer(text, text, text, [(text, text)], text)], text, text),
         Code(text),
     ]
     return [*blocks, Folded(text, blocks), Section("a", text, blocks)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import assay
-from assay.compare.table import Table
+from assay.compare.table import ComparisonTable
 from assay.judge.health_rules import BONUSES, PENALTIES, RULES
 from assay.judge.templates import ONE
 from assay.pages.content import about_evaluation
@@ -78,7 +78,7 @@ def test_needed_items_are_bounded_in_every_sentence_of_both_languages():
 @pytest.mark.parametrize("given", [{}, {"checker": ""}, {"sampling": {}}])
 def test_the_sentence_about_an_evaluation_has_no_empty_slot(lang, given):
     record = replace(RECORD, **given)
-    said = about_evaluation(Table(record, ()), words(lang))
+    said = about_evaluation(ComparisonTable(record, ()), words(lang))
     assert not re.search(r"[,;:，；：]\s*[,;.，；。]|[;,:；，：]\s*$", said), said
     assert ("checked by" in said or "判分程序" in said) == (given != {"checker": ""})
 

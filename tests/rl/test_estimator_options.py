@@ -7,7 +7,7 @@ import torch
 
 from assay.errors import InputError
 from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions, gdpo
-from assay.rl.objectives import Grpo, high_entropy_mask
+from assay.rl.objectives import GrpoObjective, high_entropy_mask
 from assay.rl.signal import may_drop
 from tests.rl.test_objectives import Table, batch
 from tests.rl.test_trl_oracle import rows
@@ -95,13 +95,13 @@ def test_the_entropy_mask_agrees_with_trl(shared):
 def test_the_policy_mask_silences_policy_loss_and_bonus_but_neither_kl_nor_denominators():
     policy, packed = Table(5), batch()
     half_S = packed.mask_S & (torch.arange(len(packed.mask_S)) % 2 == 0)
-    objective = Grpo(kl_coef=0.1, entropy_coef=0.05)
+    objective = GrpoObjective(kl_coef=0.1, entropy_coef=0.05)
     masked = packed.with_tokens(policy_mask_S=half_S)
     gradient, _ = policy.gradient(objective, [masked])
     kept = packed.with_tokens(weight_S=torch.where(half_S, packed.weight_S, 0.0))
-    policy_part, _ = policy.gradient(Grpo(entropy_coef=0.05), [kept])
+    policy_part, _ = policy.gradient(GrpoObjective(entropy_coef=0.05), [kept])
     kl_part, _ = policy.gradient(
-        Grpo(kl_coef=0.1), [packed.with_tokens(advantage_S=packed.advantage_S * 0)]
+        GrpoObjective(kl_coef=0.1), [packed.with_tokens(advantage_S=packed.advantage_S * 0)]
     )
     torch.testing.assert_close(gradient, policy_part + kl_part)
     whole, _ = policy.gradient(objective, [packed])

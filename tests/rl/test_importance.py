@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from assay.rl.aggregation import Importance, beyond_bounds, importance_weights, log_ratios
-from assay.rl.objectives import Grpo
+from assay.rl.objectives import GrpoObjective
 from tests.rl.test_objectives import Table, batch
 
 
@@ -43,11 +43,11 @@ def test_weights_agree_with_trl(mode, how, low):
 
 def test_off_corrects_nothing_and_masked_tokens_have_no_policy_gradient():
     policy, packed = Table(5), batch()
-    plain, sums = policy.gradient(Grpo(importance=Importance(how="off")), [packed])
-    unknown, _ = policy.gradient(Grpo(), [packed.with_tokens(behaviour_S=None)])
+    plain, sums = policy.gradient(GrpoObjective(importance=Importance(how="off")), [packed])
+    unknown, _ = policy.gradient(GrpoObjective(), [packed.with_tokens(behaviour_S=None)])
     torch.testing.assert_close(plain, unknown)
     assert "importance_cut_share" not in sums
-    masked = Grpo(importance=Importance(how="mask", low=0.999, high=1.001))
+    masked = GrpoObjective(importance=Importance(how="mask", low=0.999, high=1.001))
     gradient, sums = policy.gradient(masked, [packed])
     assert (gradient == 0).all()
     assert sums["importance_cut_share"] == sums["tokens"]

@@ -15,9 +15,9 @@ from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions
 from assay.rl.aggregation import AGGREGATIONS, Importance, rce_weights, sft_weights, token_weights
 from assay.rl.kl import k3
 from assay.rl.losses import LOSSES, Clip
-from assay.rl.objectives import Grpo, Nll, Objective
+from assay.rl.objectives import GrpoObjective, NllObjective, Objective
 from assay.rl.packed import Packed, pack
-from assay.rl.policy import Scores
+from assay.rl.policy import ActionScores
 
 V = 5
 REWARDS = [1.0, 0.0, 0.5, 0.0, 0.25, 1.0]
@@ -30,12 +30,12 @@ class Table:
         generator = torch.Generator().manual_seed(seed)
         self.logits_KV = torch.randn(4, V, generator=generator).double().requires_grad_()
 
-    def score(self, packed: Packed, entropy: bool = False) -> Scores:
+    def score(self, packed: Packed, entropy: bool = False) -> ActionScores:
         contexts_N = torch.tensor(packed.contexts)
         logps_SV = self.logits_KV[contexts_N[packed.turn_S]].log_softmax(-1)
         logps_S = logps_SV.gather(-1, packed.actions_S[:, None]).squeeze(-1)
         entropy_S = -(logps_SV.exp() * logps_SV).sum(-1)
-        return Scores(logps_S, entropy_S if entropy else None)
+        return ActionScores(logps_S, entropy_S if entropy else None)
 
     def gradient(
         self, objective: Objective, parts: list[Packed]
@@ -97,9 +97,9 @@ def means_of(sums: Mapping[str, torch.Tensor]) -> dict[str, float]:
     return {name: float(total) / tokens for name, total in sums.items()} | {"tokens": tokens}
 
 
-def several(loss: str = "ppo_clip") -> Grpo:
+def several(loss: str = "ppo_clip") -> GrpoObjective:
     """Every term at once, off-policy."""
-    return Grpo(
+    return GrpoObjective(
         loss,
         Clip(0.1, 0.15, 3.0),
         kl_coef=0.05,
@@ -151,8 +151,10 @@ def test_likelihood_methods_split_exactly_too(order):
         rce_weights(packed.mask_S, packed.episode_S, rewards_E, group_E, tau=0.5),
     ):
         weighted = packed.with_tokens(weight_S=weight_S)
-        whole, sums = policy.gradient(Nll(), [weighted])
-        split, split_sums = policy.gradient(Nll(), splits(weighted, Nll(), list(order), 2))
+        whole, sums = policy.gradient(NllObjective(), [weighted])
+        split, split_sums = policy.gradient(
+            NllObjective(), splits(weighted, NllObjective(), list(order), 2)
+        )
         torch.testing.assert_close(split, whole)
         assert split_sums == pytest.approx(sums)
 
@@ -166,10 +168,10 @@ def test_rollout_correction_weighs_the_policy_loss_and_not_the_kl():
     kl_S = k3(logps_S, packed.reference_S)
     loss_S = -weight_S * packed.advantage_S * logps_S + 0.1 * kl_S
     expected = torch.autograd.grad((packed.weight_S * loss_S).sum(), policy.logits_KV)[0]
-    corrected, _ = policy.gradient(Grpo(kl_coef=0.1), [packed])
+    corrected, _ = policy.gradient(GrpoObjective(kl_coef=0.1), [packed])
     torch.testing.assert_close(corrected, expected)
-    unknown, _ = policy.gradient(Grpo(kl_coef=0.1), [packed.with_tokens(behaviour_S=None)])
-    off, _ = policy.gradient(Grpo(kl_coef=0.1, importance=Importance(how="off")), [packed])
+    unknown, _ = policy.gradient(GrpoObjective(kl_coef=0.1), [packed.with_tokens(behaviour_S=None)])
+    off, _ = policy.gradient(GrpoObjective(kl_coef=0.1, importance=Importance(how="off")), [packed])
     torch.testing.assert_close(unknown, off)
     assert not torch.allclose(off, expected)
 
@@ -181,7 +183,7 @@ def test_after_an_update_the_correction_and_the_gap_still_use_the_sampling_weigh
     packed = packed.with_tokens(old_S=old_S)
     assert packed.behaviour_S is not None
     scores = policy.score(packed)
-    output = Grpo("ppo_clip", Clip(9, 9), several_updates=True)(scores, packed)
+    output = GrpoObjective("ppo_clip", Clip(9, 9), several_updates=True)(scores, packed)
     correction_S = (old_S - packed.behaviour_S).exp().clamp(max=2)
     ratio_S = (scores.logps_S - old_S).exp()
     expected = -(packed.weight_S * correction_S * ratio_S * packed.advantage_S).sum()

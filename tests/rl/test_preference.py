@@ -12,7 +12,7 @@ from torch import Tensor
 from assay.data.episode import Episode, Turn
 from assay.errors import RunFailure
 from assay.rl.packed import Packed
-from assay.rl.policy import Scores
+from assay.rl.policy import ActionScores
 from assay.rl.preference import Preference, preference_factors
 from assay.train.likelihood import pair_batch
 from assay.train.pair_choice import Pair
@@ -43,7 +43,7 @@ def batch(pairs: list[Pair], scoring: str = "plain", seed: int = 0) -> tuple[Ten
 
 def found(objective: Preference, logps_S: Tensor, packed: Packed) -> tuple[float, Tensor]:
     """Loss and its gradient by token."""
-    result = objective(Scores(logps_S), packed)
+    result = objective(ActionScores(logps_S), packed)
     (gradient_S,) = torch.autograd.grad(result.loss, logps_S)
     return float(result.loss.detach()), gradient_S
 
@@ -136,11 +136,11 @@ def test_the_kl_of_a_pair_is_the_mean_over_its_chosen_tokens() -> None:
     k3_S = d_S.exp() - d_S - 1
     # Two chosen tokens and three rejected ones; then the second chosen one is not trained.
     expected = k3_S[:2].mean() + k3_S[5]
-    assert Preference()(Scores(logps_S), packed).sums["kl"] == pytest.approx(float(expected))
+    assert Preference()(ActionScores(logps_S), packed).sums["kl"] == pytest.approx(float(expected))
 
 
 def test_without_a_reference_or_pairs_there_is_no_loss() -> None:
     logps_S, packed = batch([pair(0)])
     for missing, said in (("reference_S", "reference"), ("preference_S", "pairs")):
         with pytest.raises(RunFailure, match=said):
-            Preference()(Scores(logps_S), replace(packed, **{missing: None}))
+            Preference()(ActionScores(logps_S), replace(packed, **{missing: None}))

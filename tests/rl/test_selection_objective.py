@@ -13,9 +13,9 @@ from assay.experiment.training_settings import AdaptiveKl
 from assay.rl.advantages import ADVANTAGES, normalised_rewards
 from assay.rl.aggregation import token_weights
 from assay.rl.kl import SEQUENCE_KL
-from assay.rl.objectives import Grpo
+from assay.rl.objectives import GrpoObjective
 from assay.rl.packed import Packed, pack
-from assay.rl.policy import Scores
+from assay.rl.policy import ActionScores
 from assay.rl.presets import PRESETS
 from tests.rl.flat import GROUPS, batch_of
 
@@ -57,8 +57,10 @@ def as_reported(packed: Packed, new_S: Tensor, beta: float) -> tuple[Tensor, Ten
 @pytest.mark.parametrize("seed", range(4))
 def test_the_objective_of_whole_selections_is_the_reports_with_its_gradient(seed):
     packed, new_S = selections(seed)
-    objective = Grpo(PRESET.loss, PRESET.clip, 0.12, "k3_sequence_reverse", several_updates=True)
-    found = objective(Scores(new_S), packed)
+    objective = GrpoObjective(
+        PRESET.loss, PRESET.clip, 0.12, "k3_sequence_reverse", several_updates=True
+    )
+    found = objective(ActionScores(new_S), packed)
     ppo, kl, total = as_reported(packed, new_S, 0.12)
     torch.testing.assert_close(found.parts["policy_loss"], ppo.detach())
     torch.testing.assert_close(found.parts["kl_loss"], kl.detach())
@@ -79,8 +81,10 @@ def test_each_direction_is_the_divergence_it_is_named_after(name):
     turns = [Turn((v,), (v,), (True,)) for v in range(3)]
     packed = pack([Episode(str(v), "q", (turn,)) for v, turn in enumerate(turns)])
     packed = packed.with_tokens(reference_S=old_V.log(), old_S=old_V.log(), weight_S=of)
-    objective = Grpo(kl_coef=1.0, kl_estimator=name, several_updates=True)
-    assert float(objective(Scores(new_V.log()), packed).parts["kl_loss"]) == pytest.approx(exact)
+    objective = GrpoObjective(kl_coef=1.0, kl_estimator=name, several_updates=True)
+    assert float(objective(ActionScores(new_V.log()), packed).parts["kl_loss"]) == pytest.approx(
+        exact
+    )
 
 
 @pytest.mark.parametrize(

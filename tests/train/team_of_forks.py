@@ -17,8 +17,7 @@ from assay.experiment.training_settings import Pairs
 from assay.models.adapt import save_activations
 from assay.models.lora import LoraOptions, add_lora
 from assay.models.precision import Precision, choose_precision, make_optimizer
-from assay.rl.objectives import Grpo as GrpoObjective
-from assay.rl.objectives import Nll, Objective
+from assay.rl.objectives import GrpoObjective, NllObjective, Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
 from assay.rl.preference import Preference
@@ -204,10 +203,14 @@ def batches(
     groups = random_groups(3, SIZES)
     episodes = [e for group in groups for e in group]
     if method == "sft":
-        return [likelihood_batch(episodes[n::minibatches]) for n in range(minibatches)], Nll()
+        return [
+            likelihood_batch(episodes[n::minibatches]) for n in range(minibatches)
+        ], NllObjective()
     if method == "rce":
         halves = [groups[n::minibatches] for n in range(minibatches)]
-        return [weighted_batch([e for g in half for e in g], 0.5, 1.0) for half in halves], Nll()
+        return [
+            weighted_batch([e for g in half for e in g], 0.5, 1.0) for half in halves
+        ], NllObjective()
     if method == "dpo":
         packed = pair_batch(choose_pairs(groups, Pairs(), 0), "plain")
         with policy.reference():

@@ -14,7 +14,7 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.pages.run_page import Reporting, write_report
 from assay.pages.run_terminal import ended_text
-from assay.rl.objectives import Grpo as GrpoObjective
+from assay.rl.objectives import GrpoObjective
 from assay.rl.policy import Sampling
 from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
@@ -23,7 +23,7 @@ from assay.runs.run_directory import RunDirectory, runs_of
 from assay.train.checkpoint import TrainState
 from assay.train.grpo import Grpo
 from assay.train.loop import LoopSettings, train
-from assay.train.sampled_groups import Prompts, SingleTurn
+from assay.train.sampled_groups import PromptStream, SingleTurn
 from tests.tiny_labs import make_lab
 from tests.train import toys
 
@@ -44,7 +44,7 @@ def egpo(says: dict[int, str], form: str = "egpo") -> Grpo:
         options=PRESETS[form].advantage_options,
     )
     thinking = Thinking(decode, frozenset({-1}))
-    prompts = Prompts(toys.rows(), source, prompts=4, group=8, seed=0)
+    prompts = PromptStream(toys.rows(), source, prompts=4, group=8, seed=0)
     return Grpo(prompts, settings, GrpoObjective(), toys.decode, thinking)
 
 

@@ -20,7 +20,7 @@ from assay.models.scoring import Reads
 from assay.rl.policy import Sampling
 from assay.rollout.policies.language import LanguagePolicy
 from assay.train.likelihood import Distill
-from assay.train.sampled_groups import Prompts, SingleTurn
+from assay.train.sampled_groups import PromptStream, SingleTurn
 from assay.train.update import constant
 from tests.few import few
 from tests.tiny import tiny_model
@@ -43,7 +43,7 @@ def distill(lmbda: float = 0.5, teacher: Teacher | None = None, group: int = 2) 
         row.id: Episode(row.id, row.id, (Turn(contexts[row.id], (40 + n, 1), (True, True)),))
         for n, row in enumerate(ROWS)
     }
-    prompts = Prompts(ROWS, source, prompts=4, group=group, seed=0)
+    prompts = PromptStream(ROWS, source, prompts=4, group=group, seed=0)
     tell = teller(tiny_model(seed=1))
     wanted = teacher or Teacher(1.0, top_k=50)
     return Distill(prompts, stored, lmbda, wanted, tell, str, constant(1.0))

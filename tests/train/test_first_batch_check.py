@@ -6,13 +6,13 @@ import torch
 
 from assay.data.episode import Reward
 from assay.errors import RunFailure
-from assay.rl.objectives import Grpo as GrpoObjective
+from assay.rl.objectives import GrpoObjective
 from assay.rl.packed import Packed
 from assay.rl.policy import Sampling
 from assay.train.checkpoint import TrainState
 from assay.train.grpo import Grpo
 from assay.train.loop import FirstBatchCheck, LoopSettings, train
-from assay.train.sampled_groups import Prompts, SingleTurn
+from assay.train.sampled_groups import PromptStream, SingleTurn
 from tests.train import toys
 
 
@@ -34,7 +34,7 @@ class Watch:
 
 def run(check: Watch | None, steps: int, score=toys.score, start: int = 0):
     source = SingleTurn(toys.contexts(), Sampling(1.0, 1), 0, score, toys.decode)
-    stream = Prompts(toys.rows(), source, prompts=4, group=8, seed=0)
+    stream = PromptStream(toys.rows(), source, prompts=4, group=8, seed=0)
     method = Grpo(stream, toys.settings(), GrpoObjective(), toys.decode)
     policy, recorder = toys.CandidatePolicy(), toys.MemoryRecorder()
     optimizer = torch.optim.SGD(policy.module.parameters(), lr=0.1)

@@ -20,7 +20,7 @@ from assay.models.inference import inference_model
 from assay.models.precision import choose_precision
 from assay.models.prefix_tree import answer_hidden
 from assay.models.scoring import Reads
-from assay.rl.objectives import Distill
+from assay.rl.objectives import DistillObjective
 from assay.rl.packed import Packed
 from assay.rollout.policies.language import LanguagePolicy
 from assay.tasks.helper_model import NextWords
@@ -93,7 +93,7 @@ def our_update(
     """What is found of the batch here, and the student's gradient."""
     student, other = tiny_model(seed=0), tiny_model(seed=seed)
     policy = LanguagePolicy(student, choose_precision("fp32", "cpu"), frozenset({1}))
-    totals = accumulate(policy, our_batch(teacher, teller(other)), Distill(), micro_tokens)
+    totals = accumulate(policy, our_batch(teacher, teller(other)), DistillObjective(), micro_tokens)
     return totals, {n: p.grad for n, p in student.named_parameters() if p.grad is not None}
 
 

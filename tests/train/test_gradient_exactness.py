@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from assay.models.plain_forward import score_plainly
 from assay.models.precision import choose_precision
 from assay.rl.losses import LOSSES
-from assay.rl.objectives import Grpo as GrpoObjective
+from assay.rl.objectives import GrpoObjective
 from assay.rl.packed import Packed
-from assay.rl.policy import Scores
+from assay.rl.policy import ActionScores
 from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
 from assay.rollout.policies.language import LanguagePolicy
@@ -97,7 +97,7 @@ def plain(module: nn.Module, packed: Packed, objective: GrpoObjective):
         temperature=packed.temperature,
         entropy=objective.needs.entropy,
     )
-    loss = objective(Scores(*scores), packed).loss
+    loss = objective(ActionScores(*scores), packed).loss
     loss.backward()
     return float(loss.detach()), gradients(module)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from assay.data.episode import Episode, Reward, Turn
 from assay.rl.advantages import ADVANTAGES
 from assay.rl.aggregation import AGGREGATIONS
-from assay.rl.objectives import Grpo as GrpoObjective
+from assay.rl.objectives import GrpoObjective
 from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
 from assay.train.checkpoint import Place

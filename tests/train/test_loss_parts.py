@@ -8,8 +8,7 @@ import torch
 from assay.data.episode import Episode, Turn
 from assay.errors import RunFailure
 from assay.judge.identity import loss_parts
-from assay.rl.objectives import Grpo as GrpoObjective
-from assay.rl.objectives import ObjectiveOutput
+from assay.rl.objectives import GrpoObjective, ObjectiveOutput
 from assay.train.likelihood import Rce, Rft, Sft
 from assay.train.update import Totals, constant
 from tests.train import toys

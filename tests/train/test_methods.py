@@ -9,19 +9,21 @@ from assay.data.episode import Completion, Episode, Reward, Turn
 from assay.errors import RunFailure
 from assay.experiment.stage_tables import GrpoStage
 from assay.experiment.training_settings import Overlong
-from assay.rl.objectives import Grpo as GrpoObjective
+from assay.rl.objectives import GrpoObjective
 from assay.rl.policy import Sampling
 from assay.train.checkpoint import Journalled, TrainState
 from assay.train.grpo import Grpo
 from assay.train.likelihood import Rft, Sft
 from assay.train.loop import LoopSettings, train
-from assay.train.sampled_groups import MultiTurn, Prompts, SingleTurn
+from assay.train.sampled_groups import MultiTurn, PromptStream, SingleTurn
 from tests.train import toys
 
 
-def prompts(score=toys.score, *, group=8, share=0.1) -> Prompts:
+def prompts(score=toys.score, *, group=8, share=0.1) -> PromptStream:
     source = SingleTurn(toys.contexts(), Sampling(1.0, 1), 0, score, toys.decode)
-    return Prompts(toys.rows(), source, prompts=4, group=group, seed=0, max_abstained_share=share)
+    return PromptStream(
+        toys.rows(), source, prompts=4, group=group, seed=0, max_abstained_share=share
+    )
 
 
 def run(method, steps: int, *, lr: float = 0.1, policy=None, **settings):
@@ -227,7 +229,9 @@ def even(pairs):
 
 def multi_turn(crashing: frozenset[str] = frozenset(), share: float = 0.1) -> Grpo:
     source = MultiTurn(lambda row: Counter(row, row.id in crashing), Sampling(1.0, 1), 0, even)
-    stream = Prompts(toys.rows(), source, prompts=4, group=8, seed=0, max_abstained_share=share)
+    stream = PromptStream(
+        toys.rows(), source, prompts=4, group=8, seed=0, max_abstained_share=share
+    )
     return Grpo(stream, toys.settings(), GrpoObjective(), toys.decode)
 
 

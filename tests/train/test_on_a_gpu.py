@@ -16,7 +16,7 @@ from assay.models import weight_files
 from assay.models.adapt import save_activations, train_all, train_lora
 from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision, make_optimizer
-from assay.rl.objectives import Grpo, Nll
+from assay.rl.objectives import GrpoObjective, NllObjective
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.policies.language import LanguagePolicy
@@ -84,10 +84,10 @@ def trained(case: str, device: str) -> dict[str, Any]:
     sampled = [policy.sample(CONTEXTS, KEYS, how) for how in (DRAWN, GREEDY, NARROW)]
     packed = batch(sampled[0])
     optimizer = make_optimizer(policy.module.parameters(), lr=1e-3)
-    objective = Grpo(entropy_coef=0.1, kl_coef=0.1)
+    objective = GrpoObjective(entropy_coef=0.1, kl_coef=0.1)
     sizes = {"micro_tokens": 40, "clip_norm": 1.0}
     norms = [update(policy, packed, objective, optimizer, **sizes).grad_norm for _ in range(2)]
-    norms.append(update(policy, packed, Nll(), optimizer, **sizes).grad_norm)
+    norms.append(update(policy, packed, NllObjective(), optimizer, **sizes).grad_norm)
     weights = {name: p.detach().cpu() for name, p in policy.module.named_parameters()}
     return {"sampled": sampled, "norms": norms, "weights": weights}
 
@@ -117,12 +117,12 @@ def test_the_self_check_runs_on_a_gpu(case: str) -> None:
     with pretended_cuda():
         policy = policy_of(case, "cuda")
         packed = batch(policy.sample(CONTEXTS, KEYS, DRAWN))
-        assert check_language_policy(policy, packed, Grpo(), tokens=512)
+        assert check_language_policy(policy, packed, GrpoObjective(), tokens=512)
 
 
 def test_a_checkpoint_is_resumed_on_a_gpu(tmp_path: Path) -> None:
     def step(policy: LanguagePolicy, optimizer: torch.optim.Optimizer, turns: list[Turn]) -> None:
-        update(policy, batch(turns), Nll(), optimizer, micro_tokens=64, clip_norm=1.0)
+        update(policy, batch(turns), NllObjective(), optimizer, micro_tokens=64, clip_norm=1.0)
 
     with pretended_cuda():
         policy = policy_of("fp32", "cuda")
@@ -167,7 +167,7 @@ def test_only_a_backward_pass_on_a_gpu_adds_in_one_order(device: str) -> None:
         turns = policy.sample(CONTEXTS, KEYS, DRAWN)
         next(policy.module.parameters()).register_hook(note)
         optimizer = make_optimizer(policy.module.parameters(), lr=1e-3)
-        update(policy, batch(turns), Nll(), optimizer, micro_tokens=40, clip_norm=1.0)
+        update(policy, batch(turns), NllObjective(), optimizer, micro_tokens=40, clip_norm=1.0)
     assert seen
     assert set(seen) == {device == "cuda"}
     assert not torch.are_deterministic_algorithms_enabled()

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from assay.experiment.training_settings import Kl
-from assay.rl.objectives import Grpo as GrpoObjective
+from assay.rl.objectives import GrpoObjective
 from assay.rl.packed import Packed
-from assay.rl.policy import Scores
+from assay.rl.policy import ActionScores
 from assay.rl.presets import PRESETS
 from assay.train.checkpoint import Place
 from assay.train.grpo import Grpo
@@ -95,7 +95,7 @@ def ours(name: str, kl: float = 0.0) -> Tensor:
     index_S = torch.cat([rows[n] for n in trained])
     assert packed.old_S.tolist() == pytest.approx(whole[index_S].tolist())
     logps_S = (packed.old_S + shift(len(whole))[index_S]).requires_grad_()
-    objective(Scores(logps_S), packed).loss.backward()
+    objective(ActionScores(logps_S), packed).loss.backward()
     assert logps_S.grad is not None
     return padded(torch.zeros(len(whole), dtype=torch.float64).index_add(0, index_S, logps_S.grad))
 

@@ -2,7 +2,7 @@
 
 from assay.data.episode import Episode, Reward, Turn
 from assay.rl.losses import Clip
-from assay.rl.objectives import Grpo as GrpoObjective
+from assay.rl.objectives import GrpoObjective
 from assay.train.likelihood import Rce
 from assay.train.sampled_groups import StoredGroups
 from assay.train.update import constant

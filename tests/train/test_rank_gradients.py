@@ -13,7 +13,7 @@ import torch
 from assay.models.lora import begin_masks, place_of_masks
 from assay.rl.aggregation import AGGREGATIONS
 from assay.rl.losses import LOSSES
-from assay.rl.objectives import Nll
+from assay.rl.objectives import NllObjective
 from assay.rl.policy import Policy
 from assay.train.likelihood import likelihood_batch
 from assay.train.ranks import StepCall
@@ -116,9 +116,9 @@ def test_a_rank_without_a_share_of_the_batch_takes_part_all_the_same(
 ) -> None:
     alone = POLICIES["lora"]()
     packed = likelihood_batch(random_groups(3, (1,))[0])
-    totals = accumulate(alone, packed, Nll(), 60)
+    totals = accumulate(alone, packed, NllObjective(), 60)
     with forks.opened(Case("lora", sharded=sharded)) as ranked:
-        shared, _ = ranked.accumulate(packed, Nll(), 60)
+        shared, _ = ranked.accumulate(packed, NllObjective(), 60)
         expect_same(shared, totals)
         for ours in ranked.call("show", [None] * forks.team.size):
             assert ours.keys() == gradient(alone).keys()

@@ -11,7 +11,7 @@ import torch
 from assay.data.episode import Episode, tokens_of
 from assay.errors import RunFailure
 from assay.models.lora import begin_masks
-from assay.rl.objectives import Nll, Objective
+from assay.rl.objectives import NllObjective, Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy, SampleKey, Sampling
 from assay.train.grpo import score_all
@@ -78,7 +78,7 @@ def test_a_policy_that_is_no_language_model_is_shared_alike(two: Forks) -> None:
             turns = policy.sample(prompts, keys, sampling)
             assert [turn.context for turn in turns] == prompts
             episodes = [Episode(f"{n}#0", str(n), (turn,)) for n, turn in enumerate(turns)]
-            update(policy, likelihood_batch(episodes), Nll(), optimizer, **settings)
+            update(policy, likelihood_batch(episodes), NllObjective(), optimizer, **settings)
         torch.testing.assert_close(ranked.module.weight, alone.weight, atol=1e-12, rtol=0)
 
 

@@ -11,7 +11,7 @@ from assay.lab.session.stage_methods import schedules_of
 from assay.train.checkpoint import TrainState
 from assay.train.grpo import Grpo, objective_of
 from assay.train.loop import LoopSettings, StepMetrics, train
-from assay.train.sampled_groups import Prompts
+from assay.train.sampled_groups import PromptStream
 from assay.train.update import LearningRate, Schedule
 from tests.train import toys
 from tests.train.test_methods import grpo
@@ -105,7 +105,7 @@ def test_a_resumed_stage_goes_on_with_the_values_of_its_step():
 
 def test_ratios_use_the_temperature_that_sampled():
     made = method().method
-    assert isinstance(made, Grpo) and isinstance(made.prompts, Prompts)
+    assert isinstance(made, Grpo) and isinstance(made.prompts, PromptStream)
     source = made.prompts.source
     object.__setattr__(source, "temperature", MOVING["temperature"])
 

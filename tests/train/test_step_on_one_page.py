@@ -10,12 +10,12 @@ from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row
 from assay.data.splits import Fixed
 from assay.models.precision import choose_precision
-from assay.rl.objectives import Grpo as GrpoObjective
+from assay.rl.objectives import GrpoObjective
 from assay.rollout.policies.language import LanguagePolicy
 from assay.train.checkpoint import TrainState
 from assay.train.grpo import Grpo
 from assay.train.loop import LoopSettings, train
-from assay.train.sampled_groups import Prompts, SingleTurn
+from assay.train.sampled_groups import PromptStream, SingleTurn
 from tests.data.chat import tokenizer
 from tests.size import ROOT, code_lines
 from tests.tiny import SIZES
@@ -52,7 +52,7 @@ def test_one_step_on_one_page_gives_the_weights_of_the_loop(monkeypatch):
         lambda pairs: [grpo_step.reward(said.text, "") for _, said in pairs],
         decode,
     )
-    stream = Prompts(rows, source, 4, grpo_step.GROUP, 0, order=Fixed((0, 1, 2, 3)))
+    stream = PromptStream(rows, source, 4, grpo_step.GROUP, 0, order=Fixed((0, 1, 2, 3)))
     settings = toys.settings(
         aggregation="seq_mean_token_mean", drop=False, max_tokens=grpo_step.SAMPLING.max_tokens
     )

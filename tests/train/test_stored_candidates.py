@@ -8,7 +8,7 @@ import torch
 
 from assay.data.episode import Episode, Reward, Turn
 from assay.experiment.training_settings import AdaptiveKl, Kl
-from assay.rl.objectives import Grpo as GrpoObjective
+from assay.rl.objectives import GrpoObjective
 from assay.rl.presets import PRESETS
 from assay.train.checkpoint import Batch, Place, TrainState
 from assay.train.grpo import Grpo

@@ -13,7 +13,7 @@ from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision
 from assay.rl.aggregation import AGGREGATIONS, token_weights
 from assay.rl.losses import LOSSES
-from assay.rl.objectives import Grpo
+from assay.rl.objectives import GrpoObjective
 from assay.rl.packed import pack
 from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import in_tokens
@@ -86,10 +86,10 @@ def test_any_micro_batch_budget_gives_the_gradient_of_the_whole(loss, aggregatio
     batch = batch.with_tokens(
         advantage_S=advantage_E[batch.episode_S], weight_S=weight_S, old_S=old_S.float()
     )
-    whole, norm, sums = gradient(batch, Grpo(loss=loss), 10**6)
+    whole, norm, sums = gradient(batch, GrpoObjective(loss=loss), 10**6)
     assert norm > 0
     for budget in (1, 20, 60):
-        parts, part_norm, part_sums = gradient(batch, Grpo(loss=loss), budget)
+        parts, part_norm, part_sums = gradient(batch, GrpoObjective(loss=loss), budget)
         assert part_norm == pytest.approx(norm, rel=1e-5)
         assert part_sums == pytest.approx(sums, rel=1e-4, abs=1e-5)
         for a, b in zip(whole, parts, strict=True):
@@ -133,7 +133,7 @@ def test_weights_that_no_gradient_reaches_are_left_alone_for_any_budget(budget):
     unused = torch.nn.Parameter(torch.ones(3))
     policy.module.register_parameter("unused", unused)
     optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.1, weight_decay=0.5)
-    update(policy, batch, Grpo(), optimizer, micro_tokens=budget, clip_norm=1.0)
+    update(policy, batch, GrpoObjective(), optimizer, micro_tokens=budget, clip_norm=1.0)
     assert torch.equal(unused, torch.ones(3))
     assert unused not in optimizer.state
     assert all(p.grad is None for p in policy.module.parameters())
@@ -147,7 +147,7 @@ def test_an_update_that_fails_leaves_no_gradient_and_no_hook_behind():
     def failing(scores, packed):
         raise RuntimeError("boom")
 
-    failing.atom, failing.needs = Grpo().atom, Grpo().needs  # type: ignore[attr-defined]
+    failing.atom, failing.needs = GrpoObjective().atom, GrpoObjective().needs  # type: ignore[attr-defined]
     with pytest.raises(RuntimeError, match="boom"):
         accumulate(policy, batch, failing, micro_tokens=1)  # type: ignore[arg-type]
     assert all(p.grad is None for p in policy.module.parameters())
@@ -187,7 +187,7 @@ def test_gradients_are_clipped_to_the_norm():
     policy = language_policy()
     before = [p.detach().clone() for p in policy.module.parameters()]
     optimizer = torch.optim.SGD(policy.module.parameters(), lr=1.0)
-    result = update(policy, batch, Grpo(), optimizer, micro_tokens=4096, clip_norm=0.01)
+    result = update(policy, batch, GrpoObjective(), optimizer, micro_tokens=4096, clip_norm=0.01)
     assert result.grad_norm > 0.01
     moved = [b - p.detach() for b, p in zip(before, policy.module.parameters(), strict=True)]
     assert float(torch.stack([m.norm() for m in moved]).norm()) == pytest.approx(0.01, rel=1e-4)

@@ -9,7 +9,7 @@ from assay.models.lora import KeyedDropout, LoraOptions
 from assay.models.plain_forward import score_plainly
 from assay.models.precision import choose_precision
 from assay.rl.packed import Packed, pack
-from assay.rl.policy import Scores
+from assay.rl.policy import ActionScores
 from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import in_tokens
 from assay.train.checkpoint import TrainState
@@ -68,7 +68,7 @@ def test_each_micro_batch_of_a_step_drops_numbers_of_its_own(
     (layer, *_) = [m for m in policy.module.modules() if isinstance(m, KeyedDropout)]
     score = policy.score
 
-    def watched(packed: Packed, entropy: bool = False) -> Scores:
+    def watched(packed: Packed, entropy: bool = False) -> ActionScores:
         seen.append(layer.place)
         return score(packed, entropy)
 

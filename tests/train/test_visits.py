@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from assay.data.episode import Reward
-from assay.rl.objectives import Grpo as GrpoObjective
+from assay.rl.objectives import GrpoObjective
 from assay.rl.policy import Sampling
 from assay.train.checkpoint import Place
 from assay.train.grpo import Grpo
-from assay.train.sampled_groups import Prompts, SingleTurn
+from assay.train.sampled_groups import PromptStream, SingleTurn
 from tests.train import toys
 
 
@@ -22,12 +22,12 @@ def uneven(pairs):
     return rewards
 
 
-def prompts(rows: int, per_step: int, score=uneven) -> Prompts:
+def prompts(rows: int, per_step: int, score=uneven) -> PromptStream:
     source = SingleTurn(toys.contexts(), Sampling(1.0, 1), 0, score, toys.decode)
-    return Prompts(toys.rows(rows), source, prompts=per_step, group=4, seed=0)
+    return PromptStream(toys.rows(rows), source, prompts=per_step, group=4, seed=0)
 
 
-def step(stream: Prompts, cursor: int = 0, **options):
+def step(stream: PromptStream, cursor: int = 0, **options):
     made = Grpo(stream, toys.settings(**options), GrpoObjective(), toys.decode)
     place = Place(cursor=cursor)
     return made.collect(toys.CandidatePolicy(), place, toys.MemoryRecorder())

@@ -12,11 +12,11 @@ import torch
 from assay.data.episode import Completion, Reward, Turn
 from assay.data.row import Message, Row
 from assay.experiment.stage_tables import GrpoStage
-from assay.experiment.training_settings import AdvantageOptions, Dynamic, Updates
+from assay.experiment.training_settings import AdvantageSpec, Dynamic, Updates
 from assay.models.weight_files import load_module, save_module
 from assay.rl import advantages as rl
 from assay.rl.packed import Packed
-from assay.rl.policy import SampleKey, Scores
+from assay.rl.policy import ActionScores, SampleKey
 from assay.rollout.token_choice import choose, key_states, uniforms
 from assay.train.checkpoint import Journalled, SampleRecord, TrainState
 
@@ -61,12 +61,12 @@ class CandidatePolicy:
             for n, (c, a) in enumerate(zip(contexts, chosen_N, strict=True))
         ]
 
-    def score(self, packed: Packed, entropy: bool = False) -> Scores:
+    def score(self, packed: Packed, entropy: bool = False) -> ActionScores:
         self.forwards += 1
         logps_NA = self.logps(packed.contexts)
         logps_S = logps_NA[packed.turn_S, packed.actions_S]
         entropy_S = -(logps_NA.exp() * logps_NA).sum(-1)[packed.turn_S]
-        return Scores(logps_S, entropy_S if entropy else None)
+        return ActionScores(logps_S, entropy_S if entropy else None)
 
     @contextmanager
     def reference(self) -> Iterator[None]:
@@ -173,5 +173,5 @@ def settings(
         **keys,
     }
     if options is not None:
-        changes["advantage_options"] = AdvantageOptions.model_construct(**asdict(options))
+        changes["advantage_options"] = AdvantageSpec.model_construct(**asdict(options))
     return made.model_copy(update=changes)

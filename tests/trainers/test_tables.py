@@ -73,7 +73,7 @@ def keys_of(table: type[BaseModel], path: str = "") -> Iterator[str]:
     """Every key of a table, dotted; schedules and rewards are values, not tables of keys."""
     for key, field in table.model_fields.items():
         tables = {*inner(field.annotation)} if key != "reward" else set()
-        tables = {each for each in tables if each.__name__ not in ("Schedule", "EveryEpochs")}
+        tables = {each for each in tables if each.__name__ not in ("ScheduleSpec", "EveryEpochs")}
         if not tables:
             yield path + key
         for each in tables:

@@ -1,6 +1,6 @@
 """The verbs that compare: compare, matrix, plan, audit.
 
-A run may also be a file of results that another tool wrote. InputError comparisons are refused.
+A run may also be a file of results that another tool wrote. Unfair comparisons are refused.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from assay.cli.output import Lang, Outcome, run_names, taken
 from assay.errors import InputError
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
+    from assay.compare.table import ComparisonTable
     from assay.lab.sweep.model import Matrix, Recommendation, SweepCell
 
 
@@ -191,7 +192,6 @@ def plan(
 
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
-    from assay.compare.table import Table
     from assay.errors import Finding
 
 Runs = Annotated[
@@ -327,7 +327,9 @@ def compare(
     return _gated(outcome, [table], fail_on)
 
 
-def _gated(outcome: Outcome, tables: "Sequence[Table]", fail_on: FailOn | None) -> Outcome:
+def _gated(
+    outcome: Outcome, tables: "Sequence[ComparisonTable]", fail_on: FailOn | None
+) -> Outcome:
     """The outcome with the exit code and the line of a gate that does not let it pass."""
     if fail_on is None:
         return outcome

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 
 from assay.cli.output import taken
-from assay.compare.table import Pairing, Table
+from assay.compare.table import ComparisonTable, Pairing
 from assay.judge.verdict import as_scored
 from assay.runs.run_directory import RunDirectory
 
@@ -111,7 +111,7 @@ def progress_result(found: "Progress", lang: str = "en") -> dict[str, Any]:
     }
 
 
-def table_result(table: Table) -> dict[str, Any]:
+def table_result(table: ComparisonTable) -> dict[str, Any]:
     """A table without the ids of its items; `parts` says part by part what differs."""
     record = table.evaluation
     return {
@@ -158,7 +158,7 @@ def judge_result(judge: "JudgedBy") -> dict[str, Any]:
     }
 
 
-def pairing_result(pairing: Pairing | None, table: Table) -> Mapping[str, Any] | None:
+def pairing_result(pairing: Pairing | None, table: ComparisonTable) -> Mapping[str, Any] | None:
     """A comparison, its explanation, and the `assay report` addresses of changed items."""
     from assay.pages.words import words
 

@@ -19,7 +19,7 @@ from assay.compare.foreign_arms import (
     read_arms,
 )
 from assay.compare.judged_table import check_distinct, compare_arms
-from assay.compare.table import Table, judged_again, with_trials
+from assay.compare.table import ComparisonTable, judged_again, with_trials
 from assay.errors import Finding, InputError, finding, nearest
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.read_file import read_experiment
@@ -76,7 +76,7 @@ def compare_names(
     files: ReadOptions | None = None,
     margin: float | None = None,
     non_inferior: float | None = None,
-) -> Table:
+) -> ComparisonTable:
     """The table of runs by NAME[@CHECKPOINT] and of files by FILE[@RUN].
 
     `control`: else the one that the experiment files name, else the first. `on` is an evaluation or
@@ -112,7 +112,7 @@ def compare_names(
 
 def compare_requests(
     requests: Sequence[ArmRequest], on: str | None = None, terms: Terms = DECLARED
-) -> Table:
+) -> ComparisonTable:
     """Checkpoints of runs of a lab against the first one's; see `compare_arms`.
 
     `on` names an evaluation or a benchmark; omitted, the control's first reporting evaluation that
@@ -166,7 +166,7 @@ def compare_named(
     read: Callable[[str], list[Arm]],
     control: str | None = None,
     terms: Terms = DECLARED,
-) -> Table:
+) -> ComparisonTable:
     """Everything that `read` finds under the names, against the first or the one called `control`.
 
     Raises InputError for an unknown control, and what `read` and `compare_arms` raise.

@@ -33,7 +33,7 @@ from assay.compare.fairness import (
 )
 from assay.compare.judge_trust import judged_by
 from assay.compare.selection_pairs import picked, weights
-from assay.compare.table import Flips, Line, Pairing, Table
+from assay.compare.table import ComparisonTable, Flips, Line, Pairing
 from assay.errors import Finding, InputError, finding, worst_first
 from assay.judge.arms import SampledScores, arm_interval, sampled_scores
 from assay.judge.arms import compare_arms as compare_methods
@@ -124,7 +124,7 @@ MIXED = Confound("evaluation.metric", "official", "fallback", "confound")
 
 def compare_checkpoints(
     run: RunDirectory, evaluation: str, control: str = "base", others: Sequence[str] | None = None
-) -> Table:
+) -> ComparisonTable:
     """Checkpoints of one run on one evaluation; `others` are all measured ones when omitted.
 
     Each is compared with the control and with the last one of the stage before; all p-values of
@@ -147,7 +147,7 @@ def compare_checkpoints(
 
 def compare_arms(
     arms: Sequence[Arm], terms: Terms = DECLARED, findings: Sequence[Finding] = ()
-) -> Table:
+) -> ComparisonTable:
     """All arms against the first, one family, item by item; `findings` are shown with the table.
 
     An undeclared difference makes the verdict "not comparable". Raises InputError for what is never
@@ -259,7 +259,7 @@ def make_table(
     pairings: Mapping[tuple[str, str], Pairing],
     differing: tuple[Confound, ...] = (),
     findings: Sequence[Finding] = (),
-) -> Table:
+) -> ComparisonTable:
     """The table of all arms, the control first."""
     control, lines = arms[0], []
     record = _record(control)
@@ -297,7 +297,7 @@ def make_table(
     found += _shares("unscored", unscored, FEW_UNSCORED)
     fallbacks = [(arm.name, arm.fallbacks, len(arm.judged)) for arm in arms]
     found += _shares("fallback_scores", fallbacks, MANY_FALLBACKS)
-    return Table(record, tuple(lines), differing, tuple(found), judge=judge)
+    return ComparisonTable(record, tuple(lines), differing, tuple(found), judge=judge)
 
 
 def truncated(arm: Arm) -> int | None:
@@ -376,7 +376,7 @@ class ScoreRow:
     """Corrected for the family of the table."""
 
 
-def score_rows(table: Table) -> list[ScoreRow]:
+def score_rows(table: ComparisonTable) -> list[ScoreRow]:
     """The lines of a table, in their order."""
     rows = []
     for line in table.lines:

@@ -89,7 +89,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ComparisonTable:
     """Checkpoints measured on the same items, the first of them the control."""
 
     evaluation: EvaluationRecord
@@ -134,7 +134,9 @@ class Table:
         return by_part(self.differences)
 
 
-def judged_again(table: Table, change: Callable[[Comparison], Comparison]) -> Table:
+def judged_again(
+    table: ComparisonTable, change: Callable[[Comparison], Comparison]
+) -> ComparisonTable:
     """The table with `change` applied to every comparison with the control."""
     lines = [
         line
@@ -147,7 +149,7 @@ def judged_again(table: Table, change: Callable[[Comparison], Comparison]) -> Ta
     return replace(table, lines=tuple(lines))
 
 
-def with_trials(table: Table) -> Table:
+def with_trials(table: ComparisonTable) -> ComparisonTable:
     """The table with the ledger of trials beside every verdict against a control of a lab."""
     run, record = table.control.run, table.evaluation
     if run is None:
@@ -166,7 +168,7 @@ FAILING = {
 """What has no verdict passes no gate."""
 
 
-def failures(tables: Sequence[Table], fail_on: FailOn) -> list[str]:
+def failures(tables: Sequence[ComparisonTable], fail_on: FailOn) -> list[str]:
     """A phrase for each run that fails against its control.
 
     Where non-inferiority was asked, that is the gate: a run passes if it is shown, whatever the
@@ -178,7 +180,7 @@ def failures(tables: Sequence[Table], fail_on: FailOn) -> list[str]:
     return [phrase for table, pair in pairs if (phrase := _failure(table, pair, fail_on))]
 
 
-def _failure(table: Table, pair: Pairing, fail_on: FailOn) -> str:
+def _failure(table: ComparisonTable, pair: Pairing, fail_on: FailOn) -> str:
     found, asked = pair.comparison, pair.comparison.non_inferiority
     place = f"{pair.control} on {table.evaluation.benchmark or table.evaluation.name}"
     if asked is not None:

@@ -32,7 +32,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=1
 Refusals = Iterator[PydanticCustomError]
 
 
-class Table(BaseModel):
+class SpecTable(BaseModel):
     """A table of the experiment file."""
 
     model_config = ConfigDict(
@@ -54,7 +54,7 @@ class Table(BaseModel):
         return self
 
 
-def one_of(table: Table, one: str, other: str, fix: str = "write one of them") -> Refusals:
+def one_of(table: SpecTable, one: str, other: str, fix: str = "write one of them") -> Refusals:
     """Exactly one of two keys has to be there."""
     there = [getattr(table, key) is not None for key in (one, other)]
     if there[0] == there[1]:
@@ -91,7 +91,7 @@ Source = Annotated[str, AfterValidator(_with_scheme)]
 """`KIND:NAME`; a bare `OWNER/NAME` is one of the Hugging Face hub."""
 
 
-class RenderingSettings(Table):
+class RenderingSettings(SpecTable):
     """How conversations become text. Rows may carry template options of their own."""
 
     rendering: str = "auto"

@@ -15,13 +15,13 @@ from assay.experiment.base_table import (
     Many,
     Refusals,
     Source,
-    Table,
+    SpecTable,
     one_of,
     refused,
 )
 
 
-class Take(Table):
+class Take(SpecTable):
     """Which items are used."""
 
     rows: Count
@@ -30,7 +30,7 @@ class Take(Table):
     """`random` draws the same rows for every seed."""
 
 
-class TakeRows(Table):
+class TakeRows(SpecTable):
     """Which rows of a source are used."""
 
     rows: Count | None = None
@@ -53,7 +53,7 @@ class TakeRows(Table):
         return found
 
 
-class Split(Table):
+class Split(SpecTable):
     """How rows are divided into training and held-out parts."""
 
     dev: float | int | None = None
@@ -76,7 +76,7 @@ class Split(Table):
         return {key: value for key, value in plain(self).items() if value is not None}
 
 
-class Csv(Table):
+class Csv(SpecTable):
     """How a CSV file is written."""
 
     delimiter: Annotated[str, Field(pattern=r"^[^\r\n]$")] | None = None
@@ -92,7 +92,7 @@ class Csv(Table):
 Compared = str | int | float | bool
 
 
-class Where(Table):
+class Where(SpecTable):
     """A condition on a field; all comparisons have to hold. A row without the field meets only
     `exists = false`."""
 
@@ -125,7 +125,7 @@ class Where(Table):
             yield refused("field", "nothing to compare it with", fix)
 
 
-class OrderBy(Table):
+class OrderBy(SpecTable):
     """Rows sorted by a field."""
 
     by: str
@@ -138,7 +138,7 @@ class OrderBy(Table):
             yield refused("by", problem, FIELD_FIX)
 
 
-class Recorded(Table):
+class Recorded(SpecTable):
     """Answers that a run recorded: samples of a stage, or the record of an evaluation."""
 
     stage: str | None = None
@@ -198,7 +198,7 @@ WHOLE = 1e-6
 """How far from 1 the weights of a mixture may add up."""
 
 
-class Hub(Table):
+class Hub(SpecTable):
     """Which part of a hub's data set is read."""
 
     config: str | None = None
@@ -209,7 +209,7 @@ class Hub(Table):
     """A commit, tag or branch; omitted: the newest. The manifest records the commit."""
 
 
-class DataSpec(Table):
+class DataSpec(SpecTable):
     """A data set. Stages name it as `NAME`, its dev part as `NAME.dev`."""
 
     source: Source | None = None

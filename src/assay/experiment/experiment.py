@@ -16,7 +16,7 @@ from assay.experiment.base_table import (
     Positive,
     Refusals,
     Source,
-    Table,
+    SpecTable,
     refused,
 )
 from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
@@ -48,12 +48,12 @@ from assay.experiment.tables import (
     MilestoneSpec,
     NoteSpec,
 )
-from assay.experiment.training_settings import EveryEpochs, Schedule
+from assay.experiment.training_settings import EveryEpochs, ScheduleSpec
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)]
 
 
-class Experiment(Table):
+class Experiment(SpecTable):
     """An experiment: one model, one task, data sets, training stages in order, evaluations."""
 
     name: RunName
@@ -194,7 +194,7 @@ def engines(experiment: Experiment) -> Refusals:
             if (sampling := getattr(table, "sampling", None)) is None:
                 continue
             written, field = sampling.temperature, f"{kind}.{name}.sampling.temperature"
-            ends = (written.start, written.end) if isinstance(written, Schedule) else (written,)
+            ends = (written.start, written.end) if isinstance(written, ScheduleSpec) else (written,)
             for temperature in filter(None, ends):
                 if temperature < COLDEST:
                     problem = f"vLLM would sample at {COLDEST} instead of {temperature:g}"

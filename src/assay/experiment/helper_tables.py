@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from assay.data.toml_text import KeyPath
-from assay.experiment.base_table import Few, Positive, Refusals, Source, Table, refused
+from assay.experiment.base_table import Few, Positive, Refusals, Source, SpecTable, refused
 from assay.experiment.price_table import TokenPrice, nano
 from assay.experiment.tables import EvaluationSampling
 
@@ -29,7 +29,7 @@ OF_ENDPOINTS = ("endpoint", "key", "concurrency", "deadline", "timeout")
 """Keys that only an `openai:` model has."""
 
 
-class Price(Table):
+class Price(SpecTable):
     """Per million tokens."""
 
     prompt: Annotated[float, Field(ge=0, le=1e6)]
@@ -41,7 +41,7 @@ class Price(Table):
 Money = Annotated[float, Field(gt=0, le=1e6)]
 
 
-class Budget(Table):
+class Budget(SpecTable):
     """The most that a helper model may cost, in its price's currency."""
 
     step: Money | None = None
@@ -63,7 +63,7 @@ class HelperSampling(EvaluationSampling):
             yield refused("beams", problem, "remove temperature and stop")
 
 
-class HelperSpec(Table):
+class HelperSpec(SpecTable):
     """A helper model, for rewards and tasks; never trained."""
 
     source: Source

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from assay.data.toml_text import DEEPEST, KeyPath, load_toml
 from assay.errors import InputError, nearest
-from assay.experiment.base_table import Table
+from assay.experiment.base_table import SpecTable
 from assay.experiment.experiment import Experiment
 from assay.experiment.helper_tables import field_path, models_apart, path_set
 
@@ -29,7 +29,7 @@ def alternatives(annotation: Any) -> list[Any]:
     return [] if annotation is type(None) else [annotation]
 
 
-def keys_at(path: KeyPath, raw: Any, model: type[Table] = Experiment) -> dict[str, FieldInfo]:
+def keys_at(path: KeyPath, raw: Any, model: type[SpecTable] = Experiment) -> dict[str, FieldInfo]:
     """The keys that a table at `path` may have, given the values `raw` of the whole file.
 
     `model` is what the file holds. Where the table's kind is not settled by its values, the keys of
@@ -37,12 +37,12 @@ def keys_at(path: KeyPath, raw: Any, model: type[Table] = Experiment) -> dict[st
     """
     found: dict[str, FieldInfo] = {}
     for annotation in annotations_at(path, raw, model):
-        if isinstance(annotation, type) and issubclass(annotation, Table):
+        if isinstance(annotation, type) and issubclass(annotation, SpecTable):
             found |= {field.alias or key: field for key, field in annotation.model_fields.items()}
     return found
 
 
-def annotations_at(path: KeyPath, raw: Any, model: type[Table] = Experiment) -> list[Any]:
+def annotations_at(path: KeyPath, raw: Any, model: type[SpecTable] = Experiment) -> list[Any]:
     """The types a value at `path` may have; empty where there is no such key."""
     here: list[Any] = [model]
     if model is Experiment and isinstance(raw, Mapping):
@@ -56,7 +56,7 @@ def annotations_at(path: KeyPath, raw: Any, model: type[Table] = Experiment) -> 
 
 
 def _step(annotation: Any, part: str | int) -> list[Any]:
-    if isinstance(annotation, type) and issubclass(annotation, Table):
+    if isinstance(annotation, type) and issubclass(annotation, SpecTable):
         field = annotation.model_fields.get(str(part))
         return alternatives(field.annotation) if field else []
     if get_origin(annotation) is dict:
@@ -67,7 +67,7 @@ def _step(annotation: Any, part: str | int) -> list[Any]:
 
 
 def _tag_agrees(annotation: Any, value: Mapping[str, Any]) -> bool:
-    if not (isinstance(annotation, type) and issubclass(annotation, Table)):
+    if not (isinstance(annotation, type) and issubclass(annotation, SpecTable)):
         return False
     tags = {
         name: field

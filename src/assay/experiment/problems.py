@@ -10,12 +10,12 @@ from pydantic_core import ErrorDetails
 
 from assay.data.toml_text import KeyPath, unusable_values, written_path
 from assay.errors import InputError, nearest
-from assay.experiment.base_table import Table
+from assay.experiment.base_table import SpecTable
 from assay.experiment.experiment import Experiment
 from assay.experiment.helper_tables import file_path
 from assay.experiment.overrides import keys_at
 
-SomeTable = TypeVar("SomeTable", bound=Table)
+SomeTable = TypeVar("SomeTable", bound=SpecTable)
 MISSING = "missing"
 UNKNOWN = "unknown key"
 EMPTY = "must not be empty"
@@ -50,7 +50,7 @@ class Problem:
 
 
 def problems_in(
-    errors: list[ErrorDetails], raw: Mapping[str, Any], model: type[Table] = Experiment
+    errors: list[ErrorDetails], raw: Mapping[str, Any], model: type[SpecTable] = Experiment
 ) -> list[Problem]:
     """One problem per place, the branches of a union merged, in the order pydantic met them."""
     found: dict[KeyPath, Problem] = {}
@@ -84,7 +84,9 @@ def made(kind: type[SomeTable], values: Mapping[str, Any]) -> SomeTable:
     raise InputError(first.problem, field=".".join(map(str, first.path)), fix=first.fix)
 
 
-def _problems(error: ErrorDetails, raw: Mapping[str, Any], model: type[Table]) -> Iterator[Problem]:
+def _problems(
+    error: ErrorDetails, raw: Mapping[str, Any], model: type[SpecTable]
+) -> Iterator[Problem]:
     """What one error of pydantic says: a validator's may hold several, as may a table of unknown
     keys.
     """
@@ -105,7 +107,7 @@ def _problems(error: ErrorDetails, raw: Mapping[str, Any], model: type[Table]) -
 
 
 def _problem(
-    error: ErrorDetails, path: KeyPath, raw: Mapping[str, Any], model: type[Table]
+    error: ErrorDetails, path: KeyPath, raw: Mapping[str, Any], model: type[SpecTable]
 ) -> Problem:
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind == MISSING and isinstance(path[-1], int):

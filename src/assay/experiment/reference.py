@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from assay.experiment.base_table import Table
+from assay.experiment.base_table import SpecTable
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.helper_tables import HelperSpec
@@ -47,7 +47,7 @@ command line: `assay run FILE --set stage.NAME.steps=20`. The run's `spec.toml` 
 Made by `python -m assay.experiment.reference > docs/experiment.md`.
 """
 
-SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
+SECTIONS: Mapping[str, tuple[type[SpecTable], type[SpecTable] | None]] = {
     "Top level": (Experiment, None),
     "`[note]`": (NoteSpec, None),
     "`[log]`": (LogSpec, None),
@@ -83,37 +83,37 @@ _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 def reference() -> str:
     """The whole page."""
     parts = [INTRODUCTION]
-    inner: dict[str, type[Table]] = {}
+    inner: dict[str, type[SpecTable]] = {}
     for heading, (model, base) in SECTIONS.items():
         fields = {k: f for k, f in model.model_fields.items() if _is_own(k, f, base)}
         more = ""
         if model is DpoStage:
             fields, more = _without(fields, SamplingStage, "stages that sample")
         parts.append(_section(f"## {heading}", model, fields, more))
-        inner |= {table.__name__: table for f in fields.values() for table in _tables(f)}
+        inner |= {name_of(table): table for f in fields.values() for table in _tables(f)}
     for table in [*inner.values()]:
-        inner |= {t.__name__: t for f in table.model_fields.values() for t in _tables(f)}
+        inner |= {name_of(t): t for f in table.model_fields.values() for t in _tables(f)}
     parts.append("## Inner tables\n")
-    listed: list[type[Table]] = []
+    listed: list[type[SpecTable]] = []
     known = inner.values()
     ordered = dict.fromkeys(t for m in known for t in m.__mro__[1::-1] if t in known)
     for model in ordered:
         fields, more = dict(model.model_fields), ""
         like = max(listed, key=lambda earlier: len(_shared(fields, earlier)), default=None)
         if like and len(_shared(fields, like)) > 1:
-            fields, more = _without(fields, like, f"[{like.__name__}](#{like.__name__.lower()})")
-        parts.append(_section(f"### {model.__name__}", model, fields, more))
+            fields, more = _without(fields, like, f"[{name_of(like)}](#{name_of(like).lower()})")
+        parts.append(_section(f"### {name_of(model)}", model, fields, more))
         listed += [] if more else [model]
     return "\n".join(parts)
 
 
-def _shared(fields: Mapping[str, FieldInfo], other: type[Table]) -> list[str]:
+def _shared(fields: Mapping[str, FieldInfo], other: type[SpecTable]) -> list[str]:
     """The keys that another table has just so."""
     return [k for k, f in fields.items() if repr(other.model_fields.get(k)) == repr(f)]
 
 
 def _without(
-    fields: Mapping[str, FieldInfo], other: type[Table], name: str
+    fields: Mapping[str, FieldInfo], other: type[SpecTable], name: str
 ) -> tuple[dict[str, FieldInfo], str]:
     """The fields but for those that another table has just so, and a sentence that names these."""
     shared = _shared(fields, other)
@@ -121,7 +121,7 @@ def _without(
     return {k: f for k, f in fields.items() if k not in shared}, f" {told}: as {name}."
 
 
-def _is_own(key: str, field: FieldInfo, base: type[Table] | None) -> bool:
+def _is_own(key: str, field: FieldInfo, base: type[SpecTable] | None) -> bool:
     """Whether the section lists a field: not one of the base, nor one with sections of its own."""
     if key in OWN_SECTIONS and field.annotation is Experiment.model_fields[key].annotation:
         return False
@@ -130,7 +130,7 @@ def _is_own(key: str, field: FieldInfo, base: type[Table] | None) -> bool:
 
 
 def _section(
-    heading: str, model: type[Table], fields: Mapping[str, FieldInfo], more: str = ""
+    heading: str, model: type[SpecTable], fields: Mapping[str, FieldInfo], more: str = ""
 ) -> str:
     rows = [f"- `{key}` ({_type_and_default(f)}): {_text(f)}" for key, f in fields.items()]
     about = " ".join((model.__doc__ or "").split()) + more
@@ -156,14 +156,14 @@ def _default(field: FieldInfo) -> str:
         return f"; {filled['filled']}"
     if field.default is PydanticUndefined and field.default_factory is None and not filled:
         return "; required"
-    if field.default in (None, PydanticUndefined) or isinstance(field.default, Table):
+    if field.default in (None, PydanticUndefined) or isinstance(field.default, SpecTable):
         return ""
     return f"; `{inline(field.default)}`"
 
 
-def _tables(field: FieldInfo) -> Iterator[type[Table]]:
+def _tables(field: FieldInfo) -> Iterator[type[SpecTable]]:
     for kind in _leaves(field.annotation):
-        if isinstance(kind, type) and issubclass(kind, Table):
+        if isinstance(kind, type) and issubclass(kind, SpecTable):
             yield kind
 
 
@@ -192,8 +192,8 @@ def _words(annotation: Any) -> str:
         return f"[{size}{_words(arguments[0])}]"
     if origin is dict:
         return "table" if arguments[1] is Any else f"table of {_words(arguments[1])}"
-    if isinstance(annotation, type) and issubclass(annotation, Table):
-        return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+    if isinstance(annotation, type) and issubclass(annotation, SpecTable):
+        return f"[{name_of(annotation)}](#{name_of(annotation).lower()})"
     return _WORDS[annotation]
 
 
@@ -205,6 +205,11 @@ def _limits(metadata: Any) -> str:
             limits = ((sign, getattr(bound, key, None)) for key, sign in _BOUNDS.items())
             found += [f"{sign}{v:g}" for sign, v in limits if v is not None and abs(v) < HUGE]
     return ",".join(found)
+
+
+def name_of(table: type) -> str:
+    """A table as users read it: `ClipSpec` is Clip."""
+    return table.__name__.removesuffix("Spec")
 
 
 if __name__ == "__main__":

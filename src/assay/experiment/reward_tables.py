@@ -15,14 +15,14 @@ from assay.experiment.base_table import (
     Many,
     Positive,
     Refusals,
-    Table,
+    SpecTable,
     Weight,
     raise_all,
     refused,
 )
 
 
-class Bounds(Table):
+class Bounds(SpecTable):
     """What another part gave; all have to hold."""
 
     above: float | None = None
@@ -40,7 +40,7 @@ class Bounds(Table):
             yield refused("above", f"no value is above {self.above:g} and below {self.below:g}")
 
 
-class RewardPart(Table):
+class RewardPart(SpecTable):
     """One part of a reward, their sum."""
 
     kind: str
@@ -112,7 +112,7 @@ def plain(spec: Reward) -> Any:
     }
 
 
-class RewardSettings(Table):
+class RewardSettings(SpecTable):
     """How the rewards of a stage or an evaluation are run."""
 
     reward_deadline: Positive = 10.0

@@ -15,7 +15,7 @@ from assay.experiment.base_table import (
     Positive,
     Refusals,
     Share,
-    Table,
+    SpecTable,
     refused,
 )
 from assay.experiment.problems import problems_in
@@ -26,7 +26,7 @@ Point = Annotated[int, Field(ge=-100, le=100)]
 RESERVED = (REASON, PREFERENCE, FIRST, SECOND, "label")
 
 
-class CriterionSpec(Table):
+class CriterionSpec(SpecTable):
     """One thing that is graded."""
 
     about: str
@@ -43,7 +43,7 @@ class CriterionSpec(Table):
             yield refused("scale", problem, "write the lower grade first, at most 100 below")
 
 
-class RubricFile(Table):
+class RubricFile(SpecTable):
     """The file `quality.toml` of the reward `rubric:quality.toml`."""
 
     model: Name

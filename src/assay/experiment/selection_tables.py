@@ -15,7 +15,7 @@ from assay.experiment.base_table import (
     Many,
     Positive,
     Refusals,
-    Table,
+    SpecTable,
     Temperature,
     one_of,
     refused,
@@ -30,7 +30,7 @@ Unhealthy = Literal["few_queries_with_a_positive", "few_groups_with_signal"]
 """What `allow` may accept, see `labs.demos.stored`."""
 
 
-class SelectionsSpec(Table):
+class SelectionsSpec(SpecTable):
     """Stored selections for each query, with what the frozen model made of them."""
 
     data: str
@@ -97,7 +97,7 @@ UNTRAINED = ("random", "similarity", "oracle", "reversed", "singles")
 """Those without weights: nothing is trained. The oracle searches with the right answers."""
 
 
-class SelectorSpec(Table):
+class SelectorSpec(SpecTable):
     """A selector of demonstrations."""
 
     features: Annotated[str, Field(pattern=r"^(minilm|clip|path:.+)$")] = "minilm"

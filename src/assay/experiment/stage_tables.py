@@ -31,21 +31,21 @@ from assay.experiment.training_settings import (
     LEARNING_RATES,
     LORA_LEARNING_RATE,
     Adapt,
-    AdvantageOptions,
-    Clip,
+    AdvantageSpec,
+    ClipSpec,
     Curriculum,
     Dynamic,
     EveryEpochs,
     FullAdapt,
-    Importance,
+    ImportanceSpec,
     Kl,
     LoraAdapt,
     Optimizer,
     Overlong,
     Pairs,
     Range,
-    Sampling,
-    Schedule,
+    SamplingSpec,
+    ScheduleSpec,
     Updates,
     between,
     schedules_in,
@@ -151,7 +151,7 @@ class SamplingStage(CommonStage, RewardSettings):
     """Which stored candidates each epoch learns from; omitted: all."""
     require_positive: bool | None = None
     """Leave out stored groups without a right candidate."""
-    sampling: Sampling = Sampling()
+    sampling: SamplingSpec = SamplingSpec()
     """How completions are drawn."""
     max_abstained_share: Share = 0.1
     """A larger share of unscored completions stops the run."""
@@ -201,8 +201,8 @@ class RceStage(SamplingStage):
         "sampled"
     )
     """As above."""
-    tau: Annotated[Annotated[float, Field(ge=1e-6, le=1e6)] | Schedule, between(1e-6, 1e6)] = (
-        Schedule(start=1.0)
+    tau: Annotated[Annotated[float, Field(ge=1e-6, le=1e6)] | ScheduleSpec, between(1e-6, 1e6)] = (
+        ScheduleSpec(start=1.0)
     )
     """Temperature of the weights; small picks the best candidate."""
     rewards: Literal["raw", "normalised"] | None = None
@@ -240,13 +240,13 @@ class GrpoStage(SamplingStage):
     top_entropy_share: Annotated[float, Field(gt=0, le=1)] | None = None
     """Learn only at this share of the tokens, of highest entropy (arXiv 2506.01939: 0.2). Costs a
     forward pass."""
-    clip: Clip = Clip()
+    clip: ClipSpec = ClipSpec()
     """Bounds of the probability ratio."""
-    importance: Importance | None = None
+    importance: ImportanceSpec | None = None
     """Correction of the rollout gap; omitted: token ratios held at 2."""
     advantage: str | None = None
     """Advantage estimator by name, in place of the preset's."""
-    advantage_options: AdvantageOptions | None = None
+    advantage_options: AdvantageSpec | None = None
     """Numbers of the estimator."""
     loss: str | None = None
     """Policy loss by name, in place of the preset's."""

@@ -14,16 +14,16 @@ from assay.experiment.base_table import (
     Many,
     Refusals,
     RenderingSettings,
-    Table,
+    SpecTable,
     one_of,
     refused,
 )
 from assay.experiment.data_tables import Take
 from assay.experiment.reward_tables import Reward, RewardSettings
-from assay.experiment.training_settings import Sampling
+from assay.experiment.training_settings import SamplingSpec
 
 
-class EvaluationSampling(Sampling):
+class EvaluationSampling(SamplingSpec):
     """How answers are drawn for an evaluation."""
 
     temperature: Annotated[float, Field(ge=0, le=100)] = 0.0  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -79,7 +79,7 @@ class EvaluateSpec(RewardSettings, RenderingSettings):
             yield refused("options", "only a benchmark has options", "remove it")
 
 
-class NoteSpec(Table):
+class NoteSpec(SpecTable):
     """For the notebook; no result depends on it."""
 
     why: str = ""
@@ -90,7 +90,7 @@ class NoteSpec(Table):
     """What is wrong with it, a line each."""
 
 
-class LogSpec(Table):
+class LogSpec(SpecTable):
     """Programs that get metrics, scores and verdicts."""
 
     to: Annotated[Many[str], Field(min_length=1)]
@@ -99,7 +99,7 @@ class LogSpec(Table):
     """Project, or experiment of `mlflow`; omitted: the experiment's name. Not for `tensorboard`."""
 
 
-class GuardSpec(Table):
+class GuardSpec(SpecTable):
     """Stops the run, with its checkpoint kept, where a metric meets it."""
 
     metric: str
@@ -117,7 +117,7 @@ class GuardSpec(Table):
         return one_of(self, "above", "below")
 
 
-class MilestoneSpec(Table):
+class MilestoneSpec(SpecTable):
     """A step to reach, or an expected value of a metric."""
 
     stage: str
@@ -162,7 +162,7 @@ class MilestoneSpec(Table):
                 yield refused(name, "a milestone is on a metric or on a verdict", "write two")
 
 
-class EngineSpec(Table):
+class EngineSpec(SpecTable):
     """Who samples completions, and how many train."""
 
     sample: Literal["own", "vllm"] = "own"

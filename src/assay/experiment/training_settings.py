@@ -16,7 +16,7 @@ from assay.experiment.base_table import (
     Positive,
     Refusals,
     Share,
-    Table,
+    SpecTable,
     Temperature,
     Tokens,
     refused,
@@ -27,7 +27,7 @@ Betas = Annotated[
 ]
 
 
-class Schedule(Table):
+class ScheduleSpec(SpecTable):
     """A number that moves over the steps of a stage."""
 
     start: float
@@ -48,8 +48,8 @@ class Schedule(Table):
 def between(low: float, high: float) -> AfterValidator:
     """Refuses a schedule that begins or ends outside `low` to `high`."""
 
-    def check(value: float | Schedule) -> float | Schedule:
-        if isinstance(value, Schedule):
+    def check(value: float | ScheduleSpec) -> float | ScheduleSpec:
+        if isinstance(value, ScheduleSpec):
             for field in ("start", "end"):
                 found = getattr(value, field)
                 if found is not None and not low <= found <= high:
@@ -60,17 +60,17 @@ def between(low: float, high: float) -> AfterValidator:
     return AfterValidator(check)
 
 
-def schedules_in(table: BaseModel, path: str = "") -> Iterator[tuple[str, Schedule]]:
+def schedules_in(table: BaseModel, path: str = "") -> Iterator[tuple[str, ScheduleSpec]]:
     """The schedules of a table and its inner tables, by dotted path."""
     for key in type(table).model_fields:
         value = getattr(table, key)
-        if isinstance(value, Schedule):
+        if isinstance(value, ScheduleSpec):
             yield path + key, value
         elif isinstance(value, BaseModel):
             yield from schedules_in(value, f"{path}{key}.")
 
 
-class Optimizer(Table):
+class Optimizer(SpecTable):
     """How weights are updated."""
 
     name: Literal["adamw", "adamw8bit"] = "adamw"
@@ -98,14 +98,14 @@ class Optimizer(Table):
             yield refused("min_lr", f"{self.min_lr:g} is more than lr = {self.lr:g}")
 
 
-class FullAdapt(Table):
+class FullAdapt(SpecTable):
     """Every weight is trained."""
 
     kind: Literal["full"] = "full"
     """Which weights are trained."""
 
 
-class LoraAdapt(Table):
+class LoraAdapt(SpecTable):
     """Low-rank adapters are trained."""
 
     kind: Literal["lora"]
@@ -125,7 +125,7 @@ class LoraAdapt(Table):
         return value or None  # so that manifests from before the key are alike
 
 
-class FreezeAdapt(Table):
+class FreezeAdapt(SpecTable):
     """Some weights stay as they are."""
 
     kind: Literal["freeze"]
@@ -137,11 +137,11 @@ class FreezeAdapt(Table):
 Adapt = Annotated[FullAdapt | LoraAdapt | FreezeAdapt, Field(discriminator="kind")]
 
 
-class Sampling(Table):
+class SamplingSpec(SpecTable):
     """How completions are drawn for training. `top_p` below 1, `top_k` and `min_p` of grpo need
     `as_reported`."""
 
-    temperature: Annotated[Temperature | Schedule, between(1e-3, 100)] = 1.0
+    temperature: Annotated[Temperature | ScheduleSpec, between(1e-3, 100)] = 1.0
     """Logits are divided by it."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Nucleus share; 1 samples from the full softmax."""
@@ -168,21 +168,21 @@ LORA_LEARNING_RATE = 1e-4
 Regret", 2025)."""
 
 
-class EveryEpochs(Table):
+class EveryEpochs(SpecTable):
     """Once every so many epochs, after the step that ends them."""
 
     epochs: Few
     """Whole passes over the data."""
 
 
-class Curriculum(Table):
+class Curriculum(SpecTable):
     """Which of a stored group's candidates each epoch learns from, by reward."""
 
     best: Annotated[Many[Few], Field(min_length=1)]
     """How many, epoch by epoch: `[3, 5]`."""
 
 
-class Updates(Table):
+class Updates(SpecTable):
     """How one rollout is used."""
 
     minibatches: Few = 1
@@ -191,7 +191,7 @@ class Updates(Table):
     """Passes over the rollout."""
 
 
-class AdaptiveKl(Table):
+class AdaptiveKl(SpecTable):
     """Moves the KL coefficient after each step, by the step's KL."""
 
     above: Positive = 0.1
@@ -219,10 +219,10 @@ class AdaptiveKl(Table):
         return min(max(coef, self.least), self.most)
 
 
-class Kl(Table):
+class Kl(SpecTable):
     """Penalty for moving away from a reference."""
 
-    coef: Annotated[Annotated[float, Field(ge=0, le=1e6)] | Schedule, between(0, 1e6)] = 0.0
+    coef: Annotated[Annotated[float, Field(ge=0, le=1e6)] | ScheduleSpec, between(0, 1e6)] = 0.0
     """Weight of the penalty."""
     estimator: str = "k3"
     """`k2`, `k3` and others; `k1` in the reward only. Of whole completions: `k3_sequence` (new
@@ -237,20 +237,20 @@ class Kl(Table):
     def _conflicts(self) -> Refusals:
         if self.adaptive is None:
             return
-        if isinstance(self.coef, Schedule):
+        if isinstance(self.coef, ScheduleSpec):
             yield refused("adaptive", "coef follows a schedule", "write a number")
         elif not self.coef or self.where == "reward":
             yield refused("adaptive", "there is no KL in the loss", "write coef, the first value")
 
 
-class Dynamic(Table):
+class Dynamic(SpecTable):
     """Dynamic sampling: groups that teach nothing are replaced by groups of new prompts."""
 
     max_batches: Few
     """Most batches of prompts for one step."""
 
 
-class Overlong(Table):
+class Overlong(SpecTable):
     """Soft punishment of long completions (DAPO)."""
 
     buffer: Count
@@ -259,10 +259,10 @@ class Overlong(Table):
     """The punishment at `max_tokens`."""
 
 
-Bound = Annotated[Positive | Schedule, between(1e-9, 1e6)]
+Bound = Annotated[Positive | ScheduleSpec, between(1e-9, 1e6)]
 
 
-class Clip(Table):
+class ClipSpec(SpecTable):
     """Bounds of the probability ratio; omitted ones come from the preset."""
 
     low: Bound | None = None
@@ -277,7 +277,7 @@ class Clip(Table):
     """`sapo`: steepness of the gate elsewhere; omitted: 1.05."""
 
 
-class AdvantageOptions(Table):
+class AdvantageSpec(SpecTable):
     """Numbers of the advantage estimator; omitted ones come from the preset."""
 
     ddof: Annotated[int, Field(ge=0, le=1)] | None = None
@@ -302,7 +302,7 @@ class AdvantageOptions(Table):
     """`egpo`: the bonus stays under |advantage| / alpha; omitted: 2."""
 
 
-class Importance(Table):
+class ImportanceSpec(SpecTable):
     """Each token's policy loss times its probability in training over that in the rollout."""
 
     mode: Literal["token", "sequence"] = "token"
@@ -322,7 +322,7 @@ class Importance(Table):
 Range = Annotated[tuple[float, float], Strict(False)]
 
 
-class Pairs(Table):
+class Pairs(SpecTable):
     """The pairs of stored groups; omitted: every two candidates of a group whose scores differ."""
 
     total: Count | None = None

@@ -30,7 +30,7 @@ from assay.lab.session.reward_parts import reward_of
 from assay.lab.session.session import Session
 from assay.lab.session.stage_methods import build_grpo
 from assay.lab.session.validate import check_names
-from assay.rl.objectives import Grpo as GrpoObjective
+from assay.rl.objectives import GrpoObjective
 from assay.rl.policy import Policy
 from assay.rl.signal import SignalStats, signal_stats
 from assay.runs.history import History, Sample, samples_in

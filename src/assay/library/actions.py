@@ -16,9 +16,9 @@ from assay.experiment.read_file import ExperimentSource
 from assay.experiment.toml_write import inline
 from assay.lab.monitor.observer import Callback, Called, Observer, Several, Silent
 from assay.library.typed_results import (
-    Comparison,
     EvaluationResult,
     Run,
+    RunComparison,
 )
 from assay.pages.live_display import progress as live_progress
 from assay.pages.run_page import Reporting, lacks_page, write_report
@@ -206,7 +206,7 @@ def compare(
     non_inferior: float | None = None,
     lang: str = "en",
     **reading: Any,
-) -> Comparison:
+) -> RunComparison:
     """Compare runs item by item and write the page of it; the first is the control.
 
     A run is `NAME[@CHECKPOINT]`, one that was opened, or `FILE[@RUN]` of another tool, which is
@@ -228,7 +228,7 @@ def compare(
         non_inferior=non_inferior,
     )
     written = write_comparison(table, root_of(root), lang)
-    return Comparison(table, written, lang)
+    return RunComparison(table, written, lang)
 
 
 def open_run(target: Target, *, root: Root = None, lang: str = "en") -> Run:

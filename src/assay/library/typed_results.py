@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.compare.judged_table import ScoreRow, score_rows
-from assay.compare.table import Line, Table
+from assay.compare.table import ComparisonTable, Line
 from assay.errors import Finding
 from assay.experiment.experiment import Experiment
 from assay.judge.arms import SampledScores
@@ -136,7 +136,7 @@ class Run:
         return {stage: each.checkpoint for stage, each in chosen.items() if each is not None}
 
     @cached_property
-    def evaluations(self) -> Mapping[str, Table]:
+    def evaluations(self) -> Mapping[str, ComparisonTable]:
         """By name the reporting evaluations: scores with intervals, comparisons, verdicts."""
         return {m.name: m.table for m in self.facts.reported if m.table is not None}
 
@@ -182,10 +182,10 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """Runs compared item by item; the first line is the control."""
 
-    table: Table
+    table: ComparisonTable
     page: Path
     """The page of it."""
     lang: str = "en"

@@ -11,8 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from assay.compare.table import ComparisonTable
 from assay.compare.table import Line as Scored
-from assay.compare.table import Table as Compared
 from assay.data.hashing import sha256_text
 from assay.data.row import Row
 from assay.errors import AssayError, InputError
@@ -69,7 +69,7 @@ QUIET = ("follows", "note")
 """Kinds of differences that only the page lists."""
 
 
-def write_comparison(table: Compared, root: Path, lang: str = "en") -> Path:
+def write_comparison(table: ComparisonTable, root: Path, lang: str = "en") -> Path:
     """Write the page (.html and .md) under `comparisons/` in the lab's root, named after runs and
     evaluation; the same comparison made again replaces it. Returns the HTML page.
 
@@ -91,7 +91,7 @@ where there is none."""
 
 
 def comparison_page(
-    table: Compared, w: Words, folder: Path, door: Door = lambda sides, item: ""
+    table: ComparisonTable, w: Words, folder: Path, door: Door = lambda sides, item: ""
 ) -> Page:
     """The whole page; links are relative to its `folder`, items lead through their `door`."""
     labels = line_labels(table, w)
@@ -106,7 +106,7 @@ def comparison_page(
     return Page(w, title.removesuffix(" · Assay"), blocks, footer, title)
 
 
-def warned(table: Compared, w: Words) -> list[Block]:
+def warned(table: ComparisonTable, w: Words) -> list[Block]:
     """Accepted confounds and findings."""
     marked, findings = mark(table, w), (*table.left_out, *table.findings)
     found: list[Block] = [Text(marked, "warning")] if marked else []
@@ -114,7 +114,7 @@ def warned(table: Compared, w: Words) -> list[Block]:
 
 
 def comparison_sections(
-    table: Compared,
+    table: ComparisonTable,
     w: Words,
     folder: Path | None = None,
     door: Door = lambda sides, item: "",
@@ -149,14 +149,14 @@ def comparison_sections(
 IN_TERMINAL = ("scores", "differences", "generation", "judge", "picked", "outcomes", "fairness")
 
 
-def comparison_shown(table: Compared, lang: str = "en") -> list[Block]:
+def comparison_shown(table: ComparisonTable, lang: str = "en") -> list[Block]:
     """What a terminal shows of the page."""
     w = words(lang)
     title = Heading(f"{table.evaluation.name} ({table.evaluation.benchmark})")
     return [title, *comparison_sections(table, w, wanted=IN_TERMINAL)]
 
 
-def line_labels(table: Compared, w: Words) -> dict[str, str]:
+def line_labels(table: ComparisonTable, w: Words) -> dict[str, str]:
     """Short names of the lines: the run, its id where two runs share a name, the checkpoint.
 
     Runs of other tools keep the name that their file gives them.
@@ -172,12 +172,12 @@ def line_labels(table: Compared, w: Words) -> dict[str, str]:
     return labels
 
 
-def mark(table: Compared, w: Words) -> str:
+def mark(table: ComparisonTable, w: Words) -> str:
     """The note on every table of a comparison with accepted confounds."""
     return w("compare.mark", allowed=w.listing.join(table.allowed)) if table.allowed else ""
 
 
-def _fairness(table: Compared, control: str, w: Words) -> list[Block]:
+def _fairness(table: ComparisonTable, control: str, w: Words) -> list[Block]:
     """The parts of the runs' manifests: every difference, then those that are equal. Consequences
     and notes are not for a terminal."""
     if len(table.lines) < 2:
@@ -229,7 +229,7 @@ def _shown(value: Any, beside: Any, w: Words) -> str:
 
 
 def flips_blocks(
-    table: Compared,
+    table: ComparisonTable,
     labels: Labels,
     w: Words,
     lines: Sequence[Scored],
@@ -278,14 +278,14 @@ def _answers(line: Scored, items: Sequence[str]) -> dict[str, Mapping[str, Any]]
     return {a["item_id"]: a for a in every if a["repeat"] == 0 and a["item_id"] in items}
 
 
-def _methods(table: Compared, w: Words) -> list[str]:
+def _methods(table: ComparisonTable, w: Words) -> list[str]:
     """The methods of the figures, in sentences."""
     tests = named_tests([pairing.comparison.method for pairing in pairings(table)], w)
     lines = [w("methods.one"), w("methods.two", tests=tests), w("methods.three")]
     return [*lines, w("compare.methods_detectable"), w("compare.methods_fairness")]
 
 
-def _page_name(table: Compared) -> str:
+def _page_name(table: ComparisonTable) -> str:
     """`other-vs-control-on-evaluation`, of names that any file system takes."""
     control, *others = [
         re.sub(r"/[^@]*", "", line.name) if line.address else line.name for line in table.lines

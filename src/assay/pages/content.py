@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.compare.judge_trust import HeldJudge, held
+from assay.compare.table import ComparisonTable, Pairing
 from assay.compare.table import Line as Scored
-from assay.compare.table import Pairing
-from assay.compare.table import Table as Compared
 from assay.data.hashing import canonical_json
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.arms import AtK, SampledScores
@@ -60,7 +59,7 @@ def checkpoint_label(name: str, words: Words) -> str:
     return words("checkpoint.step", stage=reference.stage, step=reference.step)
 
 
-def checkpoint_labels(table: Compared, words: Words) -> dict[str, str]:
+def checkpoint_labels(table: ComparisonTable, words: Words) -> dict[str, str]:
     """The labels of the checkpoints of one run."""
     return {line.name: checkpoint_label(line.name, words) for line in table.lines}
 
@@ -74,7 +73,7 @@ def badges(facts: "RunFacts", name: str, words: Words) -> list[Mark]:
     return [Mark(text, "chosen") for text in (*promoted, *kept)]
 
 
-def pairings(table: Compared) -> list[Pairing]:
+def pairings(table: ComparisonTable) -> list[Pairing]:
     """Every comparison with the control and with the stage before."""
     every = [p for line in table.lines for p in (line.to_control, line.to_previous)]
     return [pairing for pairing in every if pairing is not None]
@@ -129,7 +128,7 @@ def other_results(facts: "RunFacts", words: Words) -> list[Block]:
 
 
 def score_table(
-    table: Compared,
+    table: ComparisonTable,
     labels: Labels,
     words: Words,
     folder: Path | None = None,
@@ -170,7 +169,9 @@ def address(line: Scored, folder: Path | None) -> str:
     return Path(os.path.relpath(line.file, folder)).as_posix()
 
 
-def difference_blocks(table: Compared, labels: Labels, words: Words, note: str = "") -> list[Block]:
+def difference_blocks(
+    table: ComparisonTable, labels: Labels, words: Words, note: str = ""
+) -> list[Block]:
     """The verdicts with their figures, then in words with the changed items."""
     rows: list[Row] = []
     said: list[Line] = []
@@ -245,7 +246,7 @@ def beside(found: Comparison, words: Words) -> str:
     return words.semicolon.join(notes)
 
 
-def picked_blocks(table: Compared, labels: Labels, words: Words) -> list[Block]:
+def picked_blocks(table: ComparisonTable, labels: Labels, words: Words) -> list[Block]:
     """One sentence for each pair of checkpoints; none where the answers are no selections."""
     lines = [
         words(
@@ -262,7 +263,7 @@ def picked_blocks(table: Compared, labels: Labels, words: Words) -> list[Block]:
     return [Bullets(lines)] if lines else []
 
 
-def about_evaluation(table: Compared, words: Words) -> str:
+def about_evaluation(table: ComparisonTable, words: Words) -> str:
     """How an evaluation measured."""
     record = table.evaluation
     clauses = {"sampling": settings_text(record.sampling), "checker": record.checker}
@@ -347,7 +348,7 @@ def all_outcomes(facts: "RunFacts", words: Words) -> list[Block]:
     return blocks
 
 
-def outcome_blocks(table: Compared, labels: Labels, words: Words) -> list[Block]:
+def outcome_blocks(table: ComparisonTable, labels: Labels, words: Words) -> list[Block]:
     """Right answers, error types by how frequent they are, the rarest together, abstentions;
     nothing where no outcome is known, as of another tool's file."""
     columns = [Counter(line.outcomes) for line in table.lines]
@@ -406,7 +407,9 @@ def run_generation(facts: "RunFacts", words: Words) -> list[Block]:
     return generation_blocks([(each, checkpoint_labels(each, words)) for each in tables], words)
 
 
-def generation_blocks(tables: Sequence[tuple[Compared, Labels]], words: Words) -> list[Block]:
+def generation_blocks(
+    tables: Sequence[tuple[ComparisonTable, Labels]], words: Words
+) -> list[Block]:
     """The limits and truncated answers of every line, then what its repeats say; nothing where
     neither is known."""
     unknown = words("generation.unknown")
@@ -438,7 +441,7 @@ def truncated_text(truncated: int | None, answers: int, words: Words) -> str:
     return words("generation.share", share=percent(truncated / answers), **counts)
 
 
-def _sampled(table: Compared, labels: Labels, words: Words) -> list[Block]:
+def _sampled(table: ComparisonTable, labels: Labels, words: Words) -> list[Block]:
     """mean@n and pass@k by line; nothing where no line has repeats that were sampled."""
     shown = {labels[line.name]: line.sampled for line in table.lines if line.sampled is not None}
     if not shown:
@@ -492,7 +495,7 @@ def run_judges(facts: "RunFacts", w: Words) -> list[Block]:
     return blocks
 
 
-def judge_blocks(table: Compared, w: Words) -> list[Block]:
+def judge_blocks(table: ComparisonTable, w: Words) -> list[Block]:
     """The judge of a table's scores; nothing without one."""
     if table.judge is None:
         return []

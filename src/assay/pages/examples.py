@@ -10,7 +10,7 @@ from typing import Any
 from assay.data.hashing import canonical_json
 from assay.data.row import Row
 from assay.lab.data.prepare import rows_by_id
-from assay.pages.page import Answer, Block, Line, Question
+from assay.pages.page import Answer, Block, Line, SideBySide
 from assay.pages.words import Words, flat, number, visible
 from assay.runs.records import FACTS, transcript
 from assay.runs.run_directory import RunDirectory
@@ -30,7 +30,7 @@ def question_blocks(
     """A question with its answers side by side; nothing where one of them is not there."""
     answers = [answer_view(label, line, words) for label, line in sides if line is not None]
     question, gold = asked(row)
-    whole = Question(title, question, answers, gold, words("page.gold"))
+    whole = SideBySide(title, question, answers, gold, words("page.gold"))
     return [whole] if len(answers) == len(sides) else []
 
 

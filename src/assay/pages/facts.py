@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.compare.judged_table import compare_checkpoints
-from assay.compare.table import Table, with_trials
+from assay.compare.table import ComparisonTable, with_trials
 from assay.data.files import kept, stamp
 from assay.errors import Finding, InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
@@ -146,7 +146,7 @@ def curves(
 
 
 @kept(256)
-def _table(folder: Path, run: RunDirectory, manifest: Hashable, *measured: str) -> Table:
+def _table(folder: Path, run: RunDirectory, manifest: Hashable, *measured: str) -> ComparisonTable:
     """The verdicts on an evaluation, whose folder changes with every record in it."""
     return compare_checkpoints(run, folder.name, measured[0], measured[1:])
 
@@ -162,7 +162,7 @@ class Measurement:
     name: str
     spec: EvaluateSpec | None
     """None for an evaluation that was added after the run."""
-    table: Table | None
+    table: ComparisonTable | None
     """None where no checkpoint was measured."""
     missing: tuple[str, ...]
     """Checkpoints that the experiment lists and that have no finished record."""

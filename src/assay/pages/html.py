@@ -218,7 +218,7 @@ def _folded(block: model.Folded, words: Words) -> Markup:
     return form.format(" open" * block.open, _text(block.title), blocks_html(block.blocks, words))
 
 
-def _question(block: model.Question, words: Words) -> Markup:
+def _question(block: model.SideBySide, words: Words) -> Markup:
     say, pre = Markup('<div class="say"><span>{}</span></div>'), Markup('<pre class="{}">{}</pre>')
     answers = []
     for answer in block.answers:
@@ -301,7 +301,7 @@ _RENDER: dict[type, Callable[..., Markup]] = {
     model.Panels: _panels,
     model.Findings: _findings,
     model.Folded: _folded,
-    model.Question: _question,
+    model.SideBySide: _question,
     model.Code: _code,
     model.Form: _form,
     model.Section: _section,

@@ -112,7 +112,7 @@ def _folded(block: model.Folded, words: Words) -> Iterator[str]:
     yield blocks_markdown(block.blocks, words)
 
 
-def _question(block: model.Question, words: Words) -> Iterator[str]:
+def _question(block: model.SideBySide, words: Words) -> Iterator[str]:
     if parts(block.title):
         yield f"### {line_markdown(block.title)}"
     if block.question:
@@ -152,7 +152,7 @@ _RENDER: dict[type, Callable[..., Iterator[str]]] = {
     model.Table: _table,
     model.Findings: _findings,
     model.Folded: _folded,
-    model.Question: _question,
+    model.SideBySide: _question,
     model.Code: _code,
     model.Panels: _panels,
     model.Section: _section,

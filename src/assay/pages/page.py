@@ -177,7 +177,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SideBySide:
     """A question with answers side by side."""
 
     title: Line
@@ -234,7 +234,7 @@ Block: TypeAlias = (
     | Panels
     | Findings
     | Folded
-    | Question
+    | SideBySide
     | Code
     | Form
     | Section

@@ -120,7 +120,7 @@ def _folded(block: model.Folded, words: Words) -> Iterator[RenderableType]:
     yield from blocks_shown(block.blocks, words)
 
 
-def _question(block: model.Question, words: Words) -> Iterator[RenderableType]:
+def _question(block: model.SideBySide, words: Words) -> Iterator[RenderableType]:
     if parts(block.title):
         yield Text.assemble("\n", line_text(block.title, "bold"))
     if block.question:
@@ -148,7 +148,7 @@ _RENDER: dict[type, Callable[..., Iterator[RenderableType]]] = {
     model.Table: _table,
     model.Findings: _findings,
     model.Folded: _folded,
-    model.Question: _question,
+    model.SideBySide: _question,
     model.Code: _code,
     model.Section: _section,
 }

@@ -1,9 +1,9 @@
 """Objectives: pure functions of scores and a packed batch; `Needs` states what else they read.
 
-`Nll` is the weighted negative log-likelihood of SFT, RFT and RCE, which differ in
-`packed.weight_S` alone. `Distill` is the weighted divergence from a teacher. `Grpo` is a policy
-loss with optional KL and entropy terms, corrected for the gap between rollout and training. None of
-them computes scores or weights.
+`NllObjective` is the weighted negative log-likelihood of SFT, RFT and RCE, which differ in
+`packed.weight_S` alone. `DistillObjective` is the weighted divergence from a teacher.
+`GrpoObjective` is a policy loss with optional KL and entropy terms, corrected for the gap between
+rollout and training. None of them computes scores or weights.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from assay.rl.aggregation import (
 from assay.rl.kl import SEQUENCE_KL, check_kl_loss, k3, kl_loss, sequence_kl
 from assay.rl.losses import LOSSES, Clip, TokenBatch, TokenLoss, clamped_log_ratio
 from assay.rl.packed import Packed
-from assay.rl.policy import Scores
+from assay.rl.policy import ActionScores
 from assay.rl.sampling_proof import TOLD, told_sums
 
 Atom = Literal["turn", "episode", "group", "pair"]
@@ -90,13 +90,13 @@ class Objective(Protocol):
         """What micro-batching must not cut."""
         ...
 
-    def __call__(self, scores: Scores, packed: Packed) -> ObjectiveOutput:
+    def __call__(self, scores: ActionScores, packed: Packed) -> ObjectiveOutput:
         """Loss and metrics of one micro-batch."""
         ...
 
 
 @dataclass(frozen=True)
-class Nll:
+class NllObjective:
     """sum(weight_S * -logp_S): the likelihood of SFT, RFT and RCE.
 
     Weights are made by `aggregation.sft_weights` and `aggregation.rce_weights`.
@@ -105,7 +105,7 @@ class Nll:
     needs: Needs = field(default_factory=Needs)
     atom: Atom = "turn"
 
-    def __call__(self, scores: Scores, packed: Packed) -> ObjectiveOutput:
+    def __call__(self, scores: ActionScores, packed: Packed) -> ObjectiveOutput:
         """Metric: nll, the unweighted negative log-likelihood; part: nll_loss, the weighted one."""
         nll_S = -scores.logps_S
         sums = {
@@ -116,13 +116,13 @@ class Nll:
 
 
 @dataclass(frozen=True)
-class Distill:
+class DistillObjective:
     """sum(weight_S * divergence_S) from the batch's teacher (GKD, arXiv 2306.13649)."""
 
     needs: Needs = field(default_factory=Needs)
     atom: Atom = "turn"
 
-    def __call__(self, scores: Scores, packed: Packed) -> ObjectiveOutput:
+    def __call__(self, scores: ActionScores, packed: Packed) -> ObjectiveOutput:
         """Part: distill_loss. Metrics: means over tokens, `own_divergence` over those that the
         student sampled. Raises RunFailure."""
         if scores.compared is None or packed.own_S is None:
@@ -163,7 +163,7 @@ def high_entropy_mask(entropy_S: Tensor, mask_S: Tensor, share: float) -> Tensor
 
 
 @dataclass(frozen=True)
-class Grpo:
+class GrpoObjective:
     """The policy-gradient objective of GRPO and its relatives.
 
     loss = sum weight * (c * policy loss + kl_coef * KL - entropy_coef * entropy). Ratios use the
@@ -206,7 +206,7 @@ class Grpo:
         above what a bound as near as the lower one would let through: none with a single update."""
         return self.loss == "ppo_clip" and self.clip.high > self.clip.low
 
-    def __call__(self, scores: Scores, packed: Packed) -> ObjectiveOutput:
+    def __call__(self, scores: ActionScores, packed: Packed) -> ObjectiveOutput:
         """Loss and metrics, named as a run's metrics name them; raises RunFailure."""
         batch = self._token_batch(scores, packed)
         policy = LOSSES[self.loss](batch, self.clip)
@@ -235,7 +235,7 @@ class Grpo:
         }
         return output(packed, loss_S, parts_S, factors, sums)
 
-    def _token_batch(self, scores: Scores, packed: Packed) -> TokenBatch:
+    def _token_batch(self, scores: ActionScores, packed: Packed) -> TokenBatch:
         old_S = packed.old_S
         if old_S is None:
             if self.several_updates:
@@ -268,14 +268,14 @@ def _gap(batch: TokenBatch, behaviour_S: Tensor) -> Tensor:
     return batch.old_S - behaviour_S
 
 
-def _entropy(scores: Scores) -> Tensor:
+def _entropy(scores: ActionScores) -> Tensor:
     if scores.entropy_S is None or not scores.entropy_S.requires_grad:
         raise RunFailure("the entropy bonus needs entropies with gradient")
     return scores.entropy_S
 
 
 def _sums(
-    scores: Scores, packed: Packed, batch: TokenBatch, policy: TokenLoss
+    scores: ActionScores, packed: Packed, batch: TokenBatch, policy: TokenLoss
 ) -> dict[str, Tensor]:
     per_token = {
         "clip_low_share": policy.clip_low_S,

@@ -76,7 +76,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class ActionScores:
     """Log-probs (S) of the packed actions and, if asked for, entropies (S), both with gradient."""
 
     logps_S: "Tensor"
@@ -106,7 +106,7 @@ class Policy(Protocol):
         """
         ...
 
-    def score(self, packed: "Packed", entropy: bool = False) -> Scores:
+    def score(self, packed: "Packed", entropy: bool = False) -> ActionScores:
         """Log-probs of `packed.actions_S` at `packed.temperature`, differentiable."""
         ...
 

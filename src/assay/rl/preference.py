@@ -23,7 +23,7 @@ from assay.rl.advantages import compact, group_sum, masked_sum
 from assay.rl.kl import k3
 from assay.rl.objectives import Atom, Needs, ObjectiveOutput, output
 from assay.rl.packed import Packed
-from assay.rl.policy import Scores
+from assay.rl.policy import ActionScores
 
 Scoring = Literal["plain", "score"]
 """Whether the log-ratios of a pair count as they are (DPO) or by the scores (Score-DPO)."""
@@ -62,7 +62,7 @@ class Preference:
     needs: Needs = field(default_factory=lambda: Needs(reference=True))
     atom: Atom = "pair"
 
-    def __call__(self, scores: Scores, packed: Packed) -> ObjectiveOutput:
+    def __call__(self, scores: ActionScores, packed: Packed) -> ObjectiveOutput:
         """Metrics: the implicit reward beta * log(p / p_ref) of the chosen minus that of the
         rejected, whether it is above 0, both log-probs, and the mean k3 to the reference over the
         chosen tokens: what is to become unlikely says nothing of a policy that went astray.

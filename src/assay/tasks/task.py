@@ -96,7 +96,7 @@ class BenchmarkOptions:
     def over(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
         """`defaults` with these values in their place.
 
-        Raises InputError for an option that has no default, InputError for a wrong type.
+        Raises InputError for an option that has no default and for a wrong type.
         """
         for name, value in self.values.items():
             if name not in defaults:

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from assay.data.episode import Episode, Reward, tokens_of
 from assay.errors import InputError, look_up
-from assay.experiment.base_table import Table
+from assay.experiment.base_table import SpecTable
 from assay.experiment.stage_tables import GrpoStage
-from assay.experiment.training_settings import Schedule as ScheduleTable
+from assay.experiment.training_settings import ScheduleSpec
 from assay.rl.advantages import (
     ADVANTAGES,
     AdvantageInput,
@@ -26,8 +26,7 @@ from assay.rl.advantages import (
 )
 from assay.rl.aggregation import Dropped, Importance, constant_scale, token_weights
 from assay.rl.kl import kl_rewards
-from assay.rl.objectives import Grpo as GrpoObjective
-from assay.rl.objectives import high_entropy_mask
+from assay.rl.objectives import GrpoObjective, high_entropy_mask
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import Policy
 from assay.rl.presets import PRESETS, Preset
@@ -411,36 +410,36 @@ def objective_of(stage: GrpoStage) -> GrpoObjective:
     )
 
 
-Settings = TypeVar("Settings", bound=Table)
+Settings = TypeVar("Settings", bound=SpecTable)
 
 
 def at_step(table: Settings, step: int, steps: int) -> Settings:
     """The table with the schedules in it as they are at a step of so many."""
     changes: dict[str, Any] = {}
     for key, value in table:
-        if isinstance(value, ScheduleTable):
+        if isinstance(value, ScheduleSpec):
             changes[key] = schedule_of(value, steps).at(step)
-        elif isinstance(value, Table) and (inner := at_step(value, step, steps)) is not value:
+        elif isinstance(value, SpecTable) and (inner := at_step(value, step, steps)) is not value:
             changes[key] = inner
     return table.model_copy(update=changes) if changes else table
 
 
-def schedule_of(value: float | ScheduleTable, steps: int) -> Schedule:
+def schedule_of(value: float | ScheduleSpec, steps: int) -> Schedule:
     """A number or a schedule of the stage's table, over the `steps` of the stage."""
-    if not isinstance(value, ScheduleTable):
+    if not isinstance(value, ScheduleSpec):
         return constant(value)
     end = value.start if value.end is None else value.end
     return Schedule(value.start, end, value.steps or steps, value.shape or "linear")
 
 
-def most(value: float | ScheduleTable) -> float:
+def most(value: float | ScheduleSpec) -> float:
     """A setting at its greatest."""
     return schedule_of(value, 1).most
 
 
-def first(value: float | ScheduleTable) -> float:
+def first(value: float | ScheduleSpec) -> float:
     """A setting at the first step."""
-    return value.start if isinstance(value, ScheduleTable) else value
+    return value.start if isinstance(value, ScheduleSpec) else value
 
 
 def beside(batch: AdvantageInput, counted: Sequence[Group]) -> AdvantageInput:

@@ -2,7 +2,7 @@
 
 SFT gives each trained token the same weight. RFT samples groups and does the same with the rewarded
 episodes. RCE weighs all members of a group by softmax(reward / tau). All three use the objective
-`Nll`.
+`NllObjective`.
 
 `Distill` (GKD, arXiv 2306.13649) learns the student's completions, and stored answers, by their
 divergence from a teacher's distributions: of the visits to prompts a share `lmbda` is answered by
@@ -23,8 +23,7 @@ from assay.models.lora import begin_masks
 from assay.models.scoring import evaluating
 from assay.rl.advantages import normalised_rewards
 from assay.rl.aggregation import rce_weights, sft_weights
-from assay.rl.objectives import Distill as DistillObjective
-from assay.rl.objectives import Nll
+from assay.rl.objectives import DistillObjective, NllObjective
 from assay.rl.packed import Packed, group_numbers, pack
 from assay.rl.policy import Policy, SampleKey
 from assay.rl.preference import Preference, Scoring, pair_weights, preference_factors
@@ -36,7 +35,7 @@ from assay.train.pair_choice import Pair, with_signal
 from assay.train.sampled_groups import (
     GroupStream,
     Job,
-    Prompts,
+    PromptStream,
     best_of,
     is_stored,
     sample_records,
@@ -97,7 +96,7 @@ def pair_batch(pairs: Sequence[Pair], scoring: Scoring) -> Packed:
     return packed.with_tokens(weight_S=pair_weights(packed))
 
 
-NLL = Nll()
+NLL = NllObjective()
 
 
 def likelihood_batch(episodes: Sequence[Episode], temperature: float = 1.0) -> Packed:
@@ -277,7 +276,7 @@ Tell = Callable[[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]], NextWord
 class Distill:
     """See `checkpoint.Method`."""
 
-    prompts: Prompts
+    prompts: PromptStream
     stored: Mapping[str, Episode]
     """The answer to each row; none is read where `lmbda` is 1."""
     lmbda: float

@@ -25,7 +25,7 @@ from assay.errors import RunFailure
 from assay.models.lora import place_of_masks, put_masks
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
-from assay.rl.policy import Policy, SampleKey, Sampling, Scores
+from assay.rl.policy import ActionScores, Policy, SampleKey, Sampling
 from assay.rollout.episodes import TURN
 from assay.train.grpo import score_each
 from assay.train.update import (
@@ -417,7 +417,7 @@ class RankedPolicy:
             self._homes = None
         self.call("close_conversations", nothing)
 
-    def score(self, packed: Packed, entropy: bool = False) -> Scores:
+    def score(self, packed: Packed, entropy: bool = False) -> ActionScores:
         """This process's own answer; where it lacks weights, all ranks compute the same, without
         gradient."""
         if self.whole:
@@ -425,7 +425,7 @@ class RankedPolicy:
                 return self.own.score(packed, entropy)
         place = place_of_masks(self.module)
         call = ScoreCall([packed], entropy, place, self._referring)
-        return Scores(*self.call("score", [call] * self.team.size)[0])
+        return ActionScores(*self.call("score", [call] * self.team.size)[0])
 
     @contextmanager
     def reference(self) -> Iterator[None]:

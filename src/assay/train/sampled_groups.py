@@ -183,7 +183,7 @@ NO_TURN = {
 
 
 @dataclass(frozen=True)
-class Prompts:
+class PromptStream:
     """The stream of prompts of a stage and how many completions each gets."""
 
     rows: tuple[Row, ...]
@@ -422,5 +422,5 @@ class StoredPrompts:
         return [list(group) for group in found]
 
 
-GroupStream = Prompts | StoredGroups | StoredPrompts
+GroupStream = PromptStream | StoredGroups | StoredPrompts
 """Where a step's groups come from: sampled now, or earlier."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from assay.errors import InputError, nearest
 from assay.experiment.stage_tables import GrpoStage, SftStage
-from assay.experiment.training_settings import EveryEpochs, LoraAdapt, Schedule
+from assay.experiment.training_settings import EveryEpochs, LoraAdapt, ScheduleSpec
 from assay.rl.aggregation import Importance
 from assay.rl.presets import Preset
 from assay.train.grpo import algorithm_of
@@ -29,7 +29,7 @@ Exported = SftStage | GrpoStage
 
 def at_start(value: Any) -> Any:
     """A setting at the first step."""
-    return value.start if isinstance(value, Schedule) else value
+    return value.start if isinstance(value, ScheduleSpec) else value
 
 
 def updates_of_round(stage: Exported) -> int:
@@ -40,7 +40,7 @@ def updates_of_round(stage: Exported) -> int:
 
 def moves(value: Any) -> bool:
     """Whether a setting changes over the steps."""
-    return isinstance(value, Schedule) and value.end not in (None, value.start)
+    return isinstance(value, ScheduleSpec) and value.end not in (None, value.start)
 
 
 @dataclass(frozen=True)

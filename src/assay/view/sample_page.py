@@ -26,7 +26,7 @@ from assay.pages.page import (
     Line,
     Mark,
     Page,
-    Question,
+    SideBySide,
     Text,
     joined,
 )
@@ -73,7 +73,7 @@ def sample_page(window: Window, request: Request, w: Words) -> Shown:
         row, problem = _row_of(run, first, w)
         question, gold = asked(row)
         answers = [_side(lab, run, line, len(runs) > 1, w) for run, line in found[:MOST_SIDES]]
-        blocks += [*problem, Question("", question, answers, gold, w("page.gold"))]
+        blocks += [*problem, SideBySide("", question, answers, gold, w("page.gold"))]
     title = first["sample_id"] if len(found) == 1 else first["sample_id"].rpartition("#")[0]
     return Shown(Page(w, title, blocks), lab=lab)
 

@@ -10,7 +10,13 @@ from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal
 import numpy as np
 import pytest
 
-from assay.data.reported.reported_record import Average, Comparison, Reported, Run, Scoring
+from assay.data.reported.reported_record import (
+    Reported,
+    ReportedAverage,
+    ReportedComparison,
+    ReportedRun,
+    Scoring,
+)
 from assay.errors import Finding
 from assay.judge.audit.claims import pairs
 from assay.judge.audit.rules import audit
@@ -24,7 +30,7 @@ def shown(count: int, items: int, digits: int, mode: str) -> Decimal:
     return exact.quantize(Decimal(1).scaleb(-digits), rounding=mode)
 
 
-def runs_of(rng: np.random.Generator) -> Iterator[tuple[Run, Average]]:
+def runs_of(rng: np.random.Generator) -> Iterator[tuple[ReportedRun, ReportedAverage]]:
     """Runs on the same benchmarks, as good as each other or not, each with its average."""
     sizes = {f"bench{i}": int(rng.choice(ITEMS)) for i in range(rng.integers(1, 6))}
     base = {cell: rng.uniform(0.1, 0.9) for cell in sizes}
@@ -37,11 +43,11 @@ def runs_of(rng: np.random.Generator) -> Iterator[tuple[Run, Average]]:
         settings = {"lr": index} if index else {}
         exact = sum((Decimal(100 * right[c]) / sizes[c] for c in sizes), Decimal(0)) / len(sizes)
         says = exact.quantize(Decimal(1).scaleb(-digits), rounding=mode)
-        run = Run(
+        run = ReportedRun(
             name=f"run{index}", scores=scores, right=counts, items=sizes, trained=index > 0,
             settings={k: Decimal(v) if isinstance(v, int) else v for k, v in settings.items()},
         )  # fmt: skip
-        yield run, Average(run=run.name, says=says)
+        yield run, ReportedAverage(run=run.name, says=says)
 
 
 def sound(seed: int) -> Reported:
@@ -49,7 +55,9 @@ def sound(seed: int) -> Reported:
     runs, averages = zip(*runs_of(np.random.default_rng(seed)), strict=True)
     report = Reported(scoring=Scoring(control="run0"), runs=runs, averages=averages)
     claims = tuple(
-        Comparison(run=pair.run.name, control=pair.control.name, says=verdict, cells=(cell,))
+        ReportedComparison(
+            run=pair.run.name, control=pair.control.name, says=verdict, cells=(cell,)
+        )
         for pair in pairs(report)
         for cell, found in pair.by_cell.items()
         if (verdict := found.verdict if found.verdict in ("better", "worse") else "undecided")

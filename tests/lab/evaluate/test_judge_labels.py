@@ -10,7 +10,7 @@ import pytest
 from assay.compare.compare_names import compare_names
 from assay.compare.judge_trust import JudgedBy
 from assay.compare.judged_table import compare_checkpoints
-from assay.compare.table import Table, failures
+from assay.compare.table import ComparisonTable, failures
 from assay.data.loaded import DataError
 from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
@@ -85,7 +85,7 @@ def label(folder: Path, items: int, **more: str) -> None:
     (folder / "known.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def judge_of(table: Table) -> JudgedBy:
+def judge_of(table: ComparisonTable) -> JudgedBy:
     assert table.judge is not None
     return table.judge
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from markupsafe import escape
 
-from assay.compare.table import Table
+from assay.compare.table import ComparisonTable
 from assay.pages.comparison_page import (
     line_labels,
     write_comparison,
@@ -24,7 +24,7 @@ CLEAN = replace(RECORD, shared={})
 EVIL = '</pre><script>alert(1)</script><img src="http://evil.example/x" onerror="alert(2)">'
 
 
-def three_runs(root: Path) -> Table:
+def three_runs(root: Path) -> ComparisonTable:
     """A control, a run under test, and a run that differs in what nobody declared."""
     control = other_run(root, MANIFEST, SFT, "verl7", CLEAN)
     egpo = {**MANIFEST, "stages": {"rl": {"algorithm": "egpo"}}}
@@ -40,12 +40,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def table(root: Path) -> Table:
+def table(root: Path) -> ComparisonTable:
     return three_runs(root)
 
 
 @pytest.fixture(scope="module")
-def file(root: Path, table: Table) -> Path:
+def file(root: Path, table: ComparisonTable) -> Path:
     return write_comparison(table, root)
 
 

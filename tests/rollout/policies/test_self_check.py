@@ -14,7 +14,7 @@ from assay.models.adapt import train_lora
 from assay.models.layers import GatedSilu
 from assay.models.lora import LoraOptions
 from assay.models.precision import Precision, choose_precision
-from assay.rl.objectives import Grpo
+from assay.rl.objectives import GrpoObjective
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.policies.language import LanguagePolicy
@@ -67,8 +67,8 @@ def sampled(policy: LanguagePolicy, group: int = 4, tokens: int = 16) -> Packed:
     )
 
 
-def check(policy: LanguagePolicy, packed: Packed, objective: Grpo | None = None):
-    return check_language_policy(policy, packed, objective or Grpo(), tokens=2048)
+def check(policy: LanguagePolicy, packed: Packed, objective: GrpoObjective | None = None):
+    return check_language_policy(policy, packed, objective or GrpoObjective(), tokens=2048)
 
 
 @in_turn

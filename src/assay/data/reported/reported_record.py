@@ -115,7 +115,7 @@ class Scoring(Part):
         return 100 if self.unit == "percent" else 1
 
 
-class Run(Part):
+class ReportedRun(Part):
     """One condition with its scores."""
 
     name: str
@@ -142,7 +142,7 @@ class Run(Part):
     """Whether the report has its results."""
 
     @model_validator(mode="after")
-    def _a_count_for_each_score(self) -> "Run":
+    def _a_count_for_each_score(self) -> "ReportedRun":
         for cell, counts in self.right.items():
             scores = self.scores.get(cell, ())
             if scores and len(scores) != len(counts):
@@ -161,7 +161,7 @@ class Mention(Part):
     """What is said of it."""
 
 
-class Comparison(Part):
+class ReportedComparison(Part):
     """A comparison that the report draws."""
 
     run: str
@@ -186,13 +186,13 @@ class Comparison(Part):
     """The limits of the difference that the report prints, in points."""
 
     @model_validator(mode="after")
-    def _limits_are_two(self) -> "Comparison":
+    def _limits_are_two(self) -> "ReportedComparison":
         if self.interval and len(self.interval) != 2:
             raise refused("interval", "two limits are expected", "write [low, high]")
         return self
 
 
-class Metric(Part):
+class ReportedMetric(Part):
     """Readings of one quantity while a run trained."""
 
     name: str
@@ -209,7 +209,7 @@ class Metric(Part):
     """What the report concludes from its course."""
 
     @model_validator(mode="after")
-    def _one_reading_a_step(self) -> "Metric":
+    def _one_reading_a_step(self) -> "ReportedMetric":
         rows = {"values": self.values, "counts": self.counts, "totals": self.totals}
         for key, row in rows.items():
             if row and len(row) != len(self.steps):
@@ -256,7 +256,7 @@ class Cause(Part):
     effect: str
 
 
-class Forecast(Part):
+class ReportedForecast(Part):
     """A total that the report foretells for a later step."""
 
     metric: str
@@ -283,7 +283,7 @@ class Rating(Part):
     says: Number
 
 
-class Average(Part):
+class ReportedAverage(Part):
     """An average over cells of one run, or over the repeats of one cell, as it is printed."""
 
     run: str
@@ -330,18 +330,18 @@ class Reported(Part):
     about: str = ""
     """What the report is, in a line."""
     scoring: Scoring = Scoring()
-    runs: tuple[Run, ...] = ()
+    runs: tuple[ReportedRun, ...] = ()
     mentions: tuple[Mention, ...] = ()
-    comparisons: tuple[Comparison, ...] = ()
-    metrics: tuple[Metric, ...] = ()
+    comparisons: tuple[ReportedComparison, ...] = ()
+    metrics: tuple[ReportedMetric, ...] = ()
     changes: tuple[Change, ...] = ()
     identities: tuple[Identity, ...] = ()
     quotients: tuple[Quotient, ...] = ()
     causes: tuple[Cause, ...] = ()
-    forecasts: tuple[Forecast, ...] = ()
+    forecasts: tuple[ReportedForecast, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     ratings: tuple[Rating, ...] = ()
-    averages: tuple[Average, ...] = ()
+    averages: tuple[ReportedAverage, ...] = ()
     searches: tuple[Search, ...] = ()
     effects: tuple[Effect, ...] = ()
     open: tuple[Open, ...] = ()
@@ -393,12 +393,16 @@ class Reported(Part):
         for part in self.causes:
             yield from (("causes", name, metrics) for name in (part.cause, part.effect))
         for part in (*self.forecasts, *self.thresholds):
-            yield "forecasts" if isinstance(part, Forecast) else "thresholds", part.metric, metrics
+            yield (
+                "forecasts" if isinstance(part, ReportedForecast) else "thresholds",
+                part.metric,
+                metrics,
+            )
 
-    def run(self, name: str) -> Run | None:
+    def run(self, name: str) -> ReportedRun | None:
         """The run of that name."""
         return next((run for run in self.runs if run.name == name), None)
 
-    def metric(self, name: str) -> Metric | None:
+    def metric(self, name: str) -> ReportedMetric | None:
         """The metric of that name."""
         return next((metric for metric in self.metrics if metric.name == name), None)

@@ -38,7 +38,7 @@ SCORE = "score"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ForeignAnswer:
     """One answer to one item."""
 
     item: str
@@ -74,7 +74,7 @@ class Result:
     file: str
     format: str
     metric: str
-    answers: tuple[Answer, ...]
+    answers: tuple[ForeignAnswer, ...]
     benchmark: str = ""
     checker: str = ""
     """What gave the scores: a tool and its scorer."""
@@ -197,7 +197,7 @@ def results_of(
             run,
             metric=metric,
             answers=tuple(
-                Answer(line.item, line.repeat, read(line.record), line.output, line.error)
+                ForeignAnswer(line.item, line.repeat, read(line.record), line.output, line.error)
                 for line in lines
             ),
             clusters=clusters,

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 from scipy import special
 
-from assay.data.reported.reported_record import Reported, Run
+from assay.data.reported.reported_record import Reported, ReportedRun
 from assay.errors import Finding, Severity, finding
 from assay.judge.intervals import Interval
 from assay.judge.power import detectable_from_interval, planned
@@ -49,7 +49,7 @@ class PrintedCell:
         return self.mean * self.items
 
 
-def cells(report: Reported, run: Run) -> dict[str, PrintedCell]:
+def cells(report: Reported, run: ReportedRun) -> dict[str, PrintedCell]:
     """The scored cells of a run by name."""
     scoring = report.scoring
     printed: dict[str, tuple[Decimal, ...]] = {}
@@ -71,7 +71,7 @@ def cells(report: Reported, run: Run) -> dict[str, PrintedCell]:
     }
 
 
-def items_of(report: Reported, run: Run, cell: str) -> int | None:
+def items_of(report: Reported, run: ReportedRun, cell: str) -> int | None:
     """Items of one cell: the run's own number before the report's."""
     for items in (run.items, report.scoring.items):
         found = items.get(cell) if isinstance(items, dict) else items

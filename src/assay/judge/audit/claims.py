@@ -12,8 +12,15 @@ from decimal import Decimal
 
 import numpy as np
 
-from assay.data.reported.reported_record import Comparison as Claim
-from assay.data.reported.reported_record import Meaning, Metric, Reading, Reported, Run, Verdict
+from assay.data.reported.reported_record import (
+    Meaning,
+    Reading,
+    Reported,
+    ReportedMetric,
+    ReportedRun,
+    Verdict,
+)
+from assay.data.reported.reported_record import ReportedComparison as Claim
 from assay.errors import Finding
 from assay.judge.audit.cells import at, cells, compare_means, flaw, items_of
 from assay.judge.binomial import compare_counts
@@ -42,7 +49,7 @@ def same_value(first: object, second: object) -> bool:
         return words[0] == words[1]
 
 
-def settings_of(report: Reported, run: Run) -> dict[str, object]:
+def settings_of(report: Reported, run: ReportedRun) -> dict[str, object]:
     """The settings of a run from its own table, then from other mentions."""
     known: dict[str, object] = {}
     for settings in (run.settings, *(m.settings for m in report.mentions if m.of == run.name)):
@@ -57,8 +64,8 @@ REVERSED: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
 class RunPair:
     """A run against another, cell by cell."""
 
-    run: Run
-    control: Run
+    run: ReportedRun
+    control: ReportedRun
     says: Verdict | None
     """The report's verdict on the whole run."""
     by_cell: Mapping[str, Comparison]
@@ -114,7 +121,7 @@ def pairs(report: Reported) -> list[RunPair]:
 
 def families(report: Reported) -> Iterator[RunPair]:
     """Runs against their control. All cells of all runs with one control are one family."""
-    members: dict[str, list[Run]] = {}
+    members: dict[str, list[ReportedRun]] = {}
     for run in report.runs:
         name = report.scoring.control if run.control is None else run.control
         if name and name != run.name and (run.scores or run.right):
@@ -177,7 +184,7 @@ def _of_settings(report: Reported, pair: RunPair) -> RunPair:
     return replace(pair, differs=differs, vary=named or ("training",) * training)
 
 
-def _compare(report: Reported, control: Run, run: Run) -> dict[str, Comparison]:
+def _compare(report: Reported, control: ReportedRun, run: ReportedRun) -> dict[str, Comparison]:
     """The cells of both whose numbers of items are known, as two binomials each."""
     before, after = cells(report, control), cells(report, run)
     return {
@@ -474,7 +481,7 @@ def cause_without_effect(report: Reported) -> Iterator[Finding]:
             yield flaw("cause_without_effect", "error", claim.effect, numbers, claim.line)
 
 
-def _last(metric: Metric) -> int | None:
+def _last(metric: ReportedMetric) -> int | None:
     """The last count of a metric, printed as a count or as a whole number."""
     if metric.counts:
         return metric.counts[-1]

@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 from scipy import special
 
-from assay.data.reported.reported_record import Metric, Reported
+from assay.data.reported.reported_record import Reported, ReportedMetric
 from assay.errors import Finding, worst_first
 from assay.judge.audit import arithmetic, claims
 from assay.judge.audit.cells import PrintedCell, Rule, cells, flaw
@@ -205,7 +205,7 @@ def best_of_many(report: Reported) -> Iterator[Finding]:
         yield flaw("best_of_many", "warning", search.chosen, numbers, search.line)
 
 
-def rates(report: Reported) -> list[Metric]:
+def rates(report: Reported) -> list[ReportedMetric]:
     """The metrics that are counts of trials."""
     return [metric for metric in report.metrics if metric.counts and metric.totals]
 

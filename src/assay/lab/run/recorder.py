@@ -69,7 +69,7 @@ from assay.train.checkpoint import (
 from assay.train.grpo import advantage_spread
 from assay.train.likelihood import signal_metrics
 from assay.train.sampled_groups import sampling_metrics
-from assay.trainers.outputs.output import Answer, Number, Saved, Step
+from assay.trainers.outputs.output import Number, RecordedCompletion, Saved, Step
 from assay.trainers.outputs.plain_folders import Output
 
 
@@ -252,7 +252,7 @@ class Following:
             f"{self.stage.trainer}/{theirs[k]}" if k in theirs else k: v for k, v in metrics.items()
         }
 
-    def records(self, answers: Sequence[Answer]) -> list[SampleRecord]:
+    def records(self, answers: Sequence[RecordedCompletion]) -> list[SampleRecord]:
         """The answers as a stage's samples; the group of a row is a visit to it."""
         size = self.stage.group if isinstance(self.stage, SamplingStage) else 1
         count, records = self.seen.copy(), []

@@ -25,8 +25,7 @@ from assay.experiment.stage_tables import (
     StoredStage,
     rows_per_step,
 )
-from assay.experiment.training_settings import Schedule as ScheduleTable
-from assay.experiment.training_settings import schedules_in
+from assay.experiment.training_settings import ScheduleSpec, schedules_in
 from assay.lab.models.learner import Encoder, drawn_by, gold_turns, question, stored_turns
 from assay.lab.session.reward_parts import rewards_in
 from assay.models.divergence import Teacher
@@ -62,7 +61,7 @@ from assay.train.pair_choice import (
 from assay.train.sampled_groups import (
     GroupStream,
     MultiTurn,
-    Prompts,
+    PromptStream,
     SingleTurn,
     Source,
     StoredGroups,
@@ -190,7 +189,7 @@ def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatch
             lengths = [len(t.actions) for e in method.stored.values() for t in e.turns]
             longest = max([longest, *lengths])
         stream, contexts = stream_of(method), []
-        if isinstance(stream, Prompts) and isinstance(stream.source, SingleTurn):
+        if isinstance(stream, PromptStream) and isinstance(stream.source, SingleTurn):
             contexts = [*stream.source.contexts.values()]
         turns = [(context, longest) for context in contexts] or [((), longest)]
     return largest_micro_batch(
@@ -289,9 +288,9 @@ def group_stream(stage: SamplingStage, given: StageInput, steps: int) -> GroupSt
     return StoredGroups(groups, stage.prompts, given.seed, given.order, best)
 
 
-def sampled_prompts(stage: SamplingStage, given: StageInput, steps: int) -> Prompts:
+def sampled_prompts(stage: SamplingStage, given: StageInput, steps: int) -> PromptStream:
     """The stage's stream of prompts with groups of judged completions."""
-    return Prompts(
+    return PromptStream(
         given.rows,
         sampled_source(stage, given, steps),
         stage.prompts,
@@ -306,7 +305,7 @@ def sampled_source(stage: SamplingStage, given: StageInput, steps: int = 1) -> S
     """Episodes of several turns where any row is a dialogue, otherwise single answers."""
     score, encoder, task = given.score, given.encoder, given.task
     assert score is not None
-    scheduled = isinstance(stage.sampling.temperature, ScheduleTable)
+    scheduled = isinstance(stage.sampling.temperature, ScheduleSpec)
     temperature = schedule_of(stage.sampling.temperature, steps) if scheduled else None
     if any(task.dialogue(row) is not None for row in given.rows):
         return MultiTurn(

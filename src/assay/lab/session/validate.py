@@ -18,7 +18,7 @@ from assay.engines.environments import need_vllm
 from assay.engines.ranks import check_ranks
 from assay.engines.ray_pool import need_ray
 from assay.errors import InputError, nearest
-from assay.experiment.base_table import Table
+from assay.experiment.base_table import SpecTable
 from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import parse_override
 from assay.experiment.price_table import TokenPrice
@@ -282,7 +282,7 @@ def _estimators(place: KeyPath, stage: GrpoStage) -> Iterator[Problem | None]:
 
 
 def _unread(
-    place: KeyPath, name: str, table: Table | None, reads: Mapping[str, frozenset[str]]
+    place: KeyPath, name: str, table: SpecTable | None, reads: Mapping[str, frozenset[str]]
 ) -> Iterator[Problem]:
     """Options that are given and not read by the function of this name."""
     for option in table.model_dump(exclude_none=True) if table else ():

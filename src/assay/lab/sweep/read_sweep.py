@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from assay.data.toml_text import KeyPath
 from assay.errors import InputError, nearest
-from assay.experiment.base_table import Many, Name, Positive, Table, refused
+from assay.experiment.base_table import Many, Name, Positive, SpecTable, refused
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment, RunName
 from assay.experiment.problems import Problem, problems_in
@@ -29,7 +29,7 @@ from assay.experiment.toml_write import inline
 from assay.experiment.training_settings import EveryEpochs
 
 
-class ArmSpec(Table):
+class ArmSpec(SpecTable):
     """One arm: a method, a model or a setting under a name of its own."""
 
     base: str | None = None
@@ -42,7 +42,7 @@ class ArmSpec(Table):
     checkpoints, such as `base` of a model that nothing trains; omitted: each value's own."""
 
 
-class BaselineSpec(Table):
+class BaselineSpec(SpecTable):
     """What every cell is compared with: one of the three."""
 
     where: dict[str, Any] = Field(default_factory=dict)
@@ -61,7 +61,7 @@ class BaselineSpec(Table):
         return self
 
 
-class Sweep(Table):
+class Sweep(SpecTable):
     """A sweep: runs of one experiment that differ in the values of some keys."""
 
     name: RunName

@@ -18,7 +18,7 @@ from assay.errors import RunFailure
 from assay.labs.demos.modules import ChoiceBatch, SelectionContext, batch_of, choice_of
 from assay.models.weight_files import load_module, save_module
 from assay.rl.packed import Packed
-from assay.rl.policy import SampleKey, Sampling, Scores
+from assay.rl.policy import ActionScores, SampleKey, Sampling
 from assay.rollout.token_choice import draw, key_states, uniforms
 
 
@@ -69,7 +69,7 @@ class SelectorPolicy:
         known = tuple(logps[:shots])
         return Turn(choice, picks, (True,) * shots, known, "stop", self.version)
 
-    def score(self, packed: Packed, entropy: bool = False) -> Scores:
+    def score(self, packed: Packed, entropy: bool = False) -> ActionScores:
         """Log-probs (S) and, if asked, entropies (S) of the picks, each among those left.
 
         Raises RunFailure for a pick that its pool does not hold.
@@ -85,9 +85,9 @@ class SelectorPolicy:
         logps_SK = (left_SK[taken_NS] / packed.temperature).log_softmax(-1)
         logps_S = logps_SK.gather(1, places_NS[taken_NS][:, None])[:, 0]
         if not entropy:
-            return Scores(logps_S)
+            return ActionScores(logps_S)
         known_SK = logps_SK.masked_fill(logps_SK == -torch.inf, 0.0)
-        return Scores(logps_S, -(logps_SK.exp() * known_SK).sum(-1))
+        return ActionScores(logps_S, -(logps_SK.exp() * known_SK).sum(-1))
 
     def _places(
         self, batch: ChoiceBatch, context_N: Tensor, packed: Packed

@@ -26,8 +26,8 @@ from assay.labs.workflows.programs.operators import (
     LETTERS,
     MD_VOTES,
     OPERATORS,
-    Operator,
     OperatorError,
+    OperatorFacts,
     checked_arguments,
     question,
 )
@@ -56,7 +56,7 @@ _LETTER = re.compile(
 )
 
 
-def read_answer(operator: Operator, text: str, function: str = "") -> dict[str, str | bool]:
+def read_answer(operator: OperatorFacts, text: str, function: str = "") -> dict[str, str | bool]:
     """The fields that the operator's answer holds.
 
     Custom and Format: the text. Revise: `solution`. AnswerGenerate: `thought` and `answer`. Review:
@@ -67,7 +67,7 @@ def read_answer(operator: Operator, text: str, function: str = "") -> dict[str, 
     return READERS[operator.name](operator, text[:MOST_CHARACTERS], function)
 
 
-def chosen(operator: Operator, solutions: Sequence[str], letter: str) -> str:
+def chosen(operator: OperatorFacts, solutions: Sequence[str], letter: str) -> str:
     """The solution that a letter names. Raises OperatorError("malformed") for one of none."""
     place = LETTERS.find(letter) if len(letter) == 1 else -1
     if not 0 <= place < len(solutions):
@@ -75,21 +75,21 @@ def chosen(operator: Operator, solutions: Sequence[str], letter: str) -> str:
     return solutions[place]
 
 
-def malformed(operator: Operator, why: str) -> OperatorError:
+def malformed(operator: OperatorFacts, why: str) -> OperatorError:
     """The failure of an answer without what the operator needs."""
     return OperatorError("malformed", f"{operator.name}: {why}")
 
 
-def _text(operator: Operator, text: str, function: str) -> dict[str, str | bool]:
+def _text(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:
     return dict.fromkeys(operator.keys, text)
 
 
-def _solution(operator: Operator, text: str, function: str) -> dict[str, str | bool]:
+def _solution(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:
     said = tagged(filled(operator, text), "solution")
     return {"solution": text.strip() if said is None else said}
 
 
-def _thought_and_answer(operator: Operator, text: str, function: str) -> dict[str, str | bool]:
+def _thought_and_answer(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:
     """The answer after the last mark; the thought is what stands before it."""
     text = filled(operator, text)
     if (answer := tagged(text, "answer")) is not None:
@@ -126,7 +126,7 @@ def _balanced(text: str) -> str:
     return ""
 
 
-def _verdict(operator: Operator, text: str, function: str) -> dict[str, str | bool]:
+def _verdict(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:
     """The verdict is the field's first word, else the answer's; the rest is the feedback."""
     text = filled(operator, text)
     said = tagged(text, "review_result")
@@ -141,7 +141,7 @@ def _verdict(operator: Operator, text: str, function: str) -> dict[str, str | bo
     return {"review_result": result, "feedback": feedback}
 
 
-def _letter(operator: Operator, text: str, function: str) -> dict[str, str | bool]:
+def _letter(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:
     """The one letter that the first line is, or names; the article "A" is none."""
     text = filled(operator, text)
     said = tagged(text, "solution_letter")
@@ -154,19 +154,19 @@ def _letter(operator: Operator, text: str, function: str) -> dict[str, str | boo
     return {"solution_letter": letters.pop()}
 
 
-def _program(operator: Operator, text: str, function: str) -> dict[str, str | bool]:
+def _program(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:
     """Programmer's code; "" for none, which it tells its program."""
     return {"code": code_in_answer(text, function)}
 
 
-def _code(operator: Operator, text: str, function: str) -> dict[str, str | bool]:
+def _code(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:
     code = code_in_answer(filled(operator, text), function)
     if not code.strip():
         raise malformed(operator, f"the answer defines no function {function}".rstrip())
     return {"solution" if operator.name == "Test" else "response": code}
 
 
-def filled(operator: Operator, text: str) -> str:
+def filled(operator: OperatorFacts, text: str) -> str:
     """A text without the space around it. Raises OperatorError("malformed") where none is left."""
     if not text.strip():
         raise malformed(operator, "the executor answered nothing")
@@ -198,7 +198,7 @@ def fields(text: str) -> dict[str, str]:
     return found
 
 
-READERS: Mapping[str, Callable[[Operator, str, str], dict[str, str | bool]]] = {
+READERS: Mapping[str, Callable[[OperatorFacts, str, str], dict[str, str | bool]]] = {
     "Custom": _text,
     "AnswerGenerate": _thought_and_answer,
     "Programmer": _program,
@@ -403,12 +403,12 @@ class OperatorCaller:
     problem: str = ""
     """The kind of a failure that the program is told as its result."""
 
-    def use(self, operator: Operator) -> None:
+    def use(self, operator: OperatorFacts) -> None:
         """Ask on behalf of an operator."""
         setup = self.host.setup
         self.model = setup.model.called_by(replace(setup.caller, operator=operator.name))
 
-    def ask(self, operator: Operator, arguments: Mapping[str, Any]) -> str:
+    def ask(self, operator: OperatorFacts, arguments: Mapping[str, Any]) -> str:
         """One answer. Raises OperatorError where the question is longer than the model reads,
         HelperFailed and OverBudget."""
         # What a program asks may hold half of a surrogate pair.
@@ -457,11 +457,11 @@ class OperatorCaller:
         )
 
 
-Procedure = Callable[[OperatorCaller, Operator, Mapping[str, Any]], Mapping[str, Any]]
+Procedure = Callable[[OperatorCaller, OperatorFacts, Mapping[str, Any]], Mapping[str, Any]]
 
 
 def answered(
-    asker: OperatorCaller, operator: Operator, arguments: Mapping[str, Any]
+    asker: OperatorCaller, operator: OperatorFacts, arguments: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """One question and its answer."""
     function = str(arguments.get("entry_point", ""))
@@ -469,14 +469,14 @@ def answered(
 
 
 def ensemble(
-    asker: OperatorCaller, operator: Operator, arguments: Mapping[str, Any]
+    asker: OperatorCaller, operator: OperatorFacts, arguments: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """The solution whose letter the model names."""
     return {"response": _named(asker, operator, arguments)}
 
 
 def vote(
-    asker: OperatorCaller, operator: Operator, arguments: Mapping[str, Any]
+    asker: OperatorCaller, operator: OperatorFacts, arguments: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """The solution that most of MD_VOTES questions name, each with the solutions in another order;
     of equally frequent ones the one that was named first. A vote that cannot be read is dropped."""
@@ -494,14 +494,14 @@ def vote(
     return {"solution": votes.most_common(1)[0][0]}
 
 
-def _named(asker: OperatorCaller, operator: Operator, arguments: Mapping[str, Any]) -> str:
+def _named(asker: OperatorCaller, operator: OperatorFacts, arguments: Mapping[str, Any]) -> str:
     """The solution whose letter the model writes."""
     letter = read_answer(operator, asker.ask(operator, arguments))["solution_letter"]
     return chosen(operator, arguments["solutions"], str(letter))
 
 
 def programmer(
-    asker: OperatorCaller, operator: Operator, arguments: Mapping[str, Any]
+    asker: OperatorCaller, operator: OperatorFacts, arguments: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """A program's code and what its `solve()` returns. Code that fails is shown to the next attempt
     with its error; the last one's error is the output."""
@@ -521,7 +521,7 @@ def programmer(
 
 
 def tested(
-    asker: OperatorCaller, operator: Operator, arguments: Mapping[str, Any]
+    asker: OperatorCaller, operator: OperatorFacts, arguments: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Whether a solution passes the problem's public tests; where it fails, it is written again at
     most `test_loop` times."""

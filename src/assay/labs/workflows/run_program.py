@@ -22,7 +22,7 @@ from assay.labs.workflows.answers import judge_answer
 from assay.labs.workflows.execution import ABSTAINED, NO_PROGRAM, Execution, Outcome
 from assay.labs.workflows.executor import ExecutorSetup, OperatorHost
 from assay.labs.workflows.inside import checked_result
-from assay.labs.workflows.programs.operators import OPERATORS, Operator, described
+from assay.labs.workflows.programs.operators import OPERATORS, OperatorFacts, described
 from assay.labs.workflows.programs.program import program_of
 from assay.labs.workflows.programs.validate import validate
 from assay.sandbox.isolation import Mode, chosen_isolation
@@ -291,7 +291,7 @@ def run_text(text: str, setup: ExecutorSetup, settings: RunSettings) -> Executio
     return run_source(source, setup, settings)
 
 
-def offered(row: Row) -> dict[str, Operator]:
+def offered(row: Row) -> dict[str, OperatorFacts]:
     """The operators that the program of a row may use."""
     return {name: OPERATORS[name] for name in row.extra.get(OFFERED, OPERATORS)}
 

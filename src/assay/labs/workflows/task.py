@@ -36,7 +36,7 @@ from assay.labs.workflows.execution import (
     net,
     solved,
 )
-from assay.labs.workflows.programs.operators import OPERATORS, Operator
+from assay.labs.workflows.programs.operators import OPERATORS, OperatorFacts
 from assay.labs.workflows.programs.program import program_of
 from assay.labs.workflows.run_program import (
     FIXED_SOURCES,
@@ -88,7 +88,7 @@ def policy_prompt(
     entry_point: str,
     examples: Sequence[str] = (),
     *,
-    operators: Mapping[str, Operator] = OPERATORS,
+    operators: Mapping[str, OperatorFacts] = OPERATORS,
 ) -> str:
     """The one user message that asks for a program.
 
@@ -100,14 +100,14 @@ def policy_prompt(
     return "\n\n".join((fixed, *shown, f"Problem ({problem_type}):\n{problem_text}{named}"))
 
 
-def prefix(problem_type: str, operators: Mapping[str, Operator] = OPERATORS) -> str:
+def prefix(problem_type: str, operators: Mapping[str, OperatorFacts] = OPERATORS) -> str:
     """What the prompts of all problems of a type begin with."""
     listed = "\n".join(map(line_of, operators.values()))
     template = TEMPLATE.replace("{parameters}", PARAMETERS[problem_type])
     return f"{INSTRUCTION}\n{listed}\n\n{fenced(template)}\n{RULES}"
 
 
-def line_of(operator: Operator) -> str:
+def line_of(operator: OperatorFacts) -> str:
     """An operator as the prompt lists it: `ScEnsemble(solutions: list, problem) -> response`."""
     shown = (
         each.name

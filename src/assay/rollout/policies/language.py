@@ -21,7 +21,7 @@ from assay.models.scoring import score_actions
 from assay.models.supported import why_plain
 from assay.models.weight_files import load_weights, save_weights
 from assay.rl.packed import Packed
-from assay.rl.policy import SampleKey, Sampling, Scores
+from assay.rl.policy import ActionScores, SampleKey, Sampling
 from assay.rl.sampling_proof import NotAsTold, wrong_end
 from assay.rollout.engines.register import Sampler, sampler_here
 
@@ -70,7 +70,7 @@ class LanguagePolicy:
             raise NotAsTold(problem)
         return turns
 
-    def score(self, packed: Packed, entropy: bool = False) -> Scores:
+    def score(self, packed: Packed, entropy: bool = False) -> ActionScores:
         """Log-probs (S) and, if asked, entropies (S) of the packed actions, on the CPU."""
         if torch.is_grad_enabled():
             self.sampler.sleep()
@@ -86,9 +86,9 @@ class LanguagePolicy:
                 temperature=packed.temperature,
                 entropy=entropy,
             )
-        return Scores(logps_S.cpu(), None if entropy_S is None else entropy_S.cpu())
+        return ActionScores(logps_S.cpu(), None if entropy_S is None else entropy_S.cpu())
 
-    def _compared(self, packed: Packed) -> Scores:
+    def _compared(self, packed: Packed) -> ActionScores:
         """Log-probs without gradient, and how far the student is from the batch's teacher."""
         assert packed.teacher is not None
         told = packed.teacher_SD, packed.told_SN, packed.told_logps_SN
@@ -96,7 +96,7 @@ class LanguagePolicy:
         with self.precision.autocast():
             lesson = Lesson(packed.teacher, *told)
             logps_S, found = compare_actions(self._scoring, turns, lesson, packed.temperature)
-        return Scores(logps_S.cpu(), compared=found.each(torch.Tensor.cpu))
+        return ActionScores(logps_S.cpu(), compared=found.each(torch.Tensor.cpu))
 
     @contextmanager
     def reference(self) -> Iterator[None]:

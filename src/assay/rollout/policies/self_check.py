@@ -23,7 +23,7 @@ from assay.errors import RunFailure
 from assay.models.plain_forward import score_plainly
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
-from assay.rl.policy import Policy, Scores
+from assay.rl.policy import ActionScores, Policy
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.rollout.engines.plain_sampler import PlainSampler
 from assay.rollout.policies.language import LanguagePolicy
@@ -265,7 +265,7 @@ def measure(policy: LanguagePolicy, sample: Packed, objective: Objective) -> Dif
     )
 
 
-def rollout_gap(policy: LanguagePolicy, shared: Scores, sample: Packed) -> Tensor:
+def rollout_gap(policy: LanguagePolicy, shared: ActionScores, sample: Packed) -> Tensor:
     """Absolute differences (S) from what the rollout recorded; 0 for an engine of someone else's,
     whose numerics are its own and which the loop's limit on the gap watches."""
     if not isinstance(policy.sampler, LocalSampler | PlainSampler) or sample.behaviour_S is None:
@@ -273,20 +273,22 @@ def rollout_gap(policy: LanguagePolicy, shared: Scores, sample: Packed) -> Tenso
     return (shared.logps_S.detach() - sample.behaviour_S).abs()
 
 
-def slopes_of(objective: Objective, scores: Scores, sample: Packed) -> tuple[float, Scores]:
+def slopes_of(
+    objective: Objective, scores: ActionScores, sample: Packed
+) -> tuple[float, ActionScores]:
     """The loss, and the sizes of its derivatives by log-probs (S) and by entropies (S)."""
     logps_S = scores.logps_S.detach().requires_grad_()
     entropy_S = None
     if scores.entropy_S is not None:
         entropy_S = scores.entropy_S.detach().requires_grad_()
-    loss = objective(Scores(logps_S, entropy_S), sample).loss
+    loss = objective(ActionScores(logps_S, entropy_S), sample).loss
     loss.backward()
     assert logps_S.grad is not None
     by_entropy_S = None if entropy_S is None or entropy_S.grad is None else entropy_S.grad.abs()
-    return float(loss.detach()), Scores(logps_S.grad.abs(), by_entropy_S)
+    return float(loss.detach()), ActionScores(logps_S.grad.abs(), by_entropy_S)
 
 
-def push(scores: Scores, slopes: Scores, sign: float = 1.0) -> None:
+def push(scores: ActionScores, slopes: ActionScores, sign: float = 1.0) -> None:
     """Add the gradient that the slopes give, times `sign`, to the weights' gradients."""
     outputs, upstream = [scores.logps_S], [sign * slopes.logps_S]
     if scores.entropy_S is not None and slopes.entropy_S is not None:
@@ -296,8 +298,13 @@ def push(scores: Scores, slopes: Scores, sign: float = 1.0) -> None:
 
 
 def push_plainly(
-    policy: LanguagePolicy, sample: Packed, slopes: Scores, *, sign: float, autocast: bool = True
-) -> Scores:
+    policy: LanguagePolicy,
+    sample: Packed,
+    slopes: ActionScores,
+    *,
+    sign: float,
+    autocast: bool = True,
+) -> ActionScores:
     """The plain path's scores, its gradient added turn by turn at the shared path's slopes."""
     logps, entropies = [], []
     for n, (first, stop) in enumerate(pairwise(sample.offsets_N1.tolist())):
@@ -312,13 +319,13 @@ def push_plainly(
                 temperature=sample.temperature,
                 entropy=entropy,
             )
-        scores = Scores(logps_C.cpu(), None if entropy_C is None else entropy_C.cpu())
+        scores = ActionScores(logps_C.cpu(), None if entropy_C is None else entropy_C.cpu())
         by_entropy_S = None if slopes.entropy_S is None else slopes.entropy_S[first:stop]
-        push(scores, Scores(slopes.logps_S[first:stop], by_entropy_S), sign)
+        push(scores, ActionScores(slopes.logps_S[first:stop], by_entropy_S), sign)
         logps.append(scores.logps_S.detach())
         if scores.entropy_S is not None:
             entropies.append(scores.entropy_S.detach())
-    return Scores(torch.cat(logps), torch.cat(entropies) if entropies else None)
+    return ActionScores(torch.cat(logps), torch.cat(entropies) if entropies else None)
 
 
 def gradient_norms(module: nn.Module) -> dict[str, float]:

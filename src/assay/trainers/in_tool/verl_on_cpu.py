@@ -186,7 +186,7 @@ class Replica(RolloutReplica):
         self._server_handle, self._server_address = actor, name
 
 
-class Adapter(BaseRollout):
+class WeightSender(BaseRollout):
     """Sends the trainer's weights to the server."""
 
     def __init__(self, config, model_config, device_mesh, replica_rank=0, **options):

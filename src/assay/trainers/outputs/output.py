@@ -35,7 +35,7 @@ Weights = Sequence[float] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class MetricLine:
     """One line of a table of metrics."""
 
     theirs: str
@@ -48,7 +48,7 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RecordedCompletion:
     """A completion as a tool recorded it. What the tool does not say is None or empty."""
 
     text: str
@@ -72,7 +72,7 @@ class Step:
     number: int
     metrics: Mapping[str, Number]
     """By Assay's names, and by `TOOL/NAME`."""
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[RecordedCompletion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ COUNTERS = frozenset({"epoch", "num_tokens", "training/global_step", "training/e
 
 
 def translated(
-    tool: str, table: Sequence[Metric], entries: Sequence[Mapping[str, Any]]
+    tool: str, table: Sequence[MetricLine], entries: Sequence[Mapping[str, Any]]
 ) -> dict[str, Number]:
     """The numbers of a step's entries, each the mean over the entries that have it; a None where
     no entry has a number."""
@@ -204,16 +204,16 @@ def process_of(file: Path) -> tuple[int, int]:
     return int(rank), int(started)
 
 
-def by_key(folder: Path) -> dict[str, Answer]:
+def by_key(folder: Path) -> dict[str, RecordedCompletion]:
     """The answers by the tool's own names."""
     lines = (line for file in journal_files(folder) for line in log_lines(file))
     return {line["key"]: journalled(line) for line in lines}
 
 
-def in_order(folder: Path, first: int, last: int) -> list[Answer]:
+def in_order(folder: Path, first: int, last: int) -> list[RecordedCompletion]:
     """The answers to updates `first` to `last` in the order of processes; of a process that was
     started again, those of its last attempt at them."""
-    found: dict[int, list[Answer]] = {}
+    found: dict[int, list[RecordedCompletion]] = {}
     for file in journal_files(folder):
         own = [journalled(line) for line in log_lines(file) if first <= line["step"] <= last]
         if own:
@@ -221,9 +221,9 @@ def in_order(folder: Path, first: int, last: int) -> list[Answer]:
     return [answer for own in found.values() for answer in own]
 
 
-def journalled(line: Mapping[str, Any], **more: Any) -> Answer:
+def journalled(line: Mapping[str, Any], **more: Any) -> RecordedCompletion:
     """An answer as `reward.py` noted it, with what the tool says of it."""
-    return Answer(
+    return RecordedCompletion(
         text=line["text"],
         reward=line["value"],
         row=line["id"],
@@ -242,19 +242,19 @@ ENDS = frozenset({"train_runtime", "train_loss"})
 """An entry with one of these sums up the whole training."""
 EXACT = "exact, of the policy in training; Assay estimates it"
 
-METRICS: tuple[Metric, ...] = (
-    Metric("loss", "loss"),
-    Metric("grad_norm", "grad_norm"),
-    Metric("learning_rate", "learning_rate"),
-    Metric("eval_loss", "validation_loss"),
-    Metric("step_time", "seconds"),
-    Metric("reward", "reward_mean"),
-    Metric("frac_reward_zero_std", "signal_share", rest=True),
-    Metric("completions/mean_length", "length_mean"),
-    Metric("completions/clipped_ratio", "truncated_share"),
-    Metric("kl", "kl"),
-    Metric("clip_ratio/low_mean", "clip_low_share"),
-    Metric("clip_ratio/high_mean", "clip_high_share"),
+METRICS: tuple[MetricLine, ...] = (
+    MetricLine("loss", "loss"),
+    MetricLine("grad_norm", "grad_norm"),
+    MetricLine("learning_rate", "learning_rate"),
+    MetricLine("eval_loss", "validation_loss"),
+    MetricLine("step_time", "seconds"),
+    MetricLine("reward", "reward_mean"),
+    MetricLine("frac_reward_zero_std", "signal_share", rest=True),
+    MetricLine("completions/mean_length", "length_mean"),
+    MetricLine("completions/clipped_ratio", "truncated_share"),
+    MetricLine("kl", "kl"),
+    MetricLine("clip_ratio/low_mean", "clip_low_share"),
+    MetricLine("clip_ratio/high_mean", "clip_high_share"),
 )
 
 
@@ -268,14 +268,14 @@ class TrlOutput:
     factors: Weights = None
     """Of the reward functions, by which their rewards are multiplied."""
     tool: ClassVar[str] = "trl"
-    metrics: ClassVar[Sequence[Metric]] = (
+    metrics: ClassVar[Sequence[MetricLine]] = (
         *METRICS,
-        Metric(
+        MetricLine(
             "reward_std",
             unlike="the unbiased deviation over all completions; Assay divides by their number",
         ),
-        Metric("entropy", "entropy", unlike=EXACT),
-        Metric("mean_token_accuracy"),
+        MetricLine("entropy", "entropy", unlike=EXACT),
+        MetricLine("mean_token_accuracy"),
     )
 
     def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
@@ -310,12 +310,14 @@ class TrlOutput:
         file = tables / TABLE.format(update)
         return not tables.is_dir() or (is_table(file) if file.is_file() else ended)
 
-    def answers(self, tables: Any, update: int) -> tuple[Answer, ...]:
+    def answers(self, tables: Any, update: int) -> tuple[RecordedCompletion, ...]:
         """The completions that an update was made of. Raises InputError."""
         file = tables / TABLE.format(update)
         return read_table(file, self.factors) if file.is_file() else ()
 
-    def known(self, found: tuple[Answer, ...], first: int, last: int) -> tuple[Answer, ...]:
+    def known(
+        self, found: tuple[RecordedCompletion, ...], first: int, last: int
+    ) -> tuple[RecordedCompletion, ...]:
         """The answers of a round; those of an exported folder have all that Assay knows."""
         return found
 
@@ -334,12 +336,12 @@ class SwiftOutput(TrlOutput):
     """See `output`; `folder` is ms-swift's `output_dir`, with its version."""
 
     tool: ClassVar[str] = "swift"
-    metrics: ClassVar[Sequence[Metric]] = (
+    metrics: ClassVar[Sequence[MetricLine]] = (
         *METRICS,
-        Metric("reward_std", unlike="the mean of the groups' deviations"),
-        Metric("entropy/mean", "entropy", unlike=EXACT),
-        Metric("token_acc"),
-        Metric("train_speed(s/it)", unlike="the mean since the start"),
+        MetricLine("reward_std", unlike="the mean of the groups' deviations"),
+        MetricLine("entropy/mean", "entropy", unlike=EXACT),
+        MetricLine("token_acc"),
+        MetricLine("train_speed(s/it)", unlike="the mean since the start"),
     )
 
     def entries(self) -> Sequence[Mapping[str, Any]]:
@@ -364,11 +366,13 @@ class SwiftOutput(TrlOutput):
         """See `TrlOutput`."""
         return tables is None or update in tables or ended
 
-    def answers(self, tables: Any, update: int) -> tuple[Answer, ...]:
+    def answers(self, tables: Any, update: int) -> tuple[RecordedCompletion, ...]:
         """See `TrlOutput`."""
         return answers((tables or {}).get(update, {}), self.factors)
 
-    def known(self, found: tuple[Answer, ...], first: int, last: int) -> tuple[Answer, ...]:
+    def known(
+        self, found: tuple[RecordedCompletion, ...], first: int, last: int
+    ) -> tuple[RecordedCompletion, ...]:
         """The answers of a round as the journal of an exported folder knows them, with the
         advantages of ms-swift's table where that has the same rewards in the same order."""
         noted = in_order(self.folder, first, last)
@@ -404,7 +408,7 @@ def is_table(file: Path) -> bool:
         return False
 
 
-def read_table(file: Path, weights: Weights = None) -> tuple[Answer, ...]:
+def read_table(file: Path, weights: Weights = None) -> tuple[RecordedCompletion, ...]:
     """The completions of a table. Raises InputError."""
     try:
         table = pq.read_table(file)
@@ -452,14 +456,16 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     return state
 
 
-def answer(line: Mapping[str, Any], weights: Weights = None) -> Answer:
+def answer(line: Mapping[str, Any], weights: Weights = None) -> RecordedCompletion:
     """A line of a table. What `reward.py` added of it is Assay's own view."""
     known = {"step", "prompt", "completion", "advantage", "image", OWN}
     rewards = {name: value for name, value in line.items() if name not in known}
     common = {"prompt": text_of(line.get("prompt")), "advantage": line.get("advantage")}
     if isinstance(line.get(OWN), str):
         return journalled(json.loads(line[OWN]), **common)
-    return Answer(text_of(line.get("completion")), **weighted(rewards, weights), **common)
+    return RecordedCompletion(
+        text_of(line.get("completion")), **weighted(rewards, weights), **common
+    )
 
 
 def text_of(value: Any) -> str:
@@ -472,7 +478,7 @@ def text_of(value: Any) -> str:
     return "\n".join(f"{m.get('role')}: {m.get('content') or ''}" for m in messages)
 
 
-def answers(table: Mapping[str, Any], weights: Weights = None) -> tuple[Answer, ...]:
+def answers(table: Mapping[str, Any], weights: Weights = None) -> tuple[RecordedCompletion, ...]:
     """A step's completions; columns of numbers that ms-swift does not have itself are rewards."""
     own = [
         "step",
@@ -489,5 +495,5 @@ def answers(table: Mapping[str, Any], weights: Weights = None) -> tuple[Answer, 
     for place, text in enumerate(table.get("completion", ())):
         values = {name: table[name][place] for name in rewards}
         more = {"prompt": str(table["prompt"][place]), "advantage": table["advantages"][place]}
-        found.append(Answer(str(text), **weighted(values, weights), **more))
+        found.append(RecordedCompletion(str(text), **weighted(values, weights), **more))
     return tuple(found)

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from assay.engines.environments import installed
 from assay.errors import InputError
 from assay.trainers.outputs.output import (
-    Answer,
-    Metric,
+    MetricLine,
+    RecordedCompletion,
     Saved,
     Step,
     by_key,
@@ -28,35 +28,37 @@ from assay.trainers.outputs.output import (
 
 LATEST = "latest_checkpointed_iteration.txt"
 
-METRICS: tuple[Metric, ...] = (
-    Metric("actor/loss", "loss"),
-    Metric("actor/pg_loss", "policy_loss"),
-    Metric("actor/kl_loss", "kl_loss"),
-    Metric("actor/kl_coef", "kl_coef"),
-    Metric("actor/grad_norm", "grad_norm"),
-    Metric("actor/lr", "learning_rate"),
-    Metric(
+METRICS: tuple[MetricLine, ...] = (
+    MetricLine("actor/loss", "loss"),
+    MetricLine("actor/pg_loss", "policy_loss"),
+    MetricLine("actor/kl_loss", "kl_loss"),
+    MetricLine("actor/kl_coef", "kl_coef"),
+    MetricLine("actor/grad_norm", "grad_norm"),
+    MetricLine("actor/lr", "learning_rate"),
+    MetricLine(
         "actor/entropy", "entropy", unlike="exact, of the policy in training; Assay estimates it"
     ),
-    Metric("actor/ppo_kl", "policy_kl"),
-    Metric("actor/pg_clipfrac", "clipped_share"),
-    Metric("actor/pg_clipfrac_lower", "dual_clip_share"),
-    Metric("rollout_corr/k3_kl", "rollout_gap_k3"),
-    Metric(
+    MetricLine("actor/ppo_kl", "policy_kl"),
+    MetricLine("actor/pg_clipfrac", "clipped_share"),
+    MetricLine("actor/pg_clipfrac_lower", "dual_clip_share"),
+    MetricLine("rollout_corr/k3_kl", "rollout_gap_k3"),
+    MetricLine(
         "training/rollout_probs_diff_mean",
         unlike="a gap of probabilities, where Assay has one of their logarithms",
     ),
-    Metric("critic/score/mean", "reward_mean", unlike="leaves out answers without a token"),
-    Metric("critic/rewards/mean", unlike="after KL in the reward"),
-    Metric("critic/advantages/mean", unlike="a mean over tokens, where Assay's is over answers"),
-    Metric("response_length/mean", "length_mean"),
-    Metric(
+    MetricLine("critic/score/mean", "reward_mean", unlike="leaves out answers without a token"),
+    MetricLine("critic/rewards/mean", unlike="after KL in the reward"),
+    MetricLine(
+        "critic/advantages/mean", unlike="a mean over tokens, where Assay's is over answers"
+    ),
+    MetricLine("response_length/mean", "length_mean"),
+    MetricLine(
         "response_length/clip_ratio",
         unlike="the share of answers as long as the longest of the step, cut or not",
     ),
-    Metric("timing_s/step", "seconds"),
-    Metric("timing_s/gen", "rollout_seconds"),
-    Metric("timing_s/update_actor", "update_seconds"),
+    MetricLine("timing_s/step", "seconds"),
+    MetricLine("timing_s/gen", "rollout_seconds"),
+    MetricLine("timing_s/update_actor", "update_seconds"),
 )
 STARTS = "training/global_step"
 """Every line of a training step has it."""
@@ -75,7 +77,7 @@ class VerlOutput:
     """verl's `trainer.rollout_data_dir`; omitted: `rollouts` in the folder."""
     lone: Saved | None = None
     """The only checkpoint, where the folder is one itself."""
-    metrics: ClassVar[Sequence[Metric]] = METRICS
+    metrics: ClassVar[Sequence[MetricLine]] = METRICS
 
     @property
     def log_files(self) -> Sequence[Path]:
@@ -107,7 +109,7 @@ class VerlOutput:
                 self.answers(file) if there else (),
             )
 
-    def answers(self, file: Path) -> tuple[Answer, ...]:
+    def answers(self, file: Path) -> tuple[RecordedCompletion, ...]:
         """The completions of a step, as the journal of an exported folder knows them. Raises
         InputError for a file that was cut short."""
         if not whole(file):
@@ -165,10 +167,10 @@ def whole(file: Path) -> bool:
     return file.read_bytes().endswith(b"\n")
 
 
-def answer(line: Mapping[str, Any]) -> Answer:
+def answer(line: Mapping[str, Any]) -> RecordedCompletion:
     """A line of verl's rollouts."""
     score = line.get("score")
-    return Answer(
+    return RecordedCompletion(
         text=str(line.get("output", "")),
         reward=float(score) if isinstance(score, int | float) else None,
         prompt=str(line.get("input", "")),

@@ -50,7 +50,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class OperatorFacts:
     """What there is to know of an operator."""
 
     name: str
@@ -75,14 +75,14 @@ def _texts(*names: str) -> tuple[Parameter, ...]:
 
 
 _ALL = (
-    Operator(
+    OperatorFacts(
         "Custom",
         "custom",
         _texts("input", "instruction"),
         {"response": "str"},
         "{instruction}{input}",
     ),
-    Operator(
+    OperatorFacts(
         "AnswerGenerate",
         "answer_generate",
         _texts("input"),
@@ -90,7 +90,7 @@ _ALL = (
         "{input}\n\n"
         "Think step by step. Write <thought>your steps</thought> and <answer>the answer</answer>.",
     ),
-    Operator(
+    OperatorFacts(
         "Programmer",
         "programmer",
         (Parameter("problem"), Parameter("analysis", default="None")),
@@ -98,7 +98,7 @@ _ALL = (
         "{problem}\n\nAnalysis: {analysis}\n\nYour last code failed:\n{feedback}\n\n"
         "Write a Python function solve() that returns the answer.",
     ),
-    Operator(
+    OperatorFacts(
         "ScEnsemble",
         "sc_ensemble",
         (Parameter("solutions", "texts"), Parameter("problem")),
@@ -106,7 +106,7 @@ _ALL = (
         "{problem}\n\n{solutions}\n\n"
         "Which answer do most solutions agree on? Write only the letter of one that has it.",
     ),
-    Operator(
+    OperatorFacts(
         "Review",
         "review",
         _texts("problem", "solution"),
@@ -114,14 +114,14 @@ _ALL = (
         "{problem}\n\nSolution: {solution}\n\n"
         "Is the solution right? Write True or False, then why.",
     ),
-    Operator(
+    OperatorFacts(
         "Revise",
         "revise",
         _texts("problem", "solution", "feedback"),
         {"solution": "str"},
         "{problem}\n\nSolution: {solution}\n\nFeedback: {feedback}\n\nWrite a better solution.",
     ),
-    Operator(
+    OperatorFacts(
         "Test",
         "test",
         (*_texts("problem", "solution", "entry_point"), Parameter("test_loop", "count", 3)),
@@ -129,21 +129,21 @@ _ALL = (
         "{problem}\n\n{solution}\n\nThis code fails:\n{failure}\n\n"
         "Write the whole function {entry_point} again without the error, in a ```python block.",
     ),
-    Operator(
+    OperatorFacts(
         "CustomCodeGenerate",
         "custom_code_generate",
         _texts("problem", "entry_point", "instruction"),
         {"response": "str"},
         "{instruction}{problem}\n\nWrite the Python function {entry_point} in a ```python block.",
     ),
-    Operator(
+    OperatorFacts(
         "MdEnsemble",
         "md_ensemble",
         (Parameter("solutions", "texts"), Parameter("problem")),
         {"solution": "str"},
         "{problem}\n\n{solutions}\n\nWhich solution is the best? Write only its letter.",
     ),
-    Operator(
+    OperatorFacts(
         "Format",
         "format",
         _texts("problem", "solution"),
@@ -152,7 +152,7 @@ _ALL = (
         {"response": "str"},
     ),
 )
-OPERATORS: Mapping[str, Operator] = {operator.name: operator for operator in _ALL}
+OPERATORS: Mapping[str, OperatorFacts] = {operator.name: operator for operator in _ALL}
 """All operators by AFlow's names."""
 MD_VOTES = 5
 """AFlow's `vote_count`: how often MdEnsemble asks, each time with the solutions reordered."""
@@ -177,7 +177,7 @@ def described() -> list[dict[str, Any]]:
     ]
 
 
-def checked_arguments(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def checked_arguments(operator: OperatorFacts, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments in the operator's order, defaults filled in.
 
     Raises OperatorError("arguments") for an unknown or missing name and for a wrong value.
@@ -189,7 +189,7 @@ def checked_arguments(operator: Operator, arguments: Mapping[str, Any]) -> dict[
     return {each.name: _value(operator, each, arguments) for each in operator.parameters}
 
 
-def _value(operator: Operator, parameter: Parameter, arguments: Mapping[str, Any]) -> Any:
+def _value(operator: OperatorFacts, parameter: Parameter, arguments: Mapping[str, Any]) -> Any:
     """One argument or its default. Raises OperatorError."""
     if parameter.name not in arguments:
         if parameter.required:
@@ -222,14 +222,14 @@ PROBLEMS = {"text": _no_text, "texts": _no_texts, "count": _no_count}
 """What a value of a kind should be instead; None where it is right."""
 
 
-def _wrong(operator: Operator, why: str) -> OperatorError:
+def _wrong(operator: OperatorFacts, why: str) -> OperatorError:
     return OperatorError("arguments", f"{operator.name} {why}")
 
 
 FIELD = re.compile(r"\{([a-z_]+)\}")
 
 
-def question(operator: Operator, arguments: Mapping[str, Any]) -> str:
+def question(operator: OperatorFacts, arguments: Mapping[str, Any]) -> str:
     """The one user message that the executor is asked.
 
     `arguments` are those of `checked_arguments`, and besides, where there are any: `feedback`, what

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 
 from assay.errors import InputError
-from assay.labs.workflows.programs.operators import OPERATORS, Operator
+from assay.labs.workflows.programs.operators import OPERATORS, OperatorFacts
 from assay.labs.workflows.programs.program import (
     AFLOW,
     ASYNC,
@@ -77,7 +77,7 @@ class ProgramFinding:
 
 
 def validate(
-    source: str, *, operators: Mapping[str, Operator] = OPERATORS, code_problem: bool = False
+    source: str, *, operators: Mapping[str, OperatorFacts] = OPERATORS, code_problem: bool = False
 ) -> tuple[ProgramFinding, ...]:
     """What is wrong with a program, by line; none where nothing is.
 
@@ -184,7 +184,9 @@ def _is_note(node: ast.AST, program: Program) -> bool:
     return any(is_annotation(each, program) for each in (node, *around))
 
 
-def check_calls(program: Program, operators: Mapping[str, Operator]) -> Iterator[ProgramFinding]:
+def check_calls(
+    program: Program, operators: Mapping[str, OperatorFacts]
+) -> Iterator[ProgramFinding]:
     """Findings of operators' calls, of the llm and of attributes of `self`."""
     loads: dict[str, list[ast.Name]] = {}
     for node in program.nodes:
@@ -200,7 +202,7 @@ def check_calls(program: Program, operators: Mapping[str, Operator]) -> Iterator
 
 
 def _call(
-    call: ast.Call, program: Program, operators: Mapping[str, Operator]
+    call: ast.Call, program: Program, operators: Mapping[str, OperatorFacts]
 ) -> Iterator[ProgramFinding]:
     """Findings of one call and its arguments; unpacked ones hide what is given."""
     made = program.operator_class(call.func)
@@ -313,7 +315,9 @@ def awaited(
     return False
 
 
-def check_results(program: Program, operators: Mapping[str, Operator]) -> Iterator[ProgramFinding]:
+def check_results(
+    program: Program, operators: Mapping[str, OperatorFacts]
+) -> Iterator[ProgramFinding]:
     """Findings of the results of operators and of the llm's usage: keys that none of the operators
     has whose results a variable may hold, and whole results that are returned."""
     keys = {name: frozenset(operator.keys) for name, operator in operators.items()}
