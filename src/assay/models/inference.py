@@ -212,8 +212,7 @@ def product(linears: list[Any], dtype: torch.dtype, activation: nn.Module | None
     bias = None
     if parts[0][1] is not None:
         bias = side_by_side([part.to(dtype) for _, part in parts if part is not None])
-    known = weight.dtype in (torch.float32, torch.bfloat16)
-    if weight.device.type == "cpu" and known and torch.backends.mkldnn.is_available():
+    if weight.device.type == "cpu" and may_pack(weight.dtype):
         return packed_product(weight, bias, activation)
     if activation is None:
         return lambda rows: F.linear(rows, weight, bias)
@@ -248,6 +247,13 @@ def adapted_product(
 def side_by_side(parts: list[Tensor]) -> Tensor:
     """The parts as one tensor; a single one is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def may_pack(dtype: torch.dtype) -> bool:
+    """Whether oneDNN multiplies such weights on this CPU; bf16 needs AVX-512 there."""
+    if dtype == torch.bfloat16:
+        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 
 def packed_product(weight: Tensor, bias: Tensor | None, activation: nn.Module | None) -> Product:
