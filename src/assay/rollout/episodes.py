@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from threading import Condition
 from typing import Protocol
 
 from assay.data.episode import Context, Ended, Turn, common, tokens_of
@@ -178,13 +179,94 @@ def run_episodes(
         ready = [r for r in running if r.look(positions)]
         if kept is not None:
             # Episodes that begin alike run one after the other, while what they share is kept.
-            ready.sort(key=lambda r: (tokens_of(r.context), r.place))
+            ready.sort(key=by_context)
         active: list[_Running] = []
         while active or ready:
             admit(active, ready, kept)
             take_turns(policy, active, sampling, positions)
             active = [r for r in active if r.look(positions)]
     return [r.played for r in running]
+
+
+class Agent(Environment, Protocol):
+    """An environment that takes its time, and names its turns by what they ask."""
+
+    def begin(self) -> None:
+        """Start it."""
+        ...
+
+    def waits(self) -> bool:
+        """Whether `context` would have to wait."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The name of the turn that is sampled next."""
+        ...
+
+    def sampling(self, sampling: Sampling) -> Sampling:
+        """The settings of the turn that is sampled next."""
+        ...
+
+    def ordered(self) -> tuple[Turn, ...]:
+        """The turns in an order that does not depend on when they came."""
+        ...
+
+
+GATHER_SECONDS = 0.02
+"""For which requests of other agents are awaited once one is there: a larger batch is cheaper."""
+
+
+def run_agents(
+    policy: Samples,
+    agents: Sequence[Agent],
+    keys: Sequence[SampleKey],
+    sampling: Sampling,
+    positions: int | None,
+    together: int,
+    news: Condition,
+) -> list[Played]:
+    """Every agent's episode, in order, `together` of them at once; see `run_episodes`.
+
+    `news` is notified whenever one of them may have stopped waiting. Which of them are answered
+    in one batch depends on time, the tokens drawn do not.
+    """
+    running = [
+        _Running(place, agent, key)
+        for place, (agent, key) in enumerate(zip(agents, keys, strict=True))
+    ]
+    coming, begun = list(running), []
+    with policy.conversations() as kept:
+        while coming or begun:
+            while coming and len(begun) < together:
+                begun.append(coming.pop(0))
+                agents[begun[-1].place].begin()
+            live = [agents[r.place] for r in begun]
+            with news:
+                news.wait_for(lambda live=live: not all(each.waits() for each in live), 1.0)
+                news.wait_for(
+                    lambda live=live: not any(each.waits() for each in live), GATHER_SECONDS
+                )
+            ready = [r for r in begun if not agents[r.place].waits()]
+            over = [r for r in ready if not r.look(positions)]
+            begun = [r for r in begun if r not in over]
+            active: list[_Running] = []
+            waiting = sorted((r for r in ready if r not in over), key=by_context)
+            admit(active, waiting, kept)
+            for limited, group in by_limit(active, sampling, positions, agents):
+                turns = policy.sample(
+                    [r.context for r in group],
+                    [replace(r.key, row=f"{r.key.row}{TURN}{agents[r.place].name}") for r in group],
+                    limited,
+                )
+                for r, turn in zip(group, turns, strict=True):
+                    r.take(turn)
+    return [replace(r.played, turns=agents[r.place].ordered()) for r in running]
+
+
+def by_context(running: _Running) -> tuple[tuple[int, ...], int]:
+    """The order in which episodes that begin alike run one after the other."""
+    return tokens_of(running.context or ()), running.place
 
 
 def admit(active: list[_Running], ready: list[_Running], kept: int | None) -> None:
@@ -218,15 +300,18 @@ def take_turns(
 
 
 def by_limit(
-    active: Sequence[_Running], sampling: Sampling, positions: int | None
+    active: Sequence[_Running],
+    sampling: Sampling,
+    positions: int | None,
+    agents: Sequence[Agent] | None = None,
 ) -> Iterator[tuple[Sampling, list[_Running]]]:
-    """Episodes with the sampling that leaves them within the model's positions."""
-    if positions is None:
-        yield sampling, list(active)
-        return
+    """Episodes with the sampling that leaves them within the model's positions; that of agents is
+    what each asks for."""
     groups: dict[Sampling, list[_Running]] = {}
     for r in active:
-        room = positions - SPARE - len(tokens_of(r.context or ()))
-        limited = replace(sampling, max_tokens=min(sampling.max_tokens, room))
+        limited = sampling if agents is None else agents[r.place].sampling(sampling)
+        if positions is not None:
+            room = positions - SPARE - len(tokens_of(r.context or ()))
+            limited = replace(limited, max_tokens=min(limited.max_tokens, room))
         groups.setdefault(limited, []).append(r)
     yield from groups.items()
