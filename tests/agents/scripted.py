@@ -14,7 +14,7 @@ from assay.data.episode import Context, Turn, tokens_of
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.episodes import Played, run_agents
+from assay.rollout.episodes import Played, run_episodes
 from assay.tasks.user_code import function_in, place_of
 from tests.models.folders import tiny_tokenizer
 
@@ -111,9 +111,9 @@ def run(
     with gateway.up(), programs.running():
         keys = [SampleKey(7, row.id, 0) for row in rows]
         environments = [
-            AgentEnvironment(AgentDialogue(gateway.open(row, key), gateway, programs), made, decode)
-            for row, key in zip(rows, keys, strict=True)
+            AgentEnvironment(AgentDialogue(row, lambda: programs, together), made, decode)
+            for row in rows
         ]
         sampling = Sampling(1.0, max_tokens)
-        played = run_agents(policy, environments, keys, sampling, positions, together, gateway.news)
+        played = run_episodes(policy, environments, keys, sampling, positions)
     return Outcome(played, environments, notes)

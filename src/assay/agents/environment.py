@@ -8,6 +8,8 @@ its random numbers, and the order of an episode's turns, are the same in every r
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from threading import Condition
 
 from assay.agents.gateway import Call, Gateway, OpenEpisode, openai_logprobs
 from assay.agents.programs import Programs
@@ -30,20 +32,34 @@ NO_REWARD = Reward(None, why="the agent ended without a reward")
 class AgentDialogue:
     """One episode of an agent as a `tasks.task.Dialogue`; its reward is the agent's own."""
 
-    episode: OpenEpisode
-    gateway: Gateway
-    programs: Programs
+    row: Row
+    programs: Callable[[], Programs]
+    """What runs the agent, started when it is first asked for."""
+    together: int = 16
+    """Episodes at once."""
+    key: SampleKey | None = None
+    """For the random numbers of helper models."""
     log: list[Message] = field(default_factory=list)
     """Everything that was sent and answered, in order, each message once."""
     overflows: int = 0
     _call: Call | None = None
-    _begun: bool = False
 
-    def begin(self) -> None:
+    @cached_property
+    def episode(self) -> OpenEpisode:
+        """The episode in the gateway; asking for it starts the agent."""
+        episode = self.gateway.open(self.row, self.key or SampleKey(0, self.row.id, 0))
+        self.programs().start(episode)
+        return episode
+
+    @property
+    def gateway(self) -> Gateway:
+        """Where its calls come in."""
+        return self.programs().gateway
+
+    def begin(self, key: SampleKey) -> None:
         """Start the agent."""
-        if not self._begun:
-            self._begun = True
-            self.programs.start(self.episode)
+        self.key = key
+        _ = self.episode
 
     def waits(self) -> bool:
         """Whether the agent is neither at its end nor waits for an answer."""
@@ -51,12 +67,12 @@ class AgentDialogue:
 
     def call(self) -> Call | None:
         """The call that is to be answered next, for which this waits; None at the end."""
-        self.begin()
+        episode = self.episode
         with self.gateway.news:
             while self._call is None:
-                if self.episode.waiting:
-                    self._call = self.episode.waiting.popleft()
-                elif self.episode.outcome is not None:
+                if episode.waiting:
+                    self._call = episode.waiting.popleft()
+                elif episode.outcome is not None:
                     return None
                 else:
                     self.gateway.news.wait(1.0)  # so that Ctrl-C is heard
@@ -127,7 +143,7 @@ class AgentDialogue:
     @property
     def messages(self) -> tuple[Message, ...]:
         """See `Dialogue.messages`: the log without the row's prompt."""
-        prompt = self.episode.row.prompt
+        prompt = self.row.prompt
         start = len(prompt) if tuple(self.log[: len(prompt)]) == prompt else 0
         return tuple(self.log[start:])
 
@@ -152,9 +168,19 @@ class AgentEnvironment:
     """The name and the turn of each call, as they were answered."""
     _next: tuple[int, ...] | None = None
 
-    def begin(self) -> None:
+    def begin(self, key: SampleKey) -> None:
         """Start the agent."""
-        self.dialogue.begin()
+        self.dialogue.begin(key)
+
+    @property
+    def together(self) -> int:
+        """Episodes at once."""
+        return self.dialogue.together
+
+    @property
+    def news(self) -> Condition:
+        """Is notified when an agent may have stopped waiting."""
+        return self.dialogue.gateway.news
 
     def waits(self) -> bool:
         """Whether `context` would have to wait."""
@@ -231,6 +257,7 @@ class AgentEnvironment:
             tuple(token for turn in turns for token in turn.actions),
             "context" if self.dialogue.overflows else ended,
             self.dialogue.messages,
+            self.dialogue.reward,
         )
 
     def tokens_of(self, call: Call) -> tuple[int, ...]:
@@ -278,7 +305,3 @@ class AgentEnvironment:
     def text(self, tokens: Sequence[int]) -> str:
         """The tokens as text, control tokens included."""
         return self.renderer.tokenizer.decode(list(tokens), skip_special_tokens=False)
-
-
-Opened = Callable[[Row, SampleKey], AgentDialogue]
-"""Makes the episode of a row."""

@@ -9,7 +9,7 @@ one episode after another. Works without torch. Ends, and kills what it started,
 
 import json
 import os
-import selectors
+import select
 import signal
 import subprocess
 import sys
@@ -46,7 +46,6 @@ class Host:
     settings: Mapping[str, Any]
     solve: Callable[..., Any] | None
     tell: Callable[[Json], None]
-    watch: selectors.BaseSelector
     running: list[Running] = field(default_factory=list)
 
     def start(self, episode: Json) -> None:
@@ -96,7 +95,6 @@ class Host:
         os.close(writing)
         each = Running(pid, reading, stdin=stdin)
         self.running.append(each)
-        self.watch.register(reading, selectors.EVENT_READ, each)
         return each
 
     def read(self, each: Running) -> None:
@@ -123,7 +121,6 @@ class Host:
         wait(each.pid)
         if each in self.running:
             self.running.remove(each)
-            self.watch.unregister(each.output)
             os.close(each.output)
         if each.key:
             self.tell({"key": each.key, "why": why, "line": line})
@@ -173,40 +170,38 @@ def run_function(solve: Callable[..., Any], url: str, episode: Json, writing: in
 
 def main(settings: Json) -> None:
     """Start episodes as lines come, until there are no more."""
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
-        os.dup2(2, 1)
+    answers = os.dup(1)
+    os.dup2(2, 1)
 
-        def tell(value: Json) -> None:
-            answers.write(json.dumps(value) + "\n")
-            answers.flush()
+    def tell(value: Json) -> None:
+        with suppress(BrokenPipeError):  # at the end nobody may listen any more
+            os.write(answers, json.dumps(value).encode() + b"\n")
 
-        solve = None
-        if "function" in settings:
-            from assay.agents import client  # noqa: F401 so that forks need not import it
-            from assay.tasks.user_code import function_at
+    solve = None
+    if "function" in settings:
+        from assay.agents import client  # noqa: F401 so that forks need not import it
+        from assay.tasks.user_code import function_at
 
-            solve = function_at(settings["function"])
-        watch = selectors.DefaultSelector()
-        watch.register(0, selectors.EVENT_READ)
-        host = Host(settings, solve, tell, watch)
-        tell({"ready": True})
-        lines = bytearray()
-        while True:
-            for chosen, _ in watch.select(timeout=1.0):
-                if chosen.data is not None:
-                    host.read(chosen.data)
-                    continue
-                part = os.read(0, 1 << 20)
-                if not part:
-                    for each in list(host.running):
-                        host.end(each, "")
-                    return
-                lines += part
-                *whole, rest = bytes(lines).split(b"\n")
-                lines[:] = rest
-                for line in whole:
-                    host.start(json.loads(line))
-            host.expire()
+        solve = function_at(settings["function"])
+    host = Host(settings, solve, tell)
+    tell({"ready": True})
+    lines = bytearray()
+    while True:
+        by_output = {each.output: each for each in host.running}
+        for ready in select.select([0, *by_output], [], [], 1.0)[0]:
+            if ready != 0:
+                host.read(by_output[ready])
+                continue
+            part = os.read(0, 1 << 20)
+            if not part:
+                for each in list(host.running):
+                    host.end(each, "")
+                return
+            *whole, rest = bytes(lines + part).split(b"\n")
+            lines[:] = rest
+            for line in whole:
+                host.start(json.loads(line))
+        host.expire()
 
 
 if __name__ == "__main__":

@@ -171,6 +171,8 @@ def run_episodes(
     ends its own episode. With `positions`, contexts are tokens: a turn may fill them but for SPARE,
     and an episode whose next context leaves no token to write ends as "context".
     """
+    if environments and hasattr(environments[0], "begin"):
+        return run_agents(policy, environments, keys, sampling, positions)  # type: ignore[arg-type]
     running = [
         _Running(place, world, key)
         for place, (world, key) in enumerate(zip(environments, keys, strict=True))
@@ -191,7 +193,17 @@ def run_episodes(
 class Agent(Environment, Protocol):
     """An environment that takes its time, and names its turns by what they ask."""
 
-    def begin(self) -> None:
+    @property
+    def together(self) -> int:
+        """How many episodes run at once."""
+        ...
+
+    @property
+    def news(self) -> Condition:
+        """Is notified when an agent may have stopped waiting."""
+        ...
+
+    def begin(self, key: SampleKey) -> None:
         """Start it."""
         ...
 
@@ -222,15 +234,13 @@ def run_agents(
     agents: Sequence[Agent],
     keys: Sequence[SampleKey],
     sampling: Sampling,
-    positions: int | None,
-    together: int,
-    news: Condition,
+    positions: int | None = None,
 ) -> list[Played]:
-    """Every agent's episode, in order, `together` of them at once; see `run_episodes`.
+    """Every agent's episode, in order, some of them at once; see `run_episodes`.
 
-    `news` is notified whenever one of them may have stopped waiting. Which of them are answered
-    in one batch depends on time, the tokens drawn do not.
+    Which of them are answered in one batch depends on time, the tokens drawn do not.
     """
+    together, news = agents[0].together, agents[0].news
     running = [
         _Running(place, agent, key)
         for place, (agent, key) in enumerate(zip(agents, keys, strict=True))
@@ -240,7 +250,7 @@ def run_agents(
         while coming or begun:
             while coming and len(begun) < together:
                 begun.append(coming.pop(0))
-                agents[begun[-1].place].begin()
+                agents[begun[-1].place].begin(begun[-1].key)
             live = [agents[r.place] for r in begun]
             with news:
                 news.wait_for(lambda live=live: not all(each.waits() for each in live), 1.0)
