@@ -71,7 +71,8 @@ class AgentDialogue:
         with self.gateway.news:
             while self._call is None:
                 if episode.waiting:
-                    self._call = episode.waiting.popleft()
+                    self._call = min(episode.waiting, key=lambda call: call.name)
+                    episode.waiting.remove(self._call)
                 elif episode.outcome is not None:
                     return None
                 else:
@@ -181,6 +182,11 @@ class AgentEnvironment:
     def news(self) -> Condition:
         """Is notified when an agent may have stopped waiting."""
         return self.dialogue.gateway.news
+
+    @property
+    def requests(self) -> int:
+        """How many the agent has sent."""
+        return self.dialogue.episode.made.total()
 
     def waits(self) -> bool:
         """Whether `context` would have to wait."""

@@ -203,6 +203,11 @@ class Agent(Environment, Protocol):
         """Is notified when an agent may have stopped waiting."""
         ...
 
+    @property
+    def requests(self) -> int:
+        """How many it has sent."""
+        ...
+
     def begin(self, key: SampleKey) -> None:
         """Start it."""
         ...
@@ -225,8 +230,24 @@ class Agent(Environment, Protocol):
         ...
 
 
-GATHER_SECONDS = 0.02
-"""For which requests of other agents are awaited once one is there: a larger batch is cheaper."""
+GATHER_SECONDS = 5.0
+"""For which the requests of all agents are awaited once one is there."""
+SETTLE_SECONDS = 0.005
+"""For which nothing new has to come: an agent may send several requests at once."""
+
+
+def settle(agents: Sequence[Agent], news: Condition) -> None:
+    """Wait until every agent has sent what it sends before it is answered, or has ended.
+
+    Batches are then the same in every run of agents that take less than GATHER_SECONDS between two
+    requests, and with them the last bits of log-probabilities.
+    """
+    with news:
+        news.wait_for(lambda: not any(each.waits() for each in agents), GATHER_SECONDS)
+        news.wait_for(lambda: not all(each.waits() for each in agents))
+        before = -1
+        while before != (before := sum(each.requests for each in agents)):
+            news.wait(SETTLE_SECONDS)
 
 
 def run_agents(
@@ -238,7 +259,7 @@ def run_agents(
 ) -> list[Played]:
     """Every agent's episode, in order, some of them at once; see `run_episodes`.
 
-    Which of them are answered in one batch depends on time, the tokens drawn do not.
+    Each waits until all others have sent their next request (`settle`).
     """
     together, news = agents[0].together, agents[0].news
     running = [
@@ -251,12 +272,7 @@ def run_agents(
             while coming and len(begun) < together:
                 begun.append(coming.pop(0))
                 agents[begun[-1].place].begin(begun[-1].key)
-            live = [agents[r.place] for r in begun]
-            with news:
-                news.wait_for(lambda live=live: not all(each.waits() for each in live), 1.0)
-                news.wait_for(
-                    lambda live=live: not any(each.waits() for each in live), GATHER_SECONDS
-                )
+            settle([agents[r.place] for r in begun], news)
             ready = [r for r in begun if not agents[r.place].waits()]
             over = [r for r in ready if not r.look(positions)]
             begun = [r for r in begun if r not in over]
