@@ -94,7 +94,7 @@ async def solve(row, client):
     ("body", "why"),
     [
         ("raise ValueError('no such tool')", "raised ValueError: no such tool"),
-        ("import os; os._exit(3)", "ended with exit code 3"),
+        ("import os; os._exit(3)", "process ended with exit code 3"),
         ("import time; time.sleep(60)", "no reward within 2 seconds"),
         ("return 'good'", "not a number or a Reward"),
         ("return None", "returned None"),

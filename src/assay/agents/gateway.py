@@ -50,8 +50,8 @@ MOST_CHOICES = 64
 """The largest `n` of a request."""
 RULED = ("temperature", "top_p", "top_k", "seed")
 """What the stage or the evaluation sets, whatever a request asks for."""
-TAKEN = ("n", "logprobs", "top_logprobs")
-"""What is done here of that which `serve` refuses."""
+TAKEN = ("n", "logprobs", "top_logprobs", "tool_choice")
+"""What `serve` refuses and is done here, or noted."""
 GATEWAY_REFUSED = {name: values for name, values in REFUSED.items() if name not in TAKEN}
 RETRY = "x-stainless-retry-count"
 """OpenAI's clients say here how often they have sent a request before."""
@@ -62,6 +62,7 @@ class AgentChat(ChatRequest):
 
     n: int | None = None
     logprobs: bool | None = None
+    tool_choice: Any = None
 
 
 class AgentCompletion(CompletionRequest):
@@ -233,6 +234,8 @@ class Gateway:
         told = [
             f"{name} = {value}" for name in RULED if (value := getattr(asked, name)) is not None
         ]
+        choice = getattr(asked, "tool_choice", None)
+        told += [f"tool_choice = {choice!r}"] if choice not in (None, "auto", "none") else []
         told += [f"model = {asked.model!r}"] if asked.model != POLICY else []
         for setting in told:
             name = setting.partition(" ")[0]

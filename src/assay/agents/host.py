@@ -55,7 +55,9 @@ class Host:
         try:
             each = idle or self.spawn(episode)
         except OSError as error:
-            self.tell({"key": episode["key"], "why": f"cannot be started: {error.strerror}"})
+            self.tell(
+                {"key": episode["key"], "why": f"the agent cannot be started: {error.strerror}"}
+            )
             return
         each.key, each.until = episode["key"], time.monotonic() + self.settings["deadline"]
         if kept:
@@ -63,7 +65,7 @@ class Host:
             try:
                 os.write(each.stdin, json.dumps(line).encode() + b"\n")
             except OSError:
-                self.end(each, "its process ended before its row was read")
+                self.end(each, "the agent's process ended before its row was read")
 
     def spawn(self, episode: Json) -> Running:
         """A new process, of a process group of its own."""
@@ -110,7 +112,7 @@ class Host:
         if not part:
             code = wait(each.pid)
             lines = bytes(each.text).decode("utf-8", "replace").strip().splitlines()
-            why = "" if code == 0 else f"its process ended with {described(code)}"
+            why = "" if code == 0 else f"the agent's process ended with {described(code)}"
             self.end(each, why, lines[-1] if lines else "")
 
     def end(self, each: Running, why: str, line: str = "") -> None:
@@ -128,7 +130,7 @@ class Host:
     def expire(self) -> None:
         """End the episodes that are over their deadline."""
         for each in [r for r in self.running if r.key and r.until < time.monotonic()]:
-            self.end(each, f"gave no reward within {self.settings['deadline']:g} seconds")
+            self.end(each, f"the agent gave no reward within {self.settings['deadline']:g} seconds")
 
 
 _PROCESSES: dict[int, subprocess.Popen[bytes]] = {}

@@ -95,7 +95,7 @@ def shown_row(row: Row) -> dict[str, Any]:
 def reward_in(said: Mapping[str, Any]) -> Reward:
     """The reward that an agent's last line tells; an abstention where there is none."""
     if said.get("why"):
-        return Reward(None, why=f"the agent {said['why']}")
+        return Reward(None, why=said["why"])
     line = said.get("line", "")
     try:
         told = json.loads(line)
