@@ -35,7 +35,7 @@ FLOORS = (
         "runs",
         "experiment",
     ),
-    *("tasks", "rollout", "sandbox", "judge", "rl", "models", "data", "errors"),
+    *("agents", "tasks", "rollout", "sandbox", "judge", "rl", "models", "data", "errors"),
 )
 """Top to bottom. A package imports itself and what stands below it. What stands above the labs
 finds them through `tasks.task`, which imports one by name."""

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from tokenizers.processors import TemplateProcessing
 
+from assay.agents.protocol import ChatRequest, CompletionRequest
 from assay.data.renderings.rendering import Renderer
-from assay.serve.requests import ChatRequest, CompletionRequest, ask_chat, ask_completion
+from assay.serve.requests import ask_chat, ask_completion
 from assay.serve.server import ServedEndpoint
 from tests.models.folders import CHAT as TEMPLATE
 from tests.serve.scripted import (

@@ -43,7 +43,7 @@ def ask(address: str, **more: object) -> httpx.Response:
 
 
 def test_a_body_that_never_ends_is_cut_off(monkeypatch) -> None:
-    monkeypatch.setattr("assay.serve.server.BODY_SECONDS", 0.3)
+    monkeypatch.setattr("assay.agents.http.BODY_SECONDS", 0.3)
     with up(Says(lambda *_: "x")) as address, connected(address) as connection:
         connection.sendall(head(500) + b'{"model"')
         assert connection.recv(100).startswith(b"HTTP/1.1 408")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from assay.agents.http import up
 from assay.runs.metrics import append_metrics
 from assay.runs.status import hold_run, stored_status, write_status
-from assay.serve.connections import answering
 from assay.view.app import application
 from assay.view.window import Window, named_labs
 from tests.pages.synthetic import empty_run
@@ -40,7 +40,7 @@ def run(home: Path):
 
 @pytest.fixture(scope="module")
 def site(home: Path, run) -> Iterator[str]:
-    with answering(application(Window(named_labs([home])), TOKEN), 0) as port:
+    with up(application(Window(named_labs([home])), TOKEN), 0) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -79,7 +79,7 @@ def training(folder: Path, *settings: str) -> Iterator[None]:
 
 def test_a_run_is_followed_while_it_trains(tmp_path: Path, tab: Tab):
     make_lab(tmp_path)
-    with answering(application(Window({"tiny": tmp_path}), TOKEN), 0) as port:
+    with up(application(Window({"tiny": tmp_path}), TOKEN), 0) as port:
         tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}")
         assert "No runs here" in tab.text()
         with training(tmp_path, "stage.sft.steps=40", "stage.rl.steps=6"):
@@ -145,7 +145,7 @@ def test_the_policy_stops_a_script_that_gets_in(site: str, run, browser: Tab):
 def test_what_a_reader_opened_and_chose_stays_while_a_page_grows(tmp_path: Path, tab: Tab):
     run = lab(tmp_path / "lab")
     write_status(run.path, replace(stored_status(run.path), status="running"))
-    with hold_run(run.path), answering(application(Window({"lab": run.root}), TOKEN), 0) as port:
+    with hold_run(run.path), up(application(Window({"lab": run.root}), TOKEN), 0) as port:
         tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}")
         tab.press("j", "x")
         tab.script("document.querySelectorAll('main tbody a')[1].focus()")

@@ -47,6 +47,8 @@ class Turn:
     """C variances of log-probs under what the actions were drawn from; None when unknown."""
 
 
+AGENT = "agent"
+"""The name of the reward that is what an agent said."""
 FULL_SCORE = 1.0
 """What a right answer scores where neither reward nor benchmark tells right from wrong."""
 
@@ -76,6 +78,8 @@ class Completion:
     messages: tuple[Message, ...] = ()
     """Of an episode of several turns: all messages after the row's prompt, the model's as it wrote
     them; `text` then holds the model's turns, one below the other."""
+    earned: Reward | None = None
+    """What the agent that asked for it said that it earned; None where none did."""
     id: str = field(default="", compare=False)
     """Its name in a stage (`STEP/ROW#SAMPLE`) or an evaluation (`ITEM#REPEAT`), for journals and
     for the random numbers of judges; "" where nothing names it."""
@@ -151,20 +155,23 @@ def row_of(values: Values) -> Row:
 
 def completion_values(completion: Completion) -> dict[str, Any]:
     """A completion as JSON values."""
-    return {
+    values = {
         "text": completion.text,
         "tokens": list(completion.tokens),
         "ended": completion.ended,
         "messages": [message_values(message) for message in completion.messages],
         "id": completion.id,
     }
+    earned = {} if completion.earned is None else {"earned": reward_values(completion.earned)}
+    return values | earned
 
 
 def completion_of(values: Values) -> Completion:
     """The completion that `completion_values` wrote."""
     messages = tuple(message_of(each) for each in values["messages"])
+    earned = {"earned": reward_of(values["earned"])} if "earned" in values else {}
     tokens = tuple(values["tokens"])
-    return Completion(**{**values, "tokens": tokens, "messages": messages})
+    return Completion(**{**values, "tokens": tokens, "messages": messages, **earned})
 
 
 def reward_values(reward: Reward) -> dict[str, Any]:

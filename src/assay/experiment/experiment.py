@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from assay.data.episode import AGENT
 from assay.errors import nearest
 from assay.experiment.base_table import (
     Count,
@@ -41,6 +42,7 @@ from assay.experiment.stage_tables import (
 )
 from assay.experiment.synthesise_table import SYNTHESISE, SynthesiseSpec
 from assay.experiment.tables import (
+    AgentSpec,
     EngineSpec,
     EvaluateSpec,
     GuardSpec,
@@ -77,6 +79,8 @@ class Experiment(SpecTable):
     """Who samples; omitted: Assay's own engines."""
     task: str
     """`tools`, `math`, `chat`, `demos`, `workflows`, an installed package's, or `path:FILE.py`."""
+    agent: AgentSpec | None = None
+    """A program that asks the policy and says what the episode earned (docs/agents.md)."""
     seeds: Annotated[Many[int], Field(min_length=1)] = (42,)
     """Several seeds are several runs of one arm."""
     control: str | None = None
@@ -127,6 +131,28 @@ class Experiment(SpecTable):
             resolved[name] = {"start": start, **stage} if isinstance(stage, Mapping) else stage
             start = f"{name}.last"
         return {**values, "stage": resolved}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _agent_rewards(cls, values: Any) -> Any:
+        """What an agent says is the reward where no other is named."""
+        agent = values.get("agent") if isinstance(values, Mapping) else None
+        if agent is None:
+            return values
+        tables = {
+            kind: {
+                name: {"reward": AGENT, **table}
+                if isinstance(table, Mapping)
+                and table.get("method", "grpo") in ("rft", "rce", "grpo")
+                and "benchmark" not in table
+                else table
+                for name, table in values[kind].items()
+            }
+            for kind in ("stage", "evaluate")
+            if isinstance(values.get(kind), Mapping)
+        }
+        short = {"function": agent} if isinstance(agent, str) else agent
+        return {**values, **tables, "agent": short}
 
     def _conflicts(self) -> Refusals:
         for rule in RULES:

@@ -12,6 +12,7 @@ from assay.experiment.base_table import (
     Count,
     Few,
     Many,
+    Positive,
     Refusals,
     RenderingSettings,
     SpecTable,
@@ -160,6 +161,28 @@ class MilestoneSpec(SpecTable):
         for name in ("metric", "above", "below"):
             if getattr(self, name) is not None:
                 yield refused(name, "a milestone is on a metric or on a verdict", "write two")
+
+
+class AgentSpec(SpecTable):
+    """A program that asks the policy through OpenAI's interface, once for each row; what it returns
+    is the reward. `agent = "path:FILE.py:FUNCTION"` is short for `function`."""
+
+    function: str | None = None
+    """`path:FILE.py:FUNCTION`, called with the row and a client of OpenAI's shape; this or
+    `command`."""
+    command: Annotated[Many[str], Field(min_length=1)] | None = None
+    """A program: its row is its standard input, as JSON; its last line is `{"reward": 1.0}`."""
+    kept: bool = False
+    """A command that reads a row a line, `{"row", "api_key", "base_url"}`, and goes on."""
+    concurrency: Few = 16
+    """Episodes at once."""
+    deadline: Positive = 600.0
+    """Seconds for an episode."""
+
+    def _conflicts(self) -> Refusals:
+        yield from one_of(self, "function", "command")
+        if self.kept and self.command is None:
+            yield refused("kept", "is for a command", "remove it: functions are kept loaded")
 
 
 class EngineSpec(SpecTable):

@@ -265,7 +265,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "random_seeds",
         *SAMPLING_ARGUMENTS,
     ),
-    "hyper-parameters": ("stages", "seed", "as_reported", "task", "task_source"),
+    "hyper-parameters": ("stages", "seed", "as_reported", "task", "task_source", "agent"),
     "checker": (
         *("evaluation.*.checker", "evaluation.*.reward", "evaluation.*.reward_deadline"),
         "evaluation.*.scorer",

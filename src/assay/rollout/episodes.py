@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from threading import Condition
 from typing import Protocol
 
 from assay.data.episode import Context, Ended, Turn, common, tokens_of
@@ -170,6 +171,8 @@ def run_episodes(
     ends its own episode. With `positions`, contexts are tokens: a turn may fill them but for SPARE,
     and an episode whose next context leaves no token to write ends as "context".
     """
+    if environments and hasattr(environments[0], "begin"):
+        return run_agents(policy, environments, keys, sampling, positions)  # type: ignore[arg-type]
     running = [
         _Running(place, world, key)
         for place, (world, key) in enumerate(zip(environments, keys, strict=True))
@@ -178,13 +181,118 @@ def run_episodes(
         ready = [r for r in running if r.look(positions)]
         if kept is not None:
             # Episodes that begin alike run one after the other, while what they share is kept.
-            ready.sort(key=lambda r: (tokens_of(r.context), r.place))
+            ready.sort(key=by_context)
         active: list[_Running] = []
         while active or ready:
             admit(active, ready, kept)
             take_turns(policy, active, sampling, positions)
             active = [r for r in active if r.look(positions)]
     return [r.played for r in running]
+
+
+class Agent(Environment, Protocol):
+    """An environment that takes its time, and names its turns by what they ask."""
+
+    @property
+    def together(self) -> int:
+        """How many episodes run at once."""
+        ...
+
+    @property
+    def news(self) -> Condition:
+        """Is notified when an agent may have stopped waiting."""
+        ...
+
+    @property
+    def requests(self) -> int:
+        """How many it has sent."""
+        ...
+
+    def begin(self, key: SampleKey) -> None:
+        """Start it."""
+        ...
+
+    def waits(self) -> bool:
+        """Whether `context` would have to wait."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The name of the turn that is sampled next."""
+        ...
+
+    def sampling(self, sampling: Sampling) -> Sampling:
+        """The settings of the turn that is sampled next."""
+        ...
+
+    def ordered(self) -> tuple[Turn, ...]:
+        """The turns in an order that does not depend on when they came."""
+        ...
+
+
+GATHER_SECONDS = 5.0
+"""For which the requests of all agents are awaited once one is there."""
+SETTLE_SECONDS = 0.005
+"""For which nothing new has to come: an agent may send several requests at once."""
+
+
+def settle(agents: Sequence[Agent], news: Condition) -> None:
+    """Wait until every agent has sent what it sends before it is answered, or has ended.
+
+    Batches are then the same in every run of agents that take less than GATHER_SECONDS between two
+    requests, and with them the last bits of log-probabilities.
+    """
+    with news:
+        news.wait_for(lambda: not any(each.waits() for each in agents), GATHER_SECONDS)
+        news.wait_for(lambda: not all(each.waits() for each in agents))
+        before = -1
+        while before != (before := sum(each.requests for each in agents)):
+            news.wait(SETTLE_SECONDS)
+
+
+def run_agents(
+    policy: Samples,
+    agents: Sequence[Agent],
+    keys: Sequence[SampleKey],
+    sampling: Sampling,
+    positions: int | None = None,
+) -> list[Played]:
+    """Every agent's episode, in order, some of them at once; see `run_episodes`.
+
+    Each waits until all others have sent their next request (`settle`).
+    """
+    together, news = agents[0].together, agents[0].news
+    running = [
+        _Running(place, agent, key)
+        for place, (agent, key) in enumerate(zip(agents, keys, strict=True))
+    ]
+    coming, begun = list(running), []
+    with policy.conversations() as kept:
+        while coming or begun:
+            while coming and len(begun) < together:
+                begun.append(coming.pop(0))
+                agents[begun[-1].place].begin(begun[-1].key)
+            settle([agents[r.place] for r in begun], news)
+            ready = [r for r in begun if not agents[r.place].waits()]
+            over = [r for r in ready if not r.look(positions)]
+            begun = [r for r in begun if r not in over]
+            active: list[_Running] = []
+            waiting = sorted((r for r in ready if r not in over), key=by_context)
+            admit(active, waiting, kept)
+            for limited, group in by_limit(active, sampling, positions, agents):
+                turns = policy.sample(
+                    [r.context for r in group],
+                    [replace(r.key, row=f"{r.key.row}{TURN}{agents[r.place].name}") for r in group],
+                    limited,
+                )
+                for r, turn in zip(group, turns, strict=True):
+                    r.take(turn)
+    return [replace(r.played, turns=agents[r.place].ordered()) for r in running]
+
+
+def by_context(running: _Running) -> tuple[tuple[int, ...], int]:
+    """The order in which episodes that begin alike run one after the other."""
+    return tokens_of(running.context or ()), running.place
 
 
 def admit(active: list[_Running], ready: list[_Running], kept: int | None) -> None:
@@ -218,15 +326,18 @@ def take_turns(
 
 
 def by_limit(
-    active: Sequence[_Running], sampling: Sampling, positions: int | None
+    active: Sequence[_Running],
+    sampling: Sampling,
+    positions: int | None,
+    agents: Sequence[Agent] | None = None,
 ) -> Iterator[tuple[Sampling, list[_Running]]]:
-    """Episodes with the sampling that leaves them within the model's positions."""
-    if positions is None:
-        yield sampling, list(active)
-        return
+    """Episodes with the sampling that leaves them within the model's positions; that of agents is
+    what each asks for."""
     groups: dict[Sampling, list[_Running]] = {}
     for r in active:
-        room = positions - SPARE - len(tokens_of(r.context or ()))
-        limited = replace(sampling, max_tokens=min(sampling.max_tokens, room))
+        limited = sampling if agents is None else agents[r.place].sampling(sampling)
+        if positions is not None:
+            room = positions - SPARE - len(tokens_of(r.context or ()))
+            limited = replace(limited, max_tokens=min(limited.max_tokens, room))
         groups.setdefault(limited, []).append(r)
     yield from groups.items()

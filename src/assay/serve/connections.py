@@ -1,30 +1,18 @@
-"""The connections of Assay's HTTP servers: addresses, tokens, limits.
+"""Who may use Assay's HTTP servers, and until when: tokens, loopback addresses, signals."""
 
-Uvicorn runs in a thread, so that the process keeps its signals.
-"""
-
-import errno
 import ipaddress
 import os
 import secrets
 import signal
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from assay.errors import InputError, RunFailure
+from assay.agents.http import resolved
+from assay.errors import InputError
 
-HOST = "127.0.0.1"
 TOKEN = "ASSAY_SERVE_TOKEN"
-STOP_SECONDS = 5
-"""Seconds that open connections may take to end."""
-CONNECTIONS = 256
-"""Open at once; others are refused (503)."""
-HEADER_BYTES = 16 << 10
-"""Bytes of a request's line and headers while they are incomplete."""
 
 
 def given_token(file: Path | None) -> str | None:
@@ -61,69 +49,6 @@ def is_loopback(host: str) -> bool:
     """Whether only this machine can reach the address. Raises InputError."""
     _, (address, *_) = resolved(host, 0)
     return ipaddress.ip_address(str(address).partition("%")[0]).is_loopback
-
-
-def resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
-    """The first address of a host's name. Raises InputError."""
-    try:
-        found = socket.getaddrinfo(host or " ", port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        fix = f"for example {HOST}, or 0.0.0.0 for all networks"
-        raise InputError(f"{host!r} is no address", field="--host", fix=fix) from error
-    family, _, _, _, address = found[0]
-    return family, address
-
-
-def bound(port: int, host: str = HOST) -> socket.socket:
-    """A listening socket; port 0 takes a free one. Raises InputError."""
-    family, address = resolved(host, port)
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind(address)
-        listening.listen()
-    except OSError as error:
-        listening.close()
-        if error.errno == errno.EADDRNOTAVAIL:
-            problem = f"{host} is no address of this machine"
-            raise InputError(problem, field="--host") from error
-        problem = f"cannot listen on port {port}: {error.strerror}"
-        fix = "choose another, or 0 for a free one"
-        raise InputError(problem, field="--port", fix=fix) from error
-    return listening
-
-
-@contextmanager
-def answering(app: Any, port: int, host: str = HOST) -> Iterator[int]:
-    """An application behind its port, which is returned, up as long as this is open.
-
-    Raises InputError for an address that cannot be had.
-    """
-    import uvicorn
-
-    listening = bound(port, host)
-    config = uvicorn.Config(
-        app,
-        log_level="error",
-        access_log=False,
-        lifespan="off",
-        http="h11",
-        ws="none",
-        limit_concurrency=CONNECTIONS,
-        h11_max_incomplete_event_size=HEADER_BYTES,
-        timeout_graceful_shutdown=STOP_SECONDS,
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([listening],), name="assay-http")
-    thread.start()
-    try:
-        yield listening.getsockname()[1]
-        if not thread.is_alive():
-            raise RunFailure("the server ended by itself")
-    finally:
-        server.should_exit = True
-        thread.join()
-        listening.close()
 
 
 @contextmanager

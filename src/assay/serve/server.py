@@ -7,11 +7,8 @@ are cancelled. An interrupt ends open requests, and the sockets are closed befor
 """
 
 import asyncio
-import json
 import secrets
-import sys
-import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,34 +18,27 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from assay.lab.evaluate.opened_model import Served, opened
-from assay.rollout.engines.batcher import Batcher
-from assay.serve import connections
-from assay.serve.requests import (
+from assay.agents.http import HOST, answering, event, gone, read_body, told, unknown_route, up
+from assay.agents.protocol import (
     ChatRequest,
     CompletionRequest,
     Envelope,
     FinishedCompletion,
     Json,
-    ReadyRequest,
-    ask_chat,
-    ask_completion,
     read_request,
     refusal,
 )
+from assay.lab.evaluate.opened_model import Served, opened
+from assay.rollout.engines.batcher import Batcher
+from assay.serve import connections
+from assay.serve.requests import ReadyRequest, ask_chat, ask_completion
 
-MOST_BYTES = 8 << 20
-"""The largest body that is read."""
-BODY_SECONDS = 60
-"""For a body to come."""
 LOOK_SECONDS = 0.5
 """Seconds between checks that the client is still connected."""
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -92,7 +82,7 @@ class ServedEndpoint:
         if asked.request.stream:
             events = self.events(asked, envelope)
             return StreamingResponse(events, media_type="text/event-stream")
-        return JSONResponse(envelope.whole(await self.whole(asked, request), asked.usage()))
+        return JSONResponse(envelope.whole([await self.whole(asked, request)], asked.usage()))
 
     def read(self, kind: Any, make: Callable[..., ReadyRequest], body: bytes) -> ReadyRequest:
         """A request made ready. Raises a refusal."""
@@ -166,79 +156,12 @@ class ServedEndpoint:
             raise refusal("the token is wrong", code="invalid_api_key", status=401)
 
 
-def answering(handler: Handler) -> Handler:
-    """`handler` with its refusals, and whatever else goes wrong, as JSON."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except ClientDisconnect:
-            return failure(gone())
-        except Exception as error:
-            return failure(told(error))
-
-    return answer
-
-
-def gone() -> HTTPException:
-    """What is said to nobody."""
-    return refusal("the client went away", code="cancelled", status=499)
-
-
-def told(error: BaseException) -> HTTPException:
-    """What a client is told of an error; what nobody foresaw goes to standard error."""
-    if isinstance(error, HTTPException):
-        return error
-    if isinstance(error, CancelledError):
-        return refusal("the server is stopping", code="server_stopping", status=503)
-    traceback.print_exception(error, file=sys.stderr)
-    problem = "an error that nobody foresaw; the server's log says more"
-    return refusal(problem, code="internal_error", status=500)
-
-
-def event(value: Any) -> str:
-    """One server-sent event."""
-    return f"data: {json.dumps(value, ensure_ascii=False, allow_nan=False)}\n\n"
-
-
-async def read_body(request: Request) -> bytes:
-    """The whole body. Raises a refusal: 413 once it is larger than MOST_BYTES, 408 if it is
-    late."""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > MOST_BYTES:
-                    problem = f"the body is larger than {MOST_BYTES} bytes"
-                    raise refusal(problem, code="request_too_large", status=413)
-    except TimeoutError as error:
-        problem = f"the request's body did not come within {BODY_SECONDS} seconds"
-        raise refusal(problem, code="request_timeout", status=408) from error
-    return bytes(body)
-
-
-def failure(error: HTTPException) -> Response:
-    """A refusal as an HTTP answer."""
-    headers = {"WWW-Authenticate": "Bearer"} if error.status_code == 401 else None
-    return JSONResponse(error.detail, error.status_code, headers)
-
-
-async def unknown_route(request: Request, error: Exception) -> Response:
-    """Refuse a request without a route: another path (404) or method (405)."""
-    known = error if isinstance(error, HTTPException) else HTTPException(500)
-    problem = f"{request.method} {request.url.path}: {known.detail}"
-    return failure(refusal(problem, code="unknown_url", status=known.status_code))
-
-
 @contextmanager
-def running(served: Served, token: str, port: int, host: str = connections.HOST) -> Iterator[str]:
+def running(served: Served, token: str, port: int, host: str = HOST) -> Iterator[str]:
     """The server at its base URL, up as long as this is open. Raises InputError."""
     batcher = Batcher(served.sampler)
     try:
-        with connections.answering(
-            ServedEndpoint(served, batcher, token).app(), port, host
-        ) as taken:
+        with up(ServedEndpoint(served, batcher, token).app(), port, host) as taken:
             try:
                 yield f"http://{f'[{host}]' if ':' in host else host}:{taken}/v1"
             finally:  # before the server waits for open requests

@@ -6,11 +6,11 @@ resumed run continues at the same row. Used by every method that learns from its
 method makes batches of the judged groups.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from assay.data.episode import Completion, Context, Ended, Episode, Reward, Turn
+from assay.data.episode import Completion, Context, Ended, Episode, Reward, Turn, continues
 from assay.data.row import Row
 from assay.data.splits import RowOrder, visits
 from assay.errors import RunFailure
@@ -323,8 +323,16 @@ def conversation_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
         "failed_share": share(
             e.reward is not None and e.reward.why.startswith(FAILED) for e in episodes
         ),
+        "rendered_anew_share": share(anew for e in episodes for anew in rendered_anew(e.turns)),
         "no_room_share": share(each.ended == "context" for each in said),
     }
+
+
+def rendered_anew(turns: Sequence[Turn]) -> Iterator[bool]:
+    """For each turn but the first, whether its context goes on from no other turn of the episode:
+    a template, or an agent, has changed what the model wrote."""
+    for turn in turns[1:]:
+        yield not any(continues(turn.context, each.context, each.actions) for each in turns)
 
 
 def is_truncated(episode: Episode) -> bool:

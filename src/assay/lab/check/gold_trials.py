@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from assay.data.episode import Completion, Ended, Reward
+from assay.data.episode import AGENT, Completion, Ended, Reward
 from assay.data.row import Row
 from assay.errors import Finding
 from assay.experiment.base_table import RenderingSettings
@@ -372,6 +372,8 @@ def gold_answers(subject: Subject) -> Seen:
     """Every reward on its rows, every benchmark's checker on its items."""
     session = subject.session
     for use in reward_uses(session):
+        if use.reward == AGENT:  # an agent judges what it got itself
+            continue
         parts = table_parts(session.task, use.reward, session.run.root)
         golds = subject.golds_of_data(use.data, use.written).answers
         world = session.task.dialogue

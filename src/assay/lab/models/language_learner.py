@@ -18,6 +18,7 @@ from peft import PeftModel
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
+from assay.agents.environment import AgentDialogue, AgentEnvironment
 from assay.data.episode import Context, Turn, tokens_of
 from assay.data.files import built_once, cache_root, sha256_file, write_checksums
 from assay.data.hashing import canonical_json, sha256_text
@@ -344,8 +345,10 @@ class LanguageEncoder:
             self._by_options[key] = replace(self.renderer, tokenizer=tokenizer)
         return self._by_options[key] if more else self.renderer
 
-    def environment(self, row: Row, dialogue: Dialogue) -> RenderedDialogue:
+    def environment(self, row: Row, dialogue: Dialogue) -> RenderedDialogue | AgentEnvironment:
         """The dialogue in tokens."""
+        if isinstance(dialogue, AgentDialogue):
+            return AgentEnvironment(dialogue, self.renderer_of(row), self.decode)
         return RenderedDialogue(dialogue, self.renderer_of(row), self.decode)
 
     def decode(self, actions: Sequence[int]) -> str:

@@ -207,8 +207,10 @@ def question(task: Task, row: Row) -> Asked:
 def first_context(
     encoder: Encoder, task: Task, row: Row, dialogue: Callable[[Row], Dialogue] | None
 ) -> Context:
-    """What the policy reads first of a row, which may be a dialogue."""
-    asked = dialogue(row).asks() if dialogue else None
+    """What the policy reads first of a row, which may be a dialogue; of an agent's, which is not
+    begun for this, the row's own prompt."""
+    talk = dialogue(row) if dialogue else None
+    asked = None if talk is None or hasattr(talk, "begin") else talk.asks()
     return encoder.prompt(row, asked or question(task, row))
 
 

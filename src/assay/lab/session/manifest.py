@@ -231,6 +231,7 @@ def about_run(session: Session) -> Manifest:
     """The common parts of every manifest: notes, code, packages, machine."""
     experiment = session.experiment
     source = task_fingerprint(experiment.task, session.run.root)  # of one outside the package
+    agent = getattr(session.task, "agent", None)
     return {
         "name": experiment.name,
         "about": experiment.about,
@@ -238,6 +239,7 @@ def about_run(session: Session) -> Manifest:
         "seed": session.seed,
         "task": experiment.task,
         **({"task_source": source} if source else {}),
+        **({} if agent is None else {"agent": agent.record}),
         "as_reported": experiment.as_reported,
         "code": code_fingerprint(),
         "packages": packages() | packages_of(experiment) | trainer_packages(experiment),

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from assay.agents.task import with_agent
 from assay.data.row import Row
 from assay.errors import InputError, within
 from assay.experiment.experiment import Experiment
@@ -207,14 +208,22 @@ class Session:
 
     @contextmanager
     def sharing_workers(self) -> Iterator["Session"]:
-        """The session whose rewards share their workers, until the outermost of these ends."""
+        """The session whose rewards share their workers, and whose agent runs, until the outermost
+        of these ends."""
+        agent = getattr(self.task, "agent", None)
         with WorkerPools() as own:
-            yield self.copy(pools=self.pools or own)
+            try:
+                yield self.copy(pools=self.pools or own)
+            finally:
+                if agent is not None and self.pools is None:
+                    agent.close()
 
     @cached_property
     def task(self) -> Task:
         """The experiment's skill."""
-        return task(self.experiment.task, self.run.root)
+        skill = task(self.experiment.task, self.run.root)
+        root, agent = self.run.root, self.experiment.agent
+        return with_agent(skill, agent, root, lambda: self.helpers, self.observer.note)
 
     @cached_property
     def precision(self) -> Precision:

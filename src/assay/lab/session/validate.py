@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any
 
+from assay.agents.task import with_agent
 from assay.data.files import expanded
 from assay.data.formats.formats import FORMATS
 from assay.data.loaded import absent
@@ -90,6 +91,11 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
         skill = task(experiment.task, root)
     except InputError as wrong:
         yield _problem_of(("task",), wrong)
+        return
+    try:
+        skill = with_agent(skill, experiment.agent, root)
+    except InputError as wrong:
+        yield _problem_of(("agent",), wrong)
         return
     engine = experiment.engine or EngineSpec()
     if engine.sample == "vllm":

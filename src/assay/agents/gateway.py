@@ -1,0 +1,301 @@
+"""The policy behind OpenAI's interface on loopback, for agents: one API key is one episode.
+
+A request waits here as a `Call` until whoever samples has taken it, and is answered then. What is
+sampled, and how, is not this file's: a request may stop an answer earlier, nothing else. Settings
+that it asks for otherwise (temperature, top_p, another model) are noted once by name. Helper models
+stand behind the same address by their names; what they are asked is no turn.
+"""
+
+import asyncio
+import secrets
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from assay.agents.http import HOST, answering, event, read_body, unknown_route, up
+from assay.agents.protocol import (
+    REFUSED,
+    ChatRequest,
+    CompletionRequest,
+    Envelope,
+    FinishedCompletion,
+    Json,
+    RequestParameters,
+    read_chat,
+    read_request,
+    refusal,
+)
+from assay.data.conversation import dump_messages
+from assay.data.episode import Reward
+from assay.data.hashing import canonical_json, sha256_text
+from assay.data.row import Message, Row
+from assay.rl.policy import SampleKey
+from assay.rollout.episodes import TURN
+from assay.tasks.helper_model import HelperModel
+
+POLICY = "policy"
+"""The name under which the policy answers."""
+MOST_CHOICES = 64
+"""The largest `n` of a request."""
+RULED = ("temperature", "top_p", "top_k", "seed")
+"""What the stage or the evaluation sets, whatever a request asks for."""
+TAKEN = ("n", "logprobs", "top_logprobs", "tool_choice")
+"""What `serve` refuses and is done here, or noted."""
+GATEWAY_REFUSED = {name: values for name, values in REFUSED.items() if name not in TAKEN}
+RETRY = "x-stainless-retry-count"
+"""OpenAI's clients say here how often they have sent a request before."""
+
+
+class AgentChat(ChatRequest):
+    """A chat of an agent."""
+
+    n: int | None = None
+    logprobs: bool | None = None
+    tool_choice: Any = None
+
+
+class AgentCompletion(CompletionRequest):
+    """A bare completion of an agent."""
+
+    n: int | None = None
+    logprobs: int | None = None
+
+
+@dataclass(eq=False)
+class Call:
+    """One request of an agent, until all its choices are sampled."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Any, ...]
+    prompt: str | tuple[int, ...] | None
+    """Of a completion without messages."""
+    stops: tuple[str, ...]
+    max_tokens: int | None
+    logprobs: bool
+    count: int
+    name: str
+    """A fingerprint of what is asked, and which of the equal calls of its episode it is."""
+    choices: list[FinishedCompletion] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=lambda: [0, 0])
+    """Tokens read, and tokens sampled."""
+    done: "Future[None]" = field(default_factory=Future)
+
+    def usage(self) -> Json:
+        """Token counts as OpenAI writes them."""
+        read, drawn = self.tokens
+        return {"prompt_tokens": read, "completion_tokens": drawn, "total_tokens": read + drawn}
+
+
+@dataclass(eq=False)
+class OpenEpisode:
+    """What the gateway knows of an episode until it is closed."""
+
+    row: Row
+    key: SampleKey
+    api_key: str = field(default_factory=lambda: f"assay-{secrets.token_urlsafe(24)}")
+    waiting: deque[Call] = field(default_factory=deque)
+    made: Counter[str] = field(default_factory=Counter)
+    """How many calls asked the same, by fingerprint."""
+    calls: dict[str, Call] = field(default_factory=dict)
+    """By fingerprint, the last one."""
+    outcome: Reward | None = None
+    """Set when the agent has ended."""
+    late: int = 0
+    """Calls after the end."""
+
+
+@dataclass(eq=False)
+class Gateway:
+    """The open episodes of one stage or evaluation, and the models behind its address."""
+
+    helpers: Mapping[str, HelperModel] = field(default_factory=dict)
+    note: Callable[[str], None] = lambda line: None
+    """Is told once of each setting that a request asks for and does not get."""
+    url: str = ""
+    episodes: dict[str, OpenEpisode] = field(default_factory=dict)
+    news: threading.Condition = field(default_factory=threading.Condition)
+    _noted: set[str] = field(default_factory=set)
+
+    @contextmanager
+    def up(self) -> Iterator["Gateway"]:
+        """Behind a free port of loopback as long as this is open."""
+        chat = partial(self.reply, kind=AgentChat)
+        completion = partial(self.reply, kind=AgentCompletion)
+        routes = [
+            Route("/v1/models", answering(self.models), methods=["GET"]),
+            Route("/v1/chat/completions", answering(chat), methods=["POST"]),
+            Route("/v1/completions", answering(completion), methods=["POST"]),
+        ]
+        app = Starlette(routes=routes, exception_handlers={HTTPException: unknown_route})
+        with up(app, 0) as port:
+            self.url = f"http://{HOST}:{port}/v1"
+            try:
+                yield self
+            finally:
+                for episode in list(self.episodes.values()):
+                    self.close(episode)
+
+    def open(self, row: Row, key: SampleKey) -> OpenEpisode:
+        """A new episode with an API key of its own."""
+        episode = OpenEpisode(row, key)
+        with self.news:
+            self.episodes[episode.api_key] = episode
+        return episode
+
+    def finish(self, api_key: str, outcome: Reward) -> None:
+        """The agent has ended; the first outcome stands."""
+        with self.news:
+            episode = self.episodes.get(api_key)
+            if episode is not None and episode.outcome is None:
+                left = [call for call in episode.calls.values() if not call.done.done()]
+                why = f"ended while {len(left)} of its calls waited for their answers"
+                episode.outcome = (
+                    Reward(None, why=why) if left and outcome.value is not None else outcome
+                )
+                self._drop(episode)
+            self.news.notify_all()
+
+    def close(self, episode: OpenEpisode) -> None:
+        """Refuse what still comes with its key."""
+        with self.news:
+            self._drop(episode)
+            self.episodes.pop(episode.api_key, None)
+
+    def _drop(self, episode: OpenEpisode) -> None:
+        episode.waiting.clear()
+        for call in episode.calls.values():
+            if not call.done.done():
+                call.done.set_exception(refusal("the episode is over", code="over", status=410))
+
+    async def models(self, request: Request) -> Response:
+        """`GET /v1/models`."""
+        listed = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "assay"}
+            for name in (POLICY, *self.helpers)
+        ]
+        return JSONResponse({"object": "list", "data": listed})
+
+    def episode_of(self, request: Request) -> OpenEpisode:
+        """The episode of a request's key. Raises a refusal: 401 without one, 410 after its end."""
+        _, _, value = request.headers.get("authorization", "").partition(" ")
+        with self.news:
+            episode = self.episodes.get(value.strip())
+            if episode is None:
+                problem = "the API key is of no open episode"
+                raise refusal(problem, code="invalid_api_key", status=401)
+            if episode.outcome is not None:
+                episode.late += 1
+                raise refusal("the episode is over", code="over", status=410)
+        return episode
+
+    async def reply(self, request: Request, kind: Any) -> Response:
+        """Wait for the policy, or ask a helper; answer whole or in pieces. Raises a refusal."""
+        episode = self.episode_of(request)
+        asked = read_request(kind, await read_body(request), GATEWAY_REFUSED)
+        if asked.model in self.helpers:
+            call = await asyncio.to_thread(self.ask_helper, episode, asked)
+        else:
+            call = self.submit(episode, asked, request.headers.get(RETRY, "0") != "0")
+            await asyncio.shield(asyncio.wrap_future(call.done))
+        envelope = Envelope(isinstance(asked, AgentChat), asked.model)
+        if not asked.stream:
+            return JSONResponse(envelope.whole(call.choices, call.usage()))
+        lines = [event(each) for each in pieces(envelope, call, asked)]
+        return StreamingResponse(iter([*lines, "data: [DONE]\n\n"]), media_type="text/event-stream")
+
+    def submit(self, episode: OpenEpisode, asked: Any, again: bool) -> Call:
+        """A call that waits for the policy; of one that a client sends again, the first."""
+        call = made_call(asked)
+        self.note_settings(asked)
+        with self.news:
+            if again and (before := episode.calls.get(call.name)) is not None:
+                return before
+            count = episode.made[call.name]
+            episode.made[call.name] += 1
+            episode.calls[call.name] = call
+            call.name = f"{call.name}.{count}"
+            episode.waiting.append(call)
+            self.news.notify_all()
+        return call
+
+    def note_settings(self, asked: RequestParameters) -> None:
+        """Tell of what a request asks for and does not get."""
+        told = [
+            f"{name} = {value}" for name in RULED if (value := getattr(asked, name)) is not None
+        ]
+        choice = getattr(asked, "tool_choice", None)
+        told += [f"tool_choice = {choice!r}"] if choice not in (None, "auto", "none") else []
+        told += [f"model = {asked.model!r}"] if asked.model != POLICY else []
+        for setting in told:
+            name = setting.partition(" ")[0]
+            if name not in self._noted:
+                self._noted.add(name)
+                self.note(f"the agent asks for {setting}; the experiment's settings rule")
+
+    def ask_helper(self, episode: OpenEpisode, asked: Any) -> Call:
+        """The answer of a helper model, drawn by the episode's key. Raises a refusal (502)."""
+        if not isinstance(asked, AgentChat):
+            raise refusal(f"{asked.model} answers chats only", "model")
+        model, call = self.helpers[asked.model], made_call(asked)
+        with self.news:
+            count = episode.made[call.name]
+            episode.made[call.name] += 1
+        key = replace(episode.key, row=f"{episode.key.row}{TURN}{call.name}.{count}")
+        sampling = replace(
+            model.sampling, max_tokens=min(model.sampling.max_tokens, call.max_tokens or 1 << 30)
+        )
+        (answer,) = model.answer([call.messages], sampling, [key])
+        if answer.failure:
+            raise refusal(answer.failure, code="helper_failed", status=502)
+        call.choices.append(FinishedCompletion(answer.text, (), answer.ended))
+        call.tokens[:] = [answer.prompt_tokens or 0, answer.completion_tokens or 0]
+        return call
+
+
+def made_call(asked: AgentChat | AgentCompletion) -> Call:
+    """A request as a call named by what it asks. Raises a refusal."""
+    count = asked.n or 1
+    if not 1 <= count <= MOST_CHOICES:
+        raise refusal(f"n: must be 1 to {MOST_CHOICES}", "n")
+    if isinstance(asked, AgentChat):
+        messages, tools = read_chat(asked)
+        prompt, most = None, asked.max_completion_tokens or asked.max_tokens
+        content: Any = [dump_messages(messages), list(tools)]
+    else:
+        messages, tools, most = (), (), asked.max_tokens
+        prompt = asked.prompt if isinstance(asked.prompt, str) else tuple(asked.prompt)
+        content = asked.prompt
+    name = sha256_text(canonical_json([content, most, list(asked.stops)]))[:16]
+    logprobs = asked.logprobs is not None and asked.logprobs is not False
+    return Call(messages, tools, prompt, asked.stops, most, logprobs, count, name)
+
+
+def pieces(envelope: Envelope, call: Call, asked: RequestParameters) -> Iterator[Json]:
+    """The objects of a streamed answer, of its first choice."""
+    if envelope.chat:
+        yield envelope.opening()
+    yield envelope.last(call.choices[0], "")
+    if asked.stream_options is not None and asked.stream_options.include_usage:
+        yield envelope.counts(call.usage())
+
+
+def openai_logprobs(texts: Sequence[str], logps: Sequence[float], chat: bool) -> Json:
+    """Log-probabilities of drawn tokens as OpenAI writes them."""
+    if not chat:
+        return {"tokens": list(texts), "token_logprobs": list(logps), "top_logprobs": None}
+    content = [
+        {"token": text, "logprob": logp, "bytes": list(text.encode()), "top_logprobs": []}
+        for text, logp in zip(texts, logps, strict=True)
+    ]
+    return {"content": content}

@@ -1,0 +1,210 @@
+"""Starts agents, each in a process of its own: `python -m assay.agents.host SETTINGS`.
+
+SETTINGS is a JSON object: `url`, `deadline` in seconds, and either `function`, the place of a
+function (`tasks.user_code.place_of`), or `command` with `kept`. Each line of standard input starts
+an episode; each line of standard output says how one ended. A function is loaded once, and every
+episode runs in a fork of this process, so that nothing of one reaches another; a kept command has
+one episode after another. Works without torch. Ends, and kills what it started, with its input.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+LONGEST = 1 << 20
+"""Bytes of a program's output that are kept, the last ones."""
+Json = dict[str, Any]
+
+
+@dataclass(eq=False)
+class Running:
+    """A process that has an episode, or waits for one."""
+
+    pid: int
+    output: int
+    key: str = ""
+    """The API key of its episode; "" between two."""
+    until: float = 0.0
+    stdin: int = -1
+    """Where a kept process hears of its next episode."""
+    text: bytearray = field(default_factory=bytearray)
+
+
+@dataclass(eq=False)
+class Host:
+    """What runs, and how it is started."""
+
+    settings: Mapping[str, Any]
+    solve: Callable[..., Any] | None
+    tell: Callable[[Json], None]
+    running: list[Running] = field(default_factory=list)
+
+    def start(self, episode: Json) -> None:
+        """Begin an episode: `key`, `row`, and `shown`, the row as JSON for a command."""
+        kept = self.settings.get("kept", False)
+        idle = next((each for each in self.running if kept and not each.key), None)
+        try:
+            each = idle or self.spawn(episode)
+        except OSError as error:
+            self.tell(
+                {"key": episode["key"], "why": f"the agent cannot be started: {error.strerror}"}
+            )
+            return
+        each.key, each.until = episode["key"], time.monotonic() + self.settings["deadline"]
+        if kept:
+            line = {"row": episode["shown"], "api_key": each.key, "base_url": self.settings["url"]}
+            try:
+                os.write(each.stdin, json.dumps(line).encode() + b"\n")
+            except OSError:
+                self.end(each, "the agent's process ended before its row was read")
+
+    def spawn(self, episode: Json) -> Running:
+        """A new process, of a process group of its own."""
+        reading, writing = os.pipe()
+        stdin = -1
+        if self.solve is not None:
+            pid = os.fork()
+            if pid == 0:
+                run_function(self.solve, self.settings["url"], episode, writing)
+        else:
+            environment = {
+                **os.environ,
+                "OPENAI_BASE_URL": self.settings["url"],
+                "OPENAI_API_KEY": episode["key"],
+            }
+            with tempfile.TemporaryFile() as row:
+                row.write(json.dumps(episode["shown"]).encode())
+                row.seek(0)
+                process = subprocess.Popen(
+                    self.settings["command"],
+                    stdin=subprocess.PIPE if self.settings.get("kept") else row,
+                    stdout=writing,
+                    env=environment,
+                    cwd=self.settings["folder"],
+                    start_new_session=True,
+                )
+            pid, stdin = process.pid, process.stdin.fileno() if process.stdin else -1
+            _PROCESSES[pid] = process
+        os.close(writing)
+        each = Running(pid, reading, stdin=stdin)
+        self.running.append(each)
+        return each
+
+    def read(self, each: Running) -> None:
+        """Take what a process wrote; at its end, or a kept one's line, its episode is over."""
+        part = os.read(each.output, 1 << 16)
+        each.text += part
+        del each.text[:-LONGEST]
+        if self.settings.get("kept") and each.key and b"\n" in each.text:
+            line, _, rest = bytes(each.text).partition(b"\n")
+            each.text[:] = rest
+            self.tell({"key": each.key, "line": line.decode("utf-8", "replace")})
+            each.key = ""
+        if not part:
+            code = wait(each.pid)
+            lines = bytes(each.text).decode("utf-8", "replace").strip().splitlines()
+            why = "" if code == 0 else f"the agent's process ended with {described(code)}"
+            self.end(each, why, lines[-1] if lines else "")
+
+    def end(self, each: Running, why: str, line: str = "") -> None:
+        """Kill what is left of a process and say how its episode ended."""
+        for kill in (os.killpg, os.kill):  # a fork may not have its own group yet
+            with suppress(ProcessLookupError):
+                kill(each.pid, signal.SIGKILL)
+        wait(each.pid)
+        if each in self.running:
+            self.running.remove(each)
+            os.close(each.output)
+        if each.key:
+            self.tell({"key": each.key, "why": why, "line": line})
+
+    def expire(self) -> None:
+        """End the episodes that are over their deadline."""
+        for each in [r for r in self.running if r.key and r.until < time.monotonic()]:
+            self.end(each, f"the agent gave no reward within {self.settings['deadline']:g} seconds")
+
+
+_PROCESSES: dict[int, subprocess.Popen[bytes]] = {}
+_CODES: dict[int, int] = {}
+
+
+def wait(pid: int) -> int:
+    """The exit code of a process, negative for a signal, when it has ended."""
+    if pid not in _CODES:
+        process = _PROCESSES.pop(pid, None)
+        _CODES[pid] = (
+            process.wait() if process else os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        )
+    return _CODES[pid]
+
+
+def described(code: int) -> str:
+    """An exit code in words."""
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def run_function(solve: Callable[..., Any], url: str, episode: Json, writing: int) -> None:
+    """Run an agent's function in this fork, write its reward as a line, and exit."""
+    from assay.agents.client import outcome_of
+
+    os.setsid()
+    os.close(0)
+    os.dup2(2, 1)  # what it prints is no reward
+    code = 0
+    try:
+        line = outcome_of(solve, url, episode["key"], episode["row"])
+        with os.fdopen(writing, "w", encoding="utf-8") as output:
+            output.write(json.dumps(line) + "\n")
+    except BaseException:  # the fork must not go on as a second host
+        code = 1
+    finally:
+        os._exit(code)
+
+
+def main(settings: Json) -> None:
+    """Start episodes as lines come, until there are no more."""
+    answers = os.dup(1)
+    os.dup2(2, 1)
+
+    def tell(value: Json) -> None:
+        with suppress(BrokenPipeError):  # at the end nobody may listen any more
+            os.write(answers, json.dumps(value).encode() + b"\n")
+
+    solve = None
+    if "function" in settings:
+        from assay.agents import client  # noqa: F401 so that forks need not import it
+        from assay.tasks.user_code import function_at
+
+        solve = function_at(settings["function"])
+    host = Host(settings, solve, tell)
+    tell({"ready": True})
+    lines = bytearray()
+    while True:
+        by_output = {each.output: each for each in host.running}
+        for ready in select.select([0, *by_output], [], [], 1.0)[0]:
+            if ready != 0:
+                host.read(by_output[ready])
+                continue
+            part = os.read(0, 1 << 20)
+            if not part:
+                for each in list(host.running):
+                    host.end(each, "")
+                return
+            *whole, rest = bytes(lines + part).split(b"\n")
+            lines[:] = rest
+            for line in whole:
+                host.start(json.loads(line))
+        host.expire()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

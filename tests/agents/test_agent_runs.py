@@ -1,0 +1,127 @@
+"""An agent of a file is trained and measured like any task, and a killed run goes on to the bit."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from assay.lab.run.runner import start
+from assay.runs.history import History
+from assay.runs.run_directory import RunDirectory, runs_of
+from tests.tiny_labs import make_lab
+
+AGENT = """
+import asyncio
+
+async def solve(row, client):
+    async def ask(messages):
+        answer = await client.chat.completions.create(model="policy", messages=messages)
+        return answer.choices[0].message.content
+    first = [{"role": "user", "content": row.messages[0].content}]
+    drafts = await asyncio.gather(ask(first), ask([*first, {"role": "user", "content": "Now."}]))
+    text = await ask([*first, {"role": "assistant", "content": drafts[0]},
+                      {"role": "user", "content": "Sure?"}])
+    return len(set(text)) / 12
+"""
+TABLES = """
+[stage.rl]
+method = "grpo"
+data   = "sums"
+steps  = 4
+prompts  = 2
+group    = 4
+sampling = { temperature = 1.0, max_tokens = 12 }
+optimizer = { lr = 1e-3 }
+checkpoint_every = 1
+
+[evaluate.test]
+data   = "sums.dev"
+role   = "report"
+checkpoints = ["base", "rl.last"]
+sampling = { max_tokens = 12 }
+"""
+ASSAY = str(Path(sys.executable).with_name("assay"))
+DESPITE = "an agent that rewards letters"
+
+
+def agent_lab(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    file = make_lab(
+        folder,
+        until="[stage.sft]",
+        tables=TABLES,
+        edits={'task  = "math"': 'task  = "chat"\nagent = "path:agent.py:solve"'},
+    )
+    (folder / "agent.py").write_text(AGENT)
+    return file
+
+
+def sampled(run: RunDirectory) -> list[tuple[object, ...]]:
+    """Row, turns' tokens and reward of every sample."""
+    history = History(run)
+    return [
+        (each.row, each.tokens, each.reward)
+        for step in range(1, 5)
+        for each in history.samples("rl", step)
+    ]
+
+
+def test_an_agent_is_trained_and_measured_and_the_manifest_names_its_file(tmp_path):
+    file = agent_lab(tmp_path / "one")
+    start(file, (), root=file.parent, despite=DESPITE)
+    (run,) = runs_of(file.parent, "tiny")
+    lines = list(History(run).lines("rl"))
+    assert len(lines) == 4 and all(line["abstained_share"] == 0 for line in lines)
+    assert {line["steps_mean"] for line in lines} == {3.0}
+    assert '"agent.py"' in (run.path / "manifest.json").read_text()
+    again = agent_lab(tmp_path / "two")
+    start(again, (), root=again.parent, despite=DESPITE)
+    assert sampled(runs_of(again.parent, "tiny")[0]) == sampled(run)
+
+
+@pytest.mark.slow
+def test_a_killed_run_of_an_agent_goes_on_to_the_bit(tmp_path):
+    file = agent_lab(tmp_path / "whole")
+    start(file, (), root=file.parent, despite=DESPITE)
+    other = agent_lab(tmp_path / "killed")
+    command = [ASSAY, "run", "tiny.toml", "--despite", DESPITE]
+    process = subprocess.Popen(command, cwd=other.parent, start_new_session=True)
+    metrics = None
+    while metrics is None or len(metrics.read_text().splitlines()) < 2:
+        time.sleep(0.05)
+        metrics = next(iter(other.parent.glob("runs/tiny/*/metrics.jsonl")), None)
+        assert process.poll() is None, "it ended before it was killed"
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    subprocess.run([ASSAY, "resume", "tiny"], cwd=other.parent, check=True)
+    one, two = runs_of(file.parent, "tiny")[0], runs_of(other.parent, "tiny")[0]
+    assert sampled(one) == sampled(two)
+    last = "checkpoints/rl/step-000004/model.safetensors"
+    assert (one.path / last).read_bytes() == (two.path / last).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("agent", "words"),
+    [
+        ('"path:nothing.py:solve"', "nothing.py"),
+        ('"path:agent.py:other"', "there is no function 'other'"),
+        ('{ command = ["no-such-program-here"] }', "there is no program"),
+        ("{ deadline = 3 }", "neither"),
+    ],
+)
+def test_an_agent_that_is_not_there_is_one_line_before_a_model_is_read(tmp_path, agent, words):
+    file = agent_lab(tmp_path / "lab")
+    file.write_text(file.read_text().replace('"path:agent.py:solve"', agent))
+    ended = subprocess.run(
+        [ASSAY, "run", "tiny.toml"],
+        cwd=file.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and words in ended.stderr
+    assert not (file.parent / "runs").exists()

@@ -1,0 +1,208 @@
+"""An agent's calls are turns: what it sent is what was read, what it got is what was sampled."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from assay.data.episode import tokens_of
+from assay.data.row import Message, Row
+from tests.agents.scripted import ROWS, Scripted, renderer, run
+
+LOOP = """
+TOOLS = [{"type": "function", "function": {"name": "add", "description": "a + b",
+    "parameters": {"type": "object", "properties": {"a": {"type": "integer"},
+                                                    "b": {"type": "integer"}}}}}]
+
+async def solve(row, client):
+    import json
+    messages = [{"role": "user", "content": row.messages[0].content}]
+    for _ in range(4):
+        answer = await client.chat.completions.create(
+            model="policy", messages=messages, tools=TOOLS)
+        message = answer.choices[0].message
+        if not message.tool_calls:
+            return float(message.content.strip() == str(row.gold))
+        calls = [{"id": c.id, "type": "function", "function": {
+            "name": c.function.name, "arguments": c.function.arguments}}
+            for c in message.tool_calls]
+        messages.append({"role": "assistant", "content": message.content, "tool_calls": calls})
+        for call in message.tool_calls:
+            numbers = json.loads(call.function.arguments)
+            messages.append({"role": "tool", "tool_call_id": call.id,
+                             "content": str(numbers["a"] + numbers["b"])})
+    return 0.0
+"""
+
+
+def adds(text: str, key: str) -> str:
+    """Calls the tool, then says what it told."""
+    told = re.search(r"<\|im_start\|>tool\n(\d+)<\|im_end\|>", text)
+    if told:
+        return told[1]
+    a, b = re.search(r"What is (\d+) \+ (\d+)\?", text).groups()  # type: ignore[union-attr]
+    return f'<tool_call>\n{{"name": "add", "arguments": {{"a": {a}, "b": {b}}}}}\n</tool_call>'
+
+
+@pytest.fixture
+def policy() -> Scripted:
+    return Scripted(renderer().tokenizer, adds)
+
+
+def test_a_tool_loop_is_two_turns_whose_contexts_extend_each_other(tmp_path, policy):
+    outcome = run(tmp_path, LOOP, policy)
+    assert [reward.value for reward in outcome.rewards] == [1.0] * 6
+    sampled = {(context, actions) for _, context, actions in policy.drawn}
+    for played in outcome.played:
+        first, second = played.turns
+        assert {(each.context, each.actions) for each in played.turns} <= sampled
+        both = (*tokens_of(first.context), *first.actions)
+        assert tokens_of(second.context)[: len(both)] == both
+    assert not outcome.notes
+
+
+def test_two_runs_draw_by_the_same_keys_whatever_order_calls_come_in(tmp_path, policy):
+    run(tmp_path, LOOP, policy, together=1)
+    again = Scripted(policy.tokenizer, adds)
+    run(tmp_path, LOOP, again, together=6)
+    assert sorted(policy.drawn) == sorted(again.drawn)
+    assert len({key for key, _, _ in policy.drawn}) == len(policy.drawn)
+
+
+def test_branches_are_turns_of_one_episode_in_one_order(tmp_path, policy):
+    source = """
+import asyncio
+
+async def solve(row, client):
+    async def ask(text):
+        answer = await client.chat.completions.create(
+            model="policy", messages=[{"role": "user", "content": text}], n=2)
+        return [choice.message.content for choice in answer.choices]
+    texts = await asyncio.gather(*(ask(f"What is {n} + 1?") for n in range(3)))
+    return float(all(len(each) == 2 for each in texts))
+"""
+    policy.reply = lambda text, key: key[-3:]
+    outcome = run(tmp_path, source, policy, ROWS[:2])
+    assert [reward.value for reward in outcome.rewards] == [1.0, 1.0]
+    again = run(tmp_path, source, Scripted(policy.tokenizer, policy.reply), ROWS[:2])
+    assert [p.turns for p in outcome.played] == [p.turns for p in again.played]
+    assert [len(p.turns) for p in outcome.played] == [6, 6]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("raise ValueError('no such tool')", "raised ValueError: no such tool"),
+        ("import os; os._exit(3)", "process ended with exit code 3"),
+        ("import time; time.sleep(60)", "no reward within 2 seconds"),
+        ("return 'good'", "not a number or a Reward"),
+        ("return None", "returned None"),
+    ],
+)
+def test_an_agent_that_goes_wrong_abstains_with_its_reason(tmp_path, policy, body, why):
+    source = f"def solve(row, client):\n    {body}\n"
+    outcome = run(tmp_path, source, policy, ROWS[:2], settings={"deadline": 2.0})
+    assert all(r.value is None and why in r.why for r in outcome.rewards), outcome.rewards
+
+
+def test_a_call_that_nobody_awaits_is_an_abstention(tmp_path, policy):
+    source = """
+import asyncio
+
+async def solve(row, client):
+    task = asyncio.ensure_future(client.chat.completions.create(
+        model="policy", messages=[{"role": "user", "content": "What is 1 + 1?"}]))
+    await asyncio.sleep(0.5)
+    return 1.0
+"""
+    policy.reply = lambda text, key: (__import__("time").sleep(1.5), "2")[1]
+    outcome = run(tmp_path, source, policy, ROWS[:1])
+    assert outcome.rewards[0].value is None and "waited" in outcome.rewards[0].why
+
+
+def test_a_context_that_is_too_long_is_told_to_the_agent_as_openai_does(tmp_path, policy):
+    source = """
+async def solve(row, client):
+    try:
+        await client.chat.completions.create(
+            model="policy", messages=[{"role": "user", "content": "x" * 900}])
+    except Exception as error:
+        return float("longer than the model's context" in str(error))
+    return 0.0
+"""
+    outcome = run(tmp_path, source, policy, ROWS[:1], positions=512)
+    assert outcome.rewards[0].value == 1.0
+    assert outcome.environments[0].completion("stop").ended == "context"
+
+
+def test_settings_that_the_agent_asks_for_are_noted_once_and_not_obeyed(tmp_path, policy):
+    source = """
+async def solve(row, client):
+    for _ in range(2):
+        await client.chat.completions.create(model="gpt-4o", temperature=0.2, top_p=0.5,
+            messages=[{"role": "user", "content": "What is 1 + 1?"}])
+    return 1.0
+"""
+    seen = []
+    right = policy.sample
+    policy.sample = lambda c, k, s: seen.append(s) or right(c, k, s)  # type: ignore[method-assign]
+    outcome = run(tmp_path, source, policy, ROWS[:2])
+    assert {(s.temperature, s.top_p) for s in seen} == {(1.0, 1.0)}
+    assert sorted(note.split(" for ")[1].split(" =")[0] for note in outcome.notes) == [
+        "model",
+        "temperature",
+        "top_p",
+    ]
+
+
+def test_a_program_of_any_language_gets_its_row_and_prints_its_reward(tmp_path, policy):
+    (tmp_path / "agent.py").write_text(
+        "import json, os, sys, urllib.request as u\n"
+        "row = json.load(sys.stdin)\n"
+        "body = {'model': 'policy', 'messages': row['messages'], 'stop': '0'}\n"
+        "url = os.environ['OPENAI_BASE_URL'] + '/chat/completions'\n"
+        "key = {'authorization': 'Bearer ' + os.environ['OPENAI_API_KEY'],\n"
+        "       'content-type': 'application/json'}\n"
+        "reply = u.urlopen(u.Request(url, json.dumps(body).encode(), key)).read()\n"
+        "text = json.loads(reply)['choices'][0]['message']['content']\n"
+        "print('thinking')\n"
+        "print(json.dumps({'reward': float('0' not in text), 'facts': {'text': text}}))\n"
+    )
+    policy.reply = lambda text, key: "1 and 10"
+    outcome = run(tmp_path, [sys.executable, "agent.py"], policy, ROWS[:3])
+    assert [(r.value, r.facts["text"]) for r in outcome.rewards] == [(1.0, "1 and 1")] * 3
+
+
+def test_a_kept_program_has_one_episode_after_another(tmp_path, policy):
+    (tmp_path / "agent.py").write_text(
+        "import json, os, sys\n"
+        "for line in sys.stdin:\n"
+        "    given = json.loads(line)\n"
+        "    print(json.dumps({'reward': 1.0, 'facts': {'pid': str(os.getpid())}}), flush=True)\n"
+    )
+    command = [sys.executable, "agent.py"]
+    outcome = run(tmp_path, command, policy, settings={"kept": True}, together=1)
+    assert [reward.value for reward in outcome.rewards] == [1.0] * 6
+    assert len({reward.facts["pid"] for reward in outcome.rewards}) == 1
+
+
+def test_a_foreign_key_and_a_call_after_the_end_are_refused(tmp_path, policy):
+    source = """
+import httpx
+
+async def solve(row, client):
+    async with httpx.AsyncClient() as http:
+        answer = await http.post(str(client._url if hasattr(client, "_url") else client.base_url)
+            .rstrip("/") + "/chat/completions", headers={"authorization": "Bearer other"},
+            json={"model": "policy", "messages": []})
+    return float(answer.status_code == 401)
+"""
+    assert run(tmp_path, source, policy, ROWS[:1]).rewards[0].value == 1.0
+
+
+def test_the_row_that_a_program_reads_has_its_columns(tmp_path):
+    from assay.agents.programs import shown_row
+
+    row = Row("a", (Message("user", "hi"),), gold=3, extra={"level": 2})
+    assert json.loads(json.dumps(shown_row(row)))["level"] == 2
