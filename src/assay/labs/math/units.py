@@ -29,14 +29,13 @@ _NUMBER = re.compile(
 
 def with_digits(text: str) -> str:
     """`text` with the spelt number below a hundred that it is, or begins with, in digits."""
-    said = text.strip()
-    match = _NUMBER.match(said.lower())
+    plain = text.strip()
+    match = _NUMBER.match(plain.lower())
     words = [word for word in (match["tens"], match["ones"]) if word] if match else []
     if match is None or not words or (len(words) == 2 and not 0 < _SMALL[words[1]] < 10):
         return text
-    return (
-        f"{'-' if match['minus'] else ''}{sum(map(_SMALL.__getitem__, words))}{said[match.end() :]}"
-    )
+    sign, value = "-" if match["minus"] else "", sum(map(_SMALL.__getitem__, words))
+    return f"{sign}{value}{plain[match.end() :]}"
 
 
 LONGEST = 300
@@ -202,7 +201,7 @@ def _spelt(text: str) -> str:
 
 def _product(tokens: Sequence[str]) -> Unit | None:
     """The unit of tokens that pint knows all of."""
-    found, sign, power, last = registry().Quantity(Fraction(1), ""), 1, 1, None
+    quantity, sign, power, last = registry().Quantity(Fraction(1), ""), 1, 1, None
     for token in tokens:
         word = token.lower()
         if token in ("/", "per") or (word in ("per", "a", "an") and last is not None):
@@ -215,16 +214,16 @@ def _product(tokens: Sequence[str]) -> Unit | None:
             if last is None:
                 return None
             raised = _AFTER.get(word) or {"²": 2, "³": 3}.get(token) or int(token.strip("^ "))
-            found = found * last[0] ** (last[1] * (raised - 1))
+            quantity = quantity * last[0] ** (last[1] * (raised - 1))
             last = (last[0], 0)
         else:
             name = _known(_SYMBOLS.get(token, token))
             if name is None:
                 return None
             last = (_one(name), sign)
-            found = found * last[0] ** (sign * power)
+            quantity = quantity * last[0] ** (sign * power)
             power = 1
-    return None if last is None else _of(found)
+    return None if last is None else _of(quantity)
 
 
 def _one(name: str) -> Any:
@@ -288,11 +287,11 @@ _CLOCK = re.compile(
 
 def clock(text: str) -> tuple[int, int, int, str] | None:
     """(hour, minute, second, "am", "pm" or "") of a time of the day such as "11:30 a.m."."""
-    said = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text).strip().lower()
-    if said in ("noon", "midnight", "正午"):
-        return 12, 0, 0, "am" if said == "midnight" else "pm"
-    match = _CLOCK.fullmatch(said)
-    if match is None or not (match["minute"] or match["half"] or match["day"] or "点" in said):
+    plain = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text).strip().lower()
+    if plain in ("noon", "midnight", "正午"):
+        return 12, 0, 0, "am" if plain == "midnight" else "pm"
+    match = _CLOCK.fullmatch(plain)
+    if match is None or not (match["minute"] or match["half"] or match["day"] or "点" in plain):
         return None
     hour = int(match["hour"])
     minute = {"半": 30, "整": 0, None: 0}.get(match["minute"])
@@ -314,6 +313,6 @@ def same_time(one: tuple[int, int, int, str], other: tuple[int, int, int, str]) 
 
 def numeral(text: str) -> str:
     """A text with the spelt number that it begins with in digits, be it typeset as text."""
-    said = re.sub(r"^\\text\s*\{([^{}]*)\}$", r"\1", text).strip()
-    found = with_digits(said)
-    return text if found == said else found
+    plain = re.sub(r"^\\text\s*\{([^{}]*)\}$", r"\1", text).strip()
+    digits = with_digits(plain)
+    return text if digits == plain else digits

@@ -187,10 +187,10 @@ def _inward(match: re.Match[str]) -> str:
 
 def _upright(match: re.Match[str]) -> str:
     """What a font says: a number or its name in italics, a function, or a text."""
-    said = match["said"] if match["old"] is None else match["old"]
-    if "{" in said:
-        return said
-    word, bold = said.strip(" ~"), match["font"] in ("mathbf", "boldsymbol", "bm", "mathit")
+    words = match["said"] if match["old"] is None else match["old"]
+    if "{" in words:
+        return words
+    word, bold = words.strip(" ~"), match["font"] in ("mathbf", "boldsymbol", "bm", "mathit")
     if (match["font"] == "operatorname" or word in _FUNCTIONS) and word not in ("min", "max"):
         return rf"\{word} " if word.isalpha() else word
     if word in ("i", "e", "d") or (bold and len(word) == 1):
@@ -198,7 +198,7 @@ def _upright(match: re.Match[str]) -> str:
     before = match.string[: match.start()].rstrip("{ ~\\,")[-1:]
     counts = re.search("[A-Z]", word) and (before.isalnum() or before in ("}", ")"))
     names = re.search(r"[a-z\u4e00-\u9fff]|[A-Z]{2}", word) or counts
-    return rf"\text{{{said}}}" if names else said
+    return rf"\text{{{words}}}" if names else words
 
 
 def same_text(one: str, other: str) -> bool:
@@ -228,14 +228,14 @@ def unwrapped(text: str) -> str:
 
 def meaning(text: str) -> int | None:
     """Which of the answers that many words stand for a text is: yes, no solution, odd, ..."""
-    said = " ".join(unwrapped(text).lower().replace(r"\ ", " ").strip(" .!").split())
+    words = " ".join(unwrapped(text).lower().replace(r"\ ", " ").strip(" .!").split())
     if re.fullmatch(
         r"no such [a-z ]+ exists?|there (?:is|are) no such"
         r" [a-z ]+|no,? (?:it|they) (?:is|are|does|do) not",
-        said,
+        words,
     ):
-        said = "no"
-    return _MEANING.get(said)
+        words = "no"
+    return _MEANING.get(words)
 
 
 def affirmation(text: str) -> bool | None:
@@ -244,27 +244,27 @@ def affirmation(text: str) -> bool | None:
         r"\s*(yes|no|true|false|是的?|否|对|错误?|不是|正确|不正确|存在|不存在|能|不能)\s*[,.;，。；!]",
         unwrapped(text).lower(),
     )
-    found = meaning(first[1] if first else text)
-    return found == 0 if found in (0, 1) else None
+    word = meaning(first[1] if first else text)
+    return word == 0 if word in (0, 1) else None
 
 
 def is_words(text: str) -> bool:
     r"""Whether a text is words alone, such as `\text{Monday}` or Tom; `xy` is a product."""
-    said = unwrapped(text).strip()
+    plain = unwrapped(text).strip()
     long = (
-        said != text.strip()
-        or re.search(r"[^\W\d_]{4,}|[\u4e00-\u9fff]", said) is not None
-        or re.search(r"\b(?=[A-Za-z]*[aeiouy])[A-Za-z][a-z]{2}\b", said) is not None
-        or _MEANING.get(said.lower()) is not None
+        plain != text.strip()
+        or re.search(r"[^\W\d_]{4,}|[\u4e00-\u9fff]", plain) is not None
+        or re.search(r"\b(?=[A-Za-z]*[aeiouy])[A-Za-z][a-z]{2}\b", plain) is not None
+        or _MEANING.get(plain.lower()) is not None
     )
-    return long and re.fullmatch(r"[^\W\d_]+(?:[ '’,.-]+[^\W\d_]+)*", said) is not None
+    return long and re.fullmatch(r"[^\W\d_]+(?:[ '’,.-]+[^\W\d_]+)*", plain) is not None
 
 
 def words(text: str) -> list[str]:
     """The words of a text, in small letters, without articles."""
-    said = re.findall(r"[a-z']+|[\u4e00-\u9fff]+|\d+", unwrapped(text).lower().replace("而", ""))
-    said = [re.sub(r"^(converg|diverg|increas|decreas)\w*", r"\1", word) for word in said]
-    return [word for word in said if word not in ("the", "a", "an")]
+    tokens = re.findall(r"[a-z']+|[\u4e00-\u9fff]+|\d+", unwrapped(text).lower().replace("而", ""))
+    tokens = [re.sub(r"^(converg|diverg|increas|decreas)\w*", r"\1", word) for word in tokens]
+    return [word for word in tokens if word not in ("the", "a", "an")]
 
 
 def choice(text: str) -> str | None:
@@ -281,18 +281,20 @@ def chosen(text: str) -> tuple[str, str] | None:
 
 def letters(text: str) -> str | None:
     """The letters of several choices in order: "AC" of `A, C`; None where they are none."""
-    said = unwrapped(text).strip()
-    if not _LETTERS.fullmatch(said):
+    plain = unwrapped(text).strip()
+    if not _LETTERS.fullmatch(plain):
         return None
-    found = re.findall("[A-J]", said)
-    return "".join(sorted(found)) if len(set(found)) == len(found) else None
+    capitals = re.findall("[A-J]", plain)
+    return "".join(sorted(capitals)) if len(set(capitals)) == len(capitals) else None
 
 
 def hedges(text: str) -> set[str]:
     """Words and signs that deny, bound or question the number beside them."""
-    said = {word.lower() for word in _WORDS.findall(unwrapped(text))}
-    found = (said & HEDGES) | {"≠" for _ in _NEGATION.finditer(text)}
-    return found | {"≈" for _ in _APPROXIMATION.finditer(text)} | set(_CHINESE_HEDGE.findall(text))
+    words = {word.lower() for word in _WORDS.findall(unwrapped(text))}
+    hedging = (words & HEDGES) | {"≠" for _ in _NEGATION.finditer(text)}
+    return (
+        hedging | {"≈" for _ in _APPROXIMATION.finditer(text)} | set(_CHINESE_HEDGE.findall(text))
+    )
 
 
 def alternatives(text: str) -> bool:
@@ -324,11 +326,11 @@ def separators(text: str, separator: re.Pattern[str]) -> list[str]:
 
 
 def _places(text: str, separator: re.Pattern[str]) -> list[tuple[int, int]]:
-    depth, found, index = 0, [], 0
+    depth, places, index = 0, [], 0
     while index < len(text):
         match = separator.match(text, index) if depth == 0 else None
         if match and match.end() > index:
-            found.append(match.span())
+            places.append(match.span())
             index = match.end()
             continue
         token = _TOKEN.match(text, index)
@@ -336,7 +338,7 @@ def _places(text: str, separator: re.Pattern[str]) -> list[tuple[int, int]]:
         mark = token[0][-1] if token[0] in (r"\{", r"\}") else token[0]
         depth += (mark in _OPEN) - (mark in _CLOSE and depth > 0)
         index = token.end()
-    return found
+    return places
 
 
 _LIST = re.compile(

@@ -224,8 +224,8 @@ def run_code(program: str, function: str, deadline: float) -> Returned:
 
 def run_tests(code: str, tests: Sequence[str], entry_point: str) -> Returned:
     """How many tests pass that code, in the sandbox; see `tested_code.run_tests`."""
-    asked = {"answer": code, "tests": list(tests), "entry_point": entry_point}
-    return _workers(TESTED, chosen_isolation()).map([asked], TEST_SECONDS)[0]
+    request = {"answer": code, "tests": list(tests), "entry_point": entry_point}
+    return _workers(TESTED, chosen_isolation()).map([request], TEST_SECONDS)[0]
 
 
 def run_all(
@@ -260,14 +260,14 @@ def attempted(
     row: Row, completion: Completion, setup: ExecutorSetup, settings: RunSettings
 ) -> Attempt:
     """The completion's program, run and judged."""
-    found = judged(row, run_text(completion.text, setup, settings))
-    if settings.fallback and found.execution.outcome not in ("solved", "wrong", ABSTAINED):
+    reward = judged(row, run_text(completion.text, setup, settings))
+    if settings.fallback and reward.execution.outcome not in ("solved", "wrong", ABSTAINED):
         # The outcome stays the policy's failure, and so does its score.
         is_code = row.extra[PROBLEM_TYPE] == "code"
         answer = run_source(FALLBACK["code" if is_code else "text"], setup, settings)
-        given = {"fallback": True, "answer": answer.answer, "fallback_calls": answer.calls}
-        return replace(found, execution=replace(found.execution, **given))
-    return found
+        facts = {"fallback": True, "answer": answer.answer, "fallback_calls": answer.calls}
+        return replace(reward, execution=replace(reward.execution, **facts))
+    return reward
 
 
 def visit_of(row: Row, completion: Completion) -> str:

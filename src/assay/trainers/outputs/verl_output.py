@@ -133,8 +133,8 @@ class VerlOutput:
             last = int((self.folder / LATEST).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return []
-        found = [(int(m[1]), p) for p in self.folder.glob("global_step_*") if (m := STEP(p.name))]
-        actors = sorted((step, path / "actor") for step, path in found if step <= last)
+        folders = [(int(m[1]), p) for p in self.folder.glob("global_step_*") if (m := STEP(p.name))]
+        actors = sorted((step, path / "actor") for step, path in folders if step <= last)
         return [Saved(step, path) for step, path in actors if path.is_dir()]
 
     def weights(self, saved: Saved, scratch: Path) -> Path:
@@ -208,8 +208,8 @@ def merged(actor: Path, target: Path) -> Path:
         problem = "holds no shards of FSDP"
         fix = "merge it with verl.model_merger, and name the folder that it wrote as the model"
         raise InputError(problem, file=actor, fix=fix)
-    given = ("merge", "--backend", "fsdp", "--local_dir", actor, "--target_dir", target)
-    command = [str(python), "-c", MERGE, *map(str, given)]
+    arguments = ("merge", "--backend", "fsdp", "--local_dir", actor, "--target_dir", target)
+    command = [str(python), "-c", MERGE, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]

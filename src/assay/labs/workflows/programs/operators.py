@@ -249,7 +249,7 @@ def paragraph(template: str, texts: Mapping[str, str]) -> str:
     names = FIELD.findall(template)
     if names and not any(texts.get(name) for name in names):
         return ""
-    return FIELD.sub(lambda found: texts.get(found[1], ""), template)
+    return FIELD.sub(lambda match: texts.get(match[1], ""), template)
 
 
 def as_text(value: Any) -> str:
