@@ -12,15 +12,11 @@ from typing import Any
 import sympy
 from sympy import Complement, FiniteSet, Intersection, Interval, Reals, Union, oo
 
-from assay.labs.math import written
+from assay.labs.math import units, written
 from assay.labs.math.expressions import expression
 
 LONGEST = 400
-_SIGNS = {
-    "<": "<", r"\lt": "<", ">": ">", r"\gt": ">", "≤": "<=", r"\le": "<=", r"\leq": "<=",
-    r"\leqslant": "<=", "≥": ">=", r"\ge": ">=", r"\geq": ">=", r"\geqslant": ">=", "<=": "<=",
-    ">=": ">=", "=": "=", "≠": "!=", r"\ne": "!=", r"\neq": "!=",
-}  # fmt: skip
+_SIGNS = units.WORDS["relations"]
 _RELATION = re.compile(
     r"\\(?:lt|gt|leqslant|geqslant|leq|geq|le|ge|neq|ne)(?![a-zA-Z])|[<>]=?|[≤≥≠=]"
 )

@@ -5,9 +5,8 @@ and braces.
 """
 
 import re
-from typing import Any
 
-from assay.labs.math.units import numeral
+from assay.labs.math.units import WORDS, numeral
 
 _SPACES = re.compile(r"(?<!\\)\\[,;:! ]|\\q?quad\b|~|\s+|\\n(?![a-zA-Z])|\\(?:h|v)space\{[^{}]*\}")
 _SIZES = re.compile(
@@ -21,63 +20,18 @@ _FONT = re.compile(
     r"(?:rm|bf|it|sf|tt|normal)|mbox|hbox|operatorname"
     r"|boldsymbol|bm)\s*\{(?P<said>(?:[^{}]|\{[^{}]*\})*)\}|\{\\(?:rm|bf|it)\s+(?P<old>[^{}]*)\}"
 )
-_FUNCTIONS = frozenset(
-    re.findall(r"\S+", "sin cos tan cot sec csc log ln lg exp max min gcd lcm arcsin arccos arctan")
-)
+_FUNCTIONS = frozenset(WORDS["functions"].split())
 _THOUSANDS = re.compile(
     r"(?<![\d.,(\[])(?<!\\\{)(\d{1,3})((?:(?:,|\{,\}|,?(?<!\\)\\[,!;: ] ?| )\d{3})+)(?!\d|\s*/)"
 )
 _POWER_OF_TEN = re.compile(r"(\d)\s*\\(?:mathrm|text)\s*\{\s*[eE]\s*\}\s*\{?([-+]?\d+)\}?")
-_SIGNS = {
-    **{chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)},
-    "\u3000": " ", "\u00a0": " ", "、": ",", "−": "-", "–": "-", "—": "-", "×": r"\times ",
-    "÷": r"\div ", "·": r"\cdot ", "⋅": r"\cdot ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ",
-    "≦": r"\le ", "≧": r"\ge ", "≠": r"\neq ", "≈": r"\approx ", "∪": r"\cup ", "∩": r"\cap ",
-    "∈": r"\in ", "∅": r"\emptyset ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "±": r"\pm ",
-    "²": "^2", "³": "^3", "π": r"\pi ", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}",
-    "¾": r"\frac{3}{4}", "℃": "°C", "℉": "°F", "⟨": "⟨", "〈": "⟨", "⟩": "⟩", "〉": "⟩",
-    "√": r"\sqrt ", "≅": r"\cong ", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ",
-    "λ": r"\lambda ", "μ": r"\mu ", "º": "°", "【": "[", "】": "]", "￥": "¥", "’": "'",
-}  # fmt: skip
+_SIGNS = {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | WORDS["signs"]
 _ASCII = str.maketrans(_SIGNS)
 _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
 _RAISED_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 
 
-_SPELLINGS: tuple[tuple[re.Pattern[str], Any], ...] = tuple(
-    (re.compile(pattern), other)
-    for pattern, other in (
-        (r"\\[dtc](?=(?:frac|binom)(?![a-zA-Z]))", r"\\"),
-        (r"\{([:,;=<>])\}", r"\1"),
-        (r"(?<![a-zA-Z\\])(ln|log|sin|cos|tan|lg)(?=\s*[\d(]|\s+[a-z](?![a-z]))", r"\\\1 "),
-        (r"\\varnothing(?![a-zA-Z])", r"\\emptyset"),
-        (r"\\left\s*(?:<|\\langle)|\\langle(?![a-zA-Z])", "⟨"),
-        (r"\\right\s*(?:>|\\rangle)|\\rangle(?![a-zA-Z])", "⟩"),
-        (r"\\[lr]vert(?![a-zA-Z])|\\mid(?![a-zA-Z])", "|"),
-        (r"\\lbrace(?![a-zA-Z])", r"\\{"),
-        (r"\\rbrace(?![a-zA-Z])", r"\\}"),
-        (r"!=|\\ne(?![a-zA-Z])|\\not\s*=", r"\\neq "),
-        (r"(?<![a-zA-Z\\])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
-        (r"(?<![a-zA-Z\\])(?:pi|Pi)(?![a-zA-Z])", r"\\pi "),
-        (r"\^\s*\(([^()]*)\)", r"^{\1}"),
-        (r"\\([gl])eq?slant(?![a-zA-Z])", r"\\\1e "),
-        (r"<=|=<", r"\\le "),
-        (r"\\in\s*([RZNQC])(?![a-zA-Z])", r"\\in \\mathbb{\1}"),
-        (r"\{([^{}]*)\\choose([^{}]*)\}", r"\\binom{\1}{\2}"),
-        (
-            r"(?<![a-zA-Z])C\((\w+), *(\w+)\)|(?<!rm )C_\{?(\w+?)\}?\^\{?(\w+)\}?",
-            r"\\binom{\1\3}{\2\4}",
-        ),
-        (r"(?<=[\d}])\s*(?:\\text\s*\{\s*(?:to|比)\s*\}|(?<!\\)\bto\b|比|∶)\s*(?=[\d\\])", ":"),
-        (r">=", r"\\ge "),
-        (r"^\\text\s*\{([^{}]*\d[^{}]*)\}$", r"\1"),
-        (r"^\{\s*([^{}]*(?:[,|:]|\\mid)[^{}]*)\}$", r"\\{\1\\}"),
-        (r"\\(?:cdots|dots|dotsc|ldots)(?![a-zA-Z])|\.{3,}|…+", r"\\ldots "),
-        (r"\\text\s*\{\s*,?\s*(?:or|或者?|或是)\s*\}|\s*(?:或者|或是|或)\s*", " or "),
-        (r"\\text\s*\{\s*,?\s*(?:and|和|与|及|以及|且)\s*\}", " and "),
-        (r"\\(?:text\s*\{\s*percent\s*\}|%)|(?<=\d)\s*percent(?!\w)|\\text\s*\{\s*%\s*\}", "%"),
-    )
-)
+_SPELLINGS = tuple((re.compile(pattern), other) for pattern, other in WORDS["spellings"])
 _OPEN, _CLOSE = "([{⟨", ")]}⟩"
 _TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|.", re.DOTALL)
 _RELATION = re.compile(r"[<>≠≤≥]|\\(?:leq?|geq?|lt|gt|leqslant|geqslant|neq?|not|in)(?![a-zA-Z])")
@@ -101,44 +55,10 @@ _CHOICE = re.compile(
 _CHOSEN = re.compile(r"(?:\(\s*([A-J])\s*\)\s*[.:]?|([A-J])\s*[.:)])\s*(\S.*)")
 _LETTERS = re.compile(r"\(?[A-J]\)?(?:\s*(?:,|;|and|\s)\s*\(?[A-J]\)?|[A-J])+")
 
-HEDGES = frozenset(
-    re.findall(
-        r"\w+",
-        "not no never none neither nor but except excluding without other isn wrong incorrect "
-        "false unlike than less more greater fewer least most over under above below between "
-        "cannot impossible instead hardly barely almost nearly maybe perhaps possibly either "
-        "anything everything something nothing unknown about approximately approx roughly around "
-        "circa up beyond within exceeding minus negative plus twice double triple squared cubed "
-        "times",
-    )
-)
-"""Words with which an answer does not say that it is the number beside them."""
-DENIALS = frozenset(
-    re.findall(r"\S+", "not no never none neither nor cannot isn impossible ≠ ≈ 不 非 没有 无")
-)
-"""Those that no question makes part of an answer."""
+HEDGES = frozenset(WORDS["hedges"].split())
+DENIALS = frozenset(WORDS["denials"].split())
 
-_MEANINGS = (
-    r"yes|true|是|对|正确|是的|correct|对的|\sqrt|\checkmark|✓|存在",
-    r"no|false|否|不是|不|错误|错|不对|不正确|incorrect|\times|✗|✕|不存在|不能",
-    r"\emptyset|\{\}|no solution|no solutions|empty set|the empty set|无解|空集|none|"
-    "no real solution|"
-    r"no real solutions|there is no solution|there are no solutions|no such number|无实数解"
-    "|没有解",
-    "does not exist|dne|doesn't exist|do not exist",
-    r"\infty|infinity|+\infty|正无穷|无穷大",
-    "infinitely many|infinitely many solutions|infinite|infinite solutions|无数|无穷多|无数个"
-    "|无穷多个",
-    r"\mathbb{r}|all real numbers|all reals|the set of all real numbers|reals|r|全体实数|一切实数"
-    "|任意实数|实数集",
-    *("monday|mon|星期一|周一", "tuesday|tue|星期二|周二", "wednesday|wed|星期三|周三"),
-    *("thursday|thu|星期四|周四", "friday|fri|星期五|周五", "saturday|sat|星期六|周六"),
-    "sunday|sun|星期日|周日|星期天",
-    *("odd|奇数|odd number|an odd number", "even|偶数|even number|an even number"),
-    r"\mathbb{z}|all integers|the integers|integers|全体整数|所有整数|整数集",
-    "cannot be determined|not enough information|无法确定|不能确定|cannot determine",
-)  # fmt: skip
-_MEANING = {text: n for n, group in enumerate(_MEANINGS) for text in group.split("|")}
+_MEANING = {text: n for n, group in enumerate(WORDS["meanings"]) for text in group.split("|")}
 
 
 def plain(text: str, thousands: bool = True) -> str:

@@ -16,8 +16,10 @@ Read from the packages' trainers, and held by tests that train with them.
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -240,22 +242,13 @@ OWN = "assay"
 """Column of TRL's tables that `reward.py` of an exported folder adds."""
 ENDS = frozenset({"train_runtime", "train_loss"})
 """An entry with one of these sums up the whole training."""
-EXACT = "exact, of the policy in training; Assay estimates it"
 
-METRICS: tuple[MetricLine, ...] = (
-    MetricLine("loss", "loss"),
-    MetricLine("grad_norm", "grad_norm"),
-    MetricLine("learning_rate", "learning_rate"),
-    MetricLine("eval_loss", "validation_loss"),
-    MetricLine("step_time", "seconds"),
-    MetricLine("reward", "reward_mean"),
-    MetricLine("frac_reward_zero_std", "signal_share", rest=True),
-    MetricLine("completions/mean_length", "length_mean"),
-    MetricLine("completions/clipped_ratio", "truncated_share"),
-    MetricLine("kl", "kl"),
-    MetricLine("clip_ratio/low_mean", "clip_low_share"),
-    MetricLine("clip_ratio/high_mean", "clip_high_share"),
-)
+_METRICS = tomllib.loads(files("assay.trainers").joinpath("metrics.toml").read_text("utf-8"))
+
+
+def metrics_of(*tables: str) -> tuple[MetricLine, ...]:
+    """The lines of several tables of metrics.toml."""
+    return tuple(MetricLine(n, **told) for each in tables for n, told in _METRICS[each].items())
 
 
 @dataclass(frozen=True)
@@ -268,15 +261,7 @@ class TrlOutput:
     factors: Weights = None
     """Of the reward functions, by which their rewards are multiplied."""
     tool: ClassVar[str] = "trl"
-    metrics: ClassVar[Sequence[MetricLine]] = (
-        *METRICS,
-        MetricLine(
-            "reward_std",
-            unlike="the unbiased deviation over all completions; Assay divides by their number",
-        ),
-        MetricLine("entropy", "entropy", unlike=EXACT),
-        MetricLine("mean_token_accuracy"),
-    )
+    metrics: ClassVar[Sequence[MetricLine]] = metrics_of("hf", "trl")
 
     def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
         """See `output`. A step's completions are written behind its line in the log."""
@@ -336,13 +321,7 @@ class SwiftOutput(TrlOutput):
     """See `output`; `folder` is ms-swift's `output_dir`, with its version."""
 
     tool: ClassVar[str] = "swift"
-    metrics: ClassVar[Sequence[MetricLine]] = (
-        *METRICS,
-        MetricLine("reward_std", unlike="the mean of the groups' deviations"),
-        MetricLine("entropy/mean", "entropy", unlike=EXACT),
-        MetricLine("token_acc"),
-        MetricLine("train_speed(s/it)", unlike="the mean since the start"),
-    )
+    metrics: ClassVar[Sequence[MetricLine]] = metrics_of("hf", "swift")
 
     def entries(self) -> Sequence[Mapping[str, Any]]:
         """See `TrlOutput`; their step is a text, and some of their entries are no numbers."""
