@@ -6,7 +6,6 @@ that makes the worker give up is a wrong answer (`tasks.no_verdict`).
   reward              full   rule
   accuracy            1.0    the final answer equals the gold answer
   olympiad            1.0    the same by OlympiadBench's rules, with a row's tolerance and unit
-  calculator          1.0    the final answer is a sum of numbers that comes to the gold answer
   reasoning_accuracy  1.0    accuracy; 0 for a text without `</think>`
   cosine              1.0    accuracy by length: 0.5 to 1 if right, -1 to -0.5 if wrong, 1024 tokens
   think_format        1.0    `tasks.text_rewards`; says nothing about the answer
@@ -27,7 +26,6 @@ from assay.labs.math.sentences import (
     is_taken_back,
     number,
     stated_answer,
-    worked_out,
 )
 from assay.sandbox.limits import CallOutcome
 from assay.tasks.no_verdict import completion_of, earned
@@ -114,20 +112,6 @@ def ask_accuracy(row: Row, completion: Completion) -> Reward | Mapping[str, Any]
             return with_answer(verdict(value == wanted), answer)
     # Asked without an answer too: the worker finds out whether the gold can be read at all.
     return {"gold": gold, "answer": answer or "", "question": question(row)}
-
-
-def calculator(row: Row, completion: Completion) -> Reward:
-    """Whether a sum such as `(6 * 4) - 3` comes to the gold answer, itself a number or a sum."""
-    gold, answer = gold_answer(row), answer_of(completion)
-    wanted = worked_out(gold)
-    if wanted is None:
-        return Reward(None, why=f"the gold answer {gold!r} is no number and no sum of numbers")
-    if answer is None:
-        return no_answer()
-    value = worked_out(answer)
-    if value is None:
-        return unreadable("the final answer is no sum of numbers")
-    return replace(verdict(value == wanted), facts={ANSWER: answer})
 
 
 def question(row: Row) -> str:
@@ -242,7 +226,6 @@ reasoning_accuracy = replace(
 
 REWARDS: Mapping[str, RewardFunction] = {
     "accuracy": accuracy,
-    "calculator": calculator,
     "olympiad": olympiad_accuracy,
     "reasoning_accuracy": reasoning_accuracy,
     "cosine": cosine_scaled(accuracy, max_length=1024),

@@ -6,8 +6,6 @@ stands behind "is", before "is", or the only formula; a sentence with several ha
 are named. Pure string work on texts of bounded length.
 """
 
-import ast
-import operator
 import re
 from fractions import Fraction
 
@@ -32,15 +30,6 @@ _COMMAND = re.compile(r"\\[A-Za-z]+")
 _LONGEST_BARE = 80
 _LONGEST_READ = 10_000
 """Characters of an answer whose writing is looked at for facts."""
-LONGEST_SUM = 100
-"""Characters of a sum that is worked out."""
-_SUM = re.compile(r"[\d.()+*/ -]+")
-_OPERATIONS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
 LONGEST_FACT = 200
 """Characters of an answer in facts."""
 
@@ -144,32 +133,6 @@ def number(text: str) -> Fraction | None:
         return None
     sign, whole, decimals = match.groups()
     return Fraction(f"{sign}{whole.replace(',', '')}{decimals or ''}")
-
-
-def worked_out(text: str) -> Fraction | None:
-    """The value of decimal numbers between `+ - * /` and brackets, exactly; else None."""
-    plain = text.replace(",", "").strip()
-    if len(plain) > LONGEST_SUM or not _SUM.fullmatch(plain):
-        return None
-    try:
-        return _value(ast.parse(plain, mode="eval").body)
-    except (SyntaxError, ZeroDivisionError):
-        return None
-
-
-def _value(node: ast.expr) -> Fraction | None:
-    match node:
-        case ast.Constant(value=int() | float() as value):
-            return Fraction(str(value))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            value = _value(operand)
-            return None if value is None else -value
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
-            first, second = _value(left), _value(right)
-            known = first is not None and second is not None
-            return _OPERATIONS[type(op)](first, second) if known else None
-        case _:
-            return None
 
 
 def canonical(answer: str) -> str:
