@@ -60,7 +60,7 @@ def benchmark(options: BenchmarkOptions) -> Benchmark:
 def demonstrations(images: bool) -> DemonstrationSet:
     """The training questions with their answers, of several the first."""
     shown = tuple(
-        Demonstration(query.id, query.asked, query.answers[0])
+        Demonstration(query.id, query.question, query.answers[0])
         for query in questions("train", images)
     )
     return DemonstrationSet("easy-vqa", INSTRUCTION, shown)

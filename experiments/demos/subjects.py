@@ -62,7 +62,7 @@ def read_subjects(side: str, options: BenchmarkOptions) -> Loaded:
 def demonstrations() -> DemonstrationSet:
     """The training questions with their subjects."""
     train = subject_questions()["train"]
-    shown = tuple(Demonstration(query.id, query.asked, query.answers[0]) for query in train)
+    shown = tuple(Demonstration(query.id, query.question, query.answers[0]) for query in train)
     return DemonstrationSet("subjects", INSTRUCTION, shown)
 
 

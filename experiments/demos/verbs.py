@@ -124,7 +124,7 @@ def read_verbs(side: str, options: BenchmarkOptions) -> Loaded:
 @cache
 def demonstrations() -> DemonstrationSet:
     """Every verb of "shown" in every form."""
-    made = [Demonstration(q.id, q.asked, q.answers[0]) for q in _questions("shown", 1, 1)]
+    made = [Demonstration(q.id, q.question, q.answers[0]) for q in _questions("shown", 1, 1)]
     return DemonstrationSet("verbs", INSTRUCTION, tuple(made))
 
 
@@ -133,7 +133,7 @@ def verb_queries(side: str, each: int = 1) -> tuple[Query, ...]:
     """Every verb of a side in every form, so often as `each` says; none is asked twice."""
     asked: dict[str, Query] = {}
     for query in _questions(side, 0, each):
-        asked.setdefault(query.asked.content, query)
+        asked.setdefault(query.question.content, query)
     return tuple(asked.values())
 
 

@@ -9,19 +9,30 @@ operations on the numbers of the question that comes to the answer. They are a r
 some come out right by chance. Problems that differ in numbers alone are on one side.
 """
 
+import ast
 import itertools
 import json
+import operator
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
+from assay.data.episode import Completion, Reward
 from assay.data.hashing import sha256_text
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
 from assay.data.wheels import wheel_directory
-from assay.labs.math.rewards import accuracy
+from assay.labs.math.rewards import (
+    ANSWER,
+    accuracy,
+    answer_of,
+    gold_answer,
+    no_answer,
+    unreadable,
+    verdict,
+)
 from assay.labs.math.task import RULED, MathTask, checked_by
 from assay.tasks.task import Benchmark, BenchmarkOptions, lookup
 
@@ -227,9 +238,61 @@ def benchmark(options: BenchmarkOptions) -> Benchmark:
     return Benchmark("math/asdiv", items, accuracy, checker, options=options.over({}))
 
 
+LONGEST_SUM = 100
+"""Characters of a sum that is worked out."""
+_SUM = re.compile(r"[\d.()+*/ -]+")
+_OPERATIONS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+def calculator(row: Row, completion: Completion) -> Reward:
+    """Whether a sum such as `(6 * 4) - 3` comes to the gold answer, itself a number or a sum."""
+    gold, answer = gold_answer(row), answer_of(completion)
+    wanted = worked_out(gold)
+    if wanted is None:
+        return Reward(None, why=f"the gold answer {gold!r} is no number and no sum of numbers")
+    if answer is None:
+        return no_answer()
+    value = worked_out(answer)
+    if value is None:
+        return unreadable("the final answer is no sum of numbers")
+    return replace(verdict(value == wanted), facts={ANSWER: answer})
+
+
+def worked_out(text: str) -> Fraction | None:
+    """The value of decimal numbers between `+ - * /` and brackets, exactly; else None."""
+    plain = text.replace(",", "").strip()
+    if len(plain) > LONGEST_SUM or not _SUM.fullmatch(plain):
+        return None
+    try:
+        return _value(ast.parse(plain, mode="eval").body)
+    except (SyntaxError, ZeroDivisionError):
+        return None
+
+
+def _value(node: ast.expr) -> Fraction | None:
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return Fraction(str(value))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            value = _value(operand)
+            return None if value is None else -value
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
+            first, second = _value(left), _value(right)
+            known = first is not None and second is not None
+            return _OPERATIONS[type(op)](first, second) if known else None
+        case _:
+            return None
+
+
 class WordProblems(MathTask):
     """The math task with ASDiv."""
 
+    rewards = {**MathTask.rewards, "calculator": calculator}  # noqa: RUF012
     sources = {"asdiv": read_asdiv}  # noqa: RUF012
     benchmarks = {**MathTask.benchmarks, "math/asdiv": benchmark}  # noqa: RUF012
 

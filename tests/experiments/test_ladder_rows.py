@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, replace
+from fractions import Fraction
 from functools import cache
 from itertools import pairwise
 
@@ -13,7 +14,6 @@ from assay.data.leakage import overlap, separate
 from assay.data.row import Row
 from assay.errors import InputError
 from assay.labs.demos.task import TASK as DEMOS
-from assay.labs.math.rewards import calculator
 from assay.labs.math.task import TASK as MATH
 from assay.labs.tools.multi_turn import MULTI_TURN, multi_turn_entries
 from assay.labs.tools.parsing import call_text
@@ -119,12 +119,22 @@ def test_asdivs_problems_have_steps_that_hold_on_sides_that_share_no_template() 
     assert sum(map(len, templates)) == len(set().union(*templates))
     for row in asdiv.read_asdiv("sft_expressions").rows:
         right = Completion(asdiv.TASK.target(row).content)
-        assert calculator(row, right).value == 1.0
+        assert asdiv.calculator(row, right).value == 1.0
     for row in sides["sft"].rows:
         *steps, last = row.messages[-1].content.splitlines()
         assert len(steps) == row.extra["operations"] >= 1 and last == f"#### {row.gold}"
         for one, other in pairwise(step.split(" = ") for step in steps):
             assert other[0].startswith(one[1] + " ")
+
+
+SUMS = {"(6 * 4) - 3": 21, "0.1+0.2": Fraction(3, 10), "1/3*6": 2, "1,450 * 2": 2900}
+NO_SUMS = ["9**9**9", "7//2", "5(3)", "1 2", "0/0", "(5", "5 +", "", "()", "x + 1", "(1).real"]
+NO_SUMS += ["1e5", "+".join("1" * 60), "(" * 99, "exit()"]
+
+
+@pytest.mark.parametrize("text", [*SUMS, *NO_SUMS])
+def test_a_short_sum_of_numbers_is_worked_out_exactly_and_nothing_else(text: str) -> None:
+    assert shipped("math/asdiv.py").worked_out(text) == SUMS.get(text)
 
 
 def test_what_a_lab_once_brought_is_named_with_its_file() -> None:

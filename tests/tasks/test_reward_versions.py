@@ -64,7 +64,7 @@ BATTERY: dict[str, tuple[BaseTask, list[Row], list[str]]] = {
 }
 ASKED = {
     "math": (
-        *("accuracy", "calculator", "olympiad", "reasoning_accuracy", "cosine"),
+        *("accuracy", "olympiad", "reasoning_accuracy", "cosine"),
         *("think_format", "repetition"),
     ),
     "tools": ("ast", "fine_grained", "strict_binary", "strict_binary_think"),

@@ -127,8 +127,8 @@ def attend_last(query_HMD: Tensor, key_JND: Tensor, value_JND: Tensor, scale: fl
     # A GPU has better kernels than blocks of plain products.
     if not query_HMD.is_cpu:
         mask = causal_lower_right(queries, keys)
-        given = query_HMD[None].to(value_JND.dtype), key_JND[None], value_JND[None]
-        return F.scaled_dot_product_attention(*given, mask, scale=scale, enable_gqa=True)[0]
+        inputs = query_HMD[None].to(value_JND.dtype), key_JND[None], value_JND[None]
+        return F.scaled_dot_product_attention(*inputs, mask, scale=scale, enable_gqa=True)[0]
     scaled_HMD = scaled(query_HMD, scale, value_JND.dtype)
     output_HMD = torch.empty_like(scaled_HMD)
     for part in cut((queries,)):

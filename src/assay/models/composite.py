@@ -84,11 +84,11 @@ def names_of(file: Path) -> list[str]:
 
 def text_state(directory: Path, config: PreTrainedConfig) -> dict[str, Tensor]:
     """The text model's tensors as its files hold them, by its own names."""
-    found = text_weights(directory, config)
+    tensors = text_weights(directory, config)
     state: dict[str, Tensor] = {}
-    for file in sorted({file for _, file in found.values()}):
+    for file in sorted({file for _, file in tensors.values()}):
         with safe_open(file, framework="pt") as weights:
-            state |= {own: weights.get_tensor(n) for own, (n, at) in found.items() if at == file}
+            state |= {own: weights.get_tensor(n) for own, (n, at) in tensors.items() if at == file}
     return state
 
 

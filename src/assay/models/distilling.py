@@ -65,10 +65,10 @@ class Lesson:
 
 
 def compare(
-    logits_CV: Tensor, lesson: Lesson, reads: Reads, found: Compared, logps_S: Tensor, first: int
+    logits_CV: Tensor, lesson: Lesson, reads: Reads, compared: Compared, logps_S: Tensor, first: int
 ) -> None:
-    """Fill `found` and `logps_S` at the rows from `first` of a chunk of scores, and turn the scores
-    into the divergence's derivatives by them, in place."""
+    """Fill `compared` and `logps_S` at the rows from `first` of a chunk of scores, and turn the
+    scores into the divergence's derivatives by them, in place."""
     teacher, here = lesson.teacher, lesson.rows(slice(first, first + len(logits_CV)))
     warmth = teacher.temperature / lesson.factor
     told_CV = None
@@ -86,24 +86,24 @@ def compare(
         if reads.temperature != warmth:
             own = (scores / reads.temperature).log_softmax(-1)
         logps_S[chosen_S] = own[rows_S, reads.targets_S[chosen_S]]
-        found.entropy_S[at] = -(own.exp() * own).sum(-1)
+        compared.entropy_S[at] = -(own.exp() * own).sum(-1)
         if told_CV is None:
             assert here.words_KN is not None and here.logps_KN is not None
-            words, said = here.words_KN[a:b], with_rest(here.logps_KN[a:b])
-            distance, slope = divergence_of_groups(student, words, said, teacher.beta)
-            found.exact_S[at] = distance
-            found.tail_S[at], likeliest = said[:, -1].exp(), words[:, 0]
+            words, pair = here.words_KN[a:b], with_rest(here.logps_KN[a:b])
+            distance, slope = divergence_of_groups(student, words, pair, teacher.beta)
+            compared.exact_S[at] = distance
+            compared.tail_S[at], likeliest = pair[:, -1].exp(), words[:, 0]
         else:
             whole = (widened(told_CV[a:b]) / teacher.temperature).log_softmax(-1)
             distance, slope = divergence(student, whole, teacher.beta)
-            found.exact_S[at], likeliest = distance, whole.argmax(-1)
+            compared.exact_S[at], likeliest = distance, whole.argmax(-1)
             if teacher.top_k is not None:
                 words = whole.topk(teacher.top_k).indices
-                said = grouped(whole, words)
-                distance, slope = divergence_of_groups(student, words, said, teacher.beta)
-                found.tail_S[at] = said[:, -1].exp()
-        found.divergence_S[at] = distance
-        found.agrees_S[at] = (student.argmax(-1) == likeliest).to(student.dtype)
+                pair = grouped(whole, words)
+                distance, slope = divergence_of_groups(student, words, pair, teacher.beta)
+                compared.tail_S[at] = pair[:, -1].exp()
+        compared.divergence_S[at] = distance
+        compared.agrees_S[at] = (student.argmax(-1) == likeliest).to(student.dtype)
         logits_CV[a:b].copy_(slope.div_(warmth))
 
 
@@ -129,22 +129,22 @@ class HeadDivergence(torch.autograd.Function):
         """Log-probs (S), then the fields of `Compared` (K)."""
         hidden, weight = hidden_KD.to(dtype), weight_VD.to(dtype)
         bias = None if bias_V is None else bias_V.to(dtype)
-        found = nothing(hidden, len(hidden))
-        logps_S = found.exact_S.new_empty(len(reads.kept_S))
+        compared = nothing(hidden, len(hidden))
+        logps_S = compared.exact_S.new_empty(len(reads.kept_S))
         keeps = len(hidden) <= chunk_rows(weight, scoring.KEPT_BYTES)
         rows = chunk_rows(weight, scoring.KEPT_BYTES if keeps else scoring.CHUNK_BYTES)
         slope_KV = None
         for first, stop in spans(len(hidden), rows):
             slope_KV = None  # free the last chunk before the next is made
             slope_KV = head_scores(hidden[first:stop], weight, bias)
-            compare(slope_KV, lesson, reads, found, logps_S, first)
+            compare(slope_KV, lesson, reads, compared, logps_S, first)
         kept = any(ctx.needs_input_grad) and keeps
         ctx.slope, ctx.again = (slope_KV if kept else None), not kept
         ctx.reads, ctx.lesson, ctx.dtype = reads, lesson, dtype
         ctx.save_for_backward(hidden_KD, weight_VD, bias_V)
-        others = [getattr(found, f.name) for f in fields(Compared)[1:]]
+        others = [getattr(compared, f.name) for f in fields(Compared)[1:]]
         ctx.mark_non_differentiable(logps_S, *others)
-        return logps_S, found.divergence_S, *others
+        return logps_S, compared.divergence_S, *others
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -187,9 +187,9 @@ def head_divergence(
     dtype = hidden_KD.dtype
     if torch.is_autocast_enabled(hidden_KD.device.type):
         dtype = torch.get_autocast_dtype(hidden_KD.device.type)
-    given: Any = (hidden_KD, weight_VD, bias_V, reads, lesson, dtype)
-    logps_S, *found = HeadDivergence.apply(*given)  # type: ignore[misc]
-    return logps_S, Compared(*found).each(lambda value_K: value_K[reads.kept_S])
+    inputs: Any = (hidden_KD, weight_VD, bias_V, reads, lesson, dtype)
+    logps_S, *parts = HeadDivergence.apply(*inputs)  # type: ignore[misc]
+    return logps_S, Compared(*parts).each(lambda value_K: value_K[reads.kept_S])
 
 
 Turns = tuple[Sequence[tuple[int, ...]], Tensor, Tensor]
@@ -208,10 +208,10 @@ def compare_actions(
     # Actions that one hidden state predicts have one context, so the teacher says the same of each.
     of_K = torch.empty_like(row.keep_K).scatter_(0, row.kept_S, row.order_S)
     lesson = lesson.rows(of_K.cpu()).on(causal.device)
-    logps_S, found = computed(causal, compare_row)(row, targets_S, lesson, temperature)
+    logps_S, compared = computed(causal, compare_row)(row, targets_S, lesson, temperature)
     back_S = torch.empty_like(row.order_S)
     back_S[row.order_S] = torch.arange(len(back_S), device=back_S.device)
-    return logps_S[back_S], found.each(lambda value_S: value_S[back_S])
+    return logps_S[back_S], compared.each(lambda value_S: value_S[back_S])
 
 
 def compare_row(

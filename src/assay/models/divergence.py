@@ -61,13 +61,13 @@ def divergence(student_RC: Tensor, teacher_RC: Tensor, beta: float) -> tuple[Ten
         return expected(teacher_p, teacher_RC - student_RC), student_p - teacher_p
     if beta == 1:
         gap_RC = student_RC - teacher_RC
-        found_R = expected(student_p, gap_RC)
-        return found_R, student_p * (gap_RC - found_R[:, None])
+        divergence_R = expected(student_p, gap_RC)
+        return divergence_R, student_p * (gap_RC - divergence_R[:, None])
     mixed_RC = torch.logaddexp(student_RC + math.log1p(-beta), teacher_RC + math.log(beta))
     gap_RC = student_RC - mixed_RC
     own_R = expected(student_p, gap_RC)
-    found_R = beta * expected(teacher_p, teacher_RC - mixed_RC) + (1 - beta) * own_R
-    return found_R, (1 - beta) * student_p * (gap_RC - own_R[:, None])
+    divergence_R = beta * expected(teacher_p, teacher_RC - mixed_RC) + (1 - beta) * own_R
+    return divergence_R, (1 - beta) * student_p * (gap_RC - own_R[:, None])
 
 
 def expected(p_RC: Tensor, value_RC: Tensor) -> Tensor:
@@ -95,6 +95,6 @@ def divergence_of_groups(
     It is never more than that of all words: what lies within the rest is not seen.
     """
     student_RC = grouped(student_RV, words_RK)
-    found_R, slope_RC = divergence(student_RC, teacher_RC, beta)
+    divergence_R, slope_RC = divergence(student_RC, teacher_RC, beta)
     share_RV = (student_RV - student_RC[:, -1:]).exp()
-    return found_R, (share_RV * slope_RC[:, -1:]).scatter(-1, words_RK, slope_RC[:, :-1])
+    return divergence_R, (share_RV * slope_RC[:, -1:]).scatter(-1, words_RK, slope_RC[:, :-1])

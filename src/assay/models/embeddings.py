@@ -122,14 +122,14 @@ def _vectors() -> Iterator[sqlite3.Connection]:
 
 
 def _known(connection: sqlite3.Connection, encoder: str, keys: Sequence[str]) -> dict[str, Vector]:
-    found: dict[str, Vector] = {}
+    vectors: dict[str, Vector] = {}
     for start in range(0, len(keys), KEPT_AT_ONCE):
         part = keys[start : start + KEPT_AT_ONCE]
         marks = ", ".join("?" * len(part))
         query = f"SELECT sha256, vector FROM vectors WHERE encoder = ? AND sha256 IN ({marks})"
         for key, blob in connection.execute(query, (encoder, *part)):
-            found[key] = np.frombuffer(blob, dtype="<f4")
-    return found
+            vectors[key] = np.frombuffer(blob, dtype="<f4")
+    return vectors
 
 
 def _embedded(
@@ -145,16 +145,16 @@ def _embedded(
     fingerprint = encoder_named(encoder).fingerprint()
     by_key = dict(zip(keys, things, strict=True))
     with _vectors() as connection:
-        found = _known(connection, fingerprint, [*by_key])
-        missing = [key for key in by_key if key not in found]
+        vectors = _known(connection, fingerprint, [*by_key])
+        missing = [key for key in by_key if key not in vectors]
         for start in range(0, len(missing), KEPT_AT_ONCE):
             part = missing[start : start + KEPT_AT_ONCE]
             made = {key: _unit(embed(by_key[key])) for key in part}
             rows = [(fingerprint, key, vector.tobytes()) for key, vector in made.items()]
             with connection:
                 connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)", rows)
-            found |= made
-    return torch.from_numpy(np.stack([found[key] for key in keys]))
+            vectors |= made
+    return torch.from_numpy(np.stack([vectors[key] for key in keys]))
 
 
 def _unit(vector_D: Tensor) -> Vector:
@@ -252,21 +252,21 @@ def two_towers(model: Any, processor: Any) -> Opened:
         sizes["padding"] = "max_length"
 
     def text(one: str) -> Tensor:
-        given = processor(text=[one], return_tensors="pt", **sizes)
+        inputs = processor(text=[one], return_tensors="pt", **sizes)
         with torch.no_grad():
-            return _features(model.get_text_features(**given))
+            return _features(model.get_text_features(**inputs))
 
     def image(one: ImagePart) -> Tensor:
-        given = processor(images=[_picture(one)], return_tensors="pt")
+        inputs = processor(images=[_picture(one)], return_tensors="pt")
         with torch.no_grad():
-            return _features(model.get_image_features(**given))
+            return _features(model.get_image_features(**inputs))
 
     return Opened(text, image)
 
 
-def _features(found: Any) -> Tensor:
+def _features(output: Any) -> Tensor:
     """One vector of what a model of both calls features."""
-    return (found if isinstance(found, Tensor) else found.pooler_output)[0]
+    return (output if isinstance(output, Tensor) else output.pooler_output)[0]
 
 
 def pooling(folder: Path) -> str:
@@ -288,9 +288,9 @@ def pooled_text(model: Any, tokenizer: Any, how: str, longest: int) -> Callable[
     """The vector of a text: the mean of its states, or the first one."""
 
     def text(one: str) -> Tensor:
-        given = tokenizer([one], return_tensors="pt", truncation=True, max_length=longest)
+        inputs = tokenizer([one], return_tensors="pt", truncation=True, max_length=longest)
         with torch.no_grad():
-            states_TD = model(**given).last_hidden_state[0]
+            states_TD = model(**inputs).last_hidden_state[0]
         return states_TD[0] if how == "cls" else states_TD.mean(0)
 
     return text

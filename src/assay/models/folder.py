@@ -44,10 +44,10 @@ def check_model_folder(directory: Path) -> None:
 def read_object(file: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises InputError."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if isinstance(found, dict):
-            return found
-        raise ValueError(f"it holds {type(found).__name__}")
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(content, dict):
+            return content
+        raise ValueError(f"it holds {type(content).__name__}")
     except (OSError, ValueError, RecursionError) as error:
         why, line = " ".join(str(error).split())[:200], getattr(error, "lineno", None)
         fix = "copy or download it again"
@@ -158,12 +158,12 @@ def _places(folder: Path) -> Mapping[str, Path]:
     """The file of every tensor: an adapter's or a module's where there is one, else the model's."""
     alone = [folder / name for name in (ADAPTER, MODULE) if (folder / name).is_file()]
     files = alone or weight_files(folder)
-    found = {}
+    places = {}
     for file in files:
         check_whole(file)
         with safe_open(file, framework="np") as weights:
-            found |= dict.fromkeys(weights.keys(), file)
-    return found
+            places |= dict.fromkeys(weights.keys(), file)
+    return places
 
 
 def _tensor(file: Path, name: str) -> NDArray[np.generic] | None:

@@ -224,8 +224,8 @@ def chat_templates(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
     made = {}
     for name, source in sorted(named.items()):
         unknown = [role for role in roles if role in source and role not in known]
-        given = "".join(f"{{%- set {role} = {json.dumps(roles[role])} %}}" for role in unknown)
-        made[TEMPLATE + (f".{name}" if name != "default" else "")] = given + source
+        names = "".join(f"{{%- set {role} = {json.dumps(roles[role])} %}}" for role in unknown)
+        made[TEMPLATE + (f".{name}" if name != "default" else "")] = names + source
     return made
 
 

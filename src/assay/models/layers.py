@@ -367,8 +367,8 @@ def kept_layer(
     """One decoder layer, run again in the backward pass where the model says so."""
     if layer.gradient_checkpointing and layer.training:
         # One tensor is kept for each layer, not the stream and its change.
-        given = layer, number, added(*stream), None, rotation, plan, factor, nothing_again
-        return cast(Stream, checkpoint(run_layer, *given, use_reentrant=False))
+        inputs = layer, number, added(*stream), None, rotation, plan, factor, nothing_again
+        return cast(Stream, checkpoint(run_layer, *inputs, use_reentrant=False))
     return run_layer(layer, number, *stream, rotation, plan, factor)
 
 

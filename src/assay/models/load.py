@@ -335,42 +335,42 @@ def untied_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in state.items() if name not in aliases}
 
 
-def compare(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Mismatch:
-    """What keeps `given` from filling `expected`, a model's state dict whose ties are visible."""
+def compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> Mismatch:
+    """What keeps `tensors` from filling `expected`, a model's state dict whose ties are visible."""
     ties = tied_names(expected)
-    covered = {name for names in ties for name in names if any(n in given for n in names)}
+    covered = {name for names in ties for name in names if any(n in tensors for n in names)}
     shapes = {
-        name: (tuple(given[name].shape), tuple(tensor.shape))
+        name: (tuple(tensors[name].shape), tuple(tensor.shape))
         for name, tensor in expected.items()
-        if name in given
+        if name in tensors
     }
     return Mismatch(
-        missing=tuple(sorted(expected.keys() - given.keys() - covered)),
-        unexpected=tuple(sorted(given.keys() - expected.keys())),
+        missing=tuple(sorted(expected.keys() - tensors.keys() - covered)),
+        unexpected=tuple(sorted(tensors.keys() - expected.keys())),
         misshapen=tuple(
             (n, have, want) for n, (have, want) in sorted(shapes.items()) if have != want
         ),
-        untied=tuple(names for names in ties if not _agree(names, given)),
+        untied=tuple(names for names in ties if not _agree(names, tensors)),
     )
 
 
-def _agree(names: Collection[str], given: Mapping[str, Tensor]) -> bool:
-    values = [given[name] for name in names if name in given]
+def _agree(names: Collection[str], tensors: Mapping[str, Tensor]) -> bool:
+    values = [tensors[name] for name in names if name in tensors]
     return all(torch.equal(values[0], value) for value in values[1:])
 
 
 def copy_strictly(
-    expected: Mapping[str, Tensor], given: Mapping[str, Tensor], *, file: object = None
+    expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor], *, file: object = None
 ) -> None:
-    """Copy `given` into the tensors of `expected` in place; dtypes and devices may differ.
+    """Copy `tensors` into the tensors of `expected` in place; dtypes and devices may differ.
 
     Raises InputError, before anything is copied, when a key is missing, unexpected or
     wrongly shaped, or when tied weights differ, and InputError.
     """
-    compare(expected, given).refuse(file)
-    refuse_not_finite(given.items(), file)
+    compare(expected, tensors).refuse(file)
+    refuse_not_finite(tensors.items(), file)
     with torch.no_grad():
-        for name, tensor in given.items():
+        for name, tensor in tensors.items():
             expected[name].copy_(tensor)
 
 
@@ -411,7 +411,7 @@ NEAR = 0.1
 def untrained_rows(folder: Path, vocabulary: int, ids: Sequence[int]) -> set[int]:
     """Those of the ids whose row is untrained in a matrix of so many rows: the embedding, or the
     output head."""
-    found: set[int] = set()
+    rows: set[int] = set()
     for file in weight_files(folder):
         with safe_open(file, framework="pt") as weights:
             for name in list(weights.keys()):
@@ -419,8 +419,8 @@ def untrained_rows(folder: Path, vocabulary: int, ids: Sequence[int]) -> set[int
                 if len(part.get_shape()) == 2 and part.get_shape()[0] == vocabulary:
                     step = max(1, vocabulary // SAMPLE)
                     sample_SD = rows_of(part, range(0, vocabulary, step))
-                    found |= untrained(sample_SD, rows_of(part, ids), ids)
-    return found
+                    rows |= untrained(sample_SD, rows_of(part, ids), ids)
+    return rows
 
 
 def rows_of(part: object, ids: Sequence[int]) -> Tensor:

@@ -165,9 +165,9 @@ def ends_of(weight: Tensor, config: Any) -> float:
     """Numbers that go in and out of a weight's product for a token."""
     if weight.dim() == 2:
         return sum(weight.shape)
-    asked = getattr(config, "num_experts_per_tok", None)
+    active = getattr(config, "num_experts_per_tok", None)
     # Three dimensions are the experts of a mixture, or a convolution over time.
-    return asked * sum(weight.shape[1:]) if asked else 2.0 * weight.shape[0]
+    return active * sum(weight.shape[1:]) if active else 2.0 * weight.shape[0]
 
 
 def estimate_memory(shape: ModelShape, load: StepLoad) -> MemoryEstimate:

@@ -267,13 +267,13 @@ def read_padded(
         return read(causal, batch, logits_RKV)
 
     again = len(batches) > 1 and torch.is_grad_enabled()
-    found = [
+    logits = [
         cast(Any, checkpoint(compute, batch, use_reentrant=False)) if again else compute(batch)
         for batch in batches
     ]
     # The inverse permutation, back to the caller's order.
     back_S = torch.cat([batch.order_S for batch in batches]).argsort().to(causal.device)
-    return [torch.cat(parts)[back_S] for parts in zip(*found, strict=True)]
+    return [torch.cat(parts)[back_S] for parts in zip(*logits, strict=True)]
 
 
 def padded_batches(
@@ -334,16 +334,16 @@ def logits_from(causal: Any, ids_RT: Tensor, mask_RT: Tensor | None, first: int)
 
     Models that cannot be asked for some positions compute all.
     """
-    given: dict[str, Any] = {"input_ids": ids_RT}
+    inputs: dict[str, Any] = {"input_ids": ids_RT}
     takes = inspect.signature(causal.forward).parameters
     if mask_RT is not None and "attention_mask" in takes:
-        given["attention_mask"] = mask_RT
+        inputs["attention_mask"] = mask_RT
     if "use_cache" in takes:
-        given["use_cache"] = False
+        inputs["use_cache"] = False
     if "logits_to_keep" not in takes:
-        return causal(**given, return_dict=True).logits[:, first:]
+        return causal(**inputs, return_dict=True).logits[:, first:]
     kept = torch.arange(first, ids_RT.shape[1], device=ids_RT.device)
-    return causal(**given, logits_to_keep=kept, return_dict=True).logits
+    return causal(**inputs, logits_to_keep=kept, return_dict=True).logits
 
 
 PROBED = 8

@@ -60,13 +60,13 @@ def choose_precision(name: PrecisionName = "auto", device: str | None = None) ->
 
 
 def _fastest(device: str) -> tuple[torch.dtype, str]:
-    found = bf16_hardware(device)
-    if not found:
+    dtype = bf16_hardware(device)
+    if not dtype:
         return torch.float32, f"{device} has no bf16 arithmetic"
     # Intel's processors with AVX-512 alone have the instructions at about half the speed of fp32.
-    if device == "cpu" and found != BF16_FLAGS[0] and product_speeds().bf16 < WORTH:
-        return torch.float32, f"{device} has {found}, which is not faster than fp32"
-    return torch.bfloat16, f"{device} has {found}"
+    if device == "cpu" and dtype != BF16_FLAGS[0] and product_speeds().bf16 < WORTH:
+        return torch.float32, f"{device} has {dtype}, which is not faster than fp32"
+    return torch.bfloat16, f"{device} has {dtype}"
 
 
 def bf16_hardware(device: str) -> str:

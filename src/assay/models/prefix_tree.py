@@ -143,16 +143,16 @@ def answer_logps(
 
     In at least float32 from the model's own scores. Contexts must not be empty.
     """
-    found: list[tuple[float, ...]] = [()] * len(contexts)
+    values: list[tuple[float, ...]] = [()] * len(contexts)
     computed = 0
-    for tree, asked in laid_answers(contexts, answers):
+    for tree, places in laid_answers(contexts, answers):
         computed += len(tree.tokens)
-        reads = [rows for _, rows in asked]
-        targets = [token for n, _ in asked for token in answers[n]]
+        reads = [rows for _, rows in places]
+        targets = [token for n, _ in places for token in answers[n]]
         logps = read_logps(model, tree, np.concatenate(reads), targets).tolist()
-        for n, _ in asked:
-            found[n], logps = tuple(logps[: len(answers[n])]), logps[len(answers[n]) :]
-    return Scored(found, computed)
+        for n, _ in places:
+            values[n], logps = tuple(logps[: len(answers[n])]), logps[len(answers[n]) :]
+    return Scored(values, computed)
 
 
 def laid_answers(
@@ -168,8 +168,8 @@ def laid_answers(
             members.setdefault(context + answer[:-1], []).append(n)
     for pack in packs(sorted(members)):
         tree = lay_branches(pack)
-        asked = [(n, tree.rows[sequence]) for sequence in pack for n in members[sequence]]
-        yield tree, [(n, rows[len(contexts[n]) - 1 :]) for n, rows in asked]
+        places = [(n, tree.rows[sequence]) for sequence in pack for n in members[sequence]]
+        yield tree, [(n, rows[len(contexts[n]) - 1 :]) for n, rows in places]
 
 
 def answer_hidden(
@@ -177,15 +177,17 @@ def answer_hidden(
 ) -> tuple[Tensor, int]:
     """The hidden states (S, D), for `InferenceModel.words`, that predict the tokens of all answers,
     on the CPU; and how many tokens went through the layers."""
-    found: dict[int, Tensor] = {}
+    hidden: dict[int, Tensor] = {}
     computed = 0
-    for tree, asked in laid_answers(contexts, answers):
+    for tree, places in laid_answers(contexts, answers):
         computed += len(tree.tokens)
-        keep_K, kept_S = np.unique(np.concatenate([rows for _, rows in asked]), return_inverse=True)
+        keep_K, kept_S = np.unique(
+            np.concatenate([rows for _, rows in places]), return_inverse=True
+        )
         hidden_SD = tree_hidden(model, tree, keep_K).cpu()[torch.from_numpy(kept_S)]
-        lengths = [len(answers[n]) for n, _ in asked]
-        found |= zip((n for n, _ in asked), hidden_SD.split(lengths), strict=True)
-    return torch.cat([found[n] for n in sorted(found)]), computed
+        lengths = [len(answers[n]) for n, _ in places]
+        hidden |= zip((n for n, _ in places), hidden_SD.split(lengths), strict=True)
+    return torch.cat([hidden[n] for n in sorted(hidden)]), computed
 
 
 def tree_hidden(model: InferenceModel, tree: PrefixTree, keep_K: np.ndarray) -> Tensor:

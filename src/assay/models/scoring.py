@@ -372,13 +372,13 @@ def score_moments(
     targets_S = moved(actions_S, model.device)[row.order_S]
     with torch.no_grad():
         hidden_KD, head, factor = hidden_row(causal, row)
-        found = []
+        scores = []
         for first, stop in spans(len(targets_S), CACHED_ROWS):
             here = slice(first, stop)
             scores_CV = F.linear(hidden_KD[row.kept_S[here]], head.weight, head.bias)
-            found.append(moments_of(widened(scores_CV) * (factor / temperature), targets_S[here]))
+            scores.append(moments_of(widened(scores_CV) * (factor / temperature), targets_S[here]))
     back_S = row.order_S.argsort()
-    return tuple(torch.cat(parts)[back_S] for parts in zip(*found, strict=True))
+    return tuple(torch.cat(parts)[back_S] for parts in zip(*scores, strict=True))
 
 
 def moments_of(scores_SV: Tensor, actions_S: Tensor) -> Moments:

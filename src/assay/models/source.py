@@ -148,8 +148,8 @@ def known_licence(source: ModelSource, folder: Path) -> str:
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     front = _FRONT.match(text.replace("\r\n", "\n"))
-    found = _LICENCE.search(front[1]) if front else None
-    return found[1] if found else ""
+    match = _LICENCE.search(front[1]) if front else None
+    return match[1] if match else ""
 
 
 TOKEN = "HF_TOKEN"

@@ -59,8 +59,8 @@ def quiet_transformers() -> Iterator[None]:
 def old_names_of_peft() -> Iterator[None]:
     """peft 0.21 asks Transformers 5.23 for `is_activation_checkpointing` by its former name."""
     with warnings.catch_warnings():
-        said = "`is_gradient_checkpointing` is deprecated"
-        warnings.filterwarnings("ignore", said, FutureWarning)
+        warning = "`is_gradient_checkpointing` is deprecated"
+        warnings.filterwarnings("ignore", warning, FutureWarning)
         yield
 
 
@@ -277,8 +277,8 @@ def refuse_untrainable(config: PreTrainedConfig, file: Path) -> None:
 def reason(error: Exception) -> str:
     """The message of another library's error, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = " ".join(lines[:2])
-    return said if len(said) <= 200 else f"{said[:200]}..."
+    text = " ".join(lines[:2])
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 FILE = "tokenizer.json"

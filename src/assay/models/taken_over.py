@@ -194,9 +194,9 @@ def refuse_unlike(theirs: nn.Module, ours: nn.Module, file: Path) -> None:
     ids_T = torch.linspace(0, vocabulary - 1, min(PROBED, longest)).long()
     ids_T = ids_T[torch.randperm(len(ids_T), generator=torch.Generator().manual_seed(0))]
     want, rough = outputs(theirs, ids_T), outputs(theirs, ids_T, ROUNDING)
-    for name, found in outputs(ours, ids_T).items():
-        if name in want and not near(found, want[name], rough[name]):
-            raise unlike(INSIDE.sub("", name) or LOGITS, found, want[name], file)
+    for name, own in outputs(ours, ids_T).items():
+        if name in want and not near(own, want[name], rough[name]):
+            raise unlike(INSIDE.sub("", name) or LOGITS, own, want[name], file)
     embeddings = causal.get_input_embeddings(), causal_of(ours).get_input_embeddings()
     for rows in torch.arange(vocabulary).split(ROWS):
         with torch.no_grad():
@@ -208,11 +208,11 @@ def refuse_unlike(theirs: nn.Module, ours: nn.Module, file: Path) -> None:
 LOGITS = "the scores of the next token"
 
 
-def unlike(layer: str, found: Tensor, want: Tensor, file: Path) -> InputError:
+def unlike(layer: str, own: Tensor, want: Tensor, file: Path) -> InputError:
     """The error of another model."""
-    how = f"has shape {[*found.shape]} for {[*want.shape]}"
-    if found.shape == want.shape:
-        how = f"differs by {float((found - want).abs().max()):.2g}"
+    how = f"has shape {[*own.shape]} for {[*want.shape]}"
+    if own.shape == want.shape:
+        how = f"differs by {float((own - want).abs().max()):.2g}"
     problem = f"is another model here than where it was trained: {layer} {how}"
     return InputError(problem, file=file, fix=MERGE)
 
@@ -228,18 +228,18 @@ def refuse_unsteady(opened: Callable[[], nn.Module], file: Path) -> None:
         raise InputError(problem, file=file, fix=fix) from error
 
 
-def near(found: Tensor, want: Tensor, rough: Tensor) -> bool:
+def near(own: Tensor, want: Tensor, rough: Tensor) -> bool:
     """Whether numbers differ by no more than rounding may make of them."""
-    if found.shape != want.shape:
+    if own.shape != want.shape:
         return False
     allowed = MARGIN * float((rough - want).abs().max()) + ROUNDING * float(want.abs().max())
-    return float((found - want).abs().max()) <= allowed
+    return float((own - want).abs().max()) <= allowed
 
 
 def outputs(model: nn.Module, ids_T: Tensor, error: float = 0.0) -> dict[str, Tensor]:
     """What each module gives, in the order they end, by the plain model's names; last and named ""
     the logits (T, V). `error` is the relative size of normal noise on what the innermost give."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     noise = torch.Generator().manual_seed(0)
 
     def seeing(name: str, inner: bool) -> Callable[[nn.Module, Any, Any], Any]:
@@ -250,7 +250,7 @@ def outputs(model: nn.Module, ids_T: Tensor, error: float = 0.0) -> dict[str, Te
             if inner and error and first is output:
                 output = first = first * (1 + error * torch.randn(first.shape, generator=noise))
             if name:
-                found[name] = first.detach()
+                tensors[name] = first.detach()
             return output
 
         return see
@@ -267,4 +267,4 @@ def outputs(model: nn.Module, ids_T: Tensor, error: float = 0.0) -> dict[str, Te
     finally:
         for hook in hooks:
             hook.remove()
-    return found | {"": logits_TV}
+    return tensors | {"": logits_TV}

@@ -93,10 +93,10 @@ def qwen_positions(model: Any, tokens_T: Tensor, images: Sequence[ReadImage]) ->
     """Time, height and width of each token (Qwen2-VL, arXiv 2409.12191, section 2.1)."""
     grids = [image.inputs["image_grid_thw"] for image in images]
     kinds_1T = (tokens_T == model.config.image_token_id).int()[None]
-    found, _ = model.model.get_rope_index(
+    positions, _ = model.model.get_rope_index(
         tokens_T[None], kinds_1T, image_grid_thw=torch.cat(grids) if grids else None
     )
-    return found[:, 0]
+    return positions[:, 0]
 
 
 def idefics_written(config: Any, image: str, processed: Mapping[str, Any]) -> str:
@@ -290,8 +290,8 @@ def image_features(loaded: VisionLanguage, image: ReadImage) -> Tensor:
     device = loaded.model.device
     with torch.no_grad():
         inputs = {name: tensor.to(device) for name, tensor in image.inputs.items()}
-        found = loaded.model.get_image_features(**inputs, return_dict=True).pooler_output
-        features_ID = torch.cat([each.flatten(0, -2) for each in found])
+        features = loaded.model.get_image_features(**inputs, return_dict=True).pooler_output
+        features_ID = torch.cat([each.flatten(0, -2) for each in features])
     if len(features_ID) != image.tokens:
         problem = f"its grid asks for {image.tokens} image tokens, the model made"
         raise RunFailure(f"image {image.sha256[:12]}: {problem} {len(features_ID)}")
@@ -332,9 +332,9 @@ def reading(
     read_from: int,
 ) -> Reading:
     """A sequence with the features of its images. Raises RunFailure."""
-    asked, there = sum(image.tokens for image in images), tokens.count(loaded.image_token)
-    if asked != there:
-        problem = f"the grids of {len(images)} images ask for {asked} image tokens"
+    count, there = sum(image.tokens for image in images), tokens.count(loaded.image_token)
+    if count != there:
+        problem = f"the grids of {len(images)} images ask for {count} image tokens"
         raise RunFailure(f"{problem}, the prompt holds {there}")
     positions_AT = loaded.family.positions(loaded.model, torch.tensor(tokens), images)
     return Reading(tokens, tuple(images), positions_AT, tuple(features), read_from)
@@ -407,8 +407,8 @@ class Rows:
         """Append a piece to every row; returns the scores (R, K, V) of the last places."""
         device = self.mask_RM.device
         longest = max(piece.end - piece.start for piece in pieces)
-        found = [self._embedded(readings[p.first], p) for p in pieces]
-        embedded_RTD = torch.stack([left(e.T, longest).T for e in found])
+        parts = [self._embedded(readings[p.first], p) for p in pieces]
+        embedded_RTD = torch.stack([left(e.T, longest).T for e in parts])
         mask_RT = torch.stack(
             [left(torch.ones(p.end - p.start, dtype=torch.long), longest) for p in pieces]
         )
@@ -488,7 +488,7 @@ def read_batch(
 ) -> Iterator[Reached]:
     """Compute sorted sequences, depth by depth."""
     device = loaded.model.device
-    pieces = [Piece(*found) for found in pieces_of(keys, 0, len(keys), 0)]
+    pieces = [Piece(*part) for part in pieces_of(keys, 0, len(keys), 0)]
     empty = torch.zeros(1, dtype=torch.long, device=device)
     rows = Rows(loaded, DynamicCache(), empty[:, None][:, :0], empty)
     while pieces:
@@ -501,9 +501,9 @@ def read_batch(
         computed = sum(piece.end - piece.start for piece in pieces)
         yield Reached(tuple(pieces), logits_RKV, rows, tuple(ends), computed)
         pieces = [
-            Piece(*found, row)
+            Piece(*part, row)
             for row, p in enumerate(pieces)
-            for found in pieces_of(keys, p.first + (len(keys[p.first]) == p.end), p.stop, p.end)
+            for part in pieces_of(keys, p.first + (len(keys[p.first]) == p.end), p.stop, p.end)
         ]
 
 

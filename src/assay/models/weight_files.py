@@ -410,8 +410,8 @@ def drawn_moments(
     """The same with entropies and variances (`scoring.score_moments`)."""
     score: Any = padded_moments if why_plain(causal_of(module).config) else score_moments
     with evaluating(module):
-        found = score(module, *laid_out(contexts, actions), temperature)
-    return tuple(each_S.double().cpu() for each_S in found)
+        scores = score(module, *laid_out(contexts, actions), temperature)
+    return tuple(each_S.double().cpu() for each_S in scores)
 
 
 def laid_out(

@@ -127,18 +127,18 @@ class DistillObjective:
         student sampled. Raises RunFailure."""
         if scores.compared is None or packed.own_S is None:
             raise RunFailure("distillation needs a teacher")
-        found, own_S, teacher = scores.compared, packed.own_S, packed.teacher
-        divergence_S = found.divergence_S
+        compared, own_S, teacher = scores.compared, packed.own_S, packed.teacher
+        divergence_S = compared.divergence_S
         per_token = {
             "divergence": divergence_S.detach(),
-            "teacher_agreement": found.agrees_S,
-            "entropy": found.entropy_S,
+            "teacher_agreement": compared.agrees_S,
+            "entropy": compared.entropy_S,
             "on_policy_share": own_S.float(),
         }
         if teacher is not None and teacher.top_k is not None:
-            per_token["teacher_tail"] = found.tail_S
+            per_token["teacher_tail"] = compared.tail_S
             if teacher.words is not None:
-                per_token["divergence_gap"] = found.exact_S - divergence_S.detach()
+                per_token["divergence_gap"] = compared.exact_S - divergence_S.detach()
         sums = {name: masked_sum(value_S, packed.mask_S) for name, value_S in per_token.items()}
         sums |= {"tokens": packed.mask_S.sum().float(), "own_tokens": own_S.sum().float()}
         sums["own_divergence"] = masked_sum(divergence_S.detach(), own_S)
@@ -249,8 +249,8 @@ class GrpoObjective:
         if packed.reference_S is None:
             raise RunFailure("the KL term needs log-probs of the reference")
         if self.kl_estimator in SEQUENCE_KL:
-            given = batch.logps_S, packed.reference_S, batch.mask_S, batch.episode_S
-            return sequence_kl(self.kl_estimator, *given)
+            inputs = batch.logps_S, packed.reference_S, batch.mask_S, batch.episode_S
+            return sequence_kl(self.kl_estimator, *inputs)
         return kl_loss(
             self.kl_estimator, batch.logps_S, packed.reference_S, clamped_log_ratio(batch)
         )
@@ -304,5 +304,5 @@ def _told(packed: Packed, batch: TokenBatch) -> dict[str, Tensor]:
         each_S[packed.mask_S].double().cpu().numpy()
         for each_S in (packed.behaviour_S, batch.old_S.detach(), packed.excess_S)
     )
-    found = told_sums(told_S - own_S, excess_S)
-    return {TOLD + name: torch.tensor(value) for name, value in found.items()}
+    sums = told_sums(told_S - own_S, excess_S)
+    return {TOLD + name: torch.tensor(value) for name, value in sums.items()}

@@ -79,8 +79,8 @@ def drawn_sums(
     another told as it drew.
     """
     excess_S = logps_S + entropies_S
-    found = {"excess": float(excess_S.sum()), "variance": float(variances_S.sum())}
-    return found if told_S is None else found | told_sums(told_S - logps_S, excess_S)
+    sums = {"excess": float(excess_S.sum()), "variance": float(variances_S.sum())}
+    return sums if told_S is None else sums | told_sums(told_S - logps_S, excess_S)
 
 
 def told_sums(gap_S: np.ndarray, excess_S: np.ndarray) -> Sums:
@@ -95,14 +95,14 @@ def told_sums(gap_S: np.ndarray, excess_S: np.ndarray) -> Sums:
     cross = float(gap_S @ excess_S)
     slope = cross / squares if squares else 0.0
     left_S = (gap_S - gap_S.mean() - slope * excess_S) ** 2 + SPREAD**2
-    found = {"told": float(count), "gap": float(gap_S.sum()), "left": float(left_S.sum())}
-    found["usual"] = count * NORMAL * float(np.median(left_S))
+    sums = {"told": float(count), "gap": float(gap_S.sum()), "left": float(left_S.sum())}
+    sums["usual"] = count * NORMAL * float(np.median(left_S))
     # A slope that hangs on a few words leaves no errors at them.
     if squares**2 < FEW * float(squares_S @ squares_S) or not squares:
-        return found
-    least = found["left"] / count
+        return sums
+    least = sums["left"] / count
     cross_left = float(np.maximum(left_S, least) @ squares_S)
-    return found | {"cross": cross, "squares": squares, "cross_left": cross_left}
+    return sums | {"cross": cross, "squares": squares, "cross_left": cross_left}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +161,9 @@ class SamplingProof:
         steps = run["steps"]
         spend = math.log(LOOKS * steps * (steps + 1) / ALPHA)
         spans = (("", step), ("_last", last), ("_run", run))
-        found = [(of, one) for of, sums in spans for one in statistics(sums, spend)]
-        metrics = {f"{one.name}_z{of}": one.z for of, one in found}
-        if beyond := [each for each in found if not abs(each[1].z) <= each[1].bound]:
+        figures = [(of, one) for of, sums in spans for one in statistics(sums, spend)]
+        metrics = {f"{one.name}_z{of}": one.z for of, one in figures}
+        if beyond := [each for each in figures if not abs(each[1].z) <= each[1].bound]:
             of, one = max(beyond, key=lambda each: abs(each[1].z) / each[1].bound)
             self.broken = told_of(one, SPANS[of])
         if "told" in step:

@@ -164,9 +164,9 @@ class CallQueue:
         import asyncio
 
         answer: Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        asked = checked_line(dict(arguments))[:-1]
+        line = checked_line(dict(arguments))[:-1]
         with self._lock:
-            self._later.append((name, asked, answer))
+            self._later.append((name, line, answer))
             self._send()
             if not self._hears:
                 self._hears = True
@@ -180,11 +180,11 @@ class CallQueue:
 
     def _send(self) -> None:
         while self._later and len(self._open) < self._limits.together:
-            name, asked, answer = self._later.popleft()
+            name, text, answer = self._later.popleft()
             self._open[self._asked] = answer
             line = b'{"id": %d, "name": %s, "arguments": %s}\n'
             name_json = json.dumps(name).encode("ascii")
-            write_all(self._speak, CALL + line % (self._asked, name_json, asked))
+            write_all(self._speak, CALL + line % (self._asked, name_json, text))
             self._asked += 1
 
     def _listen(self) -> None:

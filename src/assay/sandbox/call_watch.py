@@ -82,7 +82,7 @@ def shared_memory(processes: Sequence[psutil.Process]) -> int:
 def shared_objects(process: int) -> dict[int, int]:
     """Bytes of each shared memory of no file that a process maps, by its inode; none of a process
     that is gone. Raises PermissionError."""
-    found: dict[int, int] = {}
+    objects: dict[int, int] = {}
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for line in Path(f"/proc/{process}/maps").read_text("utf-8", "replace").splitlines():
             place, access, _, _, _, *name = line.split(maxsplit=5)
@@ -91,8 +91,8 @@ def shared_objects(process: int) -> dict[int, int]:
                 link = Path(f"/proc/{process}/map_files/{int(start, 16):x}-{int(end, 16):x}")
                 with contextlib.suppress(FileNotFoundError):  # it may be unmapped since
                     memory = link.stat()
-                    found[memory.st_ino] = memory.st_blocks * 512
-    return found
+                    objects[memory.st_ino] = memory.st_blocks * 512
+    return objects
 
 
 def held(process: int) -> int:
@@ -133,8 +133,8 @@ def used(root: str, folder: str) -> int:
     the supervisor's. Raises OSError."""
     if Path(root + folder).stat().st_dev == Path(folder).stat().st_dev:
         return 0
-    found = os.statvfs(root + folder)
-    return (found.f_blocks - found.f_bfree) * found.f_frsize
+    usage = os.statvfs(root + folder)
+    return (usage.f_blocks - usage.f_bfree) * usage.f_frsize
 
 
 def ended(process: int) -> bool:
@@ -210,12 +210,12 @@ def descendants(top: psutil.Process) -> list[psutil.Process]:
     one ends meanwhile, all processes of the machine are looked through: ten times the time.
 
     Raises psutil.NoSuchProcess."""
-    found = [top.pid]
+    pids = [top.pid]
     try:
-        for process in found:
+        for process in pids:
             for thread in Path(f"/proc/{process}/task").iterdir():
-                found += map(int, (thread / "children").read_text().split())
-        return [psutil.Process(process) for process in found[1:]]
+                pids += map(int, (thread / "children").read_text().split())
+        return [psutil.Process(process) for process in pids[1:]]
     except (OSError, psutil.NoSuchProcess):
         return top.children(recursive=True)
 

@@ -117,10 +117,10 @@ def isolation_for(mode: Mode) -> Isolation:
     """How a worker is started. Raises RunFailure, unless mode is limits-only."""
     if mode == "limits-only":
         return Isolation("")
-    found = isolation_available()
-    if not found.tool:
-        raise RunFailure(f"no namespaces for untrusted code here: {found.why} ({HELP})")
-    return found
+    available = isolation_available()
+    if not available.tool:
+        raise RunFailure(f"no namespaces for untrusted code here: {available.why} ({HELP})")
+    return available
 
 
 @functools.cache
@@ -189,8 +189,8 @@ def visible_paths(folders: Sequence[str] = (), packages: Sequence[str] | None = 
     inside += [real for path in inside if (real := os.path.realpath(path)) not in inside]
     for entry in dict.fromkeys(str(Path(entry).resolve()) for entry in sys.path):
         if not any(Path(entry).is_relative_to(path) for path in inside):
-            found = _importable(Path(entry))
-            inside += [each for each in found if packages is None or Path(each).stem in packages]
+            paths = _importable(Path(entry))
+            inside += [each for each in paths if packages is None or Path(each).stem in packages]
     return inside
 
 
@@ -218,11 +218,11 @@ def _importable(entry: Path) -> Iterator[str]:
     if entry.is_file():
         yield str(entry)
     elif os.access(entry, os.X_OK):
-        found = sorted(entry.iterdir())
-        modules = [path for path in found if path.suffix in (".py", ".so")]
+        entries = sorted(entry.iterdir())
+        modules = [path for path in entries if path.suffix in (".py", ".so")]
         yield from (str(path) for path in modules if os.access(path, os.R_OK))
-        yield from (str(path) for path in found if os.access(path / "__init__.py", os.R_OK))
-        yield from (str(path) for path in found if path.suffix in (".dist-info", ".libs"))
+        yield from (str(path) for path in entries if os.access(path / "__init__.py", os.R_OK))
+        yield from (str(path) for path in entries if path.suffix in (".dist-info", ".libs"))
 
 
 def enter_private_root(

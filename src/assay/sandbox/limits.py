@@ -127,19 +127,19 @@ def system_call_filter() -> SyscallFilter:
     # Here, because it looks for the library when imported: "limits-only" works without it.
     import pyseccomp
 
-    found = pyseccomp.SyscallFilter(defaction=pyseccomp.ALLOW)
+    rules = pyseccomp.SyscallFilter(defaction=pyseccomp.ALLOW)
     refuse = pyseccomp.ERRNO(errno.EPERM)
     for name in REFUSED:
-        found.add_rule(refuse, name)
+        rules.add_rule(refuse, name)
     for name, place in OF_A_PROCESS.items():
-        found.add_rule(refuse, name, pyseccomp.Arg(place, pyseccomp.NE, 0))
+        rules.add_rule(refuse, name, pyseccomp.Arg(place, pyseccomp.NE, 0))
     for flag in NEW_NAMESPACES:
-        found.add_rule(refuse, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, flag, flag))
+        rules.add_rule(refuse, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, flag, flag))
     # Its flags lie in memory, which no filter can read; where it is missing, libc uses clone.
-    found.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
+    rules.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
     for call in ("socket", "socketpair"):
         for family in range(max(FAMILIES)):
             if family not in FAMILIES:
-                found.add_rule(refuse, call, pyseccomp.Arg(0, pyseccomp.EQ, family))
-        found.add_rule(refuse, call, pyseccomp.Arg(0, pyseccomp.GT, max(FAMILIES)))
-    return found
+                rules.add_rule(refuse, call, pyseccomp.Arg(0, pyseccomp.EQ, family))
+        rules.add_rule(refuse, call, pyseccomp.Arg(0, pyseccomp.GT, max(FAMILIES)))
+    return rules

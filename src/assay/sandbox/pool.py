@@ -138,7 +138,7 @@ class CallConversation:
         self._asking, self._host = asking, host
         self._answered: SimpleQueue[bytes | BaseException] = SimpleQueue()
         self._outgoing = bytearray()
-        self.asked = self._open = 0
+        self.count = self._open = 0
         self.error: BaseException | None = None
         """What the host raised first."""
         self._stopped = False
@@ -210,12 +210,12 @@ class CallConversation:
         if self._stopped:
             return
         try:
-            call = pipes.read_call(line, self.asked)
+            call = pipes.read_call(line, self.count)
         except ValueError as bad:
             self._fault = CallOutcome(failure="protocol", why=str(bad))
             self._stop()
             return
-        self.asked += 1
+        self.count += 1
         self._open += 1
         assert self._asking
         self._asking.threads.submit(self._ask, call, self._asking)
@@ -346,7 +346,7 @@ class Worker(Closing):
             conversation.end()
         if conversation.error is not None:
             raise conversation.error
-        if verdict is None and conversation.asked:
+        if verdict is None and conversation.count:
             return ProgramRun(DIED)
         return verdict
 

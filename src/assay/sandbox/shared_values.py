@@ -260,12 +260,12 @@ class Values:
 
     def changed(self) -> list[Any]:
         """[number, contents] of each argument that holds something else than it did."""
-        found = []
+        changes = []
         for number, before in enumerate(self.before):
             now = contents(self.objects[number])
             if len(now) != len(before) or any(map(_other, now, before)):
-                found.append([number, [self.write(each) for each in now]])
-        return found
+                changes.append([number, [self.write(each) for each in now]])
+        return changes
 
     def take_changes(self, changes: list[Any]) -> None:
         """Change the arguments here as `changed` found them there."""

@@ -88,7 +88,7 @@ class Relay:
             os.set_blocking(descriptor, False)
         self.space, self.filled = served.space, 0
         self.clock = OwnClock()
-        self.asked = self.open = 0
+        self.count = self.open = 0
         self.pending: deque[tuple[bytearray, int]] = deque()
         self.stopped = False
 
@@ -215,13 +215,13 @@ class Relay:
             return call_watch.failure("calls", f"a call over {self.calls.request_bytes} bytes")
         if not whole:
             return b""
-        if self.asked == self.calls.calls:
+        if self.count == self.calls.calls:
             return call_watch.failure("calls", f"more than {self.calls.calls} calls")
         if self.open == self.calls.together:
             return call_watch.failure(
                 "calls", f"more than {self.calls.together} calls open at once"
             )
-        self.asked += 1
+        self.count += 1
         self.open += 1
         pipes.write_all(self.served.replies, self.mark)
         pipes.write_all(self.served.replies, line)

@@ -91,7 +91,7 @@ class SampleRecord:
     """"" where it did not say it."""
     prompt: Context | None = None
     """What a single answer followed; None in an episode of several turns."""
-    said: Completion | None = None
+    completion: Completion | None = None
     """Of an episode of several turns: what was judged."""
     turns: tuple[Turn, ...] = ()
     """Of an episode of several turns: each with the context it had."""
@@ -268,11 +268,11 @@ def _read_state(file: Path, fix: str) -> TrainState:
 def _read_tensors(file: Path, fix: str, *keys: str) -> StateDict:
     try:
         # The optimizer puts its states where the weights are, whichever GPU wrote them.
-        found = torch.load(file, map_location="cpu", weights_only=True)
-        whole = all(key in found for key in keys)
+        tensors = torch.load(file, map_location="cpu", weights_only=True)
+        whole = all(key in tensors for key in keys)
     except Exception as error:  # whatever the reader meets in a file that was cut or changed
         problem = "is missing, cut short or something else"
         raise DamagedFile(problem, file=file, fix=fix) from error
     if not whole:
         raise DamagedFile(f"does not hold {' and '.join(keys)}", file=file, fix=fix)
-    return found
+    return tensors

@@ -167,12 +167,12 @@ class Grpo:
     def own_parts(self, sampled: Sequence[Group]) -> dict[str, float]:
         """What the parts that are set did in a step: groups sampled in place of those that teach
         nothing, the share of completions masked, and that of stored candidates left out."""
-        found = curriculum_metrics(self.prompts, sampled)
+        metrics = curriculum_metrics(self.prompts, sampled)
         if self.most_batches > 1:
-            found["groups_replaced"] = float(len(sampled) - self.prompts.prompts)
+            metrics["groups_replaced"] = float(len(sampled) - self.prompts.prompts)
         if self.stage.mask_truncated:
-            found["masked_share"] = share(is_truncated(e) for group in sampled for e in group)
-        return found
+            metrics["masked_share"] = share(is_truncated(e) for group in sampled for e in group)
+        return metrics
 
     @property
     def most_batches(self) -> int:

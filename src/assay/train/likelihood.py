@@ -69,8 +69,8 @@ class Dpo:
         chosen = visits(self.pairs, self.seed, place.cursor, self.batch, self.order)
         packed = pair_batch([pair for _, pair in chosen], self.scoring)
         with policy.reference():
-            given = policy, packed, self.micro_tokens
-            reference_S, _ = score_all(*given, entropy=False, atom=self.objective.atom)
+            inputs = policy, packed, self.micro_tokens
+            reference_S, _ = score_all(*inputs, entropy=False, atom=self.objective.atom)
         metrics = {
             "pairs": float(len(chosen)),
             "tokens": float(packed.mask_S.sum()),
@@ -151,10 +151,10 @@ class Validation:
         tokens = total = weighed = 0.0
         with torch.no_grad(), evaluating(policy.module):
             for micro in micro_batches(policy, self.packed, NLL.atom, self.micro_tokens):
-                found = NLL(policy.score(micro), micro)
-                tokens += float(found.sums["tokens"])
-                total += float(found.sums["nll"])
-                weighed += float(found.parts["nll_loss"])
+                nll = NLL(policy.score(micro), micro)
+                tokens += float(nll.sums["tokens"])
+                total += float(nll.sums["nll"])
+                weighed += float(nll.parts["nll_loss"])
         return weighed if self.groups else total / tokens
 
 
@@ -220,8 +220,8 @@ class Rce:
     def batch(self, groups: Sequence[Sequence[Episode]], tau: float) -> Batch:
         """One update over judged groups; abstained episodes take no part."""
         learned = self.learned(groups)
-        given = tau, self.temperature, self.normalise
-        updates = (weighted_batch(learned, *given),) if learned else ()
+        settings = tau, self.temperature, self.normalise
+        updates = (weighted_batch(learned, *settings),) if learned else ()
         metrics = {**sampling_metrics(groups), **signal_metrics(groups), "tau": tau}
         if self.best and (judged := [group for group in judged_members(groups) if group]):
             kept = sum(len(best_of(group, self.best, group[0].visit)) for group in judged)

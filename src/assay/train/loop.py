@@ -184,9 +184,9 @@ def run_updates(
 
 def move_kl(state: TrainState, batch: Batch, results: Sequence[UpdateResult]) -> None:
     """Set an adaptive KL coefficient to that of the next step; a step without a KL leaves it."""
-    found = loss_metrics([result.totals for result in results]) if results else {}
-    if batch.adaptive_kl is not None and "kl_loss" in found:
-        state.kl_coef = batch.adaptive_kl.next(found["kl_coef"], found["kl_loss"])
+    metrics = loss_metrics([result.totals for result in results]) if results else {}
+    if batch.adaptive_kl is not None and "kl_loss" in metrics:
+        state.kl_coef = batch.adaptive_kl.next(metrics["kl_coef"], metrics["kl_loss"])
 
 
 def check_losses(step: int, results: Sequence[UpdateResult]) -> None:
@@ -231,13 +231,13 @@ def loss_metrics(updates: Sequence[Totals]) -> dict[str, float]:
     Written as the sum of the parts: `check_losses` has compared it with what was differentiated.
     """
     count = len(updates)
-    found = {"loss": sum(totals.sum_of_parts for totals in updates) / count}
+    metrics = {"loss": sum(totals.sum_of_parts for totals in updates) / count}
     for part, coefficient in updates[0].coefficients.items():
         if part in updates[0].parts:
-            found[part] = sum(totals.parts[part] for totals in updates) / count
+            metrics[part] = sum(totals.parts[part] for totals in updates) / count
         if part in COEFFICIENTS:
-            found[COEFFICIENTS[part]] = abs(coefficient)
-    return found
+            metrics[COEFFICIENTS[part]] = abs(coefficient)
+    return metrics
 
 
 PEAK, RESET = "VmHWM:", "5"
@@ -316,7 +316,7 @@ class StepMetrics:
     def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
         """See `checkpoint.Method`."""
         batch = self.method.collect(policy, place, journal)
-        found = {name: schedule.at(place.step) for name, schedule in self.schedules.items()}
+        metrics = {name: schedule.at(place.step) for name, schedule in self.schedules.items()}
         rewards = [sample.reward for sample in batch.samples]
         if rewards:
             values = {
@@ -324,8 +324,8 @@ class StepMetrics:
             }
             groups = rewards_by_group(batch.samples)
             values |= {n: value_at(place, n, of, groups) for n, of in self.of_groups.items()}
-            found |= {name: value for name, value in values.items() if value is not None}
-        return replace(batch, metrics={**batch.metrics, **found})
+            metrics |= {name: value for name, value in values.items() if value is not None}
+        return replace(batch, metrics={**batch.metrics, **metrics})
 
 
 def value_at(
@@ -373,7 +373,7 @@ class FirstBatchCheck:
         if self.done or not batch.updates or own is None:
             return batch
         started = time.perf_counter()
-        found = self.check(own, batch.updates[0], batch.objective)
+        problem = self.check(own, batch.updates[0], batch.objective)
         self.done = True
         seconds = time.perf_counter() - started
-        return replace(batch, metrics={**batch.metrics, **found, "self_check_seconds": seconds})
+        return replace(batch, metrics={**batch.metrics, **problem, "self_check_seconds": seconds})

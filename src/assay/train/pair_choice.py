@@ -148,19 +148,19 @@ def choose_pairs(groups: Sequence[Sequence[Episode]], rule: Pairs, seed: int) ->
 
 def chosen_places(values: Values, names: Sequence[str], rule: Pairs, seed: int) -> list[Places]:
     """The places of the pairs that a rule chooses; `names` tell the groups apart in draws."""
-    found = [group_places(values, g, rule) for g in range(len(values))]
+    pairs = [group_places(values, g, rule) for g in range(len(values))]
     if rule.total is not None:
-        every = [places for own in found for places in own]
+        every = [places for own in pairs for places in own]
         return sorted(drawn(values, every, rule, seed, STREAM, rule.total))
     if rule.per_group is not None:
         count = rule.per_group
         stream = [f"{STREAM}\x1f{name}" for name in names]
         return [
             p
-            for g, own in enumerate(found)
+            for g, own in enumerate(pairs)
             for p in drawn(values, own, rule, seed, stream[g], count)
         ]
-    return [places for own in found for places in own]
+    return [places for own in pairs for places in own]
 
 
 def group_places(values: Values, group: int, rule: Pairs) -> list[Places]:
@@ -192,12 +192,12 @@ def drawn(
 
 def pair_count(values: Values, rule: Pairs) -> int:
     """How many pairs a rule chooses, which no seed changes."""
-    found = [len(group_places(values, g, rule)) for g in range(len(values))]
+    counts = [len(group_places(values, g, rule)) for g in range(len(values))]
     if rule.total is not None:
-        return rule.total if any(found) else 0
+        return rule.total if any(counts) else 0
     if rule.per_group is not None:
-        return rule.per_group * sum(count > 0 for count in found)
-    return sum(found)
+        return rule.per_group * sum(count > 0 for count in counts)
+    return sum(counts)
 
 
 def groups_with_pairs(values: Values, rule: Pairs) -> int:

@@ -93,18 +93,18 @@ class Team:
 
     def told(self) -> Any:
         """This rank's call; for the others."""
-        found: list[Any] = [None]
+        box: list[Any] = [None]
         with self._together():
-            dist.scatter_object_list(found, None, src=0, group=self.objects)
-        return found[0]
+            dist.scatter_object_list(box, None, src=0, group=self.objects)
+        return box[0]
 
     def replies(self, own: Any) -> list[Any]:
         """What every rank answered, on rank 0."""
-        found: list[Any] = [None] * self.size
+        replies: list[Any] = [None] * self.size
         with self._together():
-            to = found if self.rank == 0 else None
+            to = replies if self.rank == 0 else None
             dist.gather_object(own, to, dst=0, group=self.objects)
-        return found
+        return replies
 
     def sum(self, tensor: Tensor) -> None:
         """Add the tensors of all ranks, in place."""
@@ -145,10 +145,10 @@ def mark(tensor: Tensor) -> int:
     return int(bits.sum(dtype=torch.int64))
 
 
-def expect_alike(when: str, found: Sequence[Marks]) -> None:
+def expect_alike(when: str, marks: Sequence[Marks]) -> None:
     """Raise RunFailure, naming the first rank and tensor that are not rank 0's."""
-    for rank, theirs in enumerate(found):
-        for name, own in found[0].items():
+    for rank, theirs in enumerate(marks):
+        for name, own in marks[0].items():
             if theirs.get(name) != own:
                 raise RunFailure(
                     f"{when}: rank {rank} does not hold the weights of rank 0, first in {name}; "
@@ -252,9 +252,9 @@ class Member:
         """Log-probs and entropies of the micro-batches."""
         put_masks(self.policy.module, call.place)
         with self.policy.reference() if call.reference else nullcontext():
-            found = score_each(self.policy, call.micros, call.entropy)
+            scores = score_each(self.policy, call.micros, call.entropy)
             score_each(self.policy, call.idle, call.entropy)
-        return found
+        return scores
 
     def gradients(self, call: GradientCall) -> tuple[Totals, Tensor]:
         """Add up the gradient of all ranks; returns the objective's sums of this one, and the
@@ -312,8 +312,8 @@ def serve(member: Member) -> None:
     """Answer rank 0's calls until it says that there are no more."""
     with member.team.sharing():
         while (call := member.team.told()) is not None:
-            name, given = call
-            member.team.replies(getattr(member, name)(given))
+            name, arguments = call
+            member.team.replies(getattr(member, name)(arguments))
 
 
 @dataclass
@@ -334,12 +334,12 @@ class RankedPolicy:
         state = laid_out(self.member.optimizer.state_dict())
         expect_alike("at the stage's start", self.call("begin", [state] * self.team.size))
 
-    def call(self, name: str, given: Sequence[Any]) -> list[Any]:
+    def call(self, name: str, arguments: Sequence[Any]) -> list[Any]:
         """What every rank answers to its part of a call."""
         with self.team.sharing():
-            self.team.tell([(name, part) for part in given])
+            self.team.tell([(name, part) for part in arguments])
             try:
-                own = getattr(self.member, name)(given[0])
+                own = getattr(self.member, name)(arguments[0])
             except RuntimeError as error:
                 # Of a collective of FSDP's own, within the layers, which a lost rank ends.
                 if self.member.sharded and (lost := self.team.lost(error)):
@@ -376,8 +376,8 @@ class RankedPolicy:
             for part in parts
         ]
         turns: dict[int, Turn] = {}
-        for part, found in zip(parts, self.call("sample", calls), strict=True):
-            turns |= zip(part, found, strict=True)
+        for part, answers in zip(parts, self.call("sample", calls), strict=True):
+            turns |= zip(part, answers, strict=True)
         return [replace(turns[n], context=context) for n, context in enumerate(contexts)]
 
     def _dealt(
@@ -462,9 +462,9 @@ class RankedPolicy:
             ScoreCall(part, entropy, place, self._referring, self.idle(packed, part, parts))
             for part in parts
         ]
-        found = self.call("score", calls)
-        logps_S = torch.cat([logps for logps, _ in found])
-        return logps_S, torch.cat([each for _, each in found]) if entropy else None
+        scores = self.call("score", calls)
+        logps_S = torch.cat([logps for logps, _ in scores])
+        return logps_S, torch.cat([each for _, each in scores]) if entropy else None
 
     def update(
         self,
@@ -492,11 +492,11 @@ class RankedPolicy:
             GradientCall(part, objective, moved(place, first), self.idle(packed, part, parts))
             for part, first in zip(parts, firsts[:-1], strict=True)
         ]
-        totals, found = Totals(), self.call("gradients", calls)
-        for part, _ in found:
+        totals, shares = Totals(), self.call("gradients", calls)
+        for part, _ in shares:
             totals.join(part)
         put_masks(self.module, moved(place, firsts[-1]))
-        return totals, self.member.whole_norm([norm for _, norm in found])
+        return totals, self.member.whole_norm([norm for _, norm in shares])
 
     def idle(
         self, packed: Packed, part: Sequence[Packed], parts: Sequence[Sequence[Packed]]

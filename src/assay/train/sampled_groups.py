@@ -144,14 +144,14 @@ class MultiTurn:
         keys = [SampleKey(self.seed, row.id, sample) for row, sample in jobs]
         sampling = at_step(self.sampling, self.temperature, step)
         played = run_episodes(policy, worlds, keys, sampling, self.positions)
-        said = [world.completion(p.ended) for world, p in zip(worlds, played, strict=True)]
+        completions = [world.completion(p.ended) for world, p in zip(worlds, played, strict=True)]
         return [
             Sampled(
                 job[0],
                 completion,
                 Episode(episode_id(job), job[0].id, p.turns, failed(p), completion),
             )
-            for job, p, completion in zip(jobs, played, said, strict=True)
+            for job, p, completion in zip(jobs, played, completions, strict=True)
         ]
 
 
@@ -268,7 +268,7 @@ def sample_records(
                 advantage=advantages.get(episode.id, 0.0),
                 ended=episode.said.ended if episode.said else ended,
                 prompt=None if episode.said or not episode.turns else episode.turns[0].context,
-                said=episode.said,
+                completion=episode.said,
                 turns=episode.turns if episode.said else (),
                 entropies=entropies if len(entropies) == len(tokens) else (),
                 variances=variances if len(variances) == len(tokens) else (),
@@ -304,7 +304,7 @@ def sampling_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
         "completion_tokens": float(sum(lengths)),
         "prompt_tokens": float(sum(len(c) for c in contexts.values() if isinstance(c, Sized))),
         **conversation_metrics(episodes),
-        **{name: sum(found) / len(found) for name, found in parts.items()},
+        **{name: sum(numbers) / len(numbers) for name, numbers in parts.items()},
     }
 
 
@@ -312,19 +312,19 @@ def conversation_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     """Of episodes of several turns, means per episode: turns of the user, steps (messages of the
     model) and tool results; the shares whose environment failed, and whose context was full.
     """
-    said = [e.said for e in episodes if e.said is not None]
-    if not said:
+    completions = [e.said for e in episodes if e.said is not None]
+    if not completions:
         return {}
-    roles = [[message.role for message in each.messages] for each in said]
+    roles = [[message.role for message in each.messages] for each in completions]
     return {
-        "turns_mean": 1 + sum(found.count("user") for found in roles) / len(said),
-        "steps_mean": sum(len(e.turns) for e in episodes) / len(said),
-        "tool_results_mean": sum(found.count("tool") for found in roles) / len(said),
+        "turns_mean": 1 + sum(names.count("user") for names in roles) / len(completions),
+        "steps_mean": sum(len(e.turns) for e in episodes) / len(completions),
+        "tool_results_mean": sum(names.count("tool") for names in roles) / len(completions),
         "failed_share": share(
             e.reward is not None and e.reward.why.startswith(FAILED) for e in episodes
         ),
         "rendered_anew_share": share(anew for e in episodes for anew in rendered_anew(e.turns)),
-        "no_room_share": share(each.ended == "context" for each in said),
+        "no_room_share": share(each.ended == "context" for each in completions),
     }
 
 
@@ -351,8 +351,8 @@ def repeated_share(groups: Sequence[Sequence[Episode]]) -> float:
 
 def share(flags: Iterable[bool]) -> float:
     """The share of true flags; 0 of none."""
-    found = list(flags)
-    return sum(found) / len(found) if found else 0.0
+    marks = list(flags)
+    return sum(marks) / len(marks) if marks else 0.0
 
 
 @dataclass(frozen=True)
@@ -426,8 +426,8 @@ class StoredPrompts:
 
     def next(self, policy: Policy, place: Place, journal: Journal) -> list[list[Episode]]:
         """The `prompts` groups from position `place.cursor`; none behind the last."""
-        found = self.groups[place.cursor : place.cursor + self.prompts]
-        return [list(group) for group in found]
+        chosen = self.groups[place.cursor : place.cursor + self.prompts]
+        return [list(group) for group in chosen]
 
 
 GroupStream = PromptStream | StoredGroups | StoredPrompts

@@ -104,7 +104,7 @@ class ShardedMember(Member):
         InputError."""
         module, whole_optimizer = self.policy.module, self.optimizer
         refuse_unsharded(module, whole_optimizer)
-        found = super().begin(state)
+        reply = super().begin(state)
         names = {weight: name for name, weight in module.named_parameters()}
         groups = [[names[p] for p in group["params"]] for group in whole_optimizer.param_groups]
         kept = whole_optimizer.state_dict()
@@ -122,7 +122,7 @@ class ShardedMember(Member):
             for n, slot in kept["state"].items()
         }
         self.optimizer.load_state_dict({**kept, "state": moments})
-        return found
+        return reply
 
     def sample(self, call: SampleCall) -> list[Turn]:
         """See `Member`; the weights are put together for it."""

@@ -60,8 +60,8 @@ def canonical(config: Values) -> Values:
         known.pop("max_steps", None)
     opened = known.get("model_init_kwargs") or {}
     if "model_init_kwargs" in known:  # TRL's scripts write the model's defaults there
-        given = {key: value for key, value in opened.items() if AS_OPENED.get(key) != value}
-        known["model_init_kwargs"] = given or None
+        values = {key: value for key, value in opened.items() if AS_OPENED.get(key) != value}
+        known["model_init_kwargs"] = values or None
     share = known.pop("warmup_ratio", None) or known.get("warmup_steps") or 0
     if 0 < share < 1:
         known["warmup_steps"] = (
@@ -163,20 +163,20 @@ class ReadBack:
     """By the tool's keys: what means something else than the stage's table."""
 
 
-def read_back(table: ToolTable, config: Values, given: Mapping[str, Any], steps: int) -> ReadBack:
-    """A stage's settings from a tool's configuration; `given` are those known otherwise, by their
+def read_back(table: ToolTable, config: Values, values: Mapping[str, Any], steps: int) -> ReadBack:
+    """A stage's settings from a tool's configuration; `values` are those known otherwise, by their
     dotted keys, and count for more. The log has so many steps."""
     told: dict[str, Any] = {"steps": steps}
     unknown = list[str]()
     for key, cell in table.cells.items():
-        if key in given or not (cell.read or cell.is_plain):
+        if key in values or not (cell.read or cell.is_plain):
             continue
         try:
             told[key] = cell.told(config)
         except KeyError:
             unknown.append(key)
-    told |= given
-    if given["method"] == "grpo":
+    told |= values
+    if values["method"] == "grpo":
         told.setdefault("prompts", 1)  # the one number that a stage must have
     stage, refused = stage_of(told)
     unknown = [key for key in unknown if key != "steps"] + refused

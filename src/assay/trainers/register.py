@@ -212,11 +212,11 @@ def lines(tool: str, wanted: str | None = None) -> list[StatusLine]:
     """All lines of a tool, or those with a key of either side that holds `wanted`, each once.
     Raises InputError."""
     trainer = look_up(TRAINERS, tool, "trainer")
-    found = [line for method in trainer.methods for line in of_method(tool, method)]
+    rows = [line for method in trainer.methods for line in of_method(tool, method)]
     for each in trainer.output.metrics:
         how = ("1 less it" if each.rest else "as it is") if each.ours else ""
-        found.append(StatusLine(each.ours or "(metric)", (each.theirs,), how, each.unlike))
-    return [*dict.fromkeys(each for each in found if wanted is None or names(each, wanted))]
+        rows.append(StatusLine(each.ours or "(metric)", (each.theirs,), how, each.unlike))
+    return [*dict.fromkeys(each for each in rows if wanted is None or names(each, wanted))]
 
 
 def names(line: StatusLine, wanted: str) -> bool:

@@ -209,11 +209,11 @@ class ToolCell:
             if self.names is None:
                 return None if first == self.none else first
             values = {own: v if isinstance(v, tuple) else (v,) for own, v in self.names.items()}
-            found = [own for own, theirs in values.items() if theirs[0] == first]
-            if len(found) > 1:  # the other keys tell which
+            names = [own for own, theirs in values.items() if theirs[0] == first]
+            if len(names) > 1:  # the other keys tell which
                 all_ = tuple(config[key] for key in self.keys)
-                found = [own for own in found if values[own] == all_]
-            return dict(enumerate(found))[0]
+                names = [own for own in names if values[own] == all_]
+            return dict(enumerate(names))[0]
         except (TypeError, ZeroDivisionError, AttributeError) as error:
             raise KeyError(self.keys) from error
 
@@ -233,16 +233,16 @@ class ToolTable:
 
     def written(self, settings: Settings) -> Values:
         """All that an export writes."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for key, cell in self.cells.items():
-            found |= cell.written(settings, key)
-        return found
+            values |= cell.written(settings, key)
+        return values
 
     def unlike(self, settings: Settings) -> list[tuple[str, Unlike]]:
         """What differs of a stage, by Assay's keys."""
         pairs = [(key, each) for key, cell in self.cells.items() for each in cell.unlike]
-        found = {(k, each.what): (k, each) for k, each in pairs if each.holds(settings, k)}
-        return [*found.values()]
+        cells = {(k, each.what): (k, each) for k, each in pairs if each.holds(settings, k)}
+        return [*cells.values()]
 
     def is_idle(self, key: str) -> bool:
         """Whether a key of the tool changes nothing of what is learned."""
@@ -286,14 +286,14 @@ def translated(
             known = [each for each in table.cells if not each.startswith("(")]
             place, fix = f"stage.{settings.name}.allow", nearest(key, known)
             raise InputError(f"{key!r} is no setting", field=place, fix=fix)
-    found = table.unlike(settings)
-    for key, each in found:
+    cells = table.unlike(settings)
+    for key, each in cells:
         if each.refused and key not in (*allowed, *named):
             in_file = f'allow = ["{key}"] in the stage'
             how = in_file if settings.stage.trainer else f"--allow {key}"
             place, fix = f"stage.{settings.name}.{key}", f"{how} lists it as a difference"
             raise InputError(f"{tool} {each.what}", field=place, fix=fix)
-    differences = tuple(SettingDifference(key, each.what, each.refused) for key, each in found)
+    differences = tuple(SettingDifference(key, each.what, each.refused) for key, each in cells)
     needed = [each.key for each in differences if each.allowed]
     for key in allowed:
         if key not in needed:

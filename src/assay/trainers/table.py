@@ -442,11 +442,11 @@ def fixed(groups: Mapping[str, Values], names: Iterable[str]) -> ToolCell:
 
 def joined(groups: Mapping[str, Mapping[str, str]], names: Iterable[str]) -> Mapping[str, str]:
     """The keys of several groups by the reason, or by the switch."""
-    found: dict[str, str] = {}
+    parts: dict[str, str] = {}
     for name in names:
         for by, keys in groups.get(name, {}).items():
-            found[by] = f"{found.get(by, '')} {keys}"
-    return found
+            parts[by] = f"{parts.get(by, '')} {keys}"
+    return parts
 
 
 def cell(key: str, tools: Iterable[str], own: str | Values | None, told: Values) -> ToolCell:
@@ -480,8 +480,8 @@ def full(keys: str) -> Iterator[str]:
     """Keys in full, of which one that begins with a dot has the parents of the one before it."""
     parent = ""
     for key in keys.split(", ") if keys else ():
-        yield (found := parent + key if key.startswith(".") else key)
-        parent = found.rpartition(".")[0]
+        yield (path := parent + key if key.startswith(".") else key)
+        parent = path.rpartition(".")[0]
 
 
 def unlike(told: Values, when: Callable[[Settings], bool] | None) -> Iterator[Unlike]:

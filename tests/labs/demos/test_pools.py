@@ -32,7 +32,7 @@ def chosen(found: DemonstrationSet, wanted, **options) -> list[tuple[int, ...]]:
 def test_a_pool_has_its_size_no_number_twice_and_never_the_query(sampler, size, seed, own, others):
     found = shown(20)
     wanted = [
-        *(Query(f"d{n}", found.demonstrations[n].asked, ("a",)) for n in sorted(own)),
+        *(Query(f"d{n}", found.demonstrations[n].question, ("a",)) for n in sorted(own)),
         *queries(others),
     ]
     with pytest.MonkeyPatch.context() as patched:
@@ -59,9 +59,9 @@ def test_who_asks_the_same_is_no_candidate(known_features, sampler):
 def test_similar_pools_are_the_nearest_by_brute_force(known_features):
     found, wanted = shown(50), queries(7)
     pools = chosen(found, wanted, pool=9, sampler="text_similarity")
-    vectors_ND = features_of([d.asked for d in found.demonstrations], [])
+    vectors_ND = features_of([d.question for d in found.demonstrations], [])
     for query, pool in zip(wanted, pools, strict=True):
-        cosines = [float(v @ features_of([query.asked], [])[0]) for v in vectors_ND]
+        cosines = [float(v @ features_of([query.question], [])[0]) for v in vectors_ND]
         assert list(pool) == sorted(range(50), key=lambda n: -cosines[n])[:9]
 
 
@@ -76,7 +76,7 @@ def test_similar_pools_are_the_nearest_by_brute_force(known_features):
 )
 def test_options_that_make_no_pool_are_refused_in_one_line(options, words):
     found = shown(20)
-    wanted = [Query("d3", found.demonstrations[3].asked, ("a",))]
+    wanted = [Query("d3", found.demonstrations[3].question, ("a",))]
     with pytest.raises(InputError) as refused:
         with_pools(found, wanted, {**POOL_OPTIONS, "shots": 2, **options})
     assert words in str(refused.value) and "\n" not in str(refused.value)

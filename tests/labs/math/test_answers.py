@@ -15,7 +15,6 @@ from assay.labs.math.sentences import (
     last_boxed,
     number,
     stated_answer,
-    worked_out,
 )
 
 
@@ -121,30 +120,6 @@ def test_deep_nesting_and_many_open_boxes_are_read_in_linear_time() -> None:
 )
 def test_only_plain_numbers_are_numbers(text: str, value: int | Fraction | None) -> None:
     assert number(text) == value
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("(6 * 4) - 3", 21),
-        ("0.1+0.2", Fraction(3, 10)),
-        ("1/3*6", 2),
-        ("1,450 * 2", 2900),
-    ],
-)
-def test_a_sum_is_worked_out_exactly(text: str, value: Fraction) -> None:
-    assert worked_out(text) == value
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("9**9**9", "7//2", "5(3)", "1 2", "0/0", "(5", "5 +", "", "()", "x + 1", "(1).real"),
-        *("1e5", "+".join("1" * 60), "(" * 99, "exit()"),
-    ],
-)
-def test_what_is_no_short_sum_of_numbers_is_not_worked_out(text: str) -> None:
-    assert worked_out(text) is None
 
 
 @pytest.mark.parametrize("behind", [" ", "$", "\n", "\n1", "no, ", "not ", "The answer is "])

@@ -165,7 +165,11 @@ def sample_line(stage: str, step: int, record: SampleRecord) -> dict[str, object
         OUTCOME: record.reward.outcome,
         PROMPT: prompt_sha256(record.prompt),
         ENTROPIES: [*record.entropies] or None,
-        **({} if record.said is None else conversation_columns(record.said.messages, record.turns)),
+        **(
+            {}
+            if record.completion is None
+            else conversation_columns(record.completion.messages, record.turns)
+        ),
     }
 
 

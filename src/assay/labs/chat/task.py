@@ -91,8 +91,8 @@ def regex(pattern: str = "") -> WorkerReward:
     return WorkerReward("assay.data.json_schema:search", ask, _read_regex, maker=regex)
 
 
-def _read_regex(row: Row, completion: Completion, found: bool | str) -> Reward:
-    return Reward(None, why=found) if isinstance(found, str) else verdict(found)
+def _read_regex(row: Row, completion: Completion, match: bool | str) -> Reward:
+    return Reward(None, why=match) if isinstance(match, str) else verdict(match)
 
 
 def json_schema(schema: str = "") -> WorkerReward:

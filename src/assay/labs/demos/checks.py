@@ -133,19 +133,19 @@ def shown_messages(subject: Subject) -> Iterator[Message]:
     for row in picking:
         yield from row.prompt
     for row in {row.extra[DEMONSTRATIONS]: row for row in picking}.values():
-        yield from (each.asked for each in set_of(row).demonstrations)
+        yield from (each.question for each in set_of(row).demonstrations)
 
 
 def unreadable_images(images: Sequence[ImagePart]) -> Iterator[Finding]:
     """The first few images that cannot be decoded, of an even share."""
-    found = 0
+    count = 0
     for part in images[:: max(1, len(images) // MOST_DECODED)]:
         try:
             picture_of(part)
         except InputError as error:
-            found += 1
+            count += 1
             yield Finding("error", error.problem, where(part), error.fix or "restore it")
-        if found == SHOWN:
+        if count == SHOWN:
             return
 
 
@@ -193,10 +193,10 @@ def stored_groups(subject: Subject) -> Seen:
         if (name := selections_of(data.source)) is None:
             continue
         spec, place = experiment.selections[name], f"selections.{name}"
-        found = read_selection_file(stored_file(experiment, name, session.run.root))
-        health = stored_health(found, spec, find_part(session.sets, spec.data))
+        selections = read_selection_file(stored_file(experiment, name, session.run.root))
+        health = stored_health(selections, spec, find_part(session.sets, spec.data))
         yield from (Number(place, key, value) for key, value in health.numbers().items())
-        yield from health_findings(health, place, allowed(found, spec))
+        yield from health_findings(health, place, allowed(selections, spec))
 
 
 CHECKS: Mapping[str, Callable[[Subject], Seen]] = {

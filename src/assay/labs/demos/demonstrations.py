@@ -32,14 +32,14 @@ class Demonstration:
     """One answered question."""
 
     id: str
-    asked: Message
+    question: Message
     """The user's message, laid out as queries are."""
     answer: str
 
     @property
     def images(self) -> tuple[str, ...]:
         """The sha256 of each of its images."""
-        return tuple(part.sha256 for part in self.asked.parts if isinstance(part, ImagePart))
+        return tuple(part.sha256 for part in self.question.parts if isinstance(part, ImagePart))
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,17 @@ class DemonstrationSet:
     @cached_property
     def fingerprint(self) -> str:
         """The sha256 of everything that prompts show of the set."""
-        shown = [[d.id, d.asked.content, d.answer, *d.images] for d in self.demonstrations]
+        shown = [[d.id, d.question.content, d.answer, *d.images] for d in self.demonstrations]
         return sha256_text(canonical_json([self.name, self.instruction, self.metric, shown]))
 
 
 _SETS: dict[str, DemonstrationSet] = {}
 
 
-def keep(found: DemonstrationSet) -> str:
+def keep(demonstrations: DemonstrationSet) -> str:
     """Remember a set for the rows that name it; returns its fingerprint."""
-    _SETS[found.fingerprint] = found
-    return found.fingerprint
+    _SETS[demonstrations.fingerprint] = demonstrations
+    return demonstrations.fingerprint
 
 
 def set_of(row: Row) -> DemonstrationSet:
@@ -90,7 +90,7 @@ class Query:
     """One question before it has a pool."""
 
     id: str
-    asked: Message
+    question: Message
     """The user's message, laid out as demonstrations are."""
     answers: tuple[str, ...]
     """Those that count as right, as the metric reads them."""
@@ -100,17 +100,19 @@ class Query:
     """Queries with the same one never fall on both sides of a split; "" means the id."""
 
 
-def query_row(found: DemonstrationSet, query: Query, pool: Sequence[int], shots: int) -> Row:
+def query_row(
+    demonstrations: DemonstrationSet, query: Query, pool: Sequence[int], shots: int
+) -> Row:
     """A query that picks `shots` of its pool."""
     extra = {
-        DEMONSTRATIONS: keep(found),
+        DEMONSTRATIONS: keep(demonstrations),
         POOL: list(pool),
         SHOTS: shots,
         ANSWERS: list(query.answers),
     }
     return Row(
         query.id,
-        (query.asked,),
+        (query.question,),
         gold=list(query.answers),
         conversation=query.conversation,
         origin=query.origin,
@@ -151,12 +153,14 @@ def conversation(row: Row, picks: Sequence[int]) -> tuple[Message, ...]:
     and the query last. A model heeds most what it read last, so the best pick, which a selector
     makes first, stands there (Lever-LM's `construct_order = "left"`); selections that end alike
     share the beginning of their prompts."""
-    found = set_of(row)
-    said: list[Message] = [Message("system", found.instruction)] if found.instruction else []
+    demonstrations = set_of(row)
+    messages: list[Message] = (
+        [Message("system", demonstrations.instruction)] if demonstrations.instruction else []
+    )
     for pick in reversed(picks):
-        shown = found.demonstrations[pick]
-        said += [shown.asked, Message("assistant", shown.answer)]
-    return (*said, *row.prompt)
+        shown = demonstrations.demonstrations[pick]
+        messages += [shown.question, Message("assistant", shown.answer)]
+    return (*messages, *row.prompt)
 
 
 def asked_about(question: str, image: ImagePart | None) -> Message:

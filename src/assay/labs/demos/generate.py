@@ -90,8 +90,8 @@ def beam_search(
     kept: list[tuple[Picks, float]] = [((), 0.0)]
     for _ in range(shots):
         states = [(n, *picks) for picks, _ in kept for n in pool if n not in picks]
-        found = zip(states, probability(states), strict=True)
-        beams = [(picks, likely - alone) for picks, likely in found]
+        scores = zip(states, probability(states), strict=True)
+        beams = [(picks, likely - alone) for picks, likely in scores]
         beams.sort(key=lambda beam: (-beam[1], [places[pick] for pick in beam[0]]))
         kept = beams[:width]
     return [
@@ -113,9 +113,9 @@ def beam_candidates(frozen: HelperModel, row: Row, width: int) -> list[Candidate
 
     Raises HelperFailed, and InputError as where a model gives no log-probabilities.
     """
-    asked = partial(target_probabilities, frozen, row)
-    found = beam_search(row.extra[POOL], row.extra[SHOTS], width, asked)
-    return judged(frozen, row, found, None)
+    probability = partial(target_probabilities, frozen, row)
+    beams = beam_search(row.extra[POOL], row.extra[SHOTS], width, probability)
+    return judged(frozen, row, beams, None)
 
 
 def judged(
@@ -205,9 +205,9 @@ def generate(session: Session, name: str) -> Generated:
     file = folder / MERGED
     entries = {number_of(rows, n): stored[row.id] for n, row in enumerate(rows)}
     atomic_write_text(file, file_text(entries, made_of))
-    found = read_selection_file(file)
-    health = stored_health(found, spec, rows)
-    findings = health_findings(health, f"{SELECTIONS}.{name}", allowed(found, spec))
+    earlier = read_selection_file(file)
+    health = stored_health(earlier, spec, rows)
+    findings = health_findings(health, f"{SELECTIONS}.{name}", allowed(earlier, spec))
     return Generated(name, len(rows), made, file, health, tuple(findings))
 
 
@@ -227,8 +227,8 @@ def generate_tables(session: Session, name: str | None) -> list[Generated]:
 def queries(session: Session, spec: SelectionsSpec) -> tuple[Row, ...]:
     """The rows that a table has selections for."""
     name = spec.data.partition(".")[0]
-    given = (session.task, session.learner.encoder, session.run.root)
-    return find_part({name: prepare_set(session.experiment, name, *given)}, spec.data)
+    inputs = (session.task, session.learner.encoder, session.run.root)
+    return find_part({name: prepare_set(session.experiment, name, *inputs)}, spec.data)
 
 
 def note_sources(
@@ -378,13 +378,13 @@ def sampled(
     selector: TrainedSelector, choice: SelectionContext, spec: SelectionsSpec
 ) -> list[Candidate]:
     """What the selector draws, `samples` at each temperature."""
-    found = []
+    candidates = []
     for place, temperature in enumerate(spec.temperatures):
         numbers = range(place * spec.samples, (place + 1) * spec.samples)
         keys = [SampleKey(spec.seed, choice.query, number) for number in numbers]
         turns = selector.policy.sample([choice] * len(keys), keys, Sampling(temperature))
-        found += [Candidate(turn.actions, "sample", temperature=temperature) for turn in turns]
-    return found
+        candidates += [Candidate(turn.actions, "sample", temperature=temperature) for turn in turns]
+    return candidates
 
 
 def similarities(choice: SelectionContext) -> dict[int, float]:

@@ -40,7 +40,7 @@ class SelectionContext:
 
     query: str
     """The id of the row."""
-    asked: str
+    question: str
     """The sha256 of what the query's features are made of."""
     pool: tuple[int, ...]
     """Numbers of the K demonstrations; actions are such numbers, never places in the pool."""
@@ -110,8 +110,8 @@ class CrossAttention(nn.MultiheadAttention):
         values_BKH = F.linear(pool_BKH, weights[2], biases[2])
         scores_BK = torch.einsum("bh,bkh->bk", asking_BH, keys_BKH) / math.sqrt(self.embed_dim)
         shares_BK = scores_BK.masked_fill(absent_BK, float("-inf")).softmax(-1)
-        found_BH = torch.einsum("bk,bkh->bh", shares_BK, values_BKH)
-        return F.linear(found_BH, self.out_proj.weight, self.out_proj.bias)
+        context_BH = torch.einsum("bk,bkh->bh", shares_BK, values_BKH)
+        return F.linear(context_BH, self.out_proj.weight, self.out_proj.bias)
 
 
 class PointerSelector(nn.Module):
@@ -167,8 +167,8 @@ class PointerSelector(nn.Module):
     def encoded(self, batch: ChoiceBatch) -> tuple[Tensor, Tensor]:
         """Unit vectors of queries (B, H) and candidates (B, K, H)."""
         query_BH, pool_BKH = self.input_proj(batch.query_BD), self.input_proj(batch.pool_BKD)
-        found_BH = self.cross_attn.attend(query_BH, pool_BKH, batch.absent_BK)
-        query_BH = self.query_dropout(self.attn_norm(query_BH + found_BH))
+        context_BH = self.cross_attn.attend(query_BH, pool_BKH, batch.absent_BK)
+        query_BH = self.query_dropout(self.attn_norm(query_BH + context_BH))
         query_BH = self.query_proj(query_BH)
         pool_BKH = self.cand_proj(self.cand_dropout(pool_BKH))
         return F.normalize(query_BH, dim=-1), F.normalize(pool_BKH, dim=-1)
@@ -259,8 +259,8 @@ class LeverSelector(nn.Module):
         turns_N1 = torch.arange(len(context_N))[:, None]
         picked_NSE = (pool_words_BKE + pool_BKE)[context_N][turns_N1, picked_NS]
         begin_N1 = torch.full((len(context_N), 1), self.vocabulary + 1)
-        asked_NE = words(begin_N1 + 1)[:, 0] + query_BE[context_N]
-        sentence_NTE = torch.cat([words(begin_N1), asked_NE[:, None], picked_NSE], dim=1)
+        question_NE = words(begin_N1 + 1)[:, 0] + query_BE[context_N]
+        sentence_NTE = torch.cat([words(begin_N1), question_NE[:, None], picked_NSE], dim=1)
         states_NTE = self.transformer(inputs_embeds=sentence_NTE, use_cache=False).last_hidden_state
         return torch.einsum("nse,nke->nsk", states_NTE[:, 1:], pool_words_BKE[context_N])
 

@@ -70,7 +70,7 @@ def benchmark(options: BenchmarkOptions) -> Benchmark:
 def as_demonstrations(queries: tuple[Query, ...]) -> DemonstrationSet:
     """Questions with the most frequent of their answers, of equal ones the first."""
     shown = tuple(
-        Demonstration(query.id, query.asked, Counter(query.answers).most_common(1)[0][0])
+        Demonstration(query.id, query.question, Counter(query.answers).most_common(1)[0][0])
         for query in queries
     )
     return DemonstrationSet("okvqa", INSTRUCTION, shown, metric="vqa")
@@ -98,7 +98,7 @@ def read_questions(
         if annotations
         else None
     )
-    found: list[Query] = []
+    queries: list[Query] = []
     shown: dict[int, ImagePart] = {}
     for number, record in _numbered(root / questions, "questions").items():
         image = record.need("image_id", int)
@@ -110,7 +110,7 @@ def read_questions(
                 "is it the file of these questions?",
             )
             raise record.error("question_id", problem, fix)
-        found.append(
+        queries.append(
             Query(
                 f"okvqa-{number}",
                 asked_about(record.need("question", str), shown.get(image)),
@@ -119,16 +119,16 @@ def read_questions(
                 f"okvqa image {image}",
             )
         )
-    return tuple(found)
+    return tuple(queries)
 
 
 def _numbered(file: Path, key: str) -> dict[int, Record]:
-    found: dict[int, Record] = {}
+    records: dict[int, Record] = {}
     for record in _rows(file, key):
         number = record.need("question_id", int)
-        if found.setdefault(number, record) is not record:
+        if records.setdefault(number, record) is not record:
             raise record.error("question_id", f"{number} is there twice", "give each its own")
-    return found
+    return records
 
 
 def answers_of(record: Record) -> tuple[str, ...]:
@@ -158,14 +158,14 @@ def _rows(file: Path, key: str) -> Iterator[Record]:
         return
     check_file(file)
     try:
-        found = load_json(file.read_text(encoding="utf-8"))
+        content = load_json(file.read_text(encoding="utf-8"))
     except ValueError as error:
         fix = "a file of JSON lines ends in .jsonl"
         raise DataError(f"malformed JSON: {error}", file=file, fix=fix) from error
-    if not isinstance(found, dict) or not isinstance(found.get(key), list):
+    if not isinstance(content, dict) or not isinstance(content.get(key), list):
         problem, fix = f"has no list {key!r}", "is it the file that the option asks for?"
         raise DataError(problem, file=file, fix=fix)
-    for n, value in enumerate(found[key], 1):
+    for n, value in enumerate(content[key], 1):
         if not isinstance(value, dict):
             raise DataError(f"row {n} of {key!r} is no object", file=file, line=n)
         yield Record(str(file), n, value)

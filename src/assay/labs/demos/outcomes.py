@@ -78,11 +78,11 @@ def without_punctuation(text: str) -> str:
     stands between digits. Periods go, unless a digit follows.
     """
     numeric = DIGITS_AROUND_COMMA.search(text) is not None
-    found = text
+    plain = text
     for mark in PUNCTUATION:
         beside_space = f"{mark} " in text or f" {mark}" in text
-        found = found.replace(mark, "" if numeric or beside_space else " ")
-    return PERIOD.sub("", found, MOST_PERIODS)
+        plain = plain.replace(mark, "" if numeric or beside_space else " ")
+    return PERIOD.sub("", plain, MOST_PERIODS)
 
 
 def plain_words(text: str) -> str:
@@ -102,10 +102,10 @@ def official_accuracy(prediction: str, answers: Sequence[str]) -> float:
     Where all annotators say the same, nothing is normalised, so that "yes" is wrong for ten "Yes".
     By the number of matches among ten: 0, 0.3, 0.6, 0.9, then 1. At least one answer.
     """
-    said, given = _in_one_line(prediction), [_in_one_line(answer) for answer in answers]
-    if len(set(given)) > 1:
-        said, given = normalised(said), [normalised(answer) for answer in given]
-    matches, size = given.count(said), len(given)
+    text, references = _in_one_line(prediction), [_in_one_line(answer) for answer in answers]
+    if len(set(references)) > 1:
+        text, references = normalised(text), [normalised(answer) for answer in references]
+    matches, size = references.count(text), len(references)
     # Whole numbers, so that 3 of 10 are 0.9 and not a little less.
     among_others = [(matches, matches - 1), (size - matches, matches)]
     return sum(times * min(n, ENOUGH) for times, n in among_others) / (ENOUGH * size)
@@ -118,13 +118,13 @@ def _in_one_line(text: str) -> str:
 def loose_accuracy(prediction: str, answers: Sequence[str]) -> float:
     """1 where an answer is the prediction, letter case aside; 0.5 where one holds the other; else 0
     (Lever-Plus). Nothing empty matches: it would be a part of every text."""
-    said = prediction.strip().lower()
-    given = [text for answer in answers if (text := answer.strip().lower())]
-    if not said or not given:
+    text = prediction.strip().lower()
+    references = [reference for answer in answers if (reference := answer.strip().lower())]
+    if not text or not references:
         return 0.0
-    if said in given:
+    if text in references:
         return 1.0
-    return 0.5 if any(said in text or text in said for text in given) else 0.0
+    return 0.5 if any(text in each or each in text for each in references) else 0.0
 
 
 def answers_from_soft_label(soft_label: dict[str, float]) -> tuple[str, ...] | None:
@@ -140,9 +140,9 @@ def answers_from_soft_label(soft_label: dict[str, float]) -> tuple[str, ...] | N
     if left < 0 or (left and not common):
         return None
     counts = [2 + left * (n == 0) for n in range(len(common))] + [1] * len(rare)
-    said = itertools.chain(common, rare)
+    texts = itertools.chain(common, rare)
     return tuple(
-        answer for answer, count in zip(said, counts, strict=True) for _ in range(2 * count)
+        answer for answer, count in zip(texts, counts, strict=True) for _ in range(2 * count)
     )
 
 
@@ -187,8 +187,8 @@ Metric = Callable[[str, Sequence[str]], Accuracy]
 
 def exact(prediction: str, answers: Sequence[str]) -> Accuracy:
     """1 where the prediction is one of the answers, letter case and a final full stop aside."""
-    said = _plain(prediction)
-    return Accuracy(float(bool(said) and said in map(_plain, answers)))
+    answer = _plain(prediction)
+    return Accuracy(float(bool(answer) and answer in map(_plain, answers)))
 
 
 def _plain(text: str) -> str:
@@ -232,9 +232,9 @@ def token_f1(prediction: str, answers: Sequence[str]) -> float:
 
 def edit_similarity(prediction: str, answers: Sequence[str]) -> float:
     """difflib's ratio of characters, over the best answer; 0 for an empty prediction."""
-    said = _plain(prediction)
-    ratios = (difflib.SequenceMatcher(None, said, _plain(answer)).ratio() for answer in answers)
-    return max(ratios, default=0.0) if said else 0.0
+    text = _plain(prediction)
+    ratios = (difflib.SequenceMatcher(None, text, _plain(answer)).ratio() for answer in answers)
+    return max(ratios, default=0.0) if text else 0.0
 
 
 def outcome_of(generation: str, answers: Sequence[str], metric: Metric) -> SelectionOutcome:
@@ -274,12 +274,12 @@ def once(frozen: HelperModel, requests: Sequence[Any], compute: Compute) -> list
         if key not in known:
             first.setdefault(key, place)
     frozen.usage.remember(len(keys) - len(first))
-    found = dict(zip(first, compute([*first.values()]) if first else [], strict=True))
-    if frozen.identity and found:
-        lines = [(key, json.dumps(value)) for key, value in found.items() if value is not None]
+    values = dict(zip(first, compute([*first.values()]) if first else [], strict=True))
+    if frozen.identity and values:
+        lines = [(key, json.dumps(value)) for key, value in values.items() if value is not None]
         with outcomes_of(frozen) as store, store:
             store.executemany("INSERT OR IGNORE INTO outcomes VALUES (?, ?)", lines)
-    every = {**known, **found}
+    every = {**known, **values}
     return [every[key] for key in keys]
 
 
@@ -325,18 +325,18 @@ def ask(frozen: HelperModel, selections: Sequence[Selection]) -> list[SelectionO
     """What the frozen model answers, greedily or, where its table has `beams`, as that says, in
     order. Raises HelperFailed."""
     how = frozen.sampling if frozen.sampling.beams > 1 else GREEDY
-    asked = [conversation(row, picks) for row, picks in selections]
+    prompts = [conversation(row, picks) for row, picks in selections]
     keys = [SampleKey(0, row.id, 0) for row, _ in selections]
 
     def answered(places: Sequence[int]) -> list[str]:
-        said = frozen.answer([asked[n] for n in places], how, [keys[n] for n in places])
-        if failures := [answer.failure for answer in said if answer.failure]:
+        replies = frozen.answer([prompts[n] for n in places], how, [keys[n] for n in places])
+        if failures := [answer.failure for answer in replies if answer.failure]:
             raise HelperFailed(f"{frozen.name} gave no answer: {failures[0]}")
-        return [answer.text for answer in said]
+        return [answer.text for answer in replies]
 
     settings = ["answer", how.max_tokens, *(how.stop.strings if how.stop else ())]
     settings += ["beams", how.beams] if how.beams > 1 else []
-    texts = once(frozen, [[*settings, shown(messages)] for messages in asked], answered)
+    texts = once(frozen, [[*settings, shown(messages)] for messages in prompts], answered)
     return [
         outcome_of(text, row.extra[ANSWERS], lookup(METRICS, set_of(row).metric, "metric"))
         for (row, _), text in zip(selections, texts, strict=True)
@@ -348,13 +348,13 @@ def probabilities(
 ) -> list[float]:
     """P of each answer after its selection: exp of the mean log-probability of its tokens, the end
     of the turn included (Lever-LM); 0 to 1. Raises InputError and HelperFailed as scoring does."""
-    asked = [conversation(row, picks) for row, picks in selections]
+    prompts = [conversation(row, picks) for row, picks in selections]
 
     def scored(places: Sequence[int]) -> list[float]:
-        given = [asked[n] for n in places], [answers[n] for n in places]
-        return [sum(logps) / len(logps) for logps in frozen.score(*given, ended=True)]
+        pairs = [prompts[n] for n in places], [answers[n] for n in places]
+        return [sum(logps) / len(logps) for logps in frozen.score(*pairs, ended=True)]
 
-    pairs = zip(asked, answers, strict=True)
+    pairs = zip(prompts, answers, strict=True)
     requests = [["mean logp, ended", shown(messages), answer] for messages, answer in pairs]
     return [math.exp(mean) for mean in once(frozen, requests, scored)]
 
@@ -377,10 +377,10 @@ def gold_probabilities(frozen: HelperModel, selections: Sequence[Selection]) -> 
     """The probability of the right answers after each selection: the sum over distinct answers of
     P(answer) times its weight, at most 1. Raises as `probabilities` does."""
     weights = [answer_weights(row) for row, _ in selections]
-    asked = [(n, answer) for n, each in enumerate(weights) for answer in each]
-    found = probabilities(frozen, [selections[n] for n, _ in asked], [a for _, a in asked])
+    pairs = [(n, answer) for n, each in enumerate(weights) for answer in each]
+    values = probabilities(frozen, [selections[n] for n, _ in pairs], [a for _, a in pairs])
     sums = [0.0] * len(selections)
-    for (n, answer), value in zip(asked, found, strict=True):
+    for (n, answer), value in zip(pairs, values, strict=True):
         sums[n] += weights[n][answer] * value
     return [min(each, 1.0) for each in sums]
 

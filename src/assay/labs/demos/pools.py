@@ -58,9 +58,9 @@ def image_features(messages: Sequence[Message], wheres: Sequence[str]) -> Featur
         owners += [n] * len(own)
     from assay.models.embeddings import embed_images
 
-    found_FD = embed_images(images).numpy()
-    summed_ND = np.zeros((len(messages), found_FD.shape[1]), np.float32)
-    np.add.at(summed_ND, owners, found_FD)
+    features_FD = embed_images(images).numpy()
+    summed_ND = np.zeros((len(messages), features_FD.shape[1]), np.float32)
+    np.add.at(summed_ND, owners, features_FD)
     return summed_ND / np.linalg.norm(summed_ND, axis=1, keepdims=True)
 
 
@@ -108,7 +108,7 @@ Pool = tuple[int, ...]
 class PoolRequest:
     """Pools to be chosen: `size` of the demonstrations for each query."""
 
-    found: DemonstrationSet
+    demonstrations: DemonstrationSet
     queries: Sequence[Query]
     excluded: Sequence[frozenset[int]]
     """For each query the numbers that must not be in its pool."""
@@ -117,24 +117,25 @@ class PoolRequest:
 
 
 def with_pools(
-    found: DemonstrationSet, queries: Sequence[Query], options: Mapping[str, Any]
+    demonstrations: DemonstrationSet, queries: Sequence[Query], options: Mapping[str, Any]
 ) -> tuple[Row, ...]:
     """The queries as rows, by POOL_OPTIONS and `shots`.
 
     Raises InputError for an unknown sampler, InputError.
     """
-    pools = pools_of(found, queries, options)
+    pools = pools_of(demonstrations, queries, options)
     size, shots = options["pool"], options["shots"]
     if not 0 <= shots <= size:
         problem, fix = f"{shots} shots of a pool of {size}", f"0 to {size}"
         raise InputError(problem, field="options.shots", fix=fix)
     return tuple(
-        query_row(found, query, pool, shots) for query, pool in zip(queries, pools, strict=True)
+        query_row(demonstrations, query, pool, shots)
+        for query, pool in zip(queries, pools, strict=True)
     )
 
 
 def pools_of(
-    found: DemonstrationSet, queries: Sequence[Query], options: Mapping[str, Any]
+    demonstrations: DemonstrationSet, queries: Sequence[Query], options: Mapping[str, Any]
 ) -> list[Pool]:
     """The pool of each query, by POOL_OPTIONS. Raises what `with_pools` raises."""
     size = options["pool"]
@@ -142,43 +143,46 @@ def pools_of(
         fix = "take the pools of one sampler"
         raise InputError("pools are no longer mixed", field="options.sampler", fix=fix)
     sample = lookup(SAMPLERS, options["sampler"], "sampler of pools")
-    excluded = excluded_of(found, queries)
-    most = len(found.demonstrations) - max(map(len, excluded), default=0)
+    excluded = excluded_of(demonstrations, queries)
+    most = len(demonstrations.demonstrations) - max(map(len, excluded), default=0)
     if not 1 <= size <= most:
         problem = f"a pool of {size} of the {most} demonstrations that a query may pick"
         raise InputError(problem, field="options.pool", fix=f"1 to {most}")
-    return sample(PoolRequest(found, queries, excluded, size, options["pool_seed"]))
+    return sample(PoolRequest(demonstrations, queries, excluded, size, options["pool_seed"]))
 
 
-def excluded_of(found: DemonstrationSet, queries: Sequence[Query]) -> list[frozenset[int]]:
+def excluded_of(demonstrations: DemonstrationSet, queries: Sequence[Query]) -> list[frozenset[int]]:
     """For each query the demonstrations that are it, or ask the same of the same images."""
     same = defaultdict[tuple[str, ...], set[int]](set)
-    for number, shown in enumerate(found.demonstrations):
-        same[_question(shown.asked)].add(number)
-    own = [{found.numbers[q.id]} if q.id in found.numbers else set[int]() for q in queries]
+    for number, shown in enumerate(demonstrations.demonstrations):
+        same[_question(shown.question)].add(number)
+    own = [
+        {demonstrations.numbers[q.id]} if q.id in demonstrations.numbers else set[int]()
+        for q in queries
+    ]
     return [
-        frozenset(numbers | same.get(_question(query.asked), set()))
+        frozenset(numbers | same.get(_question(query.question), set()))
         for numbers, query in zip(own, queries, strict=True)
     ]
 
 
-def _question(asked: Message) -> tuple[str, ...]:
-    images = (part.sha256 for part in asked.parts if isinstance(part, ImagePart))
-    return normalise_text(asked.content), *images
+def _question(message: Message) -> tuple[str, ...]:
+    images = (part.sha256 for part in message.parts if isinstance(part, ImagePart))
+    return normalise_text(message.content), *images
 
 
 def right_answers(row: Row) -> list[int]:
     """The demonstrations of a row's pool whose own answer would score something."""
-    found = set_of(row)
-    metric = lookup(METRICS, found.metric, "metric")
-    answers = {number: found.demonstrations[number].answer for number in row.extra[POOL]}
-    scores = {said: metric(said, row.extra[ANSWERS]).score for said in set(answers.values())}
-    return [number for number, said in answers.items() if scores[said] > 0]
+    demonstrations = set_of(row)
+    metric = lookup(METRICS, demonstrations.metric, "metric")
+    answers = {number: demonstrations.demonstrations[number].answer for number in row.extra[POOL]}
+    scores = {text: metric(text, row.extra[ANSWERS]).score for text in set(answers.values())}
+    return [number for number, text in answers.items() if scores[text] > 0]
 
 
 def random_pools(wanted: PoolRequest) -> list[Pool]:
     """Drawn without replacement, by the seed and the query's id."""
-    every = np.arange(len(wanted.found.demonstrations))
+    every = np.arange(len(wanted.demonstrations.demonstrations))
     pools = []
     for query, excluded in zip(wanted.queries, wanted.excluded, strict=True):
         allowed = np.delete(every, sorted(excluded))
@@ -195,9 +199,9 @@ def query_generator(seed: int, query: str) -> np.random.Generator:
 
 def similar_pools(similarity: str, wanted: PoolRequest) -> list[Pool]:
     """The nearest of the query by one of SIMILARITIES, the nearest first; nothing is drawn."""
-    encode, shown = SIMILARITIES[similarity], wanted.found.demonstrations
-    queries_QD = encode([q.asked for q in wanted.queries], [q.origin for q in wanted.queries])
-    demonstrations_ND = encode([each.asked for each in shown], [each.id for each in shown])
+    encode, shown = SIMILARITIES[similarity], wanted.demonstrations.demonstrations
+    queries_QD = encode([q.question for q in wanted.queries], [q.origin for q in wanted.queries])
+    demonstrations_ND = encode([each.question for each in shown], [each.id for each in shown])
     return [*most_similar(queries_QD, demonstrations_ND, wanted.size, wanted.excluded)]
 
 

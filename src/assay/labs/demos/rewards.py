@@ -100,15 +100,15 @@ def reward_of_known(
     parts[FALLBACK] = float(known.eval_mode == "fallback")
     optional = {"gold_probability": known.gold_probability, "relevance": known.relevance}
     parts |= {name: value for name, value in optional.items() if value is not None}
-    found = facts or {}
+    facts = facts or {}
     if why := _no_reward(known, skip_fallback):
-        return Reward(None, why=why, facts=found)
+        return Reward(None, why=why, facts=facts)
     try:
         value = mode(known)
     except LookupError as missing:
-        return Reward(None, why=str(missing), facts=found)
+        return Reward(None, why=str(missing), facts=facts)
     outcome = "right" if known.accuracy >= 1 else "wrong"
-    return Reward(min(max(value, -HELD), HELD), parts, outcome=outcome, facts=found)
+    return Reward(min(max(value, -HELD), HELD), parts, outcome=outcome, facts=facts)
 
 
 def _no_reward(known: OutcomeFacts, skip_fallback: bool) -> str:
@@ -152,14 +152,14 @@ def judge_outcomes(
 ) -> list[Reward]:
     """The rewards of the outcomes of selections, in order; 0 for one that is not allowed."""
     rewards: list[Reward | None] = [None] * len(pairs)
-    asked: dict[int, Selection] = {}
+    questions: dict[int, Selection] = {}
     for n, (row, completion) in enumerate(pairs):
         try:
-            asked[n] = row, picks_of(row, completion.text)
+            questions[n] = row, picks_of(row, completion.text)
         except InputError as bad:
             rewards[n] = Reward(0.0, why=bad.problem, outcome="not allowed")
-    outcomes = asking([*asked.values()])
-    for n, outcome in zip(asked, outcomes, strict=True):
+    outcomes = asking([*questions.values()])
+    for n, outcome in zip(questions, outcomes, strict=True):
         rewards[n] = rewarding(outcome)
     return [each for each in rewards if each is not None]
 
@@ -189,7 +189,9 @@ def mode_reward(name: str, skip_fallback: bool = True, **weights: Any) -> JudgeR
 
     def judge_selections(pairs: Sequence[Pair], helpers: Mapping[str, HelperModel]) -> list[Reward]:
         asking = judge if likely else ask
-        return judge_outcomes(pairs, lambda asked: asking(helpers[FROZEN], asked), rewarding)
+        return judge_outcomes(
+            pairs, lambda questions: asking(helpers[FROZEN], questions), rewarding
+        )
 
     def of_stored(candidate: Mapping[str, Any]) -> Reward:
         return reward_of_known(mode, known_of(candidate), skip_fallback)
@@ -230,7 +232,9 @@ def stored_accuracy(candidate: Mapping[str, Any]) -> Reward:
 
 
 accuracy = JudgeReward(
-    lambda pairs, helpers: judge_outcomes(pairs, lambda asked: ask(helpers[FROZEN], asked), earned),
+    lambda pairs, helpers: judge_outcomes(
+        pairs, lambda choices: ask(helpers[FROZEN], choices), earned
+    ),
     helpers=(FROZEN,),
     batch=None,
     of_stored=stored_accuracy,

@@ -218,22 +218,22 @@ class _Place:
 def read_selection_file(path: Path) -> SelectionFile:
     """The queries of a file. Raises InputError with file, query and field."""
     try:
-        found = load_json(path.read_text(encoding="utf-8"))
+        content = load_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"cannot be read: {error}", file=path) from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise InputError("is no object of queries", file=path)
-    entries = [_Place(path, key, value) for key, value in found.items() if key.isdecimal()]
+    entries = [_Place(path, key, value) for key, value in content.items() if key.isdecimal()]
     if not entries:
         raise InputError("holds no query", file=path, fix="its keys are the queries' numbers")
-    meta = found.get(META)
+    meta = content.get(META)
     meta = meta if isinstance(meta, dict) else {}
     _refuse_mixed(entries)
     return SelectionFile(path, tuple(map(_query, entries)), meta)
 
 
 def _query(entry: _Place) -> StoredQuery:
-    asked = entry.inner("query").typed(dict).value if "query" in entry.value else {}
+    query = entry.inner("query").typed(dict).value if "query" in entry.value else {}
     pool = entry.inner("candidate_pool_ids")
     numbers = None if pool.value is None else pool.numbers()
     if "pointer_candidates" not in entry.value:
@@ -241,15 +241,15 @@ def _query(entry: _Place) -> StoredQuery:
     candidates = tuple(
         _candidate(each, numbers) for each in entry.inner("pointer_candidates").each()
     )
-    question = str(asked.get("question_id", asked.get("query_id", entry.query)))
+    question = str(query.get("question_id", query.get("query_id", entry.query)))
     return StoredQuery(int(entry.query), question, candidates, numbers)
 
 
 def _refuse_mixed(entries: Sequence[_Place]) -> None:
     """Refuse pointers that are places in pools for some candidates and numbers for others."""
     first: tuple[bool, str] | None = None
-    given = [entry for entry in entries if "pointer_candidates" in entry.typed(dict).value]
-    for place in (each for entry in given for each in entry.inner("pointer_candidates").each()):
+    pointers = [entry for entry in entries if "pointer_candidates" in entry.typed(dict).value]
+    for place in (each for entry in pointers for each in entry.inner("pointer_candidates").each()):
         local = place.typed(dict).value.get("pointer_global") is not None
         first = first or (local, place.query)
         if first[0] != local:
@@ -298,8 +298,8 @@ def _same_places(place: _Place, picks: Sequence[int], pool: Sequence[int] | None
     for index in place.numbers():
         if index >= len(pool):
             place.refuse(f"{index} is out of range: the pool holds {len(pool)}")
-    if (found := [pool[index] for index in place.numbers()]) != list(picks):
-        place.refuse(f"means the demonstrations {found}, and {list(picks)} are picked")
+    if (items := [pool[index] for index in place.numbers()]) != list(picks):
+        place.refuse(f"means the demonstrations {items}, and {list(picks)} are picked")
 
 
 def _outcome(entry: _Place) -> SelectionOutcome:

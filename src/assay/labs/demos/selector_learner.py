@@ -88,19 +88,21 @@ class Features:
         """D."""
         return encoder_named(self.encoder).width
 
-    def table(self, found: DemonstrationSet) -> FeatureTable:
+    def table(self, demonstrations: DemonstrationSet) -> FeatureTable:
         """The features of a demonstration set. Raises what `embed_texts` does."""
-        if found.fingerprint not in self._tables:
-            asked = [demonstration.asked for demonstration in found.demonstrations]
-            shown_ND = self.of_messages(asked)
+        if demonstrations.fingerprint not in self._tables:
+            questions = [demonstration.question for demonstration in demonstrations.demonstrations]
+            shown_ND = self.of_messages(questions)
             if self.answers:
                 # One text of both would be nearly that of the question, which is longer.
-                answers = [demonstration.answer for demonstration in found.demonstrations]
+                answers = [demonstration.answer for demonstration in demonstrations.demonstrations]
                 shown_ND = combined(shown_ND, embed_texts(answers, self.encoder))
-            fingerprint = sha256_text(canonical_json([self.fingerprint, found.fingerprint]))
+            fingerprint = sha256_text(
+                canonical_json([self.fingerprint, demonstrations.fingerprint])
+            )
             table = FeatureTable(fingerprint, shown_ND)
-            self._tables[found.fingerprint] = table
-        return self._tables[found.fingerprint]
+            self._tables[demonstrations.fingerprint] = table
+        return self._tables[demonstrations.fingerprint]
 
     def query(self, message: Message, name: str) -> Tensor:
         """The unit vector (D) of a query; `name` is unlike that of every other content."""
@@ -110,18 +112,18 @@ class Features:
 
     def of_messages(self, messages: Sequence[Message]) -> Tensor:
         """Unit vectors (N, D) of messages' texts and, where the encoder reads them, images."""
-        found_ND = embed_texts([message.content for message in messages], self.encoder)
+        vectors_ND = embed_texts([message.content for message in messages], self.encoder)
         if not encoder_named(self.encoder).images:
-            return found_ND
+            return vectors_ND
         shown = {n: images_of(message) for n, message in enumerate(messages)}
         pairs = [(n, image) for n, images in shown.items() for image in images]
         if not pairs:
-            return found_ND
+            return vectors_ND
         vectors_MD = embed_images([image for _, image in pairs], self.encoder)
         owner_M = torch.tensor([n for n, _ in pairs])
-        sums_ND = torch.zeros_like(found_ND).index_add(0, owner_M, vectors_MD)
+        sums_ND = torch.zeros_like(vectors_ND).index_add(0, owner_M, vectors_MD)
         some_N = torch.tensor([bool(images) for images in shown.values()])
-        return torch.where(some_N[:, None], combined(sums_ND, found_ND), found_ND)
+        return torch.where(some_N[:, None], combined(sums_ND, vectors_ND), vectors_ND)
 
 
 def images_of(message: Message) -> list[ImagePart]:
@@ -158,9 +160,9 @@ class SelectorEncoder:
         """Raises InputError: a selection is no text."""
         raise InputError("a selection has no text that could hold a stop string", field="stop")
 
-    def prompt(self, row: Row, asked: Asked) -> SelectionContext:
+    def prompt(self, row: Row, question: Asked) -> SelectionContext:
         """The row's query and pool. Raises InputError for a row without."""
-        table, query = self.features.table(set_of(row)), asked.messages[-1]
+        table, query = self.features.table(set_of(row)), question.messages[-1]
         name = content_name(query)
         vector_D = self.features.query(query, name)
         pool = tuple(row.extra[POOL])
@@ -189,7 +191,7 @@ class SelectorEncoder:
         choice = choice_of(context)
         return {
             "query": choice.query,
-            "asked": choice.asked,
+            "asked": choice.question,
             "pool": list(choice.pool),
             "shots": choice.shots,
             "features": choice.features.fingerprint,
@@ -209,28 +211,28 @@ ABOUT = "selector.json"
 class SelectorLearner:
     """See `lab.models.learner.Learner`."""
 
-    given: LearnerInput
+    inputs: LearnerInput
     name: str = "selector"
     positions: int | None = field(default=None, repr=False)
 
     @property
     def kind(self) -> str:
         """Which selector, of `selection_tables.KINDS`."""
-        if self.given.source.startswith(SCHEME) or self.given.weights is None:
-            return self.given.source.removeprefix(SCHEME)
+        if self.inputs.source.startswith(SCHEME) or self.inputs.weights is None:
+            return self.inputs.source.removeprefix(SCHEME)
         return self.stored["kind"]
 
     @cached_property
     def stored(self) -> dict[str, Any]:
         """What the checkpoint of a `run:` source says of itself."""
-        assert self.given.weights is not None
-        return json.loads((self.given.weights / ABOUT).read_text(encoding="utf-8"))
+        assert self.inputs.weights is not None
+        return json.loads((self.inputs.weights / ABOUT).read_text(encoding="utf-8"))
 
     @cached_property
     def spec(self) -> SelectorSpec:
         """The settings: the file's; of a `run:` source, that run's where the file has none."""
-        spec = self.given.experiment.selector
-        if spec is None and self.given.weights is not None:
+        spec = self.inputs.experiment.selector
+        if spec is None and self.inputs.weights is not None:
             return SelectorSpec(**self.stored["settings"])
         return spec or SelectorSpec()
 
@@ -238,7 +240,7 @@ class SelectorLearner:
     def features(self) -> Features:
         """Makes what the selector sees."""
         kind, _, place = self.spec.features.rpartition(":")
-        folder = self.given.root / expanded(place)
+        folder = self.inputs.root / expanded(place)
         return Features(f"{kind}:{folder}" if kind else place, self.spec.answers)
 
     @property
@@ -262,9 +264,9 @@ class SelectorLearner:
     def base(self) -> nn.Module:
         """The selector before any training of this experiment: drawn by the experiment's first
         seed, or another run's."""
-        module = make_selector(self.kind, self.sizes, self.given.experiment.seeds[0])
-        if self.given.weights is not None:
-            self.load(module, self.given.weights)
+        module = make_selector(self.kind, self.sizes, self.inputs.experiment.seeds[0])
+        if self.inputs.weights is not None:
+            self.load(module, self.inputs.weights)
         return module
 
     def module(self, run: RunDirectory, reference: CheckpointReference) -> nn.Module:
@@ -272,10 +274,10 @@ class SelectorLearner:
         DamagedFile."""
         if reference.stage is not None and reference.step == 0:
             return self.module(*stage_start(run, experiment_of(run).stage[reference.stage]))
-        found = resolve_checkpoint(run, reference)
+        checkpoint = resolve_checkpoint(run, reference)
         module = self.base()
-        if found.stage is not None:
-            self.load(module, checked_directory(run, found))
+        if checkpoint.stage is not None:
+            self.load(module, checked_directory(run, checkpoint))
         return module
 
     def load(self, module: nn.Module, folder: Path) -> None:
@@ -290,13 +292,13 @@ class SelectorLearner:
 
     def check(self) -> None:
         """Raise InputError for stages that cannot train this selector."""
-        for name, stage in self.given.experiment.stage.items():
+        for name, stage in self.inputs.experiment.stage.items():
             if isinstance(stage.adapt, LoraAdapt):
                 problem = "a selector has no adapters"
                 fix = 'leave adapt out, or write adapt = { kind = "freeze", patterns = [...] }'
                 raise InputError(problem, field=f"stage.{name}.adapt", fix=fix)
         if self.kind not in UNTRAINED:
-            for stage in self.given.experiment.stage.values():
+            for stage in self.inputs.experiment.stage.values():
                 adapt(make_selector(self.kind, self.sizes, 0), self.kind, stage)
 
     def encoder(self, rendering: RenderingSettings) -> SelectorEncoder:

@@ -92,23 +92,23 @@ def selection_rows(experiment: Experiment, table: str, rows: Sequence[Row], root
         problem = f"the selections {table!r} are not made"
         fix = "assay synthesise FILE makes them" if spec.kind else f"it counts from {root}"
         raise InputError(f"{problem}: no file {file}", fix=fix)
-    found = read_selection_file(file)
-    refuse_unhealthy(found, spec, rows)
-    return with_selections(found, spec, rows)
+    stored = read_selection_file(file)
+    refuse_unhealthy(stored, spec, rows)
+    return with_selections(stored, spec, rows)
 
 
-def refuse_unhealthy(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> None:
+def refuse_unhealthy(stored: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> None:
     """Raise InputError where the groups of a file can teach nothing, unless `spec` allows it."""
-    health = stored_health(found, spec, rows)
-    for finding in health_findings(health, str(found.path), allowed(found, spec)):
+    health = stored_health(stored, spec, rows)
+    for finding in health_findings(health, str(stored.path), allowed(stored, spec)):
         if finding.severity == "error":
             raise InputError(f"{finding.what}: {finding.evidence}", fix=finding.fix)
 
 
-def allowed(found: SelectionFile, spec: SelectionsSpec) -> Collection[str]:
+def allowed(stored: SelectionFile, spec: SelectionsSpec) -> Collection[str]:
     """The faults that are only warned of. Beams are imitated, which needs neither positives nor
     rewards that differ."""
-    return (NO_POSITIVES, NO_SIGNAL) if found.by_score else spec.allow
+    return (NO_POSITIVES, NO_SIGNAL) if stored.by_score else spec.allow
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +145,11 @@ class GroupHealth:
         }
 
 
-def stored_health(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> GroupHealth:
+def stored_health(stored: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> GroupHealth:
     """The health of the groups that rows have in a file, by the rewards that are stored."""
-    queries = [*_by_row(found, rows).values()]
-    groups = [_used(query, found, spec) for query in queries]
-    rewards = [[stored_candidate(each, found)["reward"] for each in group] for group in groups]
+    queries = [*_by_row(stored, rows).values()]
+    groups = [_used(query, stored, spec) for query in queries]
+    rewards = [[stored_candidate(each, stored)["reward"] for each in group] for group in groups]
     positive = [sum(each.outcome.correct for each in group) for group in groups]
     every = [each.outcome.accuracy.mode for query in queries for each in query.candidates]
     return GroupHealth(
@@ -195,15 +195,15 @@ def health_findings(health: GroupHealth, place: str, allow: Collection[str]) -> 
         )
 
 
-def with_selections(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> Loaded:
+def with_selections(file: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> Loaded:
     """The rows with the selections of a file. Raises InputError."""
-    stored = _by_row(found, rows)
+    stored = _by_row(file, rows)
     kept: list[Row] = []
     skipped: list[str] = []
     dropped: dict[str, list[str]] = {}
     for row in rows:
         query = stored.get(row.id)
-        used = [] if query is None else _used(query, found, spec)
+        used = [] if query is None else _used(query, file, spec)
         positive = any(candidate.outcome.correct for candidate in used)
         if query is None:
             dropped.setdefault(NOT_STORED, []).append(row.id)
@@ -212,27 +212,27 @@ def with_selections(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[R
         elif spec.require_positive and not positive:
             dropped.setdefault(NO_POSITIVE, []).append(row.id)
         else:
-            kept.append(_with_candidates(found, row, query, used))
+            kept.append(_with_candidates(file, row, query, used))
             skipped += [row.id] if len(used) < len(query.candidates) else []
     words = {"selections scored by a fallback are left out": tuple(skipped)} if skipped else {}
-    if found.laid_out_otherwise and kept and kept[0].extra[SHOTS] > 1:
+    if file.laid_out_otherwise and kept and kept[0].extra[SHOTS] > 1:
         words[OTHER_LAYOUT] = tuple(row.id for row in kept)
     return Loaded(tuple(kept), {why: tuple(ids) for why, ids in dropped.items()}, words)
 
 
-def _used(query: StoredQuery, found: SelectionFile, spec: SelectionsSpec) -> list[Candidate]:
+def _used(query: StoredQuery, stored: SelectionFile, spec: SelectionsSpec) -> list[Candidate]:
     """The candidates that the benchmark's own metric scored, or all where nothing else is asked."""
-    every = found.by_score or spec.fallback == "keep"
+    every = stored.by_score or spec.fallback == "keep"
     return [c for c in query.candidates if every or c.outcome.accuracy.mode == "official"]
 
 
-def _by_row(found: SelectionFile, rows: Sequence[Row]) -> Mapping[str, StoredQuery]:
+def _by_row(file: SelectionFile, rows: Sequence[Row]) -> Mapping[str, StoredQuery]:
     """The queries by the id of their row: a row's id, what stands behind its last dash, or the
     number of the demonstration that the row is. Raises InputError where none fits."""
-    known = {str(query.question_id): query for query in found.queries}
+    known = {str(query.question_id): query for query in file.queries}
     names = {row.id: (row.id, row.id.rpartition("-")[2]) for row in rows}
     named = {name for both in names.values() for name in both}
-    numbered = {query.number: query for query in found.queries if query.question_id not in named}
+    numbered = {query.number: query for query in file.queries if query.question_id not in named}
     stored: dict[str, StoredQuery] = {}
     for row in rows:
         number = set_of(row).numbers.get(row.id, -1)
@@ -240,27 +240,27 @@ def _by_row(found: SelectionFile, rows: Sequence[Row]) -> Mapping[str, StoredQue
         if query is not None:
             stored[row.id] = query
     if not stored:
-        problem = f"none of its {len(found.queries)} queries is a row of the data set"
-        first = found.queries[0].question_id
-        raise InputError(problem, file=found.path, fix=f"its first is {first!r}")
+        problem = f"none of its {len(file.queries)} queries is a row of the data set"
+        first = file.queries[0].question_id
+        raise InputError(problem, file=file.path, fix=f"its first is {first!r}")
     return stored
 
 
 def _with_candidates(
-    found: SelectionFile, row: Row, query: StoredQuery, used: Sequence[Candidate]
+    stored: SelectionFile, row: Row, query: StoredQuery, used: Sequence[Candidate]
 ) -> Row:
-    row = replace(row, extra={**row.extra, POOL: pool_of(found, row, query)})
+    row = replace(row, extra={**row.extra, POOL: pool_of(stored, row, query)})
     for candidate in used:
         if len(candidate.picks) != row.extra[SHOTS]:
             shots = row.extra[SHOTS]
             problem = f"{list(candidate.picks)} are not the {shots} shots of the data set"
             place = f"query {query.number}: pointer"
-            raise InputError(problem, file=found.path, field=place, fix="set options.shots alike")
-    candidates = [stored_candidate(candidate, found) for candidate in used]
+            raise InputError(problem, file=stored.path, field=place, fix="set options.shots alike")
+    candidates = [stored_candidate(candidate, stored) for candidate in used]
     return replace(row, extra={**row.extra, CANDIDATES: candidates})
 
 
-def pool_of(found: SelectionFile, row: Row, query: StoredQuery) -> list[int]:
+def pool_of(stored: SelectionFile, row: Row, query: StoredQuery) -> list[int]:
     """The pool that a query's selections were picked from: the file's own; of a file without pools
     all that was picked, filled up to its size from the row's. Raises InputError."""
     if query.pool is not None:
@@ -275,15 +275,15 @@ def pool_of(found: SelectionFile, row: Row, query: StoredQuery) -> list[int]:
         if number >= count or number == itself:
             what = "the query itself" if number == itself else f"not among {count} demonstrations"
             place = f"query {query.number}: candidate_pool_ids"
-            raise InputError(f"{number} is {what}", file=found.path, field=place)
+            raise InputError(f"{number} is {what}", file=stored.path, field=place)
     return pool
 
 
-def stored_candidate(candidate: Candidate, found: SelectionFile) -> dict[str, Any]:
+def stored_candidate(candidate: Candidate, stored: SelectionFile) -> dict[str, Any]:
     """A candidate as rows hold it; its reward is the InfoScore in a file that ranks by it, else
     Lever-Plus's hard plus soft: 1 for a positive score, and the score."""
     outcome = candidate.outcome
-    reward = candidate.score if found.by_score else outcome.correct + outcome.accuracy.score
+    reward = candidate.score if stored.by_score else outcome.correct + outcome.accuracy.score
     return {
         "text": selection_text(candidate.picks),
         "reward": float(reward or 0.0),

@@ -86,7 +86,7 @@ def single_picks(ask: Ask, rows: Sequence[Row], shots: int) -> list[Picks]:
 
 ARMS: Mapping[str, Callable[[Ask, Sequence[Row], int], list[Picks]]] = {
     "oracle": best_picks,
-    "reversed": lambda *asked: [picks[::-1] for picks in best_picks(*asked)],
+    "reversed": lambda *args: [picks[::-1] for picks in best_picks(*args)],
     "singles": single_picks,
 }
 """By name: the best selection, the same in the opposite order, and the best demonstrations alone.
@@ -98,11 +98,11 @@ def searched_answers(
 ) -> list[tuple[Completion, int]]:
     """The selection of each row that an arm finds by asking the frozen model, and the size of the
     pool. Raises HelperFailed."""
-    asked = partial(ask, find_helper(helpers, FROZEN, "model"))
+    answer = partial(ask, find_helper(helpers, FROZEN, "model"))
     best: dict[str, Picks] = {}
     for shots in sorted({row.extra[SHOTS] for row in rows}):
         same = [row for row in rows if row.extra[SHOTS] == shots]
-        best |= zip([row.id for row in same], ARMS[name](asked, same, shots), strict=True)
+        best |= zip([row.id for row in same], ARMS[name](answer, same, shots), strict=True)
     return [
         (Completion(selection_text(best[row.id]), best[row.id], "stop"), len(row.extra[POOL]))
         for row in rows

@@ -116,22 +116,22 @@ def expression(text: str) -> Any:
     text = _DEGREES.sub("°", _SIMPLE_QUOTIENT.sub(r"\\frac{\1}{\2}", text))
     try:
         reader = _Reader(text)
-        found = reader.sum()
-        return found if reader.token is None else None
+        value = reader.sum()
+        return value if reader.token is None else None
     except SyntaxError:
         return None
 
 
 def _tokens(text: str) -> list[str]:
-    found, at = [], 0
+    tokens, at = [], 0
     text = text.strip()
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
             raise SyntaxError
-        found.append(match[1])
+        tokens.append(match[1])
         at = match.end()
-    return found
+    return tokens
 
 
 class _Reader:
@@ -159,12 +159,12 @@ class _Reader:
         if self.depth > DEEPEST:
             raise SyntaxError
         sign = self._sign()
-        found = sign * self.product()
+        value = sign * self.product()
         while self.token in ("+", "-"):
             sign = 1 if self.take() == "+" else -1
-            found = found + sign * self._sign() * self.product()
+            value = value + sign * self._sign() * self.product()
         self.depth -= 1
-        return found
+        return value
 
     def _sign(self) -> int:
         sign = 1
@@ -173,19 +173,19 @@ class _Reader:
         return sign
 
     def product(self) -> Any:
-        found = self.power()
+        value = self.power()
         while self.token is not None:
             if self.token in ("*", r"\cdot", r"\times", r"\ast"):
                 self.take()
-                found = found * self._sign() * self.power()
+                value = value * self._sign() * self.power()
             elif self.token in ("/", r"\div"):
                 self.take()
-                found = found / (self._sign() * self.power())
+                value = value / (self._sign() * self.power())
             elif self.starts():
-                found = found * self.power()
+                value = value * self.power()
             else:
                 break
-        return found
+        return value
 
     def starts(self) -> bool:
         """Whether a factor begins here that is multiplied without a sign."""
@@ -200,24 +200,24 @@ class _Reader:
 
     def power(self) -> Any:
         start = self.token
-        found = self.base()
+        value = self.base()
         while self.token in ("^", "**", "!", "%", r"\%", "°"):
             mark = self.take()
             if mark == "!":
                 if self.token == "!":
                     raise SyntaxError
-                found = sympy.factorial(found)
+                value = sympy.factorial(value)
             elif mark in ("%", r"\%"):
-                found = found / 100
+                value = value / 100
             elif mark == "°":
-                found = found * sympy.pi / 180
+                value = value * sympy.pi / 180
             else:
-                found = found ** self.argument()
+                value = value ** self.argument()
                 if self.token in ("^", "**"):
                     raise SyntaxError
         if start and start[0].isdigit() and self.token == "_":
             raise SyntaxError
-        return found
+        return value
 
     def argument(self) -> Any:
         r"""What follows `\frac`, `^` and the like: a group in braces, a digit or one sign."""
@@ -233,10 +233,10 @@ class _Reader:
     def inside(self, opened: str) -> Any:
         self.take(opened)
         bars, self.bars = self.bars, 0
-        found = self.sum()
+        value = self.sum()
         self.take(CLOSING[opened])
         self.bars = bars
-        return found
+        return value
 
     def base(self) -> Any:
         token = self.token
@@ -247,8 +247,8 @@ class _Reader:
         if token == "|":
             return self.absolute()
         if token in CLOSING:
-            found = self.inside(token)
-            return WRAPPED[token](found) if token in WRAPPED else found
+            value = self.inside(token)
+            return WRAPPED[token](value) if token in WRAPPED else value
         self.take()
         if token == r"\frac":
             return self.argument() / self.argument()
@@ -284,10 +284,10 @@ class _Reader:
     def absolute(self) -> Any:
         self.take("|")
         self.bars += 1
-        found = self.sum()
+        value = self.sum()
         self.take("|")
         self.bars -= 1
-        return sympy.Abs(found)
+        return sympy.Abs(value)
 
     def function(self, token: str) -> Any:
         function, power = FUNCTIONS[token], None
@@ -301,26 +301,26 @@ class _Reader:
                 raise SyntaxError
         if power == -1 and token in INVERSES:
             function, power = INVERSES[token], None
-        found = function(self.operand())
-        return found if power is None else found**power
+        value = function(self.operand())
+        return value if power is None else value**power
 
     def operand(self) -> Any:
         """What a function is applied to: a bracket, or the product up to the next function."""
         if self.token in ("(", "[", "{", "|"):
             return self.power() if self.token != "(" else self.inside("(")
-        found = self._sign() * self.power()
+        value = self._sign() * self.power()
         while self.starts() and self.token not in FUNCTIONS and self.token != "(":
-            found = found * self.power()
-        return found
+            value = value * self.power()
+        return value
 
     def _braced(self) -> str:
         self.take("{")
-        depth, said = 1, ""
+        depth, text = 1, ""
         while depth:
             token = self.take()
             depth += (token == "{") - (token == "}")
-            said += token if depth else ""
-        return said
+            text += token if depth else ""
+        return text
 
     def name(self, token: str) -> Any:
         if not (token.isalpha() or token in NAMES or token in CONSTANTS):
@@ -334,10 +334,10 @@ class _Reader:
         primes = 0
         while self.token == "'":
             primes += len(self.take())
-        said = NAMES.get(token, token) + (f"_{sub}" if sub else "") + "'" * primes
+        symbol = NAMES.get(token, token) + (f"_{sub}" if sub else "") + "'" * primes
         if token in APPLIED and self.token == "(":
-            said += f"({self.inside('(')})"
-        return sympy.Symbol(said)
+            symbol += f"({self.inside('(')})"
+        return sympy.Symbol(symbol)
 
 
 _PLACES = (

@@ -67,19 +67,19 @@ def judge(gold: str, answer: str, question: str = "") -> dict[str, Any]:
     where it comes to none. The question tells what the letters of a choice stand for, and whether
     it asks for an order or a form.
     """
-    wanted, given = plain_pair(gold, answer)
+    wanted, plain = plain_pair(gold, answer)
     if not wanted:
         return verdict(Ruling(False, "text"), gold_read=False)
     # Where that takes for ever, nothing can be judged.
     value_of(expression(written.as_latex(wanted)))
-    if not given:
+    if not plain:
         return verdict(Ruling(False, "text", read=False))
-    if written.same_text(wanted, given):
+    if written.same_text(wanted, plain):
         return verdict(Ruling(True, "text"))
-    found = _as_asked(wanted, given, question)
-    if not found.equal:
-        found = _sentence(wanted, given, question) or found
-    return verdict(found, *own_verdicts(gold, answer))
+    ruling = _as_asked(wanted, plain, question)
+    if not ruling.equal:
+        ruling = _sentence(wanted, plain, question) or ruling
+    return verdict(ruling, *own_verdicts(gold, answer))
 
 
 def _sentence(gold: str, answer: str, question: str) -> Ruling | None:
@@ -90,18 +90,18 @@ def _sentence(gold: str, answer: str, question: str) -> Ruling | None:
     if written.hedges(answer) - written.hedges(gold) - allowed and not regions.is_region(gold):
         return None
     percent = "%" in answer and gold.isdigit() and not re.search("%|percent|百分", question)
-    said = None if percent else sentences.value_in(answer)
-    if not said or said == answer:
+    value = None if percent else sentences.value_in(answer)
+    if not value or value == answer:
         return None
-    found = _as_asked(gold, said, question)
-    return found if found.equal else None
+    ruling = _as_asked(gold, value, question)
+    return ruling if ruling.equal else None
 
 
 def _as_asked(gold: str, answer: str, question: str) -> Ruling:
     """The ruling by the value, the options of the question and the form that it asks for."""
-    found = rule(gold, answer)
-    if not found.equal:
-        return found
+    ruling = rule(gold, answer)
+    if not ruling.equal:
+        return ruling
     forms = (name for name, words in _FORMS.items() if re.search(words, question, re.IGNORECASE))
     form = next(forms, "")
     if not in_form(form, gold, answer):
@@ -110,17 +110,17 @@ def _as_asked(gold: str, answer: str, question: str) -> Ruling:
     unnamed = any(not name for name, _ in _items(gold))
     if len(parts[0]) == len(parts[1]) > 1 and unnamed and _ORDER.search(question):
         return _matched(*parts, ordered=True)
-    return found
+    return ruling
 
 
 def plain_pair(gold: str, answer: str) -> tuple[str, str]:
     """Both as plain texts; 100,200,300 is a list where the other is one."""
-    wanted, given = written.plain(gold), written.plain(answer)
-    if len(written.listed(given)) > 1:
+    wanted, plain = written.plain(gold), written.plain(answer)
+    if len(written.listed(plain)) > 1:
         wanted = written.plain(gold, thousands=False)
     elif len(written.listed(wanted)) > 1:
-        given = written.plain(answer, thousands=False)
-    return wanted, given
+        plain = written.plain(answer, thousands=False)
+    return wanted, plain
 
 
 def verdict(
@@ -154,9 +154,9 @@ def rule(gold: str, answer: str) -> Ruling:
     if all(times):
         return Ruling(units.same_time(*times), "time")  # type: ignore[arg-type]
     for read in (_texts, _choices, _sets):
-        found = read(gold, answer)
-        if found is not None:
-            return found
+        ruling = read(gold, answer)
+        if ruling is not None:
+            return ruling
     if written.is_words(written.links(answer)[-1]):
         return Ruling(False, "text", read=False)
     if written.hedges(gold) != written.hedges(answer):
@@ -166,30 +166,30 @@ def rule(gold: str, answer: str) -> Ruling:
 
 def _texts(gold: str, answer: str) -> Ruling | None:
     """Answers of words."""
-    said = written.links(answer)[-1]
-    meanings = written.meaning(gold), written.meaning(said)
-    polar = written.affirmation(said)
+    last = written.links(answer)[-1]
+    meanings = written.meaning(gold), written.meaning(last)
+    polar = written.affirmation(last)
     if polar is not None and meanings[0] in (0, 1):
         return Ruling(polar == (meanings[0] == 0), "text")
     if None not in meanings:
         return Ruling(meanings[0] == meanings[1], "text")
     if not written.is_words(gold):
         return None
-    if meanings[0] is not None and regions.region(said) is not None:
+    if meanings[0] is not None and regions.region(last) is not None:
         return None
-    return Ruling(written.words(gold) == written.words(said), "text")
+    return Ruling(written.words(gold) == written.words(last), "text")
 
 
 def _choices(gold: str, answer: str) -> Ruling | None:
     """Letters of choices, with what they stand for or without."""
     known = written.choice(gold) if not gold.strip().islower() else None
-    wanted, given = written.chosen(gold), written.chosen(answer)
-    letters = known or (wanted and wanted[0]), written.choice(answer) or (given and given[0])
+    wanted, choice = written.chosen(gold), written.chosen(answer)
+    letters = known or (wanted and wanted[0]), written.choice(answer) or (choice and choice[0])
     if all(letters):
-        meant = not (wanted and given) or rule(wanted[1], given[1]).equal
+        meant = not (wanted and choice) or rule(wanted[1], choice[1]).equal
         return Ruling(letters[0] == letters[1] and meant, "choice")
-    if wanted or given:
-        return rule(wanted[1] if wanted else gold, given[1] if given else answer)
+    if wanted or choice:
+        return rule(wanted[1] if wanted else gold, choice[1] if choice else answer)
     several = written.letters(gold), written.letters(answer)
     return Ruling(several[0] == several[1], "choice") if None not in several else None
 
@@ -212,9 +212,9 @@ def _sets(gold: str, answer: str) -> Ruling | None:
 def _by_form(gold: str, answer: str) -> Ruling:
     """The ruling by what the two are: lists, tuples, equations, or single values."""
     gold, answer = written.members(gold), written.members(answer)
-    wanted, given = _items(gold), _items(answer)
-    if len(wanted) > 1 or len(given) > 1:
-        return _lists(wanted, given, gold, answer)
+    wanted, items = _items(gold), _items(answer)
+    if len(wanted) > 1 or len(items) > 1:
+        return _lists(wanted, items, gold, answer)
     sides, known = written.links(answer), written.links(gold)
     one, other = vector(known[-1]), vector(sides[-1])
     if one and other and len(known) == len(sides) == 1:
@@ -231,7 +231,7 @@ def _items(text: str) -> list[Item]:
         text = sides[1]
     kind, inner = written.brackets(text)
     parts = written.listed(inner if kind == "{}" else text)
-    found: list[Item] = []
+    items: list[Item] = []
     for part in parts:
         sides = written.links(part)
         names, values = (written.brackets(side) for side in (sides[0], sides[-1]))
@@ -239,13 +239,13 @@ def _items(text: str) -> list[Item]:
             several = written.listed(names[1]), written.listed(values[1])
             if len(several[0]) == len(several[1]) > 1:
                 named = list(zip(map(written.fold, several[0]), several[1], strict=True))
-                found += named if len(parts) == 1 else [("", sides[-1])]
+                items += named if len(parts) == 1 else [("", sides[-1])]
                 continue
         named = len(sides) > 1 and written.is_name(sides[0])
         name = written.fold(sides[0]) if named else ""
         value = sides[-1] if named and _holds(sides) else part
-        found += [(name, one) for one in signed(value)]
-    return found
+        items += [(name, one) for one in signed(value)]
+    return items
 
 
 def signed(text: str) -> list[str]:
@@ -256,9 +256,12 @@ def signed(text: str) -> list[str]:
     return [text.replace(r"\pm", one).replace(r"\mp", other) for one, other in pairs]
 
 
-def _lists(wanted: list[Item], given: list[Item], gold: str, answer: str) -> Ruling:
+def _lists(wanted: list[Item], answers: list[Item], gold: str, answer: str) -> Ruling:
     """Lists, of which one may be a tuple, or name its values."""
-    for items, text, other, whole in ((wanted, gold, given, answer), (given, answer, wanted, gold)):
+    for items, text, other, whole in (
+        (wanted, gold, answers, answer),
+        (answers, answer, wanted, gold),
+    ):
         kind, inner = written.brackets(text)
         parts = written.listed(inner)
         if len(items) == 1 and kind in ("()", "⟨⟩", "[]") and len(parts) > 1:
@@ -269,40 +272,40 @@ def _lists(wanted: list[Item], given: list[Item], gold: str, answer: str) -> Rul
                     value for _, value in sorted(other, key=lambda item: item[0].lstrip("\\"))
                 ]
                 return _matched(*((parts, values) if items is wanted else (values, parts)), True)
-    if len(wanted) == 1 and len(given) > 1:
+    if len(wanted) == 1 and len(answers) > 1:
         # Boxes that all say the same are one answer.
         name, value = wanted[0]
-        same = all(rule(value, v).equal and n in ("", name or n) for n, v in given)
-        return Ruling(same and len(given) <= 3, "list")
-    names = [{name for name, _ in items} - {""} for items in (wanted, given)]
+        same = all(rule(value, v).equal and n in ("", name or n) for n, v in answers)
+        return Ruling(same and len(answers) <= 3, "list")
+    names = [{name for name, _ in items} - {""} for items in (wanted, answers)]
     indices = all(re.fullmatch(r"x_\d", name) for each in names for name in each)
     if all(len(each) > 1 for each in names) and names[0] == names[1] and not indices:
-        pairs = ((value, dict(given)[name]) for name, value in wanted)
+        pairs = ((value, dict(answers)[name]) for name, value in wanted)
         return Ruling(all(rule(*pair).equal for pair in pairs), "list")
     if len({name[:1] for name in names[0] | names[1]}) > 1 and not indices:
         # Names on one side alone: the values are in their order.
-        bare = [[value for _, value in items] for items in (wanted, given)]
+        bare = [[value for _, value in items] for items in (wanted, answers)]
         return _matched(*bare, ordered=True) if not all(names) else Ruling(False, "list")
-    whole = [[f"{n}={v}" if n else v for n, v in items] for items in (wanted, given)]
-    found = _matched([v for _, v in wanted], [v for _, v in given], ordered=False)
-    return found if found.equal or not any(names) else _matched(*whole, ordered=False)
+    whole = [[f"{n}={v}" if n else v for n, v in items] for items in (wanted, answers)]
+    ruling = _matched([v for _, v in wanted], [v for _, v in answers], ordered=False)
+    return ruling if ruling.equal or not any(names) else _matched(*whole, ordered=False)
 
 
 def _matched(
-    wanted: Sequence[str], given: Sequence[str], ordered: bool, name: str = "list"
+    wanted: Sequence[str], items: Sequence[str], ordered: bool, name: str = "list"
 ) -> Ruling:
     """Whether every part has its equal, in order or in any order."""
-    if len(wanted) != len(given) or len(wanted) > LONGEST_LIST:
+    if len(wanted) != len(items) or len(wanted) > LONGEST_LIST:
         return Ruling(False, name)
     if ordered:
-        pairs = zip(wanted, given, strict=True)
+        pairs = zip(wanted, items, strict=True)
         return Ruling(all(rule(one, other).equal for one, other in pairs), name)
-    left = list(given)
+    left = list(items)
     for one in wanted:
-        found = next((n for n, other in enumerate(left) if rule(one, other).equal), None)
-        if found is None:
+        match = next((n for n, other in enumerate(left) if rule(one, other).equal), None)
+        if match is None:
             return Ruling(False, name)
-        del left[found]
+        del left[match]
     return Ruling(True, name)
 
 
@@ -332,14 +335,14 @@ def _chains(known: list[str], sides: list[str]) -> Ruling:
         return Ruling(False, "chain")
     if len(known) == 1:
         turned = len(sides) == 2 and written.is_name(sides[1]) and not written.is_name(sides[0])
-        found = rule(known[0], sides[0] if turned else sides[-1])
-        return Ruling(found.equal, "chain", found.read)
+        ruling = rule(known[0], sides[0] if turned else sides[-1])
+        return Ruling(ruling.equal, "chain", ruling.read)
     if len(sides) == 1:
         return rule(known[-1], sides[0]) if written.is_name(known[0]) else Ruling(False, "equation")
     if written.is_name(known[0]) and written.fold(known[0]) == written.fold(sides[0]):
-        found = rule(known[-1], sides[-1])
-        if found.equal:
-            return found
+        ruling = rule(known[-1], sides[-1])
+        if ruling.equal:
+            return ruling
     return Ruling(proportional(known, sides), "equation")
 
 
@@ -373,16 +376,16 @@ _FACTOR_SIGN = re.compile(r"\\(?:cdot|times)(?![a-zA-Z])|\*")
 def in_form(form: str, gold: str, answer: str) -> bool:
     """Whether an answer that is equal to the gold answer has the form that is asked for, as far as
     the gold answer has it."""
-    said = written.links(answer)[-1]
+    last = written.links(answer)[-1]
     if form == "scientific":
-        return bool(_MANTISSA.fullmatch(said)) or not _MANTISSA.fullmatch(gold)
+        return bool(_MANTISSA.fullmatch(last)) or not _MANTISSA.fullmatch(gold)
     if form == "primes":
-        return _primes(said) or not _primes(gold)
+        return _primes(last) or not _primes(gold)
     if form == "lowest":
-        parts = _FRACTION.fullmatch(said)
+        parts = _FRACTION.fullmatch(last)
         return not parts or math.gcd(*(int(n) for n in parts.groups() if n)) == 1
     if form == "factors":
-        return _factors(said) >= _factors(gold)
+        return _factors(last) >= _factors(gold)
     return True
 
 
@@ -393,11 +396,11 @@ def _primes(text: str) -> bool:
 
 def _factors(text: str) -> int:
     """How many factors with symbols a product is written with, powers counted as often."""
-    found = expression(text)
-    if found is None:
+    value = expression(text)
+    if value is None:
         return 0
     count = 0
-    for factor in sympy.Mul.make_args(found):
+    for factor in sympy.Mul.make_args(value):
         base, power = factor.as_base_exp()
         if base.free_symbols:
             count += int(power) if power.is_Integer and 0 < power < 100 else 1
@@ -415,11 +418,11 @@ def number_of(text: str) -> Any:
     return value_of(expression(written.as_latex(value)))
 
 
-def value_of(found: Any) -> Any:
+def value_of(region: Any) -> Any:
     """The number to 50 digits that an expression is; None where it is none."""
-    if found is None or found.free_symbols:
+    if region is None or region.free_symbols:
         return None
-    value = found.evalf(50)
+    value = region.evalf(50)
     return value if value.is_number and value.is_finite else None
 
 
@@ -427,19 +430,19 @@ def single(gold: str, answer: str) -> Ruling:
     """Two single values: words around a number, units and percent are looked at, then compared."""
     if written.alternatives(answer) and not written.alternatives(gold):
         return Ruling(False, "list")
-    (wanted, unit), (given, other) = units.measured(gold), units.measured(answer)
+    (wanted, unit), (figure, other) = units.measured(gold), units.measured(answer)
     if unit and other and not unit.same_kind(other):
         return Ruling(False, "unit")
-    bases = base_number(wanted), base_number(given)
+    bases = base_number(wanted), base_number(figure)
     if bases != (None, None):
-        one, two = (base or (text, "") for base, text in zip(bases, (wanted, given), strict=True))
+        one, two = (base or (text, "") for base, text in zip(bases, (wanted, figure), strict=True))
         return Ruling(one[0] == two[0] and (one[1] == two[1] or "" in (one[1], two[1])), "base")
     if unit and other and unit.dimension == other.dimension and unit.factor != other.factor:
-        return _in_one_unit(wanted, unit, given, other)
+        return _in_one_unit(wanted, unit, figure, other)
     angle = not (unit and other) and (unit or other)
-    if angle and angle.dimension == units.ANGLE and r"\pi" in (given if unit else wanted):
+    if angle and angle.dimension == units.ANGLE and r"\pi" in (figure if unit else wanted):
         return _values(gold, answer)  # degrees and radians
-    return _percentages(wanted, given)
+    return _percentages(wanted, figure)
 
 
 def base_number(text: str) -> tuple[str, str] | None:
@@ -450,29 +453,29 @@ def base_number(text: str) -> tuple[str, str] | None:
     return match[1], units.with_digits(written.unwrapped(match[2]).lower())
 
 
-def _in_one_unit(wanted: str, unit: units.Unit, given: str, other: units.Unit) -> Ruling:
-    one, two = (expression(written.as_latex(text)) for text in (wanted, given))
+def _in_one_unit(wanted: str, unit: units.Unit, figure: str, other: units.Unit) -> Ruling:
+    one, two = (expression(written.as_latex(text)) for text in (wanted, figure))
     if one is None or two is None or one.free_symbols | two.free_symbols:
         return Ruling(False, "unit", read=two is not None)
     gap, most = constant_gap(one * Rational(unit.factor), two * Rational(other.factor))
-    return Ruling(bool(gap <= (WHOLE * most if "." in wanted + given else 0)), "unit")
+    return Ruling(bool(gap <= (WHOLE * most if "." in wanted + figure else 0)), "unit")
 
 
 def _percentages(gold: str, answer: str) -> Ruling:
     """Two values of which each may be in percent."""
-    (wanted, gold_percent), (given, percent) = map(written.without_percent, (gold, answer))
-    found = _values(wanted, given)
+    (wanted, gold_percent), (text, percent) = map(written.without_percent, (gold, answer))
+    ruling = _values(wanted, text)
     if percent == gold_percent:
-        return replace(found, rule="percent") if percent else found
+        return replace(ruling, rule="percent") if percent else ruling
     value = number_of(wanted)
     fraction = percent and value is not None and value.is_real and 0 < abs(value) < 1
-    if found.equal and not fraction:
-        return replace(found, rule="percent")
-    plain = number(given)
+    if ruling.equal and not fraction:
+        return replace(ruling, rule="percent")
+    plain = number(text)
     if gold_percent and plain is not None and plain <= 1:
         return Ruling(False, "percent")
-    hundredth = rf"\frac{{{given if percent else wanted}}}{{100}}"
-    pair = (wanted, hundredth) if percent else (hundredth, given)
+    hundredth = rf"\frac{{{text if percent else wanted}}}{{100}}"
+    pair = (wanted, hundredth) if percent else (hundredth, text)
     return replace(_values(*pair), rule="percent")
 
 

@@ -58,16 +58,16 @@ def judge(
     `TOLERANCE`. `unit`: the one that the question asks for. `several`: it asks for several answers,
     so that 1,200 is two.
     """
-    wanted, given = plain_pair(gold, answer)
+    wanted, plain = plain_pair(gold, answer)
     if several:
-        wanted, given = (written.plain(text, thousands=False) for text in (gold, answer))
+        wanted, plain = (written.plain(text, thousands=False) for text in (gold, answer))
     if not wanted:
         return verdict(Ruling(False, "text"), gold_read=False)
-    if not given:
+    if not plain:
         return verdict(Ruling(False, "text", read=False))
-    if written.same_text(wanted, given):
+    if written.same_text(wanted, plain):
         return verdict(Ruling(True, "text"))
-    equal = _equal(_stripped(wanted, unit), _stripped(given, unit), tolerances, unit)
+    equal = _equal(_stripped(wanted, unit), _stripped(plain, unit), tolerances, unit)
     read = equal or is_read(delimited(answer))
     return verdict(Ruling(equal, "olympiadbench", read), *own_verdicts(gold, answer))
 
@@ -79,21 +79,21 @@ def _stripped(text: str, unit: str) -> str:
     if not bare:
         return text
     spelled = r"[\s{}\\]*".join(map(re.escape, bare))
-    found = re.search(rf"[\s\\{{]*{spelled}[\s}}]*$", written.unwrapped(text))
-    return written.unwrapped(text)[: found.start()].strip() if found else text
+    match = re.search(rf"[\s\\{{]*{spelled}[\s}}]*$", written.unwrapped(text))
+    return written.unwrapped(text)[: match.start()].strip() if match else text
 
 
 def _equal(gold: str, answer: str, tolerances: Sequence[float | None], unit: str) -> bool:
     """Whether both hold the same answers, in any order."""
     if written.hedges(answer) - written.hedges(gold):
         return False
-    wanted, given = _answers(gold), _answers(answer)
-    if len(wanted) != len(given) or len(wanted) > LONGEST_LIST:
+    wanted, answers = _answers(gold), _answers(answer)
+    if len(wanted) != len(answers) or len(wanted) > LONGEST_LIST:
         return False
     bounds = [*tolerances] * (len(wanted) if len(tolerances) == 1 else 1)
     # Each gold answer needs an answer of its own.
     fits = [
-        [_same(one, other, bound or TOLERANCE, unit) for other in given]
+        [_same(one, other, bound or TOLERANCE, unit) for other in answers]
         for one, bound in zip(wanted, [*bounds, *repeat(None, len(wanted))], strict=False)
     ]
     return bool((maximum_bipartite_matching(csr_array(fits)) >= 0).all())
@@ -123,8 +123,8 @@ def _same(gold: str, answer: str, tolerance: float, unit: str) -> bool:
         if named:
             return _same(known[-1], sides[-1], tolerance, unit)
         return (both and proportional(known, sides)) or rule(gold, answer).equal
-    found = _same_number(gold, answer, tolerance, unit)
-    return rule(gold, answer).equal if found is None else found
+    same = _same_number(gold, answer, tolerance, unit)
+    return rule(gold, answer).equal if same is None else same
 
 
 def _spelled(name: str) -> str:
@@ -133,13 +133,13 @@ def _spelled(name: str) -> str:
 
 def _same_number(gold: str, answer: str, tolerance: float, unit: str) -> bool | None:
     """Two numbers; None where one is none."""
-    (wanted, gold_unit), (given, other_unit) = map(units.measured, (gold, answer))
+    (wanted, gold_unit), (figure, other_unit) = map(units.measured, (gold, answer))
     known = [each for each in (units.unit(unit) if unit else None, gold_unit, other_unit) if each]
     alike = all(one.same_kind(other) for one in known for other in known)
     if not alike or len({each.factor for each in known}) > 1:
         return False
-    (wanted, gold_percent), (given, percent) = map(written.without_percent, (wanted, given))
-    one, other = (expression(written.as_latex(text)) for text in (wanted, given))
+    (wanted, gold_percent), (figure, percent) = map(written.without_percent, (wanted, figure))
+    one, other = (expression(written.as_latex(text)) for text in (wanted, figure))
     if one is None or other is None or one.free_symbols or other.free_symbols:
         return None
     hundred = sympy.Integer(100) ** (int(gold_percent) - int(percent))

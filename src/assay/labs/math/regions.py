@@ -12,15 +12,11 @@ from typing import Any
 import sympy
 from sympy import Complement, FiniteSet, Intersection, Interval, Reals, Union, oo
 
-from assay.labs.math import written
+from assay.labs.math import units, written
 from assay.labs.math.expressions import expression
 
 LONGEST = 400
-_SIGNS = {
-    "<": "<", r"\lt": "<", ">": ">", r"\gt": ">", "≤": "<=", r"\le": "<=", r"\leq": "<=",
-    r"\leqslant": "<=", "≥": ">=", r"\ge": ">=", r"\geq": ">=", r"\geqslant": ">=", "<=": "<=",
-    ">=": ">=", "=": "=", "≠": "!=", r"\ne": "!=", r"\neq": "!=",
-}  # fmt: skip
+_SIGNS = units.WORDS["relations"]
 _RELATION = re.compile(
     r"\\(?:lt|gt|leqslant|geqslant|leq|geq|le|ge|neq|ne)(?![a-zA-Z])|[<>]=?|[≤≥≠=]"
 )
@@ -77,8 +73,8 @@ def region(text: str) -> Region | None:
     """The set that a text is; None where it is none, or one of more variables."""
     if len(text) > LONGEST:
         return None
-    found = _any(text.strip())
-    return found if found is not None and len(found.names) <= 1 else None
+    value = _any(text.strip())
+    return value if value is not None and len(value.names) <= 1 else None
 
 
 def equal(one: Region, other: Region) -> bool:
@@ -110,12 +106,12 @@ def _all(text: str) -> Region | None:
 def _listed(text: str) -> Region | None:
     """Conditions with commas between: all of them, or any where no number meets all."""
     pieces = [piece for piece in written.split(text, _COMMA) if piece]
-    found = [_without(piece) for piece in pieces]
-    both = _joined(found, Intersection)
+    sets = [_without(piece) for piece in pieces]
+    both = _joined(sets, Intersection)
     intervals = all(written.brackets(piece)[0] for piece in pieces)
     if both is None or (len(pieces) < 2 or not (intervals or both.numbers.is_empty)):
         return both
-    return _joined(found, Union)
+    return _joined(sets, Union)
 
 
 def _without(text: str) -> Region | None:
@@ -137,11 +133,11 @@ def _piece(text: str) -> Region | None:
         return _joined([_inequality(side) for side in sides], join)
     member = _MEMBER.match(text)
     if member:
-        found = _any(text[member.end() :])
-        if found is None:
+        value = _any(text[member.end() :])
+        if value is None:
             return None
-        numbers = Complement(Reals, found.numbers) if member["not"] else found.numbers
-        return Region(numbers, found.names | {member[1]})
+        numbers = Complement(Reals, value.numbers) if member["not"] else value.numbers
+        return Region(numbers, value.names | {member[1]})
     if _REALS.fullmatch(text):
         return Region(Reals)
     if _EMPTY.fullmatch(text):
@@ -183,22 +179,22 @@ def _inequality(text: str) -> Region | None:
     ]
     if not signs or len(named) != 1 or len(sides) != len(signs) + 1:
         return None
-    at, found = named[0], []
+    at, sets = named[0], []
     for n, sign in enumerate(signs):
         bound = _number(sides[n + 1 if at == n else n]) if at in (n, n + 1) else None
         if bound is None:
             return None
-        found.append(_half(bound, sign if at == n else sign.translate(str.maketrans("<>", "><"))))
-    return Region(Intersection(*found), frozenset({sides[at]}))
+        sets.append(_half(bound, sign if at == n else sign.translate(str.maketrans("<>", "><"))))
+    return Region(Intersection(*sets), frozenset({sides[at]}))
 
 
 def _number(text: str) -> Any:
     r"""The real number that a text is, symbols other than the variable at places of their own."""
-    found = expression(re.sub(r"^\+", "", text.strip()))
-    if found is None or found in (oo, -oo):
-        return found
+    number = expression(re.sub(r"^\+", "", text.strip()))
+    if number is None or number in (oo, -oo):
+        return number
     places = {
-        name: sympy.Rational(1 + sum(map(ord, str(name))) % 97, 89) for name in found.free_symbols
+        name: sympy.Rational(1 + sum(map(ord, str(name))) % 97, 89) for name in number.free_symbols
     }
-    value = found.subs(places).evalf(20)
+    value = number.subs(places).evalf(20)
     return sympy.Rational(f"{float(value):.10g}") if value.is_real and value.is_finite else None

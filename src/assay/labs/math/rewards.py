@@ -6,7 +6,6 @@ that makes the worker give up is a wrong answer (`tasks.no_verdict`).
   reward              full   rule
   accuracy            1.0    the final answer equals the gold answer
   olympiad            1.0    the same by OlympiadBench's rules, with a row's tolerance and unit
-  calculator          1.0    the final answer is a sum of numbers that comes to the gold answer
   reasoning_accuracy  1.0    accuracy; 0 for a text without `</think>`
   cosine              1.0    accuracy by length: 0.5 to 1 if right, -1 to -0.5 if wrong, 1024 tokens
   think_format        1.0    `tasks.text_rewards`; says nothing about the answer
@@ -27,7 +26,6 @@ from assay.labs.math.sentences import (
     is_taken_back,
     number,
     stated_answer,
-    worked_out,
 )
 from assay.sandbox.limits import CallOutcome
 from assay.tasks.no_verdict import completion_of, earned
@@ -66,8 +64,8 @@ def gold_answer(row: Row) -> str:
     if row.gold is not None:
         gold = str(row.gold)
         return final_answer(gold) or gold.strip()
-    said = "".join(message.content for message in row.messages[len(row.prompt) :]).strip()
-    return final_answer(said) or (said if is_bare(said) else "")
+    text = "".join(message.content for message in row.messages[len(row.prompt) :]).strip()
+    return final_answer(text) or (text if is_bare(text) else "")
 
 
 def gold_completion(row: Row) -> Completion:
@@ -83,9 +81,9 @@ def answer_of(completion: Completion) -> str | None:
     without a box that ends a completion that was cut may go on, and is none.
     """
     text = completion.text.rpartition(CLOSE)[2].partition(OPEN)[0]
-    found, *place = final_place(text)
-    if found is not None:
-        return "" if is_taken_back(text, found, *place) else found
+    answer, *place = final_place(text)
+    if answer is not None:
+        return "" if is_taken_back(text, answer, *place) else answer
     if completion.ended in CUT:
         return None
     return stated_answer(text)
@@ -105,35 +103,21 @@ def ask_accuracy(row: Row, completion: Completion) -> Reward | Mapping[str, Any]
         return Reward(None, why="the row has no gold answer")
     if answer is not None and len(answer) > max(LONGEST_ANSWER, 2 * len(gold)):
         return with_answer(unreadable(f"the final answer has {len(answer)} characters"), answer)
-    wanted, given = number(gold), number(answer or "")
+    wanted, value = number(gold), number(answer or "")
     if wanted is not None:
         if answer is None:
             return no_answer()
-        whole = given is not None and given.denominator == wanted.denominator == 1
-        if given == wanted or whole:
-            return with_answer(verdict(given == wanted), answer)
+        whole = value is not None and value.denominator == wanted.denominator == 1
+        if value == wanted or whole:
+            return with_answer(verdict(value == wanted), answer)
     # Asked without an answer too: the worker finds out whether the gold can be read at all.
     return {"gold": gold, "answer": answer or "", "question": question(row)}
 
 
-def calculator(row: Row, completion: Completion) -> Reward:
-    """Whether a sum such as `(6 * 4) - 3` comes to the gold answer, itself a number or a sum."""
-    gold, answer = gold_answer(row), answer_of(completion)
-    wanted = worked_out(gold)
-    if wanted is None:
-        return Reward(None, why=f"the gold answer {gold!r} is no number and no sum of numbers")
-    if answer is None:
-        return no_answer()
-    given = worked_out(answer)
-    if given is None:
-        return unreadable("the final answer is no sum of numbers")
-    return replace(verdict(given == wanted), facts={ANSWER: answer})
-
-
 def question(row: Row) -> str:
     """What the row asks: its last message of a user, shortened to what is looked at."""
-    asked = (message.content for message in reversed(row.prompt) if message.role == "user")
-    return next(asked, "")[:LONGEST_QUESTION]
+    texts = (message.content for message in reversed(row.prompt) if message.role == "user")
+    return next(texts, "")[:LONGEST_QUESTION]
 
 
 def verdict(equal: bool) -> Reward:
@@ -165,22 +149,24 @@ def read_accuracy(row: Row, completion: Completion, value: Mapping[str, Any]) ->
     if answer is None:
         return no_answer()
     readable = value["answer_read"]
-    found = verdict(value["equal"]) if readable else unreadable("the final answer cannot be parsed")
-    found = with_answer(found, answer)
+    reward = (
+        verdict(value["equal"]) if readable else unreadable("the final answer cannot be parsed")
+    )
+    reward = with_answer(reward, answer)
     own, swapped = value["math_verify"], value["swapped"]
     if own is None:
-        return found
-    parts = {**found.parts, DIFFERS: float(own != value["equal"])}
+        return reward
+    parts = {**reward.parts, DIFFERS: float(own != value["equal"])}
     if swapped is not None:
         parts[SWAPPED] = float(swapped != own)
-    why = found.why or (f"by the rule: {value['rule']}" if own != value["equal"] else "")
-    return replace(found, parts=parts, why=why)
+    why = reward.why or (f"by the rule: {value['rule']}" if own != value["equal"] else "")
+    return replace(reward, parts=parts, why=why)
 
 
 def failed_accuracy(row: Row, completion: Completion, failure: CallOutcome) -> Reward:
     """0 for an answer that made the comparison fail; its `format` is 0 too."""
-    found = earned(0.0, {"format": 0.0, "answer": 0.0}, failure)
-    return with_answer(found, answer_of(completion))
+    reward = earned(0.0, {"format": 0.0, "answer": 0.0}, failure)
+    return with_answer(reward, answer_of(completion))
 
 
 accuracy = WorkerReward(
@@ -199,13 +185,13 @@ def _ask_olympiad(row: Row, completion: Completion) -> Reward | Mapping[str, Any
         tolerances = allowed_errors(row)
     except ValueError:
         return Reward(None, why=f"the row's `error` is no tolerance: {row.extra.get('error')!r}")
-    asked = ask_accuracy(row, completion)
+    question = ask_accuracy(row, completion)
     several = bool(row.extra.get("is_multiple_answer"))
-    if isinstance(asked, Reward):
-        wrong = asked.outcome == WRONG
+    if isinstance(question, Reward):
+        wrong = question.outcome == WRONG
         # Equal or not as plain numbers, they may be lists, or within a tolerance.
-        if not (wrong and tolerances) and not (several and (wrong or asked.outcome == RIGHT)):
-            return asked
+        if not (wrong and tolerances) and not (several and (wrong or question.outcome == RIGHT)):
+            return question
     unit = str(row.extra.get("unit") or "")
     texts = {"gold": gold_answer(row), "answer": answer_of(completion) or ""}
     return {**texts, "tolerances": tolerances, "unit": unit, "several": several}
@@ -240,7 +226,6 @@ reasoning_accuracy = replace(
 
 REWARDS: Mapping[str, RewardFunction] = {
     "accuracy": accuracy,
-    "calculator": calculator,
     "olympiad": olympiad_accuracy,
     "reasoning_accuracy": reasoning_accuracy,
     "cosine": cosine_scaled(accuracy, max_length=1024),

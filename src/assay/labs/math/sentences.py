@@ -6,8 +6,6 @@ stands behind "is", before "is", or the only formula; a sentence with several ha
 are named. Pure string work on texts of bounded length.
 """
 
-import ast
-import operator
 import re
 from fractions import Fraction
 
@@ -32,15 +30,6 @@ _COMMAND = re.compile(r"\\[A-Za-z]+")
 _LONGEST_BARE = 80
 _LONGEST_READ = 10_000
 """Characters of an answer whose writing is looked at for facts."""
-LONGEST_SUM = 100
-"""Characters of a sum that is worked out."""
-_SUM = re.compile(r"[\d.()+*/ -]+")
-_OPERATIONS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
 LONGEST_FACT = 200
 """Characters of an answer in facts."""
 
@@ -80,8 +69,8 @@ _COURTESY = re.compile(
 def without_courtesy(text: str) -> str:
     """A text without the polite sentences at its end, such as Minerva's "I hope it is correct"."""
     text = text.strip()
-    while found := _COURTESY.search(text, max(0, len(text) - 300)):
-        text = text[: found.start()].rstrip()
+    while match := _COURTESY.search(text, max(0, len(text) - 300)):
+        text = text[: match.start()].rstrip()
     return text
 
 
@@ -144,32 +133,6 @@ def number(text: str) -> Fraction | None:
         return None
     sign, whole, decimals = match.groups()
     return Fraction(f"{sign}{whole.replace(',', '')}{decimals or ''}")
-
-
-def worked_out(text: str) -> Fraction | None:
-    """The value of decimal numbers between `+ - * /` and brackets, exactly; else None."""
-    plain = text.replace(",", "").strip()
-    if len(plain) > LONGEST_SUM or not _SUM.fullmatch(plain):
-        return None
-    try:
-        return _value(ast.parse(plain, mode="eval").body)
-    except (SyntaxError, ZeroDivisionError):
-        return None
-
-
-def _value(node: ast.expr) -> Fraction | None:
-    match node:
-        case ast.Constant(value=int() | float() as value):
-            return Fraction(str(value))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            value = _value(operand)
-            return None if value is None else -value
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
-            first, second = _value(left), _value(right)
-            known = first is not None and second is not None
-            return _OPERATIONS[type(op)](first, second) if known else None
-        case _:
-            return None
 
 
 def canonical(answer: str) -> str:
@@ -302,13 +265,13 @@ def stated_answer(text: str) -> str | None:
     """
     if "####" in text or final_answer(text) or r"\boxed" in text:
         return None
-    said = without_courtesy(text)
-    if number(said) is not None:
-        return said
-    tagged = [next(filter(None, match.groups()), "") for match in _TAGGED.finditer(said)]
+    plain = without_courtesy(text)
+    if number(plain) is not None:
+        return plain
+    tagged = [next(filter(None, match.groups()), "") for match in _TAGGED.finditer(plain)]
     if tagged:
         return tagged[-1].strip() or None
-    lines = _without_remarks(said).splitlines()[-12:]
+    lines = _without_remarks(plain).splitlines()[-12:]
     line = lines[-1].strip() if lines else ""
     if not line or len(line) > LONGEST_LINE:
         return None
@@ -319,13 +282,13 @@ def stated_answer(text: str) -> str | None:
 
 def _explicit(text: str) -> list[tuple[str, int]]:
     """What a text calls its answers, to the end of their sentences, and where these end."""
-    found = []
+    statements = []
     for match in _EXPLICIT.finditer(text):
         value = _VALUE_START.search(text, match.end())
         stop = _STOP.search(text, value.start()) if value else None
         end = stop.start() if stop else len(text)
-        found.append((text[match.end() : end].strip(" *:$.。"), end))
-    return found
+        statements.append((text[match.end() : end].strip(" *:$.。"), end))
+    return statements
 
 
 def is_taken_back(text: str, answer: str, start: int, end: int) -> bool:
@@ -355,9 +318,9 @@ def _has_other_value(answer: str, other: re.Match[str] | None) -> bool:
 
 
 def _numbers(text: str) -> list[float]:
-    said = written.plain(text[:LONGEST_SENTENCE])
-    said = said if _NUMBER.search(said) else with_digits(said)
-    return [float(found.strip(".")) for found in _NUMBER.findall(said) if found.count(".") < 2]
+    plain = written.plain(text[:LONGEST_SENTENCE])
+    plain = plain if _NUMBER.search(plain) else with_digits(plain)
+    return [float(digits.strip(".")) for digits in _NUMBER.findall(plain) if digits.count(".") < 2]
 
 
 def _without_remarks(text: str) -> str:
@@ -384,21 +347,21 @@ def _of_line(line: str) -> str | None:
         last = line
     if len(last) > LONGEST_SENTENCE or _DOUBT.search(last):
         return None
-    found = _STATEMENT.fullmatch(last)
-    stated = next(filter(None, found.groups())).rstrip(".。 ") if found else ""
-    if found:
+    match = _STATEMENT.fullmatch(last)
+    stated = next(filter(None, match.groups())).rstrip(".。 ") if match else ""
+    if match:
         return stated if re.search(r"\w", stated) and not _BLUR.search(last) else None
     concluded = _conclusion(last)
     plain = written.plain(concluded)
-    found = _formulas(plain)
+    formulas = _formulas(plain)
     if (
-        not found
+        not formulas
         and concluded == last
         and not re.search(r"[.!。！]$|^[\u4e00-\u9fff]|^(?:yes|no)[.,!]", last)
     ):
         return None
-    named = all(plain[:start].rstrip(" $:")[-1:].isalpha() for start, _ in found)
-    sure = concluded != last or "=" in plain or len(found) < 2 or named
+    named = all(plain[:start].rstrip(" $:")[-1:].isalpha() for start, _ in formulas)
+    sure = concluded != last or "=" in plain or len(formulas) < 2 or named
     return concluded if sure or value_in(plain) or r"\[" in last or "$$" in last else None
 
 
@@ -442,17 +405,17 @@ def value_in(text: str) -> str | None:
     if len(text) > LONGEST_SENTENCE or not _WORD.search(text):
         return None
     text = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)
-    found = _formulas(text)
-    if not found:
+    formulas = _formulas(text)
+    if not formulas:
         return None
-    start, end = found[-1]
-    if len(found) > 1 and not _IS.fullmatch(text[found[-2][1] : start].strip(" :,")):
+    start, end = formulas[-1]
+    if len(formulas) > 1 and not _IS.fullmatch(text[formulas[-2][1] : start].strip(" :,")):
         later = text.rfind("=", start, end)
         if later < 0:
             return None
         start = later + 1
-    said = text[start:].lstrip(" :,;=") if len(found) > 1 or start else text
-    return _with_unit(said.strip()) or None
+    rest = text[start:].lstrip(" :,;=") if len(formulas) > 1 or start else text
+    return _with_unit(rest.strip()) or None
 
 
 def _with_unit(text: str) -> str:

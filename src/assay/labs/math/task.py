@@ -176,10 +176,10 @@ class MathTask(BaseTask):
         """
         gold = gold_answer(row)
         last = row.messages[-1]
-        said = last.content if last.role == "assistant" else ""
-        if not gold and not said.strip():
+        answer = last.content if last.role == "assistant" else ""
+        if not gold and not answer.strip():
             raise InputError(f"row {row.id} has no gold answer", file=row.origin or None)
-        steps = CALCULATOR.sub("", said.rpartition("####")[0] or said).strip()
+        steps = CALCULATOR.sub("", answer.rpartition("####")[0] or answer).strip()
         if steps == gold:
             steps = ""
         if gold and rf"\boxed{{{gold}}}" not in steps:

@@ -6,18 +6,18 @@ among those of the other. A word is never dropped.
 """
 
 import re
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache
+from importlib.resources import files
 from typing import Any
 
-_ONES = re.findall(
-    r"\S+",
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
-    " sixteen seventeen eighteen nineteen",
+WORDS: Mapping[str, Any] = tomllib.loads(
+    files("assay.labs.math").joinpath("words.toml").read_text(encoding="utf-8")
 )
-_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_ONES, _TENS = (WORDS["numbers"][name].split() for name in ("ones", "tens"))
 _SMALL = {word: n for n, word in enumerate(_ONES)} | {w: 10 * n for n, w in enumerate(_TENS, 2)}
 _NUMBER = re.compile(
     rf"(?P<minus>(?:negative|minus)\s+)?(?P<tens>{'|'.join(_TENS)})?[- ]?"
@@ -29,74 +29,24 @@ _NUMBER = re.compile(
 
 def with_digits(text: str) -> str:
     """`text` with the spelt number below a hundred that it is, or begins with, in digits."""
-    said = text.strip()
-    match = _NUMBER.match(said.lower())
+    plain = text.strip()
+    match = _NUMBER.match(plain.lower())
     words = [word for word in (match["tens"], match["ones"]) if word] if match else []
     if match is None or not words or (len(words) == 2 and not 0 < _SMALL[words[1]] < 10):
         return text
-    return (
-        f"{'-' if match['minus'] else ''}{sum(map(_SMALL.__getitem__, words))}{said[match.end() :]}"
-    )
+    sign, value = "-" if match["minus"] else "", sum(map(_SMALL.__getitem__, words))
+    return f"{sign}{value}{plain[match.end() :]}"
 
 
 LONGEST = 300
-DEFINITIONS = (
-    "dollar = [usd] = usd = bucks = buck",
-    "cent = dollar / 100 = ¢ = pennies = penny",
-    "euro = [eur] = eur",
-    "sterling = [gbp] = gbp = quid",
-    "pence = sterling / 100",
-    "yuan = [cny] = cny = rmb",
-    "unit = [unit] = units",
-)
-"""Units that `pint` does not know."""
 
-_CHINESE = {
-    "平方": "square", "立方": "cubic", "每": "/", "千米": "kilometer", "公里": "kilometer",
-    "分米": "decimeter", "厘米": "centimeter", "毫米": "millimeter", "微米": "micrometer",
-    "纳米": "nanometer", "米": "meter", "千克": "kilogram", "公斤": "kilogram", "毫克": "milligram",
-    "克": "gram", "吨": "metric_ton", "毫升": "milliliter", "升": "liter", "个小时": "hour",
-    "小时": "hour", "时": "hour", "分钟": "minute", "秒钟": "second", "秒": "second", "天": "day",
-    "日": "day", "星期": "week", "周": "week", "个月": "month", "年": "year", "岁": "year",
-    "美元": "dollar", "欧元": "euro", "英镑": "sterling", "元": "yuan", "块钱": "yuan",
-    "块": "yuan", "人民币": "yuan", "英里": "mile", "英尺": "foot", "英寸": "inch",
-    "磅": "pound", "公顷": "hectare", "摄氏度": "degC", "华氏度": "degF", "度": "degree",
-}  # fmt: skip
+_CHINESE, _ABBREVIATIONS = WORDS["units"]["chinese"], WORDS["units"]["abbreviations"]
 _CHINESE_WORD = re.compile("|".join(sorted(map(re.escape, _CHINESE), key=len, reverse=True)))
 _SYMBOLS = {"$": "dollar", "€": "euro", "£": "sterling", "¥": "yuan"}
-_ABBREVIATIONS = {
-    "sec": "second", "secs": "second", "hr": "hour", "hrs": "hour", "mins": "minute",
-    "kph": "km/h", "kmh": "km/h", "kmph": "km/h", "cc": "cm^3", "sqft": "square foot",
-    "deg": "degree", "gm": "gram", "gms": "gram", "yr": "year", "yrs": "year", "mo": "month",
-    "Celsius": "degC", "celsius": "degC", "Fahrenheit": "degF", "fahrenheit": "degF",
-    "lbs": "pound", "l": "liter", "sq": "square", "cu": "cubic", "kilo": "kilogram",
-    "kilos": "kilogram", "cents": "cent", "ton": "metric_ton", "tons": "metric_ton",
-}  # fmt: skip
 _PREFIXES = {"", "kilo", "centi", "milli", "deci", "mega", "giga", "micro", "nano"}
-_METRIC = frozenset(
-    re.findall(
-        r"\w+",
-        "meter gram liter second watt joule newton volt pascal hertz byte ampere ohm calorie "
-        "watt_hour bar mole",
-    )
+_METRIC, _NOT_UNITS, FILLERS = (
+    frozenset(WORDS["units"][name].split()) for name in ("metric", "none", "fillers")
 )
-"""Units that take a prefix; a "pin" is no picoinch."""
-_NOT_UNITS = frozenset(
-    re.findall(
-        r"\w+",
-        "point points count counts dot dots hand hands rod rods link links chain chains pixel "
-        "pixels turn turns stone stones bit bits cycle cycles grade grades are ares mark "
-        "marks us at as no a b c d e q u x y z k t T D R F G H P S M E B st nd rd th",
-    )
-)
-FILLERS = frozenset(
-    re.findall(
-        r"\w+",
-        "long tall high wide deep old away left remaining altogether the each of large area "
-        "volume length and st nd rd th",
-    )
-)
-"""Words around a unit that say nothing of it."""
 _POWERS = {"square": 2, "cubic": 3}
 _AFTER = {"squared": 2, "cubed": 3}
 _UNIT_TOKEN = re.compile(
@@ -148,11 +98,12 @@ ANGLE = "angle"
 
 @cache
 def registry() -> Any:
-    """pint's registry with `DEFINITIONS`; made when first asked, because reports read no units."""
+    """pint's registry with the definitions of `WORDS`; made when first asked, because reports read
+    no units."""
     import pint
 
     made: Any = pint.UnitRegistry(non_int_type=Fraction)  # pyright: ignore[reportArgumentType]
-    for line in DEFINITIONS:
+    for line in WORDS["units"]["definitions"]:
         made.define(line)
     return made
 
@@ -202,7 +153,7 @@ def _spelt(text: str) -> str:
 
 def _product(tokens: Sequence[str]) -> Unit | None:
     """The unit of tokens that pint knows all of."""
-    found, sign, power, last = registry().Quantity(Fraction(1), ""), 1, 1, None
+    quantity, sign, power, last = registry().Quantity(Fraction(1), ""), 1, 1, None
     for token in tokens:
         word = token.lower()
         if token in ("/", "per") or (word in ("per", "a", "an") and last is not None):
@@ -215,16 +166,16 @@ def _product(tokens: Sequence[str]) -> Unit | None:
             if last is None:
                 return None
             raised = _AFTER.get(word) or {"²": 2, "³": 3}.get(token) or int(token.strip("^ "))
-            found = found * last[0] ** (last[1] * (raised - 1))
+            quantity = quantity * last[0] ** (last[1] * (raised - 1))
             last = (last[0], 0)
         else:
             name = _known(_SYMBOLS.get(token, token))
             if name is None:
                 return None
             last = (_one(name), sign)
-            found = found * last[0] ** (sign * power)
+            quantity = quantity * last[0] ** (sign * power)
             power = 1
-    return None if last is None else _of(found)
+    return None if last is None else _of(quantity)
 
 
 def _one(name: str) -> Any:
@@ -288,11 +239,11 @@ _CLOCK = re.compile(
 
 def clock(text: str) -> tuple[int, int, int, str] | None:
     """(hour, minute, second, "am", "pm" or "") of a time of the day such as "11:30 a.m."."""
-    said = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text).strip().lower()
-    if said in ("noon", "midnight", "正午"):
-        return 12, 0, 0, "am" if said == "midnight" else "pm"
-    match = _CLOCK.fullmatch(said)
-    if match is None or not (match["minute"] or match["half"] or match["day"] or "点" in said):
+    plain = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text).strip().lower()
+    if plain in ("noon", "midnight", "正午"):
+        return 12, 0, 0, "am" if plain == "midnight" else "pm"
+    match = _CLOCK.fullmatch(plain)
+    if match is None or not (match["minute"] or match["half"] or match["day"] or "点" in plain):
         return None
     hour = int(match["hour"])
     minute = {"半": 30, "整": 0, None: 0}.get(match["minute"])
@@ -314,6 +265,6 @@ def same_time(one: tuple[int, int, int, str], other: tuple[int, int, int, str]) 
 
 def numeral(text: str) -> str:
     """A text with the spelt number that it begins with in digits, be it typeset as text."""
-    said = re.sub(r"^\\text\s*\{([^{}]*)\}$", r"\1", text).strip()
-    found = with_digits(said)
-    return text if found == said else found
+    plain = re.sub(r"^\\text\s*\{([^{}]*)\}$", r"\1", text).strip()
+    digits = with_digits(plain)
+    return text if digits == plain else digits

@@ -5,9 +5,8 @@ and braces.
 """
 
 import re
-from typing import Any
 
-from assay.labs.math.units import numeral
+from assay.labs.math.units import WORDS, numeral
 
 _SPACES = re.compile(r"(?<!\\)\\[,;:! ]|\\q?quad\b|~|\s+|\\n(?![a-zA-Z])|\\(?:h|v)space\{[^{}]*\}")
 _SIZES = re.compile(
@@ -21,63 +20,18 @@ _FONT = re.compile(
     r"(?:rm|bf|it|sf|tt|normal)|mbox|hbox|operatorname"
     r"|boldsymbol|bm)\s*\{(?P<said>(?:[^{}]|\{[^{}]*\})*)\}|\{\\(?:rm|bf|it)\s+(?P<old>[^{}]*)\}"
 )
-_FUNCTIONS = frozenset(
-    re.findall(r"\S+", "sin cos tan cot sec csc log ln lg exp max min gcd lcm arcsin arccos arctan")
-)
+_FUNCTIONS = frozenset(WORDS["functions"].split())
 _THOUSANDS = re.compile(
     r"(?<![\d.,(\[])(?<!\\\{)(\d{1,3})((?:(?:,|\{,\}|,?(?<!\\)\\[,!;: ] ?| )\d{3})+)(?!\d|\s*/)"
 )
 _POWER_OF_TEN = re.compile(r"(\d)\s*\\(?:mathrm|text)\s*\{\s*[eE]\s*\}\s*\{?([-+]?\d+)\}?")
-_SIGNS = {
-    **{chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)},
-    "\u3000": " ", "\u00a0": " ", "、": ",", "−": "-", "–": "-", "—": "-", "×": r"\times ",
-    "÷": r"\div ", "·": r"\cdot ", "⋅": r"\cdot ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ",
-    "≦": r"\le ", "≧": r"\ge ", "≠": r"\neq ", "≈": r"\approx ", "∪": r"\cup ", "∩": r"\cap ",
-    "∈": r"\in ", "∅": r"\emptyset ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "±": r"\pm ",
-    "²": "^2", "³": "^3", "π": r"\pi ", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}",
-    "¾": r"\frac{3}{4}", "℃": "°C", "℉": "°F", "⟨": "⟨", "〈": "⟨", "⟩": "⟩", "〉": "⟩",
-    "√": r"\sqrt ", "≅": r"\cong ", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ",
-    "λ": r"\lambda ", "μ": r"\mu ", "º": "°", "【": "[", "】": "]", "￥": "¥", "’": "'",
-}  # fmt: skip
+_SIGNS = {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | WORDS["signs"]
 _ASCII = str.maketrans(_SIGNS)
 _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
 _RAISED_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 
 
-_SPELLINGS: tuple[tuple[re.Pattern[str], Any], ...] = tuple(
-    (re.compile(pattern), other)
-    for pattern, other in (
-        (r"\\[dtc](?=(?:frac|binom)(?![a-zA-Z]))", r"\\"),
-        (r"\{([:,;=<>])\}", r"\1"),
-        (r"(?<![a-zA-Z\\])(ln|log|sin|cos|tan|lg)(?=\s*[\d(]|\s+[a-z](?![a-z]))", r"\\\1 "),
-        (r"\\varnothing(?![a-zA-Z])", r"\\emptyset"),
-        (r"\\left\s*(?:<|\\langle)|\\langle(?![a-zA-Z])", "⟨"),
-        (r"\\right\s*(?:>|\\rangle)|\\rangle(?![a-zA-Z])", "⟩"),
-        (r"\\[lr]vert(?![a-zA-Z])|\\mid(?![a-zA-Z])", "|"),
-        (r"\\lbrace(?![a-zA-Z])", r"\\{"),
-        (r"\\rbrace(?![a-zA-Z])", r"\\}"),
-        (r"!=|\\ne(?![a-zA-Z])|\\not\s*=", r"\\neq "),
-        (r"(?<![a-zA-Z\\])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
-        (r"(?<![a-zA-Z\\])(?:pi|Pi)(?![a-zA-Z])", r"\\pi "),
-        (r"\^\s*\(([^()]*)\)", r"^{\1}"),
-        (r"\\([gl])eq?slant(?![a-zA-Z])", r"\\\1e "),
-        (r"<=|=<", r"\\le "),
-        (r"\\in\s*([RZNQC])(?![a-zA-Z])", r"\\in \\mathbb{\1}"),
-        (r"\{([^{}]*)\\choose([^{}]*)\}", r"\\binom{\1}{\2}"),
-        (
-            r"(?<![a-zA-Z])C\((\w+), *(\w+)\)|(?<!rm )C_\{?(\w+?)\}?\^\{?(\w+)\}?",
-            r"\\binom{\1\3}{\2\4}",
-        ),
-        (r"(?<=[\d}])\s*(?:\\text\s*\{\s*(?:to|比)\s*\}|(?<!\\)\bto\b|比|∶)\s*(?=[\d\\])", ":"),
-        (r">=", r"\\ge "),
-        (r"^\\text\s*\{([^{}]*\d[^{}]*)\}$", r"\1"),
-        (r"^\{\s*([^{}]*(?:[,|:]|\\mid)[^{}]*)\}$", r"\\{\1\\}"),
-        (r"\\(?:cdots|dots|dotsc|ldots)(?![a-zA-Z])|\.{3,}|…+", r"\\ldots "),
-        (r"\\text\s*\{\s*,?\s*(?:or|或者?|或是)\s*\}|\s*(?:或者|或是|或)\s*", " or "),
-        (r"\\text\s*\{\s*,?\s*(?:and|和|与|及|以及|且)\s*\}", " and "),
-        (r"\\(?:text\s*\{\s*percent\s*\}|%)|(?<=\d)\s*percent(?!\w)|\\text\s*\{\s*%\s*\}", "%"),
-    )
-)
+_SPELLINGS = tuple((re.compile(pattern), other) for pattern, other in WORDS["spellings"])
 _OPEN, _CLOSE = "([{⟨", ")]}⟩"
 _TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|.", re.DOTALL)
 _RELATION = re.compile(r"[<>≠≤≥]|\\(?:leq?|geq?|lt|gt|leqslant|geqslant|neq?|not|in)(?![a-zA-Z])")
@@ -101,44 +55,10 @@ _CHOICE = re.compile(
 _CHOSEN = re.compile(r"(?:\(\s*([A-J])\s*\)\s*[.:]?|([A-J])\s*[.:)])\s*(\S.*)")
 _LETTERS = re.compile(r"\(?[A-J]\)?(?:\s*(?:,|;|and|\s)\s*\(?[A-J]\)?|[A-J])+")
 
-HEDGES = frozenset(
-    re.findall(
-        r"\w+",
-        "not no never none neither nor but except excluding without other isn wrong incorrect "
-        "false unlike than less more greater fewer least most over under above below between "
-        "cannot impossible instead hardly barely almost nearly maybe perhaps possibly either "
-        "anything everything something nothing unknown about approximately approx roughly around "
-        "circa up beyond within exceeding minus negative plus twice double triple squared cubed "
-        "times",
-    )
-)
-"""Words with which an answer does not say that it is the number beside them."""
-DENIALS = frozenset(
-    re.findall(r"\S+", "not no never none neither nor cannot isn impossible ≠ ≈ 不 非 没有 无")
-)
-"""Those that no question makes part of an answer."""
+HEDGES = frozenset(WORDS["hedges"].split())
+DENIALS = frozenset(WORDS["denials"].split())
 
-_MEANINGS = (
-    r"yes|true|是|对|正确|是的|correct|对的|\sqrt|\checkmark|✓|存在",
-    r"no|false|否|不是|不|错误|错|不对|不正确|incorrect|\times|✗|✕|不存在|不能",
-    r"\emptyset|\{\}|no solution|no solutions|empty set|the empty set|无解|空集|none|"
-    "no real solution|"
-    r"no real solutions|there is no solution|there are no solutions|no such number|无实数解"
-    "|没有解",
-    "does not exist|dne|doesn't exist|do not exist",
-    r"\infty|infinity|+\infty|正无穷|无穷大",
-    "infinitely many|infinitely many solutions|infinite|infinite solutions|无数|无穷多|无数个"
-    "|无穷多个",
-    r"\mathbb{r}|all real numbers|all reals|the set of all real numbers|reals|r|全体实数|一切实数"
-    "|任意实数|实数集",
-    *("monday|mon|星期一|周一", "tuesday|tue|星期二|周二", "wednesday|wed|星期三|周三"),
-    *("thursday|thu|星期四|周四", "friday|fri|星期五|周五", "saturday|sat|星期六|周六"),
-    "sunday|sun|星期日|周日|星期天",
-    *("odd|奇数|odd number|an odd number", "even|偶数|even number|an even number"),
-    r"\mathbb{z}|all integers|the integers|integers|全体整数|所有整数|整数集",
-    "cannot be determined|not enough information|无法确定|不能确定|cannot determine",
-)  # fmt: skip
-_MEANING = {text: n for n, group in enumerate(_MEANINGS) for text in group.split("|")}
+_MEANING = {text: n for n, group in enumerate(WORDS["meanings"]) for text in group.split("|")}
 
 
 def plain(text: str, thousands: bool = True) -> str:
@@ -187,10 +107,10 @@ def _inward(match: re.Match[str]) -> str:
 
 def _upright(match: re.Match[str]) -> str:
     """What a font says: a number or its name in italics, a function, or a text."""
-    said = match["said"] if match["old"] is None else match["old"]
-    if "{" in said:
-        return said
-    word, bold = said.strip(" ~"), match["font"] in ("mathbf", "boldsymbol", "bm", "mathit")
+    words = match["said"] if match["old"] is None else match["old"]
+    if "{" in words:
+        return words
+    word, bold = words.strip(" ~"), match["font"] in ("mathbf", "boldsymbol", "bm", "mathit")
     if (match["font"] == "operatorname" or word in _FUNCTIONS) and word not in ("min", "max"):
         return rf"\{word} " if word.isalpha() else word
     if word in ("i", "e", "d") or (bold and len(word) == 1):
@@ -198,7 +118,7 @@ def _upright(match: re.Match[str]) -> str:
     before = match.string[: match.start()].rstrip("{ ~\\,")[-1:]
     counts = re.search("[A-Z]", word) and (before.isalnum() or before in ("}", ")"))
     names = re.search(r"[a-z\u4e00-\u9fff]|[A-Z]{2}", word) or counts
-    return rf"\text{{{said}}}" if names else said
+    return rf"\text{{{words}}}" if names else words
 
 
 def same_text(one: str, other: str) -> bool:
@@ -228,14 +148,14 @@ def unwrapped(text: str) -> str:
 
 def meaning(text: str) -> int | None:
     """Which of the answers that many words stand for a text is: yes, no solution, odd, ..."""
-    said = " ".join(unwrapped(text).lower().replace(r"\ ", " ").strip(" .!").split())
+    words = " ".join(unwrapped(text).lower().replace(r"\ ", " ").strip(" .!").split())
     if re.fullmatch(
         r"no such [a-z ]+ exists?|there (?:is|are) no such"
         r" [a-z ]+|no,? (?:it|they) (?:is|are|does|do) not",
-        said,
+        words,
     ):
-        said = "no"
-    return _MEANING.get(said)
+        words = "no"
+    return _MEANING.get(words)
 
 
 def affirmation(text: str) -> bool | None:
@@ -244,27 +164,27 @@ def affirmation(text: str) -> bool | None:
         r"\s*(yes|no|true|false|是的?|否|对|错误?|不是|正确|不正确|存在|不存在|能|不能)\s*[,.;，。；!]",
         unwrapped(text).lower(),
     )
-    found = meaning(first[1] if first else text)
-    return found == 0 if found in (0, 1) else None
+    word = meaning(first[1] if first else text)
+    return word == 0 if word in (0, 1) else None
 
 
 def is_words(text: str) -> bool:
     r"""Whether a text is words alone, such as `\text{Monday}` or Tom; `xy` is a product."""
-    said = unwrapped(text).strip()
+    plain = unwrapped(text).strip()
     long = (
-        said != text.strip()
-        or re.search(r"[^\W\d_]{4,}|[\u4e00-\u9fff]", said) is not None
-        or re.search(r"\b(?=[A-Za-z]*[aeiouy])[A-Za-z][a-z]{2}\b", said) is not None
-        or _MEANING.get(said.lower()) is not None
+        plain != text.strip()
+        or re.search(r"[^\W\d_]{4,}|[\u4e00-\u9fff]", plain) is not None
+        or re.search(r"\b(?=[A-Za-z]*[aeiouy])[A-Za-z][a-z]{2}\b", plain) is not None
+        or _MEANING.get(plain.lower()) is not None
     )
-    return long and re.fullmatch(r"[^\W\d_]+(?:[ '’,.-]+[^\W\d_]+)*", said) is not None
+    return long and re.fullmatch(r"[^\W\d_]+(?:[ '’,.-]+[^\W\d_]+)*", plain) is not None
 
 
 def words(text: str) -> list[str]:
     """The words of a text, in small letters, without articles."""
-    said = re.findall(r"[a-z']+|[\u4e00-\u9fff]+|\d+", unwrapped(text).lower().replace("而", ""))
-    said = [re.sub(r"^(converg|diverg|increas|decreas)\w*", r"\1", word) for word in said]
-    return [word for word in said if word not in ("the", "a", "an")]
+    tokens = re.findall(r"[a-z']+|[\u4e00-\u9fff]+|\d+", unwrapped(text).lower().replace("而", ""))
+    tokens = [re.sub(r"^(converg|diverg|increas|decreas)\w*", r"\1", word) for word in tokens]
+    return [word for word in tokens if word not in ("the", "a", "an")]
 
 
 def choice(text: str) -> str | None:
@@ -281,18 +201,20 @@ def chosen(text: str) -> tuple[str, str] | None:
 
 def letters(text: str) -> str | None:
     """The letters of several choices in order: "AC" of `A, C`; None where they are none."""
-    said = unwrapped(text).strip()
-    if not _LETTERS.fullmatch(said):
+    plain = unwrapped(text).strip()
+    if not _LETTERS.fullmatch(plain):
         return None
-    found = re.findall("[A-J]", said)
-    return "".join(sorted(found)) if len(set(found)) == len(found) else None
+    capitals = re.findall("[A-J]", plain)
+    return "".join(sorted(capitals)) if len(set(capitals)) == len(capitals) else None
 
 
 def hedges(text: str) -> set[str]:
     """Words and signs that deny, bound or question the number beside them."""
-    said = {word.lower() for word in _WORDS.findall(unwrapped(text))}
-    found = (said & HEDGES) | {"≠" for _ in _NEGATION.finditer(text)}
-    return found | {"≈" for _ in _APPROXIMATION.finditer(text)} | set(_CHINESE_HEDGE.findall(text))
+    words = {word.lower() for word in _WORDS.findall(unwrapped(text))}
+    hedging = (words & HEDGES) | {"≠" for _ in _NEGATION.finditer(text)}
+    return (
+        hedging | {"≈" for _ in _APPROXIMATION.finditer(text)} | set(_CHINESE_HEDGE.findall(text))
+    )
 
 
 def alternatives(text: str) -> bool:
@@ -324,11 +246,11 @@ def separators(text: str, separator: re.Pattern[str]) -> list[str]:
 
 
 def _places(text: str, separator: re.Pattern[str]) -> list[tuple[int, int]]:
-    depth, found, index = 0, [], 0
+    depth, places, index = 0, [], 0
     while index < len(text):
         match = separator.match(text, index) if depth == 0 else None
         if match and match.end() > index:
-            found.append(match.span())
+            places.append(match.span())
             index = match.end()
             continue
         token = _TOKEN.match(text, index)
@@ -336,7 +258,7 @@ def _places(text: str, separator: re.Pattern[str]) -> list[tuple[int, int]]:
         mark = token[0][-1] if token[0] in (r"\{", r"\}") else token[0]
         depth += (mark in _OPEN) - (mark in _CLOSE and depth > 0)
         index = token.end()
-    return found
+    return places
 
 
 _LIST = re.compile(

@@ -108,12 +108,12 @@ def truth_messages(row: Row) -> list[Message]:
     added = row.extra["entry"].get("missed_function", {}).values()
     docs = [*row.tools, *(doc for docs in added for doc in docs)]
     order = {doc["name"]: tuple(doc["parameters"]["properties"]) for doc in docs}
-    said: list[Message] = []
+    messages: list[Message] = []
     for turn in row.gold or ():
         calls = tuple(_by_name(read_call(call), order) for call in turn)
-        said += [Message("assistant", "", tool_calls=calls)] if calls else []
-        said.append(Message("assistant", "Done."))
-    return said
+        messages += [Message("assistant", "", tool_calls=calls)] if calls else []
+        messages.append(Message("assistant", "Done."))
+    return messages
 
 
 def _by_name(call: PythonCall, order: Mapping[str, tuple[str, ...]]) -> ToolCall:
@@ -349,9 +349,9 @@ def _ask(decode: Decode, row: Row, completion: Completion) -> Reward | Mapping[s
 def _read(
     name: str, decode: Decode, row: Row, completion: Completion, value: Mapping[str, Any]
 ) -> Reward:
-    said = heard(completion.messages, decode)
-    refused = said.refused(functions_of(row))
-    calls = sum(len(step) for turn in said.calls for step in turn)
+    turns = heard(completion.messages, decode)
+    refused = turns.refused(functions_of(row))
+    calls = sum(len(step) for turn in turns.calls for step in turn)
     parts = {
         "binary": float(value["valid"]),
         "per_turn": value["passed"] / value["checked"] if value["checked"] else 1.0,
@@ -368,10 +368,10 @@ def dialogue_error(row: Row, completion: Completion, decode: Decode = decode_mes
 
     Raises RunFailure.
     """
-    said = heard(completion.messages, decode)
-    if not said.turns:
+    turns = heard(completion.messages, decode)
+    if not turns.turns:
         return INFERENCE_ERROR
-    return ask(JUDGE, judging(row, said.calls))["error_type"]
+    return ask(JUDGE, judging(row, turns.calls))["error_type"]
 
 
 def _failed(row: Row, completion: Completion, failure: CallOutcome) -> Reward:
@@ -382,12 +382,14 @@ def _failed(row: Row, completion: Completion, failure: CallOutcome) -> Reward:
 
 def truth_completion(row: Row) -> Completion:
     """A dialogue that makes the calls of the truth, turn by turn."""
-    said: list[Message] = []
+    messages: list[Message] = []
     for message in truth_messages(row):
         calls = message.tool_calls
-        said.append(replace(message, content=call_text(calls) or message.content, tool_calls=()))
-        said += [] if calls else [Message("user", "")]
-    return Completion("", messages=tuple(said[:-1]))
+        messages.append(
+            replace(message, content=call_text(calls) or message.content, tool_calls=())
+        )
+        messages += [] if calls else [Message("user", "")]
+    return Completion("", messages=tuple(messages[:-1]))
 
 
 def dialogue_reward(name: str, decode: Decode = decode_message) -> WorkerReward:

@@ -91,9 +91,9 @@ def parse_bfcl(text: str) -> TextCalls:
 
     A name may be any JSON value that can be a key.
     """
-    found = bfcl_blocks(text)
+    blocks = bfcl_blocks(text)
     try:
-        calls = tuple(ToolCall(call["name"], {**call["arguments"]}) for call in found)
+        calls = tuple(ToolCall(call["name"], {**call["arguments"]}) for call in blocks)
         {call.name for call in calls}  # as upstream's dict, it refuses lists and objects
     except (KeyError, TypeError):
         return TextCalls(error="ast_decoder:decoder_failed")
@@ -102,11 +102,11 @@ def parse_bfcl(text: str) -> TextCalls:
 
 def bfcl_blocks(text: str) -> list[Any]:
     """The JSON values that BFCL finds in an answer (QwenFCHandler._extract_tool_calls)."""
-    found = []
+    texts = []
     for body in blocks(answer_of(text), f"{OPEN}\n", f"\n{CLOSE}")[0]:
         with contextlib.suppress(ValueError, RecursionError):  # upstream passes over these
-            found.append(json.loads(body))
-    return found
+            texts.append(json.loads(body))
+    return texts
 
 
 PARSERS = {"bfcl": parse_bfcl, "strict": parse_strict}

@@ -157,7 +157,7 @@ def _check(
 def _same_end(
     entry: Entry, functions: Sequence[str], truth: Sequence[Sequence[str]], turns: Sequence[Turn]
 ) -> bool:
-    said, right = World(entry, functions), World(entry, functions)
-    said.execute([call for turn in turns for step in turn for call in step])
+    own, right = World(entry, functions), World(entry, functions)
+    own.execute([call for turn in turns for step in turn for call in step])
     right.execute([call for turn in truth for call in turn])
-    return _checker.state_checker(said.instances, right.instances)["valid"]
+    return _checker.state_checker(own.instances, right.instances)["valid"]

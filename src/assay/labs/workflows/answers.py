@@ -47,10 +47,10 @@ def normalised(text: str) -> str:
 def hotpotqa(answer: str, truth: str) -> float:
     """By `hotpot_evaluate_v1.py` (as SQuAD): words count as often as they occur; yes, no and
     noanswer count only where they are all of an answer. Two texts without a word do not agree."""
-    given, wanted = normalised(answer), normalised(truth)
-    if given == wanted or {given, wanted} & ALONE:
-        return float(given == wanted != "")
-    return f1(Counter(given.split()), Counter(wanted.split()))
+    text, wanted = normalised(answer), normalised(truth)
+    if text == wanted or {text, wanted} & ALONE:
+        return float(text == wanted != "")
+    return f1(Counter(text.split()), Counter(wanted.split()))
 
 
 def drop(answer: str, truth: str) -> float:
@@ -58,11 +58,11 @@ def drop(answer: str, truth: str) -> float:
     them, numbers are compared as numbers, and an answer without any of the numbers of the right one
     scores 0. A text is one answer: several spans are not aligned, and F1 is not rounded. Two texts
     without a word do not agree."""
-    given, wanted = drop_words(answer), drop_words(truth)
+    words, wanted = drop_words(answer), drop_words(truth)
     numbers = set(filter(is_number, wanted))
-    if given == wanted or (numbers and not numbers & {*given}):
-        return float(given == wanted != [])
-    return f1(Counter({*given}), Counter({*wanted}))
+    if words == wanted or (numbers and not numbers & {*words}):
+        return float(words == wanted != [])
+    return f1(Counter({*words}), Counter({*wanted}))
 
 
 def drop_words(text: str) -> list[str]:
@@ -129,7 +129,7 @@ def judge_code(row: Row, answer: str, run: TestRunner) -> Judged:
     return float(done.value["passed"] == len(tests)), done.value["failure"]
 
 
-def code_in(answer: str, entry_point: str, given: str = "") -> str:
+def code_in(answer: str, entry_point: str, prefix: str = "") -> str:
     """The Python of an answer, under the code that the problem gives.
 
     Of several fenced blocks the first that defines the function, else all that may be Python, else
@@ -141,8 +141,8 @@ def code_in(answer: str, entry_point: str, given: str = "") -> str:
     defining = (code for code in (*python, *every) if defines(code, entry_point))
     code = next(defining, "\n".join(python or every)) if blocks else answer
     # Imports from the future stand first; what they are for makes annotations wait for the rest.
-    first, then = (code, given) if "from __future__" in code else (given, code)
-    return f"{first}\n{then}" if given else code
+    first, then = (code, prefix) if "from __future__" in code else (prefix, code)
+    return f"{first}\n{then}" if prefix else code
 
 
 def defines(code: str, name: str) -> bool:
@@ -159,19 +159,19 @@ def defines(code: str, name: str) -> bool:
 def judge_math(row: Row, answer: str) -> Judged:
     """1 where the final answer of a text equals the gold answer, by `math.rewards.accuracy`. A line
     that holds no final answer is one itself."""
-    said = Completion(answer)
-    if answer_of(said) is None and len(answer.strip().splitlines()) == 1:
-        said = Completion(f"\\boxed{{{answer.strip()}}}")
-    found = _math_reward(row, said)
-    return found.value, found.why
+    completion = Completion(answer)
+    if answer_of(completion) is None and len(answer.strip().splitlines()) == 1:
+        completion = Completion(f"\\boxed{{{answer.strip()}}}")
+    reward = _math_reward(row, completion)
+    return reward.value, reward.why
 
 
-def _math_reward(row: Row, said: Completion) -> Reward:
+def _math_reward(row: Row, completion: Completion) -> Reward:
     """The reward of the math task. Its worker takes a second to start and serves many answers."""
     runners = _math_runners(chosen_isolation())
     runner = runners.get()
     try:
-        return runner.score([(row, said)])[0]
+        return runner.score([(row, completion)])[0]
     finally:
         runners.put(runner)
 

@@ -212,8 +212,8 @@ def different_trees(groups: Sequence[Sequence[Reward]]) -> float | None:
     (different trees - 1) / (programs - 1): 0 where all are alike, 1 where no two are. Groups with
     fewer than two valid programs do not count; None where no group has two.
     """
-    found = [[valid_program(reward.facts) for reward in group] for group in groups]
-    shapes = [[shape_of(source) for source in group if source is not None] for group in found]
+    programs = [[valid_program(reward.facts) for reward in group] for group in groups]
+    shapes = [[shape_of(source) for source in group if source is not None] for group in programs]
     shares = [(len(set(each)) - 1) / (len(each) - 1) for each in shapes if len(each) > 1]
     return sum(shares) / len(shares) if shares else None
 

@@ -85,8 +85,8 @@ def _text(operator: OperatorFacts, text: str, function: str) -> dict[str, str | 
 
 
 def _solution(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:
-    said = tagged(filled(operator, text), "solution")
-    return {"solution": text.strip() if said is None else said}
+    solution = tagged(filled(operator, text), "solution")
+    return {"solution": text.strip() if solution is None else solution}
 
 
 def _thought_and_answer(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:
@@ -129,14 +129,14 @@ def _balanced(text: str) -> str:
 def _verdict(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:
     """The verdict is the field's first word, else the answer's; the rest is the feedback."""
     text = filled(operator, text)
-    said = tagged(text, "review_result")
-    word = _WORD.search(text if said is None else said)
+    verdict = tagged(text, "review_result")
+    word = _WORD.search(text if verdict is None else verdict)
     result = _VERDICTS.get(word[0].lower()) if word else None
     if word is None or result is None:
         raise malformed(operator, "it starts with neither True nor False")
     feedback = tagged(text, "feedback")
     if feedback is None:
-        rest = text[word.end() :] if said is None else text.rpartition("</review_result>")[2]
+        rest = text[word.end() :] if verdict is None else text.rpartition("</review_result>")[2]
         feedback = rest.strip(" \t\n.,:;*_-")
     return {"review_result": result, "feedback": feedback}
 
@@ -144,11 +144,11 @@ def _verdict(operator: OperatorFacts, text: str, function: str) -> dict[str, str
 def _letter(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:
     """The one letter that the first line is, or names; the article "A" is none."""
     text = filled(operator, text)
-    said = tagged(text, "solution_letter")
-    line = (text if said is None else said).split("\n")[0].strip()
+    letter = tagged(text, "solution_letter")
+    line = (text if letter is None else letter).split("\n")[0].strip()
     if len(bare := line.strip(" \t.:()*")) == 1:
         line = bare.upper()
-    letters = {"".join(found) for found in _LETTER.findall(line)}
+    letters = {"".join(match) for match in _LETTER.findall(line)}
     if len(letters) != 1:
         raise malformed(operator, "the answer names no letter of a solution, or several")
     return {"solution_letter": letters.pop()}
@@ -176,8 +176,8 @@ def filled(operator: OperatorFacts, text: str) -> str:
 def tagged(text: str, name: str) -> str | None:
     """What stands in the last `<name>...</name>`, stripped; None where there is none. One that lies
     in no other tags goes before one that does."""
-    if (said := fields(text).get(name)) is not None:
-        return said
+    if (value := fields(text).get(name)) is not None:
+        return value
     before, _, _ = text.rpartition(f"</{name}>")
     _, opened, body = before.rpartition(f"<{name}>")
     return body.strip() if opened else None
@@ -185,7 +185,7 @@ def tagged(text: str, name: str) -> str | None:
 
 def fields(text: str) -> dict[str, str]:
     """What stands in the outermost tags of a text, by name; of equal names the last."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     at, unclosed = 0, set[str]()
     while opened := _OPENED.search(text, at):
         name, at = opened[1], opened.end()
@@ -193,9 +193,9 @@ def fields(text: str) -> dict[str, str]:
         if end < 0:
             unclosed.add(name)
         else:
-            found[name] = text[at:end].strip()
+            values[name] = text[at:end].strip()
             at = end + len(f"</{name}>")
-    return found
+    return values
 
 
 READERS: Mapping[str, Callable[[OperatorFacts, str, str], dict[str, str | bool]]] = {
@@ -226,15 +226,15 @@ def code_in_answer(text: str, function: str = "") -> str:
 
 def blocks(text: str, opening: str) -> list[str]:
     """The closed blocks of a text that begin with `opening`, each stripped."""
-    found, at = [], 0
+    texts, at = [], 0
     while (start := text.find(opening, at)) >= 0:
         start += len(opening)
         end = text.find(FENCE, start)
         if end < 0:
             break
-        found.append(text[start:end].strip())
+        texts.append(text[start:end].strip())
         at = end + len(FENCE)
-    return found
+    return texts
 
 
 def longest_python(text: str) -> str:
@@ -289,11 +289,11 @@ def names_set(node: ast.stmt) -> set[str]:
     `seen.add(1)` does."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
-    found = set[str]()
+    names = set[str]()
     for each in ast.walk(node):
         match each:
             case ast.alias(name=name, asname=other):
-                found.add(other or name.partition(".")[0])
+                names.add(other or name.partition(".")[0])
             case (
                 ast.Name(ctx=ast.Store())
                 | ast.Subscript(ctx=ast.Store() | ast.Del())
@@ -303,8 +303,8 @@ def names_set(node: ast.stmt) -> set[str]:
                 target = each.value.func if isinstance(each, ast.Expr) else each  # pyright: ignore[reportAttributeAccessIssue]
                 while isinstance(target, ast.Attribute | ast.Subscript):
                     target = target.value
-                found |= {target.id} if isinstance(target, ast.Name) else set()
-    return found
+                names |= {target.id} if isinstance(target, ast.Name) else set()
+    return names
 
 
 ATTEMPTS = 3
@@ -364,9 +364,9 @@ class OperatorHost:
         try:
             if (operator := OPERATORS.get(name)) is None:
                 raise OperatorError("unknown operator", f"there is no operator {name}")
-            given = checked_arguments(operator, arguments)
+            values = checked_arguments(operator, arguments)
             asker.use(operator)
-            result = PROCEDURES.get(name, answered)(asker, operator, given)
+            result = PROCEDURES.get(name, answered)(asker, operator, values)
         except OperatorError as failed:
             error, why = failed.kind, failed.why
         finally:
@@ -416,13 +416,13 @@ class OperatorCaller:
         # By the call's number and not by its arrival: calls that are open at once arrive anyhow.
         draw = self.number * MOST_QUESTIONS + len(self.answers)
         key = SampleKey(0, f"{self.host.setup.draws}|{sha256_text(text)[:16]}", draw)
-        (said,) = self.model.answer([[Message("user", text)]], self.model.sampling, [key])
-        self.answers.append(said)
-        if said.too_long:
-            raise OperatorError("arguments", f"the question is too long: {said.failure}")
-        if said.failure:
-            raise HelperFailed(f"{self.model.name} gave no answer: {said.failure}")
-        return said.text
+        (completion,) = self.model.answer([[Message("user", text)]], self.model.sampling, [key])
+        self.answers.append(completion)
+        if completion.too_long:
+            raise OperatorError("arguments", f"the question is too long: {completion.failure}")
+        if completion.failure:
+            raise HelperFailed(f"{self.model.name} gave no answer: {completion.failure}")
+        return completion.text
 
     def solve(self, code: str) -> tuple[str, str]:
         """What the code's `solve()` returns as text, and why it failed; "" for a success."""

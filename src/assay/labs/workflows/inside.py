@@ -91,9 +91,9 @@ class Operator:
         """`llm` is a handle of `create_llm_instance`."""
         self.llm, self.name = llm, name or self.operator
 
-    async def __call__(self, *given: Any, **named: Any) -> dict[str, Any]:
+    async def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
         """The operator's result. Raises TypeError for wrong arguments, OperatorError."""
-        bound = self.signature.bind(*given, **named).arguments
+        bound = self.signature.bind(*values, **named).arguments
         arguments = {name: plain(value, self.kinds[name]) for name, value in bound.items()}
         llm = self.llm if isinstance(self.llm, AsyncLLM) else AsyncLLM()
         return await llm._operate(self.operator, arguments)
@@ -109,12 +109,12 @@ def operator_class(described: Mapping[str, Any]) -> type[Operator]:
         )
         for each in described["parameters"]
     ]
-    found = {
+    members = {
         "operator": described["name"],
         "signature": inspect.Signature(parameters),
         "kinds": {each["name"]: each["kind"] for each in described["parameters"]},
     }
-    return type(described["name"], (Operator,), found)
+    return type(described["name"], (Operator,), members)
 
 
 def plain(value: Any, kind: str) -> Any:
@@ -156,8 +156,8 @@ def run_workflow(
         # Not `asyncio.run`, which waits for what the workflow left behind; the sandbox ends that.
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
-        found = loop.run_until_complete(awaited(workflow_class, problem, entry_point))
-        answer = found[0] if isinstance(found, tuple) and found else found
+        outcome = loop.run_until_complete(awaited(workflow_class, problem, entry_point))
+        answer = outcome[0] if isinstance(outcome, tuple) and outcome else outcome
         if answer is None or inspect.isawaitable(answer):
             what = "None" if answer is None else "what it did not await"
             return failed("no_answer", f"the workflow returned {what}", 0)
@@ -175,8 +175,8 @@ async def awaited(workflow_class: Callable[..., Any], problem: str, entry_point:
     """Builds and calls the workflow as AFlow does."""
     dataset = "code" if entry_point else "text"
     workflow = workflow_class("workflow", {"model": "executor"}, dataset)
-    given = (problem, entry_point) if entry_point else (problem,)
-    return await workflow(*given)
+    arguments = (problem, entry_point) if entry_point else (problem,)
+    return await workflow(*arguments)
 
 
 def builtin_name(error: BaseException) -> str:

@@ -7,10 +7,12 @@ Rewards are made of executions elsewhere.
 
 import atexit
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from assay.data.episode import Completion
@@ -47,90 +49,21 @@ def workflow(operators: Mapping[str, str], body: str, parameters: str = "problem
     return f"{HEAD}{made}\n    async def __call__(self, {parameters}):\n{lines}"
 
 
-COST = 'self.llm.get_usage_summary()["total_cost"]'
-
-DIRECT = workflow(
-    {"answer_generate": "AnswerGenerate"},
-    f"""
-result = await self.answer_generate(input=problem)
-return result["answer"], {COST}
-""",
-)
-CUSTOM = workflow(
-    {"custom": "Custom"},
-    f"""
-result = await self.custom(input=problem, instruction="")
-return result["response"], {COST}
-""",
-)
-REVIEW = workflow(
-    {"answer_generate": "AnswerGenerate", "review": "Review", "revise": "Revise"},
-    f"""
-result = await self.answer_generate(input=problem)
-solution = result["answer"]
-review = await self.review(problem=problem, solution=solution)
-if not review["review_result"]:
-    revised = await self.revise(problem=problem, solution=solution, feedback=review["feedback"])
-    solution = revised["solution"]
-return solution, {COST}
-""",
-)
-PROGRAMMER = workflow(
-    {"programmer": "Programmer"},
-    f"""
-result = await self.programmer(problem=problem)
-return result["output"], {COST}
-""",
-)
-CODE = workflow(
-    {"custom_code_generate": "CustomCodeGenerate"},
-    f"""
-result = await self.custom_code_generate(problem=problem, entry_point=entry_point, instruction="")
-return result["response"], {COST}
-""",
-    "problem, entry_point",
-)
-TEST_DRIVEN = workflow(
-    {"custom_code_generate": "CustomCodeGenerate", "test": "Test"},
-    f"""
-code = await self.custom_code_generate(problem=problem, entry_point=entry_point, instruction="")
-result = await self.test(problem=problem, solution=code["response"], entry_point=entry_point)
-return result["solution"], {COST}
-""",
-    "problem, entry_point",
-)
-
-
-def self_consistency(count: int) -> str:
-    """The answer that an ensemble picks out of `count` independent ones."""
-    return workflow(
-        {"answer_generate": "AnswerGenerate", "sc_ensemble": "ScEnsemble"},
-        f"""
-solutions = []
-for _ in range({count}):
-    result = await self.answer_generate(input=problem)
-    solutions.append(result["answer"])
-result = await self.sc_ensemble(solutions=solutions, problem=problem)
-return result["response"], {COST}
-""",
-    )
-
-
-FIXED: Mapping[str, str] = {
-    "direct": DIRECT,
-    "custom": CUSTOM,
-    "programmer": PROGRAMMER,
-    "review and revise": REVIEW,
-    "self-consistency of 3": self_consistency(3),
-    "self-consistency of 5": self_consistency(5),
+_ALL = {
+    name: workflow(**table)
+    for name, table in tomllib.loads(
+        files("assay.labs.workflows").joinpath("fixed.toml").read_text(encoding="utf-8")
+    ).items()
 }
+CODE, TEST_DRIVEN = _ALL.pop("code"), _ALL.pop("test-driven code")
+FIXED: Mapping[str, str] = _ALL
 """By name; for problems that are answered with a text."""
-FALLBACK: Mapping[str, str] = {"text": CUSTOM, "code": CODE}
+FALLBACK: Mapping[str, str] = {"text": FIXED["custom"], "code": CODE}
 """What answers in place of a failed program where an evaluation asks for that (AFlow's default)."""
 FIXED_SOURCES: Mapping[str, Mapping[str, str]] = {
     name.replace(",", "").replace(" ", "-"): {"text": program, "code": CODE}
     for name, program in FIXED.items()
-} | {"test-driven-code": {"text": DIRECT, "code": TEST_DRIVEN}}
+} | {"test-driven-code": {"text": FIXED["direct"], "code": TEST_DRIVEN}}
 """The programs of `model = "workflow:NAME"`, for texts and for code."""
 OTHERS = "*"
 """In a router's table: every problem that no other entry fits."""
@@ -224,8 +157,8 @@ def run_code(program: str, function: str, deadline: float) -> Returned:
 
 def run_tests(code: str, tests: Sequence[str], entry_point: str) -> Returned:
     """How many tests pass that code, in the sandbox; see `tested_code.run_tests`."""
-    asked = {"answer": code, "tests": list(tests), "entry_point": entry_point}
-    return _workers(TESTED, chosen_isolation()).map([asked], TEST_SECONDS)[0]
+    request = {"answer": code, "tests": list(tests), "entry_point": entry_point}
+    return _workers(TESTED, chosen_isolation()).map([request], TEST_SECONDS)[0]
 
 
 def run_all(
@@ -260,14 +193,14 @@ def attempted(
     row: Row, completion: Completion, setup: ExecutorSetup, settings: RunSettings
 ) -> Attempt:
     """The completion's program, run and judged."""
-    found = judged(row, run_text(completion.text, setup, settings))
-    if settings.fallback and found.execution.outcome not in ("solved", "wrong", ABSTAINED):
+    reward = judged(row, run_text(completion.text, setup, settings))
+    if settings.fallback and reward.execution.outcome not in ("solved", "wrong", ABSTAINED):
         # The outcome stays the policy's failure, and so does its score.
         is_code = row.extra[PROBLEM_TYPE] == "code"
         answer = run_source(FALLBACK["code" if is_code else "text"], setup, settings)
-        given = {"fallback": True, "answer": answer.answer, "fallback_calls": answer.calls}
-        return replace(found, execution=replace(found.execution, **given))
-    return found
+        facts = {"fallback": True, "answer": answer.answer, "fallback_calls": answer.calls}
+        return replace(reward, execution=replace(reward.execution, **facts))
+    return reward
 
 
 def visit_of(row: Row, completion: Completion) -> str:

@@ -253,18 +253,18 @@ def problems_benchmark(
             fix = "leave one of them out"
             raise InputError(f"stands beside {other}", field=f"options.{key}", fix=fix)
     if chosen["path"]:
-        found = [[*iter_rows(options.root / chosen["path"], chosen["format"])]]
+        parts = [[*iter_rows(options.root / chosen["path"], chosen["format"])]]
     else:
         with within("options.sources"):
             sides = [source.partition(":") for source in texts_of(chosen["sources"])]
-            found = [lookup(readers, s, "source of problems")(side).rows for s, _, side in sides]
+            parts = [lookup(readers, s, "source of problems")(side).rows for s, _, side in sides]
     score = accuracy_reward(fallback=chosen["fallback"])
     if price := chosen["price"]:
         # No answer is worth 0.
         net_reward(price)
         rewarding = partial(net, price=price, failed=0.0)
         score = judged_by(rewarding, RunSettings(), accuracy_reward)
-    items = [row_with(row, names) for rows in found for row in some_of(rows, most or None)]
+    items = [row_with(row, names) for rows in parts for row in some_of(rows, most or None)]
     return Benchmark("workflows/problems", tuple(items), score, "workflows 1", options=chosen)
 
 

@@ -58,14 +58,14 @@ class Judge:
     def rewards(self, ids, answers):
         """A reward of each answer, given in tokens, beside the answer as Assay reads it: `value`,
         which is null where Assay abstains, `why` and `parts`."""
-        asked = [self.answer(*each) for each in zip(ids, answers, strict=True)]
+        replies = [self.answer(*each) for each in zip(ids, answers, strict=True)]
         with self.lock:
-            self.process.stdin.write(json.dumps(asked) + "\n")
+            self.process.stdin.write(json.dumps(replies) + "\n")
             self.process.stdin.flush()
             line = self.process.stdout.readline()
         if not line:
             raise RuntimeError("the reward's process ended: see its last words above")
-        return [{**each, **reward} for each, reward in zip(asked, json.loads(line), strict=True)]
+        return [{**each, **reward} for each, reward in zip(replies, json.loads(line), strict=True)]
 
     @cached_property
     def journal(self):

@@ -16,8 +16,10 @@ Read from the packages' trainers, and held by tests that train with them.
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -99,26 +101,26 @@ def translated(
     """The numbers of a step's entries, each the mean over the entries that have it; a None where
     no entry has a number."""
     known = {line.theirs: line for line in table}
-    found: dict[str, Number] = {}
+    values: dict[str, Number] = {}
     for name in dict.fromkeys(name for entry in entries for name in entry if name not in COUNTERS):
-        given = [entry[name] for entry in entries if name in entry]
-        numbers = [float(value) for value in given if is_number(value)]
-        if not numbers and any(value is not None for value in given):
+        amounts = [entry[name] for entry in entries if name in entry]
+        numbers = [float(value) for value in amounts if is_number(value)]
+        if not numbers and any(value is not None for value in amounts):
             continue
         mean = sum(numbers) / len(numbers) if numbers else None
         line = known.get(name)
         if line is None or not line.ours:
-            found[f"{tool}/{name}"] = mean
+            values[f"{tool}/{name}"] = mean
         else:
-            found[line.ours] = 1 - mean if line.rest and mean is not None else mean
-    return found
+            values[line.ours] = 1 - mean if line.rest and mean is not None else mean
+    return values
 
 
-def weighted(given: Mapping[str, Any], weights: Weights) -> dict[str, Any]:
+def weighted(rewards: Mapping[str, Any], weights: Weights) -> dict[str, Any]:
     """The reward of an answer, its parts and why it has none: the sum of what reward functions, in
-    the tool's order, have `given` it, times their weights."""
-    parts = {name: float(v) for name, v in given.items() if is_number(v) and v == v}
-    factors = dict(zip(given, weights or [1.0] * len(given), strict=False))
+    the tool's order, have `rewards` it, times their weights."""
+    parts = {name: float(v) for name, v in rewards.items() if is_number(v) and v == v}
+    factors = dict(zip(rewards, weights or [1.0] * len(rewards), strict=False))
     reward = sum(factors.get(name, 1.0) * value for name, value in parts.items())
     if not parts:
         return {"reward": None, "parts": parts, "why": "no reward function scored it"}
@@ -139,7 +141,7 @@ def is_number(value: Any) -> bool:
 def log_lines(file: Path) -> list[dict[str, Any]]:
     """The JSON objects of a log that a tool may be writing to; a last line without its end is not
     there yet. Raises InputError."""
-    found = []
+    entries = []
     for number, line in enumerate(file.read_bytes().split(b"\n")[:-1], 1):
         if not line.strip():
             continue
@@ -150,8 +152,8 @@ def log_lines(file: Path) -> list[dict[str, Any]]:
             raise InputError("is no JSON", file=file, line=number, fix=fix) from error
         if not isinstance(value, dict):
             raise InputError("is no JSON object", file=file, line=number)
-        found.append(value)
-    return found
+        entries.append(value)
+    return entries
 
 
 BESIDE = frozenset({"step", "epoch"})
@@ -213,12 +215,12 @@ def by_key(folder: Path) -> dict[str, RecordedCompletion]:
 def in_order(folder: Path, first: int, last: int) -> list[RecordedCompletion]:
     """The answers to updates `first` to `last` in the order of processes; of a process that was
     started again, those of its last attempt at them."""
-    found: dict[int, list[RecordedCompletion]] = {}
+    completions: dict[int, list[RecordedCompletion]] = {}
     for file in journal_files(folder):
         own = [journalled(line) for line in log_lines(file) if first <= line["step"] <= last]
         if own:
-            found[process_of(file)[0]] = own
-    return [answer for own in found.values() for answer in own]
+            completions[process_of(file)[0]] = own
+    return [answer for own in completions.values() for answer in own]
 
 
 def journalled(line: Mapping[str, Any], **more: Any) -> RecordedCompletion:
@@ -240,22 +242,13 @@ OWN = "assay"
 """Column of TRL's tables that `reward.py` of an exported folder adds."""
 ENDS = frozenset({"train_runtime", "train_loss"})
 """An entry with one of these sums up the whole training."""
-EXACT = "exact, of the policy in training; Assay estimates it"
 
-METRICS: tuple[MetricLine, ...] = (
-    MetricLine("loss", "loss"),
-    MetricLine("grad_norm", "grad_norm"),
-    MetricLine("learning_rate", "learning_rate"),
-    MetricLine("eval_loss", "validation_loss"),
-    MetricLine("step_time", "seconds"),
-    MetricLine("reward", "reward_mean"),
-    MetricLine("frac_reward_zero_std", "signal_share", rest=True),
-    MetricLine("completions/mean_length", "length_mean"),
-    MetricLine("completions/clipped_ratio", "truncated_share"),
-    MetricLine("kl", "kl"),
-    MetricLine("clip_ratio/low_mean", "clip_low_share"),
-    MetricLine("clip_ratio/high_mean", "clip_high_share"),
-)
+_METRICS = tomllib.loads(files("assay.trainers").joinpath("metrics.toml").read_text("utf-8"))
+
+
+def metrics_of(*tables: str) -> tuple[MetricLine, ...]:
+    """The lines of several tables of metrics.toml."""
+    return tuple(MetricLine(n, **told) for each in tables for n, told in _METRICS[each].items())
 
 
 @dataclass(frozen=True)
@@ -268,15 +261,7 @@ class TrlOutput:
     factors: Weights = None
     """Of the reward functions, by which their rewards are multiplied."""
     tool: ClassVar[str] = "trl"
-    metrics: ClassVar[Sequence[MetricLine]] = (
-        *METRICS,
-        MetricLine(
-            "reward_std",
-            unlike="the unbiased deviation over all completions; Assay divides by their number",
-        ),
-        MetricLine("entropy", "entropy", unlike=EXACT),
-        MetricLine("mean_token_accuracy"),
-    )
+    metrics: ClassVar[Sequence[MetricLine]] = metrics_of("hf", "trl")
 
     def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
         """See `output`. A step's completions are written behind its line in the log."""
@@ -291,10 +276,10 @@ class TrlOutput:
             plain = [{k: v for k, v in e.items() if k not in BESIDE} for e in entries]
             # Completions of a step that measured held-out rows are those of these rows.
             measured = any(name.startswith("eval_reward") for e in entries for name in e)
-            found = () if measured else self.answers(tables, last)
+            completions = () if measured else self.answers(tables, last)
             first = (number - 1) * self.updates + 1
             named = translated(self.tool, self.metrics, plain)
-            yield Step(number, named, self.known(found, first, last))
+            yield Step(number, named, self.known(completions, first, last))
 
     def entries(self) -> Sequence[Mapping[str, Any]]:
         """The log's entries in the order of writing, but those that sum up the whole training.
@@ -316,15 +301,15 @@ class TrlOutput:
         return read_table(file, self.factors) if file.is_file() else ()
 
     def known(
-        self, found: tuple[RecordedCompletion, ...], first: int, last: int
+        self, completions: tuple[RecordedCompletion, ...], first: int, last: int
     ) -> tuple[RecordedCompletion, ...]:
         """The answers of a round; those of an exported folder have all that Assay knows."""
-        return found
+        return completions
 
     def checkpoints(self) -> Sequence[Saved]:
         """See `output`. In the middle of a round no step of Assay's ends."""
-        found = checkpoint_folders(self.folder)
-        whole = [each for each in found if each[0] % self.updates == 0 or each[1] == self.folder]
+        folders = checkpoint_folders(self.folder)
+        whole = [each for each in folders if each[0] % self.updates == 0 or each[1] == self.folder]
         return [Saved(max(1, step // self.updates), path) for step, path in whole]
 
     def weights(self, saved: Saved, scratch: Path) -> Path:
@@ -336,23 +321,17 @@ class SwiftOutput(TrlOutput):
     """See `output`; `folder` is ms-swift's `output_dir`, with its version."""
 
     tool: ClassVar[str] = "swift"
-    metrics: ClassVar[Sequence[MetricLine]] = (
-        *METRICS,
-        MetricLine("reward_std", unlike="the mean of the groups' deviations"),
-        MetricLine("entropy/mean", "entropy", unlike=EXACT),
-        MetricLine("token_acc"),
-        MetricLine("train_speed(s/it)", unlike="the mean since the start"),
-    )
+    metrics: ClassVar[Sequence[MetricLine]] = metrics_of("hf", "swift")
 
     def entries(self) -> Sequence[Mapping[str, Any]]:
         """See `TrlOutput`; their step is a text, and some of their entries are no numbers."""
-        found = list[Mapping[str, Any]]()
+        entries = list[Mapping[str, Any]]()
         for entry in logged_entries(self.folder):
             match = re.fullmatch(r"(\d+)/\d+", str(entry.get("global_step/max_steps", "")))
             step = {"step": int(match[1])} if match else {}
             numbers = {k: v for k, v in entry.items() if is_number(v) or v is None or k == "step"}
-            found.append(numbers | step)
-        return found
+            entries.append(numbers | step)
+        return entries
 
     def tables(self) -> Mapping[int, Mapping[str, Any]] | None:
         """The completions by update; None where they are not logged."""
@@ -371,16 +350,16 @@ class SwiftOutput(TrlOutput):
         return answers((tables or {}).get(update, {}), self.factors)
 
     def known(
-        self, found: tuple[RecordedCompletion, ...], first: int, last: int
+        self, completions: tuple[RecordedCompletion, ...], first: int, last: int
     ) -> tuple[RecordedCompletion, ...]:
         """The answers of a round as the journal of an exported folder knows them, with the
         advantages of ms-swift's table where that has the same rewards in the same order."""
         noted = in_order(self.folder, first, last)
         if not noted:
-            return found
-        if [each.reward for each in noted] != [each.reward for each in found]:
+            return completions
+        if [each.reward for each in noted] != [each.reward for each in completions]:
             return tuple(noted)
-        pairs = zip(noted, found, strict=True)
+        pairs = zip(noted, completions, strict=True)
         return tuple(replace(own, advantage=theirs.advantage) for own, theirs in pairs)
 
 
@@ -391,12 +370,12 @@ def logged_entries(folder: Path) -> list[dict[str, Any]]:
     """The log's entries in the order of writing, but those that sum up the whole training. Raises
     InputError."""
     if (folder / LOG).is_file():
-        found = log_lines(folder / LOG)
+        entries = log_lines(folder / LOG)
     else:
         states = checkpoint_folders(folder)
         last = states[-1][1] if states else folder
-        found = read_state(last)["log_history"] if (last / STATE).is_file() else []
-    return [entry for entry in found if not ENDS & entry.keys()]
+        entries = read_state(last)["log_history"] if (last / STATE).is_file() else []
+    return [entry for entry in entries if not ENDS & entry.keys()]
 
 
 def is_table(file: Path) -> bool:
@@ -424,8 +403,8 @@ def checkpoint_folders(folder: Path) -> list[tuple[int, Path]]:
     named = [
         (m, p) for p in folder.glob("checkpoint-*") if (m := re.fullmatch(r"\D+(\d+)", p.name))
     ]
-    found = sorted((int(match[1]), path) for match, path in named)
-    return [(step, path) for step, path in found if is_whole(path)] or lone_checkpoint(folder)
+    folders = sorted((int(match[1]), path) for match, path in named)
+    return [(step, path) for step, path in folders if is_whole(path)] or lone_checkpoint(folder)
 
 
 def lone_checkpoint(folder: Path) -> list[tuple[int, Path]]:
@@ -491,9 +470,9 @@ def answers(table: Mapping[str, Any], weights: Weights = None) -> tuple[Recorded
         "image",
     ]
     rewards = [name for name in table if name not in own]
-    found = []
+    completions = []
     for place, text in enumerate(table.get("completion", ())):
         values = {name: table[name][place] for name in rewards}
         more = {"prompt": str(table["prompt"][place]), "advantage": table["advantages"][place]}
-        found.append(RecordedCompletion(str(text), **weighted(values, weights), **more))
-    return tuple(found)
+        completions.append(RecordedCompletion(str(text), **weighted(values, weights), **more))
+    return tuple(completions)

@@ -65,13 +65,13 @@ class FolderContent:
 class Inert:
     """Stands for every object of a pickle; knows what it was made of, and does nothing."""
 
-    def __new__(cls, *given: Any, **named: Any) -> "Inert":
+    def __new__(cls, *values: Any, **named: Any) -> "Inert":
         """Whatever the pickle gives."""
         made = object.__new__(cls)
-        made.given, made.state = given, {}
+        made.values, made.state = values, {}
         return made
 
-    given: tuple[Any, ...]
+    values: tuple[Any, ...]
     state: Any
 
     def __setstate__(self, state: Any) -> None:
@@ -129,7 +129,7 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, type):
         return value.__name__
     if isinstance(value, Inert):
-        value = value.given[0] if len(value.given) == 1 else value.state
+        value = value.values[0] if len(value.values) == 1 else value.state
     if isinstance(value, dict):
         return {key: plain_value(each) for key, each in value.items()}
     return [*map(plain_value, value)] if isinstance(value, list) else value
@@ -139,18 +139,18 @@ def kept(values: Mapping[str, Any]) -> dict[str, Any]:
     """What a manifest may hold: plain values, whole numbers as such, of a long text its sha256, and
     no secret."""
     plain = (str, int, float, bool, list, dict, type(None))
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     for key, value in values.items():
         if not isinstance(value, plain) or SECRET.search(str(key)):
             continue
         if isinstance(value, str) and len(value) > LONGEST:
             if not OBJECT.match(value):
-                found[key] = f"{len(value)} characters of sha256 {sha256_text(value)}"
+                tensors[key] = f"{len(value)} characters of sha256 {sha256_text(value)}"
         elif isinstance(value, float) and key.endswith("_steps") and value.is_integer():
-            found[key] = int(value)
+            tensors[key] = int(value)
         else:
-            found[key] = kept(value) if isinstance(value, dict) else value
-    return found
+            tensors[key] = kept(value) if isinstance(value, dict) else value
+    return tensors
 
 
 def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> FolderContent:
@@ -245,8 +245,8 @@ def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> Fol
         problem = "holds nothing of verl's: no global_step_N/actor, no weights"
         fix = "name verl's trainer.default_local_dir"
         raise InputError(problem, file=folder, fix=fix)
-    given = configuration or next(hydra_files(folder), None)
-    values = hydra_values(given) if given else {}
+    file = configuration or next(hydra_files(folder), None)
+    values = hydra_values(file) if file else {}
     project, name = (values.get(f"trainer.{key}_name") for key in ("project", "experiment"))
     places = [up / f"{project}/{name}.jsonl" for up in [*folder.resolve().parents][:3]]
     own = sorted(folder.glob("metrics*.jsonl"))
@@ -303,11 +303,11 @@ def adapter_of(checkpoint: Path, name: str = ADAPTER) -> Mapping[str, Any] | Non
 
 def checked_adapter(file: Path) -> Mapping[str, Any]:
     """An adapter's configuration. Raises InputError."""
-    found = read_object(file)
-    for key in ("r", "lora_alpha") if found.get("peft_type", "LORA") == "LORA" else ():
-        if not isinstance(found.get(key), int | float):
+    content = read_object(file)
+    for key in ("r", "lora_alpha") if content.get("peft_type", "LORA") == "LORA" else ():
+        if not isinstance(content.get(key), int | float):
             raise InputError("is no number", file=file, field=key, fix="restore it")
-    return found
+    return content
 
 
 MOST_VALUES = 100_000
@@ -328,13 +328,13 @@ def refuse_expanded(value: Any) -> None:
 
 def flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     """Nested tables by dotted keys."""
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{path}{key}.")
+            entries |= flat(value, f"{path}{key}.")
         else:
-            found[f"{path}{key}"] = value
-    return found
+            entries[f"{path}{key}"] = value
+    return entries
 
 
 REFERENCE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)(?:,[^}]*)?\}")
@@ -344,11 +344,11 @@ def hydra_values(file: Path) -> dict[str, Any]:
     """Hydra's configuration by dotted keys, references to other keys replaced by their values.
     Raises InputError."""
     try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-        refuse_expanded(found)
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        refuse_expanded(content)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError("is no YAML", file=file, fix="name Hydra's .hydra/config.yaml") from error
-    values = flat(found if isinstance(found, dict) else {})
+    values = flat(content if isinstance(content, dict) else {})
 
     def resolved(value: Any, depth: int = 0) -> Any:
         if not isinstance(value, str) or depth > MOST_REFERENCES:

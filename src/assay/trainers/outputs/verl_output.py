@@ -23,43 +23,12 @@ from assay.trainers.outputs.output import (
     by_key,
     holds_weights,
     log_lines,
+    metrics_of,
     translated,
 )
 
 LATEST = "latest_checkpointed_iteration.txt"
 
-METRICS: tuple[MetricLine, ...] = (
-    MetricLine("actor/loss", "loss"),
-    MetricLine("actor/pg_loss", "policy_loss"),
-    MetricLine("actor/kl_loss", "kl_loss"),
-    MetricLine("actor/kl_coef", "kl_coef"),
-    MetricLine("actor/grad_norm", "grad_norm"),
-    MetricLine("actor/lr", "learning_rate"),
-    MetricLine(
-        "actor/entropy", "entropy", unlike="exact, of the policy in training; Assay estimates it"
-    ),
-    MetricLine("actor/ppo_kl", "policy_kl"),
-    MetricLine("actor/pg_clipfrac", "clipped_share"),
-    MetricLine("actor/pg_clipfrac_lower", "dual_clip_share"),
-    MetricLine("rollout_corr/k3_kl", "rollout_gap_k3"),
-    MetricLine(
-        "training/rollout_probs_diff_mean",
-        unlike="a gap of probabilities, where Assay has one of their logarithms",
-    ),
-    MetricLine("critic/score/mean", "reward_mean", unlike="leaves out answers without a token"),
-    MetricLine("critic/rewards/mean", unlike="after KL in the reward"),
-    MetricLine(
-        "critic/advantages/mean", unlike="a mean over tokens, where Assay's is over answers"
-    ),
-    MetricLine("response_length/mean", "length_mean"),
-    MetricLine(
-        "response_length/clip_ratio",
-        unlike="the share of answers as long as the longest of the step, cut or not",
-    ),
-    MetricLine("timing_s/step", "seconds"),
-    MetricLine("timing_s/gen", "rollout_seconds"),
-    MetricLine("timing_s/update_actor", "update_seconds"),
-)
 STARTS = "training/global_step"
 """Every line of a training step has it."""
 
@@ -77,7 +46,7 @@ class VerlOutput:
     """verl's `trainer.rollout_data_dir`; omitted: `rollouts` in the folder."""
     lone: Saved | None = None
     """The only checkpoint, where the folder is one itself."""
-    metrics: ClassVar[Sequence[MetricLine]] = METRICS
+    metrics: ClassVar[Sequence[MetricLine]] = metrics_of("verl")
 
     @property
     def log_files(self) -> Sequence[Path]:
@@ -105,7 +74,7 @@ class VerlOutput:
                 return
             yield Step(
                 number,
-                translated("verl", METRICS, [lines[number]]),
+                translated("verl", self.metrics, [lines[number]]),
                 self.answers(file) if there else (),
             )
 
@@ -133,8 +102,8 @@ class VerlOutput:
             last = int((self.folder / LATEST).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return []
-        found = [(int(m[1]), p) for p in self.folder.glob("global_step_*") if (m := STEP(p.name))]
-        actors = sorted((step, path / "actor") for step, path in found if step <= last)
+        folders = [(int(m[1]), p) for p in self.folder.glob("global_step_*") if (m := STEP(p.name))]
+        actors = sorted((step, path / "actor") for step, path in folders if step <= last)
         return [Saved(step, path) for step, path in actors if path.is_dir()]
 
     def weights(self, saved: Saved, scratch: Path) -> Path:
@@ -208,8 +177,8 @@ def merged(actor: Path, target: Path) -> Path:
         problem = "holds no shards of FSDP"
         fix = "merge it with verl.model_merger, and name the folder that it wrote as the model"
         raise InputError(problem, file=actor, fix=fix)
-    given = ("merge", "--backend", "fsdp", "--local_dir", actor, "--target_dir", target)
-    command = [str(python), "-c", MERGE, *map(str, given)]
+    arguments = ("merge", "--backend", "fsdp", "--local_dir", actor, "--target_dir", target)
+    command = [str(python), "-c", MERGE, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]

@@ -9,8 +9,10 @@ text; a paragraph whose arguments are all empty or the operator's defaults is le
 """
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any, Literal
 
 from assay.errors import nearest
@@ -70,89 +72,16 @@ class OperatorFacts:
         return {**self.returns, **self.unnamed}
 
 
-def _texts(*names: str) -> tuple[Parameter, ...]:
-    return tuple(map(Parameter, names))
-
-
-_ALL = (
-    OperatorFacts(
-        "Custom",
-        "custom",
-        _texts("input", "instruction"),
-        {"response": "str"},
-        "{instruction}{input}",
-    ),
-    OperatorFacts(
-        "AnswerGenerate",
-        "answer_generate",
-        _texts("input"),
-        {"thought": "str", "answer": "str"},
-        "{input}\n\n"
-        "Think step by step. Write <thought>your steps</thought> and <answer>the answer</answer>.",
-    ),
-    OperatorFacts(
-        "Programmer",
-        "programmer",
-        (Parameter("problem"), Parameter("analysis", default="None")),
-        {"code": "str", "output": "str"},
-        "{problem}\n\nAnalysis: {analysis}\n\nYour last code failed:\n{feedback}\n\n"
-        "Write a Python function solve() that returns the answer.",
-    ),
-    OperatorFacts(
-        "ScEnsemble",
-        "sc_ensemble",
-        (Parameter("solutions", "texts"), Parameter("problem")),
-        {"response": "str"},
-        "{problem}\n\n{solutions}\n\n"
-        "Which answer do most solutions agree on? Write only the letter of one that has it.",
-    ),
-    OperatorFacts(
-        "Review",
-        "review",
-        _texts("problem", "solution"),
-        {"review_result": "bool", "feedback": "str"},
-        "{problem}\n\nSolution: {solution}\n\n"
-        "Is the solution right? Write True or False, then why.",
-    ),
-    OperatorFacts(
-        "Revise",
-        "revise",
-        _texts("problem", "solution", "feedback"),
-        {"solution": "str"},
-        "{problem}\n\nSolution: {solution}\n\nFeedback: {feedback}\n\nWrite a better solution.",
-    ),
-    OperatorFacts(
-        "Test",
-        "test",
-        (*_texts("problem", "solution", "entry_point"), Parameter("test_loop", "count", 3)),
-        {"result": "bool", "solution": "str"},
-        "{problem}\n\n{solution}\n\nThis code fails:\n{failure}\n\n"
-        "Write the whole function {entry_point} again without the error, in a ```python block.",
-    ),
-    OperatorFacts(
-        "CustomCodeGenerate",
-        "custom_code_generate",
-        _texts("problem", "entry_point", "instruction"),
-        {"response": "str"},
-        "{instruction}{problem}\n\nWrite the Python function {entry_point} in a ```python block.",
-    ),
-    OperatorFacts(
-        "MdEnsemble",
-        "md_ensemble",
-        (Parameter("solutions", "texts"), Parameter("problem")),
-        {"solution": "str"},
-        "{problem}\n\n{solutions}\n\nWhich solution is the best? Write only its letter.",
-    ),
-    OperatorFacts(
-        "Format",
-        "format",
-        _texts("problem", "solution"),
-        {"solution": "str"},
-        "{problem}\n\nSolution: {solution}\n\nWrite only its final answer, in a few words.",
-        {"response": "str"},
-    ),
-)
-OPERATORS: Mapping[str, OperatorFacts] = {operator.name: operator for operator in _ALL}
+OPERATORS: Mapping[str, OperatorFacts] = {
+    name: OperatorFacts(
+        **{"name": name, **table, "parameters": tuple(Parameter(**p) for p in table["parameters"])}
+    )
+    for name, table in tomllib.loads(
+        files("assay.labs.workflows.programs")
+        .joinpath("operators.toml")
+        .read_text(encoding="utf-8")
+    ).items()
+}
 """All operators by AFlow's names."""
 MD_VOTES = 5
 """AFlow's `vote_count`: how often MdEnsemble asks, each time with the solutions reordered."""
@@ -249,7 +178,7 @@ def paragraph(template: str, texts: Mapping[str, str]) -> str:
     names = FIELD.findall(template)
     if names and not any(texts.get(name) for name in names):
         return ""
-    return FIELD.sub(lambda found: texts.get(found[1], ""), template)
+    return FIELD.sub(lambda match: texts.get(match[1], ""), template)
 
 
 def as_text(value: Any) -> str:

@@ -214,20 +214,20 @@ def _call(
         return
     names = [each.name for each in operator.parameters]
     unpacked = any(isinstance(each, ast.Starred) for each in call.args)
-    given = set() if unpacked else set(names[: len(call.args)])
+    arguments = set() if unpacked else set(names[: len(call.args)])
     if len(call.args) > len(names) and not unpacked:
         yield found("too_many_arguments", call, f"{operator.name} takes {len(names)} arguments")
     for keyword in call.keywords:
         name = keyword.arg
         unpacked |= name is None
-        if name in given:
+        if name in arguments:
             yield found("repeated_parameter", keyword, f"{name!r} is given twice")
         elif name is not None and name not in names:
             problem = f"{operator.name} has no parameter {name!r}"
             yield found("unknown_parameter", keyword, problem)
-        given |= {name} if name else set()
+        arguments |= {name} if name else set()
     for parameter in operator.parameters:
-        if parameter.required and parameter.name not in given and not unpacked:
+        if parameter.required and parameter.name not in arguments and not unpacked:
             yield found("missing_parameter", call, f"{operator.name} needs {parameter.name}")
 
 
@@ -345,7 +345,7 @@ def check_results(
         inside = all(program.parents[each] in around for each in statements)
         return held[place] if inside else frozenset()
 
-    asked_for = {  # a key that is looked for first is read where it is there
+    tested = {  # a key that is looked for first is read where it is there
         node.left.value
         for node in program.nodes
         if isinstance(node, ast.Compare) and isinstance(node.left, ast.Constant)
@@ -353,7 +353,7 @@ def check_results(
     for node in program.nodes:
         if finding := _result(node, program, results_in, keys):
             key = getattr(getattr(node, "slice", None), "value", None)
-            if key is None or key not in asked_for:
+            if key is None or key not in tested:
                 yield finding
 
 
