@@ -61,7 +61,7 @@ class Encoder(Protocol):
         """The encoder with these stop strings. Raises InputError where actions are no text."""
         ...
 
-    def prompt(self, row: Row, asked: Asked) -> Context:
+    def prompt(self, row: Row, question: Asked) -> Context:
         """What the policy reads before it acts: the row's question, or one of its dialogue."""
         ...
 
@@ -208,8 +208,8 @@ def first_context(
     encoder: Encoder, task: Task, row: Row, dialogue: Callable[[Row], Dialogue] | None
 ) -> Context:
     """What the policy reads first of a row, which may be a dialogue."""
-    asked = dialogue(row).asks() if dialogue else None
-    return encoder.prompt(row, asked or question(task, row))
+    turn = dialogue(row).asks() if dialogue else None
+    return encoder.prompt(row, turn or question(task, row))
 
 
 def gold_turns(encoder: Encoder, task: Task, row: Row, loss_on: Loss = "last") -> tuple[Turn, ...]:
@@ -231,8 +231,8 @@ def stored_turns(
         if in_tokens and TOKENS in candidate:
             turns.append((recorded_turn(row, context, candidate),))
         else:
-            said = (*task.prompt(row), candidate_message(candidate))
-            turns.append(encoder.turns(row, said, "last"))
+            messages = (*task.prompt(row), candidate_message(candidate))
+            turns.append(encoder.turns(row, messages, "last"))
     return turns
 
 

@@ -215,11 +215,11 @@ class MeteredCall:
         return self.meter.price.of(answer.prompt_tokens, answer.completion_tokens), 0
 
     def _write(self, answer: HelperAnswer | None = None) -> None:
-        said = None
+        stored = None
         if self.key and answer is not None:
             counts = answer.prompt_tokens, answer.completion_tokens
-            said = EndpointAnswer(answer.text, answer.ended, *counts)
-        self._place = self.meter.ledger.write(self.row, self._place, self.key, said)
+            stored = EndpointAnswer(answer.text, answer.ended, *counts)
+        self._place = self.meter.ledger.write(self.row, self._place, self.key, stored)
 
 
 @dataclass(frozen=True)
@@ -276,8 +276,8 @@ class MeteredModel:
     ) -> HelperAnswer | None:
         """The answer that is remembered, not counted; None where it would be asked for."""
         name = self._remembered_as(messages, sampling, key)
-        found = self.meter.ledger.known(name) if name else None
-        return None if found is None else self._remembered(found)
+        answer = self.meter.ledger.known(name) if name else None
+        return None if answer is None else self._remembered(answer)
 
     def answer(
         self,
@@ -286,7 +286,7 @@ class MeteredModel:
         keys: Sequence[SampleKey],
     ) -> list[HelperAnswer]:
         """See `HelperModel`. Raises OverBudget, and LedgerUnusable before anything is sent."""
-        asked = [
+        calls = [
             PendingCall(
                 partial(Question, messages, sampling, key),
                 (most_tokens(messages), sampling.max_tokens),
@@ -294,13 +294,13 @@ class MeteredModel:
             )
             for messages, key in zip(conversations, keys, strict=True)
         ]
-        return self.answers(asked)
+        return self.answers(calls)
 
-    def answers(self, asked: Sequence["PendingCall"]) -> list[HelperAnswer]:
+    def answers(self, batch: Sequence["PendingCall"]) -> list[HelperAnswer]:
         """One answer each, those that are remembered without asking. Raises as `answer` does."""
         ledger, answers = self.meter.ledger, dict[int, HelperAnswer]()
         questions, calls = dict[int, Question](), list[MeteredCall]()
-        for n, each in enumerate(asked):
+        for n, each in enumerate(batch):
             known = ledger.known(each.name) if each.name else None
             if known is not None:
                 answers[n] = self._remembered(known)
@@ -318,7 +318,7 @@ class MeteredModel:
                 call.abandon(str(error))
             raise
         answers |= zip(questions, fresh, strict=True)
-        return [answers[n] for n in range(len(asked))]
+        return [answers[n] for n in range(len(batch))]
 
     def score(
         self,
@@ -338,19 +338,19 @@ class MeteredModel:
         HelperFailed where an answer is missing, and OverBudget."""
         if likeliest is None or not self.meter.source.startswith(PREFIX):
             return self._at_once(len(contexts), lambda: self.model.read(contexts, answers), "read")
-        asked = []
+        calls = []
         for context, answer in zip(contexts, answers, strict=True):
             scored = ScoredTokens((*context, *answer), len(context), likeliest)
             question = partial(Question, (), FIRST, SampleKey(0, "", 0), scored=scored)
             about = [self.fingerprint, scored.tokens, scored.begin, likeliest]
             name = "" if self.meter.cache is False else sha256_text(canonical_json(about))
-            asked.append(PendingCall(question, (len(scored.tokens), 1), name))
-        found = self.answers(asked)
-        if failed := next((each.failure for each in found if each.failure), ""):
+            calls.append(PendingCall(question, (len(scored.tokens), 1), name))
+        replies = self.answers(calls)
+        if failed := next((each.failure for each in replies if each.failure), ""):
             raise HelperFailed(f"{self.name}: {failed}")
-        told = [read_words(each.text) for each in found]
+        told = [read_words(each.text) for each in replies]
         return NextWords(
-            sum(each.prompt_tokens or 0 for each in found),
+            sum(each.prompt_tokens or 0 for each in replies),
             told_SN=torch.from_numpy(np.concatenate([each.words_TN for each in told])),
             logps_SN=torch.from_numpy(np.concatenate([each.logps_TN for each in told])),
             texts={word: text for each in told for word, text in each.texts.items()},
@@ -362,7 +362,7 @@ class MeteredModel:
         """What is computed of so many answers, counted and recorded as one call."""
         begun, row, why = time.monotonic(), self._row(), ""
         try:
-            found = compute()
+            scores = compute()
         except AssayError as error:
             why = str(error)
             if isinstance(error, HelperFailed):
@@ -373,8 +373,8 @@ class MeteredModel:
             status = "failed" if why else "answered"
             ended_row = replace(row, kind=kind, attempts=count, seconds=seconds)
             self.meter.ledger.add([replace(ended_row, status=status, why=whole_text(why))])
-        self.usage.scored(count, found.tokens)
-        return found
+        self.usage.scored(count, scores.tokens)
+        return scores
 
     def _caller(self) -> Caller:
         return self.meter.whole(self.caller)
