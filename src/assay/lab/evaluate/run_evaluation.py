@@ -279,8 +279,8 @@ def refuse_fallbacks(name: str, checkpoint: str, file: Path) -> None:
         raise RunFailure(
             f"{checkpoint} on {name}: a fallback metric scored {outcomes.fallback} of "
             f"{outcomes.answers} answers ({outcomes.fallback_share:.1%}, more than "
-            f"{MOST_FALLBACKS:.0%}); the record is kept: {file} (give every question what its metric needs; the facts of its answers "
-            "say what lacks)"
+            f"{MOST_FALLBACKS:.0%}); the record is kept: {file} (give every question what "
+            "its metric needs; the facts of its answers say what lacks)"
         )
 
 
