@@ -12,7 +12,7 @@ import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import BASE, Answerer, ItemAnswer, Request, holder, plain_name
 from assay.lab.models.endpoint_helper import EndpointHelper, Rounds
-from assay.lab.models.metering import HelperBudgets, Meter, MeteredModel, PendingCall
+from assay.lab.models.metering import HelperBudgets, Meter, MeteredModel
 from assay.lab.session.evaluation import Evaluation, make_evaluation
 from assay.lab.session.manifest import about_run
 from assay.rl.policy import SampleKey
@@ -174,8 +174,8 @@ def ask(evaluation: Evaluation, model: MeteredModel, request: Request) -> ItemAn
     def send(messages: Sequence[Message], tools: Tools) -> HelperAnswer:
         sent = [dump_messages(tuple(messages)), list(tools)]
         name = answer_name(model.meter.ledger, item.id, repeat, len(replies), sent)
-        question = partial(Question, messages, model.sampling, key, tools=tools)
-        (answer,) = model.answers([PendingCall(question, (0, 0), name)])
+        free = {"most": (0, 0), "remembered_as": name}
+        (answer,) = model.answer([Question(messages, model.sampling, key, tools=tools, **free)])
         if answer.failure:
             raise Unanswered(answer.failure)
         replies.append(answer)

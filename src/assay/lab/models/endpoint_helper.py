@@ -84,7 +84,7 @@ class EndpointHelper:
         """The endpoint's URL and the model's name; what weights answer is not known."""
         return f"{self.endpoint.url} {self.endpoint.model}"
 
-    def ask(self, batch: Sequence[Question]) -> list[HelperAnswer]:
+    def answer(self, batch: Sequence[Question]) -> list[HelperAnswer]:
         """See `Model`. After an error nothing more is sent, and what is on its way is waited for.
 
         Raises InputError where no request can ever succeed, and what a call raises.

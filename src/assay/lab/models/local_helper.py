@@ -142,7 +142,7 @@ class InProcess(ABC, Generic[PromptT]):
         problem = "a model that reads images tells no distribution over words"
         raise InputError(problem, field=f"model.{self.name}.source", fix="name one that reads text")
 
-    def ask(self, batch: Sequence[Question]) -> list[HelperAnswer]:
+    def answer(self, batch: Sequence[Question]) -> list[HelperAnswer]:
         """See `Model`."""
         answers: dict[int, HelperAnswer] = {}
         prompts: dict[int, tuple[Sampling, PromptT, SampleKey]] = {}

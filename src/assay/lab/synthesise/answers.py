@@ -33,7 +33,7 @@ from assay.lab.models.metering import MeteredModel, contents
 from assay.lab.synthesise.made_set import Refused
 from assay.rl.policy import SampleKey
 from assay.runs.cost_ledger import LedgerUnusable
-from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget
+from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget, Question
 from assay.tasks.task import answer_text
 from assay.tasks.user_code import function_in, in_a_line
 
@@ -175,6 +175,10 @@ class TeacherQuestion:
         """Of the messages."""
         return sha256_text(canonical_json(contents(self.messages)))
 
+    def to(self, model: MeteredModel) -> Question:
+        """As the model is asked it."""
+        return Question(self.messages, model.sampling, self.key)
+
 
 Prompt = Callable[[Row, int], tuple[Message, ...]]
 
@@ -286,7 +290,7 @@ class TeacherClient:
         self, model: MeteredModel, questions: Sequence[TeacherQuestion]
     ) -> list[HelperAnswer | None]:
         """The answers in order, those of the ledger among them; None where nothing was asked."""
-        answers = [model.known(each.messages, model.sampling, each.key) for each in questions]
+        answers = [model.known(each.to(model)) for each in questions]
         fresh = [n for n, answer in enumerate(answers) if answer is None]
         while fresh and not self.stopped:
             self._full, size = "", min(len(fresh), self.at_once)
@@ -317,7 +321,7 @@ class TeacherClient:
             self.made += 1
         try:
             own = model.called_by(question.caller)
-            return own.answer([question.messages], model.sampling, [question.key])[0]
+            return own.answer([question.to(model)])[0]
         except OverBudget as full:
             with self._lock:
                 self.made -= 1

@@ -301,7 +301,7 @@ class Making:
     def work(self) -> None:
         """Judge what is paid for; while rows are wanted, ask again what failed, then go on."""
         model = self.teacher
-        known = [model.known(q.messages, model.sampling, q.key) for _, q in self.questions]
+        known = [model.known(q.to(model)) for _, q in self.questions]
         last = max((n for n, answer in enumerate(known) if answer is not None), default=-1) + 1
         self._judge_all(known[:last])
         missed = [n for n in range(last) if known[n] is None]
