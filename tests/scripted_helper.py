@@ -74,7 +74,7 @@ class ScriptedHelper:
         """The sha256 of the script."""
         return sha256_file(self.file)
 
-    def ask(self, batch: Sequence[Question]) -> list[HelperAnswer]:
+    def answer(self, batch: Sequence[Question]) -> list[HelperAnswer]:
         """See `Model`."""
         for question in batch:
             question.call.attempt()
@@ -127,6 +127,13 @@ class ScriptedHelper:
             if rule.logps is not None:
                 return (rule.logps,) * (len(answer.split()) + ended)
         raise HelperFailed(f"{self.name}: no rule of {self.file.name} scores {answer!r}")
+
+
+def questions(
+    conversations: Sequence[Sequence[Message]], sampling: Sampling, keys: Sequence[SampleKey]
+) -> list[Question]:
+    """A question for each conversation."""
+    return [Question(each, sampling, key) for each, key in zip(conversations, keys, strict=True)]
 
 
 def _written(messages: Sequence[Message]) -> str:

@@ -73,7 +73,7 @@ def test_rows_as_text_are_equal_in_the_package(
     # What the template adds or merges in SFTTrainer was counted when the file was written.
     unlike = made.losses[str(file)].get(UNLIKE, 0)
     assert proof.trained == proof.taught - unlike and proof.equal == (not unlike), proof.difference
-    assert proof.prompts == proof.asked == (0 if format == "swift" else made.rows[str(file)])
+    assert proof.prompts == proof.questions == (0 if format == "swift" else made.rows[str(file)])
     assert proof.taught == (0 if format == "verl" else made.rows[str(file)])
 
 

@@ -14,7 +14,7 @@ from assay.labs.workflows.run_program import RunSettings
 from assay.labs.workflows.task import TASK
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.judgement_journal import JudgementJournal
-from assay.tasks.helper_model import Caller, HelperAnswer, HelperModel, Usage
+from assay.tasks.helper_model import Caller, HelperAnswer, HelperModel, Question, Usage
 from assay.tasks.judge_reward import JudgeReward, Pair, answers
 from assay.tasks.reward_table import weighted
 from assay.tasks.running import RewardRunner
@@ -36,14 +36,9 @@ class Parrot:
     def called_by(self, caller: Caller) -> "Parrot":
         return self
 
-    def answer(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        sampling: Sampling,
-        keys: Sequence[SampleKey],
-    ) -> list[HelperAnswer]:
-        self.keys += keys
-        texts = [messages[-1].content for messages in conversations]
+    def answer(self, batch: Sequence[Question]) -> list[HelperAnswer]:
+        self.keys += [each.key for each in batch]
+        texts = [each.messages[-1].content for each in batch]
         return [HelperAnswer(t, failure="HTTP 500" if t == "lost" else "") for t in texts]
 
     def score(

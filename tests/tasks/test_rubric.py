@@ -47,10 +47,10 @@ class Judge:
     def called_by(self, caller: Caller) -> "Judge":
         return self
 
-    def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
-        self.asked += [list(each) for each in conversations]
-        self.keys += keys
-        said = [self.say(each) for each in conversations]
+    def answer(self, batch) -> list[HelperAnswer]:
+        self.asked += [list(each.messages) for each in batch]
+        self.keys += [each.key for each in batch]
+        said = [self.say(each.messages) for each in batch]
         return [each if isinstance(each, HelperAnswer) else HelperAnswer(each) for each in said]
 
     def score(self, conversations, answers, ended=False) -> list[tuple[float, ...]]:

@@ -42,7 +42,7 @@ from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Message, Row
 from assay.rl.policy import SampleKey
 from assay.rollout.episodes import TURN
-from assay.tasks.helper_model import HelperModel
+from assay.tasks.helper_model import HelperModel, Question
 
 POLICY = "policy"
 """The name under which the policy answers."""
@@ -255,7 +255,7 @@ class Gateway:
         sampling = replace(
             model.sampling, max_tokens=min(model.sampling.max_tokens, call.max_tokens or 1 << 30)
         )
-        (answer,) = model.answer([call.messages], sampling, [key])
+        (answer,) = model.answer([Question(call.messages, sampling, key)])
         if answer.failure:
             raise refusal(answer.failure, code="helper_failed", status=502)
         call.choices.append(FinishedCompletion(answer.text, (), answer.ended))

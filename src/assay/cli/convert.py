@@ -150,7 +150,7 @@ def dev_side(text: str) -> float | int:
 def proof_lines(file: str, proof: "Proof") -> list[str]:
     """What a tool makes of a file, in one line, and where that first differs."""
     kinds = {
-        "prompts": (proof.prompts, proof.asked),
+        "prompts": (proof.prompts, proof.questions),
         "trained answers": (proof.trained, proof.taught),
     }
     counts = [f"{n:,} of {total:,} {what} equal" for what, (n, total) in kinds.items() if total]

@@ -258,10 +258,10 @@ def drawn(name: str, number: int) -> torch.Generator:
     return torch.Generator().manual_seed(crc32(f"{number} {name}".encode()))
 
 
-def compare(state: State, before: HandedOver, columns: Columns, found: State) -> dict[str, float]:
+def compare(state: State, before: HandedOver, columns: Columns, weights: State) -> dict[str, float]:
     """Metrics of what was read. Raises NotAsTold with the names of tensors that differ."""
     old, other, moved = list[str](), list[str](), 0
-    for name, values in found.items():
+    for name, values in weights.items():
         wanted = picked(state[name], columns[name])
         values = values[: len(wanted)]
         known, last = last_values(before, name, columns[name])
@@ -276,9 +276,9 @@ def compare(state: State, before: HandedOver, columns: Columns, found: State) ->
             for names, what in ((old, OLD), (other, OTHER))
             if names
         ]
-        raise NotAsTold(f"{FALSE_WEIGHTS}: of {len(found)} tensors {', '.join(told)}")
+        raise NotAsTold(f"{FALSE_WEIGHTS}: of {len(weights)} tensors {', '.join(told)}")
     seen = {"engine/read_moved": moved / len(state)} if before.number else {}
-    return {"engine/read": len(found) / len(state), **seen}
+    return {"engine/read": len(weights) / len(state), **seen}
 
 
 OLD = "kept their old weights"

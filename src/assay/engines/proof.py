@@ -44,7 +44,7 @@ class Proof:
     """What a tool made of a file, row by row."""
 
     package: str
-    asked: int
+    questions: int
     """Rows whose prompt the tool asks."""
     prompts: int
     """How many of them are Assay's."""
@@ -60,7 +60,9 @@ class Proof:
     @property
     def equal(self) -> bool:
         """Whether all rows are equal."""
-        return self.prompts == self.asked and self.trained == self.taught and not self.difference
+        return (
+            self.prompts == self.questions and self.trained == self.taught and not self.difference
+        )
 
 
 def prove(file: Path, format: str, text: PlainText, rows: Sequence[Row] | None = None) -> Proof:

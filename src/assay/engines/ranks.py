@@ -112,9 +112,9 @@ def team(ranks: int, command: Sequence[str], patience: float) -> Iterator[Team]:
                     )
                 others.processes.append(process)
             others.wait_for(store, patience)
-            found = _joined(0, ranks, store, patience)
-            found.ended = others.ended
-            yield found
+            member = _joined(0, ranks, store, patience)
+            member.ended = others.ended
+            yield member
         finally:
             others.end()
             if dist.is_initialized():

@@ -200,13 +200,13 @@ class RayPool:
 
     def nodes(self) -> list[Node]:
         """The living nodes."""
-        found = []
+        nodes = []
         for each in self.ray.nodes():
             if each["Alive"]:
                 has = each["Resources"]
                 host = each.get("NodeManagerHostname") or each["NodeManagerAddress"]
-                found.append(Node(each["NodeID"], host, has.get("CPU", 0.0), has.get("GPU", 0.0)))
-        return found
+                nodes.append(Node(each["NodeID"], host, has.get("CPU", 0.0), has.get("GPU", 0.0)))
+        return nodes
 
     def submit(self, needs: NodeNeeds, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function once, in some process; returns the ticket of its result."""

@@ -151,11 +151,13 @@ class ProvenSampler:
         state = by_file_names(self.module, whole_weights(self.module, self.compute))
         engine.load(state)
         loaded = time.perf_counter()
-        found = self._read_back(engine, state)
+        metrics = self._read_back(engine, state)
         engine.owner, updated, self._due, self._unseen = self, self._due, False, True
         if updated:
             seconds = {"engine/load_seconds": loaded - started}
-            self.measured = seconds | found | {"engine/read_seconds": time.perf_counter() - loaded}
+            self.measured = (
+                seconds | metrics | {"engine/read_seconds": time.perf_counter() - loaded}
+            )
         if self._probe is not None:
             self._prove(engine)
 
@@ -163,10 +165,10 @@ class ProvenSampler:
         """Metrics of the weights that the engine holds now. Raises NotAsTold."""
         before, columns = engine.held, handover.chosen_columns(state, engine.held)
         engine.held = handover.kept(state, before)
-        found = handover.compare(state, before, columns, engine.read(columns))
+        metrics = handover.compare(state, before, columns, engine.read(columns))
         if self._earlier and (cached := engine.reused(self._earlier)):
             raise NotAsTold(f"{handover.STALE_CACHE}: {cached} tokens of what was sampled before")
-        return found
+        return metrics
 
     def _prove(self, engine: VllmEngine) -> None:
         started = time.perf_counter()
@@ -176,12 +178,12 @@ class ProvenSampler:
         if self._first is None or self._before is None:
             with bare(self.module) as without:
                 bare_S = logps_of(self.module, *self._probe).numpy() if without else None
-            found = handover.judge_first(now, self.numerics, bare_S)
+            metrics = handover.judge_first(now, self.numerics, bare_S)
             self._first = now
         else:
-            found = handover.judge(now, self._before, self._first, self.numerics)
+            metrics = handover.judge(now, self._before, self._first, self.numerics)
         self._before = now
-        self.measured |= {**found, "engine/proof_seconds": time.perf_counter() - started}
+        self.measured |= {**metrics, "engine/proof_seconds": time.perf_counter() - started}
 
     def _watch(self, turns: Sequence[Turn], seeds: Sequence[int], sampling: Sampling) -> None:
         """Prove how turns were drawn, some of those that these weights sampled first by their
@@ -192,10 +194,10 @@ class ProvenSampler:
         if not sampling.temperature:
             return  # the likeliest tokens are not drawn
         different = {(t.context, seed): t for t, seed in zip(turns, seeds, strict=True)}.values()
-        found = self.proof.add(
+        metrics = self.proof.add(
             sums, [(t.context, t.actions, sum(t.behaviour_logps or ())) for t in different]
         )
-        self.measured |= {ENGINE + name: value for name, value in found.items()}
+        self.measured |= {ENGINE + name: value for name, value in metrics.items()}
         if self.proof.broken:
             raise NotAsTold(self.proof.broken)
 
@@ -215,8 +217,8 @@ class ProvenSampler:
         told_S = np.array([logp for turn in own for logp in turn.behaviour_logps or ()])
         at_one = min(warmth, 1.0)  # differences of logits count the more the colder it is
         logps = told_S * at_one, logps_S * at_one
-        found = handover.judge_sampled(*logps, self._before, self._first, self.numerics)
-        self.measured |= found
+        metrics = handover.judge_sampled(*logps, self._before, self._first, self.numerics)
+        self.measured |= metrics
         self.measured["engine/proof_seconds"] += time.perf_counter() - started
         if not sampling.temperature:
             return {}

@@ -92,12 +92,12 @@ class Engine:
 
         whole = [context + tail for context, tail in zip(contexts, actions, strict=True)]
         params = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
-        found = []
+        logps = []
         for result, context, tail in zip(self._run(whole, params), contexts, actions, strict=True):
             places = result.prompt_logprobs[len(context) :]
-            found.append([place[token].logprob for token, place in zip(tail, places, strict=True)])
+            logps.append([place[token].logprob for token, place in zip(tail, places, strict=True)])
         self._forget()
-        return found
+        return logps
 
     def score_cached(self, contexts, actions):
         """The log-prob of each sequence's last action, what comes before it read from the cache."""
@@ -114,8 +114,8 @@ class Engine:
         ]
 
     def _run(self, prompts, params):
-        asked = [{"prompt_token_ids": prompt} for prompt in prompts]
-        return self.llm.generate(asked, params, use_tqdm=False)
+        inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
+        return self.llm.generate(inputs, params, use_tqdm=False)
 
 
 def read_files(worker):
@@ -129,13 +129,13 @@ def write_columns(worker, columns, file):
 
     model = worker.model_runner.get_model()
     modules = dict(model.named_modules())
-    found = {}
+    tensors = {}
     for name, places in columns.items():
         part = held(model, modules, name)
         if part is not None:
             values = values_of(*part, places)
-            found[name] = values.to("cpu").contiguous()
-    save_file(found, file)
+            tensors[name] = values.to("cpu").contiguous()
+    save_file(tensors, file)
 
 
 def held(model, modules, name):

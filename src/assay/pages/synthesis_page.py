@@ -30,7 +30,7 @@ FILES = ("html", "markdown")
 def synthesis_page(made: MadeSet, w: Words) -> Page:
     """The page of one table's rows."""
     figures = {"rows": number(len(made.rows)), "wanted": number(made.spec.rows)}
-    lead = w("synthesis.lead", **figures, asked=number(made.asked), teacher=flat(made.teacher))
+    lead = w("synthesis.lead", **figures, asked=number(made.questions), teacher=flat(made.teacher))
     blocks: list[Block] = [Text(lead, "lead")]
     if made.stopped:
         blocks.append(Text(w("synthesis.stopped", why=w.or_own("reason", made.stopped)), "warning"))
@@ -108,7 +108,7 @@ def synthesis_result(made: MadeSet) -> dict[str, Any]:
         "file": made.file,
         "rows": len(made.rows),
         "wanted": made.spec.rows,
-        "asked": made.asked,
+        "asked": made.questions,
         "refused": {each: made.reasons[each] for each in REASONS if made.reasons[each]},
         "not_needed": made.not_needed,
         "stopped": made.stopped,

@@ -87,8 +87,8 @@ def first_above(cumulative_BN: Tensor, target_B1: Tensor) -> Tensor:
     """
     last_B1 = cumulative_BN[:, -1:].contiguous()
     reached_B1 = torch.searchsorted(cumulative_BN, last_B1)
-    found_B1 = torch.searchsorted(cumulative_BN, target_B1.clamp(min=0).contiguous(), right=True)
-    return torch.minimum(found_B1, reached_B1)[:, 0]
+    above_B1 = torch.searchsorted(cumulative_BN, target_B1.clamp(min=0).contiguous(), right=True)
+    return torch.minimum(above_B1, reached_B1)[:, 0]
 
 
 def filtered(logits_BV: Tensor, sampling: Sampling) -> Tensor:

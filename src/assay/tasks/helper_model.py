@@ -110,20 +110,18 @@ class Usage:
             self.failures += failures
 
 
-class Call(Protocol):
-    """Told of the attempts at one answer, and how it ended."""
+class Call:
+    """Told of the attempts at one answer, and how it ended; this one keeps nothing of it."""
 
     def attempt(self) -> None:
         """Before each attempt; what it raises keeps the attempt from being made."""
-        ...
 
     def lost(self) -> None:
         """After an attempt that has no answer and may have been charged."""
-        ...
 
     def ended(self, answer: HelperAnswer) -> HelperAnswer:
         """The answer, or the failure, with what it cost."""
-        ...
+        return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +131,16 @@ class Question:
     messages: Sequence[Message]
     sampling: Sampling
     key: SampleKey
-    call: Call
+    call: Call = field(default_factory=Call, compare=False)
+    """A metered model puts its own in this place."""
     scored: "ScoredTokens | None" = None
     """Asked about in place of messages: the answer is `read_words`' text."""
     tools: Sequence[Any] = ()
     """That it may call; of a model behind an endpoint."""
+    most: tuple[int, int] | None = None
+    """Tokens that it can read and write; None: those of the messages and of the sampling."""
+    remembered_as: str | None = None
+    """The key of an answer that is remembered, "" for one that is not; None: as the table says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +206,7 @@ class Model(Protocol):
         model that may say something else when it is asked again."""
         ...
 
-    def ask(self, batch: Sequence[Question]) -> list[HelperAnswer]:
+    def answer(self, batch: Sequence[Question]) -> list[HelperAnswer]:
         """One answer per question, in order, of which each call is told. A request that fails is an
         answer with `failure`, never an empty text."""
         ...
@@ -255,13 +258,8 @@ class HelperModel(Protocol):
         """The same model, whose calls are recorded for `caller` and kept within its budgets."""
         ...
 
-    def answer(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        sampling: Sampling,
-        keys: Sequence[SampleKey],
-    ) -> list[HelperAnswer]:
-        """One answer per conversation, in order; see `Model.ask`. Raises OverBudget."""
+    def answer(self, batch: Sequence[Question]) -> list[HelperAnswer]:
+        """See `Model`. Raises OverBudget."""
         ...
 
     def score(

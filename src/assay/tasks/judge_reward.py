@@ -16,7 +16,7 @@ from assay.data.row import Message, Row
 from assay.errors import RunFailure
 from assay.rl.policy import SampleKey
 from assay.sandbox.limits import CallOutcome
-from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, find_helper
+from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, Question, find_helper
 from assay.tasks.no_verdict import Failed, attempt, nothing_earned
 from assay.tasks.reward_signatures import as_value
 
@@ -65,8 +65,10 @@ def answers(
 
     Raises HelperFailed where an answer failed, so that a judge abstains.
     """
-    named = [SampleKey(0, key, 0) for key in keys]
-    said = helper.answer(conversations, helper.sampling, named)
+    asked = zip(conversations, keys, strict=True)
+    said = helper.answer(
+        [Question(each, helper.sampling, SampleKey(0, key, 0)) for each, key in asked]
+    )
     for each in said:
         if each.failure:
             raise HelperFailed(f"{helper.name} gave no answer: {each.failure}")

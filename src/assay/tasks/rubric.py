@@ -18,7 +18,7 @@ from assay.data.hashing import sha256_text
 from assay.data.json_files import load_json
 from assay.data.row import Message, Row
 from assay.rl.policy import SampleKey
-from assay.tasks.helper_model import HelperModel
+from assay.tasks.helper_model import HelperModel, Question
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.task import answer_text
 
@@ -169,7 +169,7 @@ def _asked(
     problem = text = ""
     for attempt in range(rubric.attempts):
         key = SampleKey(0, f"{completion}/{order}" if order else completion, attempt)
-        (said,) = helper.answer([conversation], helper.sampling, [key])
+        (said,) = helper.answer([Question(conversation, helper.sampling, key)])
         if said.failure:
             return Reward(None, why=f"{helper.name} gave no answer: {said.failure}")
         text = said.text

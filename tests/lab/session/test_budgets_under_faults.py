@@ -15,6 +15,7 @@ from assay.rollout.engines.endpoint import client
 from assay.runs.cost_ledger import LedgerCall, read_calls
 from assay.tasks.helper_model import Caller, OverBudget
 from tests.rollout.engines.endpoint.fault_server import FaultServer, drawn, fault_server
+from tests.scripted_helper import questions
 
 BAD = ("429", "later", "500", "truncated", "cut", "silent", "endless", "slow", "uncounted")
 FAULTS = (*["answer"] * 9, *BAD)
@@ -69,7 +70,7 @@ def ask_all(helpers: HelperModels, count: int = 200) -> list[OverBudget | None]:
         helper = helpers["executor"].called_by(Caller("rl", 1, f"p{number % 20}", str(number)))
         barrier.wait()
         try:
-            helper.answer([asked(number)], DRAWN, [SampleKey(0, "r", number)])
+            helper.answer(questions([asked(number)], DRAWN, [SampleKey(0, "r", number)]))
         except OverBudget as error:
             return error
         return None

@@ -17,6 +17,7 @@ from assay.lab.session.validate import read_whole
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.helper_model import find_helper
+from tests.scripted_helper import questions
 from tests.tiny_labs import make_lab
 
 RULES = [
@@ -49,7 +50,7 @@ def keys(count: int) -> list[SampleKey]:
 
 def test_costs_are_counted_between_two_calls(tmp_path):
     helpers = session_of(tmp_path).helpers
-    helpers["judge"].answer([said("the capital?"), said("x")], GREEDY, keys(2))
+    helpers["judge"].answer(questions([said("the capital?"), said("x")], GREEDY, keys(2)))
     assert helpers.costs() == {
         "helper/judge/requests": 2.0,
         "helper/judge/failures": 1.0,

@@ -35,6 +35,7 @@ from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
 from assay.tasks.helper_model import HelperFailed
 from tests.models.folders import VOCABULARY, save_tiny_model, tiny_tokenizer
+from tests.scripted_helper import questions
 from tests.tiny import generated
 
 FP32 = choose_precision("fp32", "cpu")
@@ -97,7 +98,7 @@ def prompt_of(root: Path, text: str) -> list[int]:
 def test_greedy_answers_are_those_of_generate(root, name):
     loaded = load_model(root / name, FP32)
     model = helper(root, source=f"path:{name}")
-    answers = model.answer([asked(text) for text in QUESTIONS], GREEDY, keys(4))
+    answers = model.answer(questions([asked(text) for text in QUESTIONS], GREEDY, keys(4)))
     for text, answer in zip(QUESTIONS, answers, strict=True):
         prompt = prompt_of(root, text)
         expected = generated(loaded.model, tuple(prompt), loaded.end_tokens, 6)
@@ -111,10 +112,10 @@ def test_greedy_answers_are_those_of_generate(root, name):
 def test_the_table_says_where_an_answer_stops(root, name):
     drawn, question = {"temperature": 1.0, "max_tokens": 32}, [asked(QUESTIONS[0])]
     whole = helper(root, source=f"path:{name}", sampling=drawn)
-    (said,) = whole.answer(question, whole.sampling, keys(1))
+    (said,) = whole.answer(questions(question, whole.sampling, keys(1)))
     stop = next(letter for letter in said.text[1:] if letter.isascii() and letter.isalnum())
     model = helper(root, source=f"path:{name}", sampling={**drawn, "stop": [stop]})
-    (cut,) = model.answer(question, model.sampling, keys(1))
+    (cut,) = model.answer(questions(question, model.sampling, keys(1)))
     assert cut.text == said.text.partition(stop)[0] and cut.ended == "stop"
     assert (cut.completion_tokens or 0) < (said.completion_tokens or 0)
     assert helper(root, sampling={"min_p": 0.25}).sampling.min_p == 0.25
@@ -174,7 +175,7 @@ def test_images_are_refused_by_a_model_of_text_with_their_row(root):
     part = ImagePart("0" * 64, "image/png", data=b"", origin=("rows.jsonl", 3, "messages[0]"))
     shown = (Message("user", "What?", parts=(part, TextPart("What?"))),)
     for ask in (
-        lambda model: model.answer([shown], GREEDY, keys(1)),
+        lambda model: model.answer(questions([shown], GREEDY, keys(1))),
         lambda model: model.score([shown], ["x"]),
     ):
         with pytest.raises(DataError, match=r"^rows\.jsonl:3: messages\[0\]: an image, which"):
@@ -183,7 +184,7 @@ def test_images_are_refused_by_a_model_of_text_with_their_row(root):
 
 def test_requests_that_are_too_long_fail_alone(root):
     model = helper(root)
-    answers = model.answer([asked("x" * 300), asked("1")], GREEDY, keys(2))
+    answers = model.answer(questions([asked("x" * 300), asked("1")], GREEDY, keys(2)))
     assert answers[0].failure == "small: 338 tokens and an answer of 6 are more than its 256"
     assert not answers[1].failure
     with pytest.raises(HelperFailed, match="are more than its 256"):
@@ -200,14 +201,14 @@ def test_threads_get_their_own_answers_in_few_batches(root, monkeypatch):
         return sample(model, prompts, *rest)
 
     model = helper(root)
-    expected = [model.answer([asked(str(n))], GREEDY, keys(1))[0] for n in range(24)]
+    expected = [model.answer(questions([asked(str(n))], GREEDY, keys(1)))[0] for n in range(24)]
     monkeypatch.setattr(local_helper, "sample_turns", counted)
     found: dict[int, object] = {}
     ready = threading.Barrier(24)
 
     def ask(n: int) -> None:
         ready.wait()
-        (found[n],) = model.answer([asked(str(n))], GREEDY, keys(1))
+        (found[n],) = model.answer(questions([asked(str(n))], GREEDY, keys(1)))
 
     threads = [threading.Thread(target=ask, args=(n,)) for n in range(24)]
     for thread in threads:

@@ -15,6 +15,7 @@ from assay.rollout.engines.endpoint import client
 from assay.runs.cost_ledger import CostLedger, LedgerUnusable, read_calls
 from assay.tasks.helper_model import Caller, HelperModel, OverBudget
 from tests.rollout.engines.endpoint.fault_server import FaultServer, fault_server
+from tests.scripted_helper import questions
 
 GREEDY, DRAWN = Sampling(0.0, 8), Sampling(1.0, 8)
 PRICED = {"price": {"prompt": 1000.0, "completion": 10000.0}}
@@ -50,7 +51,7 @@ def reserved() -> int:
 
 
 def ask(helper: HelperModel, text: str = "some question", sampling: Sampling = DRAWN):
-    return helper.answer([said(text)], sampling, [key()])[0]
+    return helper.answer(questions([said(text)], sampling, [key()]))[0]
 
 
 def rows(folder: Path, *names: str) -> list[tuple]:
@@ -125,9 +126,9 @@ def test_a_batch_that_runs_over_budget_keeps_the_answers_that_it_paid_for(tmp_pa
         batch = [said(f"question {n}") for n in range(8)]
         keys = [key(n) for n in range(8)]
         with pytest.raises(OverBudget):
-            helpers["executor"].answer(batch, DRAWN, keys)
+            helpers["executor"].answer(questions(batch, DRAWN, keys))
         assert server.charged == 3
-        kept = helpers["executor"].answer(batch[:3], DRAWN, keys[:3])
+        kept = helpers["executor"].answer(questions(batch[:3], DRAWN, keys[:3]))
         assert all(answer.remembered for answer in kept) and server.charged == 3
 
 
@@ -165,11 +166,11 @@ def test_a_greedy_answer_of_an_endpoint_is_paid_for_once_and_a_hit_is_labelled(t
 def test_drawn_answers_are_asked_anew_unless_told_and_then_remembered_by_their_draw(tmp_path):
     with fault_server(FaultServer(lambda n: "answer")) as server:
         helper = helpers_at(server, tmp_path)["executor"]
-        helper.answer([said()] * 2, DRAWN, [key(0), key(0)])
+        helper.answer(questions([said()] * 2, DRAWN, [key(0), key(0)]))
         assert server.charged == 2
         cached = helpers_at(server, tmp_path / "..", cache=True)["executor"]
-        cached.answer([said()], DRAWN, [key(0)])
-        other, same = cached.answer([said()] * 2, DRAWN, [key(1), key(0)])
+        cached.answer(questions([said()], DRAWN, [key(0)]))
+        other, same = cached.answer(questions([said()] * 2, DRAWN, [key(1), key(0)]))
         assert not other.remembered and same.remembered and server.charged == 4
 
 
@@ -245,7 +246,9 @@ def test_calls_that_begin_together_are_all_written_before_any_is_sent(tmp_path):
 
     with fault_server(FaultServer(look, seconds=0.2)) as server:
         helper = helpers_at(server, tmp_path, concurrency=30, timeout=4.0)["executor"]
-        helper.answer([said(f"q{n}") for n in range(30)], DRAWN, [key(n) for n in range(30)])
+        helper.answer(
+            questions([said(f"q{n}") for n in range(30)], DRAWN, [key(n) for n in range(30)])
+        )
     assert seen == [30] * 30
     assert {call.status for call in read_calls(tmp_path)} == {"answered"}
 
@@ -258,7 +261,7 @@ def test_a_call_that_the_ledger_cannot_hold_is_not_sent(tmp_path, monkeypatch):
         helper = helpers_at(server, tmp_path)["executor"]
         monkeypatch.setattr(CostLedger, "write", full)
         with pytest.raises(LedgerUnusable, match="the disk is full"):
-            helper.answer([said()] * 3, DRAWN, [key(n) for n in range(3)])
+            helper.answer(questions([said()] * 3, DRAWN, [key(n) for n in range(3)]))
     assert not server.done
 
 
@@ -267,8 +270,10 @@ def test_what_begins_beside_a_call_without_room_is_not_sent_and_gives_its_room_b
     with fault_server(FaultServer(lambda n: "answer")) as server:
         helper = helpers_at(server, tmp_path, budget=budget, concurrency=4)["executor"]
         with pytest.raises(OverBudget):
-            helper.answer([said()] * 4, DRAWN, [key(n) for n in range(4)])
+            helper.answer(questions([said()] * 4, DRAWN, [key(n) for n in range(4)]))
         assert not server.done
         assert rows(tmp_path, "status", "cost", "uncertain") == [("failed", 0, 0)] * 2
-        assert [each.text for each in helper.answer([said()] * 2, DRAWN, [key(0), key(1)])]
+        assert [
+            each.text for each in helper.answer(questions([said()] * 2, DRAWN, [key(0), key(1)]))
+        ]
         assert server.charged == 2

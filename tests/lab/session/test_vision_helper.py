@@ -27,6 +27,7 @@ from tests.models.vision_folders import (
     save_vision_model,
     shown,
 )
+from tests.scripted_helper import questions
 
 pytest.importorskip("PIL.Image", reason="needs pillow")
 FP32 = choose_precision("fp32", "cpu")
@@ -72,7 +73,7 @@ def selections() -> list[tuple[Message, ...]]:
 def test_greedy_answers_are_those_of_generate_for_each_prompt_alone(root, kind):
     model = helper(root, kind)
     plain: Any = AutoModelForImageTextToText.from_pretrained(root / kind)
-    answers = model.answer(selections(), GREEDY, keys(5))
+    answers = model.answer(questions(selections(), GREEDY, keys(5)))
     for messages, answer in zip(selections(), answers, strict=True):
         inputs = processed(kind, messages)
         written = plain.generate(
@@ -93,8 +94,8 @@ def test_greedy_answers_are_those_of_generate_for_each_prompt_alone(root, kind):
 def test_beams_are_those_of_generate_without_a_penalty_for_length(root, kind, beams, most):
     model = helper(root, kind, sampling={"beams": beams, "max_tokens": most})
     plain: Any = AutoModelForImageTextToText.from_pretrained(root / kind)
-    answers = model.answer(selections(), model.sampling, keys(5))
-    greedy = model.answer(selections(), Sampling(0.0, most), keys(5))
+    answers = model.answer(questions(selections(), model.sampling, keys(5)))
+    greedy = model.answer(questions(selections(), Sampling(0.0, most), keys(5)))
     for messages, answer in zip(selections(), answers, strict=True):
         inputs = processed(kind, messages)
         written = plain.generate(
@@ -164,7 +165,9 @@ def test_what_selections_begin_with_alike_is_computed_once(root):
 def test_a_prompt_that_is_too_long_fails_alone_and_counts_its_image_tokens(root):
     model = helper(root, "qwen2_5_vl")
     long = (shown(real_image(0), "x" * 480),)
-    answers = model.answer([long, (SYSTEM, shown(real_image(0), "What?"))], GREEDY, keys(2))
+    answers = model.answer(
+        questions([long, (SYSTEM, shown(real_image(0), "What?"))], GREEDY, keys(2))
+    )
     assert answers[0].failure.endswith(
         "tokens (16 of 1 images) and an answer of 6 are more than its 512"
     )
@@ -178,13 +181,13 @@ def test_an_image_that_cannot_be_read_stops_with_its_row(root):
     whole = real_image(0)
     for data in (whole[: len(whole) // 2], b"\x89PNG\r\n\x1a\nnothing"):
         with pytest.raises(DataError, match=r"^rows\.jsonl:3: messages\[0\]\.content\[0\]\.image_"):
-            helper(root, "smolvlm").answer([(shown(data, "What?"),)], GREEDY, keys(1))
+            helper(root, "smolvlm").answer(questions([(shown(data, "What?"),)], GREEDY, keys(1)))
 
 
 def test_a_message_cannot_spell_an_image(root):
     model = helper(root, "qwen2_5_vl")
     text = "Is <|image_pad|> an image?"
-    (answer,) = model.answer([(shown(real_image(0), text),)], GREEDY, keys(1))
+    (answer,) = model.answer(questions([(shown(real_image(0), text),)], GREEDY, keys(1)))
     token = model.model.loaded.image_token
     assert not answer.failure
     assert model.model.prompt((shown(real_image(0), text),), 0).tokens.count(token) == 16

@@ -26,7 +26,7 @@ class Unknown:
     def called_by(self, caller) -> HelperModel:
         return self  # type: ignore[return-value]
 
-    def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
+    def answer(self, batch) -> list[HelperAnswer]:
         raise AssertionError
 
     def score(self, conversations, answers, ended=False) -> list[tuple[float, ...]]:

@@ -107,8 +107,8 @@ class Frozen:
     def called_by(self, caller):
         return self
 
-    def answer(self, conversations, sampling, keys):
-        return [HelperAnswer(text) for text, _ in zip(self.answers, conversations, strict=True)]
+    def answer(self, batch):
+        return [HelperAnswer(text) for text, _ in zip(self.answers, batch, strict=True)]
 
     def score(self, conversations, answers, ended=False):
         self.scored += len(answers)

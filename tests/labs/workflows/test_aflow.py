@@ -30,8 +30,8 @@ class Replies:
     def called_by(self, caller) -> "Replies":
         return self
 
-    def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
-        self.asked.append(conversations[0][0].content)
+    def answer(self, batch) -> list[HelperAnswer]:
+        self.asked.append(batch[0].messages[0].content)
         return [HelperAnswer(self.replies[len(self.asked) - 1])]
 
 

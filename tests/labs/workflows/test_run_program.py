@@ -108,7 +108,7 @@ def test_a_model_that_fails_is_nobodys_doing() -> None:
 class Spent(MeteredModel):
     """A model whose budget is spent."""
 
-    def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
+    def answer(self, batch) -> list[HelperAnswer]:
         raise OverBudget("the budget of the run is spent")
 
 
@@ -135,9 +135,9 @@ class Noted(MeteredModel):
 
     keys: list = []  # noqa: RUF012
 
-    def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
-        self.keys.extend(keys)
-        return super().answer(conversations, sampling, keys)
+    def answer(self, batch) -> list[HelperAnswer]:
+        self.keys.extend(each.key for each in batch)
+        return super().answer(batch)
 
 
 def test_programs_of_a_group_get_the_same_draws_and_those_of_other_steps_do_not() -> None:
@@ -189,9 +189,9 @@ class Remembering(MeteredModel):
 
     remembered = False
 
-    def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
+    def answer(self, batch) -> list[HelperAnswer]:
         cost, saved = (0.0, 0.004) if self.remembered else (0.004, 0.0)
-        found = super().answer(conversations, sampling, keys)
+        found = super().answer(batch)
         return [replace(a, cost=cost, saved=saved, remembered=self.remembered) for a in found]
 
 

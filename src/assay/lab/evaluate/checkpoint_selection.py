@@ -33,12 +33,12 @@ from assay.runs.run_names import checkpoint_steps, resolve_checkpoint, start_nam
 
 def selectors(session: Session, stage: str) -> list[Evaluation]:
     """The selecting evaluations of a stage."""
-    found = []
+    evaluations = []
     for evaluation in session.evaluations.values():
         references = map(parse_checkpoint, evaluation.spec.checkpoints)
         if evaluation.spec.role == "select" and any(r and r.stage == stage for r in references):
-            found.append(evaluation)
-    return found
+            evaluations.append(evaluation)
+    return evaluations
 
 
 def select(session: Session, stage: str, policy: Policy, step: int) -> None:
@@ -62,11 +62,11 @@ def choose(session: Session, stage: str) -> None:
     The gate keeps the start unless a later checkpoint is shown better; it decides wherever dev
     items are looked at. The other rules choose where a start or an evaluation asks for them.
     """
-    asked = rules_of(session.experiment, stage)
+    rules = rules_of(session.experiment, stage)
     chosen = []
     for evaluation in selectors(session, stage)[:1]:
-        chosen += by_dev_items(session, stage, evaluation, asked)
-    if "reward_trend" in asked:
+        chosen += by_dev_items(session, stage, evaluation, rules)
+    if "reward_trend" in rules:
         chosen.append(by_reward_trend(session, stage))
     write_selections(session.run.path, stage, chosen)
 
@@ -75,8 +75,8 @@ def rules_of(experiment: Experiment, stage: str) -> set[Rule]:
     """The rules by which starts and evaluations of an experiment name a checkpoint of a stage."""
     names = [each.start for each in experiment.stage.values()]
     names += [name for each in experiment.evaluate.values() for name in each.checkpoints]
-    found = [reference for reference in map(parse_checkpoint, names) if reference is not None]
-    return {each.rule for each in found if each.stage == stage and each.rule is not None}
+    references = [reference for reference in map(parse_checkpoint, names) if reference is not None]
+    return {each.rule for each in references if each.stage == stage and each.rule is not None}
 
 
 def chosen_by(run: RunDirectory, experiment: Experiment, stage: str, selecting: bool) -> bool:
@@ -88,7 +88,7 @@ def chosen_by(run: RunDirectory, experiment: Experiment, stage: str, selecting: 
 
 
 def by_dev_items(
-    session: Session, stage: str, evaluation: Evaluation, asked: Collection[Rule]
+    session: Session, stage: str, evaluation: Evaluation, rules: Collection[Rule]
 ) -> list[Selection]:
     """What the gate chooses, and the best dev score where it is asked for."""
     start = own_start(session, stage)
@@ -96,7 +96,7 @@ def by_dev_items(
     scores = {
         name: read_scores(session.run, evaluation.record, name) for name in (start, *names.values())
     }
-    found = promote(scores[start], {step: scores[name] for step, name in names.items()})
+    promotion = promote(scores[start], {step: scores[name] for step, name in names.items()})
     evidence = tuple(
         DevLook(
             names[step],
@@ -110,11 +110,11 @@ def by_dev_items(
             each.items,
             each.items_needed,
         )
-        for step, each in found.looks.items()
+        for step, each in promotion.looks.items()
     )
-    taken: dict[Rule, int | None] = {"gate": found.step}
-    if "dev_score" in asked:
-        taken["dev_score"] = found.highest
+    taken: dict[Rule, int | None] = {"gate": promotion.step}
+    if "dev_score" in rules:
+        taken["dev_score"] = promotion.highest
     best: dict[Rule, str] = {
         rule: start if step is None else names[step] for rule, step in taken.items()
     }
@@ -132,13 +132,13 @@ def by_reward_trend(session: Session, stage: str) -> Selection:
     steps = [line["step"] for line in lines]
     rewards = [line.get("reward_mean") for line in lines]
     checkpoints = checkpoint_steps(session.run, stage)
-    found = longest_rise(steps, rewards, checkpoints)
-    if found is None:
+    best = longest_rise(steps, rewards, checkpoints)
+    if best is None:
         return Selection(start, start, "", None, len(checkpoints), "reward_trend")
-    line = found.trend
+    line = best.trend
     rise = RewardRise(
-        found.after,
-        found.until,
+        best.after,
+        best.until,
         line.slope,
         line.interval.low,
         line.interval.high,
@@ -146,7 +146,7 @@ def by_reward_trend(session: Session, stage: str) -> Selection:
         line.end,
         line.steps,
     )
-    name = f"{stage}.step-{found.until:06d}"
+    name = f"{stage}.step-{best.until:06d}"
     return Selection(name, start, "", None, len(checkpoints), "reward_trend", rise=rise)
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import BASE, Answerer, ItemAnswer, Request, holder, plain_name
 from assay.lab.models.endpoint_helper import EndpointHelper, Rounds
-from assay.lab.models.metering import HelperBudgets, Meter, MeteredModel, PendingCall
+from assay.lab.models.metering import HelperBudgets, Meter, MeteredModel
 from assay.lab.session.evaluation import Evaluation, make_evaluation
 from assay.lab.session.manifest import about_run
 from assay.rl.policy import SampleKey
@@ -68,16 +68,16 @@ class EndpointAnswerer(Answerer):
     ) -> Evaluation:
         """See `Answerer`."""
         session = self.session
-        given = (session.task, {}, f"endpoint: {spec.rendering}", session.seed)
-        made = make_evaluation(name, spec, *given, root=session.run.root)
+        value = (session.task, {}, f"endpoint: {spec.rendering}", session.seed)
+        made = make_evaluation(name, spec, *value, root=session.run.root)
         with within(f"evaluate.{name}"):
             check_rendering(spec.rendering)
             of_rows = any(item.template_options for item in made.items)
-            for key, given in (
+            for key, value in (
                 ("template_options", spec.template_options or of_rows),
                 ("keep_special", spec.keep_special),
             ):
-                if given:
+                if value:
                     problem = "the server renders, and is not told of them"
                     raise InputError(problem, field=key, fix="remove them")
         return made
@@ -119,9 +119,9 @@ class EndpointAnswerer(Answerer):
                 await asyncio.sleep(min(left, LOOK_SECONDS))
 
         ledger.move_to(folder)
-        asked = replace(self.endpoint, pause=pause, turns=asyncio.Semaphore(TOGETHER))
-        helper = EndpointHelper("", asked, evaluation.spec.rendering, Rounds(ledger))
-        meter = Meter(asked.model, ledger, budgets)
+        endpoint = replace(self.endpoint, pause=pause, turns=asyncio.Semaphore(TOGETHER))
+        helper = EndpointHelper("", endpoint, evaluation.spec.rendering, Rounds(ledger))
+        meter = Meter(endpoint.model, ledger, budgets)
         model = MeteredModel("", helper, evaluation.sampling, meter, Caller(evaluation.name))
         threads = ThreadPoolExecutor(WAITING, thread_name_prefix="assay-endpoint")
 
@@ -174,12 +174,12 @@ def ask(evaluation: Evaluation, model: MeteredModel, request: Request) -> ItemAn
     def send(messages: Sequence[Message], tools: Tools) -> HelperAnswer:
         sent = [dump_messages(tuple(messages)), list(tools)]
         name = answer_name(model.meter.ledger, item.id, repeat, len(replies), sent)
-        question = partial(Question, messages, model.sampling, key, tools=tools)
-        (said,) = model.answers([PendingCall(question, (0, 0), name)])
-        if said.failure:
-            raise Unanswered(said.failure)
-        replies.append(said)
-        return said
+        free = {"most": (0, 0), "remembered_as": name}
+        (answer,) = model.answer([Question(messages, model.sampling, key, tools=tools, **free)])
+        if answer.failure:
+            raise Unanswered(answer.failure)
+        replies.append(answer)
+        return answer
 
     completion, failure = Completion(""), ""
     try:
@@ -188,9 +188,9 @@ def ask(evaluation: Evaluation, model: MeteredModel, request: Request) -> ItemAn
             send(evaluation.task.prompt(item), item.tools)
         else:
             dialogue = evaluation.dialogue(item)
-            while (asked := dialogue.asks()) is not None:
-                said = send(asked.messages, asked.tools)
-                dialogue.hears(said.text, said.ended)
+            while (turn := dialogue.asks()) is not None:
+                answer = send(turn.messages, turn.tools)
+                dialogue.hears(answer.text, answer.ended)
             messages = dialogue.messages
         text = "\n".join(each.text for each in replies)
         completion = Completion(text, (), replies[-1].ended, messages)

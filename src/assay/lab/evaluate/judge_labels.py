@@ -54,8 +54,8 @@ class Verdicts(JudgementJournal):
 
     def known(self, part: str, row: Row, completion: Completion) -> Reward | None:
         """See `JudgementJournal`."""
-        found = super().known(part, row, completion)
-        return None if found is None or found.value is None else found
+        verdict = super().known(part, row, completion)
+        return None if verdict is None or verdict.value is None else verdict
 
 
 def rubrics_in(session: Session) -> list[Use]:
@@ -67,19 +67,19 @@ def rubrics_in(session: Session) -> list[Use]:
         if not isinstance(stage, SftStage)
     ]
     specs += [(each.reward, each) for each in experiment.evaluate.values()]
-    asked = [(part, how) for spec, how in specs for part in parts_of(spec or {}).values()]
-    asked += [
+    parts = [(part, how) for spec, how in specs for part in parts_of(spec or {}).values()]
+    parts += [
         (RewardPart(kind=RUBRIC + each.options[OPTION]), each)
         for each in experiment.evaluate.values()
         if isinstance(each.options.get(OPTION), str)
     ]
-    found: dict[str, Use] = {}
-    for part, settings in asked:
+    uses: dict[str, Use] = {}
+    for part, settings in parts:
         if part.kind.startswith(RUBRIC):
             opened = open_rubric(part.kind, session.run.root)
             use = Use(part.kind, opened, settings)
-            found.setdefault(canonical_json(opened.reward.settings), use)
-    return list(found.values())
+            uses.setdefault(canonical_json(opened.reward.settings), use)
+    return list(uses.values())
 
 
 def measure_judges(session: Session) -> None:
@@ -96,10 +96,12 @@ def judge_labelled(session: Session, use: Use, file: Path) -> JudgedLabels:
     rubric, reward = use.opened.rubric, use.opened.reward
     labels = read_labels(file, rubric)
     rows = _rows(session, use, [record for record, _ in labels])
-    asked = sha256_text(canonical_json([reward.settings, asked_helpers(session, reward)]))
-    name, folder = f"{use.opened.file.stem}-{asked[:8]}", session.run.path / FOLDER
+    fingerprint = sha256_text(canonical_json([reward.settings, asked_helpers(session, reward)]))
+    name, folder = f"{use.opened.file.stem}-{fingerprint[:8]}", session.run.path / FOLDER
     folder.mkdir(exist_ok=True)
-    runners = session.reward_runner(reward, use.settings, Verdicts(folder / f"{name}.jsonl", asked))
+    runners = session.reward_runner(
+        reward, use.settings, Verdicts(folder / f"{name}.jsonl", fingerprint)
+    )
     answers = [
         Completion(r.value["answer"], id=f"{LABELS}/{row.id}#{sha256_text(r.value['answer'])[:12]}")
         for (r, _), row in zip(labels, rows, strict=True)
@@ -117,7 +119,7 @@ def judge_labelled(session: Session, use: Use, file: Path) -> JudgedLabels:
         )
         for row, (_, grades), verdict in zip(rows, labels, verdicts, strict=True)
     ]
-    found = JudgedLabels(
+    summary = JudgedLabels(
         kind=use.kind,
         settings=use.opened.reward.settings,
         levels=rubric.levels,
@@ -126,8 +128,8 @@ def judge_labelled(session: Session, use: Use, file: Path) -> JudgedLabels:
         labels=file.name,
         judged=judged,
     )
-    write_judged(session.run, name, found)
-    return found
+    write_judged(session.run, name, summary)
+    return summary
 
 
 def _rows(session: Session, use: Use, records: Sequence[Record]) -> list[Row]:
@@ -137,7 +139,7 @@ def _rows(session: Session, use: Use, records: Sequence[Record]) -> list[Row]:
     sets = session.sets.values() if answerer.in_process else ()
     known = {row.id: row for each in sets for row in each.rows}
     known |= {row.id: row for each in answerer.evaluations().values() for row in each.items}
-    found, rubric = [], use.opened.rubric
+    rows, rubric = [], use.opened.rubric
     for record in records:
         item, question = record.value["item"], record.maybe("question", str)
         if item not in known and question is None:
@@ -149,23 +151,23 @@ def _rows(session: Session, use: Use, records: Sequence[Record]) -> list[Row]:
         if other is None and (rubric.pairs or rubric.reference):
             fix = "write the answer that it is compared with"
             raise record.error("reference", "missing, and the item has no answer", fix)
-        found.append(replace(row, gold=other))
-    return found
+        rows.append(replace(row, gold=other))
+    return rows
 
 
 def read_labels(file: Path, rubric: Rubric) -> list[tuple[Record, Mapping[str, float]]]:
     """The lines of a file with their grades; one whose label is null waits to be filled in. Raises
     DataError."""
-    found: dict[tuple[str, str], tuple[Record, Mapping[str, float]]] = {}
+    labels: dict[tuple[str, str], tuple[Record, Mapping[str, float]]] = {}
     for record in read_jsonl(file):
         place = record.need("item", str), record.need("answer", str)
         if record.value.get("label") is None:
             continue
-        if place in found:
-            problem = f"the answer was labelled in line {found[place][0].line} already"
+        if place in labels:
+            problem = f"the answer was labelled in line {labels[place][0].line} already"
             raise record.error("answer", problem, "keep one line for each answer")
-        found[place] = record, dict(_grades(record, rubric))
-    return list(found.values())
+        labels[place] = record, dict(_grades(record, rubric))
+    return list(labels.values())
 
 
 def _grades(record: Record, rubric: Rubric) -> Iterator[tuple[str, float]]:

@@ -65,8 +65,8 @@ class LocalAnswerer(Answerer):
         spec = spec.model_copy(update=written)
         learner, trained = session.learner, rows_still_there(session)
         refuse_longer("sampling.max_tokens", spec.sampling.max_tokens, learner.positions)
-        given = (session.task, {}, learner, session.seed, trained, session.run.root)
-        return encoded_evaluation(name, spec, *given)
+        context = (session.task, {}, learner, session.seed, trained, session.run.root)
+        return encoded_evaluation(name, spec, *context)
 
     def manifest(self) -> Manifest:
         """See `Answerer`."""
@@ -98,8 +98,8 @@ class LocalAnswerer(Answerer):
         self, evaluation: Evaluation, policy: Samples, chunk: Sequence[Request]
     ) -> list[ItemAnswer]:
         """The answers to one chunk, sampled as one batch."""
-        asked = [(evaluation.items[place], repeat) for place, repeat in chunk]
-        keys = [SampleKey(evaluation.seed, item.id, repeat) for item, repeat in asked]
+        samples = [(evaluation.items[place], repeat) for place, repeat in chunk]
+        keys = [SampleKey(evaluation.seed, item.id, repeat) for item, repeat in samples]
         learner = self.session.learner
         encoder = learner.encoder(evaluation.spec)
         sampling = evaluation.sampling
@@ -112,9 +112,9 @@ class LocalAnswerer(Answerer):
             texts = [Completion(encoder.decode(t.actions), t.actions, t.ended) for t in sampled]
             return [
                 in_tokens(encoder, *request, completion, [turn])
-                for request, completion, turn in zip(asked, texts, sampled, strict=True)
+                for request, completion, turn in zip(samples, texts, sampled, strict=True)
             ]
-        dialogues = [encoder.environment(item, evaluation.dialogue(item)) for item, _ in asked]
+        dialogues = [encoder.environment(item, evaluation.dialogue(item)) for item, _ in samples]
         # No dialogue goes beyond what the model can read at once.
         played = run_episodes(policy, dialogues, keys, sampling, learner.positions)
         return [
@@ -123,7 +123,7 @@ class LocalAnswerer(Answerer):
                 failure=each.failure and FAILED + each.failure,
                 several=True,
             )
-            for request, dialogue, each in zip(asked, dialogues, played, strict=True)
+            for request, dialogue, each in zip(samples, dialogues, played, strict=True)
         ]
 
 
@@ -211,12 +211,12 @@ def _opened(opening: EvaluationOpening) -> tuple[Session, Evaluation]:
 def fingerprint(session: Session, evaluation: Evaluation) -> str:
     """The sha256 of what an evaluation's answers depend on, apart from the checkpoint."""
     record = evaluation.record
-    found: list[Any] = [record.items, record.items_hash, record.sampling, record.rendering]
-    found += [record.checker, record.options, evaluation.seed]
+    parts: list[Any] = [record.items, record.items_hash, record.sampling, record.rendering]
+    parts += [record.checker, record.options, evaluation.seed]
     encoder = session.learner.encoder(evaluation.spec)
-    found += [[encoder.plain(context) for context in evaluation.contexts]]
-    found += [session.learner.fingerprint]
-    return sha256_text(canonical_json(found))
+    parts += [[encoder.plain(context) for context in evaluation.contexts]]
+    parts += [session.learner.fingerprint]
+    return sha256_text(canonical_json(parts))
 
 
 @dataclass

@@ -105,8 +105,8 @@ class FunctionAnswerer(Answerer):
         """See `Answerer`; every repeat of an item is the same. Raises HelperFailed."""
         for chunk in chunks:
             items = {place: evaluation.items[place] for place, _ in chunk}
-            found = self.arm.answers(self.session.helpers, [*items.values()])
-            answers = dict(zip(items, found, strict=True))
+            completions = self.arm.answers(self.session.helpers, [*items.values()])
+            answers = dict(zip(items, completions, strict=True))
             yield [
                 ItemAnswer(items[place], repeat, completion, read, len(completion.tokens))
                 for place, repeat in chunk
@@ -146,20 +146,20 @@ class RecordedOutcomes:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What makes the record's score doubtful; `refuse_fallbacks` stops at more fallbacks."""
-        found, missing = [], sum(self.unscored.values())
+        warnings, missing = [], sum(self.unscored.values())
         if missing > FEW_UNSCORED * self.answers:
-            found.append(
+            warnings.append(
                 f"{missing} of {self.answers} answers ({missing / self.answers:.1%}, more than "
                 f"{FEW_UNSCORED:.0%}) have no score, most often: {next(iter(self.unscored))}; no "
                 "verdict is given that they could undo"
             )
         if MANY_FALLBACKS < self.fallback_share <= MOST_FALLBACKS:
-            found.append(
+            warnings.append(
                 f"a fallback metric scored {self.fallback} of {self.answers} answers "
                 f"({self.fallback_share:.1%}, more than {MANY_FALLBACKS:.0%}): the score is not "
                 "the benchmark's, and no verdict is given on it"
             )
-        return tuple(found)
+        return tuple(warnings)
 
 
 def recorded_outcomes(file: Path) -> RecordedOutcomes:
@@ -274,13 +274,13 @@ def measure(session: Session, evaluation: Evaluation, answerer: Answerer, checkp
 def refuse_fallbacks(name: str, checkpoint: str, file: Path) -> None:
     """Raise RunFailure for a record most of whose answers a fallback metric scored; the record
     is kept."""
-    found = recorded_outcomes(file)
-    if found.fallback_share > MOST_FALLBACKS:
+    outcomes = recorded_outcomes(file)
+    if outcomes.fallback_share > MOST_FALLBACKS:
         raise RunFailure(
-            f"{checkpoint} on {name}: a fallback metric scored {found.fallback} of {found.answers} "
-            f"answers ({found.fallback_share:.1%}, more than {MOST_FALLBACKS:.0%}); the record is "
-            f"kept: {file} (give every question what its metric needs; the facts of its answers "
-            "say what lacks)"
+            f"{checkpoint} on {name}: a fallback metric scored {outcomes.fallback} of "
+            f"{outcomes.answers} answers ({outcomes.fallback_share:.1%}, more than "
+            f"{MOST_FALLBACKS:.0%}); the record is kept: {file} (give every question what "
+            "its metric needs; the facts of its answers say what lacks)"
         )
 
 

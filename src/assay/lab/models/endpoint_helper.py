@@ -84,7 +84,7 @@ class EndpointHelper:
         """The endpoint's URL and the model's name; what weights answer is not known."""
         return f"{self.endpoint.url} {self.endpoint.model}"
 
-    def ask(self, batch: Sequence[Question]) -> list[HelperAnswer]:
+    def answer(self, batch: Sequence[Question]) -> list[HelperAnswer]:
         """See `Model`. After an error nothing more is sent, and what is on its way is waited for.
 
         Raises InputError where no request can ever succeed, and what a call raises.
@@ -114,13 +114,15 @@ class EndpointHelper:
         scored = question.scored
         try:
             if scored is None:
-                said = await self.endpoint.asked(*about, self.rendering, seed, attempts)
+                answer = await self.endpoint.answer(*about, self.rendering, seed, attempts)
             else:
                 words = scored.tokens, scored.begin, scored.likeliest
-                said = await self.endpoint.likely_words(*words, attempts)
+                answer = await self.endpoint.likely_words(*words, attempts)
         except Unanswered as error:
             return HelperAnswer("", failure=f"endpoint: {error}", too_long=error.too_long)
-        return HelperAnswer(said.text, said.ended, said.prompt_tokens, said.completion_tokens)
+        return HelperAnswer(
+            answer.text, answer.ended, answer.prompt_tokens, answer.completion_tokens
+        )
 
     def score(self, batch: Sequence[Score]) -> Scores:
         """Raise InputError: an endpoint gives text alone."""

@@ -215,7 +215,7 @@ class HelperModels(Mapping[str, HelperModel]):
         return self._costs(self._earlier.pop((stage, step), []))
 
     def _costs(self, tries: Sequence[LedgerCall]) -> dict[str, float]:
-        found = dict[str, float]()
+        costs = dict[str, float]()
         for name, spec in self.specs.items():
             total = counted(self._usage[name])
             before = self._told.get(name, {})
@@ -224,8 +224,8 @@ class HelperModels(Mapping[str, HelperModel]):
             values = spent(since, spec.token_price)
             own = [call for call in tries if call.model == name]
             earlier = recorded_costs(own)
-            found |= {f"{METRIC}{name}/{key}": values[key] + earlier[key] for key in values}
-        return found
+            costs |= {f"{METRIC}{name}/{key}": values[key] + earlier[key] for key in values}
+        return costs
 
 
 def check_folder(name: str, spec: HelperSpec, folder: Path) -> None:
@@ -260,19 +260,19 @@ def helper_precision(spec: HelperSpec, precision: Precision) -> Precision:
     return replace(precision, compute=compute, reason="the helper model's table asks for it")
 
 
-def memory_bytes(spec: HelperSpec, root: Path, precision: Precision, asked: int) -> float:
-    """Bytes of the weights, and of keys and values of a full batch of questions of `asked` tokens,
+def memory_bytes(spec: HelperSpec, root: Path, precision: Precision, tokens: int) -> float:
+    """Bytes of the weights, and of keys and values of a full batch of questions of `tokens` tokens,
     of a model in this process."""
     folder = model_folder(spec.source, root, images=True)
     width = helper_precision(spec, precision).compute.itemsize
     if is_vision_language(folder):
-        return vision_bytes(folder, width, asked + spec.sampling.max_tokens)
+        return vision_bytes(folder, width, tokens + spec.sampling.max_tokens)
     config = read_config(folder)
     shape = model_shape(config)
     weights = 4.0 * shape.parameters
     if not why_plain(config):
         weights = width * shape.parameters + 4.0 * shape.vocabulary * shape.hidden
-    cache = ROWS * (asked + spec.sampling.max_tokens) * 2 * shape.layers * shape.key * width
+    cache = ROWS * (tokens + spec.sampling.max_tokens) * 2 * shape.layers * shape.key * width
     return weights + min(cache, CACHE_BYTES)
 
 
@@ -308,28 +308,28 @@ def recorded_costs(calls: Sequence[LedgerCall]) -> dict[str, float]:
     """`spent` of calls in a ledger; the tokens of scores are not recorded, and what a teacher told
     is read again."""
     calls = [call for call in calls if call.kind != "read"]
-    asked = [call for call in calls if call.status != "remembered"]
+    requests = [call for call in calls if call.status != "remembered"]
     usage = Usage(
-        requests=sum(call.attempts if call.kind == "score" else 1 for call in asked),
-        failures=sum(call.status == "failed" for call in asked),
+        requests=sum(call.attempts if call.kind == "score" else 1 for call in requests),
+        failures=sum(call.status == "failed" for call in requests),
         uncounted=sum(
             call.status == "answered" and call.kind == "answer" and call.prompt_tokens is None
-            for call in asked
+            for call in requests
         ),
-        prompt_tokens=sum(call.prompt_tokens or 0 for call in asked),
-        completion_tokens=sum(call.completion_tokens or 0 for call in asked),
-        remembered=len(calls) - len(asked),
+        prompt_tokens=sum(call.prompt_tokens or 0 for call in requests),
+        completion_tokens=sum(call.completion_tokens or 0 for call in requests),
+        remembered=len(calls) - len(requests),
     )
-    return {**counted(usage), "cost": units(sum(call.cost or 0 for call in asked))}
+    return {**counted(usage), "cost": units(sum(call.cost or 0 for call in requests))}
 
 
 def spent(counts: Mapping[str, int], price: TokenPrice | None) -> dict[str, float]:
     """Counts as metrics, with their cost where a price is known."""
-    found = {key: float(count) for key, count in counts.items()}
+    metrics = {key: float(count) for key, count in counts.items()}
     if price is not None:
         tokens = counts["prompt_tokens"], counts["completion_tokens"]
-        found["cost"] = units(price.of(*tokens))
-    return found
+        metrics["cost"] = units(price.of(*tokens))
+    return metrics
 
 
 def budgets_of(name: str, spec: HelperSpec) -> HelperBudgets:

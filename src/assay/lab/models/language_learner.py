@@ -163,8 +163,8 @@ class ModelShelf:
 
     def sampler(self, module: nn.Module, end_tokens: frozenset[int], processes: int = 1) -> Sampler:
         """The sampler of a model by the experiment's engine."""
-        given = self.experiment, self.precision, self.base, processes
-        return sampler_of(module, end_tokens, *given)
+        settings = self.experiment, self.precision, self.base, processes
+        return sampler_of(module, end_tokens, *settings)
 
     def ground(self, stage: StageSpec) -> tuple[Path, tuple[Path, ...]]:
         """Folders of the whole model below a stage, and of the adapters between, lowest first."""
@@ -300,9 +300,9 @@ class LanguageEncoder:
         control = frozenset(id_ for id_, t in added if t.special and t.content not in tags)
         return Thinking(replace(self, stop=None).decode, control)
 
-    def prompt(self, row: Row, asked: Asked) -> tuple[int, ...]:
+    def prompt(self, row: Row, question: Asked) -> tuple[int, ...]:
         """The rendered conversation with its generation prompt. Raises RenderingError."""
-        return self._rendered(row, asked.messages, asked.tools, generation=True).tokens
+        return self._rendered(row, question.messages, question.tools, generation=True).tokens
 
     def turns(self, row: Row, messages: Sequence[Message], loss_on: Loss) -> tuple[Turn, ...]:
         """See `Renderer.turns`. Raises RenderingError."""

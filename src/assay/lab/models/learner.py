@@ -61,7 +61,7 @@ class Encoder(Protocol):
         """The encoder with these stop strings. Raises InputError where actions are no text."""
         ...
 
-    def prompt(self, row: Row, asked: Asked) -> Context:
+    def prompt(self, row: Row, question: Asked) -> Context:
         """What the policy reads before it acts: the row's question, or one of its dialogue."""
         ...
 
@@ -233,8 +233,8 @@ def stored_turns(
         if in_tokens and TOKENS in candidate:
             turns.append((recorded_turn(row, context, candidate),))
         else:
-            said = (*task.prompt(row), candidate_message(candidate))
-            turns.append(encoder.turns(row, said, "last"))
+            messages = (*task.prompt(row), candidate_message(candidate))
+            turns.append(encoder.turns(row, messages, "last"))
     return turns
 
 

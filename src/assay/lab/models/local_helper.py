@@ -142,7 +142,7 @@ class InProcess(ABC, Generic[PromptT]):
         problem = "a model that reads images tells no distribution over words"
         raise InputError(problem, field=f"model.{self.name}.source", fix="name one that reads text")
 
-    def ask(self, batch: Sequence[Question]) -> list[HelperAnswer]:
+    def answer(self, batch: Sequence[Question]) -> list[HelperAnswer]:
         """See `Model`."""
         answers: dict[int, HelperAnswer] = {}
         prompts: dict[int, tuple[Sampling, PromptT, SampleKey]] = {}
@@ -160,29 +160,29 @@ class InProcess(ABC, Generic[PromptT]):
         answers |= zip(prompts, self._answer([*prompts.values()]) if prompts else [], strict=True)
         return [question.call.ended(answers[n]) for n, question in enumerate(batch)]
 
-    def _answers(self, asked: list[tuple[Sampling, PromptT, SampleKey]]) -> list[HelperAnswer]:
+    def _answers(self, calls: list[tuple[Sampling, PromptT, SampleKey]]) -> list[HelperAnswer]:
         """The answers to prompts, those with the same settings as one batch."""
         answers: dict[int, HelperAnswer] = {}
-        for sampling in dict.fromkeys(each[0] for each in asked):
-            places = [n for n, each in enumerate(asked) if each[0] == sampling]
-            prompts, keys = [asked[n][1] for n in places], [asked[n][2] for n in places]
+        for sampling in dict.fromkeys(each[0] for each in calls):
+            places = [n for n, each in enumerate(calls) if each[0] == sampling]
+            prompts, keys = [calls[n][1] for n in places], [calls[n][2] for n in places]
             answers |= zip(places, self.answers(prompts, keys, sampling), strict=True)
-        return [answers[n] for n in range(len(asked))]
+        return [answers[n] for n in range(len(calls))]
 
     def score(self, batch: Sequence[Score]) -> Scores:
         """See `Model`."""
-        asked = []
+        pairs = []
         for each in batch:
             end = self.renderer.answer_end if each.ended else ()
             text = (*self.renderer.text(each.answer), *end)
-            asked.append((self.prompt(each.messages, len(text)), text))
-        scored = self._score(asked)
+            pairs.append((self.prompt(each.messages, len(text)), text))
+        scored = self._score(pairs)
         return Scores([logps for logps, _ in scored], sum(tokens for _, tokens in scored))
 
-    def _scores(self, asked: list[tuple[PromptT, Tokens]]) -> list[tuple[tuple[float, ...], int]]:
+    def _scores(self, pairs: list[tuple[PromptT, Tokens]]) -> list[tuple[tuple[float, ...], int]]:
         """Log-probabilities; the tokens that were read for all stand with the first."""
-        scores = self.scores([prompt for prompt, _ in asked], [answer for _, answer in asked])
-        tokens = [scores.tokens, *[0] * (len(asked) - 1)]
+        scores = self.scores([prompt for prompt, _ in pairs], [answer for _, answer in pairs])
+        tokens = [scores.tokens, *[0] * (len(pairs) - 1)]
         return [*zip(scores.logps, tokens, strict=True)]
 
     def decoded(self, tokens: Sequence[int]) -> str:
@@ -394,7 +394,7 @@ class VisionHelper(InProcess[Prompt]):
         for n, prompt in enumerate(prompts):
             members.setdefault(prompt, []).append(n)
         read = [*members]
-        found: dict[int, HelperAnswer] = {}
+        written: dict[int, HelperAnswer] = {}
         for batch, reached in prefill(self.loaded, [self._reading(each) for each in read]):
             owners = [(n, row) for s, row in reached.done for n in members[read[batch[s]]]]
             if not owners:
@@ -405,13 +405,13 @@ class VisionHelper(InProcess[Prompt]):
                 for (n, _), row in zip(owners, range(len(owners)), strict=True):
                     one = rows.chosen([row])
                     best = best_beam(one, logits_RV[row], sampling, self.loaded.end_tokens)
-                    found[n] = self._written(prompts[n], best, sampling)
+                    written[n] = self._written(prompts[n], best, sampling)
                 continue
             states_R = key_states([keys[n] for n, _ in owners])
             actions = decoded(rows, logits_RV, states_R, sampling, self.loaded.end_tokens)
             for (n, _), each in zip(owners, actions, strict=True):
-                found[n] = self._written(prompts[n], each, sampling)
-        return [found[n] for n in range(len(prompts))]
+                written[n] = self._written(prompts[n], each, sampling)
+        return [written[n] for n in range(len(prompts))]
 
     def _written(self, prompt: Prompt, actions: list[int], sampling: Sampling) -> HelperAnswer:
         text = self.text(actions, sampling)
@@ -420,13 +420,13 @@ class VisionHelper(InProcess[Prompt]):
 
     def scores(self, prompts: Sequence[Prompt], answers: Sequence[Tokens]) -> Scores:
         """See `InProcess`; the last token of an answer is predicted, never read."""
-        asked = [*zip(prompts, answers, strict=True)]
+        pairs = [*zip(prompts, answers, strict=True)]
         members: dict[tuple[Prompt, Tokens], list[int]] = {}
-        for n, (prompt, answer) in enumerate(asked):
+        for n, (prompt, answer) in enumerate(pairs):
             if answer:
                 members.setdefault((prompt, answer[:-1]), []).append(n)
         read = [*members]
-        found: list[list[float]] = [[] for _ in asked]
+        logps: list[list[float]] = [[] for _ in pairs]
         computed = 0
         for batch, reached in prefill(self.loaded, [self._reading(*each) for each in read]):
             computed += reached.computed
@@ -434,12 +434,12 @@ class VisionHelper(InProcess[Prompt]):
                 logps_KV = widened(reached.logits_RKV[row]).log_softmax(dim=-1)
                 sequences = range(piece.first, piece.stop)
                 for n in (n for s in sequences for n in members[read[batch[s]]]):
-                    prompt, answer = asked[n]
+                    prompt, answer = pairs[n]
                     begin = len(prompt.tokens) - 1
                     for place in range(max(piece.start, begin), piece.end):
                         logp = logps_KV[place - piece.end, answer[place - begin]]
-                        found[n].append(float(logp))
-        return Scores([tuple(each) for each in found], computed)
+                        logps[n].append(float(logp))
+        return Scores([tuple(each) for each in logps], computed)
 
 
 def decoded(

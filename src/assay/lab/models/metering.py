@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -30,6 +29,7 @@ from assay.rollout.engines.endpoint.openai_text import EndpointAnswer, read_word
 from assay.runs.cost_ledger import CostLedger, LedgerCall, LedgerPlace
 from assay.tasks.helper_model import (
     BudgetScope,
+    Call,
     Caller,
     HelperAnswer,
     HelperFailed,
@@ -133,7 +133,7 @@ class Meter:
 
 
 @dataclass
-class MeteredCall:
+class MeteredCall(Call):
     """One call, from the reservation of its most to what it did cost; see `Call`."""
 
     meter: Meter
@@ -215,23 +215,11 @@ class MeteredCall:
         return self.meter.price.of(answer.prompt_tokens, answer.completion_tokens), 0
 
     def _write(self, answer: HelperAnswer | None = None) -> None:
-        said = None
+        stored = None
         if self.key and answer is not None:
             counts = answer.prompt_tokens, answer.completion_tokens
-            said = EndpointAnswer(answer.text, answer.ended, *counts)
-        self._place = self.meter.ledger.write(self.row, self._place, self.key, said)
-
-
-@dataclass(frozen=True)
-class PendingCall:
-    """What a model is about to be asked."""
-
-    question: Callable[[MeteredCall], Question]
-    """With the call that is told of it."""
-    most: tuple[int, int]
-    """Tokens that it can read and write."""
-    name: str
-    """What its answer is remembered by; "" where it is not."""
+            stored = EndpointAnswer(answer.text, answer.ended, *counts)
+        self._place = self.meter.ledger.write(self.row, self._place, self.key, stored)
 
 
 FIRST = Sampling(0.0, 1)
@@ -271,54 +259,37 @@ class MeteredModel:
             caller = replace(caller, stage=self.caller.stage, step=step)
         return replace(self, caller=self.meter.whole(caller))
 
-    def known(
-        self, messages: Sequence[Message], sampling: Sampling, key: SampleKey
-    ) -> HelperAnswer | None:
+    def known(self, question: Question) -> HelperAnswer | None:
         """The answer that is remembered, not counted; None where it would be asked for."""
-        name = self._remembered_as(messages, sampling, key)
-        found = self.meter.ledger.known(name) if name else None
-        return None if found is None else self._remembered(found)
+        name = self._remembered_as(question)
+        answer = self.meter.ledger.known(name) if name else None
+        return None if answer is None else self._remembered(answer)
 
-    def answer(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        sampling: Sampling,
-        keys: Sequence[SampleKey],
-    ) -> list[HelperAnswer]:
-        """See `HelperModel`. Raises OverBudget, and LedgerUnusable before anything is sent."""
-        asked = [
-            PendingCall(
-                partial(Question, messages, sampling, key),
-                (most_tokens(messages), sampling.max_tokens),
-                self._remembered_as(messages, sampling, key),
-            )
-            for messages, key in zip(conversations, keys, strict=True)
-        ]
-        return self.answers(asked)
-
-    def answers(self, asked: Sequence["PendingCall"]) -> list[HelperAnswer]:
-        """One answer each, those that are remembered without asking. Raises as `answer` does."""
+    def answer(self, batch: Sequence[Question]) -> list[HelperAnswer]:
+        """See `HelperModel`; what is remembered is not asked. Raises OverBudget, and LedgerUnusable
+        before anything is sent."""
         ledger, answers = self.meter.ledger, dict[int, HelperAnswer]()
         questions, calls = dict[int, Question](), list[MeteredCall]()
-        for n, each in enumerate(asked):
-            known = ledger.known(each.name) if each.name else None
+        for n, question in enumerate(batch):
+            name = self._remembered_as(question)
+            known = ledger.known(name) if name else None
             if known is not None:
                 answers[n] = self._remembered(known)
                 continue
-            most = *each.most, each.name
-            calls.append(MeteredCall(self.meter, self._caller(), self._row(), *most))
-            questions[n] = each.question(calls[-1])
+            most = question.most or (most_tokens(question.messages), question.sampling.max_tokens)
+            calls.append(MeteredCall(self.meter, self._caller(), self._row(), *most, name))
+            questions[n] = replace(question, call=calls[-1])
         if answers:
             self.usage.remember(len(answers))
             ledger.add([replace(self._row(), status="remembered", cost=0)] * len(answers))
         try:
-            fresh = self.model.ask([*questions.values()]) if questions else []
+            fresh = self.model.answer([*questions.values()]) if questions else []
         except Exception as error:
             for call in calls:
                 call.abandon(str(error))
             raise
         answers |= zip(questions, fresh, strict=True)
-        return [answers[n] for n in range(len(asked))]
+        return [answers[n] for n in range(len(batch))]
 
     def score(
         self,
@@ -338,19 +309,19 @@ class MeteredModel:
         HelperFailed where an answer is missing, and OverBudget."""
         if likeliest is None or not self.meter.source.startswith(PREFIX):
             return self._at_once(len(contexts), lambda: self.model.read(contexts, answers), "read")
-        asked = []
+        batch = []
         for context, answer in zip(contexts, answers, strict=True):
             scored = ScoredTokens((*context, *answer), len(context), likeliest)
-            question = partial(Question, (), FIRST, SampleKey(0, "", 0), scored=scored)
             about = [self.fingerprint, scored.tokens, scored.begin, likeliest]
             name = "" if self.meter.cache is False else sha256_text(canonical_json(about))
-            asked.append(PendingCall(question, (len(scored.tokens), 1), name))
-        found = self.answers(asked)
-        if failed := next((each.failure for each in found if each.failure), ""):
+            meant = {"scored": scored, "most": (len(scored.tokens), 1), "remembered_as": name}
+            batch.append(Question((), FIRST, SampleKey(0, "", 0), **meant))
+        replies = self.answer(batch)
+        if failed := next((each.failure for each in replies if each.failure), ""):
             raise HelperFailed(f"{self.name}: {failed}")
-        told = [read_words(each.text) for each in found]
+        told = [read_words(each.text) for each in replies]
         return NextWords(
-            sum(each.prompt_tokens or 0 for each in found),
+            sum(each.prompt_tokens or 0 for each in replies),
             told_SN=torch.from_numpy(np.concatenate([each.words_TN for each in told])),
             logps_SN=torch.from_numpy(np.concatenate([each.logps_TN for each in told])),
             texts={word: text for each in told for word, text in each.texts.items()},
@@ -362,7 +333,7 @@ class MeteredModel:
         """What is computed of so many answers, counted and recorded as one call."""
         begun, row, why = time.monotonic(), self._row(), ""
         try:
-            found = compute()
+            scores = compute()
         except AssayError as error:
             why = str(error)
             if isinstance(error, HelperFailed):
@@ -373,8 +344,8 @@ class MeteredModel:
             status = "failed" if why else "answered"
             ended_row = replace(row, kind=kind, attempts=count, seconds=seconds)
             self.meter.ledger.add([replace(ended_row, status=status, why=whole_text(why))])
-        self.usage.scored(count, found.tokens)
-        return found
+        self.usage.scored(count, scores.tokens)
+        return scores
 
     def _caller(self) -> Caller:
         return self.meter.whole(self.caller)
@@ -400,10 +371,11 @@ class MeteredModel:
         told = {"cost": 0.0, "remembered": True, "saved": saved}
         return HelperAnswer(known.text, known.ended, read, wrote, **told)
 
-    def _remembered_as(
-        self, messages: Sequence[Message], sampling: Sampling, key: SampleKey
-    ) -> str:
+    def _remembered_as(self, question: Question) -> str:
         """The key of an answer that is remembered; "" where it is not."""
+        sampling, key = question.sampling, question.key
+        if question.remembered_as is not None:
+            return question.remembered_as
         if not self.meter.remembers(sampling):
             return ""
         stop = None if sampling.stop is None else list(sampling.stop.strings)
@@ -411,7 +383,7 @@ class MeteredModel:
         model = [self.fingerprint, *settings, sampling.min_p, stop]
         model += [sampling.beams] if sampling.beams > 1 else []
         draw = [key.seed, key.row, key.sample] if sampling.temperature > 0 else None
-        return sha256_text(canonical_json([model, contents(messages), draw]))
+        return sha256_text(canonical_json([model, contents(question.messages), draw]))
 
 
 def most_tokens(messages: Sequence[Message]) -> int:

@@ -172,7 +172,7 @@ class Exporter(ToolStage):
     def write(self, allowed: Collection[str], unproven: bool) -> ForTrainer:
         """Everything, into the folder that becomes the export."""
         self.refuse_untrainable()
-        given = self.given
+        given = self.inputs
         settings = self.settings(given)
         settings = replace(settings, model=MODEL) if self.in_run else settings
         made = self.translated(settings, allowed)
@@ -441,7 +441,7 @@ class ToolTraining:
 
     def following(self) -> Following:
         """Records behind what the run has."""
-        found, given = begin(self.session, self.recorder, self.output), self.made.given
+        found, given = begin(self.session, self.recorder, self.output), self.made.inputs
         found.contexts = {
             row.id: given.encoder.prompt(row, question(given.task, row)) for row in given.rows
         }

@@ -57,9 +57,9 @@ def bare_items(spec: EvaluateSpec, items: Sequence[Row], task: Task, root: Path)
     if EXAMPLES not in spec.options or spec.benchmark is None:
         return tuple(items)
     options = {k: v for k, v in spec.options.items() if k != EXAMPLES}
-    asked = {item.id for item in items}
+    ids = {item.id for item in items}
     made = benchmark(task, spec.benchmark, BenchmarkOptions(options, root))
-    return tuple(item for item in made.items if item.id in asked)
+    return tuple(item for item in made.items if item.id in ids)
 
 
 def shared_texts(shared: Overlap) -> tuple[str, ...]:
@@ -152,9 +152,9 @@ def make_evaluation(
             problem, fix = f"asks for {count} of {len(items)} items", f"at most {len(items)}"
             raise InputError(problem, field=f"fewer.{kind}", fix=fix)
     judges = rewards_in(score).values()
-    asked = [each.settings for each in judges if isinstance(each, JudgeReward) and each.settings]
+    rubrics = [each.settings for each in judges if isinstance(each, JudgeReward) and each.settings]
     notes = sorted({file_note(judge) for judge in judges} - {""})
-    notes += [f"rubric {sha256_text(canonical_json(each))[:12]}" for each in asked]
+    notes += [f"rubric {sha256_text(canonical_json(each))[:12]}" for each in rubrics]
     if (alone := rubric_of(score)) is not None:
         options["rubric"] = alone.settings
     checker += f" ({', '.join(notes)})" if notes else ""
@@ -164,7 +164,7 @@ def make_evaluation(
         every = {
             n: overlap(rows, bare, played, bool(spec.same_prompt)) for n, rows in trained.items()
         }
-        shared = {n: len(shared_texts(found)) for n, found in every.items()}
+        shared = {n: len(shared_texts(pairs)) for n, pairs in every.items()}
     record = EvaluationRecord(
         name=name,
         benchmark=spec.benchmark or spec.data or "",

@@ -96,15 +96,15 @@ def _sources(value: Any) -> dict[str, str]:
     module = inspect.getmodule(plain) or inspect.getmodule(type(plain))
     assert module is not None, f"{value} has no module"
     loaded = file_of(module)
-    found = {module.__name__: inspect.getsource(module)} if loaded is None else {**loaded.sources}
+    sources = {module.__name__: inspect.getsource(module)} if loaded is None else {**loaded.sources}
     for held in _held(plain):
         if callable(held) and not isinstance(held, type):
-            found |= _sources(held)
+            sources |= _sources(held)
         elif isinstance(held, str) and (named := _MODULE.fullmatch(held)):
             spec = find_spec(named["module"])
             if spec is not None and spec.origin is not None:
-                found[named["module"]] = Path(spec.origin).read_text(encoding="utf-8")
-    return found
+                sources[named["module"]] = Path(spec.origin).read_text(encoding="utf-8")
+    return sources
 
 
 def _held(plain: Any) -> list[Any]:
@@ -124,13 +124,13 @@ def code_fingerprint(package: Path = PACKAGE) -> dict[str, str]:
     """
     files = sorted(package.rglob("*.py"))
     hashes = [[file.relative_to(package).as_posix(), sha256_file(file)] for file in files]
-    found = {"source_sha256": sha256_text(canonical_json(hashes))}
+    fingerprint = {"source_sha256": sha256_text(canonical_json(hashes))}
     commit = _git(package, "rev-parse", "HEAD")
     if commit is None or _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
-        return found
+        return fingerprint
     diff = _git(package, "diff", "--no-ext-diff", "HEAD", "--", ".") or ""
     return {
-        **found,
+        **fingerprint,
         "commit": commit.strip(),
         "diff_sha256": sha256_text(diff) if diff else "",
     }
@@ -258,9 +258,9 @@ def check_manifest(run: RunDirectory, manifest: Manifest) -> None:
     if CHECKED in now:
         stored.setdefault(CHECKED, now[CHECKED])
     # The lab may have been renamed or explained better since; neither changes a result.
-    found = [d for d in differences(stored, now) if d.path.split(".")[0] not in UNCOUNTED]
-    noted = [d for d in found if d.path.split(".")[0] in NOTED]
-    changed = [d for d in found if d not in noted]
+    changes = [d for d in differences(stored, now) if d.path.split(".")[0] not in UNCOUNTED]
+    noted = [d for d in changes if d.path.split(".")[0] in NOTED]
+    changed = [d for d in changes if d not in noted]
     # A user's file is the cause of what else is different.
     changed.sort(key=lambda d: not d.path.startswith("task_source"))
     if changed:
@@ -276,13 +276,13 @@ def check_manifest(run: RunDirectory, manifest: Manifest) -> None:
 
 
 def _base_weights(session: Session) -> dict[str, str]:
-    found = {"source": session.experiment.model, "sha256": session.learner.fingerprint}
+    weights = {"source": session.experiment.model, "sha256": session.learner.fingerprint}
     kind, _, name = session.experiment.model.partition(":")
     if kind == "run":
         # A name may come to mean a later run; the folder says which checkpoint it was.
         root = session.run.root
-        found["checkpoint"] = run_checkpoint(name, root)[2].relative_to(root).as_posix()
-    return found
+        weights["checkpoint"] = run_checkpoint(name, root)[2].relative_to(root).as_posix()
+    return weights
 
 
 def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
@@ -341,12 +341,12 @@ def group_figures(rows: Sequence[Row]) -> dict[str, float]:
 
 def opened_sets(session: Session) -> dict[str, Any]:
     """Which commits of the hub its data sets were; their rows are fingerprinted in `data`."""
-    found = {}
+    sets = {}
     for name, spec in session.experiment.data.items():
         if (spec.source or "").startswith("hf:"):
             opened = open_set(hub_set(spec), session.run.root)
-            found[name] = {"revision": opened.revision, "fingerprint": opened.fingerprint}
-    return {"sources": found} if found else {}
+            sets[name] = {"revision": opened.revision, "fingerprint": opened.fingerprint}
+    return {"sources": sets} if sets else {}
 
 
 def mixture_table(made: DataSet, order: Mixture, spec: DataSpec) -> dict[str, Any]:
@@ -371,16 +371,16 @@ def _source(session: Session, spec: DataSpec) -> dict[str, Any]:
     """A file is known by what it holds, not by where it lies; a run by its id as well."""
     root = session.run.root
     kind, _, name = (spec.source or "").partition(":")
-    found: dict[str, Any] = {}
+    identity: dict[str, Any] = {}
     if kind == "path":
-        found = {"source": kind, "file_sha256": sha256_file(root / name)}
+        identity = {"source": kind, "file_sha256": sha256_file(root / name)}
     elif kind == "run" and spec.samples is not None:
-        found = {"source": kind, **provenance(root, name, spec.samples)}
+        identity = {"source": kind, **provenance(root, name, spec.samples)}
     for key in ("pass_rate", "examples"):
         if (table := getattr(spec, key)) is not None:
             values = table.model_dump(mode="json", exclude_none=True)
-            found[key] = {**values, **provenance(root, table.run, table)}
-    return found
+            identity[key] = {**values, **provenance(root, table.run, table)}
+    return identity
 
 
 def _counts(made: DataSet) -> dict[str, Any]:
@@ -432,20 +432,24 @@ def settings_of(reward: RewardFunction) -> Mapping[str, Any]:
 def asked_helpers(session: Session, score: RewardFunction | RewardTable) -> dict[str, str]:
     """The fingerprints of the helper models that a reward asks, by name."""
     rewards = rewards_in(score).values()
-    asked = {name for each in rewards if isinstance(each, JudgeReward) for name in each.helpers}
-    return {name: find_helper(session.helpers, name).fingerprint for name in sorted(asked)}
+    names = {name for each in rewards if isinstance(each, JudgeReward) for name in each.helpers}
+    return {name: find_helper(session.helpers, name).fingerprint for name in sorted(names)}
 
 
 def _rewards(session: Session, spec: Reward) -> Mapping[str, dict[str, Any]]:
     """Source and settings of each part; a part that is a bare weight has the weight alone."""
-    found = {}
+    rewards = {}
     for name, part in parts_of(spec).items():
         made = table_part(session.task, part, session.run.root)
         told = {} if part.kind == name else {"kind": part.kind}
         also = {"value", "options", "when"}
         told |= part.model_dump(mode="json", include=also, exclude_defaults=True)
-        found[name] = {"weight": part.weight, **told, **_known_by(session.task, part, made.reward)}
-    return found
+        rewards[name] = {
+            "weight": part.weight,
+            **told,
+            **_known_by(session.task, part, made.reward),
+        }
+    return rewards
 
 
 def _known_by(task: Task, part: RewardPart, reward: RewardFunction) -> dict[str, Any]:

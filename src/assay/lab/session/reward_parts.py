@@ -112,8 +112,8 @@ def condition(part: str, wanted: float | Bounds) -> Condition:
     """The condition that a part has a value, or one within bounds, or an outcome."""
     if not isinstance(wanted, Bounds):
         return Condition(part, equal=wanted)
-    given = {k: v for k, v in (("above", wanted.above), ("below", wanted.below)) if v is not None}
-    return Condition(part, **given, outcomes=wanted.outcome or ())
+    bounds = {k: v for k, v in (("above", wanted.above), ("below", wanted.below)) if v is not None}
+    return Condition(part, **bounds, outcomes=wanted.outcome or ())
 
 
 def full_reward(task: Task, spec: RewardSpec, root: Path) -> float:
@@ -150,22 +150,22 @@ def with_options(kind: str, reward: RewardFunction, options: Mapping[str, Any]) 
     maker = getattr(reward, "maker", None)
     inner = reward.function if isinstance(reward, TextReward) else reward
     known = parameters(maker or inner)
-    given = {name: checked(kind, name, value, known) for name, value in options.items()}
+    values = {name: checked(kind, name, value, known) for name, value in options.items()}
     if maker is None:
-        bound = partial(inner, **given)
+        bound = partial(inner, **values)
         # What a reward says of itself: `unsafe`, `lowest`.
         bound.__dict__.update(vars(inner))
         return replace(reward, function=bound) if isinstance(reward, TextReward) else bound
     try:
-        return maker(**given)
+        return maker(**values)
     except (ValueError, TypeError) as error:
         raise InputError(f"{kind!r} cannot be made: {error}", field="options") from error
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, Any]:
     """The parameters that a file can set, with their defaults."""
-    found = inspect.signature(function).parameters.values()
-    return {p.name: p.default for p in found if isinstance(p.default, SETTINGS)}
+    every = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in every if isinstance(p.default, SETTINGS)}
 
 
 def checked(kind: str, name: str, value: Any, known: Mapping[str, Any]) -> Any:

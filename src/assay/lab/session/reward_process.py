@@ -52,11 +52,11 @@ def punished(reward: Reward, tokens: int, settings: Mapping[str, Any]) -> float 
     return reward.value - min(over / buffer["buffer"], 1.0) * buffer["factor"]
 
 
-def answer(folder: Path, asked: TextIO, told: TextIO) -> None:
-    """Score batches until `asked` ends. An abstention has value null and says why."""
+def answer(folder: Path, batches: TextIO, told: TextIO) -> None:
+    """Score batches until `batches` ends. An abstention has value null and says why."""
     runner, rows, settings = opened(folder)
     with runner:
-        for line in asked:
+        for line in batches:
             answers = json.loads(line)
             pairs = [
                 (rows[a["id"]], Completion(a["text"], tuple(a["tokens"]), a["ended"]))

@@ -94,9 +94,9 @@ def refuse_other(
     base, field = language_model(learner, "distillation").base, f"model.{stage.teacher}.source"
     names = named(experiment.model, experiment.helpers[stage.teacher].source)
     size = base.config.get_text_config().vocab_size
-    found = f"token {most} is absent to {names[0]}" if most >= size else ""
-    if found := found or other_text(base.tokenizer, texts, names):
-        raise InputError(found, field=field, fix=SAME_TOKENIZER)
+    problem = f"token {most} is absent to {names[0]}" if most >= size else ""
+    if problem := problem or other_text(base.tokenizer, texts, names):
+        raise InputError(problem, field=field, fix=SAME_TOKENIZER)
 
 
 def other_text(tokenizer: Any, texts: Mapping[int, str], names: tuple[str, str]) -> str:
@@ -131,8 +131,8 @@ def check_teacher(experiment: Experiment, name: str, stage: DistillStage, learne
             problem = f"a teacher on the plain path tells no distributions: {why}"
             raise InputError(problem, fix="ask it behind an endpoint")
     names = named(experiment.model, spec.source)
-    if found := first_difference(student.base.tokenizer, tokenizer, names):
-        raise InputError(found, field=field, fix=SAME_TOKENIZER)
+    if difference := first_difference(student.base.tokenizer, tokenizer, names):
+        raise InputError(difference, field=field, fix=SAME_TOKENIZER)
     if stage.loss_top_k is not None and stage.loss_top_k >= len(tokenizer):
         problem = f"the vocabulary has {len(tokenizer):,} words"
         raise InputError(problem, field=f"stage.{name}.loss_top_k", fix="omit it")
@@ -149,13 +149,13 @@ def try_endpoint(experiment: Experiment, stage: DistillStage, learner: Learner) 
     tokens = tuple(language_model(learner, "distillation").base.tokenizer.encode(TRIED))
     assert stage.loss_top_k is not None  # the experiment's own check
     try:
-        said = endpoint.connections.wait(endpoint.likely_words(tokens, 1, stage.loss_top_k))
+        answer = endpoint.connections.wait(endpoint.likely_words(tokens, 1, stage.loss_top_k))
     except Unanswered as error:
         if error.passing:
             return
         fix = "ask a server of vLLM's kind, or for fewer words"
         raise InputError(str(error), field=f"model.{stage.teacher}.source", fix=fix) from error
-    told = read_words(said.text)
+    told = read_words(answer.text)
     refuse_other(experiment, stage, learner, int(told.words_TN.max()), told.texts)
 
 
@@ -175,11 +175,11 @@ def words_of(tokenizer: Any) -> dict[int, str]:
     added = tokenizer.added_tokens_decoder
     written = {number: word for word, number in tokenizer.get_vocab().items()}
     texts = tokenizer.batch_decode([[n] for n in written], clean_up_tokenization_spaces=False)
-    found = {}
+    words = {}
     for (number, word), text in zip(written.items(), texts, strict=True):
         special = ", special," if number in added and added[number].special else ""
-        found[number] = repr(word) + ("" if text == word else f" ({text!r})") + special
-    return found
+        words[number] = repr(word) + ("" if text == word else f" ({text!r})") + special
+    return words
 
 
 @dataclass(frozen=True)
@@ -268,9 +268,9 @@ class Session:
     def sets(self) -> Mapping[str, DataSet]:
         """The experiment's data sets."""
         made: dict[str, DataSet] = {}
-        given = (self.task, self.learner.encoder, self.run.root, made)
+        context = (self.task, self.learner.encoder, self.run.root, made)
         for name in self.experiment.data:
-            prepare_set(self.experiment, name, *given)
+            prepare_set(self.experiment, name, *context)
         return made
 
     @cached_property
@@ -278,10 +278,10 @@ class Session:
         """The experiment's evaluations."""
         if not self.experiment.evaluate:  # its rows may be gone, or were never here
             return {}
-        given = (self.task, self.sets, self.learner, self.seed)
+        context = (self.task, self.sets, self.learner, self.seed)
         trained = trained_rows(self.experiment, self.sets)
         return {
-            name: encoded_evaluation(name, spec, *given, trained, self.run.root)
+            name: encoded_evaluation(name, spec, *context, trained, self.run.root)
             for name, spec in self.experiment.evaluate.items()
         }
 

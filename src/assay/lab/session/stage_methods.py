@@ -114,57 +114,57 @@ def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
     )
 
 
-def build_sft(stage: SftStage, given: StageInput, steps: int) -> Sft:
+def build_sft(stage: SftStage, inputs: StageInput, steps: int) -> Sft:
     """The stage's gold conversations, in packs where it asks for them."""
-    stored = stored_conversations(given, stage.loss_on)
-    packs = packs_of_conversations(given.encoder, stored, stage.pack_tokens)
-    return Sft(stored, stage.batch, given.seed, None if packs else given.order, packs)
+    stored = stored_conversations(inputs, stage.loss_on)
+    packs = packs_of_conversations(inputs.encoder, stored, stage.pack_tokens)
+    return Sft(stored, stage.batch, inputs.seed, None if packs else inputs.order, packs)
 
 
-def build_rft(stage: RftStage, given: StageInput, steps: int) -> Rft:
+def build_rft(stage: RftStage, inputs: StageInput, steps: int) -> Rft:
     """Rejection fine-tuning on the stage's groups."""
-    groups = group_stream(stage, given, steps)
-    likelihood = stage.likelihood_temperature, given.encoder.decode
+    groups = group_stream(stage, inputs, steps)
+    likelihood = stage.likelihood_temperature, inputs.encoder.decode
     return Rft(groups, stage.keep, stage.batch, *likelihood)
 
 
-def build_rce(stage: RceStage, given: StageInput, steps: int) -> Rce:
+def build_rce(stage: RceStage, inputs: StageInput, steps: int) -> Rce:
     """Reward-weighted fine-tuning on the stage's groups."""
     return Rce(
-        group_stream(stage, given, steps),
+        group_stream(stage, inputs, steps),
         schedule_of(stage.tau, steps),
         stage.likelihood_temperature,
-        given.encoder.decode,
+        inputs.encoder.decode,
         best=stage.curriculum.best if stage.curriculum else (),
         normalise=stage.rewards == "normalised",
         imitate=stage.degenerate == "imitate",
     )
 
 
-def build_distill(stage: DistillStage, given: StageInput, steps: int) -> Distill:
+def build_distill(stage: DistillStage, inputs: StageInput, steps: int) -> Distill:
     """The student's own completions and the rows' answers, and who is asked about them."""
-    tell, judged = given.tell, given.score is not None
+    tell, judged = inputs.tell, inputs.score is not None
     assert tell is not None
     if not judged:
-        given = replace(given, score=lambda pairs: [Reward(None, why="not judged")] * len(pairs))
-    prompts = sampled_prompts(stage, given, steps)
-    stored = stored_conversations(given, "last") if stage.lmbda < 1 else ()
+        inputs = replace(inputs, score=lambda pairs: [Reward(None, why="not judged")] * len(pairs))
+    prompts = sampled_prompts(stage, inputs, steps)
+    stored = stored_conversations(inputs, "last") if stage.lmbda < 1 else ()
     return Distill(
         prompts if judged else replace(prompts, max_abstained_share=1.0),
         {episode.group: episode for episode in stored},
         stage.lmbda,
         Teacher(stage.beta, stage.loss_temperature, stage.loss_top_k),
         tell,
-        given.encoder.decode,
+        inputs.encoder.decode,
         schedule_of(stage.sampling.temperature, steps),
         stage.sampling.is_full,
         judged,
     )
 
 
-def build_checked_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Method:
+def build_checked_grpo(stage: GrpoStage, inputs: StageInput, steps: int) -> Method:
     """GRPO whose first update is checked, where the learner can check it."""
-    method, check = build_grpo(stage, given, steps), given.first_batch_check
+    method, check = build_grpo(stage, inputs, steps), inputs.first_batch_check
     return method if check is None else FirstBatchCheck(method, check)
 
 
@@ -178,11 +178,11 @@ def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatch
         together *= max(map(len, method.packs))
     stored = stored_groups_of(method)
     turns: Sequence[tuple[Context, int]]
-    turns = [(t.context, len(t.actions)) for found in stored for e in found for t in e.turns]
+    turns = [(t.context, len(t.actions)) for episodes in stored for e in episodes for t in e.turns]
     if isinstance(method, Dpo):
         turns = pair_sizes(method.pairs)
     elif stored:
-        together *= max(sum(len(e.turns) for e in found) for found in stored)
+        together *= max(sum(len(e.turns) for e in episodes) for episodes in stored)
     elif isinstance(stage, SamplingStage):
         longest, group = stage.sampling.max_tokens, stage.group
         if isinstance(method, Distill):
@@ -237,12 +237,12 @@ def schedules_of(stage: StageSpec, steps: int) -> dict[str, Schedule]:
     metrics |= {f"clip.{bound}": f"clip_{bound}" for bound in ("low", "high")}
     if isinstance(stage, GrpoStage) and stage.kl.where == "reward":
         metrics["kl.coef"] = "kl_reward_coef"
-    found = schedules_in(stage)
-    return {metrics[at]: schedule_of(each, steps) for at, each in found if at in metrics}
+    schedules = schedules_in(stage)
+    return {metrics[at]: schedule_of(each, steps) for at, each in schedules if at in metrics}
 
 
 def build_validation(
-    stage: StageSpec, given: StageInput, rows: tuple[Row, ...], due: frozenset[int]
+    stage: StageSpec, inputs: StageInput, rows: tuple[Row, ...], due: frozenset[int]
 ) -> Validation:
     """The validation of a stage on held-out rows, due after these steps. Of rce, grpo and dpo
     stages it is RCE's loss where all rows hold candidates; else the likelihood of gold answers,
@@ -251,18 +251,18 @@ def build_validation(
     if isinstance(stage, RceStage | GrpoStage | DpoStage) and all(
         CANDIDATES in row.extra for row in rows
     ):
-        held = [e for group in held_out_groups(stage, given, rows) for e in group]
+        held = [e for group in held_out_groups(stage, inputs, rows) for e in group]
         return Validation(weighted_batch(held, 1.0, 1.0), due, stage.micro_tokens, groups=True)
     loss_on = stage.loss_on if isinstance(stage, SftStage) else "last"
-    episodes = stored_conversations(replace(given, rows=rows), loss_on)
+    episodes = stored_conversations(replace(inputs, rows=rows), loss_on)
     return Validation(likelihood_batch(episodes), due, stage.micro_tokens)
 
 
-def stored_conversations(given: StageInput, loss_on: Loss) -> tuple[Episode, ...]:
+def stored_conversations(inputs: StageInput, loss_on: Loss) -> tuple[Episode, ...]:
     """The gold conversations of all rows as episodes to imitate."""
     return tuple(
-        Episode(row.id, row.id, gold_turns(given.encoder, given.task, row, loss_on))
-        for row in given.rows
+        Episode(row.id, row.id, gold_turns(inputs.encoder, inputs.task, row, loss_on))
+        for row in inputs.rows
     )
 
 
@@ -277,48 +277,48 @@ def packs_of_conversations(
     return packs_of([encoder.size(t.context) + len(t.actions) for t in turns], pack_tokens)
 
 
-def group_stream(stage: SamplingStage, given: StageInput, steps: int) -> GroupStream:
+def group_stream(stage: SamplingStage, inputs: StageInput, steps: int) -> GroupStream:
     """Where the stage's groups come from: prompts, or stored candidates, a group for each row.
     Raises InputError for a row without any and where no group is left."""
     if not stage.stored:
-        return sampled_prompts(stage, given, steps)
-    groups = judged_groups(stage, given)
+        return sampled_prompts(stage, inputs, steps)
+    groups = judged_groups(stage, inputs)
     # RCE takes the best itself, after it has looked at the whole group.
     best = stage.curriculum.best if stage.curriculum and not isinstance(stage, RceStage) else ()
-    return StoredGroups(groups, stage.prompts, given.seed, given.order, best)
+    return StoredGroups(groups, stage.prompts, inputs.seed, inputs.order, best)
 
 
-def sampled_prompts(stage: SamplingStage, given: StageInput, steps: int) -> PromptStream:
+def sampled_prompts(stage: SamplingStage, inputs: StageInput, steps: int) -> PromptStream:
     """The stage's stream of prompts with groups of judged completions."""
     return PromptStream(
-        given.rows,
-        sampled_source(stage, given, steps),
+        inputs.rows,
+        sampled_source(stage, inputs, steps),
         stage.prompts,
         stage.group,
-        given.seed,
+        inputs.seed,
         stage.max_abstained_share,
-        given.order,
+        inputs.order,
     )
 
 
-def sampled_source(stage: SamplingStage, given: StageInput, steps: int = 1) -> Source:
+def sampled_source(stage: SamplingStage, inputs: StageInput, steps: int = 1) -> Source:
     """Episodes of several turns where any row is a dialogue, otherwise single answers."""
-    score, encoder, task = given.score, given.encoder, given.task
+    score, encoder, task = inputs.score, inputs.encoder, inputs.task
     assert score is not None
     scheduled = isinstance(stage.sampling.temperature, ScheduleSpec)
     temperature = schedule_of(stage.sampling.temperature, steps) if scheduled else None
-    if any(task.dialogue(row) is not None for row in given.rows):
+    if any(task.dialogue(row) is not None for row in inputs.rows):
         return MultiTurn(
             lambda row: encoder.environment(row, dialogue_of(task, row)),
             sampling_of(stage, encoder),
-            given.seed,
+            inputs.seed,
             score,
-            given.positions,
+            inputs.positions,
             temperature,
         )
-    contexts = {row.id: encoder.prompt(row, question(task, row)) for row in given.rows}
+    contexts = {row.id: encoder.prompt(row, question(task, row)) for row in inputs.rows}
     sampling = sampling_of(stage, encoder)
-    return SingleTurn(contexts, sampling, given.seed, score, encoder.decode, temperature)
+    return SingleTurn(contexts, sampling, inputs.seed, score, encoder.decode, temperature)
 
 
 def sampling_of(stage: SamplingStage, encoder: Encoder) -> Sampling:
@@ -327,24 +327,24 @@ def sampling_of(stage: SamplingStage, encoder: Encoder) -> Sampling:
     return replace(drawn, stop=encoder.stop)
 
 
-def build_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Grpo:
+def build_grpo(stage: GrpoStage, inputs: StageInput, steps: int) -> Grpo:
     """A preset with the stage's overrides."""
-    parts = given.judge.parts if isinstance(given.judge, RewardTable) else {}
+    parts = inputs.judge.parts if isinstance(inputs.judge, RewardTable) else {}
     return Grpo(
-        group_stream(stage, given, steps),
+        group_stream(stage, inputs, steps),
         stage,
         objective_of(stage),
-        given.encoder.decode,
-        given.encoder.thinking,
+        inputs.encoder.decode,
+        inputs.encoder.thinking,
         {name: part.scale for name, part in parts.items()},
         steps,
     )
 
 
-def judged_groups(stage: StoredStage, given: StageInput) -> tuple[tuple[Episode, ...], ...]:
+def judged_groups(stage: StoredStage, inputs: StageInput) -> tuple[tuple[Episode, ...], ...]:
     """The judged candidates of each row, none where the stage leaves the group out. Raises
     InputError for a row without any and where no group is left."""
-    groups = tuple(group_of(stage, given, row) for row in given.rows)
+    groups = tuple(group_of(stage, inputs, row) for row in inputs.rows)
     if not any(judged_members(groups)):
         why = [e.reward.why for group in groups for e in group if e.reward]
         problem = "no stored candidate is left to learn from"
@@ -354,9 +354,9 @@ def judged_groups(stage: StoredStage, given: StageInput) -> tuple[tuple[Episode,
     return groups
 
 
-def group_of(stage: StoredStage, given: StageInput, row: Row) -> tuple[Episode, ...]:
+def group_of(stage: StoredStage, inputs: StageInput, row: Row) -> tuple[Episode, ...]:
     """The judged candidates of a row; none where the stage leaves the group out."""
-    judge = given.judge
+    judge = inputs.judge
     if (
         not stage.stored
         and judge is not None
@@ -366,7 +366,7 @@ def group_of(stage: StoredStage, given: StageInput, row: Row) -> tuple[Episode, 
     rewards = candidate_rewards(stage, judge, row)
     if not rewards:
         return ()
-    turns = stored_turns(given.encoder, given.task, row, candidates_of(row))
+    turns = stored_turns(inputs.encoder, inputs.task, row, candidates_of(row))
     return tuple(
         Episode(f"{row.id}#{n}", row.id, own, reward)
         for n, (own, reward) in enumerate(zip(turns, rewards, strict=True))
@@ -389,11 +389,11 @@ def candidates_of(row: Row) -> Sequence[Mapping[str, Any]]:
 
 
 def held_out_groups(
-    stage: StoredStage, given: StageInput, rows: Sequence[Row]
+    stage: StoredStage, inputs: StageInput, rows: Sequence[Row]
 ) -> list[list[Episode]]:
     """The groups of held-out rows that a validation can tell good from bad by: those whose rewards
     differ. Raises InputError where there is none."""
-    groups = judged_members([group_of(stage, given, row) for row in rows])
+    groups = judged_members([group_of(stage, inputs, row) for row in rows])
     kept = [groups[g] for g in sorted(with_signal(groups))]
     if not kept:
         problem = "no held-out group has rewards that differ"
@@ -401,26 +401,26 @@ def held_out_groups(
     return kept
 
 
-def build_dpo(stage: DpoStage, given: StageInput, steps: int = 1) -> Dpo:
+def build_dpo(stage: DpoStage, inputs: StageInput, steps: int = 1) -> Dpo:
     """Pairs of stored candidates. Raises InputError for groups without pairs and scores out of
     range, and what `judged_groups` does."""
-    groups: Sequence[tuple[Episode, ...]] = judged_groups(stage, given)
-    if isinstance(given.order, Fixed):
-        groups = [groups[place] for place in given.order.places]
-    pairs = choose_pairs(groups, stage.pairs, given.seed)
+    groups: Sequence[tuple[Episode, ...]] = judged_groups(stage, inputs)
+    if isinstance(inputs.order, Fixed):
+        groups = [groups[place] for place in inputs.order.places]
+    pairs = choose_pairs(groups, stage.pairs, inputs.seed)
     if not pairs:
         raise no_pairs(len(groups))
     values = [[value_of(episode) for episode in group] for group in groups]
     return Dpo(
         tuple(scored(stage, pair) for pair in pairs),
         stage.batch,
-        given.seed,
+        inputs.seed,
         Preference(stage.beta, stage.label_smoothing),
         stage.scores,
         stage.micro_tokens,
         groups=len(groups),
         telling=groups_with_pairs(values, stage.pairs),
-        order=Fixed(tuple(range(len(pairs)))) if isinstance(given.order, Fixed) else None,
+        order=Fixed(tuple(range(len(pairs)))) if isinstance(inputs.order, Fixed) else None,
     )
 
 
@@ -438,18 +438,18 @@ def scored(stage: DpoStage, pair: Pair) -> Pair:
     return replace(pair, scores=(better, worse))
 
 
-def visits_per_epoch(stage: StageSpec, given: StageInput) -> int:
+def visits_per_epoch(stage: StageSpec, inputs: StageInput) -> int:
     """Rows, pairs or packs that one epoch of a stage visits. Raises what judging candidates raises,
     and reading rows."""
     if isinstance(stage, SftStage) and stage.pack_tokens is not None:
-        stored = stored_conversations(given, stage.loss_on)
-        return len(packs_of_conversations(given.encoder, stored, stage.pack_tokens))
+        stored = stored_conversations(inputs, stage.loss_on)
+        return len(packs_of_conversations(inputs.encoder, stored, stage.pack_tokens))
     if not isinstance(stage, DpoStage):
-        return len(given.rows) if given.order is None else given.order.count
-    judged = [candidate_rewards(stage, given.judge, row) for row in given.rows]
+        return len(inputs.rows) if inputs.order is None else inputs.order.count
+    judged = [candidate_rewards(stage, inputs.judge, row) for row in inputs.rows]
     count = pair_count([[r.value for r in rewards] for rewards in judged], stage.pairs)
     if not count:
-        raise no_pairs(len(given.rows))
+        raise no_pairs(len(inputs.rows))
     return count
 
 
@@ -468,9 +468,9 @@ def pair_sizes(pairs: Sequence[Pair]) -> list[tuple[Context, int]]:
     ]
 
 
-def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
+def build_method(stage: StageSpec, inputs: StageInput, steps: int) -> Method:
     """The method of a stage."""
-    return METHODS[stage.method](stage, given, steps)
+    return METHODS[stage.method](stage, inputs, steps)
 
 
 METHODS: Mapping[str, Callable[[Any, StageInput, int], Method]] = {

@@ -83,7 +83,7 @@ class ToolStage:
         return PlainText(encoder.name, read_tokenizer(self.folder))
 
     @property
-    def given(self) -> StageInput:
+    def inputs(self) -> StageInput:
         """The stage's rows and their order."""
         return self.session.stage_input(self.stage)
 
@@ -100,7 +100,7 @@ class ToolStage:
         if options is not None:
             problem = f"row {options.id} has template options, which are no part of an export"
             raise InputError(problem, field=place, fix="leave them out")
-        judge = self.given.judge
+        judge = self.inputs.judge
         for reward in () if judge is None else rewards_in(judge).values():
             if isinstance(reward, JudgeReward) and reward.helpers:
                 problem = f"asks the helper model {reward.helpers[0]!r}, which only a run opens"
@@ -113,7 +113,7 @@ class ToolStage:
         Raises InputError for one that does not lie in the lab."""
         if not isinstance(self.stage, GrpoStage):
             return []
-        root, found = self.session.run.root.resolve(), []
+        root, files = self.session.run.root.resolve(), []
         kinds = [part.kind for part in parts_of(self.stage.reward or {}).values()]
         for named in [self.session.experiment.task, *kinds]:
             if not named.startswith(SCHEME):
@@ -123,19 +123,19 @@ class ToolStage:
             if name.is_absolute() or not (root / name).resolve().is_relative_to(root):
                 problem = f"{name} does not lie in the lab, and so cannot be taken along"
                 raise InputError(problem, field="task or reward", fix=f"put it below {root}")
-            found.append((root / name).resolve())
-        return found
+            files.append((root / name).resolve())
+        return files
 
-    def settings(self, given: StageInput) -> Settings:
+    def settings(self, inputs: StageInput) -> Settings:
         """What the translation tables read."""
-        stage, encoder = self.stage, given.encoder
-        count = visits_per_epoch(stage, given)
+        stage, encoder = self.stage, inputs.encoder
+        count = visits_per_epoch(stage, inputs)
         rounds = steps_of(stage, count)
-        prompts = [encoder.size(encoder.prompt(r, question(given.task, r))) for r in given.rows]
+        prompts = [encoder.size(encoder.prompt(r, question(inputs.task, r))) for r in inputs.rows]
         if isinstance(stage, GrpoStage):
             longest = max(prompts) + stage.sampling.max_tokens
         else:
-            stored = (gold_turns(encoder, given.task, r, stage.loss_on) for r in given.rows)
+            stored = (gold_turns(encoder, inputs.task, r, stage.loss_on) for r in inputs.rows)
             sizes = (encoder.size(t.context) + len(t.actions) for ts in stored for t in ts)
             longest = max(*sizes, stage.pack_tokens or 0)
         limit = self.session.experiment.data[stage.data.partition(".")[0]].max_prompt_tokens
@@ -147,7 +147,7 @@ class ToolStage:
             name=self.name,
             stage=stage,
             model=name if as_it_lies else MODEL,
-            seed=given.seed,
+            seed=inputs.seed,
             rounds=rounds,
             rows=count,
             longest_prompt=limit or max(prompts),
@@ -176,14 +176,14 @@ def translations(session: Session) -> list[tuple[ToolStage, Translated]]:
     """The stages that other tools train and their settings in the words of these, before any of
     them is trained: a later one as if it started from the experiment's model, whose tokenizer and
     shape its start has. Raises InputError for what a tool cannot do."""
-    found = []
+    pairs = []
     for name, stage in session.experiment.stage.items():
         if stage.trainer is not None:
             source = stage.start if stage.start.startswith(OTHER_RUN) else session.experiment.model
             each = ToolStage(session, name, stage.trainer, source)
             each.refuse_untrainable()
-            found.append((each, each.translated(each.settings(each.given))))
-    return found
+            pairs.append((each, each.translated(each.settings(each.inputs))))
+    return pairs
 
 
 def start_source(session: Session, name: str) -> str:

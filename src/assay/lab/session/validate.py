@@ -191,10 +191,10 @@ def _no_such_part(path: KeyPath, metric: str, stages: Iterable[StageSpec]) -> Pr
     if not metric.startswith(PART) or not tables or len(tables) < len(rewards):
         return None
     names = [name for table in tables for name in table]
-    found = metric.removeprefix(PART)
-    if any(f"{found}/".startswith(f"{name}/") for name in names):
+    part = metric.removeprefix(PART)
+    if any(f"{part}/".startswith(f"{name}/") for name in names):
         return None
-    return _unknown(path, found, names, "part of the reward")
+    return _unknown(path, part, names, "part of the reward")
 
 
 def _rewards(
@@ -251,14 +251,14 @@ def _problem_of(path: KeyPath, error: InputError) -> Problem:
     """What a name leads to that cannot be used, with the place in the user's own file."""
     place = ":".join(str(part) for part in (error.file, error.line) if part is not None)
     inner = error.field if place else ""
-    said = ": ".join(filter(None, (place, inner, error.problem)))
-    return Problem(path, said, error.fix or "")
+    text = ": ".join(filter(None, (place, inner, error.problem)))
+    return Problem(path, text, error.fix or "")
 
 
-def _refused(path: KeyPath, check: Callable[..., object], *given: object) -> Iterator[Problem]:
+def _refused(path: KeyPath, check: Callable[..., object], *arguments: object) -> Iterator[Problem]:
     """What a check of the value at `path` raises."""
     try:
-        check(*given)
+        check(*arguments)
     except InputError as wrong:
         yield _problem_of(path, wrong)
 

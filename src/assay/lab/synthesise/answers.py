@@ -33,7 +33,7 @@ from assay.lab.models.metering import MeteredModel, contents
 from assay.lab.synthesise.made_set import Refused
 from assay.rl.policy import SampleKey
 from assay.runs.cost_ledger import LedgerUnusable
-from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget
+from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget, Question
 from assay.tasks.task import answer_text
 from assay.tasks.user_code import function_in, in_a_line
 
@@ -56,9 +56,9 @@ def reader_of(spec: SynthesiseSpec, root: Path) -> Reader:
 
     def read(seed: Row, text: str) -> Sequence[Mapping[str, Any]]:
         try:
-            given = function(seed, text)
-            found = [given] if isinstance(given, Mapping) else list(given)
-            return json.loads(json.dumps(found, allow_nan=False))
+            value = function(seed, text)
+            rows = [value] if isinstance(value, Mapping) else list(value)
+            return json.loads(json.dumps(rows, allow_nan=False))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # one bad answer is data, not the end of the work
@@ -70,10 +70,10 @@ def reader_of(spec: SynthesiseSpec, root: Path) -> Reader:
 def json_objects(text: str) -> Sequence[Mapping[str, Any]]:
     """The objects that a text holds, behind its last thought: in a fence of code where there is
     one, alone or in arrays. Raises ValueError."""
-    said = text.rpartition("</think>")[2]
-    fences = [each for held in FENCE.findall(said) for each in _objects_in(held)]
-    if found := fences or [*_objects_in(said)]:
-        return found
+    answer = text.rpartition("</think>")[2]
+    fences = [each for held in FENCE.findall(answer) for each in _objects_in(held)]
+    if objects := fences or [*_objects_in(answer)]:
+        return objects
     raise ValueError("holds no JSON object")
 
 
@@ -102,7 +102,7 @@ def rows_in(
     except ValueError as error:
         why = f"{error}, and was cut at max_tokens" if cut else str(error)
         return [Refused(name, seed.id, sample, "unreadable", why, text)]
-    found: list[Row | Refused] = []
+    rows: list[Row | Refused] = []
     for place, value in enumerate(objects):
         own = name if len(objects) == 1 else f"{name}.{place}"
         try:
@@ -112,8 +112,8 @@ def rows_in(
             row, reason = None, "unreadable"
             why = ": ".join(filter(None, (error.field, error.problem)))
         bad = Refused(own, seed.id, sample, reason, why, text, row)
-        found.append(bad if reason or row is None else row)
-    return found
+        rows.append(bad if reason or row is None else row)
+    return rows
 
 
 def row_of(spec: SynthesiseSpec, seed: Row, name: str, value: Mapping[str, Any]) -> Row:
@@ -137,8 +137,8 @@ def ill_formed(row: Row) -> tuple[str, str]:
     if any(message.parts for message in row.messages):
         return "form", "holds images"
     for text in texts_in(row_values(row)):
-        if found := CONTROL.search(text):
-            why = f"holds the control character U+{ord(found[0]):04X}: in JSON a backslash is two"
+        if match := CONTROL.search(text):
+            why = f"holds the control character U+{ord(match[0]):04X}: in JSON a backslash is two"
             return "form", why
     undeclared = undeclared_calls(row)
     return ("calls", undeclared) if undeclared else ("", "")
@@ -174,6 +174,10 @@ class TeacherQuestion:
     def sha256(self) -> str:
         """Of the messages."""
         return sha256_text(canonical_json(contents(self.messages)))
+
+    def to(self, model: MeteredModel) -> Question:
+        """As the model is asked it."""
+        return Question(self.messages, model.sampling, self.key)
 
 
 Prompt = Callable[[Row, int], tuple[Message, ...]]
@@ -234,14 +238,14 @@ def of_function(function: Callable[..., Any]) -> Prompt:
 
     def prompt(row: Row, number: int) -> tuple[Message, ...]:
         try:
-            given = function(row, number)
+            value = function(row, number)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             raise InputError(f"seed {row.id}: raises {in_a_line(error)}") from error
-        if isinstance(given, str):
-            return (Message("user", given),)
-        plain = [contents([m])[0] if isinstance(m, Message) else m for m in given]
+        if isinstance(value, str):
+            return (Message("user", value),)
+        plain = [contents([m])[0] if isinstance(m, Message) else m for m in value]
         return parse_messages(Record(f"seed {row.id}", 1, {}), plain, "prompt")
 
     return prompt
@@ -286,27 +290,27 @@ class TeacherClient:
         self, model: MeteredModel, questions: Sequence[TeacherQuestion]
     ) -> list[HelperAnswer | None]:
         """The answers in order, those of the ledger among them; None where nothing was asked."""
-        found = [model.known(each.messages, model.sampling, each.key) for each in questions]
-        fresh = [n for n, answer in enumerate(found) if answer is None]
+        answers = [model.known(each.to(model)) for each in questions]
+        fresh = [n for n, answer in enumerate(answers) if answer is None]
         while fresh and not self.stopped:
             self._full, size = "", min(len(fresh), self.at_once)
             pool = ThreadPoolExecutor(size, thread_name_prefix="assay-teacher")
             try:
-                asked = pool.map(lambda n: self._answer(model, questions[n]), fresh)
-                for n, answer in zip(fresh, asked, strict=True):
-                    found[n] = answer
+                replies = pool.map(lambda n: self._answer(model, questions[n]), fresh)
+                for n, answer in zip(fresh, replies, strict=True):
+                    answers[n] = answer
             except BaseException:  # what is on its way is paid for, and waited for
                 self.stopped = self.stopped or "interrupted"
                 raise
             finally:
                 pool.shutdown(cancel_futures=True)
-            left = [n for n in fresh if found[n] is None]
+            left = [n for n in fresh if answers[n] is None]
             # A call on its way may cost more than it will: what found no room beside it is asked
             # again once it is there.
             if self._full and len(left) == len(fresh):
                 self.stopped = self._full
             fresh = left if self._full else []
-        return found
+        return answers
 
     def _answer(self, model: MeteredModel, question: TeacherQuestion) -> HelperAnswer | None:
         with self._lock:
@@ -317,7 +321,7 @@ class TeacherClient:
             self.made += 1
         try:
             own = model.called_by(question.caller)
-            return own.answer([question.messages], model.sampling, [question.key])[0]
+            return own.answer([question.to(model)])[0]
         except OverBudget as full:
             with self._lock:
                 self.made -= 1

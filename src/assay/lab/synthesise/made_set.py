@@ -51,7 +51,7 @@ class MadeSet:
     fingerprint: str
     rows: tuple[Row, ...]
     refused: tuple[Refused, ...]
-    asked: int
+    questions: int
     """Questions to the teacher that are answered, or failed."""
     not_needed: int
     """Answers behind the last row that was wanted."""

@@ -102,16 +102,16 @@ class Prover:
     def calls(self, rows: Sequence[Row]) -> list[Verdict]:
         """Whether the arguments of all calls fit the schemas of their tools; an argument that a
         schema does not name does not."""
-        asked = [(n, *each) for n, row in enumerate(rows) for each in schemas_of(row)]
-        given = [{"schema": schema, "text": text} for _, _, schema, text in asked]
-        found = [FINE] * len(rows)
+        calls = [(n, *each) for n, row in enumerate(rows) for each in schemas_of(row)]
+        arguments = [{"schema": schema, "text": text} for _, _, schema, text in calls]
+        verdicts = [FINE] * len(rows)
         for (n, name, _, _), outcome in zip(
-            asked, self._schemas.map(given, CHECK_SECONDS), strict=True
+            calls, self._schemas.map(arguments, CHECK_SECONDS), strict=True
         ):
             problem = outcome.why if outcome.failure else " ".join((outcome.value or {}).values())
-            if problem and not found[n][0]:
-                found[n] = ("calls", f"{name}: {problem}")
-        return found
+            if problem and not verdicts[n][0]:
+                verdicts[n] = ("calls", f"{name}: {problem}")
+        return verdicts
 
     def golds(self, rows: Sequence[Row]) -> list[Verdict]:
         """Whether each gold answer earns the full reward, at every turn of a conversation, and the
@@ -122,10 +122,10 @@ class Prover:
         unread = {**dict.fromkeys(rendered.missing, "has no gold answer"), **dict(rendered.broken)}
         unread |= dict.fromkeys(played, "begins a dialogue, which is not played here")
         tries = [
-            (gold.row, said)
+            (gold.row, completion)
             for gold in rendered.answers
             # A task may put the answer behind steps that come to another one.
-            for said in (gold.completion, own_words(gold), Completion(""))
+            for completion in (gold.completion, own_words(gold), Completion(""))
         ]
         scored = self._runner.score(tries[::3] if self.judged else tries)
         size = 1 if self.judged else 3
@@ -183,8 +183,8 @@ def schemas_of(row: Row) -> Iterator[tuple[str, dict, str]]:
 
 def turns_of(row: Row) -> list[Row]:
     """A row for each answer of a conversation that has several; else the row."""
-    said = [message for message in row.messages if message.role == "assistant" and message.loss]
-    if len(said) < 2:
+    answers = [message for message in row.messages if message.role == "assistant" and message.loss]
+    if len(answers) < 2:
         return [row]
     return [
         replace(each, id=f"{row.id}#{n}")
@@ -222,9 +222,9 @@ def make_table(session: Session, table: str) -> MadeSet:
                 # The ledger is written in any case, so that one that lost calls is noticed.
                 state = state_text(session.helpers.ledger.state())
                 atomic_write_text(folder / STATE, state)
-            found = making.written()
+            made_set = making.written()
             session.helpers.release()
-    return found
+    return made_set
 
 
 @dataclass
@@ -241,7 +241,7 @@ class Making:
     not_needed: int = 0
     _shares: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Rows of an answer, by seed and sample."""
-    _asked: dict[str, str] = field(default_factory=dict)
+    _texts: dict[str, str] = field(default_factory=dict)
     """Normal forms of the questions of proven rows -> the row."""
 
     def __post_init__(self) -> None:
@@ -301,15 +301,15 @@ class Making:
     def work(self) -> None:
         """Judge what is paid for; while rows are wanted, ask again what failed, then go on."""
         model = self.teacher
-        known = [model.known(q.messages, model.sampling, q.key) for _, q in self.questions]
+        known = [model.known(q.to(model)) for _, q in self.questions]
         last = max((n for n, answer in enumerate(known) if answer is not None), default=-1) + 1
         self._judge_all(known[:last])
         missed = [n for n in range(last) if known[n] is None]
         if missed and not self.full:
-            asked = [self.questions[n][1] for n in missed]
-            for n, answer in zip(missed, self.asker.answers(model, asked), strict=True):
+            questions = [self.questions[n][1] for n in missed]
+            for n, answer in zip(missed, self.asker.answers(model, questions), strict=True):
                 known[n] = answer
-            for each in (self.kept, self.refused, self._asked, self._shares):
+            for each in (self.kept, self.refused, self._texts, self._shares):
                 each.clear()
             self.not_needed = 0
             self._judge_all(known[:last])
@@ -317,7 +317,7 @@ class Making:
             size = min(self.asker.at_once, max(self.spec.rows - len(self.kept), LEAST_BATCH))
             batch = self.questions[last : last + size]
             last += size
-            self._judge(batch, self.asker.answers(model, [asked for _, asked in batch]))
+            self._judge(batch, self.asker.answers(model, [questions for _, questions in batch]))
 
     def _judge_all(self, answers: Sequence[HelperAnswer | None]) -> None:
         for begin in range(0, len(answers), BATCH):
@@ -332,9 +332,9 @@ class Making:
     ) -> None:
         """Judge the answers of some questions, cheap checks first, and keep the rows that hold."""
         rows: list[Row] = []
-        for (seed, asked), answer in zip(batch, answers, strict=True):
+        for (seed, query), answer in zip(batch, answers, strict=True):
             if answer is not None:
-                rows += self._read(seed, asked, answer)
+                rows += self._read(seed, query, answer)
         for prove in (self._separate, self.prover.calls, self.prover.golds):
             verdicts = [*zip(rows, prove(rows), strict=True)]
             for row, (reason, why) in verdicts:
@@ -347,17 +347,17 @@ class Making:
         self.kept += rows[:room]
         self.session.observer.work(f"rows of {self.table}", len(self.kept), self.spec.rows)
 
-    def _read(self, seed: Row, asked: TeacherQuestion, answer: HelperAnswer) -> Iterator[Row]:
-        sample = asked.key.sample
+    def _read(self, seed: Row, query: TeacherQuestion, answer: HelperAnswer) -> Iterator[Row]:
+        sample = query.key.sample
         if answer.failure:
             name = f"{seed.id}/{sample}"
             self.refused.append(Refused(name, seed.id, sample, "unanswered", answer.failure))
             return
         cut = answer.ended == "length"
-        found = rows_in(self.spec, self.read, seed, sample, answer.text, cut)
-        self._shares[seed.id, str(sample)] = len(found)
-        made = {"seed": seed.id, "sample": sample, "prompt_sha256": asked.sha256}
-        for each in found:
+        rows = rows_in(self.spec, self.read, seed, sample, answer.text, cut)
+        self._shares[seed.id, str(sample)] = len(rows)
+        made = {"seed": seed.id, "sample": sample, "prompt_sha256": query.sha256}
+        for each in rows:
             if isinstance(each, Refused):
                 self.refused.append(each)
             else:
@@ -370,17 +370,17 @@ class Making:
 
     def _separate(self, rows: Sequence[Row]) -> list[tuple[str, str]]:
         """Which rows share something with a held-out set."""
-        found: dict[str, tuple[str, str]] = {}
+        leaks: dict[str, tuple[str, str]] = {}
         for name, items in self.held.items():
             for why, ids in separate(rows, items).dropped.items():
                 for id_ in ids:
-                    found.setdefault(id_, ("leaked", f"{why} ({name})"))
-        return [found.get(row.id, ("", "")) for row in rows]
+                    leaks.setdefault(id_, ("leaked", f"{why} ({name})"))
+        return [leaks.get(row.id, ("", "")) for row in rows]
 
     def _is_new(self, row: Row) -> bool:
         """Whether a proven row asks what no other does, and no seed; it is remembered."""
-        asked = normalise_text(question(row))
-        first = self.own.get(asked) or self._asked.setdefault(asked, row.id)
+        text = normalise_text(question(row))
+        first = self.own.get(text) or self._texts.setdefault(text, row.id)
         if first != row.id:
             self._refuse(row, "same", f"asks what {first} asks")
         return first == row.id
@@ -421,7 +421,7 @@ class Making:
             fingerprint=self.teacher.fingerprint,
             rows=rows,
             refused=tuple(self.refused),
-            asked=sum(c.operator == ASK and c.status == "answered" for c in calls)
+            questions=sum(c.operator == ASK and c.status == "answered" for c in calls)
             + sum(each.reason == "unanswered" for each in self.refused),
             not_needed=self.not_needed,
             held_out=tuple(self.held),
@@ -453,10 +453,10 @@ def forecast(session: Session, table: str) -> Iterator[Finding | Number]:
     helper = experiment.helpers[name]
     price = helper.token_price
     seeds, prompter = rows_of(session, spec.data, {}), prompter_of(spec, root)
-    asked = questions_of(table, spec, seeds, prompter, session.seed)
+    questions = questions_of(table, spec, seeds, prompter, session.seed)
     left = [
         most_tokens(each.messages)
-        for _, each in asked
+        for _, each in questions
         if (each.caller.problem, each.caller.completion) not in known
     ]
     count = len(left) if spec.calls is None else min(len(left), max(spec.calls - len(known), 0))
@@ -478,6 +478,6 @@ def forecast(session: Session, table: str) -> Iterator[Finding | Number]:
 
 def rows_of(session: Session, name: str, sets: dict[str, DataSet]) -> tuple[Row, ...]:
     """The rows of a data set of the file, or a part of one; `sets` remembers what was prepared."""
-    given = (session.task, session.learner.encoder, session.run.root, sets)
-    prepare_set(session.experiment, name.partition(".")[0], *given)
+    context = (session.task, session.learner.encoder, session.run.root, sets)
+    prepare_set(session.experiment, name.partition(".")[0], *context)
     return find_part(sets, name)

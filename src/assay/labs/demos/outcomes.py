@@ -26,7 +26,7 @@ from assay.errors import RunFailure
 from assay.labs.demos.demonstrations import ANSWERS, conversation, set_of
 from assay.labs.demos.demonstrations import FROZEN as FROZEN
 from assay.rl.policy import SampleKey, Sampling, Stop
-from assay.tasks.helper_model import HelperFailed, HelperModel
+from assay.tasks.helper_model import HelperFailed, HelperModel, Question
 from assay.tasks.task import lookup
 
 ANNOTATORS = 10
@@ -329,7 +329,7 @@ def ask(frozen: HelperModel, selections: Sequence[Selection]) -> list[SelectionO
     keys = [SampleKey(0, row.id, 0) for row, _ in selections]
 
     def answered(places: Sequence[int]) -> list[str]:
-        replies = frozen.answer([prompts[n] for n in places], how, [keys[n] for n in places])
+        replies = frozen.answer([Question(prompts[n], how, keys[n]) for n in places])
         if failures := [answer.failure for answer in replies if answer.failure]:
             raise HelperFailed(f"{frozen.name} gave no answer: {failures[0]}")
         return [answer.text for answer in replies]

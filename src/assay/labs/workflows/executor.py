@@ -33,7 +33,7 @@ from assay.labs.workflows.programs.operators import (
 )
 from assay.rl.policy import SampleKey
 from assay.sandbox.limits import CallOutcome
-from assay.tasks.helper_model import Caller, HelperAnswer, HelperFailed, HelperModel
+from assay.tasks.helper_model import Caller, HelperAnswer, HelperFailed, HelperModel, Question
 from assay.tasks.running import is_reply
 
 MOST_CHARACTERS = 100_000
@@ -416,7 +416,8 @@ class OperatorCaller:
         # By the call's number and not by its arrival: calls that are open at once arrive anyhow.
         draw = self.number * MOST_QUESTIONS + len(self.answers)
         key = SampleKey(0, f"{self.host.setup.draws}|{sha256_text(text)[:16]}", draw)
-        (completion,) = self.model.answer([[Message("user", text)]], self.model.sampling, [key])
+        sent = [Message("user", text)]
+        (completion,) = self.model.answer([Question(sent, self.model.sampling, key)])
         self.answers.append(completion)
         if completion.too_long:
             raise OperatorError("arguments", f"the question is too long: {completion.failure}")

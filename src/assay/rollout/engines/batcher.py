@@ -106,10 +106,10 @@ class Batcher:
 
     def _arrived(self, wait: bool = False) -> list[SamplingJob]:
         """Jobs queued since the last call; with `wait`, blocks until one comes or the end does."""
-        found = [self._jobs.get()] if wait else []
+        jobs = [self._jobs.get()] if wait else []
         while not self._jobs.empty():
-            found.append(self._jobs.get())
-        return [job for job in found if job is not None]
+            jobs.append(self._jobs.get())
+        return [job for job in jobs if job is not None]
 
     def _draw(self, jobs: list[SamplingJob], sampling: Sampling) -> None:
         """Draw a slice for jobs of one kind; finish or fail those that end."""

@@ -59,28 +59,28 @@ class Decoding:
                 :, -1
             ]
         first = not self.kept
-        given = self._options() | (self.kept or fresh_cache(self.causal))
+        options = self._options() | (self.kept or fresh_cache(self.causal))
         inputs = self.causal.prepare_inputs_for_generation(
             self.ids_RT,
             next_sequence_length=None if first else 1,
             is_first_iteration=first,
-            **given,
+            **options,
         )
-        found = self.causal(**inputs, return_dict=True)
-        self.kept = {name: found[name] for name in CACHES if found.get(name) is not None}
-        return found.logits[:, -1]
+        output = self.causal(**inputs, return_dict=True)
+        self.kept = {name: output[name] for name in CACHES if output.get(name) is not None}
+        return output.logits[:, -1]
 
     def _mask(self) -> Tensor | None:
         return None if bool(self.mask_RT.all()) else self.mask_RT
 
     def _options(self) -> dict[str, Any]:
         takes = inspect.signature(self.causal.forward).parameters
-        given: dict[str, Any] = {"use_cache": True, "attention_mask": self._mask()}
+        options: dict[str, Any] = {"use_cache": True, "attention_mask": self._mask()}
         if "position_ids" in takes:
-            given["position_ids"] = (self.mask_RT.cumsum(dim=-1) - 1).clamp(min=0)
+            options["position_ids"] = (self.mask_RT.cumsum(dim=-1) - 1).clamp(min=0)
         if "logits_to_keep" in takes:
-            given["logits_to_keep"] = 1
-        return given
+            options["logits_to_keep"] = 1
+        return options
 
     def feed(self, tokens_R: Tensor) -> None:
         """Append a token to every row."""
@@ -134,8 +134,8 @@ def steps_alike(causal: Any, way: Way, contexts: Sequence[list[int]]) -> bool:
     trial = decoding(causal, way, contexts)
     rows = list(contexts)
     for fed in probe_tokens(causal, 2).tolist():
-        found = trial.logits()
-        for row, logits_V in zip(rows, found, strict=True):
+        logits_RV = trial.logits()
+        for row, logits_V in zip(rows, logits_RV, strict=True):
             ids_1T = torch.tensor([row], device=causal.device)
             if not alike(logits_V, logits_from(causal, ids_1T, None, len(row) - 1)[0, -1]):
                 return False
@@ -283,12 +283,12 @@ def proven(module: nn.Module, compute: torch.dtype, turn: Turn, sampling: Sampli
     expected_S, _ = score_padded(module, [context], actions_S, offsets_N1, temperature=temperature)
     gap_S = (expected_S.cpu() - torch.tensor(turn.behaviour_logps)).abs()
     rough = compute == torch.bfloat16
-    found = float(gap_S.mean() if rough else gap_S.max())
-    if not found <= (MEAN_GAP if rough else MOST_GAP) / min(temperature, 1.0):
+    gap = float(gap_S.mean() if rough else gap_S.max())
+    if not gap <= (MEAN_GAP if rough else MOST_GAP) / min(temperature, 1.0):
         name = type(causal_of(module)).__name__
         raise RunFailure(
             f"Transformers' cache of {name} gives other log-probs than the whole sequence of "
-            f"{length_of(turn)} tokens, {found:.2g} apart; use another model, or the pinned "
+            f"{length_of(turn)} tokens, {gap:.2g} apart; use another model, or the pinned "
             "version of transformers"
         )
     return True

@@ -95,8 +95,8 @@ class LanguagePolicy:
         turns = [tokens_of(c) for c in packed.contexts], packed.actions_S, packed.offsets_N1
         with self.precision.autocast():
             lesson = Lesson(packed.teacher, *told)
-            logps_S, found = compare_actions(self._scoring, turns, lesson, packed.temperature)
-        return ActionScores(logps_S.cpu(), compared=found.each(torch.Tensor.cpu))
+            logps_S, differences = compare_actions(self._scoring, turns, lesson, packed.temperature)
+        return ActionScores(logps_S.cpu(), compared=differences.each(torch.Tensor.cpu))
 
     @contextmanager
     def reference(self) -> Iterator[None]:

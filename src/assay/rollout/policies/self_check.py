@@ -82,32 +82,35 @@ def family_of(parameter: str) -> int:
     return next(fits, len(FAMILIES))
 
 
-def spread(found: Differences, values_S: Tensor) -> float:
+def spread(differences: Differences, values_S: Tensor) -> float:
     """The largest value in fp32; the mean in bf16, where single tokens scatter widely."""
-    return float(values_S.max() if found.rounding_S is None else values_S.mean())
+    return float(values_S.max() if differences.rounding_S is None else values_S.mean())
 
 
-def rounding_of(found: Differences) -> tuple[float, float]:
+def rounding_of(differences: Differences) -> tuple[float, float]:
     """The plain path's own rounding, mean over S tokens, and 1 / sqrt(S); both 0 in fp32."""
-    if found.rounding_S is None:
+    if differences.rounding_S is None:
         return 0.0, 0.0
-    return float(found.rounding_S.mean()), len(found.rounding_S) ** -0.5
+    return float(differences.rounding_S.mean()), len(differences.rounding_S) ** -0.5
 
 
-def judge(found: Differences) -> dict[str, float]:
+def judge(differences: Differences) -> dict[str, float]:
     """Metrics of a check that passed; raises RunFailure, for the rollout last."""
-    rounding, few = rounding_of(found)
-    logp, rollout = spread(found, found.logp_S), spread(found, found.rollout_S)
-    excess, relative = gradient_excess(found.gradients, GRADIENT + UNSTEADY_GRADIENT * few)
+    rounding, few = rounding_of(differences)
+    logp, rollout = (
+        spread(differences, differences.logp_S),
+        spread(differences, differences.rollout_S),
+    )
+    excess, relative = gradient_excess(differences.gradients, GRADIENT + UNSTEADY_GRADIENT * few)
     allowed = LOGP + ROUNDINGS * rounding + UNSTEADY * few
     expect("log-probs of the policy and of one sequence at a time differ", logp, allowed)
-    expect("their losses differ", found.loss, LOSS + found.slope * allowed)
+    expect("their losses differ", differences.loss, LOSS + differences.slope * allowed)
     expect("their gradients differ, in units of the allowed,", excess, 1.0)
     allowed = ROLLOUT_LOGP + ROLLOUT_ROUNDINGS * rounding + UNSTEADY * few
     expect("log-probs of rollout and training differ", rollout, allowed)
     return {
         "self_check_logp": logp,
-        "self_check_loss": found.loss,
+        "self_check_loss": differences.loss,
         "self_check_gradient": relative,
         "self_check_rollout": rollout,
     }

@@ -43,7 +43,7 @@ def say_all(endpoint: Endpoint, count: int) -> list[EndpointAnswer]:
     """So many questions at once, from one thread."""
 
     async def every() -> list[EndpointAnswer]:
-        questions = (endpoint.asked(asked(f"q{n}"), (), SAMPLING) for n in range(count))
+        questions = (endpoint.answer(asked(f"q{n}"), (), SAMPLING) for n in range(count))
         return await asyncio.gather(*questions)
 
     return endpoint.connections.wait(every())
@@ -66,7 +66,7 @@ def outcome_of(fault: str, timeout: float = 1.0) -> tuple[Counting, EndpointAnsw
     """What becomes of a question whose first attempt has this fault."""
     with fault_server(FaultServer(lambda n: "answer" if n else fault)) as server:
         endpoint, charge = Endpoint(server.url, "m", deadline=10.0, timeout=timeout), Counting()
-        said = endpoint.connections.wait(endpoint.asked(asked(), (), SAMPLING, charge=charge))
+        said = endpoint.connections.wait(endpoint.answer(asked(), (), SAMPLING, charge=charge))
     return charge, said
 
 
@@ -89,7 +89,7 @@ def test_a_connection_that_is_refused_cannot_have_been_charged():
     charge = Counting()
     endpoint = Endpoint("http://127.0.0.1:9/v1", "m", deadline=5.0)
     with pytest.raises(Unanswered, match="ConnectError"):
-        endpoint.connections.wait(endpoint.asked(asked(), (), SAMPLING, charge=charge))
+        endpoint.connections.wait(endpoint.answer(asked(), (), SAMPLING, charge=charge))
     assert charge.attempts == client.ATTEMPTS and charge.losses == 0
 
 
@@ -97,7 +97,7 @@ def test_a_connection_that_is_refused_cannot_have_been_charged():
 def test_a_gateway_may_have_charged_for_what_it_did_not_pass_on(status, charged):
     with raw_server(answer(b"", f"{status} X"), answer(chat_body("late"))) as server:
         endpoint, charge = Endpoint(f"{server.address}/v1", "m"), Counting()
-        endpoint.connections.wait(endpoint.asked(asked(), (), SAMPLING, charge=charge))
+        endpoint.connections.wait(endpoint.answer(asked(), (), SAMPLING, charge=charge))
     assert charge.losses == charged
 
 
@@ -109,7 +109,7 @@ def test_what_a_charge_raises_keeps_the_request_from_being_sent():
     with fault_server(FaultServer(lambda n: "answer")) as server:
         endpoint = Endpoint(server.url, "m")
         with pytest.raises(PermissionError):
-            endpoint.connections.wait(endpoint.asked(asked(), (), SAMPLING, charge=Refusing()))
+            endpoint.connections.wait(endpoint.answer(asked(), (), SAMPLING, charge=Refusing()))
     assert not server.done
 
 

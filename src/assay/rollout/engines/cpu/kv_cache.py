@@ -173,8 +173,8 @@ class DecodePlan:
             # `flatten` gives a view here, so this writes into the cache.
             held.flatten(0, 2).index_copy_(0, self.places_N, rows_ND)
         # Zeros at finished slots keep the shape, so that one batched product serves all prompts.
-        given = scaled(query[0], scale, value.dtype).transpose(0, 1)
-        rows = self._spread(given).unflatten(1, (key.shape[1], -1))
+        queries = scaled(query[0], scale, value.dtype).transpose(0, 1)
+        rows = self._spread(queries).unflatten(1, (key.shape[1], -1))
         scores, longest = self._scores(layer, rows), self.longest_prompt
         weights = torch.softmax(scores, dim=-1)
         values = first_positions(cache.prompt_values[layer], longest)

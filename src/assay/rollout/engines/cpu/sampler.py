@@ -47,13 +47,13 @@ def sample_side_by_side(
         stack.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(1)
         others = [stack.enter_context(forked(sample, part, contexts)) for part in parts[1:]]
-        found = [sample(parts[0])]
+        shares = [sample(parts[0])]
         for part, result in zip(parts[1:], others, strict=True):
-            found.append(result() or sample(part))
+            shares.append(result() or sample(part))
     turns: dict[int, Turn] = {}
-    for part, (sampled, _) in zip(parts, found, strict=True):
+    for part, (sampled, _) in zip(parts, shares, strict=True):
         turns |= zip(part, sampled, strict=True)
-    return [turns[place] for place in range(len(contexts))], sum(count for _, count in found)
+    return [turns[place] for place in range(len(contexts))], sum(count for _, count in shares)
 
 
 def dealt(contexts: Sequence[tuple[int, ...]], processes: int) -> list[list[int]]:
@@ -103,12 +103,12 @@ def _work(sample: Sample, part: Sequence[int], writing: int, parent: int) -> NoR
         process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
             turns, prefilled = sample(part)
-            said = [
+            lines = [
                 [t.actions, t.behaviour_logps, t.ended, t.policy_version, t.entropies, t.variances]
                 for t in turns
             ]
             with os.fdopen(writing, "wb") as pipe:
-                pipe.write(json.dumps([said, prefilled]).encode())
+                pipe.write(json.dumps([lines, prefilled]).encode())
     finally:
         # Without the parent's exit handlers and buffered output, which the fork has copies of.
         os._exit(0)
@@ -119,10 +119,10 @@ def _result(
 ) -> tuple[list[Turn], int] | None:
     """What a process sent; None where it ended before all was sent."""
     try:
-        said, prefilled = json.loads(text)
+        lines, prefilled = json.loads(text)
     except ValueError:
         return None
-    turns = [_turn(contexts[place], *one) for place, one in zip(part, said, strict=True)]
+    turns = [_turn(contexts[place], *one) for place, one in zip(part, lines, strict=True)]
     return turns, prefilled
 
 

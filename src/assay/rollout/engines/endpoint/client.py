@@ -67,10 +67,10 @@ def pause_before(attempt: int, retry_after: str | None = None) -> float:
     comes on top of it, so that what was refused together is not repeated together.
     """
     growing = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt)
-    asked = asked_seconds(retry_after) if retry_after is not None else None
-    if asked is None:
+    seconds = asked_seconds(retry_after) if retry_after is not None else None
+    if seconds is None:
         return growing * random.uniform(0.75, 1.25)
-    return max(asked, growing) + FIRST_PAUSE * random.uniform(0.0, 1.0)
+    return max(seconds, growing) + FIRST_PAUSE * random.uniform(0.0, 1.0)
 
 
 def asked_seconds(retry_after: str) -> float | None:
@@ -171,8 +171,8 @@ class Connections:
         client = self._free.pop() if self._free else _client()
         received = bytearray()
         try:
-            asked = client.stream(method, url, headers=dict(headers), content=body)
-            async with asked as response:
+            stream = client.stream(method, url, headers=dict(headers), content=body)
+            async with stream as response:
                 if response.headers.get("content-encoding", "identity").lower() != "identity":
                     raise unusable("a compressed answer")
                 async for piece in response.aiter_raw():
@@ -246,10 +246,10 @@ class Endpoint:
         rendering: str = "auto",
         seed: int | None = None,
     ) -> EndpointAnswer:
-        """What the model says next; waits for it. See `asked`."""
-        return self.connections.wait(self.asked(messages, tools, sampling, rendering, seed))
+        """What the model says next; waits for it. See `answer`."""
+        return self.connections.wait(self.answer(messages, tools, sampling, rendering, seed))
 
-    async def asked(
+    async def answer(
         self,
         messages: Sequence[Message],
         tools: Sequence[Mapping[str, Any]],
@@ -286,7 +286,7 @@ class Endpoint:
         self, tokens: tuple[int, ...], begin: int, count: int, charge: Charge | None = None
     ) -> EndpointAnswer:
         """The likeliest words at the tokens from `begin`, as a text for `read_words`; on the event
-        loop of `connections`. Raises as `asked` does."""
+        loop of `connections`. Raises as `answer` does."""
         body = {"model": self.model, **asked_words(tokens, count)}
 
         def read(answer: Any) -> EndpointAnswer:
@@ -315,15 +315,15 @@ class Endpoint:
                 if charge is not None:
                     await charge.attempt()
                 begun = time.monotonic()
-                said = await self._attempt(question, min(left, self.timeout or left))
+                answer = await self._attempt(question, min(left, self.timeout or left))
                 left -= time.monotonic() - begun
-            if isinstance(said, EndpointAnswer):
-                return said
-            if said.charged and charge is not None:
+            if isinstance(answer, EndpointAnswer):
+                return answer
+            if answer.charged and charge is not None:
                 charge.lost()
-            wait = pause_before(attempt, said.retry_after)
-            if not said.passing or attempt + 1 == ATTEMPTS or wait > left:
-                raise said
+            wait = pause_before(attempt, answer.retry_after)
+            if not answer.passing or attempt + 1 == ATTEMPTS or wait > left:
+                raise answer
             paused = self.pause(wait)
             if paused is not None:
                 await paused
@@ -362,12 +362,12 @@ class Endpoint:
     def _not_answered(self, reply: Reply) -> Unanswered:
         """The failure that a status stands for. Raises InputError."""
         text = reply.body.decode("utf-8", "replace")
-        said = self._shown(text)
+        detail = self._shown(text)
         if reply.status in WRONG_ASKER:
-            raise self._refused(reply.status, said)
+            raise self._refused(reply.status, detail)
         return Unanswered(
             f"HTTP {reply.status}",
-            said,
+            detail,
             # HTTP 200: an error without a code.
             passing=reply.status >= 500 or reply.status in (200, *PASSING),
             charged=reply.status in (200, *GATEWAY),
@@ -388,17 +388,17 @@ class Endpoint:
         async with asyncio.timeout(max(seconds, 0.001)):
             return await self.connections.send(method, url, headers, content)
 
-    def _refused(self, status: int, said: str = "") -> InputError:
+    def _refused(self, status: int, detail: str = "") -> InputError:
         fix = f"check the model's name {self.model!r} and the URL"
         if status != 404:
             fix = f"{'set' if self.key is None else 'check'} {self.variable}"
-        problem = f"{self.url} refuses with HTTP {status}" + (f": {said}" if said else "")
+        problem = f"{self.url} refuses with HTTP {status}" + (f": {detail}" if detail else "")
         return InputError(problem, field="endpoint", fix=fix)
 
-    def _shown(self, said: str) -> str:
+    def _shown(self, text: str) -> str:
         """The beginning of a server's text as one line, without the key that it may repeat."""
         # Redacted before it is cut: half of a key is no longer found.
-        return " ".join(redact(said, self.key).split())[:SHOWN_CHARACTERS]
+        return " ".join(redact(text, self.key).split())[:SHOWN_CHARACTERS]
 
 
 def endpoint_of(model: str, url: str | None, variable: str = KEY) -> Endpoint:

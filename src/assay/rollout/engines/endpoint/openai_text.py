@@ -137,14 +137,16 @@ def _schema(schema: Any) -> Any:
     """The schema with the types in JSON Schema's words."""
     if not isinstance(schema, Mapping):
         return schema
-    found = dict(schema)
-    if isinstance(found.get("type"), str):
-        found["type"] = TYPES.get(found["type"].lower(), found["type"].lower())
-    if isinstance(found.get("properties"), Mapping):
-        found["properties"] = {name: _schema(value) for name, value in found["properties"].items()}
-    if "items" in found:
-        found["items"] = _schema(found["items"])
-    return found
+    members = dict(schema)
+    if isinstance(members.get("type"), str):
+        members["type"] = TYPES.get(members["type"].lower(), members["type"].lower())
+    if isinstance(members.get("properties"), Mapping):
+        members["properties"] = {
+            name: _schema(value) for name, value in members["properties"].items()
+        }
+    if "items" in members:
+        members["items"] = _schema(members["items"])
+    return members
 
 
 def call_arguments_as_text(
@@ -346,16 +348,16 @@ def told_of(place: Any) -> dict[int, tuple[float, str | None]]:
     """Log-probability and text of the words at a token, by id. Raises ValueError."""
     if not isinstance(place, dict):
         raise ValueError("a token of the prompt has no log-probabilities")
-    found = {}
-    for word, said in place.items():
-        known = said if isinstance(said, dict) else {}
+    words = {}
+    for word, entry in place.items():
+        known = entry if isinstance(entry, dict) else {}
         logp, text = known.get("logprob"), known.get("decoded_token")
         if not (isinstance(logp, int | float) and LOWEST <= logp <= ROUNDED) or not (
             word.isascii() and word.isdigit() and len(word) < 10
         ):
             raise ValueError(f"word {word!r} of the prompt has no log-probability")
-        found[int(word)] = min(float(logp), 0.0), text if isinstance(text, str) else None
-    return found
+        words[int(word)] = min(float(logp), 0.0), text if isinstance(text, str) else None
+    return words
 
 
 def read_words(text: str) -> LikelyWords:
@@ -366,7 +368,7 @@ def read_words(text: str) -> LikelyWords:
     return LikelyWords(
         np.frombuffer(words, "<i4").reshape(shape).astype(np.int64),
         np.frombuffer(logps, "<f4").reshape(shape).copy(),
-        {int(word): said for word, said in held["texts"].items()},
+        {int(word): string for word, string in held["texts"].items()},
     )
 
 
