@@ -109,7 +109,7 @@ RENDERINGS: dict[str, Rendering] = {
     "template_bare": Rendering(partial(render_template, bare=True), "1"),
     "completion": Rendering(_completion, "1", reads_template=False, begins=True),
     "hermes": Rendering(_hermes, "2 " + hermes.INSTRUCTION),
-    "qwen3": Rendering(lambda _, *said: qwen.qwen3(*said), "1", qwen.CONTROL, reads_template=False),
+    "qwen3": Rendering(lambda _, *args: qwen.qwen3(*args), "1", qwen.CONTROL, reads_template=False),
     "qwen3_fc": Rendering(_qwen3_fc, "1", qwen.CONTROL, reads_template=False, keeps_texts=False),
 }
 
@@ -301,16 +301,16 @@ class Renderer:
         tokens: list[int] = [*self._beginning]
         spans, rewritten, done = [], [], 0
         for index in (*spoken, *([] if target is None else [target])):
-            said = answer if index == target else self._bounds(safe[: index + 1], safe_tools)
-            if said is None or said.start < done or not text.startswith(said.text[: said.end]):
+            place = answer if index == target else self._bounds(safe[: index + 1], safe_tools)
+            if place is None or place.start < done or not text.startswith(place.text[: place.end]):
                 rewritten.append(index)
                 continue
-            tokens += self._codec.encode(text[done : said.start], first=done == 0)
+            tokens += self._codec.encode(text[done : place.start], first=done == 0)
             begin = len(tokens)
-            tokens += self._codec.encode(text[said.start : said.end], first=said.start == 0)
+            tokens += self._codec.encode(text[place.start : place.end], first=place.start == 0)
             tokens += [self.end_token] if self.adds_end else []
             spans.append((index, begin, len(tokens)))
-            done = said.end
+            done = place.end
         tokens += self._codec.encode(text[done:], first=done == 0)
         return RenderedConversation(tuple(tokens), tuple(spans), tuple(rewritten))
 
@@ -360,7 +360,7 @@ class Renderer:
         thinks: it cuts an answer's text at `</think>`, or its prompts end with `<think>`, as
         R1's do. None for another template."""
         message = messages[-1]
-        thought, said = split_reasoning(message)
+        thought, answer = split_reasoning(message)
         opening = before.rstrip().endswith(hermes.THINK)
         head = before[: before.rindex(hermes.THINK)] if opening else before
         writes_block = THINK_TAG in after[len(head) :]
@@ -370,14 +370,14 @@ class Renderer:
         gap = "\n\n"
         if thought and not message.reasoning:
             block = thought + hermes.THINK_END
-            gap = said[: len(said) - len(said.lstrip("\n"))]
-            said = said[len(gap) :]
-        spelled = replace(message, content=block + gap + said, reasoning="")
+            gap = answer[: len(answer) - len(answer.lstrip("\n"))]
+            answer = answer[len(gap) :]
+        spelled = replace(message, content=block + gap + answer, reasoning="")
         after = self._text((*messages[:-1], spelled), tools, generation=False)
         rest = after[len(head) :]
         if opening and after.startswith(before) and not lacks_reasoning(message, rest):
             return after
-        if not after.startswith(head) or THINK_TAG in rest.replace(said, ""):
+        if not after.startswith(head) or THINK_TAG in rest.replace(answer, ""):
             return None
         if opening:
             block = block.lstrip().removeprefix(before[len(head) :].strip()).removeprefix("\n")

@@ -180,16 +180,16 @@ def beginning(tokenizer: Any, source: str) -> tuple[str, str]:
 
     Raises RenderingError where a first question reads otherwise than a later one.
     """
-    first, later, said = PROBE + "a", PROBE + "b", PROBE + "c"
-    talk = (Message("user", first), Message("assistant", said))
-    asked = apply_template(tokenizer, source, talk[:1], (), True)
-    ended = apply_template(tokenizer, source, talk, (), False).rpartition(said)[2]
+    first, later, reply = PROBE + "a", PROBE + "b", PROBE + "c"
+    talk = (Message("user", first), Message("assistant", reply))
+    opening = apply_template(tokenizer, source, talk[:1], (), True)
+    ended = apply_template(tokenizer, source, talk, (), False).rpartition(reply)[2]
     whole = apply_template(tokenizer, source, (*talk, Message("user", later)), (), True)
-    question = whole.rpartition(said)[2].removeprefix(ended).replace(later, first)
-    if PROBE not in question or not asked.endswith(question):
+    question = whole.rpartition(reply)[2].removeprefix(ended).replace(later, first)
+    if PROBE not in question or not opening.endswith(question):
         problem = "what the chat template writes of itself cannot be told from the first question"
         raise RenderingError(problem, field="rendering", fix="use rendering = 'template'")
-    return asked.removesuffix(question), question
+    return opening.removesuffix(question), question
 
 
 CHATML = (
@@ -274,9 +274,9 @@ def apply_template(
     parts = reads_parts_alone(tokenizer, source)
 
     def written(arguments_as_text: bool) -> str:
-        given = template_messages(messages, arguments_as_text)
+        dumped = template_messages(messages, arguments_as_text)
         return tokenizer.apply_chat_template(
-            [in_parts(message) for message in given] if parts else given,
+            [in_parts(message) for message in dumped] if parts else dumped,
             tools=[openai_tool(tool) for tool in tools] or None,
             chat_template=source,
             add_generation_prompt=generation,
@@ -303,8 +303,8 @@ def apply_template(
 def reads_parts_alone(tokenizer: Any, source: str) -> bool:
     """Whether a template writes a text that is a list of parts and not one that is a string, as
     those of some models that read images do (SmolVLM, Idefics 3)."""
-    said = {"role": "user", "content": PROBE}
-    return not _writes(tokenizer, source, said) and _writes(tokenizer, source, in_parts(said))
+    message = {"role": "user", "content": PROBE}
+    return not _writes(tokenizer, source, message) and _writes(tokenizer, source, in_parts(message))
 
 
 def _writes(tokenizer: Any, source: str, message: Mapping[str, Any]) -> bool:
