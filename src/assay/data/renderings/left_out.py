@@ -57,8 +57,10 @@ def left_out(
     the texts of the messages in `forgotten`.
     """
     plain = folded(text)
-    tries = [(texts, *found_in_order(plain, texts)) for texts in orders(messages, forgotten)]
-    texts, spans, missing = next((one for one in tries if one[2] is None), tries[0])
+    tries = ((texts, *found_in_order(plain, texts)) for texts in orders(messages, forgotten))
+    first = texts, spans, missing = next(tries)
+    if missing is not None:
+        texts, spans, missing = next((one for one in tries if one[2] is None), first)
     if missing is not None:
         return missing.what
     wanted = [said_of_tool(tool, index) for index, tool in enumerate(tools)]
