@@ -116,10 +116,10 @@ def _reasoning(record: Record, message: Mapping[str, Any], path: str) -> str:
     return record.typed(f"{path}.{first}", message[first], str) if first else ""
 
 
-def remark_unread(record: Record, message: Mapping[str, Any], said: Container[str]) -> None:
-    """Say which keys of a message hold something and are read neither as `said` nor as marks."""
+def remark_unread(record: Record, message: Mapping[str, Any], read: Container[str]) -> None:
+    """Say which keys of a message hold something and are read neither as `read` nor as marks."""
     for key, value in message.items():
-        if key in said or key in OF_ANSWERS or key in OF_MESSAGES:
+        if key in read or key in OF_ANSWERS or key in OF_MESSAGES:
             continue
         if value not in (None, "", [], {}):
             record.remark(f"messages hold {key!r}, which is not read")
@@ -131,7 +131,7 @@ def message_loss(record: Record, message: Mapping[str, Any], path: str, role: st
     Raises DataError for what is neither yes nor no, for keys that disagree, for one that is not
     known, and for a message of another role than the assistant's that is to be trained on.
     """
-    said = {}
+    marks = {}
     for key, value in message.items():
         where = f"{path}.{key}"
         if value is None or key in SAID or not (LIKE_THESE.search(key) or key in OF_MESSAGES):
@@ -142,12 +142,12 @@ def message_loss(record: Record, message: Mapping[str, Any], path: str, role: st
         if record.typed(where, value, bool, int, float) not in (0, 1):
             fix = "write loss: true or false, or leave it out"
             raise record.error(where, f"a weight of one message ({value}) is not supported", fix)
-        said[key] = bool(value)
-        if said[key] and role != "assistant" and key in OF_MESSAGES:
+        marks[key] = bool(value)
+        if marks[key] and role != "assistant" and key in OF_MESSAGES:
             raise record.error(where, f"a {role} message cannot be trained on", "leave it out")
-    if role == "assistant" and len({*said.values()}) > 1:
-        raise record.error(path, f"{' and '.join(said)} disagree about training on it")
-    return role != "assistant" or all(said.values())
+    if role == "assistant" and len({*marks.values()}) > 1:
+        raise record.error(path, f"{' and '.join(marks)} disagree about training on it")
+    return role != "assistant" or all(marks.values())
 
 
 def message_role(
@@ -171,13 +171,13 @@ def parse_call(record: Record, value: Any, path: str) -> ToolCall:
     if not name:
         raise record.error(f"{where}.name", "is empty")
     where += ".arguments"
-    given = function.get("arguments")
-    if isinstance(given, str) and not given.strip():
+    arguments_field = function.get("arguments")
+    if isinstance(arguments_field, str) and not arguments_field.strip():
         record.remark(NO_ARGUMENTS)
-        given = {}
-    if given is not None and not isinstance(value, str) and _holds_null(given):
+        arguments_field = {}
+    if arguments_field is not None and not isinstance(value, str) and _holds_null(arguments_field):
         record.remark(NULLS)
-    arguments = record.typed(where, loaded_value(record, given, where), dict)
+    arguments = record.typed(where, loaded_value(record, arguments_field, where), dict)
     return ToolCall(name, arguments, record.typed(f"{path}.id", call.get("id") or "", str))
 
 
@@ -242,17 +242,17 @@ def call_places(messages: Sequence[Message]) -> list[int | None]:
     calls: tuple[ToolCall, ...] = ()
     for is_result, run in groupby(messages, lambda message: message.role == "tool"):
         results = [*run]
-        found: list[int | None] = [None] * len(results)
+        answered: list[int | None] = [None] * len(results)
         free = [*range(len(calls))] if is_result else []
         for mark in ("id", "name", ""):
             for index, result in enumerate(results):
                 named = {"id": result.tool_call_id, "name": result.name, "": ""}[mark]
                 fitting = [at for at in free if not mark or getattr(calls[at], mark) == named]
-                if found[index] is None and fitting and (named or not mark):
-                    found[index] = fitting[0]
+                if answered[index] is None and fitting and (named or not mark):
+                    answered[index] = fitting[0]
                     free.remove(fitting[0])
         calls = results[-1].tool_calls
-        places += found
+        places += answered
     return places
 
 
@@ -363,11 +363,11 @@ def loaded_value(record: Record, value: Any, path: str) -> Any:
         return load_json(value)
     except ValueError as error:
         try:
-            found = parse_literal(value)
+            literal = parse_literal(value)
         except ValueError:
             raise record.error(path, f"is not JSON: {error}") from error
     record.remark(LITERALS)
-    return found
+    return literal
 
 
 def _holds_null(value: Any) -> bool:

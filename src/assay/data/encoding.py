@@ -29,15 +29,15 @@ class Codec:
     def break_message(self, message: Message) -> Message:
         """The message with every special token in it broken up, but those that an assistant may
         say."""
-        said = self.break_answer if message.role == "assistant" else self.break_up
+        broken = self.break_answer if message.role == "assistant" else self.break_up
         calls = tuple(
             ToolCall(self.break_up(c.name), self.break_up(dict(c.arguments)), self.break_up(c.id))
             for c in message.tool_calls
         )
         return replace(
             message,
-            content=said(message.content),
-            reasoning=said(message.reasoning),
+            content=broken(message.content),
+            reasoning=broken(message.reasoning),
             name=self.break_up(message.name),
             tool_call_id=self.break_up(message.tool_call_id),
             tool_calls=calls,
@@ -56,7 +56,7 @@ class Codec:
     def break_answer(self, text: str) -> str:
         """What an assistant says with every special token broken up that is not kept."""
         return self._special.sub(
-            lambda found: found[0] if found[0] in self.kept else _broken(found), text
+            lambda match: match[0] if match[0] in self.kept else _broken(match), text
         )
 
     def encode(self, text: str, first: bool) -> list[int]:
@@ -70,7 +70,7 @@ class Codec:
 
     def specials(self, text: str) -> list[tuple[str, int]]:
         """The special tokens that stand whole in `text`, and where each ends."""
-        return [(found[0], found.end()) for found in self._special.finditer(text)]
+        return [(match[0], match.end()) for match in self._special.finditer(text)]
 
     @cached_property
     def _special(self) -> re.Pattern[str]:

@@ -262,8 +262,8 @@ _UNFINISHED = re.compile(rf"(^|/)\.([^/]+?)(?:\.[0-9a-f]{{16}})?{re.escape(PART)
 def place_in_lab(path: Path) -> tuple[Path, str] | None:
     """The folder of the run that `path` lies in, and `NAME/ID/PATH`, its name once it is whole and
     before it was put aside; None outside of runs. What a run writes may hold this name itself."""
-    found = _IN_RUN.fullmatch(path.as_posix())
-    return (Path(found[1]), _UNFINISHED.sub(r"\1\2", f"{found[2]}/{found[3]}")) if found else None
+    match = _IN_RUN.fullmatch(path.as_posix())
+    return (Path(match[1]), _UNFINISHED.sub(r"\1\2", f"{match[2]}/{match[3]}")) if match else None
 
 
 def holds_another(path: Path, name: str) -> str:
@@ -327,16 +327,16 @@ def find_damage(folder: Path, *, unless: Collection[str] = ()) -> list[Damage]:
     if isinstance(recorded, Damage):
         return [recorded]
     names = [name for name in recorded if name not in unless]
-    found = (compare(folder / name, recorded[name]) for name in names)
-    return [damage for damage in found if damage is not None]
+    damages = (compare(folder / name, recorded[name]) for name in names)
+    return [damage for damage in damages if damage is not None]
 
 
 def compare(file: Path, *expected: str) -> Damage | None:
     """What is wrong with a file whose sha256 is to be one of `expected`."""
     if not file.is_file():
         return Damage(file, "is missing")
-    found = sha256_file(file)
-    return None if found in expected else Damage(file, changed(found, expected))
+    digest = sha256_file(file)
+    return None if digest in expected else Damage(file, changed(digest, expected))
 
 
 def changed(sha256: str, written: Sequence[str]) -> str:
@@ -356,10 +356,10 @@ Value = TypeVar("Value")
 def stamp(file: Path) -> Hashable:
     """What is another one after every write; None where there is no file."""
     try:
-        found = file.stat()
+        status = file.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def kept(

@@ -64,33 +64,33 @@ def open_set(wanted: HubSet, root: Path) -> OpenedSet:
             return _opened(wanted, datasets.load_from_disk(str(folder)), "")
         name = str(folder) if folder.is_dir() else wanted.name
         cache = str(cache_root() / "datasets")
-        given = {"revision": wanted.revision, "cache_dir": cache}
-        builder = datasets.load_dataset_builder(name, wanted.config, **given)
+        source = {"revision": wanted.revision, "cache_dir": cache}
+        builder = datasets.load_dataset_builder(name, wanted.config, **source)
         builder.download_and_prepare()
         return _opened(wanted, builder.as_dataset(), "" if folder.is_dir() else str(builder.hash))
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         if isinstance(error, InputError):
             raise
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         fix = "check its name, hub.config and hub.revision; a private one needs HF_TOKEN"
-        raise InputError(f"hf:{wanted.name}: {said}", fix=fix) from error
+        raise InputError(f"hf:{wanted.name}: {message}", fix=fix) from error
 
 
-def _opened(wanted: HubSet, found: "Dataset | DatasetDict", revision: str) -> OpenedSet:
+def _opened(wanted: HubSet, loaded: "Dataset | DatasetDict", revision: str) -> OpenedSet:
     """The wanted split of what was opened. Raises InputError."""
-    if not isinstance(found, dict):
+    if not isinstance(loaded, dict):
         if wanted.split is not None:
             problem = f"hf:{wanted.name} is one data set, without splits"
             raise InputError(problem, field="hub.split", fix="remove it")
-        return OpenedSet(found, revision, found._fingerprint)
-    split = wanted.split or (next(iter(found)) if len(found) == 1 else None)
+        return OpenedSet(loaded, revision, loaded._fingerprint)
+    split = wanted.split or (next(iter(loaded)) if len(loaded) == 1 else None)
     if split is None:
         problem = f"hf:{wanted.name} has several splits"
-        raise InputError(problem, field="hub.split", fix="name one of " + ", ".join(found))
-    if split not in found:
+        raise InputError(problem, field="hub.split", fix="name one of " + ", ".join(loaded))
+    if split not in loaded:
         problem = f"hf:{wanted.name} has no split {split!r}"
-        raise InputError(problem, field="hub.split", fix=nearest(split, found))
-    return OpenedSet(found[split], revision, found[split]._fingerprint)
+        raise InputError(problem, field="hub.split", fix=nearest(split, loaded))
+    return OpenedSet(loaded[split], revision, loaded[split]._fingerprint)
 
 
 def hub_records(wanted: HubSet, root: Path) -> Iterator[Found]:

@@ -268,8 +268,8 @@ def read_array(path: Path, constants: Constants = "refused") -> Iterator[Found]:
 
 
 def _past_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+    space = _SPACE.match(text, at)
+    return space.end() if space else at
 
 
 def _value(path: Path, text: str, at: int, constants: bool) -> tuple[Any, int]:

@@ -69,10 +69,10 @@ def overlap(
         return _pairs(*(_forms(rows, alike, forms) for rows in (train, test)))
 
     return Overlap(
-        exact=pairs(lambda asked: [asked]),
+        exact=pairs(lambda text: [text]),
         # The line break keeps the second normal form apart.
         normalised=pairs(
-            lambda asked: [normalise_text(asked), *(f"\n{f}" for f in [unspaced(asked)] if f)]
+            lambda text: [normalise_text(text), *(f"\n{f}" for f in [unspaced(text)] if f)]
         ),
         functions={name: tuple(ids) for name, ids in sorted(shared.items())},
         paths=_shared_paths(train, test),
@@ -82,18 +82,18 @@ def overlap(
 def question(row: Row) -> str:
     """A row's question: the text of its user messages, and the hashes of their images, since the
     same words about another image are another question."""
-    asked = [message for message in row.messages if message.role == "user"]
-    images = [p.sha256 for message in asked for p in message.parts if isinstance(p, ImagePart)]
-    return "\n".join([*(message.content for message in asked), *images])
+    messages = [message for message in row.messages if message.role == "user"]
+    images = [p.sha256 for message in messages for p in message.parts if isinstance(p, ImagePart)]
+    return "\n".join([*(message.content for message in messages), *images])
 
 
 def openings(rows: Iterable[Row], played: Played) -> frozenset[str]:
     """Normal forms of the questions with which dialogues of several hidden states begin."""
-    found: dict[str, dict[str, Row]] = defaultdict(dict)
+    states: dict[str, dict[str, Row]] = defaultdict(dict)
     for row in rows:
-        found[normalise_text(question(row))].setdefault(hidden_state(row), row)
-    several = {asked: by_state.values() for asked, by_state in found.items() if len(by_state) > 1}
-    return frozenset(asked for asked, each in several.items() if all(map(played, each)))
+        states[normalise_text(question(row))].setdefault(hidden_state(row), row)
+    several = {text: by_state.values() for text, by_state in states.items() if len(by_state) > 1}
+    return frozenset(text for text, each in several.items() if all(map(played, each)))
 
 
 def hidden_state(row: Row) -> str:
@@ -104,9 +104,9 @@ def hidden_state(row: Row) -> str:
 def questions(row: Row) -> tuple[str, ...]:
     """A row's whole question, and that of each turn where it has several."""
     turns = row.extra.get("entry", {}).get("question", ())
-    later = [said["content"] for turn in turns for said in turn if said["role"] == "user"]
-    asked = [m.content for m in row.messages if m.role == "user"] if later else []
-    return tuple(dict.fromkeys([question(row), *later, *asked]))
+    later = [message["content"] for turn in turns for message in turn if message["role"] == "user"]
+    contents = [m.content for m in row.messages if m.role == "user"] if later else []
+    return tuple(dict.fromkeys([question(row), *later, *contents]))
 
 
 def call_path(row: Row) -> tuple[str, ...]:
@@ -158,9 +158,9 @@ def _forms(
     """The forms of every question with the row's id; with the row's hidden state where the question
     is no identity."""
     for row in rows:
-        for asked in questions(row):
-            for text in forms(asked):
-                apart = text and (alike is None or (alike and normalise_text(asked) in alike))
+        for words in questions(row):
+            for text in forms(words):
+                apart = text and (alike is None or (alike and normalise_text(words) in alike))
                 yield f"{text}\n\n{hidden_state(row)}" if apart else text, row.id
 
 

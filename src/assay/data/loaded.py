@@ -137,8 +137,8 @@ class Record:
         if type(value) in kinds:
             return value
         wanted = " or ".join(JSON_NAMES[kind] for kind in kinds)
-        found = JSON_NAMES.get(type(value), type(value).__name__)
-        raise self.error(path, f"is {found}, not {wanted}")
+        actual = JSON_NAMES.get(type(value), type(value).__name__)
+        raise self.error(path, f"is {actual}, not {wanted}")
 
     def others(self, *fields: str) -> dict[str, Any]:
         """The fields that are not among `fields`."""
@@ -149,9 +149,9 @@ Found = Record | DataError
 """An object of a data file, or what is wrong in its place."""
 
 
-def sound(found: Iterable[Found]) -> Iterator[Record]:
+def sound(records: Iterable[Found]) -> Iterator[Record]:
     """The objects. Raises the first DataError in the place of one."""
-    for each in found:
+    for each in records:
         if isinstance(each, DataError):
             raise each
         yield each

@@ -45,13 +45,13 @@ def image_part(record: Record, value: Any, path: str) -> ImagePart:
     else:
         file = image_file(record, url, f"{path}.url")
         data = read_image(record, file, f"{path}.url")
-    found = hashlib.sha256(data).hexdigest()
+    digest = hashlib.sha256(data).hexdigest()
     stated = image.get("sha256")
-    if stated is not None and record.typed(f"{path}.sha256", stated, str) != found:
-        problem = f"the image's sha256 is {found}, not {stated}"
+    if stated is not None and record.typed(f"{path}.sha256", stated, str) != digest:
+        problem = f"the image's sha256 is {digest}, not {stated}"
         raise record.error(f"{path}.sha256", problem, "restore the image, or correct the sha256")
     return ImagePart(
-        sha256=found,
+        sha256=digest,
         media_type=media_type(record, data, f"{path}.url"),
         path="" if file is None else url,
         data=data if file is None else None,

@@ -33,7 +33,7 @@ def without_duplicates(items: Iterable[Item]) -> Iterator[Item]:
     Raises DataError for two rows that share an id and nothing else; it names both lines.
     """
     ids: dict[str, tuple[str, bytes]] = {}
-    said: set[bytes] = set()
+    digests: set[bytes] = set()
     for item in items:
         if not isinstance(item, Row):
             yield item
@@ -42,8 +42,8 @@ def without_duplicates(items: Iterable[Item]) -> Iterator[Item]:
         origin, before = ids.setdefault(item.id, (item.origin, digest))
         if before != digest:
             raise same_id(item, f"{origin}, which says something else")
-        yield LeftOut(item.id, SAME, item.origin) if digest in said else item
-        said.add(digest)
+        yield LeftOut(item.id, SAME, item.origin) if digest in digests else item
+        digests.add(digest)
 
 
 def refuse_doubles(items: Iterable[Item]) -> Iterator[Item]:
@@ -76,17 +76,17 @@ def conflicts(rows: Sequence[Row]) -> list[tuple[str, str]]:
     The answer is the gold where there is one, else the final assistant message.
     """
     first: dict[str, tuple[str, str]] = {}
-    found = []
+    pairs = []
     for row in rows:
         # A row of several turns asks what is in `entry` beside its messages.
         more = [list(row.tools), row.extra.get("entry"), dict(row.template_options)]
-        asked = canonical_json([stored_messages(row.prompt), *more])
-        said = [asdict(message) for message in row.messages[len(row.prompt) :]]
-        answer = canonical_json(said if row.gold is None else row.gold)
-        id_, wanted = first.setdefault(asked, (row.id, answer))
+        question = canonical_json([stored_messages(row.prompt), *more])
+        completion = [asdict(message) for message in row.messages[len(row.prompt) :]]
+        answer = canonical_json(completion if row.gold is None else row.gold)
+        id_, wanted = first.setdefault(question, (row.id, answer))
         if wanted != answer:
-            found.append((row.id, id_))
-    return found
+            pairs.append((row.id, id_))
+    return pairs
 
 
 TEXT_AND_CALLS = "assistant messages have both text and calls, and some renderings lose the text"
@@ -131,8 +131,8 @@ def field_value(row: Row, path: str) -> Any:
     """The value of a field; None where the row does not have it."""
     root, _, rest = path.partition(".")
     value = getattr(row, root)
-    found = at_path(value, rest) if rest else value
-    return None if found is ABSENT else found
+    leaf = at_path(value, rest) if rest else value
+    return None if leaf is ABSENT else leaf
 
 
 def check_field(rows: Sequence[Row], path: str, place: str) -> None:
@@ -209,21 +209,21 @@ BOUNDS: Mapping[str, Callable[[float, float], bool]] = {
 
 def number(value: Any, row: Row, path: str) -> float:
     """A value of a row as a number. Raises DataError for one that is none, and for NaN."""
-    found = _as_number(value)
-    if found is None:
+    parsed = _as_number(value)
+    if parsed is None:
         fix = "compare text with equals, one_of or contains"
         raise error_at(row.origin, f"{value!r} is no number", fix, path)
-    return found
+    return parsed
 
 
 def _as_number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        found = float(value)
+        parsed = float(value)
     except (ValueError, OverflowError):
         return None
-    return None if math.isnan(found) else found
+    return None if math.isnan(parsed) else parsed
 
 
 def _same(value: Any, wanted: Value) -> bool:

@@ -70,12 +70,12 @@ def dev_conversations(
         # Rows on the dev side before each conversation is drawn.
         before = accumulate((rows_of[name] for name in names), initial=0)
         count = sum(rows < dev for rows in islice(before, len(names)))
-        asked = f"{dev} of {sum(rows_of.values())} rows in {len(rows_of)} conversations"
+        problem = f"{dev} of {sum(rows_of.values())} rows in {len(rows_of)} conversations"
     else:
         count = round(dev * len(names))
-        asked = f"a share of {dev:g} of {len(names)} conversations is {count}"
+        problem = f"a share of {dev:g} of {len(names)} conversations is {count}"
     if not 0 < count < len(names):
-        raise InputError(asked, field=f"split.{side}", fix="both sides need at least one")
+        raise InputError(problem, field=f"split.{side}", fix="both sides need at least one")
     return frozenset(names[:count])
 
 
@@ -277,9 +277,9 @@ class Mixture:
         if (seed, epoch) not in self._sorted:
             assert self.ranks is not None
             ranks = self.ranks
-            found = [self._slot(seed, epoch, slot) for slot in range(self.count)]
+            slots = [self._slot(seed, epoch, slot) for slot in range(self.count)]
             self._sorted.clear()
-            self._sorted[seed, epoch] = sorted(found, key=lambda visit: (ranks[visit[1]], visit))
+            self._sorted[seed, epoch] = sorted(slots, key=lambda visit: (ranks[visit[1]], visit))
         return self._sorted[seed, epoch]
 
 
@@ -329,5 +329,5 @@ def visits(
     Without an `order`, the items are shuffled anew each epoch.
     """
     order = order or Shuffled(len(items))
-    found = (order.visit(seed, position) for position in range(cursor, cursor + count))
-    return [(visit, items[place]) for visit, place in found]
+    places = (order.visit(seed, position) for position in range(cursor, cursor + count))
+    return [(visit, items[place]) for visit, place in places]

@@ -66,7 +66,7 @@ class _Scanner:
 
     def __init__(self, text: str):
         self.text, self.at = text, 0
-        self.ends = [found.start() for found in re.finditer("\n", text)]
+        self.ends = [match.start() for match in re.finditer("\n", text)]
         self.lines: dict[KeyPath, int] = {}
         self.elements: dict[KeyPath, int] = {}
         """Elements seen so far of each array of tables."""
@@ -172,7 +172,7 @@ def _refuse_deep(text: str) -> None:
     """Raise InputError for names with too many dots, and brackets too deep in one another, which
     cost `tomllib` time and memory by their square."""
     # Strings and comments apart, only keys have several dots.
-    plain = _APART.sub(lambda found: "q" * (found[0][0] != "#") + "\n" * found[0].count("\n"), text)
+    plain = _APART.sub(lambda match: "q" * (match[0][0] != "#") + "\n" * match[0].count("\n"), text)
     dotted, depth = _DOTTED.search(plain), 0
     places = [dotted.start()] if dotted else []
     for bracket in re.finditer(r"[\[\]{}]", plain):
@@ -190,8 +190,8 @@ def unusable_values(values: Any) -> Iterator[tuple[KeyPath, str, str]]:
     """
     yield from long_integers(values)
     for path, value in _leaves(values):
-        if isinstance(value, str) and (found := _CONTROL.search(value)):
-            yield path, f"holds the control character {found[0]!r}", "take it out"
+        if isinstance(value, str) and (match := _CONTROL.search(value)):
+            yield path, f"holds the control character {match[0]!r}", "take it out"
 
 
 def long_integers(values: Any) -> Iterator[tuple[KeyPath, str, str]]:

@@ -86,9 +86,9 @@ def _mended_tool(record: Record, path: str, tool: Any) -> dict[str, Any]:
         function = record.typed(f"{path}.function", tool["function"], dict)
         return {**tool, "function": _mended_tool(record, path, function)}
     tool = _without_nulls(record, tool)
-    if "parameters" not in tool and (found := {*tool} & {"input_schema", "inputSchema"}):
+    if "parameters" not in tool and (schema_keys := {*tool} & {"input_schema", "inputSchema"}):
         record.remark(INPUT_SCHEMA)
-        tool = {"parameters" if key in found else key: value for key, value in tool.items()}
+        tool = {"parameters" if key in schema_keys else key: value for key, value in tool.items()}
     where = f"{path}.parameters"
     parameters = loaded_value(record, tool.get("parameters"), where)
     if parameters is None:
@@ -125,20 +125,20 @@ def _mended(record: Record, schema: Any) -> Any:
 def _with_required(record: Record, schema: dict[str, Any]) -> dict[str, Any]:
     """`properties` and `required` of an object some of whose properties say it themselves."""
     properties = schema["properties"]
-    said = {
+    marks = {
         name: each["required"]
         for name, each in properties.items()
         if isinstance(each, dict) and type(each.get("required")) is bool
     }
-    if not said:
+    if not marks:
         return {}
     record.remark(REQUIRED)
     listed = schema["required"] if isinstance(schema.get("required"), list) else []
     plain = {
-        name: {k: v for k, v in each.items() if k != "required"} if name in said else each
+        name: {k: v for k, v in each.items() if k != "required"} if name in marks else each
         for name, each in properties.items()
     }
-    more = [name for name, needed in said.items() if needed and name not in listed]
+    more = [name for name, needed in marks.items() if needed and name not in listed]
     return {"properties": plain, "required": [*listed, *more]}
 
 

@@ -65,12 +65,12 @@ SAID = {"role", "content", "from", "value"}
 def hermes_row(record: Record) -> Row:
     """A row of this format. Raises DataError."""
     column = next((name for name in HERMES[:3] if record.value.get(name) is not None), "messages")
-    said = [*_said(record, column)]
-    own = said[0][1] if said and said[0][0] == "system" else None
+    turns = [*_said(record, column)]
+    own = turns[0][1] if turns and turns[0][0] == "system" else None
     system = system_beside(record, own)
     before = [("system", system, True)] if system else []
-    found = parse_text_messages(record, [*before, *said], tools_beside(record), column)
-    return build_row(record, *found, *HERMES, *BESIDE)
+    conversation = parse_text_messages(record, [*before, *turns], tools_beside(record), column)
+    return build_row(record, *conversation, *HERMES, *BESIDE)
 
 
 def _said(record: Record, column: str) -> Iterator[Said]:
@@ -81,21 +81,21 @@ def _said(record: Record, column: str) -> Iterator[Said]:
         return
     waiting: Said | None = None
     for index, value in enumerate(record.need(column, list)):
-        said = _one_said(record, value, f"{column}[{index}]", column)
-        if said[0] != CALLS:
+        turn = _one_said(record, value, f"{column}[{index}]", column)
+        if turn[0] != CALLS:
             yield from [waiting] if waiting else []
-            waiting = said
+            waiting = turn
             continue
-        said = ("assistant", *said[1:])
+        turn = ("assistant", *turn[1:])
         if waiting and waiting[0] == "assistant":
             # A call and the text right before it, or another call, are one turn.
-            if waiting[2] != said[2]:
+            if waiting[2] != turn[2]:
                 fix = "give all messages of the turn the same loss"
                 raise record.error(f"{column}[{index}]", "differs from its turn in loss", fix)
-            said = ("assistant", f"{waiting[1]}\n{said[1]}", said[2])
+            turn = ("assistant", f"{waiting[1]}\n{turn[1]}", turn[2])
         elif waiting:
             yield waiting
-        waiting = said
+        waiting = turn
     yield from [waiting] if waiting else []
 
 
@@ -131,7 +131,7 @@ COPIES = ("instruction", "input", "output")
 
 def looptool_row(record: Record) -> Row:
     """A row of this format. Raises DataError."""
-    said: list[Said] = []
+    turns: list[Said] = []
     for index, value in enumerate(record.need("prompt", list)):
         path = f"prompt[{index}]"
         message = record.typed(path, value, dict)
@@ -141,12 +141,12 @@ def looptool_row(record: Record) -> Row:
             # The data leaves the marks of the history's first and last turn out.
             marked = text.startswith("<|im_start|>")
             whole = text if marked else f"<|im_start|>user\n{text}<|im_end|>\n"
-            said += [(*turn, False) for turn in split_chatml(record, whole, path)]
+            turns += [(*turn, False) for turn in split_chatml(record, whole, path)]
         else:
-            said.append((role, text, False))
+            turns.append((role, text, False))
     truth = record.typed("reward_model.ground_truth", ground_truth(record), str)
-    said.append(("assistant", truth, True))
-    messages, tools = parse_text_messages(record, said, (), "prompt")
+    turns.append(("assistant", truth, True))
+    messages, tools = parse_text_messages(record, turns, (), "prompt")
     info = record.maybe("extra_info", dict) or {}
     kept = {key: value for key, value in info.items() if key not in COPIES}
     extra = {**record.others("prompt", "extra_info"), "extra_info": kept}
@@ -191,8 +191,8 @@ def hardgen_items(record: Record) -> Iterator[Item]:
     id_ = row_id(record)
     turns = [k for k in (*record.value, *record.unread) if k.isascii() and k.isdigit()]
     try:
-        said = tuple(_hardgen_messages(record, sorted(turns, key=int)))
-        messages = check_order(record, said, "turns")
+        unchecked = tuple(_hardgen_messages(record, sorted(turns, key=int)))
+        messages = check_order(record, unchecked, "turns")
     except (DataError, ValueError) as error:
         reason = error.problem if isinstance(error, DataError) else str(error)
         yield LeftOut(id_, reason, record.origin)
@@ -217,12 +217,12 @@ def _hardgen_messages(record: Record, turns: list[str]) -> Iterator[Message]:
         if role == "user":
             yield Message("user", content)
         elif role == "assistant":
-            reasoning, said = split_thinking(content)
-            said = said.strip()
-            if not (said.startswith("[") and said.endswith("]")):
-                yield Message("assistant", said, reasoning=reasoning)
+            reasoning, answer = split_thinking(content)
+            answer = answer.strip()
+            if not (answer.startswith("[") and answer.endswith("]")):
+                yield Message("assistant", answer, reasoning=reasoning)
                 continue
-            calls, positional = parse_calls(said)
+            calls, positional = parse_calls(answer)
             if positional:
                 record.remark(POSITIONAL)
             yield Message("assistant", "", calls, reasoning=reasoning)

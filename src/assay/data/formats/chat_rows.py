@@ -219,8 +219,8 @@ def verl_row(record: Record) -> Row:
         return _kept_verl_row(record, info["assay"])
     plain = not any(message.tool_calls for message in prompt)
     if plain and isinstance(truth, str) and "<tool_call>" in truth:
-        said = [*((m.role, m.content, False) for m in prompt), ("assistant", truth, True)]
-        messages, tools = parse_text_messages(record, said, (), "prompt + ground_truth")
+        turns = [*((m.role, m.content, False) for m in prompt), ("assistant", truth, True)]
+        messages, tools = parse_text_messages(record, turns, (), "prompt + ground_truth")
     else:
         messages, tools = check_order(record, prompt, "prompt"), ()
     return Row(

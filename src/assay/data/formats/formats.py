@@ -233,10 +233,10 @@ def items_of(
     if records is None:
         records = read_records(file, layout.csv or (CsvOptions() if format == "csv" else None))
     total, bad, first = 0, 0, None
-    for found in renamed(records, layout.columns) if layout.columns else records:
+    for record in renamed(records, layout.columns) if layout.columns else records:
         total += 1
         try:
-            items = _items(found, format, layout)
+            items = _items(record, format, layout)
         except DataError as error:
             if not most_bad:
                 raise
@@ -253,21 +253,21 @@ def items_of(
         raise DataError(first.problem, fix="; ".join(filter(None, fixes)), **where)
 
 
-def _items(found: Found, format: str, layout: FileLayout) -> list[Item]:
+def _items(record: Found, format: str, layout: FileLayout) -> list[Item]:
     """What one record gives, rows with the columns that their format has read. Raises DataError."""
-    if isinstance(found, DataError):
-        raise found
+    if isinstance(record, DataError):
+        raise record
     if layout.nulls == "drop":
-        found = found.changed(without_nulls(found.value))
-    written = found.value if found.written is None else found.written
-    items = list(FORMATS[format](found if format == PREFERENCE else refuse_preferences(found)))
+        record = record.changed(without_nulls(record.value))
+    written = record.value if record.written is None else record.written
+    items = list(FORMATS[format](record if format == PREFERENCE else refuse_preferences(record)))
     for index, item in enumerate(items):
         if isinstance(item, Row):
             names = written.keys() - item.extra.keys() - MESSAGES
             columns = {name: written[name] for name in written if name in names}
             items[index] = replace(item, columns=columns) if columns else item
     about = next((item.id for item in items if isinstance(item, Row)), "")
-    left = [f"column {e.field!r} {e.problem}: it is left out" for e in found.unread.values()]
+    left = [f"column {e.field!r} {e.problem}: it is left out" for e in record.unread.values()]
     return [*(Remark(about, words) for words in left if about), *items]
 
 

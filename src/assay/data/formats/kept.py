@@ -136,7 +136,7 @@ def said_in(record: Record, field: str, role: Any) -> tuple[Message, ...]:
     value = record.need(field, str, list)
     if isinstance(value, str):
         return (Message(role, value),)
-    return tuple(parse_message(record, said, f"{field}[{at}]") for at, said in enumerate(value))
+    return tuple(parse_message(record, each, f"{field}[{at}]") for at, each in enumerate(value))
 
 
 def row_id(record: Record) -> str:
@@ -149,13 +149,13 @@ def system_beside(record: Record, own: str | None) -> str:
     """The text of a column `system` or `system_prompt` that stands before the messages; "" where
     they hold a system message, which is `own`. Raises DataError where they differ.
     """
-    said = own
+    system = own
     for column in ("system", "system_prompt"):
         text = record.maybe(column, str)
-        if text and said not in (None, text):
+        if text and system not in (None, text):
             raise record.error(column, "differs from the other system text", "keep one of them")
-        said = text or said
-    return "" if own is not None else said or ""
+        system = text or system
+    return "" if own is not None else system or ""
 
 
 def tools_beside(record: Record) -> tuple[dict[str, Any], ...]:

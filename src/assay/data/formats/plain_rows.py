@@ -65,12 +65,12 @@ def prompt_answer_row(record: Record) -> Row:
 
     `prompt` is text or a list of messages. Raises DataError.
     """
-    asked = untrained(said_in(record, "prompt", "user"))
+    prompt = untrained(said_in(record, "prompt", "user"))
     answer = record.need("answer", str, int, float, bool, list, dict)
-    said = record.maybe("completion", str)
-    if said is None:
-        said = answer if isinstance(answer, str) else canonical_json(answer)
-    row = _row(record, [*asked, Message("assistant", said)], PROMPT_ANSWER)
+    completion = record.maybe("completion", str)
+    if completion is None:
+        completion = answer if isinstance(answer, str) else canonical_json(answer)
+    row = _row(record, [*prompt, Message("assistant", completion)], PROMPT_ANSWER)
     return replace(row, gold=answer)
 
 
@@ -93,7 +93,7 @@ def alpaca_row(record: Record) -> Row:
 
 def alpaca_prompt(record: Record) -> list[Message]:
     """The earlier turns, and the instruction with its input below. Raises DataError."""
-    asked = record.need("instruction", str), record.maybe("input", str)
+    parts = record.need("instruction", str), record.maybe("input", str)
     messages: list[Message] = []
     for index, pair in enumerate(record.maybe("history", list) or ()):
         path = f"history[{index}]"
@@ -101,7 +101,7 @@ def alpaca_prompt(record: Record) -> list[Message]:
             raise record.error(path, f"has {len(pair)} members", "write [question, answer]")
         messages.append(Message("user", record.typed(f"{path}[0]", pair[0], str)))
         messages.append(Message("assistant", record.typed(f"{path}[1]", pair[1], str)))
-    return [*messages, Message("user", "\n".join(filter(None, asked)))]
+    return [*messages, Message("user", "\n".join(filter(None, parts)))]
 
 
 def renamed(records: Iterable[Found], columns: Mapping[str, str]) -> Iterator[Found]:
@@ -199,16 +199,16 @@ def preference_row(record: Record) -> Row:
     sides = {side: _said(record, column, "assistant") for side, column in columns.items()}
     row = _asked(record, sides)
     candidates = []
-    for side, said in sides.items():
+    for side, answers in sides.items():
         without_system = row.messages[1:] if row.messages[0].role == "system" else row.messages
-        if said[:-1] not in ((), row.messages, without_system):
+        if answers[:-1] not in ((), row.messages, without_system):
             fix = "write one answer to the prompt, as text or one message of the assistant"
             raise record.error(columns[side], "does not begin with the prompt", fix)
-        if said[-1].role != "assistant":
+        if answers[-1].role != "assistant":
             raise record.error(columns[side], "does not end with an answer of the assistant")
         score = record.maybe(SCORES[side], int, float)
         reward = SIDES[side] if score is None else float(score)
-        candidates.append(_candidate(said[-1], reward))
+        candidates.append(_candidate(answers[-1], reward))
     if row.messages[-1].role == "assistant":
         raise record.error("prompt", "ends with the assistant", "end it with a user message")
     if candidates[0]["reward"] <= candidates[1]["reward"]:
@@ -219,9 +219,9 @@ def preference_row(record: Record) -> Row:
 
 
 def _candidate(answer: Message, reward: float) -> dict[str, Any]:
-    found: dict[str, Any] = {"text": assistant_text(answer), "reward": reward}
+    candidate: dict[str, Any] = {"text": assistant_text(answer), "reward": reward}
     more = answer.tool_calls or answer.reasoning
-    return {**found, MESSAGE: dump_message(answer)} if more else found
+    return {**candidate, MESSAGE: dump_message(answer)} if more else candidate
 
 
 def candidate_message(candidate: Mapping[str, Any]) -> Message:
@@ -233,10 +233,10 @@ def candidate_message(candidate: Mapping[str, Any]) -> Message:
 
 def _openai(record: Record) -> Record:
     """The record with the messages and tools of OpenAI's `input` as columns."""
-    given = dict(record.need("input", dict))
-    value = {**record.value, **{k: given.pop(k, None) for k in ("messages", "tools")}}
+    inputs = dict(record.need("input", dict))
+    value = {**record.value, **{k: inputs.pop(k, None) for k in ("messages", "tools")}}
     value.pop("input")
-    return record.changed({**value, "input": given} if given else value)
+    return record.changed({**value, "input": inputs} if inputs else value)
 
 
 def _swift(record: Record) -> Record:
@@ -260,7 +260,7 @@ def _said(record: Record, field: str, role: Any) -> tuple[Message, ...]:
     if not value:
         raise record.error(field, "holds no messages")
     listed = value if isinstance(value, list) else [value]
-    return tuple(_message(record, said, f"{field}[{i}]") for i, said in enumerate(listed))
+    return tuple(_message(record, message, f"{field}[{i}]") for i, message in enumerate(listed))
 
 
 def _message(record: Record, value: Any, path: str) -> Message:
@@ -280,27 +280,27 @@ def _asked(record: Record, sides: dict[str, tuple[Message, ...]]) -> Row:
     own = ("prompt", "messages", "tools", *SIDES, *SCORES.values())
     for field in ("prompt", "messages"):
         if record.value.get(field) is not None:
-            asked = _said(record, field, "user")
-            return chat_row(record, check_order(record, asked, field), *own)
+            prompt = _said(record, field, "user")
+            return chat_row(record, check_order(record, prompt, field), *own)
     if record.value.get("conversations") is not None:
         return hermes_row(record)
     if record.value.get("instruction") is not None:
-        asked = tuple(alpaca_prompt(record))
+        prompt = tuple(alpaca_prompt(record))
         return chat_row(
-            record, check_order(record, asked, "history"), "history", "instruction", "input", *own
+            record, check_order(record, prompt, "history"), "history", "instruction", "input", *own
         )
     chosen, rejected = sides.values()
-    asked = chosen[:-1]
-    if not asked and all(isinstance(record.value[side], str) for side in sides):
+    prompt = chosen[:-1]
+    if not prompt and all(isinstance(record.value[side], str) for side in sides):
         start = _start(chosen[0].content, rejected[0].content)
-        asked = (Message("user", chosen[0].content[:start]),) if start > 0 else ()
-        for side, (said,) in sides.items():
-            sides[side] = (Message("assistant", said.content[start:]),)
+        prompt = (Message("user", chosen[0].content[:start]),) if start > 0 else ()
+        for side, (answer,) in sides.items():
+            sides[side] = (Message("assistant", answer.content[start:]),)
     elif chosen[:-1] != rejected[:-1]:
-        asked = ()
-    if not asked:
+        prompt = ()
+    if not prompt:
         raise record.error("prompt", NO_PROMPT, "add a column prompt")
-    return chat_row(record, check_order(record, asked, "prompt"), *own)
+    return chat_row(record, check_order(record, prompt, "prompt"), *own)
 
 
 def _start(chosen: str, rejected: str) -> int:
@@ -351,6 +351,6 @@ def tool_row(record: Record) -> Row:
     if not tools:
         raise record.error("tools", "describes no tool")
     described = [function_of(tool) for tool in tools]
-    said = "\n".join(f"{each['name']}: {each.get('description', '')}" for each in described)
+    listing = "\n".join(f"{each['name']}: {each.get('description', '')}" for each in described)
     own = ("tools",) if several else tuple(alone)
-    return build_row(record, (Message("user", said),), tools, *own)
+    return build_row(record, (Message("user", listing),), tools, *own)

@@ -38,7 +38,7 @@ class TemplateLayout:
     """Before a first question."""
     system: str
     """Before a system text; "" where the template takes none."""
-    asked: str
+    opening: str
     """Between a system text and the question."""
     answer: str
     """Between a question and an answer."""
@@ -51,20 +51,20 @@ class TemplateLayout:
 def layout_of(tokenizer: Any) -> TemplateLayout:
     """The layout of a tokenizer's own template, by trial. Raises RenderingError."""
     source = template_source(tokenizer)
-    first, later, said = PROBE + "a", PROBE + "b", PROBE + "c"
-    question, answer = Message("user", first), Message("assistant", said)
-    asked = apply_template(tokenizer, source, (question,), (), True)
+    first, later, reply = PROBE + "a", PROBE + "b", PROBE + "c"
+    question, answer = Message("user", first), Message("assistant", reply)
+    opening = apply_template(tokenizer, source, (question,), (), True)
     whole = apply_template(tokenizer, source, (question, answer, Message("user", later)), (), True)
     system, between = "", ""
     try:
-        headed = (Message("system", said), question)
+        headed = (Message("system", reply), question)
         text = apply_template(tokenizer, source, headed, (), True)
-        if said in text:
-            system, between = text.partition(first)[0].split(said)
+        if reply in text:
+            system, between = text.partition(first)[0].split(reply)
     except RenderingError:
         pass  # such a template has no place for a system text, and says so
-    head, _, generation = asked.partition(first)
-    behind = whole.partition(first)[2].partition(said)
+    head, _, generation = opening.partition(first)
+    behind = whole.partition(first)[2].partition(reply)
     again = behind[2].partition(later)[0]
     made = TemplateLayout(head, system, between, behind[0], generation, again)
     if not (made.answer and made.generation.startswith(made.answer)):
@@ -176,7 +176,7 @@ class PlainText:
         """The plain messages whose layout is a prompt's text."""
         layout = self.layout
         if layout.system and text.startswith(layout.system):
-            own, between, _ = text.removeprefix(layout.system).partition(layout.asked)
+            own, between, _ = text.removeprefix(layout.system).partition(layout.opening)
             if between and (own or not text.startswith(layout.question)):
                 rest = self._inner(text, layout.system + own + between)
                 return Message("system", own), Message("user", rest)
@@ -197,8 +197,8 @@ class PlainText:
     @cached_property
     def tail(self) -> str:
         """What the template writes behind the end of a last answer."""
-        said = (Message("user", PROBE + "a"), Message("assistant", PROBE + "b"))
-        text = apply_template(self.tokenizer, template_source(self.tokenizer), said, (), False)
+        messages = (Message("user", PROBE + "a"), Message("assistant", PROBE + "b"))
+        text = apply_template(self.tokenizer, template_source(self.tokenizer), messages, (), False)
         return text.rpartition(PROBE + "b")[2].removeprefix(self._end)
 
     def _makes(self, messages: tuple[Message, ...], tokens: tuple[int, ...]) -> bool:

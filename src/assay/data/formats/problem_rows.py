@@ -69,7 +69,7 @@ def math_problem_row(record: Record, columns: tuple[str, ...]) -> Row:
     Raises DataError, also where neither holds a final answer.
     """
     column = next((name for name in columns if record.value.get(name) is not None), columns[0])
-    asked = record.need(column, str)
+    question = record.need(column, str)
     solution = record.maybe("solution", str) or ""
     number = record.maybe("answer", str, int, float)
     if isinstance(number, float) and number.is_integer():
@@ -78,7 +78,7 @@ def math_problem_row(record: Record, columns: tuple[str, ...]) -> Row:
     if not answer and BOX not in solution:
         problem = f"missing, and no solution holds {BOX}{{...}}"
         raise record.error("answer", problem, "give the row an answer, or leave it out")
-    messages = Message("user", asked), Message("assistant", solution or answer)
+    messages = Message("user", question), Message("assistant", solution or answer)
     row = build_row(record, messages, (), column, "solution", "answer", "context_messages")
     own_id = record.maybe("unique_id", str) if record.value.get("id") is None else None
     fields, meta = dict(row.extra), row.extra.get("meta")
@@ -106,11 +106,11 @@ def olympiad_row(record: Record) -> Row:
         raise record.error("final_answer", "is empty", "leave theorems to prove out")
     gold = ", ".join(record.typed(f"final_answer[{n}]", each, str) for n, each in enumerate(finals))
     solutions = record.maybe("solution", list) or [gold]
-    said = record.typed("solution[0]", solutions[0], str)
-    asked = (record.maybe("context", str), record.need("question", str))
-    question = Message("user", "\n".join(filter(None, asked)))
+    first = record.typed("solution[0]", solutions[0], str)
+    parts = (record.maybe("context", str), record.need("question", str))
+    question = Message("user", "\n".join(filter(None, parts)))
     own = ("context", "question", "solution", "final_answer")
-    return replace(build_row(record, (question, Message("assistant", said)), (), *own), gold=gold)
+    return replace(build_row(record, (question, Message("assistant", first)), (), *own), gold=gold)
 
 
 MATH_ROWS: Mapping[str, Callable[[Record], Row]] = {
@@ -162,8 +162,8 @@ LONGEST_LINE = 1000
 
 def examples_in(text: str, entry_point: str) -> tuple[str, ...]:
     """`assert f(2) == 4` for each example of `entry_point` in a text, in order, none twice."""
-    found = [*_doctests(text, entry_point), *_lines(text, entry_point)]
-    return tuple(dict.fromkeys(found))
+    examples = [*_doctests(text, entry_point), *_lines(text, entry_point)]
+    return tuple(dict.fromkeys(examples))
 
 
 def _doctests(text: str, entry_point: str) -> list[str]:
@@ -293,8 +293,8 @@ def check_tests(record: Record, field: str, tests: Sequence[str]) -> None:
         except UNREADABLE as error:
             why = str(error) or "it nests too deep"
             raise record.error(place, f"is no Python: {why}") from error
-        said = [node for node in nodes if isinstance(node, ast.Assert | ast.Raise)]
-        if not any(isinstance(x, ast.Raise) or not isinstance(x.test, ast.Constant) for x in said):
+        nodes = [node for node in nodes if isinstance(node, ast.Assert | ast.Raise)]
+        if not any(isinstance(x, ast.Raise) or not isinstance(x.test, ast.Constant) for x in nodes):
             raise record.error(place, "asserts nothing", "add an assertion, or take it out")
 
 
@@ -353,14 +353,14 @@ def humaneval_row(record: Record) -> Row:
         body = []
     # The imports and functions of the prompt, without the function that is to be written.
     own = (node for node in body if not (isinstance(node, ast.FunctionDef) and node.name == name))
-    given = "\n".join(map(ast.unparse, own))
+    prelude = "\n".join(map(ast.unparse, own))
     shown = examples_in(prompt, name)
     fields = {
         PROBLEM: prompt,
         PROBLEM_TYPE: "code",
         ENTRY_POINT: name,
-        GIVEN: given,
-        TESTS: (f"{given}\n{record.need('test', str)}",),
+        GIVEN: prelude,
+        TESTS: (f"{prelude}\n{record.need('test', str)}",),
         PUBLIC_TESTS: tuple(test for test in shown if test not in CONTRADICTED),
         SOLUTION: solution,
         "task_id": record.need("task_id", str),

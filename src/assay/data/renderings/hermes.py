@@ -42,8 +42,8 @@ def flatten(
             plain.append(Message("user", "\n".join(results)))
             continue
         for message in run:
-            said = {"content": assistant_text(message), "tool_calls": (), "reasoning": ""}
-            plain.append(replace(message, **said) if message.role == "assistant" else message)
+            plain_text = {"content": assistant_text(message), "tool_calls": (), "reasoning": ""}
+            plain.append(replace(message, **plain_text) if message.role == "assistant" else message)
     if not tools:
         return tuple(plain)
     own = [plain.pop(0).content] if plain and plain[0].role == "system" else []
@@ -90,19 +90,19 @@ CHATML = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|\Z)", re.DOTALL)
 
 
 def parse_text_messages(
-    record: Record, said: Iterable[Said], tools: Tools, path: str
+    record: Record, turns: Iterable[Said], tools: Tools, path: str
 ) -> tuple[tuple[Message, ...], Tools]:
     """Messages with calls and results of their own, and the tools; `tools` are those of a column.
 
     Raises DataError for tools or calls that are not JSON, and for an order no chat could have.
     """
     messages: list[Message] = []
-    for index, (role, text, loss) in enumerate(said):
+    for index, (role, text, loss) in enumerate(turns):
         where = f"{path}[{index}]"
         if role == "system":
-            own, found = split_tools(record, text, where)
-            tools = tools or found
-            own = own.removeprefix(INSTRUCTION).lstrip("\n") if found else own
+            own, described = split_tools(record, text, where)
+            tools = tools or described
+            own = own.removeprefix(INSTRUCTION).lstrip("\n") if described else own
             messages += [Message("system", own)] if own else []
         elif role == "assistant":
             messages.append(assistant_message(record, text, where, loss))
@@ -122,15 +122,15 @@ def split_thinking(text: str) -> tuple[str, str]:
 
 def assistant_message(record: Record, text: str, path: str, loss: bool = True) -> Message:
     """What an assistant's text says. Raises DataError for a block that is no call."""
-    reasoning, said = split_thinking(text)
+    reasoning, answer = split_thinking(text)
     calls = tuple(
         parse_call(record, block.strip(), f"{path}.tool_call[{index}]")
-        for index, block in enumerate(CALL.findall(said))
+        for index, block in enumerate(CALL.findall(answer))
     )
-    rest = CALL.sub("", said)
+    rest = CALL.sub("", answer)
     if "<tool_call>" in rest:
         raise record.error(path, "a <tool_call> is not closed", "close it with </tool_call>")
-    content = "\n".join(filter(None, map(str.strip, CALL.split(said)[::2]))) if calls else said
+    content = "\n".join(filter(None, map(str.strip, CALL.split(answer)[::2]))) if calls else answer
     return Message("assistant", content, calls, reasoning=reasoning, loss=loss)
 
 
@@ -152,12 +152,12 @@ def split_chatml(record: Record, text: str, path: str) -> list[tuple[str, str]]:
     """Role and text of each `<|im_start|>` block; an empty last one, the generation prompt, is
     left out. Raises DataError where there is none.
     """
-    found = [(role, body.strip("\n")) for role, body in CHATML.findall(text)]
-    if found and found[-1] == ("assistant", ""):
-        found.pop()
-    if not found:
+    turns = [(role, body.strip("\n")) for role, body in CHATML.findall(text)]
+    if turns and turns[-1] == ("assistant", ""):
+        turns.pop()
+    if not turns:
         raise record.error(path, "holds no <|im_start|> block")
-    return found
+    return turns
 
 
 def _heard(role: str, text: str) -> Iterator[Message]:

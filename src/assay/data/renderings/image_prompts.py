@@ -43,15 +43,15 @@ class ImageRenderer:
 
     def text(self, answer: str) -> tuple[int, ...]:
         """The tokens of what an assistant writes after a prompt, without the end of its turn."""
-        said = self._lead + self._codec.break_up(answer) if answer else ""
-        return tuple(self._codec.encode(said, first=False))
+        text = self._lead + self._codec.break_up(answer) if answer else ""
+        return tuple(self._codec.encode(text, first=False))
 
     @cached_property
     def answer_end(self) -> tuple[int, ...]:
         """The tokens that end an answer: what the template writes behind one, up to its first
         control token. Raises RenderingError."""
-        said = (Message("user", "a"), Message("assistant", PROBE))
-        behind = self._text(said, generation=False).rpartition(PROBE)[2]
+        messages = (Message("user", "a"), Message("assistant", PROBE))
+        behind = self._text(messages, generation=False).rpartition(PROBE)[2]
         specials = self._codec.specials(behind)
         if not specials:
             problem = "the chat template ends an assistant message without a special token"
@@ -60,8 +60,8 @@ class ImageRenderer:
 
     def check(self) -> None:
         """Raise RenderingError unless the template writes texts and images."""
-        said = (Message("user", PROBE), Message("assistant", PROBE), Message("user", PROBE))
-        if self._text(said, generation=True).count(PROBE) < len(said):
+        messages = (Message("user", PROBE), Message("assistant", PROBE), Message("user", PROBE))
+        if self._text(messages, generation=True).count(PROBE) < len(messages):
             raise RenderingError("the chat template does not write the messages", fix=MEND)
         assert self.answer_end
         shown = [{"role": "user", "content": [{"type": "image"}, _text_part(PROBE)]}]
@@ -81,9 +81,9 @@ class ImageRenderer:
     def _lead(self) -> str:
         """What the template writes between the generation prompt and an answer: SmolVLM's writes a
         space."""
-        asked, said = Message("user", "a"), Message("assistant", PROBE)
-        before = self._text((asked,), generation=True)
-        after = self._text((asked, said), generation=False)
+        question, answer = Message("user", "a"), Message("assistant", PROBE)
+        before = self._text((question,), generation=True)
+        after = self._text((question, answer), generation=False)
         lead = after.removeprefix(before).partition(PROBE)[0]
         return lead if after.startswith(before) and not lead.strip() else ""
 

@@ -57,15 +57,17 @@ def left_out(
     the texts of the messages in `forgotten`.
     """
     plain = folded(text)
-    tries = [(said, *found_in_order(plain, said)) for said in orders(messages, forgotten)]
-    said, spans, missing = next((one for one in tries if one[2] is None), tries[0])
+    tries = ((texts, *found_in_order(plain, texts)) for texts in orders(messages, forgotten))
+    first = texts, spans, missing = next(tries)
+    if missing is not None:
+        texts, spans, missing = next((one for one in tries if one[2] is None), first)
     if missing is not None:
         return missing.what
     wanted = [said_of_tool(tool, index) for index, tool in enumerate(tools)]
     _, lacking = found_in_order(without(plain, spans), wanted)
-    if lacking is not None and said:
+    if lacking is not None and texts:
         # A short text may have been found inside a tool: look for it from the end.
-        back, _ = found_in_order(plain[::-1], [each.reversed for each in reversed(said)])
+        back, _ = found_in_order(plain[::-1], [each.reversed for each in reversed(texts)])
         spans = [(len(plain) - end, len(plain) - start) for start, end in reversed(back)]
         _, lacking = found_in_order(without(plain, spans), wanted)
     return lacking and lacking.what
@@ -78,17 +80,17 @@ def orders(
     before the calls, behind them, or behind their results."""
     places = ("before", "behind", "results") if any(m.tool_calls for m in messages) else ("before",)
     for place in places:
-        said: list[ConversationText] = []
+        ordered: list[ConversationText] = []
         late: list[ConversationText] = []
         for index, message in enumerate(messages):
             if message.role != "tool":
-                said, late = said + late, []
+                ordered, late = ordered + late, []
             texts, calls = _said(message, index, index in forgotten)
             if place == "results" and calls:
-                said, late = said + calls, texts
+                ordered, late = ordered + calls, texts
             else:
-                said += [*calls, *texts] if place == "behind" else [*texts, *calls]
-        yield said + late
+                ordered += [*calls, *texts] if place == "behind" else [*texts, *calls]
+        yield ordered + late
 
 
 def _said(
@@ -119,10 +121,10 @@ def lacks_reasoning(message: Message, text: str) -> bool:
 
 def split_reasoning(message: Message) -> tuple[str, str]:
     """Reasoning, tags included where it stands in the content, and the text behind it."""
-    thought, end, said = message.content.partition("</think>")
+    thought, end, answer = message.content.partition("</think>")
     if message.role != "assistant" or message.reasoning or not end:
         return message.reasoning, message.content
-    return thought, said
+    return thought, answer
 
 
 def said_of_tool(tool: Mapping[str, Any], index: int) -> ConversationText:
@@ -175,24 +177,24 @@ def _meant(escape: re.Match[str]) -> str:
 
 
 def found_in_order(
-    text: str, said: Sequence[ConversationText]
+    text: str, texts: Sequence[ConversationText]
 ) -> tuple[list[tuple[int, int]], ConversationText | None]:
     """Where each stands in a text, one behind the other, and what is missing."""
     spans: list[tuple[int, int]] = []
-    for index, each in enumerate(said):
-        there = found(text, each, spans[-1][1] if spans else 0)
+    for index, each in enumerate(texts):
+        there = place_of(text, each, spans[-1][1] if spans else 0)
         if there is None:
-            return spans, culprit(text, said, index)
+            return spans, culprit(text, texts, index)
         spans.append(there)
     return spans, None
 
 
-def found(text: str, said: ConversationText, start: int) -> tuple[int, int] | None:
+def place_of(text: str, piece: ConversationText, start: int) -> tuple[int, int] | None:
     """The first place at or behind `start` that holds all the words, each as often as it is
     said."""
     ends: dict[Words, int] = {}
     first, last = len(text), start
-    for spellings in said.words:
+    for spellings in piece.words:
         begin = ends.get(spellings, start)
         places = [(text.find(word, begin), len(word)) for word in spellings]
         places = [(place + size, place) for place, size in places if place >= 0]
@@ -204,22 +206,22 @@ def found(text: str, said: ConversationText, start: int) -> tuple[int, int] | No
     return min(first, last), last
 
 
-def culprit(text: str, said: Sequence[ConversationText], stuck: int) -> ConversationText:
-    """What is missing where not everything is found: `said[stuck]`, unless something smaller that
+def culprit(text: str, texts: Sequence[ConversationText], stuck: int) -> ConversationText:
+    """What is missing where not everything is found: `texts[stuck]`, unless something smaller that
     came before it was found in its stead."""
-    for each in sorted(said[:stuck], key=lambda one: one.size):
-        if each.size > said[stuck].size:
+    for each in sorted(texts[:stuck], key=lambda one: one.size):
+        if each.size > texts[stuck].size:
             break
-        rest = [one for one in said[: stuck + 1] if one is not each]
+        rest = [one for one in texts[: stuck + 1] if one is not each]
         end = 0
         for one in rest:
-            there = found(text, one, end)
+            there = place_of(text, one, end)
             if there is None:
                 break
             end = there[1]
         else:
             return each
-    return said[stuck]
+    return texts[stuck]
 
 
 def without(text: str, spans: Sequence[tuple[int, int]]) -> str:

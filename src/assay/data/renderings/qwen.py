@@ -91,7 +91,7 @@ def utf8_json(value: Any) -> str:
 
 def ascii_json(value: Any) -> str:
     """JSON with other characters than ASCII escaped, as `json.dumps` does; BREAK stays."""
-    return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], utf8_json(value))
+    return _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], utf8_json(value))
 
 
 def split_thought(message: Message) -> tuple[str, str]:

@@ -38,6 +38,7 @@ from assay.data.renderings.template import (
     apply_template,
     bare_template,
     hermes_beginning,
+    prefixes,
     qwen_template,
     reads_parts_alone,
     render_template,
@@ -80,6 +81,8 @@ class Rendering:
     write theirs."""
     keeps_texts: bool = True
     """Whether earlier answers keep what they say beside calls."""
+    plain: Callable[[Sequence[Message], Tools], tuple[Sequence[Message], Tools]] | None = None
+    """The messages and tools that the tokenizer's template is given, where it writes the text."""
 
 
 def _hermes(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
@@ -105,11 +108,15 @@ def _codec_of(tokenizer: Any, kept: tuple[str, ...] = ()) -> Codec:
 
 
 RENDERINGS: dict[str, Rendering] = {
-    "template": Rendering(render_template, "1"),
+    "template": Rendering(render_template, "1", plain=lambda messages, tools: (messages, tools)),
     "template_bare": Rendering(partial(render_template, bare=True), "1"),
     "completion": Rendering(_completion, "1", reads_template=False, begins=True),
-    "hermes": Rendering(_hermes, "2 " + hermes.INSTRUCTION),
-    "qwen3": Rendering(lambda _, *said: qwen.qwen3(*said), "1", qwen.CONTROL, reads_template=False),
+    "hermes": Rendering(
+        _hermes,
+        "2 " + hermes.INSTRUCTION,
+        plain=lambda messages, tools: (hermes.flatten(messages, tools), ()),
+    ),
+    "qwen3": Rendering(lambda _, *args: qwen.qwen3(*args), "1", qwen.CONTROL, reads_template=False),
     "qwen3_fc": Rendering(_qwen3_fc, "1", qwen.CONTROL, reads_template=False, keeps_texts=False),
 }
 
@@ -295,27 +302,58 @@ class Renderer:
         safe_tools = [self._codec.break_up(tool) for tool in tools]
         spoken = [index for index, message in enumerate(safe) if message.role == "assistant"]
         target = None if generation or spoken[-1:] != [len(safe) - 1] else spoken.pop()
-        answer = None if target is None else self._bounds(safe, safe_tools, target=True)
-        text = answer.text if answer else self._text(safe, safe_tools, generation)
+        pairs, whole = self._prefixes(safe, safe_tools, generation)
+        answer = None
+        if target is not None:
+            answer = self._bounds(safe, safe_tools, pairs.get(target), target=True)
+        text = answer.text if answer else whole or self._text(safe, safe_tools, generation)
         self._refuse_left_out(safe, safe_tools, text, target)
         tokens: list[int] = [*self._beginning]
         spans, rewritten, done = [], [], 0
         for index in (*spoken, *([] if target is None else [target])):
-            said = answer if index == target else self._bounds(safe[: index + 1], safe_tools)
-            if said is None or said.start < done or not text.startswith(said.text[: said.end]):
+            place = answer
+            if index != target:
+                place = self._bounds(safe[: index + 1], safe_tools, pairs.get(index))
+            if place is None or place.start < done or not text.startswith(place.text[: place.end]):
                 rewritten.append(index)
                 continue
-            tokens += self._codec.encode(text[done : said.start], first=done == 0)
+            tokens += self._codec.encode(text[done : place.start], first=done == 0)
             begin = len(tokens)
-            tokens += self._codec.encode(text[said.start : said.end], first=said.start == 0)
+            tokens += self._codec.encode(text[place.start : place.end], first=place.start == 0)
             tokens += [self.end_token] if self.adds_end else []
             spans.append((index, begin, len(tokens)))
-            done = said.end
+            done = place.end
         tokens += self._codec.encode(text[done:], first=done == 0)
         return RenderedConversation(tuple(tokens), tuple(spans), tuple(rewritten))
 
+    def _prefixes(
+        self, messages: Sequence[Message], tools: Tools, generation: bool
+    ) -> tuple[Mapping[int, tuple[str, str]], str]:
+        """The text before each assistant message as a prompt, and the text that ends with it; and
+        the whole text. Only what one run of the template proves: for the others see `_bounds`."""
+        if self._rendering.plain is None:
+            return {}, ""
+        plain, left = self._rendering.plain(messages, tools)
+        source = template_source(self.tokenizer, bool(left))
+        made = None if "strftime_now" in source else prefixes(self.tokenizer, source, plain, left)
+        if made is None:
+            return {}, ""
+        spoken = (k for k, message in enumerate(plain) if message.role == "assistant")
+        answers = (index for index, message in enumerate(messages) if message.role == "assistant")
+        text, ends = made.text, made.ends
+        pairs = {
+            index: (text[: ends[k]] + made.question, text[: ends[k + 1]] + made.end)
+            for index, k in zip(answers, spoken, strict=True)
+            if k in ends and k + 1 in ends
+        }
+        return pairs, text[: ends[len(plain)]] + made.question if generation else text
+
     def _bounds(
-        self, messages: Sequence[Message], tools: Tools, target: bool = False
+        self,
+        messages: Sequence[Message],
+        tools: Tools,
+        pair: tuple[str, str] | None = None,
+        target: bool = False,
     ) -> "_Answer | None":
         """Where the last of `messages`, an assistant's, stands in the text up to it.
 
@@ -323,8 +361,10 @@ class Renderer:
         training: if its prompt does not begin that text, if the template forgets its reasoning, and
         where the end is added, as later prompts are without it.
         """
-        before = self._text(messages[:-1], tools, generation=True)
-        after = self._text(messages, tools, generation=False)
+        before, after = pair or (
+            self._text(messages[:-1], tools, generation=True),
+            self._text(messages, tools, generation=False),
+        )
         begins = after.startswith(before)
         shared = len(before) if begins else common(before, after)
         forgets = lacks_reasoning(messages[-1], after[shared:])
@@ -360,7 +400,7 @@ class Renderer:
         thinks: it cuts an answer's text at `</think>`, or its prompts end with `<think>`, as
         R1's do. None for another template."""
         message = messages[-1]
-        thought, said = split_reasoning(message)
+        thought, answer = split_reasoning(message)
         opening = before.rstrip().endswith(hermes.THINK)
         head = before[: before.rindex(hermes.THINK)] if opening else before
         writes_block = THINK_TAG in after[len(head) :]
@@ -370,14 +410,14 @@ class Renderer:
         gap = "\n\n"
         if thought and not message.reasoning:
             block = thought + hermes.THINK_END
-            gap = said[: len(said) - len(said.lstrip("\n"))]
-            said = said[len(gap) :]
-        spelled = replace(message, content=block + gap + said, reasoning="")
+            gap = answer[: len(answer) - len(answer.lstrip("\n"))]
+            answer = answer[len(gap) :]
+        spelled = replace(message, content=block + gap + answer, reasoning="")
         after = self._text((*messages[:-1], spelled), tools, generation=False)
         rest = after[len(head) :]
         if opening and after.startswith(before) and not lacks_reasoning(message, rest):
             return after
-        if not after.startswith(head) or THINK_TAG in rest.replace(said, ""):
+        if not after.startswith(head) or THINK_TAG in rest.replace(answer, ""):
             return None
         if opening:
             block = block.lstrip().removeprefix(before[len(head) :].strip()).removeprefix("\n")

@@ -162,13 +162,13 @@ def _record(rows: Rows, places: Mapping[str, int], file: Path, control: str) -> 
                 text = texts.get(f"{role}.{name}" if name else role, texts.get(role, ""))
                 if MISSING.fullmatch(text):
                     continue
-                found = NUMBER.fullmatch(text)
-                if found is None or (role != "score" and "." in found[1]):
+                match = NUMBER.fullmatch(text)
+                if match is None or (role != "score" and "." in match[1]):
                     raise InputError(f"{text!r} is no number", file=file, line=line, field=role)
                 if role == "items":
-                    run.setdefault(key, {})[cell] = int(found[1])
+                    run.setdefault(key, {})[cell] = int(match[1])
                 else:
-                    value = Decimal(found[1]) if role == "score" else int(found[1])
+                    value = Decimal(match[1]) if role == "score" else int(match[1])
                     run.setdefault(key, {}).setdefault(cell, []).append(value)
             if texts.get("says"):
                 run.setdefault("says_of", {})[cell] = texts["says"].lower()
@@ -212,13 +212,13 @@ def _sized(record: Reported, items: int) -> Reported:
     return record.model_copy(update={"scoring": record.scoring.model_copy(update={"items": items})})
 
 
-def results(found: Reported) -> int:
+def results(reported: Reported) -> int:
     """Number of results in a record: scores, readings, differences and marks."""
-    counts = [{**run.right, **run.scores} for run in found.runs]
+    counts = [{**run.right, **run.scores} for run in reported.runs]
     scores = sum(len(values) for cells in counts for values in cells.values())
-    readings = sum(max(len(m.values), len(m.counts)) for m in found.metrics)
-    differences = sum(bool(comparison.points) for comparison in found.comparisons)
-    return scores + readings + differences + len(found.ratings)
+    readings = sum(max(len(m.values), len(m.counts)) for m in reported.metrics)
+    differences = sum(bool(comparison.points) for comparison in reported.comparisons)
+    return scores + readings + differences + len(reported.ratings)
 
 
 def _refused(error: ErrorDetails, path: KeyPath, file: Path, line: int | None) -> InputError:

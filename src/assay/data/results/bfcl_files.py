@@ -63,9 +63,9 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
     )
     scores = {"valid": lambda record: float(record.value["id"] not in wrong)}
     clusters = {line.item: source_of(line.item) for line in lines}
-    found = results_of(run, lines, scores, None, "id", "an item is answered once")
+    items = results_of(run, lines, scores, None, "id", "an item is answered once")
     _check(header, wrong, {*clusters}, result_file)
-    return [replace(each, clusters=clusters) for each in found]
+    return [replace(each, clusters=clusters) for each in items]
 
 
 def _wrong_item(record: Record) -> str:
@@ -74,8 +74,8 @@ def _wrong_item(record: Record) -> str:
     Older versions of BFCL count lines there, from 1, where items count from 0. Raises DataError for
     a number alone, and for two names.
     """
-    asked, item = record.value.get("prompt"), record.need("id", str, int)
-    known = asked.get("id") if isinstance(asked, dict) else None
+    prompt, item = record.value.get("prompt"), record.need("id", str, int)
+    known = prompt.get("id") if isinstance(prompt, dict) else None
     counted = isinstance(item, int) or item.isdigit()
     if counted and known is None:
         fix = "score the answers again with a version of BFCL that writes prompt.id"
@@ -90,8 +90,8 @@ def source_of(item: str) -> str:
     doc that live entries share (the second number of their ids), else the entry itself."""
     if item.startswith("multi_turn_"):
         return f"multi_turn_{item.rpartition('_')[2]}"
-    found = LIVE.fullmatch(item)
-    return f"{found['category']}-{found['doc']}" if found else item
+    match = LIVE.fullmatch(item)
+    return f"{match['category']}-{match['doc']}" if match else item
 
 
 def _check(header: Record, wrong: Mapping[str, Record], items: Set[str], result_file: Path) -> None:
@@ -108,23 +108,23 @@ def _check(header: Record, wrong: Mapping[str, Record], items: Set[str], result_
 
 def _both(path: Path) -> tuple[Path, Path]:
     """Score file and result file, given one of them. Raises DataError where the other is absent."""
-    given, wanted = (SCORE, RESULT) if path.name.endswith(SCORE) else (RESULT, SCORE)
-    if not path.name.endswith(given):
+    named, wanted = (SCORE, RESULT) if path.name.endswith(SCORE) else (RESULT, SCORE)
+    if not path.name.endswith(named):
         fix = f"BFCL names its files *{SCORE} and *{RESULT}"
         raise DataError("is no file of BFCL", file=path, fix=fix)
-    name = path.name.removesuffix(given) + wanted
-    places = [path.with_name(name), *_mirrored(path.with_name(name), given, wanted)]
+    name = path.name.removesuffix(named) + wanted
+    places = [path.with_name(name), *_mirrored(path.with_name(name), named, wanted)]
     other = next((place for place in places if place.is_file()), None)
     if other is None:
         problem = f"the {wanted[1:-5]} file is missing"
         fix = f"put {name} beside it, or in the mirrored folder {wanted[1:-5]}/"
         raise DataError(problem, file=path, fix=fix)
-    return (path, other) if given == SCORE else (other, path)
+    return (path, other) if named == SCORE else (other, path)
 
 
-def _mirrored(path: Path, given: str, wanted: str) -> list[Path]:
+def _mirrored(path: Path, named: str, wanted: str) -> list[Path]:
     """`path` with the nearest folder `score` read as `result`, or the other way round."""
-    folder, other = given[1:-5], wanted[1:-5]
+    folder, other = named[1:-5], wanted[1:-5]
     parts = path.absolute().parts
     places = [n for n, part in enumerate(parts) if part == folder]
     return [Path(*parts[:n], other, *parts[n + 1 :]) for n in reversed(places)]

@@ -95,10 +95,10 @@ def _items(
     ids = [_item(row, columns.item) for row in rows]
     # Beside the id, in whatever table that stands.
     place = columns.item[: columns.item.rfind(".") + 1]
-    asked, wanted = zip(*(_question(row, place) for row in rows), strict=True)
-    if not all(asked) or columns.item.removeprefix(place) in ASKED:
+    prompts, wanted = zip(*(_question(row, place) for row in rows), strict=True)
+    if not all(prompts) or columns.item.removeprefix(place) in ASKED:
         return ids, ()
-    questions = [content_id([*map(str, (*a, *w))]) for a, w in zip(asked, wanted, strict=True)]
+    questions = [content_id([*map(str, (*a, *w))]) for a, w in zip(prompts, wanted, strict=True)]
     names, pairs = {*ids}, {*zip(ids, questions, strict=True)}
     counts, values = Counter(questions), {"ids": len({*ids}), "questions": len({*questions})}
     if len(pairs) == len(names) == len(counts):
@@ -115,12 +115,12 @@ def _question(row: Record, place: str) -> tuple[list[Any], list[Any]]:
     members = table.items() if isinstance(table, Mapping) else ()
     inner = [f"{place}{key}." for key, value in members if isinstance(value, dict)]
     for each in (place, *inner):
-        asked, wanted = (
+        prompts, wanted = (
             [v for n in names if (v := at_path(row.value, each + n)) not in (ABSENT, None)]
             for names in (ASKED, WANTED)
         )
-        if asked:
-            return asked, wanted
+        if prompts:
+            return prompts, wanted
     return [], []
 
 
@@ -197,10 +197,10 @@ def read_table(path: Path, cluster: str | None = None) -> list[Result]:
 
 
 def _share(metric: str, row: Record) -> float | None:
-    found = number(row, metric, row.value.get(metric))
-    if found is not None and metric == SCORE and not 0 <= found <= 1:
-        raise row.error(metric, f"{found:g} lies outside 0 to 1", "a percentage is no score")
-    return found
+    share = number(row, metric, row.value.get(metric))
+    if share is not None and metric == SCORE and not 0 <= share <= 1:
+        raise row.error(metric, f"{share:g} lies outside 0 to 1", "a percentage is no score")
+    return share
 
 
 def _cells(row: Record) -> Mapping[str, Any]:
@@ -228,8 +228,8 @@ def read_trl(path: Path, cluster: str | None = None) -> list[Result]:
     items = [content_id(record.need("prompt", str, list)) for record in records]
     run = f"{path.absolute().parent.parent.name}/{path.stem}"
     made = Result(run, str(path), "trl", "", (), higher_is_better=True)
-    said = [record.maybe("completion", str, list) for record in records]
-    texts = [canonical_json(each) if isinstance(each, list) else each for each in said]
+    completions = [record.maybe("completion", str, list) for record in records]
+    texts = [canonical_json(each) if isinstance(each, list) else each for each in completions]
     return _of_training(made, items, records, texts, cluster)
 
 

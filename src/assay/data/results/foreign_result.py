@@ -118,8 +118,8 @@ def number(record: Record, name: str, value: Any) -> float | None:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if not isinstance(value, int | float):
-        found = JSON_NAMES.get(type(value), type(value).__name__)
-        raise record.error(name, f"is {found}, not a number", "a score is a number, or empty")
+        kind = JSON_NAMES.get(type(value), type(value).__name__)
+        raise record.error(name, f"is {kind}, not a number", "a score is a number, or empty")
     if math.isinf(value):
         raise record.error(name, f"is {value}, not a finite number")
     return float(value)
@@ -212,7 +212,7 @@ def sources(lines: Iterable[RecordLine], key: str | None) -> dict[str, str]:
     Raises DataError where an item has two, where a record names none that was asked for, or one
     does and another does not, and where it is no text or number.
     """
-    found: dict[str, str] = {}
+    source_of: dict[str, str] = {}
     named = None if key is None else True
     key = key or CLUSTER
     for line in lines:
@@ -224,10 +224,10 @@ def sources(lines: Iterable[RecordLine], key: str | None) -> dict[str, str]:
         if not isinstance(value, str | int | float) or not named:
             problem = f"is no source of item {item!r}, or other records name none"
             raise line.record.error(key, problem, nearest(key, table))
-        if (known := found.setdefault(item, str(value))) != str(value):
+        if (known := source_of.setdefault(item, str(value))) != str(value):
             problem = f"item {item!r} is in {known!r} and in {str(value)!r}"
             raise line.record.error(key, problem, "an item has one source")
-    return found
+    return source_of
 
 
 def load_text(text: str | bytes, file: Path, field: str = "") -> Any:
@@ -404,31 +404,31 @@ class ModelArguments:
     """The kind of device without its number, `cuda` for instance."""
 
 
-def model_arguments(given: Any, *names: Any) -> ModelArguments:
+def model_arguments(options: Any, *names: Any) -> ModelArguments:
     """The arguments of a model, a table or text such as `pretrained=NAME,dtype=bfloat16`.
 
     How the weights are quantised by the model's names, those in the arguments and `names`, counts
     as an argument: it is none of what tells two models apart.
     """
-    found = {
+    own = {
         name: value
-        for name, value in arguments(given).items()
+        for name, value in arguments(options).items()
         # What says no more than the argument's absence is left out.
         if value is not None
         and (name, value) != ("revision", "main")
         and not (value == "auto" and name in BY_ITSELF)
         and not (value is False and name in OFF)
     }
-    device = found.pop("device", None)
-    named = found.get("pretrained") or found.get("model_path") or found.get("model")
-    if found.get("tokenizer", named) == named:
-        found.pop("tokenizer", None)
-    called = [*names, *(v for k, v in found.items() if k in IDENTITY - ADAPTERS)]
+    device = own.pop("device", None)
+    named = own.get("pretrained") or own.get("model_path") or own.get("model")
+    if own.get("tokenizer", named) == named:
+        own.pop("tokenizer", None)
+    called = [*names, *(v for k, v in own.items() if k in IDENTITY - ADAPTERS)]
     quantised = {"quantisation": form} if (form := quantisation(*called)) else {}
     return ModelArguments(
-        {k: v for k, v in found.items() if k in IDENTITY},
-        {k: v for k, v in found.items() if k not in IDENTITY | TRANSPORT} | quantised,
-        {k: v for k, v in found.items() if k in TRANSPORT},
+        {k: v for k, v in own.items() if k in IDENTITY},
+        {k: v for k, v in own.items() if k not in IDENTITY | TRANSPORT} | quantised,
+        {k: v for k, v in own.items() if k in TRANSPORT},
         kind_of_device(device),
     )
 
@@ -445,11 +445,11 @@ def kind_of_device(device: Any) -> str | None:
     return None if device is None else str(device).partition(":")[0]
 
 
-def arguments(given: Any) -> dict[str, Any]:
+def arguments(options: Any) -> dict[str, Any]:
     """A table as it is, or the one that a text `NAME=VALUE,NAME=VALUE` stands for."""
-    if isinstance(given, Mapping):
-        return {str(name): comparable(value) for name, value in given.items()}
-    pairs = (part.partition("=") for part in str(given or "").split(",") if part.strip())
+    if isinstance(options, Mapping):
+        return {str(name): comparable(value) for name, value in options.items()}
+    pairs = (part.partition("=") for part in str(options or "").split(",") if part.strip())
     return {name.strip(): _parsed(value.strip()) for name, _, value in pairs}
 
 

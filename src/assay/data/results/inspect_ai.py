@@ -85,7 +85,7 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
             raise DataError("no sample has a score", file=path, fix=f"its status is {status}")
         fix = "run the evaluation with --log-samples"
         raise DataError("holds no samples", file=path, fix=fix)
-    wrong = {name: found for name in metrics if (found := _no_number(name, scores))}
+    wrong = {name: problem for name in metrics if (problem := _no_number(name, scores))}
     if wrong.keys() == metrics.keys():
         raise next(iter(wrong.values()))
     named = {name: f"sample {error.line} {error.problem}" for name, error in wrong.items()}
@@ -112,12 +112,12 @@ def _contradictions(
     """Means and counts of the header that the samples do not have, and samples of another model."""
     summary, file = header.get("results") or {}, str(path)
     rows = {result.metric: _by_item(result) for result in results}
-    spec, asked = header["eval"], _reducers(header)
+    spec, reducers = header["eval"], _reducers(header)
     own = {*_metric_names([spec.get("metrics"), spec.get("scorers")])}
     for score in summary.get("scores") or ():
         name, scorer = score.get("name"), score.get("scorer")
         label = name if scorer in (None, name) else f"{scorer}.{name}"
-        reducer = score.get("reducer") or (asked[0] if len(asked) == 1 else MEAN)
+        reducer = score.get("reducer") or (reducers[0] if len(reducers) == 1 else MEAN)
         items = rows.get(label, {}) if reducer == MEAN else {}
         every = [value for values in items.values() for value in values]
         if not every:
@@ -138,7 +138,7 @@ def _contradictions(
             if all(differ(metric.get("value"), each) for each in known):
                 yield Contradiction(file, f"{place}.{key}", metric["value"], known[0])
     for each in (_wrong_models, _wrong_settings, _wrong_counts):
-        yield from (Contradiction(file, *found) for found in each(header, samples))
+        yield from (Contradiction(file, *difference) for difference in each(header, samples))
 
 
 def _standard_error(values: Sequence[float]) -> float:
@@ -198,29 +198,29 @@ def _wrong_counts(header: Mapping[str, Any], samples: Sequence[Record]) -> Found
     limit, size, ids = config.get("limit"), data.get("samples"), data.get("sample_ids")
     if size is None or config.get("sample_id") is not None:
         return
-    asked = len(range(size)[slice(*(limit if isinstance(limit, list) else [limit]))])
+    wanted = len(range(size)[slice(*(limit if isinstance(limit, list) else [limit]))])
     stopped = results.get("early_stopping") or results.get("logged_samples") is not None
     added = ids is not None and not items <= {*ids}
-    if (len(items) < asked and not stopped) or (len(items) > asked and not added):
+    if (len(items) < wanted and not stopped) or (len(items) > wanted and not added):
         place = "eval.dataset.samples" if limit is None else "eval.config.limit"
         yield place, size if limit is None else limit, len(items)
 
 
 def _by_item(result: Result) -> dict[str, list[float]]:
     """The scores of each item that has some."""
-    found: dict[str, list[float]] = {}
+    scores_of: dict[str, list[float]] = {}
     for answer in result.answers:
         if answer.score is not None:
-            found.setdefault(answer.item, []).append(answer.score)
-    return found
+            scores_of.setdefault(answer.item, []).append(answer.score)
+    return scores_of
 
 
-def _metric_names(found: Any) -> Iterator[str]:
+def _metric_names(node: Any) -> Iterator[str]:
     """The names in lists of metrics, in tables of them, and in scorers that have some."""
-    if isinstance(found, Mapping) and "metrics" not in found and isinstance(found.get("name"), str):
-        yield found["name"]
-    elif isinstance(found, Mapping | list):
-        for each in found.values() if isinstance(found, Mapping) else found:
+    if isinstance(node, Mapping) and "metrics" not in node and isinstance(node.get("name"), str):
+        yield node["name"]
+    elif isinstance(node, Mapping | list):
+        for each in node.values() if isinstance(node, Mapping) else node:
             yield from _metric_names(each)
 
 
@@ -272,14 +272,14 @@ def _results(
 
 def _parts(sample: Record) -> dict[str, Any]:
     """The scores of a sample by metric; a score that is a table is one metric for each key."""
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     for name, score in (sample.maybe("scores", dict) or {}).items():
         value = score.get("value") if isinstance(score, dict) else score
         if isinstance(value, dict):
-            found |= {f"{name}.{part}": each for part, each in value.items()}
+            parts |= {f"{name}.{part}": each for part, each in value.items()}
         else:
-            found[name] = value
-    return found
+            parts[name] = value
+    return parts
 
 
 def _value(value: Any) -> Any:
@@ -310,8 +310,8 @@ def _text(sample: Record) -> str | None:
 def _unfinished(header: Mapping[str, Any], count: int) -> str:
     if (status := str(header.get("status", "started"))) != "success":
         return f"its status is {status}"
-    asked = (header.get("results") or {}).get("total_samples", count)
-    return "" if count == asked else f"{count} of {asked} samples"
+    total = (header.get("results") or {}).get("total_samples", count)
+    return "" if count == total else f"{count} of {total} samples"
 
 
 def _generation(
@@ -321,8 +321,8 @@ def _generation(
     `calls` those that they do not; without events the plan's over the model's, as `Model.generate`
     merges them (inspect-ai 0.3.285)."""
     stated = {key: value for key, (_, value) in _stated(spec, plan).items()}
-    found = (call for sample in samples for call in _calls(sample, spec.get("model")))
-    calls = [*{fingerprint(call): call for call in found}.values()]
+    every_call = (call for sample in samples for call in _calls(sample, spec.get("model")))
+    calls = [*{fingerprint(call): call for call in every_call}.values()]
     if not calls:
         return stated
     shared = {k: v for k, v in calls[0].items() if all(call.get(k) == v for call in calls)}

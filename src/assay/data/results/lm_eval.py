@@ -75,9 +75,9 @@ def read_task(path: Path, cluster: str | None = None) -> list[Result]:
         for name, lines in by_filter.items()
         for result in _results(path, task, log, name, lines, cluster)
     ]
-    found = *_sums(log, task, by_filter), *_groups(log, task), *_told(log, task, records)
-    found += *_counts(log, task, next(iter(by_filter.values()))), *_texts(log)
-    wrong = tuple(Contradiction(file, *each) for each in found)
+    differences = *_sums(log, task, by_filter), *_groups(log, task), *_told(log, task, records)
+    differences += *_counts(log, task, next(iter(by_filter.values()))), *_texts(log)
+    wrong = tuple(Contradiction(file, *each) for each in differences)
     return [replace(result, contradictions=wrong) for result in results]
 
 
@@ -121,8 +121,8 @@ def _counts(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> Found
         return
     # Older versions took a share of the first task for all.
     shares = [math.ceil(n * limit) for n in sizes.values() if n] if limit < 1 else [int(limit)]
-    asked = {min(each, size or each) for each in shares}
-    if asked and len(lines) not in asked:
+    counts = {min(each, size or each) for each in shares}
+    if counts and len(lines) not in counts:
         yield "config.limit", limit, len(lines)
 
 
@@ -174,17 +174,17 @@ def _told(log: Mapping[str, Any], task: str, records: Sequence[Record]) -> Found
         return
     stated = about.get("generation_kwargs") or {}
     more = arguments((log.get("config") or {}).get("gen_kwargs"))
-    found: dict[str, dict[str, Any]] = {}
+    settings: dict[str, dict[str, Any]] = {}
     for line in records:
         for request in _requests(line):
             if len(request) > 1 and isinstance(request[1], dict):
                 used = {**dict.fromkeys(more), **request[1]}
-                found.setdefault(fingerprint(used), used)
+                settings.setdefault(fingerprint(used), used)
         drawn = next(iter(line.need("resps", list)), None)
         count = len(drawn) if isinstance(drawn, list) else 1
-        found.setdefault(str(count), {"repeats": count})
+        settings.setdefault(str(count), {"repeats": count})
     stated = {"repeats": about.get("repeats", 1), **stated}
-    for each in found.values():
+    for each in settings.values():
         for key, value in each.items():
             # What the command line asks for wins.
             if key in more and not _same(value, more[key]):
@@ -201,8 +201,8 @@ def _same(used: Any, stated: Any) -> bool:
 
 def _requests(line: Record) -> list[Sequence[Any]]:
     """The requests of a document, each a text and what belongs to it."""
-    given = line.value.get("arguments") or ()
-    every = given.values() if isinstance(given, dict) else given
+    arguments = line.value.get("arguments") or ()
+    every = arguments.values() if isinstance(arguments, dict) else arguments
     return [[*each.values()] if isinstance(each, dict) else each for each in every]
 
 
@@ -215,8 +215,8 @@ def _metrics(lines: Sequence[Record]) -> list[str]:
 
 
 def _task_name(path: Path) -> str:
-    found = NAME.fullmatch(path.name)
-    return found["task"] if found else ""
+    match = NAME.fullmatch(path.name)
+    return match["task"] if match else ""
 
 
 def _results(
@@ -228,7 +228,7 @@ def _results(
     cluster: str | None,
 ) -> list[Result]:
     """The results of one filter."""
-    asked = (log.get("n-samples") or {}).get(task, {}).get("effective", len(rows))
+    effective = (log.get("n-samples") or {}).get(task, {}).get("effective", len(rows))
     lines = [
         RecordLine(
             row, str(row.need("doc_id", int, str)), 0, _text(row), "", row.maybe("doc", dict)
@@ -251,12 +251,12 @@ def _results(
             for line in lines
         },
         reads_answers=not (log.get("configs") or {}).get(task, {}).get("unsafe_code"),
-        unfinished="" if asked == len(rows) else f"{len(rows)} of {asked} questions",
+        unfinished="" if effective == len(rows) else f"{len(rows)} of {effective} questions",
     )
     better = (log.get("higher_is_better") or {}).get(task) or {}
     scores = {metric: partial(score, name=metric) for metric in _metrics(rows)}
     fix = "a document stands once for each filter"
-    found = results_of(run, lines, scores, cluster, "doc_id", fix)
+    by_filter_results = results_of(run, lines, scores, cluster, "doc_id", fix)
     names = [m if filter_ == "none" else f"{m},{filter_}" for m in scores]
     return [
         replace(
@@ -265,7 +265,7 @@ def _results(
             checker=f"lm-evaluation-harness {name}",
             higher_is_better=better.get(each.metric),
         )
-        for name, each in zip(names, found, strict=True)
+        for name, each in zip(names, by_filter_results, strict=True)
     ]
 
 
@@ -281,8 +281,8 @@ def _text(line: Record) -> str | None:
 
 def _results_file(path: Path) -> tuple[str, Mapping[str, Any]]:
     """What the same run wrote about itself, and where; empty where the file was moved away."""
-    found = NAME.fullmatch(path.name)
-    near = sorted(path.parent.glob(f"*_{found['date']}.json")) if found else []
+    match = NAME.fullmatch(path.name)
+    near = sorted(path.parent.glob(f"*_{match['date']}.json")) if match else []
     files = [file for file in near if not NAME.fullmatch(file.name)]
     if not files:
         return "", {}
@@ -386,11 +386,11 @@ def read_folder(
     logs = {file: read(file, cluster) for file in sample_logs(folder)}
     if not any(logs.values()):
         raise DataError(UNMEASURED, file=folder, fix=PERPLEXITY)
-    found = _runs([each for log in logs.values() for each in log])
+    task_runs = _runs([each for log in logs.values() for each in log])
     bare: dict[str, list[str]] = {}
     for file in (file for file, results in logs.items() if not results):
         bare.setdefault(str(file.parent), []).append(_task_name(file) or file.name)
-    return [replace(r, left_out=(*r.left_out, *bare.get(r.file, ()))) for r in found]
+    return [replace(r, left_out=(*r.left_out, *bare.get(r.file, ()))) for r in task_runs]
 
 
 def _runs(results: Sequence[Result]) -> list[Result]:
@@ -416,8 +416,8 @@ def _runs(results: Sequence[Result]) -> list[Result]:
 
 
 def _date(file: Path) -> str:
-    found = NAME.fullmatch(file.name)
-    return found["date"] if found else ""
+    match = NAME.fullmatch(file.name)
+    return match["date"] if match else ""
 
 
 def _together(folder: Path, metric: str, results: Sequence[Result]) -> Result:

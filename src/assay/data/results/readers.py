@@ -105,9 +105,9 @@ def recognise(path: Path) -> str:
     for name, marks in MARKS.items():
         if any(mark <= columns for mark in marks) and (name != "trl" or path.suffix == ".parquet"):
             return name
-    found = ", ".join(sorted(columns)[:8]) or "nothing"
+    columns_text = ", ".join(sorted(columns)[:8]) or "nothing"
     fix = "name its columns with --item and --score; known are " + ", ".join(READERS)
-    raise InputError(f"no known format of results has {found}", file=path, fix=fix)
+    raise InputError(f"no known format of results has {columns_text}", file=path, fix=fix)
 
 
 def _columns(path: Path) -> frozenset[str]:

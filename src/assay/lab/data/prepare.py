@@ -151,18 +151,18 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
         items = without_end(items, spec.cut_end)
     if spec.template_options is not None:
         items = with_template_options(items, spec.template_options)
-    found = gather(shaped(items, spec.expand, spec.undeclared_calls == "keep"))
+    loaded = gather(shaped(items, spec.expand, spec.undeclared_calls == "keep"))
     if (table := spec.pass_rate) is not None:
         records = records_of(root, table.run, table)
-        asked = asked_rows(records, table, root)
-        found = replace(found, rows=with_pass_rates(found.rows, table, records, asked))
+        prompts = asked_rows(records, table, root)
+        loaded = replace(loaded, rows=with_pass_rates(loaded.rows, table, records, prompts))
     if (shown := spec.examples) is not None:
         records = records_of(root, shown.run, shown)
-        asked = asked_rows(records, shown, root)
-        rows, fewer = with_examples(found.rows, shown, records, asked)
-        remarks = {**found.remarks, **({FEWER: fewer} if fewer else {})}
-        found = replace(found, rows=rows, remarks=remarks)
-    return found
+        prompts = asked_rows(records, shown, root)
+        rows, fewer = with_examples(loaded.rows, shown, records, prompts)
+        remarks = {**loaded.remarks, **({FEWER: fewer} if fewer else {})}
+        loaded = replace(loaded, rows=rows, remarks=remarks)
+    return loaded
 
 
 def with_template_options(items: Iterable[Item], options: Mapping[str, Any]) -> Iterator[Item]:
@@ -186,8 +186,8 @@ def rows_by_id(experiment: Experiment, name: str, root: Path) -> Mapping[str, Ro
     spec = experiment.data[name]
     if (maker := made_source(make_task(experiment.task, root), spec.source)) is not None:
         table = (spec.source or "").partition(":")[2]
-        asked = rows_by_id(experiment, asked_by(experiment, spec).partition(".")[0], root)
-        rows = maker.rows(experiment, table, [*asked.values()], root).rows
+        prompts = rows_by_id(experiment, asked_by(experiment, spec).partition(".")[0], root)
+        rows = maker.rows(experiment, table, [*prompts.values()], root).rows
         return {row.id: row for row in rows}
     if spec.mix is None:
         rows = load_rows(spec, make_task(experiment.task, root), root).rows
@@ -197,20 +197,20 @@ def rows_by_id(experiment: Experiment, name: str, root: Path) -> Mapping[str, Ro
     return {row.id: row for row in named}
 
 
-def asked_rows(found: Records, table: Recorded, root: Path) -> Mapping[str, Row]:
+def asked_rows(records: Records, table: Recorded, root: Path) -> Mapping[str, Row]:
     """The rows or items that a run's answers are to, by id; its data must not have changed. Raises
     InputError."""
-    experiment = experiment_of(found.run)
+    experiment = experiment_of(records.run)
     if table.stage is not None:
         data = experiment.stage[table.stage].data.partition(".")[0]
     else:
-        stored = read_description(found.files[0].with_name("evaluation.json"))
+        stored = read_description(records.files[0].with_name("evaluation.json"))
         data = stored.benchmark.partition(".")[0]
         if data not in experiment.data:
             options = BenchmarkOptions(stored.options, root)
             made = benchmark(make_task(experiment.task, root), stored.benchmark, options)
             return {item.id: item for item in made.items}
-    check_unchanged(found.run, experiment, data, root)
+    check_unchanged(records.run, experiment, data, root)
     return rows_by_id(experiment, data, root)
 
 
@@ -242,8 +242,8 @@ def prepare(
     dropped = {**loaded.dropped, **missed}
     for test in spec.disjoint_from:
         tested = tested_items(test, task, root, evaluations)
-        asked = [each for each in evaluations.values() if each.benchmark == test]
-        declared = any(each.same_prompt for each in asked)
+        of_test = [each for each in evaluations.values() if each.benchmark == test]
+        declared = any(each.same_prompt for each in of_test)
         apart = separate(rows, tested, lambda row: task.dialogue(row) is not None, declared)
         rows = apart.rows
         refuse_leaked(rows, tested, test)
@@ -293,13 +293,13 @@ def tested_items(
     """The items of a benchmark without worked examples, by the options of every evaluation that
     asks it, else by its default ones. Raises InputError where those do not say where it lies."""
     items: list[Row] = []
-    asked = {name: each.options for name, each in evaluations.items() if each.benchmark == test}
-    for name, options in asked.items():
+    tables = {name: each.options for name, each in evaluations.items() if each.benchmark == test}
+    for name, options in tables.items():
         bare = {k: v for k, v in options.items() if k != EXAMPLES}
         with within(f"evaluate.{name}"):
             items += benchmark(task, test, BenchmarkOptions(bare, root)).items
     try:
-        return items if asked else [*benchmark(task, test, BenchmarkOptions({}, root)).items]
+        return items if tables else [*benchmark(task, test, BenchmarkOptions({}, root)).items]
     except InputError as error:
         if error.field != "options":
             raise
@@ -323,17 +323,17 @@ def prepare_set(
         encoder = encoders(rendering_of(experiment, name))
         stored = None
         if (maker := made_source(task, spec.source)) is not None:
-            asked, table = asked_by(experiment, spec), (spec.source or "").partition(":")[2]
-            prepare_set(experiment, asked.partition(".")[0], task, encoders, root, made)
+            prompt_set, table = asked_by(experiment, spec), (spec.source or "").partition(":")[2]
+            prepare_set(experiment, prompt_set.partition(".")[0], task, encoders, root, made)
             with within((spec.source or "").replace(":", ".")):
-                stored = maker.rows(experiment, table, find_part(made, asked), root)
+                stored = maker.rows(experiment, table, find_part(made, prompt_set), root)
         with within(f"data.{name}"):
             tables = experiment.evaluate
             made[name] = prepare(name, spec, task, encoder, root, tables, stored)
             refuse_reported(experiment, made[name])
     elif name not in made:
-        given = (task, encoders, root, made)
-        parts = {part: prepare_set(experiment, part, *given) for part in sorted(spec.mix or ())}
+        context = (task, encoders, root, made)
+        parts = {part: prepare_set(experiment, part, *context) for part in sorted(spec.mix or ())}
         with within(f"data.{name}"):
             made[name] = mixture(name, spec, parts)
     return made[name]

@@ -58,8 +58,8 @@ class Records:
 def records_of(root: Path, name: str, table: Recorded, *, tokens: bool = False) -> Records:
     """The answers of the run called `name` that a table names. Raises InputError."""
     run, files = files_of(root, name, table)
-    found = (answer for file in files for answer in samples_in(file, tokens=tokens))
-    return Records(run, files, tuple(found))
+    answers = (answer for file in files for answer in samples_in(file, tokens=tokens))
+    return Records(run, files, tuple(answers))
 
 
 def files_of(root: Path, name: str, table: Recorded) -> tuple[RunDirectory, tuple[Path, ...]]:
@@ -76,17 +76,17 @@ def provenance(root: Path, name: str, table: Recorded) -> dict[str, str]:
     return {"run": str(run), "file_sha256": files_sha256(run, files)}
 
 
-def run_rows(found: Records, asked: Mapping[str, Row], each: str) -> Loaded:
-    """A row for each answer, or for `each` "group", to the rows that were `asked`. Raises
+def run_rows(records: Records, prompts: Mapping[str, Row], each: str) -> Loaded:
+    """A row for each answer, or for `each` "group", to the rows in `prompts`. Raises
     InputError."""
-    for answer in found.answers:
-        if answer.row not in asked:
-            raise InputError(f"{found.run}: its data holds no row {answer.row!r} any more")
+    for answer in records.answers:
+        if answer.row not in prompts:
+            raise InputError(f"{records.run}: its data holds no row {answer.row!r} any more")
     if each == "group":
-        return grouped(found, asked)
-    judged = [answer for answer in found.answers if answer.reward is not None]
-    abstained = tuple(answer.id for answer in found.answers if answer.reward is None)
-    rows = tuple(answered(found, asked[answer.row], answer) for answer in judged)
+        return grouped(records, prompts)
+    judged = [answer for answer in records.answers if answer.reward is not None]
+    abstained = tuple(answer.id for answer in records.answers if answer.reward is None)
+    rows = tuple(answered(records, prompts[answer.row], answer) for answer in judged)
     return Loaded(rows, {ABSTAINED: abstained} if abstained else {})
 
 
@@ -101,12 +101,12 @@ def check_unchanged(run: RunDirectory, experiment: Experiment, data: str, root: 
             raise InputError(problem, fix="restore it: the prompts of the run are read from it")
 
 
-def answered(found: Records, row: Row, answer: Sample) -> Row:
+def answered(records: Records, row: Row, answer: Sample) -> Row:
     """A row that ends with the completion; the gold answer moves to `extra.gold`. Left as the gold,
     a task might train on it in place of what was said."""
-    said = answer.messages or (Message("assistant", answer.text),)
+    messages = answer.messages or (Message("assistant", answer.text),)
     extra: dict[str, Any] = {k: v for k, v in row.extra.items() if k != "candidates"}
-    extra |= {"run": str(found.run), "reward": answer.reward, "parts": answer.parts}
+    extra |= {"run": str(records.run), "reward": answer.reward, "parts": answer.parts}
     extra |= {"ended": answer.ended}
     if answer.step is not None:
         extra["step"] = answer.step
@@ -115,18 +115,18 @@ def answered(found: Records, row: Row, answer: Sample) -> Row:
     return replace(
         row,
         id=answer.id,
-        messages=(*row.prompt, *said),
+        messages=(*row.prompt, *messages),
         gold=None,
         conversation=conversation_of(row),
         extra=extra,
     )
 
 
-def grouped(found: Records, asked: Mapping[str, Row]) -> Loaded:
+def grouped(records: Records, prompts: Mapping[str, Row]) -> Loaded:
     """One row for each group, with its completions as `candidates` for RCE."""
     groups: dict[tuple[str, str], list[Sample]] = {}
     abstained = []
-    for answer in found.answers:
+    for answer in records.answers:
         if answer.messages:
             fix = 'leave out each = "group"'
             raise InputError(f"{answer.id}: a candidate is one text, not several turns", fix=fix)
@@ -136,18 +136,19 @@ def grouped(found: Records, asked: Mapping[str, Row]) -> Loaded:
             visit = f"{answer.step or 0}.{answer.visit}"
             groups.setdefault((answer.row, visit), []).append(answer)
     rows = tuple(
-        candidate_row(found, asked[row], visit, answers) for (row, visit), answers in groups.items()
+        candidate_row(records, prompts[row], visit, answers)
+        for (row, visit), answers in groups.items()
     )
     return Loaded(rows, {ABSTAINED: tuple(abstained)} if abstained else {})
 
 
-def candidate_row(found: Records, row: Row, visit: str, answers: Sequence[Sample]) -> Row:
+def candidate_row(records: Records, row: Row, visit: str, answers: Sequence[Sample]) -> Row:
     """A row with the completions of one group; mean and spread of their rewards are in `extra`."""
     rewards = [answer.reward or 0.0 for answer in answers]
     mean = sum(rewards) / len(rewards)
     extra = {
         **row.extra,
-        "run": str(found.run),
+        "run": str(records.run),
         "candidates": [candidate_of(answer) for answer in answers],
         "reward_mean": mean,
         "reward_std": (sum((r - mean) ** 2 for r in rewards) / len(rewards)) ** 0.5,
@@ -158,31 +159,31 @@ def candidate_row(found: Records, row: Row, visit: str, answers: Sequence[Sample
 def candidate_of(answer: Sample) -> dict[str, Any]:
     """A judged completion as a stored candidate: what was judged, the tokens that were sampled, and
     the fingerprint of the prompt that they followed."""
-    found: dict[str, Any] = {"text": answer.text, "reward": answer.reward}
-    found |= {"parts": answer.parts} if answer.parts else {}
-    found |= {"facts": answer.facts} if answer.facts else {}
+    candidate: dict[str, Any] = {"text": answer.text, "reward": answer.reward}
+    candidate |= {"parts": answer.parts} if answer.parts else {}
+    candidate |= {"facts": answer.facts} if answer.facts else {}
     if answer.tokens:
-        found |= {"tokens": list(answer.tokens), "prompt_sha256": answer.prompt}
-    return found
+        candidate |= {"tokens": list(answer.tokens), "prompt_sha256": answer.prompt}
+    return candidate
 
 
 def with_pass_rates(
-    rows: Sequence[Row], table: PassRate, found: Records, asked: Mapping[str, Row]
+    rows: Sequence[Row], table: PassRate, records: Records, prompts: Mapping[str, Row]
 ) -> tuple[Row, ...]:
     """The rows with `extra.pass_rate`, where the run has answers to them. Raises InputError
     where it has none to any, InputError where an id is another row there."""
     passed: dict[str, list[bool]] = {}
-    for answer in found.answers:
+    for answer in records.answers:
         if answer.reward is not None:
             passed.setdefault(answer.row, []).append(answer.reward >= table.passes)
     if not passed.keys() & {row.id for row in rows}:
         fix = nearest(rows[0].id, passed) if rows else "it has no rows"
-        raise InputError(f"{found.run} measured none of these rows", fix=fix)
+        raise InputError(f"{records.run} measured none of these rows", fix=fix)
     made = []
     for row in rows:
         if row.id in passed:
-            if row.id not in asked or asked[row.id].prompt != row.prompt:
-                problem = f"row {row.id!r} is another one than {found.run} measured"
+            if row.id not in prompts or prompts[row.id].prompt != row.prompt:
+                problem = f"row {row.id!r} is another one than {records.run} measured"
                 raise InputError(problem, field="pass_rate", fix="measure these rows")
             rate = sum(passed[row.id]) / len(passed[row.id])
             row = replace(row, extra={**row.extra, PASS_RATE: rate})
@@ -206,47 +207,47 @@ class Example:
     @property
     def told(self) -> dict[str, Any]:
         """What a row holds of it."""
-        asked = {"row": self.row.id, "question": question(self.row)}
-        return {**asked, "text": self.text, "reward": self.reward}
+        source = {"row": self.row.id, "question": question(self.row)}
+        return {**source, "text": self.text, "reward": self.reward}
 
 
 def with_examples(
-    rows: Sequence[Row], table: Examples, found: Records, asked: Mapping[str, Row]
+    rows: Sequence[Row], table: Examples, records: Records, prompts: Mapping[str, Row]
 ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
     """The rows with `extra.examples`, and the ids of those that have fewer than `shots`.
 
     Raises InputError for answers of an evaluation that reports, InputError where no answer
     earned `least`.
     """
-    described = found.files[0].with_name("evaluation.json")
+    described = records.files[0].with_name("evaluation.json")
     if table.evaluation is not None and read_description(described).role == "report":
-        problem = f"{table.evaluation!r} of {found.run} reports: its items are a test"
+        problem = f"{table.evaluation!r} of {records.run} reports: its items are a test"
         fix = "take the samples of a stage, or an evaluation with role select"
         raise InputError(problem, field="examples.evaluation", fix=fix)
-    pool = best_answers(found.answers, asked, table.least)
+    pool = best_answers(records.answers, prompts, table.least)
     if not pool:
-        problem = f"no completion of {found.run} has a reward of at least {table.least:g}"
+        problem = f"no completion of {records.run} has a reward of at least {table.least:g}"
         raise InputError(problem, field="examples.least", fix="lower it")
-    given = [high_reward_examples(row, pool, table.shots, table.same) for row in rows]
-    fewer = tuple(r.id for r, own in zip(rows, given, strict=True) if len(own) < table.shots)
+    examples = [high_reward_examples(row, pool, table.shots, table.same) for row in rows]
+    fewer = tuple(r.id for r, own in zip(rows, examples, strict=True) if len(own) < table.shots)
     return tuple(
         replace(row, extra={**row.extra, EXAMPLES: [each.told for each in own]})
-        for row, own in zip(rows, given, strict=True)
+        for row, own in zip(rows, examples, strict=True)
     ), fewer
 
 
 def best_answers(
-    answers: Iterable[Sample], asked: Mapping[str, Row], least: float
+    answers: Iterable[Sample], prompts: Mapping[str, Row], least: float
 ) -> tuple[Example, ...]:
     """The best single answer of each row that earned `least` or more; of equal ones the first."""
     best: dict[str, Example] = {}
     for answer in answers:
         if answer.reward is None or answer.reward < least or answer.messages:
             continue
-        if answer.row in asked and (
+        if answer.row in prompts and (
             answer.row not in best or answer.reward > best[answer.row].reward
         ):
-            best[answer.row] = Example(asked[answer.row], answer.text, answer.reward)
+            best[answer.row] = Example(prompts[answer.row], answer.text, answer.reward)
     return tuple(best.values())
 
 
@@ -273,10 +274,10 @@ def high_reward_examples(
 
 def refuse_leaked(rows: Sequence[Row], tested: Sequence[Row], test: str) -> None:
     """Raise InputError where an example of a row asks what an item of a test asks."""
-    asked = {normalise_text(question(item)) for item in tested}
+    questions = {normalise_text(question(item)) for item in tested}
     for row in rows:
         for each in row.extra.get(EXAMPLES, ()):
-            if normalise_text(each["question"]) in asked:
+            if normalise_text(each["question"]) in questions:
                 problem = f"row {row.id} has an example that asks what {test} asks: {each['row']}"
                 fix = "let the run of the examples train on rows that share no question with it"
                 raise InputError(problem, field="examples", fix=fix)
