@@ -106,27 +106,27 @@ def resume(
     from assay.lab.run.runner import lacking, measure_added
     from assay.lab.run.runner import resume as resume_run
 
-    found = open_run(target, root=root, lang=lang).directory
-    finished = read_status(found.path).status == "finished" and not past_guard
-    if finished and (lacks := lacking(found, experiment_of(found))):
+    directory = open_run(target, root=root, lang=lang).directory
+    finished = read_status(directory.path).status == "finished" and not past_guard
+    if finished and (lacks := lacking(directory, experiment_of(directory))):
         with observing(callbacks, progress, lang) as observer:
-            measure_added(found, lacks, observer)
-        write_report(found, lang)
-        return Run(found, lang, "measured")
-    if lacks_page(found) and not past_guard:
-        with hold_run(found.path):
-            remove_leftovers(found.path)
-        write_report(found, lang)
-        return Run(found, lang, "page written")
+            measure_added(directory, lacks, observer)
+        write_report(directory, lang)
+        return Run(directory, lang, "measured")
+    if lacks_page(directory) and not past_guard:
+        with hold_run(directory.path):
+            remove_leftovers(directory.path)
+        write_report(directory, lang)
+        return Run(directory, lang, "page written")
     with observing(callbacks, progress, lang) as observer:
         resume_run(
-            found,
+            directory,
             observer=observer,
             past_guard=past_guard,
             despite=despite,
             ranks=ranks,
         )
-    return Run(found, lang, "resumed")
+    return Run(directory, lang, "resumed")
 
 
 def check(

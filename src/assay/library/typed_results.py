@@ -148,8 +148,8 @@ class Run:
     @property
     def dev_scores(self) -> Mapping[str, list[DevScore]]:
         """By stage the scores on dev items, by step."""
-        found = {stage: self.facts.dev_scores(stage) for stage in self.experiment.stage}
-        return {stage: scores for stage, scores in found.items() if scores}
+        looks = {stage: self.facts.dev_scores(stage) for stage in self.experiment.stage}
+        return {stage: scores for stage, scores in looks.items() if scores}
 
     @property
     def summary(self) -> str:
@@ -208,8 +208,8 @@ class RunComparison:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Runs left out, and warnings about the figures."""
-        found = (*self.table.left_out, *self.table.findings)
-        return tuple(worded(each, words(self.lang)) for each in found)
+        findings = (*self.table.left_out, *self.table.findings)
+        return tuple(worded(each, words(self.lang)) for each in findings)
 
     def _repr_html_(self) -> str:
         """For notebooks."""
@@ -223,9 +223,9 @@ class RunComparison:
     def __repr__(self) -> str:
         """The verdicts in words, and the page."""
         w = words(self.lang)
-        labels, found = line_labels(self.table, w), content.pairings(self.table)
+        labels, pairs = line_labels(self.table, w), content.pairings(self.table)
         lines = [
-            f"{content.against(p, labels, w)}{w.colon}{p.explanation(w.verdicts)}" for p in found
+            f"{content.against(p, labels, w)}{w.colon}{p.explanation(w.verdicts)}" for p in pairs
         ]
         return "\n".join([*lines, w("terminal.page", file=self.page)])
 
