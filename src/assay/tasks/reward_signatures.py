@@ -2,10 +2,11 @@
 
 - `(row, completion) -> Reward`: Assay's own.
 - `(prompt, completion, row) -> float`: texts in, a number out; None abstains.
-- `(prompts, completions, **columns) -> list[float]`: TRL's. It is called with one completion, in
-  the form of messages, and gets the columns that it names, by their names in the file, or all where
-  it takes `**kwargs` (TRL 1.16, `trainer/grpo_trainer.py: _calculate_rewards`). `id` and `gold` are
-  always there; `trainer_state` and `environments` never are.
+- `(prompts, completions, **columns) -> list[float]`: TRL's. It is called with one completion, as
+  text where the file's prompt is text and as messages elsewhere, and gets the columns that it
+  names, by their names in the file, or all where it takes `**kwargs` (TRL 1.16,
+  `trainer/grpo_trainer.py: _calculate_rewards`). `id` and `gold` are always there; `trainer_state`
+  and `environments` never are.
 
 Whether a function may run in this process is its own word: the attribute `unsafe`. What any of them
 returns becomes a reward in `as_value`, and nowhere else.
@@ -193,14 +194,19 @@ def question(row: Row) -> str:
 def columns(row: Row, completion: Completion) -> dict[str, Any]:
     """The columns that TRL passes on, of one completion: those of the file, and of the row where
     the file has none of that name."""
-    answer = completion.messages or (Message("assistant", completion.text),)
+    own = dict(row.columns)
+    text = own.pop("prompt", None)
+    prompt, answer = text, completion.text
+    if text is None or completion.messages:
+        prompt = stored_messages(row.prompt)
+        answer = stored_messages(completion.messages or (Message("assistant", answer),))
     return {
         "id": row.id,
         **row.extra,
-        **row.columns,
+        **own,
         "gold": row.gold,
-        "prompts": stored_messages(row.prompt),
-        "completions": stored_messages(answer),
+        "prompts": prompt,
+        "completions": answer,
         "completion_ids": list(completion.tokens),
     }
 
