@@ -41,34 +41,24 @@ RUN_OPTIONS = ("overrides", "root", "new", "or_resume", "despite", "callbacks", 
 """What `run` hands to `run_seeds`; other options are keys of the stage."""
 
 
-def run(
-    spec: ExperimentSource | Run,
-    rows: Rows = None,
-    reward: Any = None,
-    *,
-    task: Any = None,
-    test: Rows = None,
-    name: str | None = None,
-    **options: Any,
-) -> Run:
+def run(spec: ExperimentSource | Run, rows: Rows = None, reward: Any = None, **options: Any) -> Run:
     """Run an experiment of one seed; or, with `rows`, train the model `spec` on them by GRPO.
 
-    `reward` is a function or a list of them. `task` is a task's class, or a generator function of
-    several turns. Rows in `test` are answered before and after. `name` is that of the run, else the
-    reward's. Further `options` are those of `run_seeds`, and keys of the stage such as `steps`.
-    Raises InputError for several seeds, which are several runs.
+    `reward` is a function or a list of them. `options` are those of `run_seeds`; with rows also
+    `task`, a task's class or a generator function of several turns; `test`, rows that are answered
+    before and after; `name`, else the reward's; and keys of the stage such as `steps`. Raises
+    InputError for several seeds, which are several runs.
     """
     from assay.lab.session.validate import read_whole
 
     lab = root_of(options.get("root"))
+    own = {key: options.pop(key) for key in [*options] if key not in RUN_OPTIONS}
     if rows is not None:
-        stage = {key: options.pop(key) for key in [*options] if key not in RUN_OPTIONS}
-        spec = grpo_values(model_of(spec), rows, reward, task, test, name, stage)
-    elif unknown := {"reward": reward, "task": task, "test": test, "name": name, **options}:
-        unknown = [k for k, value in unknown.items() if value is not None and k not in RUN_OPTIONS]
-        if unknown:
-            fix = "hand in rows as well, or write it into the experiment"
-            raise InputError("is for a model that is trained on rows", field=unknown[0], fix=fix)
+        spec = grpo_values(model_of(spec), rows, reward, **own)
+    elif own or reward is not None or isinstance(spec, Run):
+        fix = "hand in rows as well, or write it into the experiment"
+        field = next(iter(own), "reward")
+        raise InputError("is for a model that is trained on rows", field=field, fix=fix)
     spec = stored(spec, lab)
     seeds = read_whole(spec, settings(options.get("overrides", ())), lab).seeds
     if len(seeds) > 1:
@@ -79,7 +69,14 @@ def run(
 
 
 def grpo_values(
-    model: str, rows: Rows, reward: Any, task: Any, test: Rows, name: str | None, stage: Any
+    model: str,
+    rows: Rows,
+    reward: Any,
+    *,
+    task: Any = "chat",
+    test: Rows = None,
+    name: str | None = None,
+    **stage: Any,
 ) -> dict[str, Any]:
     """The experiment of one GRPO stage on rows, measured on others where there are some."""
     first = reward[0] if isinstance(reward, list | tuple) and reward else reward
@@ -88,7 +85,7 @@ def grpo_values(
     values = {
         "name": name or label(first or "grpo"),
         "model": model,
-        "task": task or "chat",
+        "task": task,
         "data": {"train": {"source": rows}},
         "stage": {"grpo": trained | ({"reward": reward} if reward is not None else {})},
     }
@@ -254,7 +251,10 @@ def evaluate(
     }
     if not isinstance(benchmark, str):
         values |= {"data": "rows", "reward": reward}
-        spec = rows_values(model_of(target), benchmark, task, values, on)
+        spec = {"model": model_of(target), "task": task or "chat"}
+        spec |= {"engine": {"evaluate": on}} if on else {}
+        spec["data"] = {"rows": {"source": benchmark}}
+        spec["evaluate"] = {"rows": {k: v for k, v in values.items() if v is not None}}
         return _measured_rows(spec, root_of(root), progress)
     spec = made(EvaluateSpec, {**values, "benchmark": benchmark})
     with shown(progress) as observer:
@@ -262,26 +262,12 @@ def evaluate(
     return evaluation_result(done)
 
 
-def rows_values(
-    model: str, rows: Rows, task: Any, measured: Mapping[str, Any], on: str | None
-) -> dict[str, Any]:
-    """The experiment that measures a model on rows and trains nothing."""
-    return {
-        "name": "rows",
-        "model": model,
-        "task": task or "chat",
-        "data": {"rows": {"source": rows}},
-        "evaluate": {"rows": {k: v for k, v in measured.items() if v is not None}},
-        **({"engine": {"evaluate": on}} if on else {}),
-    }
-
-
 def _measured_rows(spec: dict[str, Any], root: Path, progress: bool) -> EvaluationResult:
     """Measure under a name that holds the settings, unless that was done. Raises InputError."""
     from assay.library.typed_results import rows_result
 
     spec = stored_values(spec, root)
-    spec["name"] += f"-{sha256_text(canonical_json(spec))[:12]}"
+    spec["name"] = f"rows-{sha256_text(canonical_json(spec))[:12]}"
     (done,) = run_seeds(spec, root=root, or_resume=True, progress=progress)
     return rows_result(done)
 

@@ -9,14 +9,13 @@ import ast
 import base64
 import builtins
 import inspect
-import linecache
 import symtable
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import packages_distributions
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from assay.errors import InputError
@@ -34,7 +33,7 @@ def module_text(name: str, value: Any) -> str:
 def _enter(parts: dict[str, str], values: dict[str, Any], name: str, value: Any) -> None:
     """Enter what binds `name`, behind all that it uses."""
     if name in values:
-        if values[name] is not value and not (type(value) in PLAIN and values[name] == value):
+        if values[name] is not value and repr(values[name]) != repr(value):
             problem = f"uses two things by the name {name!r}, and a file has one"
             raise InputError(problem, fix="give one another name")
         return
@@ -93,51 +92,25 @@ def _source(value: Any) -> str | None:
     whole = inspect.unwrap(value) if callable(value) else value
     if not isinstance(whole, FunctionType | type):
         return None
-    for code in _codes(whole):
-        text = "".join(linecache.getlines(code.co_filename))
-        for node in ast.walk(_tree(text)):
-            if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-            inside = first <= code.co_firstlineno <= (node.end_lineno or first)
-            at = inside if isinstance(whole, type) else first == code.co_firstlineno
-            if at and node.name == whole.__name__ and not _bound_to_place(whole, node):
-                lines = text.splitlines()[first - 1 : node.end_lineno]
-                return textwrap.dedent("\n".join(lines))
-    return None
-
-
-def _bound_to_place(value: FunctionType | type, node: ast.AST) -> bool:
-    """Whether a function writes variables of what is around it, or stands around another that a
-    decorator was handed, whose source has the decorator."""
-    if any(isinstance(each, ast.Global | ast.Nonlocal) for each in ast.walk(node)):
-        return True
-    cells = getattr(value, "__closure__", None) or ()
-    return any((_source(cell.cell_contents) or "").startswith("@") for cell in cells)
-
-
-@cache
-def _tree(text: str) -> ast.Module:
-    return ast.parse(text)
-
-
-def _codes(value: Any) -> Iterator[CodeType]:
-    """The code of a function, or of the methods of a class."""
-    for each in [value] if isinstance(value, FunctionType) else vars(value).values():
-        function = inspect.unwrap(getattr(each, "__func__", getattr(each, "fget", each)) or each)
-        if isinstance(function, FunctionType):
-            yield function.__code__
+    try:
+        source = textwrap.dedent(inspect.getsource(whole))
+        (node,) = ast.parse(source).body
+    except (OSError, TypeError, SyntaxError):
+        return None
+    if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        return None
+    # One that stands around another, which a decorator was handed: the other's source has it.
+    cells = getattr(whole, "__closure__", None) or ()
+    within = any((_source(cell.cell_contents) or "").startswith("@") for cell in cells)
+    writes = any(isinstance(each, ast.Global | ast.Nonlocal) for each in ast.walk(node))
+    return None if within or writes or node.name != whole.__name__ else source
 
 
 def _used(source: str, value: Any) -> Mapping[str, Any]:
     """What the names that a source takes from around it stand for, in order of name."""
-    functions = (
-        [value]
-        if isinstance(value, FunctionType)
-        else [each for each in vars(value).values() if isinstance(each, FunctionType)]
-    )
-    scope: dict[str, Any] = dict(vars(sys.modules.get(value.__module__, builtins)))
-    for each in functions:
+    members = [value] if isinstance(value, FunctionType) else vars(value).values()
+    scope: dict[str, Any] = {**vars(sys.modules.get(value.__module__, builtins))}
+    for each in filter(inspect.isfunction, members):
         cells = zip(each.__code__.co_freevars, each.__closure__ or (), strict=True)
         scope |= each.__globals__ | {name: cell.cell_contents for name, cell in cells}
     names = sorted(set(_global_names(symtable.symtable(source, value.__name__, "exec"))))
