@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from assay.library.actions import resume as resume
     from assay.library.actions import run as run
     from assay.library.actions import run_seeds as run_seeds
+    from assay.library.actions import samples as samples
+    from assay.library.actions import scores as scores
     from assay.library.typed_results import EvaluationResult as EvaluationResult
     from assay.library.typed_results import Run as Run
     from assay.library.typed_results import RunComparison as RunComparison
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ACTIONS = ("check", "compare", "evaluate", "open_run")
-_ACTIONS += ("resume", "run", "run_seeds")
+_ACTIONS += ("resume", "run", "run_seeds", "samples", "scores")
 _PUBLIC = {
     "AssayError": "assay.errors",
     "InputError": "assay.errors",
@@ -59,7 +61,7 @@ class _Package(ModuleType):
         raise AttributeError(f"module 'assay' has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *_PUBLIC})
+        return sorted({*_PUBLIC, "__version__"})
 
 
 sys.modules[__name__].__class__ = _Package

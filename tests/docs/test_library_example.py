@@ -23,7 +23,7 @@ def lab(tmp_path: Path) -> Path:
 def test_the_example_runs_as_it_stands(
     lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    (code, *_) = blocks("library.md", "python")
+    (_, code) = blocks("library.md", "python")
     monkeypatch.delenv("ASSAY_LAB", raising=False)
     monkeypatch.chdir(lab)
     exec(code, {"__name__": "__main__"})

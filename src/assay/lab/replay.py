@@ -34,6 +34,7 @@ from assay.rl.objectives import GrpoObjective
 from assay.rl.policy import Policy
 from assay.rl.signal import SignalStats, signal_stats
 from assay.runs.history import History, Sample, samples_in
+from assay.runs.run_code import restore_code
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import experiment_of
@@ -345,6 +346,7 @@ def replay(
 ) -> Replay:
     """Judge the stored completions of a step again, as `settings` (PATH=VALUE) say. Raises
     InputError for what does not exist or cannot be replayed."""
+    restore_code(run)
     experiment = experiment_of(run)
     name = choose_stage(run, experiment, stage)
     before, after = experiment.stage[name], replayed_stage(run, name, settings)

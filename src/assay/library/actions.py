@@ -7,26 +7,28 @@ result. Errors are `errors.AssayError`; nothing is printed but progress, and no 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from assay.data.files import remove_leftovers
+from assay.data.hashing import canonical_json, sha256_text
 from assay.errors import InputError, RunFailure
 from assay.experiment.read_file import ExperimentSource
 from assay.experiment.toml_write import inline
 from assay.lab.monitor.observer import Callback, Called, Observer, Several, Silent
-from assay.library.typed_results import (
-    EvaluationResult,
-    Run,
-    RunComparison,
-)
+from assay.library.live_values import Rows, frame, label, stored, stored_values
+from assay.library.typed_results import EvaluationResult, Run, RunComparison
 from assay.pages.live_display import progress as live_progress
 from assay.pages.run_page import Reporting, lacks_page, write_report
+from assay.runs.history import History
 from assay.runs.run_directory import lab_root
 from assay.runs.run_names import experiment_of, find_run, parse_run_name
 from assay.runs.status import hold_run, read_status
 
 if TYPE_CHECKING:  # checking loads torch, which comparing and reading do without
+    from pandas import DataFrame
+
     from assay.lab.check.all_checks import CheckResult
 
 Overrides = Sequence[str] | Mapping[str, Any]
@@ -35,19 +37,74 @@ Root = str | Path | None
 """The lab's root; None: ASSAY_LAB, else the working directory."""
 Target = str | Run
 """A run by NAME, NAME/ID or NAME#SEED, or one that was opened."""
+RUN_OPTIONS = ("overrides", "root", "new", "or_resume", "despite", "callbacks", "progress", "lang")
+"""What `run` hands to `run_seeds`; other options are keys of the stage."""
 
 
-def run(spec: ExperimentSource, **options: Any) -> Run:
-    """Run an experiment of one seed; see `run_seeds`. Raises InputError for one of several."""
+def run(spec: ExperimentSource | Run, rows: Rows = None, reward: Any = None, **options: Any) -> Run:
+    """Run an experiment of one seed; or, with `rows`, train the model `spec` on them by GRPO.
+
+    `reward` is a function or a list of them. `options` are those of `run_seeds`; with rows also
+    `task`, a task's class or a generator function of several turns; `test`, rows that are answered
+    before and after; `name`, else the reward's; and keys of the stage such as `steps`. Raises
+    InputError for several seeds, which are several runs.
+    """
     from assay.lab.session.validate import read_whole
 
     lab = root_of(options.get("root"))
+    own = {key: options.pop(key) for key in [*options] if key not in RUN_OPTIONS}
+    if rows is not None:
+        spec = grpo_values(model_of(spec), rows, reward, **own)
+    elif own or reward is not None or isinstance(spec, Run):
+        fix = "hand in rows as well, or write it into the experiment"
+        field = next(iter(own), "reward")
+        raise InputError("is for a model that is trained on rows", field=field, fix=fix)
+    spec = stored(spec, lab)
     seeds = read_whole(spec, settings(options.get("overrides", ())), lab).seeds
     if len(seeds) > 1:
         fix = "call assay.run_seeds, which returns a run for each, or override seeds"
         raise InputError(f"names {len(seeds)}, and each is a run", field="seeds", fix=fix)
     (made,) = run_seeds(spec, **options)
     return made
+
+
+def grpo_values(
+    model: str,
+    rows: Rows,
+    reward: Any,
+    *,
+    task: Any = "chat",
+    test: Rows = None,
+    name: str | None = None,
+    **stage: Any,
+) -> dict[str, Any]:
+    """The experiment of one GRPO stage on rows, measured on others where there are some."""
+    first = reward[0] if isinstance(reward, list | tuple) and reward else reward
+    length = {} if "steps" in stage or "epochs" in stage else {"epochs": 1}
+    trained = {"method": "grpo", "data": "train", "prompts": 8, **length, **stage}
+    values = {
+        "name": name or label(first or "grpo"),
+        "model": model,
+        "task": task,
+        "data": {"train": {"source": rows}},
+        "stage": {"grpo": trained | ({"reward": reward} if reward is not None else {})},
+    }
+    if test is None:
+        return values
+    values["data"]["test"] = {"source": test}
+    most = stage.get("sampling", {}).get("max_tokens", 256)
+    measured = {"data": "test", "reward": reward, "role": "report"}
+    measured |= {"checkpoints": ["base", "grpo.last"], "sampling": {"max_tokens": most}}
+    return {**values, "evaluate": {"test": measured}}
+
+
+def model_of(target: Any) -> str:
+    """The source of a model: a run's last checkpoint, `NAME@CHECKPOINT` of one, or as it is."""
+    if isinstance(target, Run):
+        stage = [*target.experiment.stage][-1]
+        return f"run:{target}@{stage}.last"
+    text = str(target)
+    return f"run:{text}" if "@" in text and ":" not in text else text
 
 
 def run_seeds(
@@ -74,6 +131,7 @@ def run_seeds(
     if new and or_resume:
         raise InputError("new and or_resume exclude each other", fix="choose one")
     lab, changes = root_of(root), settings(overrides)
+    spec = stored(spec, lab)
     with observing(callbacks, progress, lang) as observer:
         if or_resume:
             done = launch_or_resume(spec, changes, root=lab, observer=observer, despite=despite)
@@ -106,27 +164,27 @@ def resume(
     from assay.lab.run.runner import lacking, measure_added
     from assay.lab.run.runner import resume as resume_run
 
-    found = open_run(target, root=root, lang=lang).directory
-    finished = read_status(found.path).status == "finished" and not past_guard
-    if finished and (lacks := lacking(found, experiment_of(found))):
+    directory = open_run(target, root=root, lang=lang).directory
+    finished = read_status(directory.path).status == "finished" and not past_guard
+    if finished and (lacks := lacking(directory, experiment_of(directory))):
         with observing(callbacks, progress, lang) as observer:
-            measure_added(found, lacks, observer)
-        write_report(found, lang)
-        return Run(found, lang, "measured")
-    if lacks_page(found) and not past_guard:
-        with hold_run(found.path):
-            remove_leftovers(found.path)
-        write_report(found, lang)
-        return Run(found, lang, "page written")
+            measure_added(directory, lacks, observer)
+        write_report(directory, lang)
+        return Run(directory, lang, "measured")
+    if lacks_page(directory) and not past_guard:
+        with hold_run(directory.path):
+            remove_leftovers(directory.path)
+        write_report(directory, lang)
+        return Run(directory, lang, "page written")
     with observing(callbacks, progress, lang) as observer:
         resume_run(
-            found,
+            directory,
             observer=observer,
             past_guard=past_guard,
             despite=despite,
             ranks=ranks,
         )
-    return Run(found, lang, "resumed")
+    return Run(directory, lang, "resumed")
 
 
 def check(
@@ -146,7 +204,7 @@ def check(
 
     with shown(progress) as observer:
         return check_experiment(
-            spec,
+            stored(spec, root_of(root)),
             settings(overrides),
             root=root_of(root),
             observer=observer,
@@ -156,10 +214,11 @@ def check(
 
 def evaluate(
     target: Target,
-    benchmark: str,
+    benchmark: str | Rows,
+    reward: Any = None,
     *,
     root: Root = None,
-    task: str | None = None,
+    task: Any = None,
     repeats: int = 1,
     temperature: float = 0.0,
     max_tokens: int = 256,
@@ -169,7 +228,8 @@ def evaluate(
     on: str | None = None,
     progress: bool = True,
 ) -> EvaluationResult:
-    """Measure `NAME@CHECKPOINT` of a run, or a model such as `hf:ID`, on a benchmark.
+    """Measure `NAME@CHECKPOINT` of a run, or a model such as `hf:ID`, on a benchmark, or on rows
+    with a reward. `answers` of what is returned is a data frame.
 
     A record that exists is not made again. `task` is that of a model whose benchmark a user's file
     brings, `path:FILE`. `on` spreads the items with Ray: `ray`, or a cluster's address. Raises
@@ -181,7 +241,6 @@ def evaluate(
     from assay.library.typed_results import evaluation_result
 
     values = {
-        "benchmark": benchmark,
         "role": "report",
         "checkpoints": ["base"],
         "repeats": repeats,
@@ -190,10 +249,47 @@ def evaluate(
         "options": dict(options or {}),
         "rendering": rendering,
     }
-    spec = made(EvaluateSpec, values)
+    if not isinstance(benchmark, str):
+        values |= {"data": "rows", "reward": reward}
+        spec = {"model": model_of(target), "task": task or "chat"}
+        spec |= {"engine": {"evaluate": on}} if on else {}
+        spec["data"] = {"rows": {"source": benchmark}}
+        spec["evaluate"] = {"rows": {k: v for k, v in values.items() if v is not None}}
+        return _measured_rows(spec, root_of(root), progress)
+    spec = made(EvaluateSpec, {**values, "benchmark": benchmark})
     with shown(progress) as observer:
         done = evaluate_again(root_of(root), str(target), spec, observer, task, on)
     return evaluation_result(done)
+
+
+def _measured_rows(spec: dict[str, Any], root: Path, progress: bool) -> EvaluationResult:
+    """Measure under a name that holds the settings, unless that was done. Raises InputError."""
+    from assay.library.typed_results import rows_result
+
+    spec = stored_values(spec, root)
+    spec["name"] = f"rows-{sha256_text(canonical_json(spec))[:12]}"
+    (done,) = run_seeds(spec, root=root, or_resume=True, progress=progress)
+    return rows_result(done)
+
+
+def samples(run: Target, *, root: Root = None) -> "DataFrame":
+    """The completions of all steps of a run, one a line."""
+    opened = open_run(run, root=root)
+    history = History(opened.directory)
+    lines = [
+        {"stage": stage, **asdict(sample)}
+        for stage in opened.experiment.stage
+        for step in history.sampled(stage)
+        for sample in history.samples(stage, step)
+    ]
+    empty = ("tokens", "logps", "stored", "cluster", "error")
+    return frame(lines).drop(columns=[*empty], errors="ignore")
+
+
+def scores(*runs: Target, root: Root = None) -> "DataFrame":
+    """The scores of runs with intervals and verdicts, one checkpoint a line."""
+    opened = [open_run(run, root=root) for run in runs]
+    return frame({"run": str(run), **asdict(row)} for run in opened for row in run.scores)
 
 
 def compare(

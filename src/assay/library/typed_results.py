@@ -5,17 +5,19 @@ have them; nothing is computed here.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.compare.judged_table import ScoreRow, score_rows
 from assay.compare.table import ComparisonTable, Line
+from assay.data.formats.formats import read_rows
 from assay.errors import Finding
 from assay.experiment.experiment import Experiment
 from assay.judge.arms import SampledScores
 from assay.judge.intervals import Interval
+from assay.library.live_values import frame
 from assay.pages import content
 from assay.pages.comparison_page import (
     comparison_sections,
@@ -29,11 +31,16 @@ from assay.pages.run_page import head, page_of
 from assay.pages.run_terminal import ended_text, summary_line
 from assay.pages.words import worded, words
 from assay.runs.checkpoints import read_selection
+from assay.runs.history import answers_in, evaluation_records
 from assay.runs.metrics import metric_columns
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_steps
+from assay.tasks.reward_signatures import question
+from assay.tasks.user_code import SCHEME
 
 if TYPE_CHECKING:  # measuring loads torch, which records do without
+    from pandas import DataFrame
+
     from assay.lab.monitor.progress import Progress
     from assay.lab.run.evaluate_again import Evaluated
 
@@ -148,8 +155,8 @@ class Run:
     @property
     def dev_scores(self) -> Mapping[str, list[DevScore]]:
         """By stage the scores on dev items, by step."""
-        found = {stage: self.facts.dev_scores(stage) for stage in self.experiment.stage}
-        return {stage: scores for stage, scores in found.items() if scores}
+        looks = {stage: self.facts.dev_scores(stage) for stage in self.experiment.stage}
+        return {stage: scores for stage, scores in looks.items() if scores}
 
     @property
     def summary(self) -> str:
@@ -208,8 +215,8 @@ class RunComparison:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Runs left out, and warnings about the figures."""
-        found = (*self.table.left_out, *self.table.findings)
-        return tuple(worded(each, words(self.lang)) for each in found)
+        findings = (*self.table.left_out, *self.table.findings)
+        return tuple(worded(each, words(self.lang)) for each in findings)
 
     def _repr_html_(self) -> str:
         """For notebooks."""
@@ -223,9 +230,9 @@ class RunComparison:
     def __repr__(self) -> str:
         """The verdicts in words, and the page."""
         w = words(self.lang)
-        labels, found = line_labels(self.table, w), content.pairings(self.table)
+        labels, pairs = line_labels(self.table, w), content.pairings(self.table)
         lines = [
-            f"{content.against(p, labels, w)}{w.colon}{p.explanation(w.verdicts)}" for p in found
+            f"{content.against(p, labels, w)}{w.colon}{p.explanation(w.verdicts)}" for p in pairs
         ]
         return "\n".join([*lines, w("terminal.page", file=self.page)])
 
@@ -270,6 +277,29 @@ class EvaluationResult:
     swapped_order_differs: int | None
     """Answers that math-verify would judge otherwise with its arguments in the wrong order."""
     warnings: tuple[str, ...]
+    questions: Mapping[str, str] = field(default_factory=dict)
+    """By item what is asked, where rows were handed in."""
+
+    @property
+    def answers(self) -> "DataFrame":
+        """Every answer with its item, score, parts and type of error. Raises InputError without
+        pandas, DamagedFile for a record that is not whole."""
+        asked = [(line, self.questions.get(line["item_id"])) for line in answers_in(self.file)]
+        return frame({"question": text, **line} if text else line for line, text in asked)
+
+
+def rows_result(run: Run) -> EvaluationResult:
+    """The result of a run that measured rows and trained nothing. Raises DamagedFile."""
+    from assay.lab.run.evaluate_again import Evaluated
+
+    directory, made = run.directory, run.did != "left alone"
+    (record,) = evaluation_records(directory)
+    file = record.file(directory.evaluations, "base")
+    done = Evaluated(directory, record.name, record.key, "base", made, file)
+    rows = run.experiment.data["rows"]
+    path = directory.root / (rows.source or "").removeprefix(SCHEME)
+    questions = {row.id: question(row) for row in read_rows(path, rows.format or "")}
+    return replace(evaluation_result(done), questions=questions)
 
 
 def evaluation_result(done: "Evaluated") -> EvaluationResult:

@@ -43,6 +43,7 @@ JOURNAL = re.compile(r"(agreement/|judgements-|evaluations/.+\.parts/)[^/]+\.jso
 WRITTEN = re.compile(
     r"spec\.toml|manifest\.json|costs\.json|selection\.json|guards\.json|samples/[^/]+/step-\d+\.parquet"
     r"|evaluations/[^/]+/(evaluation\.json|[^/]+\.parquet)|agreement/[^/]+\.json"
+    r"|code/[^/]+\.py"
 )
 """Files that the run's own list of checksums has."""
 IN_CHECKPOINT = re.compile(r"^(.*/)?checkpoints/[^/]+/step-\d+/")

@@ -65,14 +65,14 @@ def answers(
 
     Raises HelperFailed where an answer failed, so that a judge abstains.
     """
-    asked = zip(conversations, keys, strict=True)
-    said = helper.answer(
-        [Question(each, helper.sampling, SampleKey(0, key, 0)) for each, key in asked]
+    sent = zip(conversations, keys, strict=True)
+    replies = helper.answer(
+        [Question(each, helper.sampling, SampleKey(0, key, 0)) for each, key in sent]
     )
-    for each in said:
+    for each in replies:
         if each.failure:
             raise HelperFailed(f"{helper.name} gave no answer: {each.failure}")
-    return [each.text for each in said]
+    return [each.text for each in replies]
 
 
 Done = Callable[[int, Reward], None]
@@ -94,7 +94,7 @@ def run_judge(
     Raises what `done` raises, InputError, and RunFailure, which stops the run.
     What is under way then is judged to its end, since it may have been paid for.
     """
-    given = {name: find_helper(helpers, name) for name in reward.helpers}
+    models = {name: find_helper(helpers, name) for name in reward.helpers}
     short = []
     for n, (row, completion) in enumerate(pairs):
         if reward.longest is not None and len(completion.text) > reward.longest:
@@ -116,7 +116,7 @@ def run_judge(
             number = waiting.pop()
             running[number] = time.monotonic() + seconds(number)
             batch = [pairs[n] for n in batches[number]]
-            work = number, reward.judge, batch, asked_for(batch, given), finished
+            work = number, reward.judge, batch, helpers_for(batch, models), finished
             # A daemon: a judge that hangs must not keep the process from ending.
             threading.Thread(target=_judge, args=work, name="assay-judge", daemon=True).start()
         try:
@@ -151,7 +151,9 @@ def _judge(
         finished.put((number, error))
 
 
-def asked_for(batch: Sequence[Pair], helpers: Mapping[str, HelperModel]) -> dict[str, HelperModel]:
+def helpers_for(
+    batch: Sequence[Pair], helpers: Mapping[str, HelperModel]
+) -> dict[str, HelperModel]:
     """The helper models with their calls recorded for the step under way, and for the completion
     where there is one alone."""
     caller = Caller()
@@ -165,20 +167,20 @@ def judged_batch(
     judge: Judge, batch: Sequence[Pair], helpers: Mapping[str, HelperModel]
 ) -> list[Reward]:
     """The rewards of a batch; abstentions where the judge fails. Raises what stops the run."""
-    found = attempt(lambda: list(judge(batch, helpers)))
-    if isinstance(found, CallOutcome):
-        return [Reward(None, why=f"the judge failed: {found.why}")] * len(batch)
-    if len(found) != len(batch):
-        why = f"the judge gave {len(found)} rewards for {len(batch)} completions"
+    rewards = attempt(lambda: list(judge(batch, helpers)))
+    if isinstance(rewards, CallOutcome):
+        return [Reward(None, why=f"the judge failed: {rewards.why}")] * len(batch)
+    if len(rewards) != len(batch):
+        why = f"the judge gave {len(rewards)} rewards for {len(batch)} completions"
         return [Reward(None, why=why)] * len(batch)
-    return [_sound(judge, each) for each in found]
+    return [_sound(judge, each) for each in rewards]
 
 
-def _sound(judge: Judge, given: Any) -> Reward:
+def _sound(judge: Judge, value: Any) -> Reward:
     """A reward that records can hold, else an abstention."""
-    if not isinstance(given, Reward):
-        return Reward(None, why=f"the judge gave {type(given).__name__}, no Reward")
-    found = attempt(as_value, given, judge)
-    if isinstance(found, CallOutcome):
-        return Reward(None, why=f"the judge failed: {found.why}")
-    return found
+    if not isinstance(value, Reward):
+        return Reward(None, why=f"the judge gave {type(value).__name__}, no Reward")
+    reward = attempt(as_value, value, judge)
+    if isinstance(reward, CallOutcome):
+        return Reward(None, why=f"the judge failed: {reward.why}")
+    return reward

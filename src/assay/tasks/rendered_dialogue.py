@@ -61,12 +61,12 @@ class RenderedDialogue:
     def context(self) -> tuple[int, ...] | None:
         """The tokens of the dialogue's next prompt; None when it is over. Raises RenderingError."""
         if self._next is None:
-            asked = self.dialogue.asks()
-            if asked is None:
+            turn = self.dialogue.asks()
+            if turn is None:
                 return None
             if not self.turns:
-                self.earlier = sum(m.role == "assistant" for m in asked.messages)
-            self._next = self.tokens_of(asked)
+                self.earlier = sum(m.role == "assistant" for m in turn.messages)
+            self._next = self.tokens_of(turn)
         return self._next
 
     def act(self, turn: Turn) -> None:
@@ -90,10 +90,10 @@ class RenderedDialogue:
             self.dialogue.messages,
         )
 
-    def tokens_of(self, asked: Asked) -> tuple[int, ...]:
+    def tokens_of(self, turn: Asked) -> tuple[int, ...]:
         """The rendered prompt, with the model's own tokens where it reads the same."""
-        rendered = self.renderer.rendered_prompt(asked.messages, asked.tools)
-        order = [i for i, m in enumerate(asked.messages) if m.role == "assistant"]
+        rendered = self.renderer.rendered_prompt(turn.messages, turn.tools)
+        order = [i for i, m in enumerate(turn.messages) if m.role == "assistant"]
         # Of several conversations the turns are the last ones.
         own = order[self.earlier :]
         sampled = dict(zip(reversed(own), reversed(self.turns), strict=False))

@@ -24,10 +24,10 @@ def marked(reward: Reward, name: str) -> bool | None:
     """Whether every part and fact of this name is above 0, or a text that is not empty; None where
     there is none. Of a sum of rewards, "REWARD/NAME" is of this name."""
     values = [*reward.parts.items(), *reward.facts.items()]
-    found = [value for key, value in values if key.rpartition("/")[2] == name]
-    if not found:
+    marks = [value for key, value in values if key.rpartition("/")[2] == name]
+    if not marks:
         return None
-    return all(bool(value) if isinstance(value, str) else value > 0 for value in found)
+    return all(bool(value) if isinstance(value, str) else value > 0 for value in marks)
 
 
 def share_of(name: str) -> RewardMetric:
@@ -53,8 +53,8 @@ def total_of(name: str) -> RewardMetric:
 
 def numbers_of(reward: Reward, name: str) -> list[float]:
     """Its facts of this name that are numbers; of a sum of rewards, "REWARD/NAME" is of it."""
-    found = [value for key, value in reward.facts.items() if key.rpartition("/")[2] == name]
-    return [value for value in found if not isinstance(value, str)]
+    values = [value for key, value in reward.facts.items() if key.rpartition("/")[2] == name]
+    return [value for value in values if not isinstance(value, str)]
 
 
 STANDARD: Mapping[str, RewardMetric] = {
@@ -85,7 +85,7 @@ class FactReading:
 
 def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts by their names alone; of a sum of rewards, the first "REWARD/NAME" is NAME."""
-    found: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     for key, value in facts.items():
-        found.setdefault(key.rpartition("/")[2], value)
-    return found
+        plain.setdefault(key.rpartition("/")[2], value)
+    return plain

@@ -2,10 +2,11 @@
 
 - `(row, completion) -> Reward`: Assay's own.
 - `(prompt, completion, row) -> float`: texts in, a number out; None abstains.
-- `(prompts, completions, **columns) -> list[float]`: TRL's. It is called with one completion, in
-  the form of messages, and gets the columns that it names, by their names in the file, or all where
-  it takes `**kwargs` (TRL 1.16, `trainer/grpo_trainer.py: _calculate_rewards`). `id` and `gold` are
-  always there; `trainer_state` and `environments` never are.
+- `(prompts, completions, **columns) -> list[float]`: TRL's. It is called with one completion, as
+  text where the file's prompt is text and as messages elsewhere, and gets the columns that it
+  names, by their names in the file, or all where it takes `**kwargs` (TRL 1.16,
+  `trainer/grpo_trainer.py: _calculate_rewards`). `id` and `gold` are always there; `trainer_state`
+  and `environments` never are.
 
 Whether a function may run in this process is its own word: the attribute `unsafe`. What any of them
 returns becomes a reward in `as_value`, and nowhere else.
@@ -43,8 +44,8 @@ class TextReward:
 
     def __call__(self, row: Row, completion: Completion) -> Reward:
         """Raises InputError."""
-        said = self.function(prompt=question(row), completion=completion.text, row=row)
-        return as_value(said, self.function)
+        value = self.function(prompt=question(row), completion=completion.text, row=row)
+        return as_value(value, self.function)
 
     @property
     def unsafe(self) -> bool:
@@ -75,22 +76,22 @@ class TrlReward(TextReward):
         def log_extra(column: str, values: Sequence[object]) -> None:
             facts[column] = str(values[0])
 
-        given = {
+        arguments = {
             **{name: [value] for name, value in columns(row, completion).items()},
             "log_metric": log_metric,
             "log_extra": log_extra,
         }
-        if lacking := [name for name in required(self.function) if name not in given]:
-            known = ", ".join(sorted(given.keys() - {"log_metric", "log_extra"}))
+        if lacking := [name for name in required(self.function) if name not in arguments]:
+            known = ", ".join(sorted(arguments.keys() - {"log_metric", "log_extra"}))
             problem = f"{named(self.function)} asks for {', '.join(map(repr, lacking))}, and the "
             raise TypeError(f"{problem}columns here are: {known}{_at(self.function)}")
-        said = self.function(**taken(self.function, given))
-        if inspect.isawaitable(said):
-            said = finished(said)
-        if not isinstance(said, list | tuple) or len(said) != 1:
-            problem = f"{named(self.function)} returned {said!r:.80}, not a list of one number"
+        scores = self.function(**taken(self.function, arguments))
+        if inspect.isawaitable(scores):
+            scores = finished(scores)
+        if not isinstance(scores, list | tuple) or len(scores) != 1:
+            problem = f"{named(self.function)} returned {scores!r:.80}, not a list of one number"
             raise InputError(problem + _at(self.function))
-        return replace(as_value(said[0], self.function), parts=parts, facts=facts)
+        return replace(as_value(scores[0], self.function), parts=parts, facts=facts)
 
 
 def as_reward(function: Callable[..., Any], name: str) -> Judge:
@@ -110,20 +111,20 @@ def as_reward(function: Callable[..., Any], name: str) -> Judge:
 def required(function: Callable[..., Any]) -> list[str]:
     """The parameters that have no default. Raises InputError where Python cannot tell."""
     try:
-        found = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         problem = f"the parameters of {named(function)} cannot be read"
         raise InputError(problem, fix=ACCEPTED) from None
     loose = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    return [p.name for p in found if p.default is p.empty and p.kind not in loose]
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in loose]
 
 
-def taken(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def taken(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """What of the arguments a function takes: all where it has `**kwargs`."""
     known = inspect.signature(function).parameters
     if any(each.kind is each.VAR_KEYWORD for each in known.values()):
-        return dict(given)
-    return {name: value for name, value in given.items() if name in known}
+        return dict(arguments)
+    return {name: value for name, value in arguments.items() if name in known}
 
 
 def named(function: Callable[..., Any]) -> str:
@@ -131,15 +132,15 @@ def named(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def as_value(said: Any, function: Callable[..., Any]) -> Reward:
+def as_value(value: Any, function: Callable[..., Any]) -> Reward:
     """What a function returned as a reward that records can hold: a number is a value, and None
     abstains. Raises InputError for anything else, and for a number that is not finite."""
     try:
-        if said is None:
+        if value is None:
             return Reward(
                 None, why=f"{named(inner_function(function))} returned None{_at(function)}"
             )
-        return _recordable(said, named(inner_function(function)))
+        return _recordable(value, named(inner_function(function)))
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{error}{_at(function)}") from None
 
@@ -150,25 +151,25 @@ def _at(function: Callable[..., Any]) -> str:
     return f" ({line})" if line else ""
 
 
-def _recordable(said: Any, name: str) -> Reward:
+def _recordable(value: Any, name: str) -> Reward:
     """What `name` returned as a reward of plain numbers and texts. Raises TypeError, ValueError or
     OverflowError."""
-    if inspect.iscoroutine(said):
-        said.close()  # nothing will await it, of which Python would warn
-    if not isinstance(said, Reward):
-        return Reward(_number(said, name))
-    mappings = isinstance(said.parts, Mapping) and isinstance(said.facts, Mapping)
+    if inspect.iscoroutine(value):
+        value.close()  # nothing will await it, of which Python would warn
+    if not isinstance(value, Reward):
+        return Reward(_number(value, name))
+    mappings = isinstance(value.parts, Mapping) and isinstance(value.facts, Mapping)
     if not mappings or not all(
-        isinstance(text, str) for text in (*said.parts, *said.facts, said.why, said.outcome)
+        isinstance(text, str) for text in (*value.parts, *value.facts, value.why, value.outcome)
     ):
         raise TypeError(f"{name} returned a Reward of which a name, `why` or `outcome` is no text")
     return replace(
-        said,
-        value=None if said.value is None else _number(said.value, name),
-        parts={key: _number(each, name, f"part {key!r}: ") for key, each in said.parts.items()},
+        value,
+        value=None if value.value is None else _number(value.value, name),
+        parts={key: _number(each, name, f"part {key!r}: ") for key, each in value.parts.items()},
         facts={
             key: each if isinstance(each, str) else _number(each, name, f"fact {key!r}: ")
-            for key, each in said.facts.items()
+            for key, each in value.facts.items()
         },
     )
 
@@ -193,23 +194,28 @@ def question(row: Row) -> str:
 def columns(row: Row, completion: Completion) -> dict[str, Any]:
     """The columns that TRL passes on, of one completion: those of the file, and of the row where
     the file has none of that name."""
-    said = completion.messages or (Message("assistant", completion.text),)
+    own = dict(row.columns)
+    text = own.pop("prompt", None)
+    prompt, answer = text, completion.text
+    if text is None or completion.messages:
+        prompt = stored_messages(row.prompt)
+        answer = stored_messages(completion.messages or (Message("assistant", answer),))
     return {
         "id": row.id,
         **row.extra,
-        **row.columns,
+        **own,
         "gold": row.gold,
-        "prompts": stored_messages(row.prompt),
-        "completions": stored_messages(said),
+        "prompts": prompt,
+        "completions": answer,
         "completion_ids": list(completion.tokens),
     }
 
 
-def finished(said: Awaitable[Any]) -> Any:
+def finished(awaitable: Awaitable[Any]) -> Any:
     """The result of an asynchronous function, in a loop of its own: a notebook has one running."""
 
     async def wait() -> Any:
-        return await said
+        return await awaitable
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(lambda: asyncio.run(wait())).result()

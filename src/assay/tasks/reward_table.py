@@ -93,25 +93,25 @@ class RewardTable:
         waits = {name: [c.part for c in part.when] for name, part in self.parts.items()}
         return tuple(TopologicalSorter(waits).static_order())
 
-    def wanted(self, name: str, found: Mapping[str, Reward | None]) -> bool:
+    def wanted(self, name: str, rewards: Mapping[str, Reward | None]) -> bool:
         """Whether a part is to be scored, given those before it; None is a part that was not."""
-        return all(self._met(condition, found) for condition in self.parts[name].when)
+        return all(self._met(condition, rewards) for condition in self.parts[name].when)
 
-    def _met(self, condition: Condition, found: Mapping[str, Reward | None]) -> bool:
-        reward = found[condition.part]
+    def _met(self, condition: Condition, rewards: Mapping[str, Reward | None]) -> bool:
+        reward = rewards[condition.part]
         if reward is None:
             return condition.met(0.0)
         # Where the other abstains, the whole does, whatever this part is.
         return reward.value is not None and condition.met(reward.value, reward.outcome)
 
-    def combine(self, found: Mapping[str, Reward | None]) -> Reward:
+    def combine(self, rewards: Mapping[str, Reward | None]) -> Reward:
         """The reward from those of the parts, in the table's order; None is a part whose
         conditions were not met."""
-        scored = {name: reward for name, reward in found.items() if reward is not None}
+        scored = {name: reward for name, reward in rewards.items() if reward is not None}
         silent = [f"{name}: {each.why}" for name, each in scored.items() if each.value is None]
-        flat = {name: 0.0 if r is None else r.value for name, r in found.items()}
+        flat = {name: 0.0 if r is None else r.value for name, r in rewards.items()}
         parts = {name: value for name, value in flat.items() if value is not None}
-        for name, reward in found.items():
+        for name, reward in rewards.items():
             if self.parts[name].when:
                 parts[f"{name}/{MET}"] = float(reward is not None)
             if reward is not None:
@@ -121,19 +121,19 @@ class RewardTable:
             return Reward(None, parts, "; ".join(silent), facts=facts)
         why = "; ".join(f"{name}: {each.why}" for name, each in scored.items() if each.why)
         outcome = next((each.outcome for each in scored.values() if each.outcome), "")
-        value = sum(self.parts[name].scale * parts[name] for name in found)
+        value = sum(self.parts[name].scale * parts[name] for name in rewards)
         return Reward(value, parts, why, outcome, facts)
 
     @cached_property
     def maximum(self) -> float:
         """The most that the table can come to, over the full and lowest values of the parts and
         the thresholds of their conditions."""
-        asked = {c.part: [] for part in self.parts.values() for c in part.when}
+        thresholds = {c.part: [] for part in self.parts.values() for c in part.when}
         for part in self.parts.values():
             for condition in part.when:
-                asked[condition.part] += condition.thresholds
-        choices = [self._candidates(name, extra) for name, extra in asked.items()]
-        chosen = (dict(zip(asked, values, strict=True)) for values in product(*choices))
+                thresholds[condition.part] += condition.thresholds
+        choices = [self._candidates(name, extra) for name, extra in thresholds.items()]
+        chosen = (dict(zip(thresholds, values, strict=True)) for values in product(*choices))
         return max(map(self._most, chosen))
 
     def _candidates(self, name: str, extra: Sequence[float]) -> list[float]:
@@ -185,12 +185,12 @@ def stored_reward(
     if reward is None:
         return Reward(float(candidate["reward"]), candidate.get("parts") or {})
     if isinstance(reward, RewardTable):
-        found: dict[str, Reward | None] = {}
+        rewards: dict[str, Reward | None] = {}
         for name in reward.order:
-            wanted = reward.wanted(name, found)
+            wanted = reward.wanted(name, rewards)
             part = reward.parts[name].reward
-            found[name] = stored_reward(part, row, candidate) if wanted else None
-        return reward.combine({name: found[name] for name in reward.parts})
+            rewards[name] = stored_reward(part, row, candidate) if wanted else None
+        return reward.combine({name: rewards[name] for name in reward.parts})
     if isinstance(reward, JudgeReward) and reward.of_stored is not None:
         return reward.of_stored(candidate)
     if why := not_in_facts(reward):
@@ -208,5 +208,5 @@ def not_in_facts(reward: RewardFunction) -> str:
 
 def is_right(reward: Reward) -> bool:
     """Whether a judged candidate is right: by the parts named `correct`, else by its value."""
-    said = [value for name, value in reward.parts.items() if name.split("/")[-1] == CORRECT]
-    return max(said) > 0 if said else (reward.value or 0.0) > 0
+    values = [value for name, value in reward.parts.items() if name.split("/")[-1] == CORRECT]
+    return max(values) > 0 if values else (reward.value or 0.0) > 0

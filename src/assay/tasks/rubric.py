@@ -108,21 +108,21 @@ def judge_by(
     return [judge(rubric, helpers[rubric.model], *pair) for pair in batch]
 
 
-def _graded(rubric: Rubric, helper: HelperModel, row: Row, said: Completion) -> Reward:
-    shown = {"answer": judged_text(said)}
+def _graded(rubric: Rubric, helper: HelperModel, row: Row, completion: Completion) -> Reward:
+    shown = {"answer": judged_text(completion)}
     if rubric.reference:
         other = answer_text(row)
         if other is None:
             return Reward(None, why="the row has no reference answer")
         shown["reference"] = other
-    found = _asked(rubric, helper, row, shown, said.id)
-    if isinstance(found, Reward):
-        return found
-    grades, said_besides = found
-    return Reward(rubric.score(grades), grades, facts=said_besides)
+    verdict = _verdict(rubric, helper, row, shown, completion.id)
+    if isinstance(verdict, Reward):
+        return verdict
+    grades, facts = verdict
+    return Reward(rubric.score(grades), grades, facts=facts)
 
 
-def _preferred(rubric: Rubric, helper: HelperModel, row: Row, said: Completion) -> Reward:
+def _preferred(rubric: Rubric, helper: HelperModel, row: Row, completion: Completion) -> Reward:
     """1 where the judged answer is better than the other one, 0 where it is worse; a tie is half.
 
     In one order, which one is drawn by both texts: equal pairs are asked in equal order.
@@ -130,7 +130,7 @@ def _preferred(rubric: Rubric, helper: HelperModel, row: Row, said: Completion) 
     other = answer_text(row)
     if other is None:
         return Reward(None, why="the row has no answer to compare with")
-    text = judged_text(said)
+    text = judged_text(completion)
     if text.strip() == other.strip():
         return Reward(0.5, {PREFERENCE: 0.5}, facts={REASON: "both are the same text"})
     drawn = int(sha256_text(f"{row.id}\n{text}\n{other}"), 16) % 2 == 0
@@ -140,12 +140,12 @@ def _preferred(rubric: Rubric, helper: HelperModel, row: Row, said: Completion) 
         name = FIRST if ahead else SECOND
         texts = (text, other) if ahead else (other, text)
         shown = {FIRST: texts[0], SECOND: texts[1]}
-        found = _asked(rubric, helper, row, shown, said.id, name)
-        if isinstance(found, Reward):
-            return found
-        won = found[0][PREFERENCE]
+        verdict = _verdict(rubric, helper, row, shown, completion.id, name)
+        if isinstance(verdict, Reward):
+            return verdict
+        won = verdict[0][PREFERENCE]
         places[name] = won if ahead else 1 - won
-        facts |= {f"{name}/{key}": value for key, value in found[1].items()}
+        facts |= {f"{name}/{key}": value for key, value in verdict[1].items()}
     values = set(places.values())
     value = values.pop() if len(values) == 1 else 0.5
     return Reward(value, {PREFERENCE: value, **places}, facts=facts)
@@ -155,7 +155,7 @@ _Verdict = tuple[Mapping[str, float], Mapping[str, str | float]]
 """The grades and the facts that a judge said, read."""
 
 
-def _asked(
+def _verdict(
     rubric: Rubric,
     helper: HelperModel,
     row: Row,
@@ -169,19 +169,19 @@ def _asked(
     problem = text = ""
     for attempt in range(rubric.attempts):
         key = SampleKey(0, f"{completion}/{order}" if order else completion, attempt)
-        (said,) = helper.answer([Question(conversation, helper.sampling, key)])
-        if said.failure:
-            return Reward(None, why=f"{helper.name} gave no answer: {said.failure}")
-        text = said.text
-        found = read_verdict(rubric, text)
-        if isinstance(found, Mapping):
-            reason = found.get(REASON, "")
+        (reply,) = helper.answer([Question(conversation, helper.sampling, key)])
+        if reply.failure:
+            return Reward(None, why=f"{helper.name} gave no answer: {reply.failure}")
+        text = reply.text
+        verdict = read_verdict(rubric, text)
+        if isinstance(verdict, Mapping):
+            reason = verdict.get(REASON, "")
             facts: dict[str, str | float] = {REASON: str(reason)} if reason else {}
             if attempt:
                 facts["asked"] = float(attempt + 1)
-            grades = {name: float(value) for name, value in found.items() if name != REASON}
+            grades = {name: float(value) for name, value in verdict.items() if name != REASON}
             return grades, facts
-        problem = "the answer was cut" if said.ended == "length" else found
+        problem = "the answer was cut" if reply.ended == "length" else verdict
         again = f"That could not be read: {problem}. {verdict_format(rubric)}"
         conversation += [Message("assistant", escaped(text)), Message("user", again)]
     why = f"{helper.name} gave no verdict: {problem}"
@@ -194,17 +194,17 @@ def read_verdict(rubric: Rubric, text: str) -> Mapping[str, Any] | str:
     own = text.rpartition("</think>")[2].strip()
     fenced = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", own, re.DOTALL)
     try:
-        found = load_json(fenced[1] if fenced else own)
+        verdict = load_json(fenced[1] if fenced else own)
     except ValueError:
         return "it is not one JSON object alone"
-    if not isinstance(found, dict):
+    if not isinstance(verdict, dict):
         return "it is no JSON object"
-    grades = {name: value for name, value in found.items() if name != REASON}
+    grades = {name: value for name, value in verdict.items() if name != REASON}
     if rubric.pairs:
         worth = {FIRST: 1.0, SECOND: 0.0, TIE: 0.5}
         if grades.keys() != {"better"} or grades["better"] not in (*worth,):
             return f'"better" is none of "{FIRST}", "{SECOND}" and "{TIE}"'
-        return {REASON: found.get(REASON, ""), PREFERENCE: worth[grades["better"]]}
+        return {REASON: verdict.get(REASON, ""), PREFERENCE: worth[grades["better"]]}
     if grades.keys() != rubric.criteria.keys():
         return "its keys are not those that were asked for"
     for name, value in grades.items():
@@ -212,7 +212,7 @@ def read_verdict(rubric: Rubric, text: str) -> Mapping[str, Any] | str:
         whole = type(value) is int or (type(value) is float and value.is_integer())
         if not whole or not each.low <= value <= each.high:
             return f"{name} is no whole number from {each.low} to {each.high}"
-    return found
+    return verdict
 
 
 GRADE = """Grade an answer by this rubric and by nothing else.
@@ -253,7 +253,7 @@ def question(rubric: Rubric, row: Row, shown: Mapping[str, str]) -> str:
     gaps = {
         "about": rubric.about,
         "criteria": "\n".join(f"- {name}: {each.about}" for name, each in rubric.criteria.items()),
-        "question": _framed("question", asked_text(row)),
+        "question": _framed("question", question_text(row)),
         "format": verdict_format(rubric),
         **framed,
     }
@@ -272,18 +272,18 @@ def verdict_format(rubric: Rubric) -> str:
     return f"Answer with one JSON object and nothing else: {{{reason}{inner}}}"
 
 
-def asked_text(row: Row) -> str:
+def question_text(row: Row) -> str:
     """The conversation that an answer ends: its last message alone where it has one."""
     if len(row.prompt) == 1:
         return row.prompt[0].content
     return "\n\n".join(f"{message.role}: {message.content}" for message in row.prompt)
 
 
-def judged_text(said: Completion) -> str:
+def judged_text(completion: Completion) -> str:
     """What is judged of a completion: the conversation, or the text after its thoughts."""
-    if said.messages:
-        return "\n\n".join(f"{each.role}: {each.content}" for each in said.messages)
-    return said.text.rpartition("</think>")[2]
+    if completion.messages:
+        return "\n\n".join(f"{each.role}: {each.content}" for each in completion.messages)
+    return completion.text.rpartition("</think>")[2]
 
 
 def _framed(name: str, text: str) -> str:

@@ -161,19 +161,19 @@ class RewardRunner:
 
     def _run_table(self, table: RewardTable, pairs: Sequence[Pair]) -> list[Reward]:
         """Each part on the completions whose conditions ask for it; parts alike once."""
-        found: list[dict[str, Reward | None]] = [{} for _ in pairs]
+        rewards_of: list[dict[str, Reward | None]] = [{} for _ in pairs]
         scored: dict[str, dict[int, Reward]] = {}
         for name in table.order:
             part = table.parts[name]
-            wanted = [n for n, others in enumerate(found) if table.wanted(name, others)]
+            wanted = [n for n, others in enumerate(rewards_of) if table.wanted(name, others)]
             before = scored.setdefault(part.same, {})
             fresh = [n for n in wanted if n not in before]
             rewards = self._run(part.reward, [pairs[n] for n in fresh], part.same)
             before |= dict(zip(fresh, rewards, strict=True))
-            asked = set(wanted)
-            for n, others in enumerate(found):
-                others[name] = before[n] if n in asked else None
-        return [table.combine({name: each[name] for name in table.parts}) for each in found]
+            places = set(wanted)
+            for n, others in enumerate(rewards_of):
+                others[name] = before[n] if n in places else None
+        return [table.combine({name: each[name] for name in table.parts}) for each in rewards_of]
 
     def _run(self, reward: RewardFunction, pairs: Sequence[Pair], part: str = "") -> list[Reward]:
         if isinstance(reward, JudgeReward) or (
@@ -192,65 +192,65 @@ class RewardRunner:
         """Judgements that cost: those in the journal are kept, new ones are written as they
         come."""
         journal = self.journal
-        found = [None if journal is None else journal.known(part, *pair) for pair in pairs]
-        fresh = [n for n, reward in enumerate(found) if reward is None]
+        rewards = [None if journal is None else journal.known(part, *pair) for pair in pairs]
+        fresh = [n for n, reward in enumerate(rewards) if reward is None]
 
         def done(place: int, judged: Reward) -> None:
-            found[fresh[place]] = judged
+            rewards[fresh[place]] = judged
             if journal is not None:
                 journal.add(part, *pairs[fresh[place]], judged)
 
-        asked = [pairs[n] for n in fresh]
+        unjudged = [pairs[n] for n in fresh]
         if isinstance(reward, WorkerReward):
-            self._run_programs(reward, asked, done)
-        elif asked:
+            self._run_programs(reward, unjudged, done)
+        elif unjudged:
             limits = {"concurrency": self.concurrency, "deadline": self.deadline}
-            run_judge(reward, asked, self.helpers, **limits, done=done)
-        return [each for each in found if each is not None]
+            run_judge(reward, unjudged, self.helpers, **limits, done=done)
+        return [each for each in rewards if each is not None]
 
     def _run_programs(self, reward: WorkerReward, pairs: Sequence[Pair], done: Done) -> None:
         """Programs that the policy wrote: one that fails earns what the reward says."""
-        asked = [asked_of(reward, pair) for pair in pairs]
+        calls_of = [call_of(reward, pair) for pair in pairs]
         open_ = []
-        for n, each in enumerate(asked):
+        for n, each in enumerate(calls_of):
             if isinstance(each, Reward | CallOutcome):
                 done(n, each if isinstance(each, Reward) else abstention(each))
             else:
                 open_.append(n)
-        calls = [asked[n] for n in open_]
+        calls = [calls_of[n] for n in open_]
         for place, outcome in self._pool(reward).completed(calls, self.deadline) if calls else ():
             done(open_[place], self._of_program(reward, pairs[open_[place]], outcome))
 
     def _of_program(self, reward: WorkerReward, pair: Pair, outcome: CallOutcome) -> Reward:
         if outcome.failure in OUTCOMES:
             return reward.failed(*pair, outcome)
-        found = rewarded(reward.read, *pair, outcome.value)
+        verdict = rewarded(reward.read, *pair, outcome.value)
         # The comparison runs in the lab: where it fails, that says nothing of the program.
-        return found if isinstance(found, Reward) else abstention(found)
+        return verdict if isinstance(verdict, Reward) else abstention(verdict)
 
     def _run_in_workers(self, reward: WorkerReward, pairs: Sequence[Pair]) -> list[Reward]:
-        found = self._tried(reward, pairs)
-        failed = [n for n, each in enumerate(found) if not isinstance(each, Reward)]
+        rewards = self._tried(reward, pairs)
+        failed = [n for n, each in enumerate(rewards) if not isinstance(each, Reward)]
         if failed:
             # The second try gets workers that have served no other.
             self._pools.renew(*self._workers_of(reward))
             again = self._tried(reward, [pairs[n] for n in failed])
             for n, each in zip(failed, again, strict=True):
-                found[n] = (
+                rewards[n] = (
                     each if isinstance(each, Reward) else self._blamed(reward, *pairs[n], each)
                 )
-        return [each for each in found if isinstance(each, Reward)]
+        return [each for each in rewards if isinstance(each, Reward)]
 
     def _tried(self, reward: WorkerReward, pairs: Sequence[Pair]) -> list[Reward | CallOutcome]:
         """The reward of each pair, or how the reward's parts or its worker failed."""
-        found: list[Any] = [asked_of(reward, pair) for pair in pairs]
-        open_ = [n for n, each in enumerate(found) if not isinstance(each, Reward | CallOutcome)]
+        rewards: list[Any] = [call_of(reward, pair) for pair in pairs]
+        open_ = [n for n, each in enumerate(rewards) if not isinstance(each, Reward | CallOutcome)]
         if open_:
-            outcomes = self._pool(reward).map([found[n] for n in open_], self.deadline)
+            outcomes = self._pool(reward).map([rewards[n] for n in open_], self.deadline)
             for n, outcome in zip(open_, outcomes, strict=True):
                 failed = outcome.failure is not None
-                found[n] = outcome if failed else rewarded(reward.read, *pairs[n], outcome.value)
-        return found
+                rewards[n] = outcome if failed else rewarded(reward.read, *pairs[n], outcome.value)
+        return rewards
 
     def _blamed(
         self, reward: WorkerReward, row: Row, completion: Completion, failure: CallOutcome
@@ -262,10 +262,10 @@ class RewardRunner:
 
     def _gold_is_checked(self, reward: WorkerReward, row: Row) -> bool:
         gold = attempt(reward.gold, row)
-        asked = asked_of(reward, (row, gold))
-        if isinstance(asked, Reward | CallOutcome):
-            return known(asked)
-        key = sha256_text(canonical_json([reward.worker, asked]))
+        call = call_of(reward, (row, gold))
+        if isinstance(call, Reward | CallOutcome):
+            return known(call)
+        key = sha256_text(canonical_json([reward.worker, call]))
         if key not in self._gold_checks:
             tries = (self._tried(reward, [(row, gold)])[0] for _ in range(2))
             self._gold_checks[key] = any(map(known, tries))
@@ -278,24 +278,24 @@ class RewardRunner:
         return reward.worker, self.workers, reward.limits, self.sandbox, tuple(reward.folders())
 
 
-def asked_of(reward: WorkerReward, pair: Pair) -> Reward | Mapping[str, Any] | CallOutcome:
+def call_of(reward: WorkerReward, pair: Pair) -> Reward | Mapping[str, Any] | CallOutcome:
     """What a worker is to be asked, or the reward where that is known without one."""
 
     def ask() -> Reward | Mapping[str, Any]:
-        said = reward.ask(*pair)
-        return said if isinstance(said, Mapping) else as_value(said, reward.ask)
+        call = reward.ask(*pair)
+        return call if isinstance(call, Mapping) else as_value(call, reward.ask)
 
     return attempt(ask)
 
 
 def judged_here(reward: RewardFunction, row: Row, completion: Completion) -> Reward:
     """The reward of a pure function; where it raises on the gold answer too, an abstention."""
-    found = rewarded(reward, row, completion)
-    if isinstance(found, Reward):
-        return found
+    verdict = rewarded(reward, row, completion)
+    if isinstance(verdict, Reward):
+        return verdict
     if known(rewarded(reward, row, gold_completion(row))):
-        return earned(lowest(reward), {}, found)
-    return abstention(found)
+        return earned(lowest(reward), {}, verdict)
+    return abstention(verdict)
 
 
 def in_worker(function: RewardFunction) -> WorkerReward:
@@ -334,8 +334,8 @@ def scorer(place: str) -> Callable[..., dict[str, Any]]:
     ) -> dict[str, Any]:
         reward = as_reward(partial(function, **options) if options else function, "the reward")
         try:
-            said = reward(row_of(row), completion_of(completion))
-            return reward_values(as_value(said, function))
+            value = reward(row_of(row), completion_of(completion))
+            return reward_values(as_value(value, function))
         except InputError as wrong:
             return {REFUSED: str(wrong)}
 

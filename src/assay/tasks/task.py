@@ -148,9 +148,9 @@ def error_type(
     """
     if reward.value is None or reward.outcome == "right":
         return ""
-    found = reward.outcome or classify(row, completion)
-    right = not found and reward.value >= FULL_SCORE
-    return TRUNCATED if completion.ended in CUT and not right else found
+    error = reward.outcome or classify(row, completion)
+    right = not error and reward.value >= FULL_SCORE
+    return TRUNCATED if completion.ended in CUT and not right else error
 
 
 BenchmarkMaker = Callable[[BenchmarkOptions], Benchmark]
@@ -288,10 +288,10 @@ def answer_text(row: Row) -> str | None:
     """The answer of a row: `gold` as text, the last assistant message, another `gold` as JSON, or
     the column `answer`; None without any."""
     last = row.messages[-1] if row.messages else None
-    said = last.content if last is not None and last.role == "assistant" else None
+    target = last.content if last is not None and last.role == "assistant" else None
     gold = row.gold if row.gold is None else json.dumps(row.gold, ensure_ascii=False)
     text = row.gold if isinstance(row.gold, str) else None
-    known = (each for each in (text, said, gold, row.extra.get("answer")) if each is not None)
+    known = (each for each in (text, target, gold, row.extra.get("answer")) if each is not None)
     return next(map(str, known), None)
 
 
@@ -411,22 +411,22 @@ def instance(kind: type[BaseTask], place: Path) -> BaseTask:
         raise InputError(problem, file=place, fix="make it in the file: TASK = ...") from error
 
 
-def checked(found: Any, place: Path) -> Task:
+def checked(value: Any, place: Path) -> Task:
     """A task, made where a class is given. Raises InputError."""
-    if isinstance(found, type) and issubclass(found, BaseTask):
-        found = instance(found, place)
-    if not isinstance(found, BaseTask):
-        problem = f"TASK is {found!r:.80}, no task"
+    if isinstance(value, type) and issubclass(value, BaseTask):
+        value = instance(value, place)
+    if not isinstance(value, BaseTask):
+        problem = f"TASK is {value!r:.80}, no task"
         raise InputError(problem, file=place, fix="extend assay.tasks.task.BaseTask")
-    if not isinstance(found.name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", found.name):
-        problem = f"the task's name is {found.name!r}"
+    if not isinstance(value.name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", value.name):
+        problem = f"the task's name is {value.name!r}"
         raise InputError(problem, file=place, fix="use letters, digits, '_', '-' and '.'")
-    for name, function in found.rewards.items():
+    for name, function in value.rewards.items():
         try:
             as_reward(function, f"reward {name!r}")
         except InputError as wrong:
             raise InputError(wrong.problem, file=place, fix=wrong.fix) from None
-    return found
+    return value
 
 
 def reward(task_: Task, name: str, root: Path = Path()) -> RewardFunction:

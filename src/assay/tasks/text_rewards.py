@@ -81,8 +81,8 @@ def length_bonus(
 
 def one_script(row: Row, completion: Completion) -> Reward:
     """1 unless the text has both Latin letters and Chinese, Japanese or Korean ones, else 0."""
-    found = (LATIN.search(completion.text), EAST_ASIAN.search(completion.text))
-    return Reward(float(not all(found)))
+    scripts = (LATIN.search(completion.text), EAST_ASIAN.search(completion.text))
+    return Reward(float(not all(scripts)))
 
 
 def repeats(row: Row, completion: Completion, chunk: int = 5, times: int = 5) -> Reward:
@@ -138,8 +138,8 @@ def cosine_scaled(accuracy: WorkerReward, max_length: int = 1024) -> WorkerRewar
         return Reward(value, parts, reward.why, reward.outcome, reward.facts)
 
     def ask(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
-        asked = accuracy.ask(row, completion)
-        return shape(asked, completion) if isinstance(asked, Reward) else asked
+        call = accuracy.ask(row, completion)
+        return shape(call, completion) if isinstance(call, Reward) else call
 
     def read(row: Row, completion: Completion, value: Any) -> Reward:
         return shape(accuracy.read(row, completion, value), completion)

@@ -94,15 +94,15 @@ def source_files(path: Path) -> dict[str, str]:
 
     Raises InputError for one that is no Python.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     waiting = [path]
     while waiting:
         file = waiting.pop()
         name = file.relative_to(path.parent).as_posix()
-        if name not in found:
-            found[name], tree = _parsed(file)
+        if name not in texts:
+            texts[name], tree = _parsed(file)
             waiting += _imported_beside(tree, path.parent)
-    return dict(sorted(found.items()))
+    return dict(sorted(texts.items()))
 
 
 def _parsed(file: Path) -> tuple[str, ast.Module]:

@@ -265,13 +265,17 @@ def _items(record: Found, format: str, layout: FileLayout) -> list[Item]:
         if isinstance(item, Row):
             names = written.keys() - item.extra.keys() - MESSAGES
             columns = {name: written[name] for name in written if name in names}
+            if isinstance(text := found.value.get(PROMPT), str):
+                columns[PROMPT] = text
             items[index] = replace(item, columns=columns) if columns else item
     about = next((item.id for item in items if isinstance(item, Row)), "")
     left = [f"column {e.field!r} {e.problem}: it is left out" for e in record.unread.values()]
     return [*(Remark(about, words) for words in left if about), *items]
 
 
-MESSAGES = {"prompt", "completion", "messages", "conversations", "chosen", "rejected", KEPT}
+PROMPT = "prompt"
+"""The column that rows have where the file's prompt is text and no messages."""
+MESSAGES = {PROMPT, "completion", "messages", "conversations", "chosen", "rejected", KEPT}
 """Columns that a row has as messages, or that hold a whole row."""
 
 

@@ -31,6 +31,7 @@ from assay.lab.session.session import Session
 from assay.runs.history import read_description
 from assay.runs.records import EvaluationRecord
 from assay.runs.registry import note_run
+from assay.runs.run_code import restore_code
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_names import (
     experiment_of,
@@ -82,6 +83,7 @@ def evaluate_again(
     if on is not None:
         connect(on, "--on")
     run, reference = find_target(root, target, spec.benchmark or "", observer, task)
+    restore_code(run)
     experiment = experiment_of(run)
     if on is not None:
         engine = (experiment.engine or EngineSpec()).model_copy(update={"evaluate": on})

@@ -90,6 +90,7 @@ from assay.runs.manifest_file import CHECKED, read_manifest
 from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.protection import remove_run
 from assay.runs.registry import check_index, note_run
+from assay.runs.run_code import keep_code, restore_code
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.run_names import checkpoint_steps, experiment_of, seed_or_damage
 from assay.runs.same_experiment import begun, check_same, never_begun, newest, way_on
@@ -160,6 +161,7 @@ def fresh_run(
             text = experiment_toml(experiment)
             run = create_run(root, experiment.name, seed=seed, spec=text, new=True)
             held.enter_context(hold_run(run.path))
+            keep_code(run)
             for dead in never_begun(root, experiment.name):
                 if take_ledger(dead, run):
                     remove_run(dead)
@@ -180,6 +182,7 @@ def resume(
     guard stopped continues only with `past_guard`, else InputError is raised; without such a guard
     `past_guard` raises InputError. `ranks` processes go on, else as many as before.
     """
+    restore_code(run)
     status = read_status(run.path)
     experiment = experiment_of(run)
     engine = experiment.engine or EngineSpec()
