@@ -101,9 +101,9 @@ def _findings(block: model.Findings, words: Words) -> Iterator[str]:
         place = escaped(f"{block.places[index]}{words.colon}") if block.places else ""
         new = words.within(words("progress.new")) if block.new and block.new[index] else ""
         severity = f"**{words(f'severity.{finding.severity}')}**{new}"
-        said = [escaped(part) for part in (finding.what, finding.evidence, finding.fix) if part]
+        parts = [escaped(part) for part in (finding.what, finding.evidence, finding.fix) if part]
         lead = f" {place}" if place else words.colon
-        lines.append(f"- {severity}{lead}{words('punctuation.stop').join(said)}")
+        lines.append(f"- {severity}{lead}{words('punctuation.stop').join(parts)}")
     yield "\n".join(lines)
 
 
@@ -135,7 +135,9 @@ def _code(block: model.Code, words: Words) -> Iterator[str]:
 
 def _panels(block: model.Panels, words: Words) -> Iterator[str]:
     ends = ((f.caption, f"{f.first} → {f.last}") for f in block.figures if f.first)
-    lines = [f"- {escaped(caption)}{words.colon}{escaped(said)}" for caption, said in ends]
+    lines = [
+        f"- {escaped(caption)}{words.colon}{escaped(ends_text)}" for caption, ends_text in ends
+    ]
     yield from ["\n".join(lines)] if lines else []
 
 

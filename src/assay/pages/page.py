@@ -257,8 +257,8 @@ class Page:
     sections: list[Section] = field(init=False)
 
     def __post_init__(self) -> None:
-        found = [block for block in self.blocks if isinstance(block, Section)]
-        object.__setattr__(self, "sections", found)
+        sections = [block for block in self.blocks if isinstance(block, Section)]
+        object.__setattr__(self, "sections", sections)
 
 
 def rendered(
@@ -292,12 +292,12 @@ def parts(line: Line) -> list[Mark]:
 
 def joined(*lines: Line, by: str = "") -> tuple[str | Mark, ...]:
     """Lines behind one another as one line; empty ones are left out."""
-    found: list[str | Mark] = []
+    marks: list[str | Mark] = []
     for line in lines:
         pieces = parts(line)
         if pieces:
-            found += [by, *pieces] if found and by else pieces
-    return tuple(found)
+            marks += [by, *pieces] if marks and by else pieces
+    return tuple(marks)
 
 
 def cell_of(cell: Cell | Line) -> Cell:

@@ -67,10 +67,10 @@ def write_progress(run: RunDirectory, stage: str, step: int, lang: str = "en") -
     """Write the Markdown of one progress report, from the report before it to `step` of `stage`.
     Raises what `write_report` raises.
     """
-    found = progress(run, stage, last=step)
-    assert found is not None, "a stage that is named has steps, or InputError is raised"
+    steps = progress(run, stage, last=step)
+    assert steps is not None, "a stage that is named has steps, or InputError is raised"
     file = report_file(run, stage, step)
-    atomic_write_text(file, page_markdown(progress_page(found, words(lang))))
+    atomic_write_text(file, page_markdown(progress_page(steps, words(lang))))
     return file
 
 
@@ -91,7 +91,7 @@ def head(facts: RunFacts, w: Words) -> list[Block]:
     return [
         *([Text(about, "lead")] if about else []),
         Facts(story.chips(facts, w), chips=True),
-        *(Text(said, "warning") for said in story.warnings(facts, w)),
+        *(Text(warning, "warning") for warning in story.warnings(facts, w)),
     ]
 
 
@@ -126,11 +126,11 @@ def sections(
 def _results(facts: RunFacts, w: Words) -> list[Block]:
     if facts.main is None:
         return []
-    table, said = facts.main.table, story.selection_section(facts, w)
+    table, sentences = facts.main.table, story.selection_section(facts, w)
     blocks = content.result_blocks(facts, facts.main, w)
     if table is not None:
         blocks += content.picked_blocks(table, content.checkpoint_labels(table, w), w)
-    return [*blocks, *([Bullets(said)] if said else [])]
+    return [*blocks, *([Bullets(sentences)] if sentences else [])]
 
 
 def _changed(facts: RunFacts, w: Words) -> list[Block]:

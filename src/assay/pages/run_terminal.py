@@ -21,7 +21,7 @@ IN_TERMINAL = ("results", "lineage", "outcomes", "others", "generation", "exampl
 def final_blocks(run: RunDirectory, lang: str = "en") -> list[Block]:
     """What a terminal shows of a run's page. Raises what `gather` and reading the records raise."""
     facts, w = gather(run), words(lang)
-    marked = [Text(said, "warning") for said in marks(facts, w)]
+    marked = [Text(mark, "warning") for mark in marks(facts, w)]
     nothing = [] if facts.main else [Text(w("page.nothing_measured"))]
     return [*marked, *nothing, *sections(facts, w, wanted=IN_TERMINAL)]
 
@@ -39,12 +39,12 @@ def ending(ended: Sequence[tuple[RunDirectory, str]], lang: str = "en") -> list[
     w = words(lang)
     if len(ended) > 1:
         return _several_ended(ended, w)
-    ((run, said),) = ended
+    ((run, outcome),) = ended
     facts = gather(run)
     name = shortest_name(run)
     warned = [Mark(mark, "warning") for mark in marks(facts, w)]
     return [
-        Text(f"{run}{w.colon}{said}"),
+        Text(f"{run}{w.colon}{outcome}"),
         *content.headline_blocks(facts, w),
         *_cropped(warned, MOST_MARKS, w),
         *_cropped(_looks(facts, w), MOST_LOOKS, w),
@@ -71,7 +71,7 @@ def ended_text(run: RunDirectory, lang: str = "en") -> str:
 
 def _several_ended(ended: Sequence[tuple[RunDirectory, str]], w: Words) -> list[Block]:
     """A line for each run; then how to see each, and how to compare."""
-    lines = [f"{run}{w.colon}{said}{w.semicolon}{_short(run, w)}" for run, said in ended]
+    lines = [f"{run}{w.colon}{outcome}{w.semicolon}{_short(run, w)}" for run, outcome in ended]
     first = ended[0][0]
     pages = first.path.parent / "*" / page_of(first, w.lang).name
     return [
@@ -90,27 +90,27 @@ def _short(run: RunDirectory, w: Words) -> str:
         return w("page.nothing_measured")
     worst = [w(f"severity.{each.severity}") for _, each in _warned(facts, w)][:1]
     pairing = line.to_control or line.to_previous
-    found = pairing.comparison if pairing else None
-    name = w(f"verdict_name.{found.verdict}") if found else ""
-    verdict = [f"{name} {content.change_text(found, w)}"] if found else []
+    comparison = pairing.comparison if pairing else None
+    name = w(f"verdict_name.{comparison.verdict}") if comparison else ""
+    verdict = [f"{name} {content.change_text(comparison, w)}"] if comparison else []
     return w.comma.join([score_text(line.score, line.interval), *verdict, *worst])
 
 
 def _warned(facts: RunFacts, w: Words) -> list[tuple[str, Finding]]:
     """Errors and warnings about the run with their places, errors first."""
-    found = [each for each in story.placed_findings(facts, w) if each[1].severity != "note"]
-    return sorted(found, key=lambda each: each[1].severity)
+    findings = [each for each in story.placed_findings(facts, w) if each[1].severity != "note"]
+    return sorted(findings, key=lambda each: each[1].severity)
 
 
 def _looks(facts: RunFacts, w: Words) -> list[Line]:
-    found = [(place, worded(each, w)) for place, each in _warned(facts, w)]
+    findings = [(place, worded(each, w)) for place, each in _warned(facts, w)]
     return [
         (
             Mark(w(f"severity.{each.severity}"), each.severity),
             f"{w.colon}{place}{w.colon}{each.what}"
             + (w.within(each.evidence) if each.evidence else ""),
         )
-        for place, each in found
+        for place, each in findings
     ]
 
 
@@ -152,5 +152,5 @@ def summary_line(run: RunDirectory, lang: str = "en") -> str:
     lines = (
         line for block in content.headline_blocks(gather(run), w) for line in [parts(block.line)]
     )
-    said = w.semicolon.join("".join(mark.text for mark in line) for line in lines)
-    return f"{run}{w.colon}{said}"
+    text = w.semicolon.join("".join(mark.text for mark in line) for line in lines)
+    return f"{run}{w.colon}{text}"

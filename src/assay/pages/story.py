@@ -49,19 +49,21 @@ def trainer_blocks(facts: RunFacts, stage: str, words: Words) -> list[Block]:
     unlike = facts.manifest.get("stages", {}).get(stage, {}).get("unlike", {})
     seconds = sum(line.get("cpu_seconds") or 0 for line in lines)
     peak = max((line.get("peak_memory_mb") or 0 for line in lines), default=0)
-    given = {"seconds": number(seconds), "memory": number(peak)}
+    figures = {"seconds": number(seconds), "memory": number(peak)}
     version = visible(str(facts.manifest.get("packages", {}).get(tool.lower(), "")))
-    about = words("trainer.about", tool=tool, version=version, **given)
-    found: list[Block] = [Text(about, "soft")]
+    about = words("trainer.about", tool=tool, version=version, **figures)
+    blocks: list[Block] = [Text(about, "soft")]
     for noted in facts.manifest.get("time", {}).get(WENT_ON, ()):
         if noted["stage"] == stage:
-            found.append(Text(went_on(noted, words), "soft"))
+            blocks.append(Text(went_on(noted, words), "soft"))
     if unlike:
         allowed = spec.allow or ()
-        found.append(Text(words("trainer.unlike", tool=tool), "soft"))
+        blocks.append(Text(words("trainer.unlike", tool=tool), "soft"))
         told = ((key, words("trainer.allowed") if key in allowed else "") for key in unlike)
-        found.append(Bullets([[Mark(key, "code"), f"{mark}: {unlike[key]}"] for key, mark in told]))
-    return found
+        blocks.append(
+            Bullets([[Mark(key, "code"), f"{mark}: {unlike[key]}"] for key, mark in told])
+        )
+    return blocks
 
 
 def went_on(noted: Mapping[str, Any], words: Words) -> str:
@@ -72,19 +74,19 @@ def went_on(noted: Mapping[str, Any], words: Words) -> str:
 
 def imported_blocks(facts: RunFacts, words: Words) -> list[Block]:
     """Nothing of a run that was made here."""
-    found = facts.manifest.get(IMPORTED)
-    if not found:
+    origin = facts.manifest.get(IMPORTED)
+    if not origin:
         return []
-    told = {"package": visible(found["package"]), "folder": visible(found["folder"])}
+    told = {"package": visible(origin["package"]), "folder": visible(origin["folder"])}
     blocks: list[Block] = [Text(words("imported.about", **told))]
-    if unknown := found.get("unknown"):
+    if unknown := origin.get("unknown"):
         blocks += [Text(words("imported.unknown"))]
         blocks += [Bullets([(Mark(visible(path), "code"),) for path in unknown])]
-    if differences := found.get("differences"):
+    if differences := origin.get("differences"):
         blocks += [Text(words("imported.differences"))]
         lines = differences.items()
         blocks += [Bullets([(Mark(visible(k), "code"), words.colon, visible(v)) for k, v in lines])]
-    if unasked := found.get("unasked"):
+    if unasked := origin.get("unasked"):
         blocks += [Text(words("imported.unasked"))]
         blocks += [Bullets([(Mark(visible(path), "code"),) for path in unasked])]
     if any(measurement.missing for measurement in facts.reported):
@@ -100,17 +102,17 @@ def engine_blocks(facts: RunFacts, words: Words) -> list[Block]:
     stages = {name: [x for x in own if GAP in x] for name, own in facts.metrics.items()}
     rows = []
     for name, lines in stages.items():
-        found: dict[str, list[float]] = {}
+        series: dict[str, list[float]] = {}
         for key, value in (pair for line in lines for pair in line.items()):
-            found.setdefault(key.removeprefix("engine/"), []).append(value)
+            series.setdefault(key.removeprefix("engine/"), []).append(value)
         if lines:
             parts = ("load_seconds", "read_seconds", "proof_seconds")
-            spent = sum(sum(found.get(part, ())) for part in parts) / len(lines)
-            arrived, errors = found.get("proof_stage"), found.get("proof_stage_error", [0.0])
-            shown = [lines[0]["engine/gap_first"], max(found["gap"])]
-            shown.append(max(found.get("gap_sampled", ()), default=None))
+            spent = sum(sum(series.get(part, ())) for part in parts) / len(lines)
+            arrived, errors = series.get("proof_stage"), series.get("proof_stage_error", [0.0])
+            shown = [lines[0]["engine/gap_first"], max(series["gap"])]
+            shown.append(max(series.get("gap_sampled", ()), default=None))
             share = f"{percent(arrived[-1])} ± {percent(errors[-1])}" if arrived else "–"
-            read = percent(min(found.get("read", ()), default=None))
+            read = percent(min(series.get("read", ()), default=None))
             rows.append([name, number(len(lines)), *map(number, shown), share, read, number(spent)])
     if not rows:
         return []
@@ -188,10 +190,10 @@ def about_stage(facts: RunFacts, name: str, words: Words, done: int | None = Non
     stage, lines = facts.experiment.stage[name], facts.metrics.get(name, [])
     took = [line["seconds"] for line in lines]
     whole = stage.model_dump()
-    found = {key: whole[key] for key in DETAILS if whole.get(key) is not None}
-    if not found.get("kl", {}).get("coef"):
-        found.pop("kl", None)
-    detail = settings_text(found)
+    settings = {key: whole[key] for key in DETAILS if whole.get(key) is not None}
+    if not settings.get("kl", {}).get("coef"):
+        settings.pop("kl", None)
+    detail = settings_text(settings)
     last = lines[-1]["step"] if lines else 0
     return words(
         "stage.about",
@@ -230,7 +232,7 @@ def panel(curve: Curve, marked: Checkpoints, words: Words) -> Figure:
 
 def placed_findings(facts: RunFacts, words: Words) -> list[tuple[str, Finding]]:
     """Findings of the health rules for each stage, and of the identity rules in the main table."""
-    found = [
+    findings = [
         (stage, each)
         for stage in facts.experiment.stage
         if stage in facts.metrics
@@ -238,14 +240,14 @@ def placed_findings(facts: RunFacts, words: Words) -> list[tuple[str, Finding]]:
     ]
     table = facts.main.table if facts.main else None
     own = table.findings if table else ()
-    return [*found, *((table.evaluation.name, each) for each in own if table)]
+    return [*findings, *((table.evaluation.name, each) for each in own if table)]
 
 
 def health_blocks(facts: RunFacts, words: Words) -> list[Block]:
     """The findings, or that there is none; nothing before the first step."""
-    found = placed_findings(facts, words)
-    if found:
-        return [Findings([each for _, each in found], [place for place, _ in found])]
+    findings = placed_findings(facts, words)
+    if findings:
+        return [Findings([each for _, each in findings], [place for place, _ in findings])]
     return [Text(words("page.healthy"))] if facts.metrics else []
 
 
@@ -253,14 +255,14 @@ def selection_section(facts: RunFacts, words: Words) -> list[str]:
     """The best checkpoint of each stage, with the reason."""
     looks = {stage: explained(facts.history, stage) for stage in facts.experiment.stage}
     gate = read_selections(facts.run.path)
-    said = [promotion(stage, gate.get(stage), found, words) for stage, found in looks.items()]
-    said += [
+    sentences = [promotion(stage, gate.get(stage), look, words) for stage, look in looks.items()]
+    sentences += [
         uncorrected_choice(stage, chosen, words)
         for stage in facts.experiment.stage
         for rule in RULES
         if (chosen := read_selection(facts.run.path, stage, rule)) and not chosen.corrected
     ]
-    return [text for text in said if text]
+    return [text for text in sentences if text]
 
 
 def method_section(facts: RunFacts, words: Words) -> list[str]:
@@ -269,9 +271,9 @@ def method_section(facts: RunFacts, words: Words) -> list[str]:
     if table is None:
         return []
     tests = named_tests([p.comparison.method for p in pairings(table)], words)
-    said = [words("methods.one"), *([words("methods.two", tests=tests)] if tests else [])]
+    sentences = [words("methods.one"), *([words("methods.two", tests=tests)] if tests else [])]
     selecting = any(e.role == "select" for e in facts.experiment.evaluate.values())
-    return [*said, words("methods.three"), *([words("methods.four")] if selecting else [])]
+    return [*sentences, words("methods.three"), *([words("methods.four")] if selecting else [])]
 
 
 def chips(facts: RunFacts, words: Words) -> list[tuple[str, str]]:
@@ -292,34 +294,34 @@ def chips(facts: RunFacts, words: Words) -> list[tuple[str, str]]:
 
 def warnings(facts: RunFacts, words: Words) -> list[str]:
     """Warnings that come before every number."""
-    found = []
+    lines = []
     if facts.status.status != "finished":
         message = f"{words.colon}{visible(facts.status.message)}" if facts.status.message else ""
         name = words(f"status.{facts.status.status}")
-        found.append(words("page.running", status=name, message=message))
-    found += marks(facts, words)
+        lines.append(words("page.running", status=name, message=message))
+    lines += marks(facts, words)
     if facts.main is None:
-        found.append(words("page.nothing_measured"))
+        lines.append(words("page.nothing_measured"))
     for name, state in read_sink_states(facts.run.path).states.items():
         if state.problem:
             problem = visible(state.problem)
-            found.append(words("page.sink_failed", sink=name, step=state.step, problem=problem))
+            lines.append(words("page.sink_failed", sink=name, step=state.step, problem=problem))
     if facts.experiment.as_reported:
-        found.append(words("page.as_reported"))
-    found += [
+        lines.append(words("page.as_reported"))
+    lines += [
         _put_aside(noted, words) for noted in facts.manifest.get("time", {}).get(PUT_ASIDE, ())
     ]
     for name, stage in facts.experiment.stage.items():
         if stage.other_rendering_than:
             apart = words.listing.join(stage.other_rendering_than)
-            found.append(words("page.other_rendering", stage=name, evaluations=apart))
-    return found
+            lines.append(words("page.other_rendering", stage=name, evaluations=apart))
+    return lines
 
 
 def _put_aside(noted: Mapping[str, Any], words: Words) -> str:
     """Why a part of the run was trained twice, and the folder of the first attempt."""
-    given = {"start": noted["start"], "folder": noted["folder"], "at": noted["at"]}
-    return words("page.damaged", file=noted["damage"], **given)
+    place = {"start": noted["start"], "folder": noted["folder"], "at": noted["at"]}
+    return words("page.damaged", file=noted["damage"], **place)
 
 
 SEVERAL = 2
@@ -346,13 +348,13 @@ class Round:
 
 def rounds_of(facts: RunFacts) -> list[Round]:
     """The sampling stages of a run that have rewards, one after the other."""
-    found: list[Round] = []
+    rounds: list[Round] = []
     before = 0
     for name, lines in facts.metrics.items():
         reward = next((c for c in facts.curves(name) if c.metric == "reward_mean"), None)
         if reward is None:
             continue
-        found.append(
+        rounds.append(
             Round(
                 stage=name,
                 start=facts.history.start(name) or str(facts.experiment.stage[name].start),
@@ -365,7 +367,7 @@ def rounds_of(facts: RunFacts) -> list[Round]:
             )
         )
         before += lines[-1]["step"]
-    return found
+    return rounds
 
 
 def rounds_blocks(facts: RunFacts, words: Words) -> list[Block]:
@@ -378,10 +380,10 @@ def rounds_blocks(facts: RunFacts, words: Words) -> list[Block]:
         alike = [group for group in groups if group[0].rewarded_by == each.rewarded_by]
         alike[0].append(each) if alike else groups.append([each])
     completions = number(sum(each.completions for each in rounds))
-    said = [words("figure.about", completions=completions)]
-    said += [words("figure.other_rewards")] if len(groups) > 1 else []
+    sentences = [words("figure.about", completions=completions)]
+    sentences += [words("figure.other_rewards")] if len(groups) > 1 else []
     return [
-        Text(" ".join(said), "soft"),
+        Text(" ".join(sentences), "soft"),
         *(_chart(group, words) for group in groups),
         Bullets([_line(each, words) for each in rounds]),
     ]
@@ -407,10 +409,10 @@ def _line(each: Round, words: Words) -> str:
     start = visible(checkpoint_label(each.start, words))
     name = words("figure.round", stage=visible(each.stage), start=start)
     ends = f"{number(each.reward.values[0])} → {number(each.reward.last)}"
-    said = [words("figure.reward", steps=each.steps, ends=ends)]
-    said += [
+    sentences = [words("figure.reward", steps=each.steps, ends=ends)]
+    sentences += [
         words("figure.dev", step=score.step, score=percent(score.score), items=score.items)
         for score in each.dev
         if score.chosen
     ]
-    return name + words.colon + words.semicolon.join(said)
+    return name + words.colon + words.semicolon.join(sentences)
