@@ -234,8 +234,9 @@ def flips_blocks(
     w: Words,
     lines: Sequence[Scored],
     door: Door = lambda sides, item: "",
+    most: int = SHOWN,
 ) -> list[Block]:
-    """The changed items of some lines: counts, addresses, the first of each kind in full."""
+    """The changed items of some lines: counts, addresses, the first `most` of each kind in full."""
     pairings = [line.to_control for line in lines if line.to_control is not None]
     if not pairings:
         return []
@@ -250,7 +251,7 @@ def flips_blocks(
     for pairing in pairings:
         sides = (named[pairing.control], named[pairing.other])
         kinds = {"gained": pairing.flips.gained, "lost": pairing.flips.lost}
-        shown = [item for items in kinds.values() for item in items[:SHOWN]]
+        shown = [item for items in kinds.values() for item in items[:most]]
         answers = {line.name: _answers(line, shown) for line in sides}
         blocks.append(Heading(against(pairing, labels, w)))
         for kind, items in kinds.items():
@@ -258,7 +259,7 @@ def flips_blocks(
                 continue
             badge = Mark(w(f"kind.{kind}"), "better" if kind == "gained" else "worse")
             blocks.append(Text((badge, f" {number(len(items))}")))
-            for item in items[:SHOWN]:
+            for item in items[:most]:
                 both = [(labels[line.name], answers[line.name].get(item)) for line in sides]
                 blocks += question_blocks(
                     Mark(item, "", door(sides, item)), rows.get(item), both, w

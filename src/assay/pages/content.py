@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from assay.compare.judge_trust import HeldJudge, held
@@ -25,6 +26,7 @@ from assay.pages.page import (
     Bullets,
     Cell,
     Column,
+    Folded,
     Heading,
     Line,
     Mark,
@@ -45,6 +47,7 @@ Labels = Mapping[str, str]
 """The names of lines as a page shows them."""
 OTHER = "other"
 SHOWN_ERRORS = 7
+SHOWN_REPEATS = 10
 
 
 def checkpoint_label(name: str, words: Words) -> str:
@@ -117,9 +120,40 @@ def result_blocks(facts: "RunFacts", measurement: "Measurement", words: Words) -
     missing = [checkpoint_label(name, words) for name in measurement.missing]
     return [
         Text(about_evaluation(measurement.table, words), "soft"),
-        score_table(measurement.table, labels, words, marks=marks, missing=missing),
+        score_table(
+            measurement.table,
+            labels,
+            words,
+            marks=marks,
+            missing=missing,
+            below={
+                line.name: repeats_text(
+                    line, facts.answers(measurement.table.evaluation, line.name), words
+                )
+                for line in measurement.table.lines
+                if line.repeats > 1
+            },
+        ),
         *difference_blocks(measurement.table, labels, words),
     ]
+
+
+def repeats_text(line: Scored, answers: Iterable[Mapping[str, Any]], words: Words) -> list[str]:
+    """Each repeat's mean over its scored answers with their standard deviation, then pass@k."""
+    scores: dict[int, list[float]] = {}
+    for answer in answers:
+        if answer["score"] is not None:
+            scores.setdefault(answer["repeat"], []).append(answer["score"])
+    means = [fmean(own) for _, own in sorted(scores.items())]
+    texts = []
+    if len(means) > 1:
+        spread = f"{100 * stdev(means):.1f}" if line.interval.share else number(stdev(means))
+        shown = words.comma.join(score_text(mean, line.interval) for mean in means[:SHOWN_REPEATS])
+        more = words.comma + "…" if len(means) > SHOWN_REPEATS else ""
+        texts.append(words("table.repeats", scores=shown + more, spread=spread))
+    passed = line.sampled.passes if line.sampled else ()
+    figures = [f"pass@{x.k} {score_text(x.value, x.interval)}" for x in passed if x.k > 1]
+    return [*texts, words.comma.join(figures)]
 
 
 def other_results(facts: "RunFacts", words: Words) -> list[Block]:
@@ -135,9 +169,10 @@ def score_table(
     marks: Mapping[str, Sequence[Mark]] | None = None,
     missing: Sequence[str] = (),
     note: str = "",
+    below: Mapping[str, Sequence[str]] | None = None,
 ) -> Table:
-    """The checkpoints with their scores, which lead to their records from a page in `folder`; then
-    those that are still missing."""
+    """The checkpoints with their scores, which lead to their records from a page in `folder`, and
+    what stands `below` them; then those that are still missing."""
     ends = [end for line in table.lines for end in (line.interval.low, line.interval.high)]
     scale = min(0.0, *ends), max(1.0, *ends)
     rows: list[Row] = []
@@ -147,7 +182,10 @@ def score_table(
         rows.append(
             [
                 Cell(labels[line.name], (marks or {}).get(line.name, control), kind="head"),
-                Mark(score_text(line.score, line.interval), "score", address(line, folder)),
+                Cell(
+                    Mark(score_text(line.score, line.interval), "score", address(line, folder)),
+                    (below or {}).get(line.name, ()),
+                ),
                 Cell(
                     interval_text(line.interval, words),
                     figure=interval_bar(line.score, line.interval, scale),
@@ -196,7 +234,8 @@ def difference_blocks(
     difference, p = (Column(words(f"compare.{name}"), True) for name in ("difference", "p"))
     heads = [words("table.checkpoint"), words("compare.verdict")]
     columns = [*heads, difference, words("table.interval"), p]
-    return [Table(columns, rows, note=note), Bullets(flip_lines)]
+    told = Folded(words("compare.verdicts_told"), [Bullets(flip_lines)])
+    return [Table(columns, rows, note=note), told]
 
 
 def against(pairing: Pairing, labels: Labels, words: Words) -> str:

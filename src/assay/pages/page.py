@@ -159,6 +159,7 @@ class Folded:
     title: str
     blocks: "Sequence[Block]"
     open: bool = False
+    anchor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +255,8 @@ class Page:
     """The title of the window; that of the page if empty."""
     contents: bool = False
     """Whether a list of the sections leads to each."""
+    longest: int | None = None
+    """Lines of its Markdown: for these, what sections fold is left out, the longest first."""
     sections: list[Section] = field(init=False)
 
     def __post_init__(self) -> None:

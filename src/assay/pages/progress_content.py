@@ -4,7 +4,7 @@ Numbers come from `lab.monitor`; words and units are added here, for the run's p
 report of a step and the terminal.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from assay.judge.binomial import Counts, ValueChange
@@ -25,6 +25,7 @@ from assay.pages.page import (
     Mark,
     Only,
     Page,
+    Row,
     Table,
     Text,
 )
@@ -64,17 +65,92 @@ def progress_title(progress: Progress, words: Words) -> str:
 
 
 def progress_blocks(progress: Progress, words: Words) -> list[Block]:
-    """The progress of one stage as a part of the run's page, which has the findings elsewhere."""
+    """What changed in one stage, as a part of the run's page, which has the findings elsewhere."""
     moved = sum(row.moved for row in progress.rows)
     metrics = words(
         "progress.metrics_between", first=progress.first, last=progress.last, moved=moved
     )
+    told, rows = forecasts(progress, words), change_rows(progress, words)
+    heads = [words(f"facts.{name}") for name in ("name", "before", "after", "change")]
     return [
         Text(about(progress, words), "soft"),
-        Bullets(changes(progress, words)),
-        Folded(metrics, metric_blocks(progress, words)),
-        *_after_metrics(progress, words),
+        *([Table([*heads, words("compare.verdict")], rows)] if rows else []),
+        *([Bullets(told)] if told else []),
+        *condition_blocks(progress, words, ("expect",)),
+        Folded(metrics, [Bullets(changes(progress, words)), *metric_blocks(progress, words)]),
+        *(
+            [Folded(words("facts.title"), more)]
+            if (more := fact_blocks(progress.facts, words))
+            else []
+        ),
+        *(
+            [Folded(words("health_state.title"), more)]
+            if (more := condition_blocks(progress, words, ("stop",)))
+            else []
+        ),
     ]
+
+
+MOST_ERRORS = 4
+
+
+def change_rows(progress: Progress, words: Words) -> list[Row]:
+    """Form, generations, errors, fallback, total cost, cost of a call and the reward: until the
+    first step and since, with the verdict on the change. Totals count from the stage's start."""
+    rows: list[Row] = []
+    facts = progress.facts
+    if facts is not None:
+        marks = {row.name: row for row in facts.rows("form")}
+        costs = {row.name: row for row in facts.rows("costs")}
+        sizes = facts.completions
+        rows += [_changed(row, "form", words) for n, row in marks.items() if n == "form"]
+        if any(sizes):
+            rows.append(_total(words("progress.generations"), *sizes))
+        errors = sorted(facts.rows("errors"), key=_trouble)[:MOST_ERRORS]
+        rows += [_changed(row, "errors", words) for row in errors]
+        rows += [_changed(row, "form", words) for n, row in marks.items() if n == "fallback"]
+        if "step" in costs:
+            ends = (costs["step"].change.before, costs["step"].change.after)
+            spent = [each.value * (each.trials or 0) if each else 0.0 for each in ends]
+            rows.append(_total(words("progress.total_cost"), spent[0], spent[1]))
+        if "call" in costs:
+            rows.append(_changed(costs["call"], "costs", words))
+    return [*rows, *(_metric_changed(row, words) for row in progress.rows[:1])]
+
+
+def _trouble(row: FactRow) -> int:
+    return -sum(each.count for each in (row.before, row.after) if each is not None)
+
+
+def _total(label: str, before: float, after: float) -> Row:
+    return [label, number(before), number(before + after), signed_number(after), "–"]
+
+
+def _changed(row: FactRow, table: str, words: Words) -> Row:
+    change, shares = row.change, row.before is not None
+    write, signed = (percent, points) if shares else (number, signed_number)
+    texts = []
+    for counts, end in ((row.before, change.before), (row.after, change.after)):
+        text = "–" if end is None else write(end.value)
+        texts.append(f"{counts.count}/{counts.trials} = {text}" if counts and end else text)
+    difference, verdict = "–", "–"
+    if change.before is not None and change.after is not None:
+        difference = signed(change.after.value - change.before.value)
+        if change.interval is not None:
+            difference += words.within(words.ends(change.interval, signed))
+        verdict = words(f"progress.verdict_{change.direction}")
+    label = words("facts.cost_per", per=row_label(row, table, words)) if table == "costs" else ""
+    return [label or row_label(row, table, words), *texts, difference, verdict]
+
+
+def _metric_changed(row: MetricRow, words: Words) -> Row:
+    difference = figures_of(row, words)[2]
+    verdict, write = "–", writers(row.metric)[0]
+    ends = [write(each.value) if each else "–" for each in (row.before, row.after)]
+    if row.change is not None:
+        up, down = row.change.low > 0, row.change.high < 0
+        verdict = words(f"progress.verdict_{'rise' if up else 'fall' if down else 'none'}")
+    return [metric_label(row.metric, words), *ends, difference, verdict]
 
 
 def progress_page(progress: Progress, words: Words) -> Page:
@@ -111,19 +187,22 @@ def _after_metrics(progress: Progress, words: Words) -> list[Block]:
     ]
 
 
-def condition_blocks(progress: Progress, words: Words) -> list[Block]:
+def condition_blocks(
+    progress: Progress, words: Words, consequences: Sequence[str] = ("expect", "stop")
+) -> list[Block]:
     """Milestones and guards with their states and the figures behind them; what rules find stands
     among the findings."""
     heads = [words(f"health_state.{name}") for name in ("state", "rule", "condition", "figure")]
     rows = []
-    for each in (x for x in progress.states if x.consequence != "find"):
+    for each in (x for x in progress.states if x.consequence in consequences):
         template, figures = each.condition
         texts = {k: visible(v) if isinstance(v, str) else v for k, v in figures.items()}
         texts["metric"] = metric_label(each.metric, words)
         condition = words(f"health_condition.{template}", **texts)
         state = Mark(words(f"health_state.{each.state}"), STYLES.get(each.state, "plain"))
         rows.append([state, visible(each.rule), condition, figure_text(each, words)])
-    return [Heading(words("health_state.title")), Table(heads, rows)] if rows else []
+    title = "milestones" if consequences == ("expect",) else "title"
+    return [Heading(words(f"health_state.{title}")), Table(heads, rows)] if rows else []
 
 
 def figure_text(each: RuleState, words: Words) -> str:

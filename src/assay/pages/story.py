@@ -11,7 +11,7 @@ from assay.errors import Finding
 from assay.experiment.checkpoint_reference import RULES, parse_checkpoint
 from assay.lab.monitor.stage_health import explained
 from assay.pages.charts import Checkpoints, curve_panel
-from assay.pages.content import checkpoint_label, interval_text, pairings, settings_text
+from assay.pages.content import best_line, checkpoint_label, interval_text, pairings, settings_text
 from assay.pages.facts import Curve, DevScore, RunFacts
 from assay.pages.lineage import start_text
 from assay.pages.page import (
@@ -23,6 +23,7 @@ from assay.pages.page import (
     Findings,
     Folded,
     Heading,
+    Line,
     Mark,
     Panels,
     Table,
@@ -30,9 +31,19 @@ from assay.pages.page import (
 )
 from assay.pages.progress_content import promotion, uncorrected_choice
 from assay.pages.provenance import marks
-from assay.pages.words import Words, metric_label, named_tests, number, percent, visible
+from assay.pages.words import (
+    Words,
+    metric_label,
+    named_tests,
+    number,
+    percent,
+    visible,
+    worded,
+    words,
+)
 from assay.runs.checkpoints import read_selection, read_selections
 from assay.runs.manifest_file import IMPORTED, PUT_ASIDE, WENT_ON
+from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_sink_states
 from assay.train.metric_names import is_written
 
@@ -136,16 +147,20 @@ SHARES = frozenset(
 
 
 def stage_blocks(facts: RunFacts, words: Words) -> list[Block]:
-    """Training, stage by stage: settings, curves, rewards, dev scores; of stages with steps."""
+    """Settings, curves and dev scores of the last stage with steps; those before it folded."""
     blocks: list[Block] = []
-    for name in [name for name in facts.experiment.stage if name in facts.metrics]:
+    names = [name for name in facts.experiment.stage if name in facts.metrics]
+    for name in reversed(names):
         method = facts.experiment.stage[name].method.upper()
-        blocks += [Heading(words("stage.title", name=name, method=method))]
-        blocks += [Text(about_stage(facts, name, words), "soft")]
-        blocks += trainer_blocks(facts, name, words)
-        blocks += _curves(facts, name, words)
-        blocks += _dev(facts.dev_scores(name), words)
+        title = words("stage.title", name=name, method=method)
+        own = [Text(about_stage(facts, name, words), "soft"), *trainer_blocks(facts, name, words)]
+        own += _curves(facts, name, words)
+        own += _dev(facts.dev_scores(name), words)
+        blocks += [Heading(title), *own] if name == names[-1] else [Folded(title, own)]
     return blocks
+
+
+MOST_CURVES = 6
 
 
 def _curves(facts: RunFacts, stage: str, words: Words) -> list[Block]:
@@ -157,16 +172,18 @@ def _curves(facts: RunFacts, stage: str, words: Words) -> list[Block]:
     tools = [c for c in facts.further_curves(stage) if not is_written(c.metric, method)]
     shown = [panel(curve, marked, words) for curve in own if not curve.constant]
     folded = [panel(curve, marked, words) for curve in tools if not curve.constant]
-    blocks: list[Block] = [Panels(shown)] if shown else []
-    blocks += [Folded(words("chart.of_tools"), [Panels(folded)])] if folded else []
+    folded = [*shown[MOST_CURVES:], *folded]
+    blocks: list[Block] = [Panels(shown[:MOST_CURVES])] if shown else []
+    more: list[Block] = [Panels(folded)] if folded else []
     still = [
         f"{metric_label(curve.metric, words)} {writer(curve.metric)(curve.last)}"
         for curve in own
         if curve.constant
     ]
     if still:
-        blocks.append(Text(words("chart.constant", metrics=words.listing.join(still)), "soft"))
-    return [*blocks, Text(words("chart.legend"), "soft")] if shown else blocks
+        more.append(Text(words("chart.constant", metrics=words.listing.join(still)), "soft"))
+    more += [Text(words("chart.legend"), "soft")] if shown else []
+    return [*blocks, Folded(words("chart.more"), more)] if more else blocks
 
 
 def _dev(scores: Sequence[DevScore], words: Words) -> list[Block]:
@@ -182,7 +199,7 @@ def _dev(scores: Sequence[DevScore], words: Words) -> list[Block]:
     ]
     heads = [Column(words(name), True) for name in ("chart.step", "table.score", "table.interval")]
     about = Text(words("chart.dev_about", items=scores[0].items), "soft")
-    return [Heading(words("chart.dev")), about, Table(heads, rows, kind="plain")]
+    return [Folded(words("chart.dev"), [about, Table(heads, rows, kind="plain")])]
 
 
 def about_stage(facts: RunFacts, name: str, words: Words, done: int | None = None) -> str:
@@ -244,11 +261,57 @@ def placed_findings(facts: RunFacts, words: Words) -> list[tuple[str, Finding]]:
 
 
 def health_blocks(facts: RunFacts, words: Words) -> list[Block]:
-    """The findings, or that there is none; nothing before the first step."""
+    """The notes, because errors and warnings head the page, or that nothing was found; nothing
+    before the first step."""
     findings = placed_findings(facts, words)
-    if findings:
-        return [Findings([each for _, each in findings], [place for place, _ in findings])]
-    return [Text(words("page.healthy"))] if facts.metrics else []
+    notes = [each for each in findings if each[1].severity == "note"]
+    if notes:
+        return [Findings([each for _, each in notes], [place for place, _ in notes])]
+    return [Text(words("page.healthy"))] if facts.metrics and not findings else []
+
+
+def warned(facts: RunFacts, w: Words) -> list[tuple[str, Finding]]:
+    """Errors and warnings about the run with their places, errors first."""
+    findings = [each for each in placed_findings(facts, w) if each[1].severity != "note"]
+    return sorted(findings, key=lambda each: each[1].severity)
+
+
+def shortest_name(run: RunDirectory) -> str:
+    """What names the run in a command: its name alone, if it is the newest of that name."""
+    return run.name if runs_of(run.root, run.name)[-1:] == [run] else str(run)
+
+
+def next_command(facts: RunFacts) -> str:
+    """The command that most users of such a result want next."""
+    name = shortest_name(facts.run)
+    unfinished = {"running": "report {}", "interrupted": "resume {}", "failed": "resume {}"}
+    if facts.status.status in unfinished:
+        return "assay " + unfinished[facts.status.status].format(name)
+    stages = list(facts.experiment.stage)
+    if not stages:
+        return f"assay compare {name} RUN"
+    line = best_line(facts)
+    if line is None:
+        return f"assay eval {name}@{stages[-1]}.last --benchmark NAME"
+    pairing = line.to_control or line.to_previous
+    better = pairing is not None and pairing.comparison.verdict == "better"
+    if better and not warned(facts, words()):
+        return f"assay export {name}@{line.name} DIR"
+    return f"assay report {name} --full"
+
+
+MOST_STEPS = 3
+
+
+def next_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """At most MOST_STEPS things to do: what the findings advise, worst first, then a command."""
+    placed = sorted(placed_findings(facts, words), key=lambda each: each[1].severity)
+    advice = dict.fromkeys(worded(each, words).fix for _, each in placed)
+    lines: list[Line] = [*[fix for fix in advice if fix][: MOST_STEPS - 1]]
+    command = next_command(facts)
+    if not (lines and command.startswith("assay report")):
+        lines.append(Mark(command, "code"))
+    return [Bullets(lines)]
 
 
 def selection_section(facts: RunFacts, words: Words) -> list[str]:
