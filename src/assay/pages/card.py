@@ -64,7 +64,7 @@ def model_card(made: "Exported", lang: str = "en") -> str:
         [
             *([Text(facts.experiment.about)] if facts.experiment.about else []),
             Text(w("card.made_by", version=version("assay-lab"), **about)),
-            *(Text(said, "warning") for said in story.warnings(facts, w)),
+            *(Text(warning, "warning") for warning in story.warnings(facts, w)),
             Heading(w("card.base"), 2),
             Bullets([w("card.origin", source=origin), *further, known]),
             Heading(w("page.training"), 2),
@@ -125,5 +125,5 @@ def stage_line(facts: RunFacts, name: str, last: int, w: Words) -> Line:
 
 def data_line(view: DataView, w: Words) -> Line:
     """A data set in a line."""
-    said = w("punctuation.stop").join((view.source, view.about))
-    return Mark(view.name), w.colon, " ".join((said, *view.leakage))
+    source = w("punctuation.stop").join((view.source, view.about))
+    return Mark(view.name), w.colon, " ".join((source, *view.leakage))

@@ -42,7 +42,9 @@ MOST_TABLES = 6
 
 def check_lines(numbers: Numbers) -> list[str]:
     """The same in a line for each data set, stage and evaluation: rows, time and memory."""
-    lines = [f"{place}: {said}" for place, values in numbers.items() if (said := _said(values))]
+    lines = [
+        f"{place}: {figures}" for place, values in numbers.items() if (figures := _said(values))
+    ]
     if len(lines) <= MOST_TABLES:
         return lines
     return [*lines[:MOST_TABLES], f"and {len(lines) - MOST_TABLES} more"]
@@ -66,7 +68,7 @@ def _said(values: Mapping[str, float]) -> str:
 def fit_lines(stages: "Sequence[StageFit]", gib: float, gpus: int) -> list[Block | str]:
     """Ways to train each stage on a card, with memory and time, and the first that fits."""
     rows: list[Row] = []
-    said = list[str]()
+    notes = list[str]()
     for stage in stages:
         for way in stage.settings:
             low, high = (f"{hours:.2g}" for hours in way.hours)
@@ -77,13 +79,17 @@ def fit_lines(stages: "Sequence[StageFit]", gib: float, gpus: int) -> list[Block
             about += "nothing fits: shorten rows (max_tokens), or lower micro_tokens"
         else:
             about += f"fits {choice.name}" + (f": write {choice.key}" if choice.key else "")
-        said.append(about)
+        notes.append(about)
     columns = ["stage", "way", Column("GiB", right=True), "fits", Column("hours", right=True)]
     of = f"{gpus} x {gib:g} GiB" if gpus > 1 else f"{gib:g} GiB"
     estimate = (
         "estimated by formula: a quarter of headroom in memory, hours between 45 % and 10 % of "
     )
-    return [Table(columns, rows, of), *said, f"{estimate}the card's peak, evaluations not included"]
+    return [
+        Table(columns, rows, of),
+        *notes,
+        f"{estimate}the card's peak, evaluations not included",
+    ]
 
 
 MOST_NOTES = 4
@@ -110,26 +116,26 @@ MOST_ROWS = 20
 HEADS = ("calls", "remembered", "failed", "read", "wrote", "cost", "besides", "mean", "seconds")
 
 
-def costs_page(found: RunCosts, words: Words) -> list[Block]:
+def costs_page(costs: RunCosts, words: Words) -> list[Block]:
     """The tables, then means."""
-    blocks: list[Block] = [Text(words("costs.lost", lost=found.lost))] if found.lost else []
-    if found.total is None:
-        return blocks or [Text(words("costs.nothing", run=str(found.run)))]
+    blocks: list[Block] = [Text(words("costs.lost", lost=costs.lost))] if costs.lost else []
+    if costs.total is None:
+        return blocks or [Text(words("costs.nothing", run=str(costs.run)))]
     parts = (
-        ("models", found.models),
-        ("stages", found.stages),
-        ("operators", found.operators),
-        ("steps", found.steps[-MOST_ROWS:]),
-        ("problems", found.problems[:MOST_ROWS]),
+        ("models", costs.models),
+        ("stages", costs.stages),
+        ("operators", costs.operators),
+        ("steps", costs.steps[-MOST_ROWS:]),
+        ("problems", costs.problems[:MOST_ROWS]),
     )
-    whole = {"steps": len(found.steps), "problems": len(found.problems)}
+    whole = {"steps": len(costs.steps), "problems": len(costs.problems)}
     for name, lines in parts:
         if lines:
-            total = found.total if name == "models" else None
+            total = costs.total if name == "models" else None
             blocks.append(lines_table(words(f"costs.{name}"), lines, total, words))
         if whole.get(name, 0) > len(lines):
             blocks.append(Text(words("costs.shown", shown=len(lines), whole=whole[name]), "soft"))
-    return [*blocks, *map(Text, sentences(found, words))]
+    return [*blocks, *map(Text, sentences(costs, words))]
 
 
 def money(amount: float | None) -> str:
@@ -140,22 +146,22 @@ def money(amount: float | None) -> str:
     return f"{whole}.{rest.rstrip('0').ljust(2, '0')}"
 
 
-def sentences(found: RunCosts, words: Words) -> list[str]:
+def sentences(costs: RunCosts, words: Words) -> list[str]:
     """What a call, a problem and a step cost, and what is uncertain."""
-    said = [
+    lines = [
         words(
             "costs.means",
-            call=money(found.per_call),
-            problem=money(found.per_problem),
-            step=money(found.per_step),
+            call=money(costs.per_call),
+            problem=money(costs.per_problem),
+            step=money(costs.per_step),
         )
     ]
-    total = found.total
+    total = costs.total
     if total is not None and total.uncertain:
-        said.append(words("costs.uncertain", most=money(total.uncertain)))
+        lines.append(words("costs.uncertain", most=money(total.uncertain)))
     if total is not None and total.cost is None:
-        said.append(words("costs.not_known"))
-    return said
+        lines.append(words("costs.not_known"))
+    return lines
 
 
 def lines_table(
@@ -227,9 +233,9 @@ def plan_result(pilot: Pilot, plan: Plan) -> dict[str, Any]:
 
 def _row(planned: DesignPower) -> dict[str, Any]:
     d = planned.design
-    found = {"repeats": d.repeats, "seeds": d.seeds, "arms": d.arms, "enough": planned.enough}
+    design = {"repeats": d.repeats, "seeds": d.seeds, "arms": d.arms, "enough": planned.enough}
     counts = {"items": d.items or None, "answers": d.answers or None}
-    return {**counts, **found, "smallest_difference": planned.smallest}
+    return {**counts, **design, "smallest_difference": planned.smallest}
 
 
 CLAUSES = {
@@ -253,18 +259,18 @@ def summary(
     file: Path, reading: ReportFile, flaws: Sequence[Finding], lang: str = "en"
 ) -> list[str]:
     """How much was read and how much was found; before it the tables that were not read."""
-    w, found = words(lang), [flaw.severity for flaw in flaws]
+    w, severities = words(lang), [flaw.severity for flaw in flaws]
     skipped = ", ".join(map(str, reading.skipped))
     lines = [w("audit.skipped", lines=skipped)] if skipped else []
-    said = w(
+    count = w(
         "audit.summary",
         file=visible(str(file)),
         results=sum(map(results, reading.records)),
-        errors=found.count("error"),
-        warnings=found.count("warning"),
-        notes=found.count("note"),
+        errors=severities.count("error"),
+        warnings=severities.count("warning"),
+        notes=severities.count("note"),
     )
-    return [*lines, said]
+    return [*lines, count]
 
 
 def _finding(flaw: Finding, w: Words) -> Finding:
@@ -284,12 +290,12 @@ def _finding(flaw: Finding, w: Words) -> Finding:
             word = str(values[name])
             values[name] = w.sections[section].get(word, word)
     for figure, clauses in CLAUSES.items():
-        said = int(flaw.values.get(figure, 0)) > NOTHING[figure]
-        values |= {name: w(f"audit.{name}", **values) if said else "" for name in clauses}
-    said = worded(replace(flaw, values=values), w)
+        many = int(flaw.values.get(figure, 0)) > NOTHING[figure]
+        values |= {name: w(f"audit.{name}", **values) if many else "" for name in clauses}
+    many = worded(replace(flaw, values=values), w)
     if values["line"] is None:
-        return said
-    return replace(said, evidence=w("audit.line", line=values["line"], evidence=said.evidence))
+        return many
+    return replace(many, evidence=w("audit.line", line=values["line"], evidence=many.evidence))
 
 
 def one_line(text: str) -> str:

@@ -109,8 +109,8 @@ def comparison_page(
 def warned(table: ComparisonTable, w: Words) -> list[Block]:
     """Accepted confounds and findings."""
     marked, findings = mark(table, w), (*table.left_out, *table.findings)
-    found: list[Block] = [Text(marked, "warning")] if marked else []
-    return [*found, *([Findings(findings)] if findings else [])]
+    blocks: list[Block] = [Text(marked, "warning")] if marked else []
+    return [*blocks, *([Findings(findings)] if findings else [])]
 
 
 def comparison_sections(
@@ -126,8 +126,8 @@ def comparison_sections(
     about = Text(w("compare.differences_about"), "soft")
 
     def differences() -> list[Block]:
-        found = difference_blocks(table, labels, w, note)
-        return [about, *found] if found else []
+        blocks = difference_blocks(table, labels, w, note)
+        return [about, *blocks] if blocks else []
 
     parts: dict[str, tuple[str, Callable[[], Sequence[Block]]]] = {
         "scores": (
@@ -189,10 +189,10 @@ def _fairness(table: ComparisonTable, control: str, w: Words) -> list[Block]:
         kind, part = kinds[state.part], w(f"part.{state.part}")
         heard = [each for each in state.differences if each.kind not in QUIET]
         unheard = [each for each in state.differences if each.kind in QUIET]
-        for rows, found in ((loud, heard), (quiet, unheard)):
+        for rows, confounds in ((loud, heard), (quiet, unheard)):
             unknown = rows is loud and kind != "same" and not state.differences
-            if found or unknown:
-                lines = [_difference_line(each, w) for each in found] or ["–"]
+            if confounds or unknown:
+                lines = [_difference_line(each, w) for each in confounds] or ["–"]
                 mark = Mark(w(f"compare.kind_{kind}"), kind)
                 rows.append([part, mark, Cell(lines[0], lines[1:])])
     same = w.listing.join(w(f"part.{part}") for part, kind in kinds.items() if kind == "same")
@@ -234,23 +234,24 @@ def flips_blocks(
     w: Words,
     lines: Sequence[Scored],
     door: Door = lambda sides, item: "",
+    most: int = SHOWN,
 ) -> list[Block]:
-    """The changed items of some lines: counts, addresses, the first of each kind in full."""
-    found = [line.to_control for line in lines if line.to_control is not None]
-    if not found:
+    """The changed items of some lines: counts, addresses, the first `most` of each kind in full."""
+    pairings = [line.to_control for line in lines if line.to_control is not None]
+    if not pairings:
         return []
     blocks: list[Block] = [Text(w("compare.flips_about"), "soft")]
     rows: Mapping[str, Row] = {}
-    run, changed = table.control.run, any(p.flips.gained or p.flips.lost for p in found)
+    run, changed = table.control.run, any(p.flips.gained or p.flips.lost for p in pairings)
     try:
         rows = item_rows(run, table.evaluation.name) if run is not None and changed else {}
     except AssayError as error:
         blocks.append(Text(w("page.no_questions", why=str(error)), "warning"))
     named = {line.name: line for line in table.lines}
-    for pairing in found:
+    for pairing in pairings:
         sides = (named[pairing.control], named[pairing.other])
         kinds = {"gained": pairing.flips.gained, "lost": pairing.flips.lost}
-        shown = [item for items in kinds.values() for item in items[:SHOWN]]
+        shown = [item for items in kinds.values() for item in items[:most]]
         answers = {line.name: _answers(line, shown) for line in sides}
         blocks.append(Heading(against(pairing, labels, w)))
         for kind, items in kinds.items():
@@ -258,7 +259,7 @@ def flips_blocks(
                 continue
             badge = Mark(w(f"kind.{kind}"), "better" if kind == "gained" else "worse")
             blocks.append(Text((badge, f" {number(len(items))}")))
-            for item in items[:SHOWN]:
+            for item in items[:most]:
                 both = [(labels[line.name], answers[line.name].get(item)) for line in sides]
                 blocks += question_blocks(
                     Mark(item, "", door(sides, item)), rows.get(item), both, w

@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from assay.compare.judge_trust import HeldJudge, held
@@ -25,6 +26,7 @@ from assay.pages.page import (
     Bullets,
     Cell,
     Column,
+    Folded,
     Heading,
     Line,
     Mark,
@@ -45,6 +47,7 @@ Labels = Mapping[str, str]
 """The names of lines as a page shows them."""
 OTHER = "other"
 SHOWN_ERRORS = 7
+SHOWN_REPEATS = 10
 
 
 def checkpoint_label(name: str, words: Words) -> str:
@@ -99,27 +102,58 @@ def headline_blocks(facts: "RunFacts", words: Words) -> list[Text]:
     what = words("table.score_of", label=label, passes=passes(line.repeats, words), **figures)
     score = Mark(score_text(line.score, line.interval), "score")
     labels = checkpoint_labels(table, words)
-    found = [p for p in (line.to_control, line.to_previous) if p is not None]
+    pairings = [p for p in (line.to_control, line.to_previous) if p is not None]
     unscored = abstained_text(line, words)
     return [
         Text((score, f"{words.within(interval_text(line.interval, words))} {what}"), "big"),
         *([Text(unscored, "warning")] if unscored else []),
-        *(Text(verdict_line(each, labels, words)) for each in found),
+        *(Text(verdict_line(each, labels, words)) for each in pairings),
     ]
 
 
-def result_blocks(facts: "RunFacts", found: "Measurement", words: Words) -> list[Block]:
+def result_blocks(facts: "RunFacts", measurement: "Measurement", words: Words) -> list[Block]:
     """An evaluation of a run: its table, and its comparisons in words."""
-    if found.table is None:
-        return [Text(f"{found.name}{words.colon}{words('table.not_run')}")]
-    labels = checkpoint_labels(found.table, words)
+    if measurement.table is None:
+        return [Text(f"{measurement.name}{words.colon}{words('table.not_run')}")]
+    labels = checkpoint_labels(measurement.table, words)
     marks = {name: badges(facts, name, words) for name in labels}
-    missing = [checkpoint_label(name, words) for name in found.missing]
+    missing = [checkpoint_label(name, words) for name in measurement.missing]
     return [
-        Text(about_evaluation(found.table, words), "soft"),
-        score_table(found.table, labels, words, marks=marks, missing=missing),
-        *difference_blocks(found.table, labels, words),
+        Text(about_evaluation(measurement.table, words), "soft"),
+        score_table(
+            measurement.table,
+            labels,
+            words,
+            marks=marks,
+            missing=missing,
+            below={
+                line.name: repeats_text(
+                    line, facts.answers(measurement.table.evaluation, line.name), words
+                )
+                for line in measurement.table.lines
+                if line.repeats > 1
+            },
+        ),
+        *difference_blocks(measurement.table, labels, words),
     ]
+
+
+def repeats_text(line: Scored, answers: Iterable[Mapping[str, Any]], words: Words) -> list[str]:
+    """Each repeat's mean over its scored answers with their standard deviation, then pass@k."""
+    scores: dict[int, list[float]] = {}
+    for answer in answers:
+        if answer["score"] is not None:
+            scores.setdefault(answer["repeat"], []).append(answer["score"])
+    means = [fmean(own) for _, own in sorted(scores.items())]
+    texts = []
+    if len(means) > 1:
+        spread = f"{100 * stdev(means):.1f}" if line.interval.share else number(stdev(means))
+        shown = words.comma.join(score_text(mean, line.interval) for mean in means[:SHOWN_REPEATS])
+        more = words.comma + "…" if len(means) > SHOWN_REPEATS else ""
+        texts.append(words("table.repeats", scores=shown + more, spread=spread))
+    passed = line.sampled.passes if line.sampled else ()
+    figures = [f"pass@{x.k} {score_text(x.value, x.interval)}" for x in passed if x.k > 1]
+    return [*texts, words.comma.join(figures)]
 
 
 def other_results(facts: "RunFacts", words: Words) -> list[Block]:
@@ -135,9 +169,10 @@ def score_table(
     marks: Mapping[str, Sequence[Mark]] | None = None,
     missing: Sequence[str] = (),
     note: str = "",
+    below: Mapping[str, Sequence[str]] | None = None,
 ) -> Table:
-    """The checkpoints with their scores, which lead to their records from a page in `folder`; then
-    those that are still missing."""
+    """The checkpoints with their scores, which lead to their records from a page in `folder`, and
+    what stands `below` them; then those that are still missing."""
     ends = [end for line in table.lines for end in (line.interval.low, line.interval.high)]
     scale = min(0.0, *ends), max(1.0, *ends)
     rows: list[Row] = []
@@ -147,7 +182,10 @@ def score_table(
         rows.append(
             [
                 Cell(labels[line.name], (marks or {}).get(line.name, control), kind="head"),
-                Mark(score_text(line.score, line.interval), "score", address(line, folder)),
+                Cell(
+                    Mark(score_text(line.score, line.interval), "score", address(line, folder)),
+                    (below or {}).get(line.name, ()),
+                ),
                 Cell(
                     interval_text(line.interval, words),
                     figure=interval_bar(line.score, line.interval, scale),
@@ -174,14 +212,14 @@ def difference_blocks(
 ) -> list[Block]:
     """The verdicts with their figures, then in words with the changed items."""
     rows: list[Row] = []
-    said: list[Line] = []
+    flip_lines: list[Line] = []
     for pairing in pairings(table):
-        found, flips = pairing.comparison, pairing.flips
+        comparison, flips = pairing.comparison, pairing.flips
         what = against(pairing, labels, words)
-        p = "–" if found.verdict == "not comparable" else f"{found.adjusted_p:.2g}"
-        verdict = Cell(verdict_mark(found, words), [beside(found, words)])
-        difference = Mark(difference_text(found.difference, found.interval), "score")
-        rows.append([Cell(what, kind="head"), verdict, difference, limits(found, words), p])
+        p = "–" if comparison.verdict == "not comparable" else f"{comparison.adjusted_p:.2g}"
+        verdict = Cell(verdict_mark(comparison, words), [beside(comparison, words)])
+        difference = Mark(difference_text(comparison.difference, comparison.interval), "score")
+        rows.append([Cell(what, kind="head"), verdict, difference, limits(comparison, words), p])
         changed = words(
             "table.flips",
             gained=len(flips.gained),
@@ -190,13 +228,14 @@ def difference_blocks(
             agreement=percent(pairing.agreement),
         )
         text = f"{words.colon}{pairing.explanation(words.verdicts)}{words('punctuation.stop')}"
-        said.append((Mark(what), text, Mark(changed, "soft")))
+        flip_lines.append((Mark(what), text, Mark(changed, "soft")))
     if not rows:
         return []
     difference, p = (Column(words(f"compare.{name}"), True) for name in ("difference", "p"))
     heads = [words("table.checkpoint"), words("compare.verdict")]
     columns = [*heads, difference, words("table.interval"), p]
-    return [Table(columns, rows, note=note), Bullets(said)]
+    told = Folded(words("compare.verdicts_told"), [Bullets(flip_lines)])
+    return [Table(columns, rows, note=note), told]
 
 
 def against(pairing: Pairing, labels: Labels, words: Words) -> str:
@@ -205,43 +244,43 @@ def against(pairing: Pairing, labels: Labels, words: Words) -> str:
     return words("table.against", other=other, control=control)
 
 
-def verdict_mark(found: Comparison, words: Words) -> Mark:
+def verdict_mark(comparison: Comparison, words: Words) -> Mark:
     """A verdict by its name."""
-    return Mark(words(f"verdict_name.{found.verdict}"), found.verdict)
+    return Mark(words(f"verdict_name.{comparison.verdict}"), comparison.verdict)
 
 
 def verdict_line(pairing: Pairing, labels: Labels, words: Words) -> Line:
     """A verdict, what was compared, and the difference."""
-    found = pairing.comparison
-    said = [against(pairing, labels, words), change_text(found, words, units=True)]
-    more = words.semicolon + note if (note := beside(found, words)) else ""
-    return verdict_mark(found, words), words.colon + words.colon.join(said) + more
+    comparison = pairing.comparison
+    parts = [against(pairing, labels, words), change_text(comparison, words, units=True)]
+    more = words.semicolon + note if (note := beside(comparison, words)) else ""
+    return verdict_mark(comparison, words), words.colon + words.colon.join(parts) + more
 
 
-def change_text(found: Comparison, words: Words, units: bool = False) -> str:
+def change_text(comparison: Comparison, words: Words, units: bool = False) -> str:
     """A difference with its limits; `units` says that they are points."""
-    ends = (found.difference, found.interval.low, found.interval.high)
-    difference, low, high = (difference_text(end, found.interval) for end in ends)
-    key = "table.difference" if units and found.interval.share else "table.short"
+    ends = (comparison.difference, comparison.interval.low, comparison.interval.high)
+    difference, low, high = (difference_text(end, comparison.interval) for end in ends)
+    key = "table.difference" if units and comparison.interval.share else "table.short"
     return words(key, difference=difference, low=low, high=high)
 
 
-def limits(found: Comparison, words: Words) -> str:
+def limits(comparison: Comparison, words: Words) -> str:
     """The limits of a difference."""
-    return words.ends(found.interval, lambda end: difference_text(end, found.interval))
+    return words.ends(comparison.interval, lambda end: difference_text(end, comparison.interval))
 
 
-def beside(found: Comparison, words: Words) -> str:
+def beside(comparison: Comparison, words: Words) -> str:
     """Notes on a verdict: a part of the items, and beside "undecided" what could be detected."""
-    notes = [words("table.shared", items=found.items)] if found.asked_of_one else []
-    smallest = found.minimum_detectable_difference
-    if found.verdict == "undecided" and as_scored(found) != "undecided":
+    notes = [words("table.shared", items=comparison.items)] if comparison.asked_of_one else []
+    smallest = comparison.minimum_detectable_difference
+    if comparison.verdict == "undecided" and as_scored(comparison) != "undecided":
         notes.append(words("table.undone"))
-    elif found.verdict == "undecided" and smallest is None:
+    elif comparison.verdict == "undecided" and smallest is None:
         notes.append(words("table.nothing_detectable"))
-    elif found.verdict == "undecided" and found.interval.share:
+    elif comparison.verdict == "undecided" and comparison.interval.share:
         notes.append(words("table.detectable", smallest=f"{(smallest or 0) * 100:.1f}"))
-    elif found.verdict == "undecided":
+    elif comparison.verdict == "undecided":
         notes.append(words("table.detectable_plain", smallest=number(smallest)))
     return words.semicolon.join(notes)
 
@@ -330,7 +369,7 @@ def _part_means(answers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         parts = json.loads(answer["parts"]) if answer["score"] is not None else {}
         for name, value in parts.items():
             values.setdefault(name, []).append(value)
-    return {name: sum(found) / len(found) for name, found in values.items()}
+    return {name: sum(scores) / len(scores) for name, scores in values.items()}
 
 
 def _by_checkpoint(head: str, labels: Iterable[str], rows: Sequence[Row], words: Words) -> Table:
@@ -343,8 +382,12 @@ def all_outcomes(facts: "RunFacts", words: Words) -> list[Block]:
     tables = [m.table for m in facts.reported if m.table is not None]
     blocks: list[Block] = []
     for table in tables:
-        found = outcome_blocks(table, checkpoint_labels(table, words), words)
-        blocks += [Heading(table.evaluation.name), *found] if found and len(tables) > 1 else found
+        outcomes = outcome_blocks(table, checkpoint_labels(table, words), words)
+        blocks += (
+            [Heading(table.evaluation.name), *outcomes]
+            if outcomes and len(tables) > 1
+            else outcomes
+        )
     return blocks
 
 
@@ -403,7 +446,7 @@ def setting_text(value: Any) -> str:
 
 def run_generation(facts: "RunFacts", words: Words) -> list[Block]:
     """How the answers of all reporting evaluations were generated."""
-    tables = [found.table for found in facts.reported if found.table is not None]
+    tables = [measurement.table for measurement in facts.reported if measurement.table is not None]
     return generation_blocks([(each, checkpoint_labels(each, words)) for each in tables], words)
 
 
@@ -446,7 +489,7 @@ def _sampled(table: ComparisonTable, labels: Labels, words: Words) -> list[Block
     shown = {labels[line.name]: line.sampled for line in table.lines if line.sampled is not None}
     if not shown:
         return []
-    figures = [figures_by_name(found) for found in shown.values()]
+    figures = [figures_by_name(scores) for scores in shown.values()]
     names = dict.fromkeys(name for each in figures for name in each)
     rows = [
         [Mark(name), *(_figure_cell(each.get(name), words) for each in figures)] for name in names
@@ -459,26 +502,26 @@ def _sampled(table: ComparisonTable, labels: Labels, words: Words) -> list[Block
     ]
 
 
-def figures_by_name(found: SampledScores) -> dict[str, AtK]:
+def figures_by_name(scores: SampledScores) -> dict[str, AtK]:
     """The figures by their usual names; pass@1 is the mean, and left out."""
-    passed = {f"pass@{each.k}": each for each in found.passes if each.k > 1}
-    return {f"mean@{found.mean.k}": found.mean, **passed}
+    passed = {f"pass@{each.k}": each for each in scores.passes if each.k > 1}
+    return {f"mean@{scores.mean.k}": scores.mean, **passed}
 
 
-def _figure_cell(found: AtK | None, words: Words) -> Cell:
+def _figure_cell(figure: AtK | None, words: Words) -> Cell:
     """One figure with its interval, and the range that unscored completions leave."""
-    if found is None:
+    if figure is None:
         return Cell("–", kind="soft")
-    low, high = found.possible
-    ends = {"low": percent(low), "high": percent(high), "items": found.items}
+    low, high = figure.possible
+    ends = {"low": percent(low), "high": percent(high), "items": figure.items}
     possible = words("generation.possible", **ends) if high - low > 1e-9 else ""
-    value = Mark(score_text(found.value, found.interval), "score")
-    return Cell(value, [interval_text(found.interval, words), possible])
+    value = Mark(score_text(figure.value, figure.interval), "score")
+    return Cell(value, [interval_text(figure.interval, words), possible])
 
 
-def sampled_notes(found: Iterable[SampledScores], words: Words) -> list[str]:
+def sampled_notes(scores: Iterable[SampledScores], words: Words) -> list[str]:
     """Why there is no pass@k."""
-    return [words("generation.not_binary") for each in found if not each.binary]
+    return [words("generation.not_binary") for each in scores if not each.binary]
 
 
 def run_judges(facts: "RunFacts", w: Words) -> list[Block]:
@@ -514,7 +557,7 @@ def judge_line(judge: HeldJudge, w: Words) -> Text:
         else:
             figures = {"kappa": kappa.value, "low": ends.low, "high": ends.high}
             kappas.append(w("judge.kappa", criterion=name, **figures))
-    said = w(
+    agreement = w(
         "judge.held",
         model=stored.model,
         answers=number(len(stored.judged)),
@@ -524,12 +567,12 @@ def judge_line(judge: HeldJudge, w: Words) -> Text:
     )
     trust = w(f"judge.trust_{judge.trust}", least=f"{stored.least_kappa:g}")
     kind = {"shown": "", "unsure": "note"}.get(judge.trust, "warning")
-    return Text(f"{said} {trust}", kind)
+    return Text(f"{agreement} {trust}", kind)
 
 
 def sections(
     parts: Mapping[str, tuple[str, Callable[[], Sequence[Block]]]], wanted: Sequence[str] = ()
 ) -> list[Section]:
     """The parts of a page, by anchor, that have something to say; some where they are `wanted`."""
-    found = ((anchor, *parts[anchor]) for anchor in wanted or parts)
-    return [Section(anchor, title, made) for anchor, title, make in found if (made := make())]
+    built = ((anchor, *parts[anchor]) for anchor in wanted or parts)
+    return [Section(anchor, title, made) for anchor, title, make in built if (made := make())]

@@ -47,10 +47,10 @@ def answer_view(label: str, line: Mapping[str, Any], words: Words) -> Answer:
     # A model behind an endpoint has the counts of its server, where that gives any.
     tokens = line["completion_tokens"]
     note = words(length, tokens="?" if tokens is None else number(tokens))
-    said = transcript(line["messages"]) if line.get("messages") else line["output"]
+    text = transcript(line["messages"]) if line.get("messages") else line["output"]
     noted = json.loads(line.get(FACTS) or "{}").items()
     facts = tuple((flat(name), shortened(str(value))) for name, value in noted)
-    return Answer(label, result, shortened(said), facts, f"{line['sample_id']} · {note}")
+    return Answer(label, result, shortened(text), facts, f"{line['sample_id']} · {note}")
 
 
 def item_rows(run: RunDirectory, evaluation: str) -> Mapping[str, Row]:

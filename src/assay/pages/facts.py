@@ -131,7 +131,7 @@ def curves(
     """The curves that the lines of one stage give; `estimated` gives a value's interval."""
     # Step by step: the samples of a step are read once for all its metrics.
     limits = [{name: estimated(line, name) for name in names if name in line} for line in metrics]
-    found = []
+    lines = []
     for metric in names:
         known = [
             (line, each[metric])
@@ -141,8 +141,8 @@ def curves(
         values = tuple(_finite(line[metric]) for line, _ in known)
         if any(value is not None for value in values) and not idle(metric, values):
             steps = tuple(line["step"] for line, _ in known)
-            found.append(Curve(metric, steps, values, tuple(each for _, each in known)))
-    return found
+            lines.append(Curve(metric, steps, values, tuple(each for _, each in known)))
+    return lines
 
 
 @kept(256)
@@ -201,9 +201,9 @@ class RunFacts:
         known = {record.name: record for record in self.records}
         specs = {n: s for n, s in self.experiment.evaluate.items() if s.role == "report"}
         added = [r for r in self.records if r.name not in self.experiment.evaluate]
-        found = [(name, spec, known.get(name)) for name, spec in specs.items()]
-        found += [(r.name, None, r) for r in added]
-        return found
+        records = [(name, spec, known.get(name)) for name, spec in specs.items()]
+        records += [(r.name, None, r) for r in added]
+        return records
 
     @cached_property
     def reported(self) -> tuple[Measurement, ...]:
@@ -284,8 +284,8 @@ class RunFacts:
         spec = self.experiment.stage[stage]
 
         def estimated(line: Mapping[str, Any], metric: str) -> Interval | None:
-            found = estimate(self.run, spec, line, metric)
-            return found.interval if found else None
+            figure = estimate(self.run, spec, line, metric)
+            return figure.interval if figure else None
 
         return curves(self.metrics.get(stage, []), estimated, names)
 

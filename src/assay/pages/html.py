@@ -214,8 +214,10 @@ def _folded_text(title: str, text: str) -> Markup:
 
 
 def _folded(block: model.Folded, words: Words) -> Markup:
-    form = Markup("<details{}><summary>{}</summary>\n{}</details>")
-    return form.format(" open" * block.open, _text(block.title), blocks_html(block.blocks, words))
+    form = Markup("<details{}{}><summary>{}</summary>\n{}</details>")
+    anchor = Markup(' id="{}"').format(block.anchor) if block.anchor else ""
+    inner = blocks_html(block.blocks, words)
+    return form.format(anchor, " open" * block.open, _text(block.title), inner)
 
 
 def _question(block: model.SideBySide, words: Words) -> Markup:

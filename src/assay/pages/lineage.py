@@ -55,32 +55,32 @@ def lineage(run: RunDirectory) -> list[LineageNode]:
 
     Raises what reading the runs raises; a run that is gone ends the line.
     """
-    found: Nodes = {}
+    nodes: Nodes = {}
     for name in experiment_of(run).stage:
-        _add_stage(found, run, name)
-    return list(found.values())
+        _add_stage(nodes, run, name)
+    return list(nodes.values())
 
 
-def _add_stage(found: Nodes, run: RunDirectory, name: str) -> None:
+def _add_stage(nodes: Nodes, run: RunDirectory, name: str) -> None:
     key = (str(run), name)
-    if key not in found and not run.spec.is_file():
-        found[key] = LineageNode(run, name)
-    elif key not in found:
+    if key not in nodes and not run.spec.is_file():
+        nodes[key] = LineageNode(run, name)
+    elif key not in nodes:
         stage = experiment_of(run).stage[name]
         place = _start(run, stage)
-        _add_place(found, *place)
-        found[key] = LineageNode(run, name, stage, place[1])
+        _add_place(nodes, *place)
+        nodes[key] = LineageNode(run, name, stage, place[1])
 
 
-def _add_place(found: Nodes, run: RunDirectory, reference: CheckpointReference) -> None:
+def _add_place(nodes: Nodes, run: RunDirectory, reference: CheckpointReference) -> None:
     base = read_manifest(run).get("base_weights", {})
     if reference.stage is not None:
-        _add_stage(found, run, reference.stage)
+        _add_stage(nodes, run, reference.stage)
     elif "checkpoint" in base:
-        _add_place(found, *recorded_place(run.root, base["checkpoint"]))
+        _add_place(nodes, *recorded_place(run.root, base["checkpoint"]))
     else:
         source = experiment_of(run).model if run.spec.is_file() else str(run)
-        found.setdefault(("", base.get("sha256", source)), LineageNode(run, source))
+        nodes.setdefault(("", base.get("sha256", source)), LineageNode(run, source))
 
 
 def _start(run: RunDirectory, stage: StageSpec) -> Located:
@@ -143,8 +143,8 @@ def _settings(stage: StageSpec) -> dict[str, Any]:
     table["adapt"] = {key: adapt[key] for key in ("kind", "rank") if key in adapt}
     if not table.get("kl", {}).get("coef"):
         table.pop("kl", None)
-    found = {name: _value(table, name) for name in CHANGEABLE}
-    return {name: value for name, value in found.items() if value is not None}
+    settings = {name: _value(table, name) for name in CHANGEABLE}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _value(table: Mapping[str, Any], name: str) -> Any:

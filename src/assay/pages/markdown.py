@@ -4,6 +4,7 @@ drawings are left out, because `Only` blocks stand beside them.
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from urllib.parse import quote
 
 from assay.pages import page as model
@@ -12,10 +13,25 @@ from assay.pages.words import Words, visible, worded
 
 
 def page_markdown(page: Page) -> str:
-    """The whole file."""
-    footer = [escaped(page.footer)] if page.footer else []
-    body = blocks_markdown(page.blocks, page.words)
-    return "\n\n".join([f"# {escaped(page.title)}", *filter(None, [body]), *footer]) + "\n"
+    """The whole file; where it would pass `page.longest` lines, the folds of sections are left out,
+    the longest first, and named at the end."""
+    w, left = page.words, list[model.Folded]()
+    folds = [x for s in page.sections for x in s.blocks if isinstance(x, model.Folded)]
+    folds.sort(key=lambda fold: blocks_markdown([fold], w).count("\n"))
+    while True:
+        blocks = [
+            replace(each, blocks=[x for x in each.blocks if x not in left])
+            if isinstance(each, model.Section)
+            else each
+            for each in page.blocks
+        ]
+        told = w("page.only_html", titles=w.listing.join(each.title for each in left))
+        ends = [escaped(text) for text in (told if left else "", page.footer) if text]
+        body = filter(None, [blocks_markdown(blocks, w)])
+        text = "\n\n".join([f"# {escaped(page.title)}", *body, *ends]) + "\n"
+        if page.longest is None or text.count("\n") <= page.longest or not folds:
+            return text
+        left.append(folds.pop())
 
 
 def blocks_markdown(blocks: Iterable[Block], words: Words) -> str:
@@ -101,9 +117,9 @@ def _findings(block: model.Findings, words: Words) -> Iterator[str]:
         place = escaped(f"{block.places[index]}{words.colon}") if block.places else ""
         new = words.within(words("progress.new")) if block.new and block.new[index] else ""
         severity = f"**{words(f'severity.{finding.severity}')}**{new}"
-        said = [escaped(part) for part in (finding.what, finding.evidence, finding.fix) if part]
+        parts = [escaped(part) for part in (finding.what, finding.evidence, finding.fix) if part]
         lead = f" {place}" if place else words.colon
-        lines.append(f"- {severity}{lead}{words('punctuation.stop').join(said)}")
+        lines.append(f"- {severity}{lead}{words('punctuation.stop').join(parts)}")
     yield "\n".join(lines)
 
 
@@ -135,7 +151,9 @@ def _code(block: model.Code, words: Words) -> Iterator[str]:
 
 def _panels(block: model.Panels, words: Words) -> Iterator[str]:
     ends = ((f.caption, f"{f.first} → {f.last}") for f in block.figures if f.first)
-    lines = [f"- {escaped(caption)}{words.colon}{escaped(said)}" for caption, said in ends]
+    lines = [
+        f"- {escaped(caption)}{words.colon}{escaped(ends_text)}" for caption, ends_text in ends
+    ]
     yield from ["\n".join(lines)] if lines else []
 
 

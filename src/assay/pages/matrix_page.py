@@ -68,23 +68,25 @@ def change_limits(value: float, interval: Interval, ratios: bool, w: Words) -> s
 SAME = "same weights"
 
 
-def verdict_of(cell: SweepCell, control: str, found: Comparison) -> str:
+def verdict_of(cell: SweepCell, control: str, comparison: Comparison) -> str:
     """The verdict of a cell against a control, or that the two are the same weights."""
-    return SAME if control in cell.same_weights else found.verdict
+    return SAME if control in cell.same_weights else comparison.verdict
 
 
-def explained(found: Comparison, ratios: bool, w: Words) -> str:
+def explained(comparison: Comparison, ratios: bool, w: Words) -> str:
     """A comparison in words; differences of ratios are not points, so they get their own."""
     if not ratios:
-        return explain(found, w.verdicts)
-    if found.verdict == "not comparable":
-        return w.verdicts["not comparable"].format(confounds=w.listing.join(found.confounds))
-    verdict = w(f"verdict_name.{found.verdict}")
-    change = change_limits(found.difference, found.interval, ratios, w)
-    line = w("matrix.ratio_verdict", verdict=verdict, change=change, p=f"{found.adjusted_p:.2g}")
-    if found.family == 1:
+        return explain(comparison, w.verdicts)
+    if comparison.verdict == "not comparable":
+        return w.verdicts["not comparable"].format(confounds=w.listing.join(comparison.confounds))
+    verdict = w(f"verdict_name.{comparison.verdict}")
+    change = change_limits(comparison.difference, comparison.interval, ratios, w)
+    line = w(
+        "matrix.ratio_verdict", verdict=verdict, change=change, p=f"{comparison.adjusted_p:.2g}"
+    )
+    if comparison.family == 1:
         return line
-    figures = {"level": found.interval.level * 100, "family": found.family}
+    figures = {"level": comparison.interval.level * 100, "family": comparison.family}
     return w.semicolon.join((line, filled(w.verdicts["family interval"], figures)))
 
 
@@ -158,12 +160,12 @@ def _summary(block: ControlBlock, heads: Sequence[str], matrix: Matrix, w: Words
 
     def extreme(name: str | None) -> str:
         cell = next((c for place, c in matrix.cells.items() if repr(place) == name), None)
-        found = cell.against.get(block.control) if cell else None
-        if cell is None or found is None:
+        comparison = cell.against.get(block.control) if cell else None
+        if cell is None or comparison is None:
             return "–"
         axes = {k: v for k, v in matrix.layout.values(cell.place).items() if k not in dict(layers)}
-        change = change_limits(found.difference, found.interval, ratios, w)
-        verdict = w(f"verdict_name.{verdict_of(cell, block.control, found)}")
+        change = change_limits(comparison.difference, comparison.interval, ratios, w)
+        verdict = w(f"verdict_name.{verdict_of(cell, block.control, comparison)}")
         return f"{values_text(axes, matrix, w)}{w.colon}{change}{w.comma}{verdict}"
 
     def count(of: int, tally: Tally) -> str:
@@ -288,8 +290,8 @@ def matrix_page(matrix: Matrix, folder: Path, w: Words) -> Page:
 def matrix_shown(matrix: Matrix, root: Path, lang: str = "en") -> list[Block]:
     """The matrix in a terminal: tables, counts, controls, training and the recommendation.
     Raises InputError."""
-    found = {each.anchor: each for each in sections(matrix, root, words(lang))}
-    return [found[name] for name in IN_TERMINAL if name in found]
+    by_anchor = {each.anchor: each for each in sections(matrix, root, words(lang))}
+    return [by_anchor[name] for name in IN_TERMINAL if name in by_anchor]
 
 
 def sections(matrix: Matrix, folder: Path, w: Words) -> list[Section]:
@@ -372,8 +374,8 @@ def _evidence(matrix: Matrix, select: str, w: Words) -> list[str]:
         score, interval = score_text(cell.score, ratios), limits(cell.interval, ratios, w)
         lines.append(w("matrix.evidence_report", score=score, interval=interval))
     if compared := cell.against.get(matrix.baseline):
-        said = explained(compared, ratios, w)
-        lines.append(w("matrix.evidence_report_test", said=said))
+        reason = explained(compared, ratios, w)
+        lines.append(w("matrix.evidence_report_test", said=reason))
     if advice.rivals:
         names = w.semicolon.join(place_text(rival.place, matrix, w) for rival in advice.rivals)
         lines.append(w("matrix.rivals", count=len(advice.rivals), names=names))
@@ -450,8 +452,8 @@ def _counts(matrix: Matrix, w: Words) -> list[Block]:
 
 def _methods(matrix: Matrix, w: Words) -> list[str]:
     """The methods of the figures, in sentences."""
-    found = [cell.against.get(matrix.baseline) for cell in matrix.cells.values()]
-    tests = named_tests([each.method for each in found if each], w)
+    comparisons = [cell.against.get(matrix.baseline) for cell in matrix.cells.values()]
+    tests = named_tests([each.method for each in comparisons if each], w)
     lines = [w("matrix.method_score")]
     if matrix.ratios_to:
         pairs = w.listing.join(f"{name} {value:g}" for name, value in matrix.ratios_to.items())

@@ -98,15 +98,15 @@ def recorded(facts: RunFacts, w: Words) -> list[Line]:
     """The results of a run."""
     experiment = facts.experiment
     lines: list[Line] = [made_of(experiment, w), *note_lines(experiment, w)]
-    lines += [Mark(said) for said in marks(facts, w)]
+    lines += [Mark(mark) for mark in marks(facts, w)]
     for measurement in facts.reported:
         lines += measured(measurement, w)
     lines += selection_section(facts, w)
     for stage in facts.metrics:
         for each in facts.health(stage):
-            found = worded(each, w)
-            severity, evidence = w(f"severity.{found.severity}"), w.within(found.evidence)
-            lines.append(w.colon.join((severity, stage, found.what + evidence)))
+            finding = worded(each, w)
+            severity, evidence = w(f"severity.{finding.severity}"), w.within(finding.evidence)
+            lines.append(w.colon.join((severity, stage, finding.what + evidence)))
     return lines
 
 
@@ -124,16 +124,16 @@ def measured(measurement: Measurement, w: Words) -> list[Line]:
             "high": score_text(line.interval.high, line.interval),
             "items": number(line.items),
         }
-        said = ""
+        verdict = ""
         if line.to_control is not None:
-            found = line.to_control.comparison
+            comparison = line.to_control.comparison
             control = checkpoint_label(measurement.table.control.name, w)
             shown = {
-                "verdict": w(f"verdict_name.{found.verdict}"),
-                "difference": change_text(found, w, units=True),
+                "verdict": w(f"verdict_name.{comparison.verdict}"),
+                "difference": change_text(comparison, w, units=True),
             }
-            said = w("log.verdict", control=control, **shown)
-        lines.append(w("log.score", **figures) + said)
+            verdict = w("log.verdict", control=control, **shown)
+        lines.append(w("log.score", **figures) + verdict)
     return lines
 
 

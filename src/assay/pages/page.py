@@ -159,6 +159,7 @@ class Folded:
     title: str
     blocks: "Sequence[Block]"
     open: bool = False
+    anchor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,11 +255,13 @@ class Page:
     """The title of the window; that of the page if empty."""
     contents: bool = False
     """Whether a list of the sections leads to each."""
+    longest: int | None = None
+    """Lines of its Markdown: for these, what sections fold is left out, the longest first."""
     sections: list[Section] = field(init=False)
 
     def __post_init__(self) -> None:
-        found = [block for block in self.blocks if isinstance(block, Section)]
-        object.__setattr__(self, "sections", found)
+        sections = [block for block in self.blocks if isinstance(block, Section)]
+        object.__setattr__(self, "sections", sections)
 
 
 def rendered(
@@ -292,12 +295,12 @@ def parts(line: Line) -> list[Mark]:
 
 def joined(*lines: Line, by: str = "") -> tuple[str | Mark, ...]:
     """Lines behind one another as one line; empty ones are left out."""
-    found: list[str | Mark] = []
+    marks: list[str | Mark] = []
     for line in lines:
         pieces = parts(line)
         if pieces:
-            found += [by, *pieces] if found and by else pieces
-    return tuple(found)
+            marks += [by, *pieces] if marks and by else pieces
+    return tuple(marks)
 
 
 def cell_of(cell: Cell | Line) -> Cell:

@@ -4,7 +4,7 @@ Numbers come from `lab.monitor`; words and units are added here, for the run's p
 report of a step and the terminal.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from assay.judge.binomial import Counts, ValueChange
@@ -25,6 +25,7 @@ from assay.pages.page import (
     Mark,
     Only,
     Page,
+    Row,
     Table,
     Text,
 )
@@ -58,68 +59,150 @@ SIDES = ("low", "high", "difference")
 """Heads of the table that compares something else than before and after."""
 
 
-def progress_title(found: Progress, words: Words) -> str:
+def progress_title(progress: Progress, words: Words) -> str:
     """The stage and the two steps that are compared."""
-    return words("progress.title", stage=found.stage, first=found.first, last=found.last)
+    return words("progress.title", stage=progress.stage, first=progress.first, last=progress.last)
 
 
-def progress_blocks(found: Progress, words: Words) -> list[Block]:
-    """The progress of one stage as a part of the run's page, which has the findings elsewhere."""
-    moved = sum(row.moved for row in found.rows)
-    metrics = words("progress.metrics_between", first=found.first, last=found.last, moved=moved)
+def progress_blocks(progress: Progress, words: Words) -> list[Block]:
+    """What changed in one stage, as a part of the run's page, which has the findings elsewhere."""
+    moved = sum(row.moved for row in progress.rows)
+    metrics = words(
+        "progress.metrics_between", first=progress.first, last=progress.last, moved=moved
+    )
+    told, rows = forecasts(progress, words), change_rows(progress, words)
+    heads = [words(f"facts.{name}") for name in ("name", "before", "after", "change")]
     return [
-        Text(about(found, words), "soft"),
-        Bullets(changes(found, words)),
-        Folded(metrics, metric_blocks(found, words)),
-        *_after_metrics(found, words),
+        Text(about(progress, words), "soft"),
+        *([Table([*heads, words("compare.verdict")], rows)] if rows else []),
+        *([Bullets(told)] if told else []),
+        *condition_blocks(progress, words, ("expect",)),
+        Folded(metrics, [Bullets(changes(progress, words)), *metric_blocks(progress, words)]),
+        *(
+            [Folded(words("facts.title"), more)]
+            if (more := fact_blocks(progress.facts, words))
+            else []
+        ),
+        *(
+            [Folded(words("health_state.title"), more)]
+            if (more := condition_blocks(progress, words, ("stop",)))
+            else []
+        ),
     ]
 
 
-def progress_page(found: Progress, words: Words) -> Page:
+MOST_ERRORS = 4
+
+
+def change_rows(progress: Progress, words: Words) -> list[Row]:
+    """Form, generations, errors, fallback, total cost, cost of a call and the reward: until the
+    first step and since, with the verdict on the change. Totals count from the stage's start."""
+    rows: list[Row] = []
+    facts = progress.facts
+    if facts is not None:
+        marks = {row.name: row for row in facts.rows("form")}
+        costs = {row.name: row for row in facts.rows("costs")}
+        sizes = facts.completions
+        rows += [_changed(row, "form", words) for n, row in marks.items() if n == "form"]
+        if any(sizes):
+            rows.append(_total(words("progress.generations"), *sizes))
+        errors = sorted(facts.rows("errors"), key=_trouble)[:MOST_ERRORS]
+        rows += [_changed(row, "errors", words) for row in errors]
+        rows += [_changed(row, "form", words) for n, row in marks.items() if n == "fallback"]
+        if "step" in costs:
+            ends = (costs["step"].change.before, costs["step"].change.after)
+            spent = [each.value * (each.trials or 0) if each else 0.0 for each in ends]
+            rows.append(_total(words("progress.total_cost"), spent[0], spent[1]))
+        if "call" in costs:
+            rows.append(_changed(costs["call"], "costs", words))
+    return [*rows, *(_metric_changed(row, words) for row in progress.rows[:1])]
+
+
+def _trouble(row: FactRow) -> int:
+    return -sum(each.count for each in (row.before, row.after) if each is not None)
+
+
+def _total(label: str, before: float, after: float) -> Row:
+    return [label, number(before), number(before + after), signed_number(after), "–"]
+
+
+def _changed(row: FactRow, table: str, words: Words) -> Row:
+    change, shares = row.change, row.before is not None
+    write, signed = (percent, points) if shares else (number, signed_number)
+    texts = []
+    for counts, end in ((row.before, change.before), (row.after, change.after)):
+        text = "–" if end is None else write(end.value)
+        texts.append(f"{counts.count}/{counts.trials} = {text}" if counts and end else text)
+    difference, verdict = "–", "–"
+    if change.before is not None and change.after is not None:
+        difference = signed(change.after.value - change.before.value)
+        if change.interval is not None:
+            difference += words.within(words.ends(change.interval, signed))
+        verdict = words(f"progress.verdict_{change.direction}")
+    label = words("facts.cost_per", per=row_label(row, table, words)) if table == "costs" else ""
+    return [label or row_label(row, table, words), *texts, difference, verdict]
+
+
+def _metric_changed(row: MetricRow, words: Words) -> Row:
+    difference = figures_of(row, words)[2]
+    verdict, write = "–", writers(row.metric)[0]
+    ends = [write(each.value) if each else "–" for each in (row.before, row.after)]
+    if row.change is not None:
+        up, down = row.change.low > 0, row.change.high < 0
+        verdict = words(f"progress.verdict_{'rise' if up else 'fall' if down else 'none'}")
+    return [metric_label(row.metric, words), *ends, difference, verdict]
+
+
+def progress_page(progress: Progress, words: Words) -> Page:
     """The progress report of one step."""
-    return Page(words, found.run.name, [Text(str(found.run)), *progress_report(found, words)])
+    return Page(
+        words, progress.run.name, [Text(str(progress.run)), *progress_report(progress, words)]
+    )
 
 
-def progress_report(found: Progress, words: Words) -> list[Block]:
+def progress_report(progress: Progress, words: Words) -> list[Block]:
     """The whole progress of one stage; the table of metrics comes last, because it is what a small
     terminal may cut."""
-    stopped = visible(found.status.message) if found.status.guard else ""
-    gate = promotion(found.stage, found.selection, found.looks, words)
-    new = [each.code in found.new for each in found.findings]
+    stopped = visible(progress.status.message) if progress.status.guard else ""
+    gate = promotion(progress.stage, progress.selection, progress.looks, words)
+    new = [each.code in progress.new for each in progress.findings]
     return [
-        Heading(progress_title(found, words)),
+        Heading(progress_title(progress, words)),
         *([Text(Mark(stopped, "error"))] if stopped else []),
-        Text(about(found, words), "soft"),
-        Bullets(changes(found, words)),
-        Findings(found.findings, new=new) if found.findings else Text(words("page.healthy")),
+        Text(about(progress, words), "soft"),
+        Bullets(changes(progress, words)),
+        Findings(progress.findings, new=new) if progress.findings else Text(words("page.healthy")),
         *([Text(gate)] if gate else []),
-        *_after_metrics(found, words),
-        *metric_blocks(found, words),
+        *_after_metrics(progress, words),
+        *metric_blocks(progress, words),
     ]
 
 
-def _after_metrics(found: Progress, words: Words) -> list[Block]:
-    told = forecasts(found, words)
+def _after_metrics(progress: Progress, words: Words) -> list[Block]:
+    told = forecasts(progress, words)
     return [
-        *fact_blocks(found.facts, words),
+        *fact_blocks(progress.facts, words),
         *([Heading(words("progress.forecasts")), Bullets(told)] if told else []),
-        *condition_blocks(found, words),
+        *condition_blocks(progress, words),
     ]
 
 
-def condition_blocks(found: Progress, words: Words) -> list[Block]:
+def condition_blocks(
+    progress: Progress, words: Words, consequences: Sequence[str] = ("expect", "stop")
+) -> list[Block]:
     """Milestones and guards with their states and the figures behind them; what rules find stands
     among the findings."""
     heads = [words(f"health_state.{name}") for name in ("state", "rule", "condition", "figure")]
     rows = []
-    for each in (x for x in found.states if x.consequence != "find"):
+    for each in (x for x in progress.states if x.consequence in consequences):
         template, figures = each.condition
         texts = {k: visible(v) if isinstance(v, str) else v for k, v in figures.items()}
         texts["metric"] = metric_label(each.metric, words)
         condition = words(f"health_condition.{template}", **texts)
         state = Mark(words(f"health_state.{each.state}"), STYLES.get(each.state, "plain"))
         rows.append([state, visible(each.rule), condition, figure_text(each, words)])
-    return [Heading(words("health_state.title")), Table(heads, rows)] if rows else []
+    title = "milestones" if consequences == ("expect",) else "title"
+    return [Heading(words(f"health_state.{title}")), Table(heads, rows)] if rows else []
 
 
 def figure_text(each: RuleState, words: Words) -> str:
@@ -170,17 +253,17 @@ def row_texts(row: FactRow, words: Words) -> tuple[str, str, str]:
     change, shares = row.change, row.before is not None
     write, signed = (percent, points) if shares else (number, signed_number)
     ends = ((row.before, change.before), (row.after, change.after))
-    texts = [_end_text(counts, found, write, words) for counts, found in ends]
+    texts = [_end_text(counts, estimate, write, words) for counts, estimate in ends]
     return texts[0], texts[1], change_text(change, words, signed)
 
 
-def _end_text(counts: Counts | None, found: Estimate | None, write: Write, words: Words) -> str:
-    if found is None or found.interval is None:
+def _end_text(counts: Counts | None, estimate: Estimate | None, write: Write, words: Words) -> str:
+    if estimate is None or estimate.interval is None:
         return "–"
-    ends = words.ends(found.interval, write)
+    ends = words.ends(estimate.interval, write)
     if counts is None:
-        return words("facts.mean", value=write(found.value), ends=ends)
-    figures = {"count": counts.count, "trials": counts.trials, "share": write(found.value)}
+        return words("facts.mean", value=write(estimate.value), ends=ends)
+    figures = {"count": counts.count, "trials": counts.trials, "share": write(estimate.value)}
     return words("facts.counts", ends=ends, **figures)
 
 
@@ -215,17 +298,17 @@ def spans(facts: FactChanges, words: Words) -> str:
     return words("facts.spans", before=ends[0], after=ends[1])
 
 
-def metric_blocks(found: Progress, words: Words) -> list[Block]:
+def metric_blocks(progress: Progress, words: Words) -> list[Block]:
     """The table of metrics, and how it was computed."""
-    return [metric_table(found, words), Text(words("progress.methods"), "soft")]
+    return [metric_table(progress, words), Text(words("progress.methods"), "soft")]
 
 
-def metric_table(found: Progress, words: Words) -> Table:
+def metric_table(progress: Progress, words: Words) -> Table:
     """The metrics at both steps, with change and trend; those that stayed as they were last, those
     that say nothing while they are 0 not at all."""
-    steps = [words("progress.at_step", step=step) for step in (found.first, found.last)]
+    steps = [words("progress.at_step", step=step) for step in (progress.first, progress.last)]
     heads = [words("progress.metric"), *steps, words("progress.change"), words("progress.trend")]
-    rows = sorted((row for row in found.rows if not is_idle(row)), key=unchanged)
+    rows = sorted((row for row in progress.rows if not is_idle(row)), key=unchanged)
     shown = [
         [
             Mark(metric_label(row.metric, words), "strong" if row.moved else ""),
@@ -236,11 +319,11 @@ def metric_table(found: Progress, words: Words) -> Table:
     return Table(heads, shown)
 
 
-def about(found: Progress, words: Words) -> str:
+def about(progress: Progress, words: Words) -> str:
     """The step of the stage, and the first step of the table."""
-    place = words("progress.position", last=found.last, planned=found.planned or "?")
-    key = "since_step" if found.reported is None else "since_report"
-    since = words(f"progress.{key}", first=found.first)
+    place = words("progress.position", last=progress.last, planned=progress.planned or "?")
+    key = "since_step" if progress.reported is None else "since_report"
+    since = words(f"progress.{key}", first=progress.first)
     return f"{place} {since}"
 
 
@@ -287,48 +370,48 @@ def points_of(difference: float) -> str:
     return signed_number(difference * 100)
 
 
-def estimate_text(found: Estimate | None, write: Callable[[float], str], words: Words) -> str:
+def estimate_text(estimate: Estimate | None, write: Callable[[float], str], words: Words) -> str:
     """A value with its interval and trials; shares without trials say so."""
-    if found is None:
+    if estimate is None:
         return "–"
-    if found.interval is None:
+    if estimate.interval is None:
         unknown = write is percent
-        return write(found.value) + (f" ({words('progress.no_trials')})" if unknown else "")
-    limits = words.ends(found.interval, write)
-    key = "progress.estimate_grouped" if found.clusters else "progress.estimate"
-    size = {"trials": found.trials, "clusters": found.clusters}
-    return words(key, value=write(found.value), limits=limits, **size)
+        return write(estimate.value) + (f" ({words('progress.no_trials')})" if unknown else "")
+    limits = words.ends(estimate.interval, write)
+    key = "progress.estimate_grouped" if estimate.clusters else "progress.estimate"
+    size = {"trials": estimate.trials, "clusters": estimate.clusters}
+    return words(key, value=write(estimate.value), limits=limits, **size)
 
 
-def changes(found: Progress, words: Words) -> list[str]:
+def changes(progress: Progress, words: Words) -> list[str]:
     """The changes since the first of the two steps, in a few lines."""
-    said = []
-    for rule in sorted(found.new):
-        said.append(words("progress.new_finding", what=words.sections["finding"][rule]))
-    for rule in sorted(found.gone):
-        said.append(words("progress.gone_finding", what=words.sections["finding"][rule]))
-    moved = [metric_label(row.metric, words) for row in found.rows if row.moved]
+    sentences = []
+    for rule in sorted(progress.new):
+        sentences.append(words("progress.new_finding", what=words.sections["finding"][rule]))
+    for rule in sorted(progress.gone):
+        sentences.append(words("progress.gone_finding", what=words.sections["finding"][rule]))
+    moved = [metric_label(row.metric, words) for row in progress.rows if row.moved]
     if moved:
-        said.append(words("progress.moved", metrics=words.listing.join(moved)))
+        sentences.append(words("progress.moved", metrics=words.listing.join(moved)))
     lines = []
-    for table in found.facts.tables if found.facts else ():
+    for table in progress.facts.tables if progress.facts else ():
         rows = [row for row in table.rows if row.change.direction != "none"]
         texts = [f"{row_label(r, table.name, words)} {row_texts(r, words)[2]}" for r in rows]
         if rows and table.name != "by_reward":
             title = words(f"facts.{table.name}")
             lines.append(words("facts.moved", table=title, rows=words.semicolon.join(texts)))
-    said += lines
-    if found.checkpoints:
-        steps = words.listing.join(map(str, found.checkpoints))
-        said.append(words("progress.checkpoints", steps=steps))
-    return said or [words("progress.nothing_changed")]
+    sentences += lines
+    if progress.checkpoints:
+        steps = words.listing.join(map(str, progress.checkpoints))
+        sentences.append(words("progress.checkpoints", steps=steps))
+    return sentences or [words("progress.nothing_changed")]
 
 
-def forecasts(found: Progress, words: Words) -> list[str]:
+def forecasts(progress: Progress, words: Words) -> list[str]:
     """Each forecast with its interval and the assumption that it rests on."""
-    budgets = {each.metric: each.budget for each in found.spending}
-    said = []
-    for metric, each in found.forecasts.items():
+    budgets = {each.metric: each.budget for each in progress.spending}
+    sentences = []
+    for metric, each in progress.forecasts.items():
         write, _ = writers(metric)
         text = words(
             "progress.forecast",
@@ -344,16 +427,16 @@ def forecasts(found: Progress, words: Words) -> list[str]:
             ends = words("table.interval_text", low=write(low), high=write(high))
             left = write(budget - each.value)
             more = words("progress.of_budget", budget=write(budget), left=left, ends=ends)
-        said.append(f"{metric_label(metric, words)}{words.colon}{text}{more}")
-    for each in found.spending:
-        if each.metric not in found.forecasts:
+        sentences.append(f"{metric_label(metric, words)}{words.colon}{text}{more}")
+    for each in progress.spending:
+        if each.metric not in progress.forecasts:
             write, _ = writers(each.metric)
             spent, budget = write(each.spent), write(each.budget)
             text = words("progress.spent", spent=spent, budget=budget)
-            said.append(f"{metric_label(each.metric, words)}{words.colon}{text}")
-    for metric in (m for m in found.experiment.budget if m not in budgets):
-        said.append(words("progress.no_costs", metric=metric_label(metric, words)))
-    return said
+            sentences.append(f"{metric_label(each.metric, words)}{words.colon}{text}")
+    for metric in (m for m in progress.experiment.budget if m not in budgets):
+        sentences.append(words("progress.no_costs", metric=metric_label(metric, words)))
+    return sentences
 
 
 def promotion(stage: str, chosen: Selection | None, looks: Promotion | None, words: Words) -> str:

@@ -30,26 +30,26 @@ def overriding(facts: RunFacts, words: Words) -> list[str]:
     """The overridden errors of the checks, and the user's reason."""
     if not (reason := overridden(facts.manifest)):
         return []
-    said = [flat(each["what"]) for each in facts.manifest[CHECKED]["errors"]]
-    errors = words("punctuation.semicolon").join(said)
+    problems = [flat(each["what"]) for each in facts.manifest[CHECKED]["errors"]]
+    errors = words("punctuation.semicolon").join(problems)
     return [words("page.despite", reason=visible(reason), errors=errors)]
 
 
 def leaks(facts: RunFacts, words: Words) -> list[str]:
     """Training rows with the questions of a reporting evaluation."""
-    found = [
+    sentences = [
         shared_text(each, words)
         for each in shared(facts)
         if each["report"] and each["kind"] in GRAVE
     ]
-    found += [
+    sentences += [
         words("data.shared_later", rows=number(rows), data=data, place=f"evaluate.{record.name}")
         for record in facts.records
         if record.role == "report" and record.name not in looked_at(facts)
         for data, rows in (record.shared or {}).items()
         if rows
     ]
-    return [words("page.leaked", said=said) for said in found]
+    return [words("page.leaked", said=leak) for leak in sentences]
 
 
 def looked_at(facts: RunFacts) -> frozenset[str]:
@@ -69,22 +69,22 @@ def shared_lines(facts: RunFacts, data: str, words: Words) -> list[str]:
     trained = {stage.data.partition(".")[0] for stage in facts.experiment.stage.values()}
     own = [each for each in shared(facts) if each["data"].partition(".")[0] == data]
     lines = [shared_text(each, words) for each in own]
-    asked = any(each["kind"] in GRAVE for each in own)
-    return [words("data.shared_none"), *lines] if data in trained and not asked else lines
+    grave = any(each["kind"] in GRAVE for each in own)
+    return [words("data.shared_none"), *lines] if data in trained and not grave else lines
 
 
-def shared_text(found: Mapping[str, Any], words: Words) -> str:
+def shared_text(share: Mapping[str, Any], words: Words) -> str:
     """One kind of overlap: counts, share and a few names."""
     values = {
-        "rows": number(found["rows"]),
-        "of": number(found["of"]),
-        "share": percent(found["rows"] / found["of"]),
-        "exact": number(found["exact"]),
-        "data": found["data"],
-        "place": found["place"],
-        "names": words.listing.join(visible(name) for name in found["names"]),
+        "rows": number(share["rows"]),
+        "of": number(share["of"]),
+        "share": percent(share["rows"] / share["of"]),
+        "exact": number(share["exact"]),
+        "data": share["data"],
+        "place": share["place"],
+        "names": words.listing.join(visible(name) for name in share["names"]),
     }
-    return words(f"data.shared_{found['kind']}", **values)
+    return words(f"data.shared_{share['kind']}", **values)
 
 
 HASH_LENGTH = 32
@@ -111,16 +111,16 @@ def data_views(facts: RunFacts, words: Words) -> list[DataView]:
     recorded = facts.manifest.get("data", {})
     views = []
     for name, spec in facts.experiment.data.items():
-        found = recorded.get(name, {})
-        dropped = {why: _count(rows) for why, rows in found.get("dropped", {}).items()}
+        stored = recorded.get(name, {})
+        dropped = {why: _count(rows) for why, rows in stored.get("dropped", {}).items()}
         about = words("data.about_unknown")
-        if "total" in found:
+        if "total" in stored:
             about = words(
                 "data.about",
-                total=number(found["total"]),
+                total=number(stored["total"]),
                 dropped=number(sum(dropped.values())),
-                train=number(_count(found["train"])),
-                dev=number(_count(found["dev"])),
+                train=number(_count(stored["train"])),
+                dev=number(_count(stored["dev"])),
             )
         against = words.listing.join(spec.disjoint_from)
         leaked = sum(
@@ -128,11 +128,11 @@ def data_views(facts: RunFacts, words: Words) -> list[DataView]:
         )
         common = shared_lines(facts, name, words)
         leakage = [words("data.no_check")] if not against and not common else []
-        if against and "total" in found:
+        if against and "total" in stored:
             leakage = [words("data.disjoint", benchmarks=against, count=number(leaked))]
-        for teacher, count in found.get("teachers", {}).items():
-            said = words("data.made_by", rows=number(count), teacher=visible(teacher))
-            leakage = [said, *leakage]
+        for teacher, count in stored.get("teachers", {}).items():
+            source = words("data.made_by", rows=number(count), teacher=visible(teacher))
+            leakage = [source, *leakage]
         shown = tuple((dropped_for(why, words), number(count)) for why, count in dropped.items())
         views.append(DataView(name, spec.origin, about, shown, (*leakage, *common)))
     return views

@@ -6,7 +6,7 @@ numbers come from `lab.monitor.progress`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,18 @@ from assay.pages.facts import RunFacts, gather
 from assay.pages.html import write_page
 from assay.pages.lineage import lineage_blocks
 from assay.pages.markdown import page_markdown
-from assay.pages.page import Block, Bullets, Facts, Page, Section, Text
-from assay.pages.progress_content import progress_blocks, progress_page, progress_title
+from assay.pages.page import (
+    Block,
+    Bullets,
+    Facts,
+    Findings,
+    Folded,
+    Page,
+    Section,
+    SideBySide,
+    Text,
+)
+from assay.pages.progress_content import progress_blocks, progress_page
 from assay.pages.provenance import data_blocks, fingerprint_blocks
 from assay.pages.words import Words, in_language, words
 from assay.runs.history import leaving_out
@@ -67,22 +77,45 @@ def write_progress(run: RunDirectory, stage: str, step: int, lang: str = "en") -
     """Write the Markdown of one progress report, from the report before it to `step` of `stage`.
     Raises what `write_report` raises.
     """
-    found = progress(run, stage, last=step)
-    assert found is not None, "a stage that is named has steps, or InputError is raised"
+    steps = progress(run, stage, last=step)
+    assert steps is not None, "a stage that is named has steps, or InputError is raised"
     file = report_file(run, stage, step)
-    atomic_write_text(file, page_markdown(progress_page(found, words(lang))))
+    atomic_write_text(file, page_markdown(progress_page(steps, words(lang))))
     return file
+
+
+OPEN = ("results", "progress", "training", "examples", "next")
+"""Sections that a reader sees at once; the others are folded."""
+LONGEST = 250
+"""Lines of report.md."""
 
 
 def run_page(facts: RunFacts, w: Words, span: ProgressSpan | None = ProgressSpan()) -> Page:
     """Everything that the page of a run says, its progress in a span of steps or, with None, none.
     Sections that have nothing to say are left out."""
-    headline = content.headline_blocks(facts, w) if facts.main else []
-    blocks: list[Block] = [*head(facts, w), *headline]
-    blocks += sections(facts, w, span)
+    every = sections(facts, w, span)
+    parts = [Folded(s.title, s.blocks, anchor=s.anchor) for s in every if s.anchor not in OPEN]
+    shown = {each.anchor: each for each in every if each.anchor in OPEN}
+    blocks: list[Block] = [*head(facts, w), *_verdict(facts, w)]
+    blocks += [shown[name] for name in OPEN if name in shown]
+    blocks += [Section("more", w("page.more"), parts)] if parts else []
     footer = w("page.footer", run=facts.run, version=version("assay-lab"))
     title = facts.run.name
-    return Page(w, title, blocks, footer, w("page.title", name=title), contents=True)
+    document = w("page.title", name=title)
+    return Page(w, title, blocks, footer, document, contents=True, longest=LONGEST)
+
+
+def _verdict(facts: RunFacts, w: Words) -> list[Block]:
+    """The score that the run ends with, the last stage against its start, and what is wrong."""
+    blocks: list[Block] = [*content.headline_blocks(facts, w)] if facts.main else []
+    table = facts.main.table if facts.main else None
+    last = table.lines[-1].to_previous if table else None
+    if table is not None and last is not None and table.lines[-1] is not content.best_line(facts):
+        line = content.verdict_line(last, content.checkpoint_labels(table, w), w)
+        blocks.append(Text(line))
+    wrong = story.warned(facts, w)
+    findings = [Findings([each for _, each in wrong], [place for place, _ in wrong])]
+    return [*blocks, *(findings if wrong else [])]
 
 
 def head(facts: RunFacts, w: Words) -> list[Block]:
@@ -91,7 +124,7 @@ def head(facts: RunFacts, w: Words) -> list[Block]:
     return [
         *([Text(about, "lead")] if about else []),
         Facts(story.chips(facts, w), chips=True),
-        *(Text(said, "warning") for said in story.warnings(facts, w)),
+        *(Text(warning, "warning") for warning in story.warnings(facts, w)),
     ]
 
 
@@ -100,7 +133,7 @@ def sections(
 ) -> list[Section]:
     """The sections that have something to say; those of some anchors where they are `wanted`."""
     moved = progress(facts.run, span.stage, span.first, span.last) if span else None
-    title = progress_title(moved, w) if moved else ""
+    title = w("progress.since", stage=moved.stage, first=moved.first) if moved else ""
     parts: dict[str, tuple[str, Callable[[], Sequence[Block]]]] = {
         "results": (w("page.results"), lambda: _results(facts, w)),
         "imported": (w("imported.title"), lambda: story.imported_blocks(facts, w)),
@@ -116,6 +149,7 @@ def sections(
         "outcomes": (w("page.errors"), lambda: content.all_outcomes(facts, w)),
         "examples": (w("page.examples"), lambda: _changed(facts, w)),
         "health": (w("page.health"), lambda: story.health_blocks(facts, w)),
+        "next": (w("page.next"), lambda: story.next_blocks(facts, w)),
         "data": (w("page.data"), lambda: data_blocks(facts, w)),
         "methods": (w("page.methods"), lambda: list(map(Text, story.method_section(facts, w)))),
         "fingerprints": (w("page.fingerprints"), lambda: fingerprint_blocks(facts, w)),
@@ -126,18 +160,32 @@ def sections(
 def _results(facts: RunFacts, w: Words) -> list[Block]:
     if facts.main is None:
         return []
-    table, said = facts.main.table, story.selection_section(facts, w)
+    table, sentences = facts.main.table, story.selection_section(facts, w)
     blocks = content.result_blocks(facts, facts.main, w)
     if table is not None:
         blocks += content.picked_blocks(table, content.checkpoint_labels(table, w), w)
-    return [*blocks, *([Bullets(said)] if said else [])]
+    chosen = Folded(w("chart.dev"), [Bullets(sentences)])
+    return [*blocks, *([chosen] if sentences else [])]
 
 
 def _changed(facts: RunFacts, w: Words) -> list[Block]:
     """Items that the last checkpoint gained and lost against the control."""
     table = facts.main.table if facts.main else None
     labels = content.checkpoint_labels(table, w) if table else {}
-    return flips_blocks(table, labels, w, table.lines[-1:]) if table else []
+    blocks = flips_blocks(table, labels, w, table.lines[-1:], most=1) if table else []
+    return [_brief(each) if isinstance(each, SideBySide) else each for each in blocks]
+
+
+BRIEF = 200
+"""Characters of a question or an answer."""
+
+
+def _brief(block: SideBySide) -> SideBySide:
+    def cut(text: str) -> str:
+        return text if len(text) <= BRIEF else f"{text[:BRIEF]} …"
+
+    answers = [replace(each, text=cut(each.text), facts=()) for each in block.answers]
+    return replace(block, question=cut(block.question), answers=answers, gold=cut(block.gold))
 
 
 @dataclass(frozen=True)

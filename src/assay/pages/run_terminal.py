@@ -3,16 +3,16 @@
 import io
 from collections.abc import Sequence
 
-from assay.errors import AssayError, Finding
-from assay.pages import content
+from assay.errors import AssayError
+from assay.pages import content, story
 from assay.pages.facts import RunFacts, gather
 from assay.pages.page import Block, Line, Mark, Text, parts
 from assay.pages.provenance import marks
-from assay.pages.run_page import page_of, sections, story
+from assay.pages.run_page import page_of, sections
 from assay.pages.safe_console import SafeConsole
 from assay.pages.terminal import blocks_shown
 from assay.pages.words import Words, score_text, visible, worded, words
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import RunDirectory
 from assay.runs.status import read_status
 
 IN_TERMINAL = ("results", "lineage", "outcomes", "others", "generation", "examples")
@@ -21,7 +21,7 @@ IN_TERMINAL = ("results", "lineage", "outcomes", "others", "generation", "exampl
 def final_blocks(run: RunDirectory, lang: str = "en") -> list[Block]:
     """What a terminal shows of a run's page. Raises what `gather` and reading the records raise."""
     facts, w = gather(run), words(lang)
-    marked = [Text(said, "warning") for said in marks(facts, w)]
+    marked = [Text(mark, "warning") for mark in marks(facts, w)]
     nothing = [] if facts.main else [Text(w("page.nothing_measured"))]
     return [*marked, *nothing, *sections(facts, w, wanted=IN_TERMINAL)]
 
@@ -39,16 +39,16 @@ def ending(ended: Sequence[tuple[RunDirectory, str]], lang: str = "en") -> list[
     w = words(lang)
     if len(ended) > 1:
         return _several_ended(ended, w)
-    ((run, said),) = ended
+    ((run, outcome),) = ended
     facts = gather(run)
-    name = shortest_name(run)
+    name = story.shortest_name(run)
     warned = [Mark(mark, "warning") for mark in marks(facts, w)]
     return [
-        Text(f"{run}{w.colon}{said}"),
+        Text(f"{run}{w.colon}{outcome}"),
         *content.headline_blocks(facts, w),
         *_cropped(warned, MOST_MARKS, w),
         *_cropped(_looks(facts, w), MOST_LOOKS, w),
-        Text(w("terminal.next", command=next_command(facts)), fit="whole"),
+        Text(w("terminal.next", command=story.next_command(facts)), fit="whole"),
         Text(w("terminal.all", command=f"assay report {name} --full"), fit="whole"),
         Text(w("terminal.page", file=page_of(run, lang)), fit="whole"),
     ]
@@ -71,7 +71,7 @@ def ended_text(run: RunDirectory, lang: str = "en") -> str:
 
 def _several_ended(ended: Sequence[tuple[RunDirectory, str]], w: Words) -> list[Block]:
     """A line for each run; then how to see each, and how to compare."""
-    lines = [f"{run}{w.colon}{said}{w.semicolon}{_short(run, w)}" for run, said in ended]
+    lines = [f"{run}{w.colon}{outcome}{w.semicolon}{_short(run, w)}" for run, outcome in ended]
     first = ended[0][0]
     pages = first.path.parent / "*" / page_of(first, w.lang).name
     return [
@@ -88,29 +88,23 @@ def _short(run: RunDirectory, w: Words) -> str:
     line = content.best_line(facts)
     if line is None:
         return w("page.nothing_measured")
-    worst = [w(f"severity.{each.severity}") for _, each in _warned(facts, w)][:1]
+    worst = [w(f"severity.{each.severity}") for _, each in story.warned(facts, w)][:1]
     pairing = line.to_control or line.to_previous
-    found = pairing.comparison if pairing else None
-    name = w(f"verdict_name.{found.verdict}") if found else ""
-    verdict = [f"{name} {content.change_text(found, w)}"] if found else []
+    comparison = pairing.comparison if pairing else None
+    name = w(f"verdict_name.{comparison.verdict}") if comparison else ""
+    verdict = [f"{name} {content.change_text(comparison, w)}"] if comparison else []
     return w.comma.join([score_text(line.score, line.interval), *verdict, *worst])
 
 
-def _warned(facts: RunFacts, w: Words) -> list[tuple[str, Finding]]:
-    """Errors and warnings about the run with their places, errors first."""
-    found = [each for each in story.placed_findings(facts, w) if each[1].severity != "note"]
-    return sorted(found, key=lambda each: each[1].severity)
-
-
 def _looks(facts: RunFacts, w: Words) -> list[Line]:
-    found = [(place, worded(each, w)) for place, each in _warned(facts, w)]
+    findings = [(place, worded(each, w)) for place, each in story.warned(facts, w)]
     return [
         (
             Mark(w(f"severity.{each.severity}"), each.severity),
             f"{w.colon}{place}{w.colon}{each.what}"
             + (w.within(each.evidence) if each.evidence else ""),
         )
-        for place, each in found
+        for place, each in findings
     ]
 
 
@@ -122,35 +116,11 @@ def _cropped(lines: Sequence[Line], most: int, w: Words) -> list[Block]:
     return [Text(line, fit="cut") for line in kept]
 
 
-def shortest_name(run: RunDirectory) -> str:
-    """What names the run in a command: its name alone, if it is the newest of that name."""
-    return run.name if runs_of(run.root, run.name)[-1:] == [run] else str(run)
-
-
-def next_command(facts: RunFacts) -> str:
-    """The command that most users of such a result want next."""
-    name = shortest_name(facts.run)
-    unfinished = {"running": "report {}", "interrupted": "resume {}", "failed": "resume {}"}
-    if facts.status.status in unfinished:
-        return "assay " + unfinished[facts.status.status].format(name)
-    stages = list(facts.experiment.stage)
-    if not stages:
-        return f"assay compare {name} RUN"
-    line = content.best_line(facts)
-    if line is None:
-        return f"assay eval {name}@{stages[-1]}.last --benchmark NAME"
-    pairing = line.to_control or line.to_previous
-    better = pairing is not None and pairing.comparison.verdict == "better"
-    if better and not _warned(facts, words()):
-        return f"assay export {name}@{line.name} DIR"
-    return f"assay report {name} --full"
-
-
 def summary_line(run: RunDirectory, lang: str = "en") -> str:
     """The best checkpoint's score and its verdicts, as one plain line."""
     w = words(lang)
     lines = (
         line for block in content.headline_blocks(gather(run), w) for line in [parts(block.line)]
     )
-    said = w.semicolon.join("".join(mark.text for mark in line) for line in lines)
-    return f"{run}{w.colon}{said}"
+    text = w.semicolon.join("".join(mark.text for mark in line) for line in lines)
+    return f"{run}{w.colon}{text}"

@@ -11,7 +11,7 @@ from assay.errors import Finding
 from assay.experiment.checkpoint_reference import RULES, parse_checkpoint
 from assay.lab.monitor.stage_health import explained
 from assay.pages.charts import Checkpoints, curve_panel
-from assay.pages.content import checkpoint_label, interval_text, pairings, settings_text
+from assay.pages.content import best_line, checkpoint_label, interval_text, pairings, settings_text
 from assay.pages.facts import Curve, DevScore, RunFacts
 from assay.pages.lineage import start_text
 from assay.pages.page import (
@@ -23,6 +23,7 @@ from assay.pages.page import (
     Findings,
     Folded,
     Heading,
+    Line,
     Mark,
     Panels,
     Table,
@@ -30,9 +31,19 @@ from assay.pages.page import (
 )
 from assay.pages.progress_content import promotion, uncorrected_choice
 from assay.pages.provenance import marks
-from assay.pages.words import Words, metric_label, named_tests, number, percent, visible
+from assay.pages.words import (
+    Words,
+    metric_label,
+    named_tests,
+    number,
+    percent,
+    visible,
+    worded,
+    words,
+)
 from assay.runs.checkpoints import read_selection, read_selections
 from assay.runs.manifest_file import IMPORTED, PUT_ASIDE, WENT_ON
+from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_sink_states
 from assay.train.metric_names import is_written
 
@@ -49,19 +60,21 @@ def trainer_blocks(facts: RunFacts, stage: str, words: Words) -> list[Block]:
     unlike = facts.manifest.get("stages", {}).get(stage, {}).get("unlike", {})
     seconds = sum(line.get("cpu_seconds") or 0 for line in lines)
     peak = max((line.get("peak_memory_mb") or 0 for line in lines), default=0)
-    given = {"seconds": number(seconds), "memory": number(peak)}
+    figures = {"seconds": number(seconds), "memory": number(peak)}
     version = visible(str(facts.manifest.get("packages", {}).get(tool.lower(), "")))
-    about = words("trainer.about", tool=tool, version=version, **given)
-    found: list[Block] = [Text(about, "soft")]
+    about = words("trainer.about", tool=tool, version=version, **figures)
+    blocks: list[Block] = [Text(about, "soft")]
     for noted in facts.manifest.get("time", {}).get(WENT_ON, ()):
         if noted["stage"] == stage:
-            found.append(Text(went_on(noted, words), "soft"))
+            blocks.append(Text(went_on(noted, words), "soft"))
     if unlike:
         allowed = spec.allow or ()
-        found.append(Text(words("trainer.unlike", tool=tool), "soft"))
+        blocks.append(Text(words("trainer.unlike", tool=tool), "soft"))
         told = ((key, words("trainer.allowed") if key in allowed else "") for key in unlike)
-        found.append(Bullets([[Mark(key, "code"), f"{mark}: {unlike[key]}"] for key, mark in told]))
-    return found
+        blocks.append(
+            Bullets([[Mark(key, "code"), f"{mark}: {unlike[key]}"] for key, mark in told])
+        )
+    return blocks
 
 
 def went_on(noted: Mapping[str, Any], words: Words) -> str:
@@ -72,19 +85,19 @@ def went_on(noted: Mapping[str, Any], words: Words) -> str:
 
 def imported_blocks(facts: RunFacts, words: Words) -> list[Block]:
     """Nothing of a run that was made here."""
-    found = facts.manifest.get(IMPORTED)
-    if not found:
+    origin = facts.manifest.get(IMPORTED)
+    if not origin:
         return []
-    told = {"package": visible(found["package"]), "folder": visible(found["folder"])}
+    told = {"package": visible(origin["package"]), "folder": visible(origin["folder"])}
     blocks: list[Block] = [Text(words("imported.about", **told))]
-    if unknown := found.get("unknown"):
+    if unknown := origin.get("unknown"):
         blocks += [Text(words("imported.unknown"))]
         blocks += [Bullets([(Mark(visible(path), "code"),) for path in unknown])]
-    if differences := found.get("differences"):
+    if differences := origin.get("differences"):
         blocks += [Text(words("imported.differences"))]
         lines = differences.items()
         blocks += [Bullets([(Mark(visible(k), "code"), words.colon, visible(v)) for k, v in lines])]
-    if unasked := found.get("unasked"):
+    if unasked := origin.get("unasked"):
         blocks += [Text(words("imported.unasked"))]
         blocks += [Bullets([(Mark(visible(path), "code"),) for path in unasked])]
     if any(measurement.missing for measurement in facts.reported):
@@ -100,17 +113,17 @@ def engine_blocks(facts: RunFacts, words: Words) -> list[Block]:
     stages = {name: [x for x in own if GAP in x] for name, own in facts.metrics.items()}
     rows = []
     for name, lines in stages.items():
-        found: dict[str, list[float]] = {}
+        series: dict[str, list[float]] = {}
         for key, value in (pair for line in lines for pair in line.items()):
-            found.setdefault(key.removeprefix("engine/"), []).append(value)
+            series.setdefault(key.removeprefix("engine/"), []).append(value)
         if lines:
             parts = ("load_seconds", "read_seconds", "proof_seconds")
-            spent = sum(sum(found.get(part, ())) for part in parts) / len(lines)
-            arrived, errors = found.get("proof_stage"), found.get("proof_stage_error", [0.0])
-            shown = [lines[0]["engine/gap_first"], max(found["gap"])]
-            shown.append(max(found.get("gap_sampled", ()), default=None))
+            spent = sum(sum(series.get(part, ())) for part in parts) / len(lines)
+            arrived, errors = series.get("proof_stage"), series.get("proof_stage_error", [0.0])
+            shown = [lines[0]["engine/gap_first"], max(series["gap"])]
+            shown.append(max(series.get("gap_sampled", ()), default=None))
             share = f"{percent(arrived[-1])} ± {percent(errors[-1])}" if arrived else "–"
-            read = percent(min(found.get("read", ()), default=None))
+            read = percent(min(series.get("read", ()), default=None))
             rows.append([name, number(len(lines)), *map(number, shown), share, read, number(spent)])
     if not rows:
         return []
@@ -134,16 +147,20 @@ SHARES = frozenset(
 
 
 def stage_blocks(facts: RunFacts, words: Words) -> list[Block]:
-    """Training, stage by stage: settings, curves, rewards, dev scores; of stages with steps."""
+    """Settings, curves and dev scores of the last stage with steps; those before it folded."""
     blocks: list[Block] = []
-    for name in [name for name in facts.experiment.stage if name in facts.metrics]:
+    names = [name for name in facts.experiment.stage if name in facts.metrics]
+    for name in reversed(names):
         method = facts.experiment.stage[name].method.upper()
-        blocks += [Heading(words("stage.title", name=name, method=method))]
-        blocks += [Text(about_stage(facts, name, words), "soft")]
-        blocks += trainer_blocks(facts, name, words)
-        blocks += _curves(facts, name, words)
-        blocks += _dev(facts.dev_scores(name), words)
+        title = words("stage.title", name=name, method=method)
+        own = [Text(about_stage(facts, name, words), "soft"), *trainer_blocks(facts, name, words)]
+        own += _curves(facts, name, words)
+        own += _dev(facts.dev_scores(name), words)
+        blocks += [Heading(title), *own] if name == names[-1] else [Folded(title, own)]
     return blocks
+
+
+MOST_CURVES = 6
 
 
 def _curves(facts: RunFacts, stage: str, words: Words) -> list[Block]:
@@ -155,16 +172,18 @@ def _curves(facts: RunFacts, stage: str, words: Words) -> list[Block]:
     tools = [c for c in facts.further_curves(stage) if not is_written(c.metric, method)]
     shown = [panel(curve, marked, words) for curve in own if not curve.constant]
     folded = [panel(curve, marked, words) for curve in tools if not curve.constant]
-    blocks: list[Block] = [Panels(shown)] if shown else []
-    blocks += [Folded(words("chart.of_tools"), [Panels(folded)])] if folded else []
+    folded = [*shown[MOST_CURVES:], *folded]
+    blocks: list[Block] = [Panels(shown[:MOST_CURVES])] if shown else []
+    more: list[Block] = [Panels(folded)] if folded else []
     still = [
         f"{metric_label(curve.metric, words)} {writer(curve.metric)(curve.last)}"
         for curve in own
         if curve.constant
     ]
     if still:
-        blocks.append(Text(words("chart.constant", metrics=words.listing.join(still)), "soft"))
-    return [*blocks, Text(words("chart.legend"), "soft")] if shown else blocks
+        more.append(Text(words("chart.constant", metrics=words.listing.join(still)), "soft"))
+    more += [Text(words("chart.legend"), "soft")] if shown else []
+    return [*blocks, Folded(words("chart.more"), more)] if more else blocks
 
 
 def _dev(scores: Sequence[DevScore], words: Words) -> list[Block]:
@@ -180,7 +199,7 @@ def _dev(scores: Sequence[DevScore], words: Words) -> list[Block]:
     ]
     heads = [Column(words(name), True) for name in ("chart.step", "table.score", "table.interval")]
     about = Text(words("chart.dev_about", items=scores[0].items), "soft")
-    return [Heading(words("chart.dev")), about, Table(heads, rows, kind="plain")]
+    return [Folded(words("chart.dev"), [about, Table(heads, rows, kind="plain")])]
 
 
 def about_stage(facts: RunFacts, name: str, words: Words, done: int | None = None) -> str:
@@ -188,10 +207,10 @@ def about_stage(facts: RunFacts, name: str, words: Words, done: int | None = Non
     stage, lines = facts.experiment.stage[name], facts.metrics.get(name, [])
     took = [line["seconds"] for line in lines]
     whole = stage.model_dump()
-    found = {key: whole[key] for key in DETAILS if whole.get(key) is not None}
-    if not found.get("kl", {}).get("coef"):
-        found.pop("kl", None)
-    detail = settings_text(found)
+    settings = {key: whole[key] for key in DETAILS if whole.get(key) is not None}
+    if not settings.get("kl", {}).get("coef"):
+        settings.pop("kl", None)
+    detail = settings_text(settings)
     last = lines[-1]["step"] if lines else 0
     return words(
         "stage.about",
@@ -230,7 +249,7 @@ def panel(curve: Curve, marked: Checkpoints, words: Words) -> Figure:
 
 def placed_findings(facts: RunFacts, words: Words) -> list[tuple[str, Finding]]:
     """Findings of the health rules for each stage, and of the identity rules in the main table."""
-    found = [
+    findings = [
         (stage, each)
         for stage in facts.experiment.stage
         if stage in facts.metrics
@@ -238,29 +257,75 @@ def placed_findings(facts: RunFacts, words: Words) -> list[tuple[str, Finding]]:
     ]
     table = facts.main.table if facts.main else None
     own = table.findings if table else ()
-    return [*found, *((table.evaluation.name, each) for each in own if table)]
+    return [*findings, *((table.evaluation.name, each) for each in own if table)]
 
 
 def health_blocks(facts: RunFacts, words: Words) -> list[Block]:
-    """The findings, or that there is none; nothing before the first step."""
-    found = placed_findings(facts, words)
-    if found:
-        return [Findings([each for _, each in found], [place for place, _ in found])]
-    return [Text(words("page.healthy"))] if facts.metrics else []
+    """The notes, because errors and warnings head the page, or that nothing was found; nothing
+    before the first step."""
+    findings = placed_findings(facts, words)
+    notes = [each for each in findings if each[1].severity == "note"]
+    if notes:
+        return [Findings([each for _, each in notes], [place for place, _ in notes])]
+    return [Text(words("page.healthy"))] if facts.metrics and not findings else []
+
+
+def warned(facts: RunFacts, w: Words) -> list[tuple[str, Finding]]:
+    """Errors and warnings about the run with their places, errors first."""
+    findings = [each for each in placed_findings(facts, w) if each[1].severity != "note"]
+    return sorted(findings, key=lambda each: each[1].severity)
+
+
+def shortest_name(run: RunDirectory) -> str:
+    """What names the run in a command: its name alone, if it is the newest of that name."""
+    return run.name if runs_of(run.root, run.name)[-1:] == [run] else str(run)
+
+
+def next_command(facts: RunFacts) -> str:
+    """The command that most users of such a result want next."""
+    name = shortest_name(facts.run)
+    unfinished = {"running": "report {}", "interrupted": "resume {}", "failed": "resume {}"}
+    if facts.status.status in unfinished:
+        return "assay " + unfinished[facts.status.status].format(name)
+    stages = list(facts.experiment.stage)
+    if not stages:
+        return f"assay compare {name} RUN"
+    line = best_line(facts)
+    if line is None:
+        return f"assay eval {name}@{stages[-1]}.last --benchmark NAME"
+    pairing = line.to_control or line.to_previous
+    better = pairing is not None and pairing.comparison.verdict == "better"
+    if better and not warned(facts, words()):
+        return f"assay export {name}@{line.name} DIR"
+    return f"assay report {name} --full"
+
+
+MOST_STEPS = 3
+
+
+def next_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """At most MOST_STEPS things to do: what the findings advise, worst first, then a command."""
+    placed = sorted(placed_findings(facts, words), key=lambda each: each[1].severity)
+    advice = dict.fromkeys(worded(each, words).fix for _, each in placed)
+    lines: list[Line] = [*[fix for fix in advice if fix][: MOST_STEPS - 1]]
+    command = next_command(facts)
+    if not (lines and command.startswith("assay report")):
+        lines.append(Mark(command, "code"))
+    return [Bullets(lines)]
 
 
 def selection_section(facts: RunFacts, words: Words) -> list[str]:
     """The best checkpoint of each stage, with the reason."""
     looks = {stage: explained(facts.history, stage) for stage in facts.experiment.stage}
     gate = read_selections(facts.run.path)
-    said = [promotion(stage, gate.get(stage), found, words) for stage, found in looks.items()]
-    said += [
+    sentences = [promotion(stage, gate.get(stage), look, words) for stage, look in looks.items()]
+    sentences += [
         uncorrected_choice(stage, chosen, words)
         for stage in facts.experiment.stage
         for rule in RULES
         if (chosen := read_selection(facts.run.path, stage, rule)) and not chosen.corrected
     ]
-    return [text for text in said if text]
+    return [text for text in sentences if text]
 
 
 def method_section(facts: RunFacts, words: Words) -> list[str]:
@@ -269,9 +334,9 @@ def method_section(facts: RunFacts, words: Words) -> list[str]:
     if table is None:
         return []
     tests = named_tests([p.comparison.method for p in pairings(table)], words)
-    said = [words("methods.one"), *([words("methods.two", tests=tests)] if tests else [])]
+    sentences = [words("methods.one"), *([words("methods.two", tests=tests)] if tests else [])]
     selecting = any(e.role == "select" for e in facts.experiment.evaluate.values())
-    return [*said, words("methods.three"), *([words("methods.four")] if selecting else [])]
+    return [*sentences, words("methods.three"), *([words("methods.four")] if selecting else [])]
 
 
 def chips(facts: RunFacts, words: Words) -> list[tuple[str, str]]:
@@ -292,34 +357,34 @@ def chips(facts: RunFacts, words: Words) -> list[tuple[str, str]]:
 
 def warnings(facts: RunFacts, words: Words) -> list[str]:
     """Warnings that come before every number."""
-    found = []
+    lines = []
     if facts.status.status != "finished":
         message = f"{words.colon}{visible(facts.status.message)}" if facts.status.message else ""
         name = words(f"status.{facts.status.status}")
-        found.append(words("page.running", status=name, message=message))
-    found += marks(facts, words)
+        lines.append(words("page.running", status=name, message=message))
+    lines += marks(facts, words)
     if facts.main is None:
-        found.append(words("page.nothing_measured"))
+        lines.append(words("page.nothing_measured"))
     for name, state in read_sink_states(facts.run.path).states.items():
         if state.problem:
             problem = visible(state.problem)
-            found.append(words("page.sink_failed", sink=name, step=state.step, problem=problem))
+            lines.append(words("page.sink_failed", sink=name, step=state.step, problem=problem))
     if facts.experiment.as_reported:
-        found.append(words("page.as_reported"))
-    found += [
+        lines.append(words("page.as_reported"))
+    lines += [
         _put_aside(noted, words) for noted in facts.manifest.get("time", {}).get(PUT_ASIDE, ())
     ]
     for name, stage in facts.experiment.stage.items():
         if stage.other_rendering_than:
             apart = words.listing.join(stage.other_rendering_than)
-            found.append(words("page.other_rendering", stage=name, evaluations=apart))
-    return found
+            lines.append(words("page.other_rendering", stage=name, evaluations=apart))
+    return lines
 
 
 def _put_aside(noted: Mapping[str, Any], words: Words) -> str:
     """Why a part of the run was trained twice, and the folder of the first attempt."""
-    given = {"start": noted["start"], "folder": noted["folder"], "at": noted["at"]}
-    return words("page.damaged", file=noted["damage"], **given)
+    place = {"start": noted["start"], "folder": noted["folder"], "at": noted["at"]}
+    return words("page.damaged", file=noted["damage"], **place)
 
 
 SEVERAL = 2
@@ -346,13 +411,13 @@ class Round:
 
 def rounds_of(facts: RunFacts) -> list[Round]:
     """The sampling stages of a run that have rewards, one after the other."""
-    found: list[Round] = []
+    rounds: list[Round] = []
     before = 0
     for name, lines in facts.metrics.items():
         reward = next((c for c in facts.curves(name) if c.metric == "reward_mean"), None)
         if reward is None:
             continue
-        found.append(
+        rounds.append(
             Round(
                 stage=name,
                 start=facts.history.start(name) or str(facts.experiment.stage[name].start),
@@ -365,7 +430,7 @@ def rounds_of(facts: RunFacts) -> list[Round]:
             )
         )
         before += lines[-1]["step"]
-    return found
+    return rounds
 
 
 def rounds_blocks(facts: RunFacts, words: Words) -> list[Block]:
@@ -378,10 +443,10 @@ def rounds_blocks(facts: RunFacts, words: Words) -> list[Block]:
         alike = [group for group in groups if group[0].rewarded_by == each.rewarded_by]
         alike[0].append(each) if alike else groups.append([each])
     completions = number(sum(each.completions for each in rounds))
-    said = [words("figure.about", completions=completions)]
-    said += [words("figure.other_rewards")] if len(groups) > 1 else []
+    sentences = [words("figure.about", completions=completions)]
+    sentences += [words("figure.other_rewards")] if len(groups) > 1 else []
     return [
-        Text(" ".join(said), "soft"),
+        Text(" ".join(sentences), "soft"),
         *(_chart(group, words) for group in groups),
         Bullets([_line(each, words) for each in rounds]),
     ]
@@ -407,10 +472,10 @@ def _line(each: Round, words: Words) -> str:
     start = visible(checkpoint_label(each.start, words))
     name = words("figure.round", stage=visible(each.stage), start=start)
     ends = f"{number(each.reward.values[0])} → {number(each.reward.last)}"
-    said = [words("figure.reward", steps=each.steps, ends=ends)]
-    said += [
+    sentences = [words("figure.reward", steps=each.steps, ends=ends)]
+    sentences += [
         words("figure.dev", step=score.step, score=percent(score.score), items=score.items)
         for score in each.dev
         if score.chosen
     ]
-    return name + words.colon + words.semicolon.join(said)
+    return name + words.colon + words.semicolon.join(sentences)

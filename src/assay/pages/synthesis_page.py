@@ -62,10 +62,10 @@ def refused_blocks(made: MadeSet, w: Words) -> Iterator[Block]:
     counts, first = made.reasons, {}
     for each in made.refused:
         first.setdefault(each.reason, each)
-    found = [reason for reason in REASONS if counts[reason]]
+    reasons = [reason for reason in REASONS if counts[reason]]
     rows: list[Row] = [
         [w(f"refused.{each}"), number(counts[each]), Mark(cut(first[each].why), "soft")]
-        for each in found
+        for each in reasons
     ]
     heads = (w("synthesis.reason"), Column(w("table.rows"), right=True), w("synthesis.example"))
     yield Table(heads, rows) if rows else Text(w("synthesis.none_refused"))

@@ -57,13 +57,13 @@ def impossible_scores(report: Reported) -> Iterator[Finding]:
             "of": len(cell.values),
         }
         yield flaw("impossible_granularity", "error", name, numbers, line)
-        found = [times for times in MULTIPLIERS if _fits(cell, unit, times)]
-        if found:
+        multipliers = [times for times in MULTIPLIERS if _fits(cell, unit, times)]
+        if multipliers:
             categories = report.scoring.categories
-            times = categories if categories in found else found[0]
+            times = categories if categories in multipliers else multipliers[0]
             numbers = {
                 "times": times,
-                "all": ", ".join(map(str, found)),
+                "all": ", ".join(map(str, multipliers)),
                 "values": ", ".join(f"{value:f}" for value in cell.values),
                 "restored": ", ".join(f"{value * times:f}" for value in cell.values),
                 "missing": times - 1,
@@ -323,20 +323,20 @@ def harmonic_from_counts(report: Reported) -> Iterator[Finding]:
             continue
         items = [cell.items or 0 for cell in shared]
         means = [bases[cell.name].mean for cell in shared]
-        found = {
+        candidates = {
             counts: harmonic_ratio(list(zip(counts, items, strict=True)), means)
             for counts in itertools.product(*possible)
         }
         printed = float(says)
-        best = min(found, key=lambda counts: abs(found[counts] - printed))
+        best = min(candidates, key=lambda counts: abs(candidates[counts] - printed))
         rounded = [(cell.successes, cell.items or 0) for cell in shared]
         numbers = {
             "says": str(says),
             "counts": ", ".join(f"{c}/{n}" for c, n in zip(best, items, strict=True)),
-            "value": repr(found[best]),
+            "value": repr(candidates[best]),
             "rounded": harmonic_ratio(rounded, means),
         }
-        fits = abs(found[best] - printed) <= float(rounding(says)) + 1e-15
+        fits = abs(candidates[best] - printed) <= float(rounding(says)) + 1e-15
         key, severity = ("harmonic_holds", "note") if fits else ("harmonic_fails", "error")
         yield flaw(key, severity, search.chosen, numbers, search.line)
 

@@ -74,9 +74,9 @@ def cells(report: Reported, run: ReportedRun) -> dict[str, PrintedCell]:
 def items_of(report: Reported, run: ReportedRun, cell: str) -> int | None:
     """Items of one cell: the run's own number before the report's."""
     for items in (run.items, report.scoring.items):
-        found = items.get(cell) if isinstance(items, dict) else items
-        if found:
-            return found
+        count = items.get(cell) if isinstance(items, dict) else items
+        if count:
+            return count
     return None
 
 
@@ -87,29 +87,30 @@ def unit_of(cell: PrintedCell) -> Fraction | None:
     return Fraction(cell.step) * cell.scale / (cell.items * cell.repeats)
 
 
-def compare_means(found: Sequence[Comparison]) -> Comparison | None:
+def compare_means(comparisons: Sequence[Comparison]) -> Comparison | None:
     """The mean over independent cells, each of the same weight; None for fewer than two.
 
     The pooled score test of the mean difference, and Newcombe's limits of the cells, their reaches
     squared and added (Zou and Donner 2008, Statistics in Medicine 27:1693).
     """
-    if len(found) < 2:
+    if len(comparisons) < 2:
         return None
     before, after = (
-        float(np.mean([getattr(c, name) for c in found])) for name in ("control_score", "score")
+        float(np.mean([getattr(c, name) for c in comparisons]))
+        for name in ("control_score", "score")
     )
     difference = after - before
 
     def interval_at(level: float) -> Interval:
-        cells = [(c.difference, c.interval_at(level)) for c in found]
+        cells = [(c.difference, c.interval_at(level)) for c in comparisons]
         low = float(np.sqrt(sum((d - i.low) ** 2 for d, i in cells))) / len(cells)
         high = float(np.sqrt(sum((i.high - d) ** 2 for d, i in cells))) / len(cells)
         method = "Newcombe, reaches squared and added"
         return Interval(difference - low, difference + high, method, level)
 
-    middles = [(c.control_score + c.score) / 2 for c in found]
-    nulls = sum(m * (1 - m) * 2 / c.items for m, c in zip(middles, found, strict=True))
-    error = float(np.sqrt(nulls)) / len(found)
+    middles = [(c.control_score + c.score) / 2 for c in comparisons]
+    nulls = sum(m * (1 - m) * 2 / c.items for m, c in zip(middles, comparisons, strict=True))
+    error = float(np.sqrt(nulls)) / len(comparisons)
     p_value = 1.0 if error == 0 else float(2 * special.ndtr(-abs(difference) / error))
     agreed = agreeing(interval_at, p_value)
 
@@ -120,7 +121,7 @@ def compare_means(found: Sequence[Comparison]) -> Comparison | None:
         Figures(before, after, difference, p_value, agreed),
         plan_at,
         method="mean of binomials without items: score test, Newcombe limits",
-        items=sum(c.items for c in found),
+        items=sum(c.items for c in comparisons),
     )
 
 

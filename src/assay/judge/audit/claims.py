@@ -105,18 +105,20 @@ class RunPair:
 
 def pairs(report: Reported) -> list[RunPair]:
     """Every comparison of the report, each once: families against a control, then its own."""
-    found: dict[frozenset[str], RunPair] = {}
+    by_runs: dict[frozenset[str], RunPair] = {}
     for pair in families(report):
-        found.setdefault(frozenset((pair.run.name, pair.control.name)), pair)
+        by_runs.setdefault(frozenset((pair.run.name, pair.control.name)), pair)
     for claim in report.comparisons:
         run, control = report.run(claim.run), report.run(claim.control)
         if run is not None and control is not None and run.name != control.name:
             key = frozenset((claim.run, claim.control))
-            if key not in found:
+            if key not in by_runs:
                 cells = _compare(report, control, run)
-                found[key] = RunPair(run, control, None, adjust_family(cells), _mean(report, cells))
-            found[key] = _with(found[key], claim)
-    return [_of_settings(report, pair) for pair in found.values()]
+                by_runs[key] = RunPair(
+                    run, control, None, adjust_family(cells), _mean(report, cells)
+                )
+            by_runs[key] = _with(by_runs[key], claim)
+    return [_of_settings(report, pair) for pair in by_runs.values()]
 
 
 def families(report: Reported) -> Iterator[RunPair]:
@@ -130,13 +132,13 @@ def families(report: Reported) -> Iterator[RunPair]:
         control = report.run(name)
         if control is None:
             continue
-        found = {run.name: _compare(report, control, run) for run in runs}
-        flat = {f"{n}\n{cell}": c for n, by_cell in found.items() for cell, c in by_cell.items()}
+        compared = {run.name: _compare(report, control, run) for run in runs}
+        flat = {f"{n}\n{cell}": c for n, by_cell in compared.items() for cell, c in by_cell.items()}
         judged = adjust_family(flat)
-        means = {n: _mean(report, by_cell) for n, by_cell in found.items()}
+        means = {n: _mean(report, by_cell) for n, by_cell in compared.items()}
         overall = adjust_family({n: mean for n, mean in means.items() if mean is not None})
         for run in runs:
-            cells = {cell: judged[f"{run.name}\n{cell}"] for cell in found[run.name]}
+            cells = {cell: judged[f"{run.name}\n{cell}"] for cell in compared[run.name]}
             mean = overall.get(run.name)
             yield RunPair(run, control, run.says, cells, mean, line=run.line, says_of=run.says_of)
 
@@ -174,11 +176,11 @@ def _of_settings(report: Reported, pair: RunPair) -> RunPair:
     named = next((claim.vary for claim in pair.claims if claim.vary), ())
     control, run = (settings_of(report, each) for each in (pair.control, pair.run))
     differs = tuple(
-        found
-        for found in differences(control, run, named)
-        if ABSENT not in (found.control, found.other)
-        and found.kind != "declared"
-        and not same_value(found.control, found.other)
+        difference
+        for difference in differences(control, run, named)
+        if ABSENT not in (difference.control, difference.other)
+        and difference.kind != "declared"
+        and not same_value(difference.control, difference.other)
     )
     training = pair.control.trained != pair.run.trained
     return replace(pair, differs=differs, vary=named or ("training",) * training)
@@ -291,25 +293,27 @@ def inside_noise(report: Reported) -> Iterator[Finding]:
             yield _several(pair, rest)
 
 
-def _one(pair: RunPair, found: Comparison, says: Verdict | None, cell: str) -> Iterator[Finding]:
+def _one(
+    pair: RunPair, comparison: Comparison, says: Verdict | None, cell: str
+) -> Iterator[Finding]:
     """The flaw, or the note, of a comparison of one cell, unless the report tested it itself."""
-    decided = found.verdict in DECIDED
+    decided = comparison.verdict in DECIDED
     claim = pair.claim_of(cell)
     if decided and pair.confounded:
         return
-    if decided and says in (None, "undecided", found.verdict):
-        key, severity = found.verdict, "note"
+    if decided and says in (None, "undecided", comparison.verdict):
+        key, severity = comparison.verdict, "note"
     elif decided:
         key, severity = "contradicted", "error" if says in DECIDED else "warning"
     elif says in DECIDED:
         if claim is not None and tested(claim):
             return
         key, severity = "inside_noise", "warning"
-    elif says == "same" and found.verdict != "equivalent":
+    elif says == "same" and comparison.verdict != "equivalent":
         key, severity = "no_effect_not_shown", "warning"
     else:
-        key, severity = found.verdict, "note"
-    numbers = figures(found) | {"says": says or ""}
+        key, severity = comparison.verdict, "note"
+    numbers = figures(comparison) | {"says": says or ""}
     line = claim.line if claim else pair.line
     yield flaw(key, severity, at(pair.name, cell), numbers, line)
 
@@ -353,20 +357,20 @@ def tested(claim: Claim) -> bool:
     return claim.p is not None and float(claim.p) < ALPHA
 
 
-def figures(found: Comparison) -> dict[str, float | int | str]:
+def figures(comparison: Comparison) -> dict[str, float | int | str]:
     """What every sentence about a comparison needs, in points."""
     return {
-        "control": found.control_score * 100,
-        "score": found.score * 100,
-        "difference": found.difference * 100,
-        "low": found.interval.low * 100,
-        "high": found.interval.high * 100,
-        "p": found.adjusted_p,
-        "items": found.items,
-        "smallest": (found.minimum_detectable_difference or 0) * 100,
-        "needed": found.items_needed or 0,
-        "family": found.family,
-        "level": found.interval.level * 100,
+        "control": comparison.control_score * 100,
+        "score": comparison.score * 100,
+        "difference": comparison.difference * 100,
+        "low": comparison.interval.low * 100,
+        "high": comparison.interval.high * 100,
+        "p": comparison.adjusted_p,
+        "items": comparison.items,
+        "smallest": (comparison.minimum_detectable_difference or 0) * 100,
+        "needed": comparison.items_needed or 0,
+        "family": comparison.family,
+        "level": comparison.interval.level * 100,
     }
 
 
@@ -379,13 +383,13 @@ def difference_inside_noise(report: Reported) -> Iterator[Finding]:
         sizes = [abs(float(points)) for points in claim.points]
         items, after = max(claim.items), float(claim.score or 50) / 100
         before = min(max(after - max(sizes) / 100, 0.0), 1.0)
-        found = compare_counts(before * items, items, after * items, items)
-        numbers = figures(found) | {
+        comparison = compare_counts(before * items, items, after * items, items)
+        numbers = figures(comparison) | {
             "least": min(sizes),
             "largest": max(sizes),
             "fewest": min(claim.items),
         }
-        carried = found.verdict in DECIDED
+        carried = comparison.verdict in DECIDED
         key = "difference_could_be_real" if carried else "difference_inside_noise"
         severity = "note" if carried or claim.says == "same" else "warning"
         yield flaw(key, severity, f"{claim.run} / {claim.control}", numbers, claim.line)

@@ -68,12 +68,12 @@ def few_items(report: Reported) -> Iterator[Finding]:
 
     What is claimed of such scores is judged as every claim is.
     """
-    found: dict[str, list[PrintedCell]] = {}
+    by_name: dict[str, list[PrintedCell]] = {}
     for run in report.runs:
         for cell in cells(report, run).values():
             if cell.items is not None and cell.items < FEW_TRIALS:
-                found.setdefault(cell.name, []).append(cell)
-    for name, group in found.items():
+                by_name.setdefault(cell.name, []).append(cell)
+    for name, group in by_name.items():
         intervals = {wilson(cell.successes, cell.items or 1): cell for cell in group}
         widest = max(intervals, key=lambda interval: interval.half_width)
         numbers = {
@@ -92,10 +92,10 @@ def rate_inside_noise(report: Reported) -> Iterator[Finding]:
         if len(metric.counts) < 2 or metric.reads not in DECIDED:
             continue
         (before, *_, after), (first, *_, last) = metric.counts, metric.totals
-        found = compare_counts(before, first, after, last)
-        if found.verdict not in DECIDED:
+        comparison = compare_counts(before, first, after, last)
+        if comparison.verdict not in DECIDED:
             old, new = wilson(before, first), wilson(after, last)
-            numbers = figures(found) | {
+            numbers = figures(comparison) | {
                 "before": f"{before}/{first}",
                 "after": f"{after}/{last}",
                 "before_low": old.low * 100,
@@ -248,10 +248,12 @@ def audit(report: Reported) -> list[Finding]:
 
     Without a number of items or a count nothing is an error: the figures may be of another kind.
     """
-    found = [flaw for rule in RULES for flaw in rule(report)]
+    findings = [flaw for rule in RULES for flaw in rule(report)]
     if not counted(report):
-        found = [replace(f, severity="warning") if f.severity == "error" else f for f in found]
-    return worst_first(found)
+        findings = [
+            replace(f, severity="warning") if f.severity == "error" else f for f in findings
+        ]
+    return worst_first(findings)
 
 
 def counted(report: Reported) -> bool:
@@ -264,10 +266,10 @@ def counted(report: Reported) -> bool:
 
 def audit_all(records: Iterable[Reported]) -> list[Finding]:
     """The findings of all tables of a file; a note on a whole table is given once."""
-    found = list(chain.from_iterable(map(audit, records)))
+    findings = list(chain.from_iterable(map(audit, records)))
     whole = [
         (f.code, f.values["about"]) if f.values["line"] is None and f.severity == "note" else i
-        for i, f in enumerate(found)
+        for i, f in enumerate(findings)
     ]
-    once = [flaw for i, flaw in enumerate(found) if whole[i] not in whole[:i]]
+    once = [flaw for i, flaw in enumerate(findings) if whole[i] not in whole[:i]]
     return worst_first(once)
