@@ -265,7 +265,7 @@ def _items(record: Found, format: str, layout: FileLayout) -> list[Item]:
         if isinstance(item, Row):
             names = written.keys() - item.extra.keys() - MESSAGES
             columns = {name: written[name] for name in written if name in names}
-            if isinstance(text := found.value.get(PROMPT), str):
+            if isinstance(text := record.value.get(PROMPT), str):
                 columns[PROMPT] = text
             items[index] = replace(item, columns=columns) if columns else item
     about = next((item.id for item in items if isinstance(item, Row)), "")
