@@ -49,12 +49,12 @@ def test_a_rate_is_written_with_its_interval_and_what_it_was_counted_on(run):
 def test_milestones_show_state_expectation_and_value(run):
     shown = text(run)
     early = row_of_condition(shown, "early")
-    assert early[0] == "met" and early[2] == "Truncated completions below 50.0% at step 5 of rl"
+    assert early[0] == "reached" and early[2] == "Truncated completions below 50.0% at step 5 of rl"
     assert row_of_condition(shown, "hopeful")[0] == "missed"
     cut = row_of_condition(shown, "cut")
     assert cut[2] == "stops the run: Truncated completions above 50.0% for 3 steps in a row"
     assert row_of_condition(shown, "typo")[0] == "not recorded"
-    assert row_of_condition(text(run, last=12), "late")[0] == "pending"
+    assert row_of_condition(text(run, last=12), "late")[0] == "to come"
 
 
 def row_of_condition(shown: str, name: str) -> list[str]:

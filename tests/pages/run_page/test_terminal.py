@@ -13,9 +13,9 @@ from assay.pages.run_terminal import (
     ended_text,
     ending,
     final_blocks,
-    next_command,
     summary_line,
 )
+from assay.pages.story import next_command
 from assay.pages.words import percent
 from assay.runs.metrics import append_metrics
 from assay.runs.run_directory import RunDirectory
