@@ -9,7 +9,7 @@ import pytest
 from assay.cli.output import plain
 from assay.cli.results import progress_result
 from assay.lab.monitor.progress import Progress, progress
-from assay.pages.progress_content import changes, progress_report
+from assay.pages.progress_content import progress_report
 from assay.pages.run_page import ProgressSpan, write_progress, write_report
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
@@ -138,12 +138,6 @@ def test_one_table_says_what_changed_since_a_step(run):
     order = ["Right form", "Completions", "Use of", "Fallback", "Total", "Cost of", "Mean reward"]
     places = [page.visible.index(name) for name in order]
     assert places == sorted(places)
-
-
-def test_a_found_change_is_among_what_changed_and_in_the_short_form(run):
-    said = changes(told(run), words("en"))
-    rises = [line for line in said if line.startswith("Errors by family: ")]
-    assert rises and "llm_attribute" in rises[0] and "a rise" in rises[0]
 
 
 def test_programs_for_programs_are_whole_json(run):

@@ -42,7 +42,7 @@ def test_a_rate_is_written_with_its_interval_and_what_it_was_counted_on(run):
     shown = text(run, first=5, last=20)
     signal = row_of(shown, "Groups with reward variance (signal)")[2]
     assert signal.endswith("n = 4") and " to " in signal and signal.count("%") == 3
-    assert "of 4 prompts" in row_of(shown, "Mean reward")[2]
+    assert "of 4 prompts" in row_of(shown.partition("| Metric |")[2], "Mean reward")[2]
     assert "a step" in row_of(shown, "Entropy")[4]
 
 
