@@ -25,6 +25,8 @@ class Page(HTMLParser):
         self.rows: list[list[str]] = []
         self.blocks: list[str] = []
         """The text of every <pre>."""
+        self.visible = ""
+        """What is read while nothing is unfolded, without drawings."""
         self._open: list[str] = []
         self.source = file.read_text(encoding="utf-8")
         self.feed(self.source)
@@ -52,6 +54,9 @@ class Page(HTMLParser):
             self.rows[-1][-1] += data
         if "pre" in self._open:
             self.blocks[-1] += data
+        folded = "details" in self._open and "summary" not in self._open
+        if "main" in self._open and not folded:
+            self.visible += f" {data}"
 
     def row(self, *starts: str) -> list[str]:
         """The cells of the first row whose first cells begin so, with single spaces."""

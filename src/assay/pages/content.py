@@ -379,15 +379,10 @@ def _by_checkpoint(head: str, labels: Iterable[str], rows: Sequence[Row], words:
 
 def all_outcomes(facts: "RunFacts", words: Words) -> list[Block]:
     """The outcomes of each reporting evaluation that has any, the main one first."""
-    tables = [m.table for m in facts.reported if m.table is not None]
     blocks: list[Block] = []
-    for table in tables:
+    for table in (each.table for each in facts.reported if each.table is not None):
         outcomes = outcome_blocks(table, checkpoint_labels(table, words), words)
-        blocks += (
-            [Heading(table.evaluation.name), *outcomes]
-            if outcomes and len(tables) > 1
-            else outcomes
-        )
+        blocks += [Heading(table.evaluation.name), *outcomes] if outcomes else []
     return blocks
 
 

@@ -3,7 +3,7 @@ drawings are left out, because `Only` blocks stand beside them.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -18,20 +18,23 @@ def page_markdown(page: Page) -> str:
     w, left = page.words, list[model.Folded]()
     folds = [x for s in page.sections for x in s.blocks if isinstance(x, model.Folded)]
     folds.sort(key=lambda fold: blocks_markdown([fold], w).count("\n"))
-    while True:
-        blocks = [
-            replace(each, blocks=[x for x in each.blocks if x not in left])
-            if isinstance(each, model.Section)
-            else each
-            for each in page.blocks
-        ]
-        told = w("page.only_html", titles=w.listing.join(each.title for each in left))
-        ends = [escaped(text) for text in (told if left else "", page.footer) if text]
-        body = filter(None, [blocks_markdown(blocks, w)])
-        text = "\n\n".join([f"# {escaped(page.title)}", *body, *ends]) + "\n"
-        if page.longest is None or text.count("\n") <= page.longest or not folds:
-            return text
+    text = _whole(page, left)
+    while page.longest is not None and text.count("\n") > page.longest and folds:
         left.append(folds.pop())
+        text = _whole(page, left)
+    return text
+
+
+def _whole(page: Page, left: Sequence[model.Folded]) -> str:
+    w, kept = page.words, list[Block]()
+    for each in page.blocks:
+        if isinstance(each, model.Section):
+            each = replace(each, blocks=[block for block in each.blocks if block not in left])
+        kept.append(each)
+    told = w("page.only_html", titles=w.listing.join(each.title for each in left))
+    ends = [escaped(text) for text in (told if left else "", page.footer) if text]
+    body = filter(None, [blocks_markdown(kept, w)])
+    return "\n\n".join([f"# {escaped(page.title)}", *body, *ends]) + "\n"
 
 
 def blocks_markdown(blocks: Iterable[Block], words: Words) -> str:
@@ -151,9 +154,7 @@ def _code(block: model.Code, words: Words) -> Iterator[str]:
 
 def _panels(block: model.Panels, words: Words) -> Iterator[str]:
     ends = ((f.caption, f"{f.first} → {f.last}") for f in block.figures if f.first)
-    lines = [
-        f"- {escaped(caption)}{words.colon}{escaped(ends_text)}" for caption, ends_text in ends
-    ]
+    lines = [f"- {escaped(caption)}{words.colon}{escaped(change)}" for caption, change in ends]
     yield from ["\n".join(lines)] if lines else []
 
 

@@ -7,7 +7,7 @@ report of a step and the terminal.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from assay.judge.binomial import Counts, ValueChange
+from assay.judge.binomial import Counts, ValueChange, direction_of
 from assay.judge.health_checks import RuleState
 from assay.judge.intervals import Estimate
 from assay.judge.selection import Promotion, expected_optimism
@@ -67,27 +67,22 @@ def progress_title(progress: Progress, words: Words) -> str:
 def progress_blocks(progress: Progress, words: Words) -> list[Block]:
     """What changed in one stage, as a part of the run's page, which has the findings elsewhere."""
     moved = sum(row.moved for row in progress.rows)
-    metrics = words(
-        "progress.metrics_between", first=progress.first, last=progress.last, moved=moved
-    )
+    title = "progress.metrics_between"
+    metrics = words(title, first=progress.first, last=progress.last, moved=moved)
+    whole = [Bullets(changes(progress, words)), *metric_blocks(progress, words)]
+    whole += [*fact_blocks(progress.facts, words), *condition_blocks(progress, words, ("stop",))]
+    milestones = condition_blocks(progress, words, ("expect",))
+    return [*_summary(progress, words), *milestones, Folded(metrics, whole)]
+
+
+def _summary(progress: Progress, words: Words) -> list[Block]:
+    """Where the stage stands, what changed, and what it will have cost at its end."""
     told, rows = forecasts(progress, words), change_rows(progress, words)
     heads = [words(f"facts.{name}") for name in ("name", "before", "after", "change")]
     return [
         Text(about(progress, words), "soft"),
         *([Table([*heads, words("compare.verdict")], rows)] if rows else []),
         *([Bullets(told)] if told else []),
-        *condition_blocks(progress, words, ("expect",)),
-        Folded(metrics, [Bullets(changes(progress, words)), *metric_blocks(progress, words)]),
-        *(
-            [Folded(words("facts.title"), more)]
-            if (more := fact_blocks(progress.facts, words))
-            else []
-        ),
-        *(
-            [Folded(words("health_state.title"), more)]
-            if (more := condition_blocks(progress, words, ("stop",)))
-            else []
-        ),
     ]
 
 
@@ -106,7 +101,10 @@ def change_rows(progress: Progress, words: Words) -> list[Row]:
         rows += [_changed(row, "form", words) for n, row in marks.items() if n == "form"]
         if any(sizes):
             rows.append(_total(words("progress.generations"), *sizes))
-        errors = sorted(facts.rows("errors"), key=_trouble)[:MOST_ERRORS]
+        errors = sorted(
+            facts.rows("errors"),
+            key=lambda row: -sum(c.count for c in (row.before, row.after) if c),
+        )[:MOST_ERRORS]
         rows += [_changed(row, "errors", words) for row in errors]
         rows += [_changed(row, "form", words) for n, row in marks.items() if n == "fallback"]
         if "step" in costs:
@@ -116,10 +114,6 @@ def change_rows(progress: Progress, words: Words) -> list[Row]:
         if "call" in costs:
             rows.append(_changed(costs["call"], "costs", words))
     return [*rows, *(_metric_changed(row, words) for row in progress.rows[:1])]
-
-
-def _trouble(row: FactRow) -> int:
-    return -sum(each.count for each in (row.before, row.after) if each is not None)
 
 
 def _total(label: str, before: float, after: float) -> Row:
@@ -145,11 +139,9 @@ def _changed(row: FactRow, table: str, words: Words) -> Row:
 
 def _metric_changed(row: MetricRow, words: Words) -> Row:
     difference = figures_of(row, words)[2]
-    verdict, write = "–", writers(row.metric)[0]
+    write = writers(row.metric)[0]
     ends = [write(each.value) if each else "–" for each in (row.before, row.after)]
-    if row.change is not None:
-        up, down = row.change.low > 0, row.change.high < 0
-        verdict = words(f"progress.verdict_{'rise' if up else 'fall' if down else 'none'}")
+    verdict = words(f"progress.verdict_{direction_of(row.change)}") if row.change else "–"
     return [metric_label(row.metric, words), *ends, difference, verdict]
 
 
@@ -169,21 +161,13 @@ def progress_report(progress: Progress, words: Words) -> list[Block]:
     return [
         Heading(progress_title(progress, words)),
         *([Text(Mark(stopped, "error"))] if stopped else []),
-        Text(about(progress, words), "soft"),
+        *_summary(progress, words),
         Bullets(changes(progress, words)),
         Findings(progress.findings, new=new) if progress.findings else Text(words("page.healthy")),
         *([Text(gate)] if gate else []),
-        *_after_metrics(progress, words),
-        *metric_blocks(progress, words),
-    ]
-
-
-def _after_metrics(progress: Progress, words: Words) -> list[Block]:
-    told = forecasts(progress, words)
-    return [
         *fact_blocks(progress.facts, words),
-        *([Heading(words("progress.forecasts")), Bullets(told)] if told else []),
         *condition_blocks(progress, words),
+        *metric_blocks(progress, words),
     ]
 
 
@@ -390,17 +374,6 @@ def changes(progress: Progress, words: Words) -> list[str]:
         sentences.append(words("progress.new_finding", what=words.sections["finding"][rule]))
     for rule in sorted(progress.gone):
         sentences.append(words("progress.gone_finding", what=words.sections["finding"][rule]))
-    moved = [metric_label(row.metric, words) for row in progress.rows if row.moved]
-    if moved:
-        sentences.append(words("progress.moved", metrics=words.listing.join(moved)))
-    lines = []
-    for table in progress.facts.tables if progress.facts else ():
-        rows = [row for row in table.rows if row.change.direction != "none"]
-        texts = [f"{row_label(r, table.name, words)} {row_texts(r, words)[2]}" for r in rows]
-        if rows and table.name != "by_reward":
-            title = words(f"facts.{table.name}")
-            lines.append(words("facts.moved", table=title, rows=words.semicolon.join(texts)))
-    sentences += lines
     if progress.checkpoints:
         steps = words.listing.join(map(str, progress.checkpoints))
         sentences.append(words("progress.checkpoints", steps=steps))

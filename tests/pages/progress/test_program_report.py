@@ -9,7 +9,7 @@ import pytest
 from assay.cli.output import plain
 from assay.cli.results import progress_result
 from assay.lab.monitor.progress import Progress, progress
-from assay.pages.progress_content import changes, progress_report
+from assay.pages.progress_content import progress_report
 from assay.pages.run_page import ProgressSpan, write_progress, write_report
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
@@ -111,18 +111,33 @@ def test_the_page_has_every_table(run):
 
 
 def test_every_condition_stands_in_a_table_with_its_figure(run):
-    section = texts(run, "en")["page"].partition("### Conditions")[2]
+    section = texts(run, "en")["page"].partition("### Milestones")[2]
     found = re.findall(r"^\| (.+) \| (.+) \| (.+) \| (.+) \|$", section, re.M)
     by_name = {row[1]: row for row in found}
-    assert by_name["form"][0] == "pending"
+    assert by_name["form"][0] == "to come"
     assert by_name["cut"][0] == "armed" and by_name["cut"][3].endswith("90.0%")
     assert by_name["above"][0] == "not recorded"
 
 
-def test_a_found_change_is_among_what_changed_and_in_the_short_form(run):
-    said = changes(told(run), words("en"))
-    rises = [line for line in said if line.startswith("Errors by family: ")]
-    assert rises and "llm_attribute" in rises[0] and "a rise" in rises[0]
+def test_one_table_says_what_changed_since_a_step(run):
+    page = Page(write_report(run, "en", ProgressSpan("rl", 5)))
+    assert page.row("Completions in all")[1:] == ["80", "160", "+80", "–"]
+    attribute = page.row("Use of what the llm does not have")
+    assert attribute[1:3] == ["0/80 = 0.0%", "20/80 = 25.0%"] and attribute[4] == "rise"
+    fallbacks = [
+        sum(of(step, prompt, n).fallback for step in steps for prompt in range(4) for n in range(4))
+        for steps in (range(1, 6), range(6, 11))
+    ]
+    shares = [f"{count}/80 = {count / 80:.1%}" for count in fallbacks]
+    assert page.row("Fallback used", *shares)[4] == "no change shown"
+    # Three calls for each of four prompts in ten steps, of which one a step failed and is free.
+    each = 0.0055 / (5 * 11)
+    assert page.row("Total cost")[1:] == ["0.0055", "0.011", "+0.0055", "–"]
+    assert page.row("Cost of a call")[1] == f"{each * 11 / 12:.3g}"
+    assert page.row("Mean reward")[4] == "no change shown"
+    order = ["Right form", "Completions", "Use of", "Fallback", "Total", "Cost of", "Mean reward"]
+    places = [page.visible.index(name) for name in order]
+    assert places == sorted(places)
 
 
 def test_programs_for_programs_are_whole_json(run):

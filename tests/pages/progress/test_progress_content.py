@@ -42,19 +42,19 @@ def test_a_rate_is_written_with_its_interval_and_what_it_was_counted_on(run):
     shown = text(run, first=5, last=20)
     signal = row_of(shown, "Groups with reward variance (signal)")[2]
     assert signal.endswith("n = 4") and " to " in signal and signal.count("%") == 3
-    assert "of 4 prompts" in row_of(shown, "Mean reward")[2]
+    assert "of 4 prompts" in row_of(shown.partition("| Metric |")[2], "Mean reward")[2]
     assert "a step" in row_of(shown, "Entropy")[4]
 
 
 def test_milestones_show_state_expectation_and_value(run):
     shown = text(run)
     early = row_of_condition(shown, "early")
-    assert early[0] == "met" and early[2] == "Truncated completions below 50.0% at step 5 of rl"
+    assert early[0] == "reached" and early[2] == "Truncated completions below 50.0% at step 5 of rl"
     assert row_of_condition(shown, "hopeful")[0] == "missed"
     cut = row_of_condition(shown, "cut")
     assert cut[2] == "stops the run: Truncated completions above 50.0% for 3 steps in a row"
     assert row_of_condition(shown, "typo")[0] == "not recorded"
-    assert row_of_condition(text(run, last=12), "late")[0] == "pending"
+    assert row_of_condition(text(run, last=12), "late")[0] == "to come"
 
 
 def row_of_condition(shown: str, name: str) -> list[str]:

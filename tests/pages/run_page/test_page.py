@@ -16,6 +16,7 @@ from assay.runs.status import stored_status, write_status
 from tests.compare.test_judged_table import control_of
 from tests.pages.pages import Page
 from tests.pages.synthetic import (
+    RECORD,
     Shape,
     add_record,
     add_scores,
@@ -47,7 +48,7 @@ LABELS = {"base": "base", "sft.step-000014": "sft · step 14", "rl.step-000030":
 
 
 def sections(page: Page) -> set[str]:
-    return {value for tag, name, value in page.attributes if (tag, name) == ("section", "id")}
+    return {value for _, name, value in page.attributes if name == "id"}
 
 
 def small_run(
@@ -155,7 +156,38 @@ def test_the_page_asks_for_nothing_from_outside(page):
 def test_every_entry_of_the_contents_leads_to_a_section_in_the_order_of_the_page(page):
     entries = [value[1:] for _, name, value in page.attributes if name == "href"]
     sections = [value for tag, name, value in page.attributes if (tag, name) == ("section", "id")]
-    assert entries == sections and len(set(entries)) == len(entries) > 8
+    assert entries == sections == ["results", "progress", "training", "examples", "next", "more"]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_page_is_read_in_700_words_and_its_markdown_has_250_lines(demo, page, language):
+    file = write_report(demo, language)
+    text = Page(file).visible
+    chinese = len(re.findall("[\u4e00-\u9fff]", text))
+    others = len(re.sub("[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]", " ", text).split())
+    assert 300 < others + chinese / 1.7 <= 700
+    markdown = file.with_suffix(".md").read_text("utf-8")
+    assert 100 < markdown.count("\n") <= 250 and "report.html" in markdown.splitlines()[-3]
+
+
+def test_verdict_and_errors_stand_before_the_results(tmp_path):
+    run = small_run(tmp_path, ["a", "b"])
+    for step in (1, 2, 3):
+        append_metrics(run.metrics, "rl", step, 1.0, reward_mean=0.1, grad_norm=float("nan"))
+    head, _, rest = Page(write_report(run)).visible.partition("Results")
+    assert "error" in head and "against base" in head and "error" not in rest.partition("More")[0]
+
+
+def test_each_repeat_and_their_standard_deviation_stand_below_the_mean(tmp_path):
+    run = small_run(tmp_path, ["a"])
+    scores = [[1.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [1.0, 1.0, 0.0]]
+    add_scores(run, "base", scores, replace(RECORD, name="sampled", sampling={"temperature": 1.0}))
+    page = Page(write_report(run))
+    # Means 3/4, 1/4, 2/4: their standard deviation is 1/4. Of three answers all items have a right
+    # one; of two, items with one right in three miss it once in three pairs.
+    spread = "repeats 75.0%, 25.0%, 50.0%; standard deviation 25.0"
+    passed = "pass@2 83.3%, pass@3 100.0%"
+    assert page.row("base", "50.0%")[1] == f"50.0%{spread}{passed}"
 
 
 def test_examples_are_gained_and_lost_items(page):

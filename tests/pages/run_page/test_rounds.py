@@ -86,7 +86,7 @@ def test_rounds_follow_each_other_on_one_axis(run):
     assert [score.step for score in one.dev] == [2, 3]
     page = write_report(run)
     source = page.read_text(encoding="utf-8")
-    section = source[source.index('id="rounds"') : source.index('id="training"')]
+    section = source[source.index('id="rounds"') :].partition("</details>")[0]
     assert "more ← rl · step 3: reward 0.1 → 0.4 in 4 steps" in section
     assert "rl ← sft.last: reward 0.1 → 0.3 in 3 steps" in section
     assert "n = 35 completions" in section and "Rounds with another reward" in section

@@ -248,12 +248,10 @@ def audit(report: Reported) -> list[Finding]:
 
     Without a number of items or a count nothing is an error: the figures may be of another kind.
     """
-    findings = [flaw for rule in RULES for flaw in rule(report)]
+    flaws = [flaw for rule in RULES for flaw in rule(report)]
     if not counted(report):
-        findings = [
-            replace(f, severity="warning") if f.severity == "error" else f for f in findings
-        ]
-    return worst_first(findings)
+        flaws = [replace(f, severity="warning") if f.severity == "error" else f for f in flaws]
+    return worst_first(flaws)
 
 
 def counted(report: Reported) -> bool:
