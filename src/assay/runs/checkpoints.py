@@ -24,8 +24,8 @@ def step_name(step: int) -> str:
 
 def steps_in(folder: Path) -> list[int]:
     """Steps of the complete checkpoints in a stage's folder, ascending."""
-    found = folder.glob("step-*") if folder.is_dir() else ()
-    return sorted(int(p.name.removeprefix("step-")) for p in found if (p / STATE).is_file())
+    folders = folder.glob("step-*") if folder.is_dir() else ()
+    return sorted(int(p.name.removeprefix("step-")) for p in folders if (p / STATE).is_file())
 
 
 def check_checkpoint(checkpoint: Path, fix: str, *, optimizer: bool = False) -> None:
@@ -166,8 +166,8 @@ def read_selection(run: Path, stage: str, rule: Rule = "gate") -> Selection | No
 
 def read_selections(run: Path) -> dict[str, Selection]:
     """The gate's choices by stage."""
-    found = _read(run).items()
-    return {key: _selection(each, run / SELECTION) for key, each in found if "." not in key}
+    entries = _read(run).items()
+    return {key: _selection(each, run / SELECTION) for key, each in entries if "." not in key}
 
 
 def _key(stage: str, rule: Rule) -> str:

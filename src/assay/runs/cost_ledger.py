@@ -330,8 +330,8 @@ def _unreadable(ledger: Path) -> str:
     """Why a ledger cannot be read; "" where it can, or where nothing was written yet."""
     if not ledger.exists() or (ledger.is_file() and not ledger.stat().st_size):
         return ""
-    found = _held_by(ledger)
-    return found if isinstance(found, str) else ""
+    holders = _held_by(ledger)
+    return holders if isinstance(holders, str) else ""
 
 
 def _lack(ledger: Path, file: Path, when: str) -> str:

@@ -225,10 +225,10 @@ class History:
     @cached_property
     def metrics(self) -> Mapping[str, Sequence[Line]]:
         """The steps of each stage, with derived metrics, in the order in which stages began."""
-        found: dict[str, list[Line]] = {}
+        lines: dict[str, list[Line]] = {}
         for line in read_metrics(self.run.metrics):
-            found.setdefault(line["stage"], []).append(derived(line))
-        return found
+            lines.setdefault(line["stage"], []).append(derived(line))
+        return lines
 
     def lines(self, stage: str, until: int | None = None) -> Sequence[Line]:
         """The recorded steps of a stage, all or up to one; none before it began."""
@@ -280,8 +280,8 @@ class History:
                 steps = ({start: 0} if start in measured else {}) | steps
                 scores = self.scores(record, *steps)
                 return [
-                    Look(step, name, found)
-                    for (name, step), found in zip(steps.items(), scores, strict=True)
+                    Look(step, name, score)
+                    for (name, step), score in zip(steps.items(), scores, strict=True)
                 ]
         return []
 
@@ -316,7 +316,7 @@ _left_out: ContextVar[Mapping[Path, DamagedFile] | None] = ContextVar("left_out"
 def leaving_out(run: RunDirectory) -> Iterator[None]:
     """Within it damaged samples and records of the run count as not there; `left_out` says why."""
     files = [*run.path.glob("samples/*/*.parquet"), *run.evaluations.glob("*/[!.]*.parquet")]
-    found: dict[Path, DamagedFile] = {}
+    damage: dict[Path, DamagedFile] = {}
     for file in sorted([*files, *run.evaluations.glob("*/evaluation.json")]):
         try:
             if file.suffix == ".json":
@@ -324,8 +324,8 @@ def leaving_out(run: RunDirectory) -> Iterator[None]:
             else:
                 check_record(file)
         except DamagedFile as error:
-            found[file] = error
-    token = _left_out.set(found)
+            damage[file] = error
+    token = _left_out.set(damage)
     try:
         yield
     finally:
@@ -349,9 +349,9 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 def evaluation_records(run: RunDirectory) -> list[EvaluationRecord]:
     """The evaluations of the run in the order of its file, then those added later."""
     files = filter(is_there, sorted(run.evaluations.glob("*/evaluation.json")))
-    found = [read_description(file) for file in files]
+    records = [read_description(file) for file in files]
     order = [*experiment_of(run).evaluate]
-    return sorted(found, key=lambda r: order.index(r.name) if r.name in order else len(order))
+    return sorted(records, key=lambda r: order.index(r.name) if r.name in order else len(order))
 
 
 @kept(1024)
@@ -377,15 +377,15 @@ def find_record(run: RunDirectory, on: str) -> EvaluationRecord:
     records = evaluation_records(run)
     by_folder = [r for r in records if r.key == on]
     by_name = [r for r in records if r.name == on]
-    found = by_folder or by_name or [r for r in records if r.benchmark == on]
-    if not found:
+    matches = by_folder or by_name or [r for r in records if r.benchmark == on]
+    if not matches:
         known = [r.name for r in records]
         fix = nearest(on, known) if known else "it has none yet"
         raise InputError(f"{run} has no evaluation {on!r}", fix=fix)
-    if len(found) > 1:
-        fix = "name one: " + ", ".join(r.key for r in found)
-        raise InputError(f"{run} has {len(found)} records of {on!r}", fix=fix)
-    return found[0]
+    if len(matches) > 1:
+        fix = "name one: " + ", ".join(r.key for r in matches)
+        raise InputError(f"{run} has {len(matches)} records of {on!r}", fix=fix)
+    return matches[0]
 
 
 def measured_checkpoints(run: RunDirectory, record: EvaluationRecord) -> list[str]:
@@ -419,8 +419,8 @@ def answers_in(file: Path) -> list[dict[str, Any]]:
     """
     columns = ["sample_id", "item_id", "repeat", "output", "completion_tokens", "prompt_tokens"]
     columns += ["score", "parts", "error", "why", "ended"]
-    found = read_columns(file, columns, ["messages", FACTS, OUTCOME])
-    return [dict(zip(found, line, strict=True)) for line in zip(*found.values(), strict=True)]
+    rows = read_columns(file, columns, ["messages", FACTS, OUTCOME])
+    return [dict(zip(rows, line, strict=True)) for line in zip(*rows.values(), strict=True)]
 
 
 def reported_answers(
@@ -480,8 +480,8 @@ def record_file(run: RunDirectory, evaluation: str, checkpoint: str) -> Path:
     name = checkpoint_name(resolve_checkpoint(run, reference))
     files = [file for p in named if (file := p / f"{name}.parquet").is_file()]
     if len(files) != 1:
-        found = "no record" if not files else f"{len(files)} records"
-        problem = f"{run} has {found} of {evaluation!r} for {name}"
+        count = "no record" if not files else f"{len(files)} records"
+        problem = f"{run} has {count} of {evaluation!r} for {name}"
         fix = "its records are in " + ", ".join(sorted(p.name for p in named))
         raise RunNotFound(problem, fix=fix)
     return files[0]
@@ -511,18 +511,18 @@ def find_samples(run: RunDirectory, id_: str) -> list[dict[str, Any]]:
     if head in folders and "/" in rest:
         place, _, item = rest.partition("/")
         file = _member(folders[head], place, f"{run} {head}")
-        found = _lines(run, [file], item)
-        if not found:
+        lines = _lines(run, [file], item)
+        if not lines:
             known = {sample.row for sample in samples_in(file)}
             raise InputError(f"no {item!r} in {file}", fix=nearest(item, known))
-        return found
+        return lines
     different = dict.fromkeys(folder for group in folders.values() for folder in group)
     files = [file for folder in different for file in sorted(folder.glob("*.parquet"))]
-    found = _lines(run, files, id_)
-    if not found:
+    lines = _lines(run, files, id_)
+    if not lines:
         places = "an evaluation or stage is one of " + ", ".join(folders) if folders else ""
         raise InputError(f"{run} has no sample, row or item {id_!r}", fix=places)
-    return found
+    return lines
 
 
 def _member(folders: list[Path], place: str, whose: str) -> Path:

@@ -151,12 +151,12 @@ class JudgedLabels:
     judged: Sequence[LabelledJudgement]
 
 
-def write_judged(run: RunDirectory, name: str, found: JudgedLabels) -> Path:
+def write_judged(run: RunDirectory, name: str, labels: JudgedLabels) -> Path:
     """Write what was found, in the place of what was there; returns the file."""
     file = run.path / FOLDER / f"{name}.json"
     file.parent.mkdir(exist_ok=True)
     write_listed(
-        run.path, file, json.dumps({"schema": SCHEMA, "name": name, **asdict(found)}) + "\n"
+        run.path, file, json.dumps({"schema": SCHEMA, "name": name, **asdict(labels)}) + "\n"
     )
     return file
 

@@ -37,13 +37,13 @@ def read_metrics(file: Path) -> list[dict[str, Any]]:
     Raises DamagedFile, also where they do not begin as each stage's newest checkpoint beside them
     had them.
     """
-    found = _parsed(file, _whole_lines(file))
+    lines = _parsed(file, _whole_lines(file))
     for stage in folders_in(file.parent / "checkpoints"):
         newest = [stage / step_name(step) for step in steps_in(stage)[-1:]]
         for checkpoint in newest:
             if not misplaced(checkpoint) and (problem := lost_history(file, checkpoint)):
                 raise DamagedFile(problem, file=file, fix=FIX)
-    return found
+    return lines
 
 
 def metric_columns(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -67,13 +67,13 @@ def truncate_metrics(file: Path, stage: str, step: int) -> None:
 
 def _parsed(file: Path, lines: Sequence[bytes]) -> list[dict[str, Any]]:
     """The lines as they were written. Raises DamagedFile."""
-    found = []
+    parsed = []
     for number, text in enumerate(lines, 1):
         line = parse_line(text, file, number)
         if not (isinstance(line.get("stage"), str) and isinstance(line.get("step"), int)):
             raise DamagedFile("is no step of a stage", file=file, line=number, fix=FIX)
-        found.append(line)
-    return found
+        parsed.append(line)
+    return parsed
 
 
 def _whole_lines(file: Path) -> list[bytes]:
@@ -100,8 +100,8 @@ def keep_history(metrics: Path, checkpoint: Path) -> None:
     sync(metrics)
     sync(metrics.parent)
     content = metrics.read_bytes()
-    found = MetricsBeginning(content.count(b"\n"), len(content), sha256_file(metrics))
-    (checkpoint / HISTORY).write_text(json.dumps(asdict(found)) + "\n", encoding="utf-8")
+    beginning = MetricsBeginning(content.count(b"\n"), len(content), sha256_file(metrics))
+    (checkpoint / HISTORY).write_text(json.dumps(asdict(beginning)) + "\n", encoding="utf-8")
 
 
 def check_history(run: RunDirectory, stage: str, step: int) -> None:

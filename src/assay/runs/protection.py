@@ -39,20 +39,20 @@ def _references_of(run: RunDirectory) -> set[Reference]:
     other runs, that its records measured, and that its adapters stand on; all runs of the lab where
     its manifest cannot be read."""
     here = _inner(run, run.manifest)
-    found = set(_measured(run))
+    references = set(_measured(run))
     try:
         manifest = read_manifest(run)
         stages = manifest.get("stages", {})
         models = [manifest.get("base_weights", {}), *manifest.get("helpers", {}).values()]
         for each in (*models, *(stage.get("from", {}) for stage in stages.values())):
             if "checkpoint" in each:
-                found.add((here, each["checkpoint"]))
+                references.add((here, each["checkpoint"]))
         for name, stage in stages.items():
             if stage.get("adapt", {}).get("kind") == "lora":
-                found |= set(_adapter_starts(run, name, stage.get("start", "base")))
+                references |= set(_adapter_starts(run, name, stage.get("start", "base")))
     except InputError:
-        found.add((_inner(run, run.path), RUNS))
-    return found
+        references.add((_inner(run, run.path), RUNS))
+    return references
 
 
 def _measured(run: RunDirectory) -> Iterator[Reference]:
@@ -94,14 +94,14 @@ def read_protected(run: RunDirectory) -> dict[str, str]:
 def protected_paths(root: Path) -> dict[str, str]:
     """Protected paths from the lab's root, with the reasons; all of a run whose list of them cannot
     be read."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for run in all_runs(root):
         try:
             marked = read_protected(run)
         except InputError as error:
             marked = {".": f"what of it was protected cannot be read: {error}"}
-        found |= {_inner(run, run.path / path): why for path, why in marked.items()}
-    return found
+        reasons |= {_inner(run, run.path / path): why for path, why in marked.items()}
+    return reasons
 
 
 def mark_protected(run: RunDirectory, path: Path, why: str) -> None:

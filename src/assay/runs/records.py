@@ -105,12 +105,12 @@ def transcript(messages: str) -> str:
 
     The indent keeps text of a message from passing for a role. Calls are JSON.
     """
-    said = []
+    parts = []
     for message in json.loads(messages):
         calls = [json.dumps(call, ensure_ascii=False) for call in message.get("tool_calls", ())]
         lines = "\n".join([message["content"], *calls]).split("\n")
-        said.append("\n".join([f"{message['role']}:", *(f"  {line}" for line in lines)]))
-    return "\n".join(said)
+        parts.append("\n".join([f"{message['role']}:", *(f"  {line}" for line in lines)]))
+    return "\n".join(parts)
 
 
 SCHEMA = 1
@@ -198,8 +198,8 @@ def write_table(
     Its checksum is recorded in the run in folder `run`, if there is one. Lines may also have the
     columns OPTIONAL, those of conversations have the columns of `conversation_columns`.
     """
-    found = [name for name in OPTIONAL if lines and name in lines[0]]
-    schema = pa.schema([*schema, *((name, COLUMN_TYPES[name]) for name in found)])
+    optional = [name for name in OPTIONAL if lines and name in lines[0]]
+    schema = pa.schema([*schema, *((name, COLUMN_TYPES[name]) for name in optional)])
     if lines and NAMES[0] in lines[0]:
         schema = pa.schema([*schema, *COLUMNS])
     schema = named(schema, file)
@@ -289,9 +289,9 @@ def check_record(file: Path) -> None:
     check_listed(file, content)
 
 
-def check_types(found: pa.Schema) -> None:
+def check_types(schema: pa.Schema) -> None:
     """Raise ArrowTypeError for a column of another type than such files have."""
-    for column in found:
+    for column in schema:
         if column.name in COLUMN_TYPES and column.type != COLUMN_TYPES[column.name]:
             wanted = COLUMN_TYPES[column.name]
             raise pa.ArrowTypeError(f"column {column.name!r} is {column.type}, not {wanted}")
@@ -327,7 +327,7 @@ class EvaluationRecord:
             del settings["fewer"]
         return f"{self.name}-{sha256_text(canonical_json(settings))[:8]}"
 
-    def asked(self, checkpoint: str) -> tuple[str, ...]:
+    def items_of(self, checkpoint: str) -> tuple[str, ...]:
         """The items that a checkpoint is asked: all, or so many of them drawn by their ids.
 
         Fewer are always among more, those of `take` with `how = "random"` included.
@@ -340,13 +340,13 @@ class EvaluationRecord:
 
     def jobs(self, checkpoint: str) -> list[tuple[int, int]]:
         """The requests for a checkpoint: places of items, each with every repeat."""
-        asked = set(self.asked(checkpoint))
-        places = [place for place, item in enumerate(self.items) if item in asked]
+        keys = set(self.items_of(checkpoint))
+        places = [place for place, item in enumerate(self.items) if item in keys]
         return [(place, repeat) for place in places for repeat in range(self.repeats)]
 
     def part(self, checkpoint: str) -> bool:
         """Whether a checkpoint is measured on a part of the items only."""
-        return len(self.asked(checkpoint)) < len(self.items)
+        return len(self.items_of(checkpoint)) < len(self.items)
 
     def file(self, evaluations: Path, checkpoint: str) -> Path:
         """The record of one checkpoint."""
@@ -425,12 +425,12 @@ def read_scores(run: RunDirectory, record: EvaluationRecord, checkpoint: str) ->
 
 @kept(256)
 def _scores(file: Path, part: bool) -> ItemScores:
-    found = read_columns(file, ["item_id", "repeat", "score"], [CLUSTER])
+    columns = read_columns(file, ["item_id", "repeat", "score"], [CLUSTER])
     return scores_of(
-        found["item_id"],
-        found["repeat"],
-        found["score"],
-        found.get(CLUSTER),
+        columns["item_id"],
+        columns["repeat"],
+        columns["score"],
+        columns.get(CLUSTER),
         part=part,
     )
 
@@ -451,5 +451,5 @@ def scores_of(
     # Rewards may be punished below 0 or carry a bonus above 1.
     bounds = (min([0.0, *known]), max([1.0, *known]))
     sources = {i: c or i for i, c in zip(items, clusters, strict=True)} if clusters else None
-    found = item_scores(zip(items, repeats, scores, strict=True), sources, bounds)
-    return replace(found, part=part)
+    scored = item_scores(zip(items, repeats, scores, strict=True), sources, bounds)
+    return replace(scored, part=part)

@@ -242,11 +242,11 @@ def read_ledger(root: Path) -> Ledger:
     known = _known.get()
     if known is not None and root in known:
         return known[root]
-    found: list[EvaluationLook] = []
+    looks: list[EvaluationLook] = []
     unknown: list[str] = []
     for run in all_runs(root):
         try:
-            found += trials_of(run)
+            looks += trials_of(run)
         except DamagedFile:
             unknown.append(str(run))
     deleted: dict[tuple[str, str], EvaluationLook] = {}
@@ -258,7 +258,7 @@ def read_ledger(root: Path) -> Ledger:
             unknown.append(each)
         else:  # a deletion that a kill ended is noted twice
             deleted[each.run, each.evaluation] = each
-    ledger = Ledger(tuple(found), tuple(deleted.values()), tuple(dict.fromkeys(unknown)))
+    ledger = Ledger(tuple(looks), tuple(deleted.values()), tuple(dict.fromkeys(unknown)))
     if known is not None:
         known[root] = ledger
     return ledger
@@ -267,7 +267,7 @@ def read_ledger(root: Path) -> Ledger:
 def trials_of(run: RunDirectory) -> Iterator[EvaluationLook]:
     """What a run looked at after training. Raises DamagedFile for a damaged record."""
     for file in sorted(run.evaluations.glob("*/evaluation.json")):
-        benchmark, items = _asked(file)
+        benchmark, items = _benchmark_items(file)
         # Listed anew: a folder's time is too coarse to tell two records apart.
         names = sorted(p.stem for p in file.parent.glob("[!.]*.parquet") if p.stem != BASE)
         if names:
@@ -275,7 +275,7 @@ def trials_of(run: RunDirectory) -> Iterator[EvaluationLook]:
 
 
 @kept(1 << 14)
-def _asked(file: Path) -> tuple[str, tuple[str, ...]]:
+def _benchmark_items(file: Path) -> tuple[str, tuple[str, ...]]:
     """Benchmark and items of an evaluation."""
     values = read_json(file, dict)
     benchmark, items = values.get("benchmark"), values.get("items")
@@ -312,9 +312,9 @@ def looks_at(root: Path, benchmark: str, items: Iterable[str]) -> Looks:
 
 
 def _looks(ledger: Ledger, benchmark: str, items: Iterable[str]) -> Looks:
-    asked = frozenset(items)
+    wanted = frozenset(items)
     kept, deleted = (
-        [t for t in trials if t.benchmark == benchmark and not asked.isdisjoint(t.items)]
+        [t for t in trials if t.benchmark == benchmark and not wanted.isdisjoint(t.items)]
         for trials in (ledger.kept, ledger.deleted)
     )
     gone = sum(len(trial.checkpoints) for trial in deleted)

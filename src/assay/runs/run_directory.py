@@ -85,9 +85,9 @@ class RunDirectory:
         return f"{self.name}/{self.id}"
 
 
-def lab_root(given: str | None = None) -> Path:
+def lab_root(folder: str | None = None) -> Path:
     """The lab's root: what `--lab` says, else ASSAY_LAB, else the working directory."""
-    return Path(given or os.environ.get("ASSAY_LAB") or ".").resolve()
+    return Path(folder or os.environ.get("ASSAY_LAB") or ".").resolve()
 
 
 def check_lab(root: Path) -> None:
@@ -165,10 +165,10 @@ def all_runs(root: Path) -> list[RunDirectory]:
 def unnameable(root: Path) -> list[str]:
     """Folders that would be runs but for names that no run can have, written as Python text."""
     ids = [p for folder in folders_in(root / RUNS) for p in folders_in(folder)]
-    found = [p.relative_to(root / RUNS) for p in ids if (p / STATUS).is_file()]
+    unreadable = [p.relative_to(root / RUNS) for p in ids if (p / STATUS).is_file()]
     return [
         ascii(f"{RUNS}/{path}")
-        for path in found
+        for path in unreadable
         if not (_NAME.fullmatch(path.parts[0]) and _ID.fullmatch(path.parts[1]))
     ]
 

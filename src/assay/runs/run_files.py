@@ -46,16 +46,16 @@ def read_json(file: Path, kind: type[T]) -> T:
     try:
         content = file.read_bytes()
         text = content.decode("utf-8")
-        found = json.loads(text)
+        value = json.loads(text)
         if "\\u" in text:
             # Half of a surrogate pair passes the parser, and breaks the index and the pages later.
-            json.dumps(found, ensure_ascii=False).encode("utf-8")
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError, OSError) as problem:
         raise DamagedFile(_unreadable(problem), file=file, fix=FIX) from problem
-    if type(found) is not kind:
+    if type(value) is not kind:
         raise DamagedFile(f"cannot be read: it is no JSON {NAMES[kind]}", file=file, fix=FIX)
     check_listed(file, hashlib.sha256(content).hexdigest())
-    return found
+    return value
 
 
 def read_typed(file: Path, kind: type[T]) -> T:
@@ -78,12 +78,12 @@ def write_json(file: Path, value: Any, run: Path | None = None) -> None:
 def parse_line(text: bytes | str, file: Path, number: int) -> dict[str, Any]:
     """The JSON object that stands on line `number` of a file. Raises DamagedFile."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as problem:
         raise DamagedFile(_unreadable(problem), file=file, line=number, fix=FIX) from problem
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise DamagedFile("is no JSON object", file=file, line=number, fix=FIX)
-    return found
+    return value
 
 
 def as_entry(kind: type[T], values: dict[str, Any], file: Path, number: int | None = None) -> T:
@@ -136,11 +136,11 @@ def whole_lines(file: Path) -> list[dict[str, Any]]:
     """The JSON objects of a journal, a line each; what a kill left of a last line is none, and goes
     with the next `append_line`. Raises DamagedFile."""
     lines = file.read_bytes().split(b"\n")[:-1]
-    found = [parse_line(line, file, number) for number, line in enumerate(lines, 1)]
-    for number, line in enumerate(found, 1):
+    values = [parse_line(line, file, number) for number, line in enumerate(lines, 1)]
+    for number, line in enumerate(values, 1):
         if other := holds_another(file, str(line.pop(OF, ""))):
             raise DamagedFile(other, file=file, line=number, fix=FIX)
-    return found
+    return values
 
 
 def named_line(file: Path, values: Mapping[str, Any]) -> str:
@@ -201,10 +201,10 @@ def listed_files(run: Path) -> Mapping[str, Sequence[str]]:
 
 @kept(256)
 def _listed(file: Path) -> Mapping[str, Sequence[str]]:
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for entry in entries(file, Entry):
-        found.setdefault(entry.file, []).append(entry.sha256)
-    return found
+        names.setdefault(entry.file, []).append(entry.sha256)
+    return names
 
 
 def check_listed(file: Path, sha256: str) -> None:

@@ -99,18 +99,18 @@ def find_run(root: Path, reference: RunReference) -> RunDirectory:
         fix = nearest(reference.name, names) if names else f"no runs in {root}"
         raise RunNotFound(f"no run named {reference.name!r}", fix=fix)
     if reference.id is not None:
-        found = [r for r in runs if reference.id in (r.id, r.id.rpartition("-")[2])][:1]
+        matches = [r for r in runs if reference.id in (r.id, r.id.rpartition("-")[2])][:1]
         what, fix = f"run {reference.id!r}", nearest(reference.id, [run.id for run in runs])
     elif reference.seed is not None:
         seeds = {run: seed_or_damage(run) for run in runs}
-        found = [run for run in runs if seeds[run] == reference.seed][-1:]
+        matches = [run for run in runs if seeds[run] == reference.seed][-1:]
         known = ", ".join(map(str, sorted(set(seeds.values()), key=str)))
         what, fix = f"run with seed {reference.seed}", f"it has seeds {known}"
     else:
         return runs[-1]
-    if not found:
+    if not matches:
         raise RunNotFound(f"{runs[0].name!r} has no {what}", fix=fix)
-    return found[0]
+    return matches[0]
 
 
 def checkpoint_steps(run: RunDirectory, stage: str) -> list[int]:
@@ -158,10 +158,10 @@ def located(run: RunDirectory, reference: CheckpointReference) -> Located:
 
     Raises RunNotFound.
     """
-    found = resolve_checkpoint(run, reference)
-    if found.stage is None or found.step != 0:
-        return run, found
-    return stage_start(run, experiment_of(run).stage[found.stage])
+    checkpoint = resolve_checkpoint(run, reference)
+    if checkpoint.stage is None or checkpoint.step != 0:
+        return run, checkpoint
+    return stage_start(run, experiment_of(run).stage[checkpoint.stage])
 
 
 def stage_start(run: RunDirectory, stage: StageSpec) -> Located:
@@ -198,13 +198,13 @@ def start_name(run: RunDirectory, name: str, stage: StageSpec) -> str:
 
 def checkpoint_directory(run: RunDirectory, reference: CheckpointReference) -> Path:
     """The folder of one checkpoint of a trained stage. Raises RunNotFound."""
-    holder, found = located(run, reference)
-    if found.stage is None or found.step is None:
+    holder, checkpoint = located(run, reference)
+    if checkpoint.stage is None or checkpoint.step is None:
         if reference.stage is None:
             raise RunNotFound(f"{run}: 'base' has no folder", fix="name a stage's checkpoint")
         problem = f"{run}: the best of {reference.stage!r} is the model that the run began with"
         raise RunNotFound(problem, fix="name that model, or a checkpoint of the stage")
-    return holder.checkpoint(found.stage, found.step)
+    return holder.checkpoint(checkpoint.stage, checkpoint.step)
 
 
 def checked_directory(run: RunDirectory, reference: CheckpointReference) -> Path:
@@ -212,18 +212,18 @@ def checked_directory(run: RunDirectory, reference: CheckpointReference) -> Path
 
     Raises RunNotFound, DamagedFile.
     """
-    found = checkpoint_directory(run, reference)
-    check_checkpoint(found, fix=f"restore it, or train {run.name} again with --new")
-    return found
+    directory = checkpoint_directory(run, reference)
+    check_checkpoint(directory, fix=f"restore it, or train {run.name} again with --new")
+    return directory
 
 
 def _chosen(run: RunDirectory, stage: str, rule: Rule) -> CheckpointReference:
     chosen = read_selection(run.path, stage, rule)
-    found = parse_checkpoint(chosen.checkpoint) if chosen else None
-    if found is None:
+    checkpoint = parse_checkpoint(chosen.checkpoint) if chosen else None
+    if checkpoint is None:
         what = "the best" if rule == "gate" else f"a checkpoint by {rule}"
         raise RunNotFound(f"{run} has not chosen {what} of {stage!r}", fix=f"take {stage}.last")
-    return found
+    return checkpoint
 
 
 def seed_or_damage(run: RunDirectory) -> int | str:
@@ -241,9 +241,9 @@ def experiment_of(run: RunDirectory) -> Experiment:
 
 @kept(256)
 def _experiment_in(spec: Path) -> Experiment:
-    found = read_experiment(spec)
+    experiment = read_experiment(spec)
     check_listed(spec, sha256_file(spec))
-    return found
+    return experiment
 
 
 def find_named(root: Path, name: str) -> tuple[RunDirectory, CheckpointReference]:
@@ -315,12 +315,12 @@ def read_winner(root: Path, sweep: str) -> Winner | None:
         return None
     values = read_json(file, dict)
     values.pop("schema", None)
-    found = as_entry(Winner, values, file)
-    if not found.runs:
+    winner = as_entry(Winner, values, file)
+    if not winner.runs:
         raise DamagedFile("cannot be read: it names no runs", file=file, fix=FIX)
-    if found.sweep != sweep:
-        raise DamagedFile(f"is of the sweep {found.sweep}", file=file, fix=FIX)
-    return found
+    if winner.sweep != sweep:
+        raise DamagedFile(f"is of the sweep {winner.sweep}", file=file, fix=FIX)
+    return winner
 
 
 def chosen_checkpoints(root: Path) -> Iterator[tuple[Path, str]]:
@@ -338,9 +338,9 @@ def chosen_checkpoints(root: Path) -> Iterator[tuple[Path, str]]:
 
 def winner_of(root: Path, sweep: str) -> Winner:
     """The recorded winner. Raises InputError."""
-    found = read_winner(root, sweep)
-    if found is not None:
-        return found
+    winner = read_winner(root, sweep)
+    if winner is not None:
+        return winner
     folder = root / SWEEPS
     known = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
     fix = nearest(sweep, known) if known and sweep not in known else "'assay fill' its sweep file"

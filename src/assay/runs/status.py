@@ -68,13 +68,13 @@ def read_status(run: Path) -> Status:
 def stored_status(run: Path) -> Status:
     """The status in the file, without a check of the process. Raises DamagedFile."""
     file = run / STATUS
-    found = read_typed(file, Status)
-    if max(abs(found.seed), abs(found.step), abs(found.schema)) > MOST:
+    status = read_typed(file, Status)
+    if max(abs(status.seed), abs(status.step), abs(status.schema)) > MOST:
         problem = "cannot be read: it has a number beyond any that a run has"
         raise DamagedFile(problem, file=file, fix=FIX)
-    if other := holds_another(file, found.run and f"{found.run}/{STATUS}"):
+    if other := holds_another(file, status.run and f"{status.run}/{STATUS}"):
         raise DamagedFile(other, file=file, fix=FIX)
-    return found
+    return status
 
 
 @contextmanager
@@ -166,8 +166,8 @@ class SinkStates:
 def read_sink_states(run: Path) -> SinkStates:
     """The states of the run in folder `run`; empty if it never had a sink. Raises DamagedFile."""
     file = run / SINKS
-    found = read_json(file, dict) if file.exists() else {}
+    by_sink = read_json(file, dict) if file.exists() else {}
     states = {
-        name: as_entry(SinkState, values, file) for name, values in found.get("sinks", {}).items()
+        name: as_entry(SinkState, values, file) for name, values in by_sink.get("sinks", {}).items()
     }
     return SinkStates(file, states)

@@ -95,12 +95,12 @@ def verify_run(run: RunDirectory) -> Verified:
         *(_unknown(n) for n in own if n not in known and not (PART in n and is_held(run.path))),
     ]
     recorded = [recorded_checksums(run.path / name) for name in checkpoints]
-    without = [n for n, found in zip(checkpoints, recorded, strict=True) if found is None]
+    without = [n for n, record in zip(checkpoints, recorded, strict=True) if record is None]
     compared = len(written) + sum(
         (run.path / checkpoint / name).is_file()
-        for checkpoint, found in zip(checkpoints, recorded, strict=True)
-        if not isinstance(found, Damage)
-        for name in found or ()
+        for checkpoint, record in zip(checkpoints, recorded, strict=True)
+        if not isinstance(record, Damage)
+        for name in record or ()
     )
     ordered = tuple(sorted(dict.fromkeys(faults), key=lambda fault: fault.file))
     return Verified(compared, ordered, (*sorted(unlisted), *without))
@@ -190,8 +190,8 @@ def _metrics_faults(run: RunDirectory) -> list[Fault]:
         lost.extend(filter(None, (lost_history(run.metrics, place) for place in own)))
         read_metrics(run.metrics)
 
-    if found := _raised(run, read):
-        return found
+    if fault := _raised(run, read):
+        return fault
     if not run.metrics.exists() and places:
         return [Fault("missing", name, "is missing")]
     return [Fault("damaged", name, lost[0])] if lost else []

@@ -19,16 +19,16 @@ def given_token(file: Path | None) -> str | None:
     """The token in the file, else in the environment, if any. Raises InputError that hides it."""
     if file is not None:
         try:
-            given, where = file.read_text("utf-8").strip("\r\n"), f"--token-file {file}"
+            token, where = file.read_text("utf-8").strip("\r\n"), f"--token-file {file}"
         except (OSError, UnicodeDecodeError) as error:
             raise InputError("cannot be read", file=file, field="--token-file") from error
-    elif (given := os.environ.get(TOKEN)) is not None:
+    elif (token := os.environ.get(TOKEN)) is not None:
         where = TOKEN
     else:
         return None
-    if not given.isascii() or not given.isprintable() or not given or " " in given:
+    if not token.isascii() or not token.isprintable() or not token or " " in token:
         raise InputError("holds no token", field=where, fix="printable ASCII without spaces")
-    return given
+    return token
 
 
 def token_for_clients(host: str, file: Path | None = None) -> tuple[str, bool]:
@@ -36,9 +36,9 @@ def token_for_clients(host: str, file: Path | None = None) -> tuple[str, bool]:
 
     Raises InputError where other machines can reach the server and nobody chose a token.
     """
-    given = given_token(file)
-    if given is not None:
-        return given, False
+    token = given_token(file)
+    if token is not None:
+        return token, False
     if not is_loopback(host):
         problem = f"other machines can reach {host}, and no token is set"
         raise InputError(problem, field="--host", fix=f"set one with --token-file FILE or {TOKEN}")

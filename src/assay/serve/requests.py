@@ -64,8 +64,8 @@ class ReadyRequest:
         """The start of the first stop text that ends behind `start`."""
         stops = self.request.stops
         longest = max(map(len, stops), default=0)
-        found = [text.find(stop, max(0, start - longest + 1)) for stop in stops]
-        return min((place for place in found if place >= 0), default=None)
+        places = [text.find(stop, max(0, start - longest + 1)) for stop in stops]
+        return min((place for place in places if place >= 0), default=None)
 
     def hears(self, token: int) -> bool:
         """Take a token as it is drawn; True where a stop text or token ends the answer."""
@@ -187,10 +187,10 @@ def ready(
     )
     job = SamplingJob(context, SampleKey(seed, "prompt 0", 0), sampling)
     ends = served.end_tokens | frozenset(request.stop_token_ids or ())
-    asked = ReadyRequest(request, job, served.tokenizer, ends, calls)
+    made = ReadyRequest(request, job, served.tokenizer, ends, calls)
     if request.stream or request.stops or request.stop_token_ids:
-        job.hears = asked.hears
-    return asked
+        job.hears = made.hears
+    return made
 
 
 def room(served: Served, context: Sequence[int], limit: int | None, default: int | None) -> int:

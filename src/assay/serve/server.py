@@ -77,12 +77,12 @@ class ServedEndpoint:
         """
         self.check_token(request)
         body = await read_body(request)
-        asked = await asyncio.to_thread(self.read, kind, make, body)
+        ready = await asyncio.to_thread(self.read, kind, make, body)
         envelope = Envelope(kind is ChatRequest, self.served.name)
-        if asked.request.stream:
-            events = self.events(asked, envelope)
+        if ready.request.stream:
+            events = self.events(ready, envelope)
             return StreamingResponse(events, media_type="text/event-stream")
-        return JSONResponse(envelope.whole([await self.whole(asked, request)], asked.usage()))
+        return JSONResponse(envelope.whole([await self.whole(ready, request)], ready.usage()))
 
     def read(self, kind: Any, make: Callable[..., ReadyRequest], body: bytes) -> ReadyRequest:
         """A request made ready. Raises a refusal."""
@@ -92,37 +92,37 @@ class ServedEndpoint:
             raise refusal(problem, "model", code="model_not_found", status=404)
         return make(self.served, asking)
 
-    async def whole(self, asked: ReadyRequest, request: Request) -> FinishedCompletion:
+    async def whole(self, ready: ReadyRequest, request: Request) -> FinishedCompletion:
         """The finished completion. Raises what sampling raised, a refusal if the client left."""
         try:
-            self.batcher.submit(asked.job)
+            self.batcher.submit(ready.job)
             # Shielded: cancelling the wait does not cancel the job.
-            waiting = asyncio.shield(asyncio.wrap_future(asked.job.done))
+            waiting = asyncio.shield(asyncio.wrap_future(ready.job.done))
             while not (await asyncio.wait({waiting}, timeout=LOOK_SECONDS))[0]:
                 if await request.is_disconnected():
                     raise gone()
             waiting.result()
-            return await asyncio.to_thread(asked.finished)
+            return await asyncio.to_thread(ready.finished)
         except asyncio.CancelledError as error:
             raise CancelledError from error
         finally:
-            asked.job.cancelled = True
+            ready.job.cancelled = True
 
-    async def events(self, asked: ReadyRequest, envelope: Envelope) -> AsyncIterator[str]:
+    async def events(self, ready: ReadyRequest, envelope: Envelope) -> AsyncIterator[str]:
         """The events of a streamed answer; the last is [DONE], or an error if sampling failed."""
-        options = asked.request.stream_options
+        options = ready.request.stream_options
         try:
-            async for value in self.pieces(asked, envelope):
+            async for value in self.pieces(ready, envelope):
                 yield event(value)
             if options is not None and options.include_usage:
-                yield event(envelope.counts(asked.usage()))
+                yield event(envelope.counts(ready.usage()))
             yield "data: [DONE]\n\n"
         except Exception as error:
             yield event(told(error).detail)
         finally:
-            asked.job.cancelled = True
+            ready.job.cancelled = True
 
-    async def pieces(self, asked: ReadyRequest, envelope: Envelope) -> AsyncIterator[Json]:
+    async def pieces(self, ready: ReadyRequest, envelope: Envelope) -> AsyncIterator[Json]:
         """The objects of a stream. Raises what sampling raised.
 
         Only the newest text is kept, so that a slow client costs no memory.
@@ -132,19 +132,19 @@ class ServedEndpoint:
         def wake(*_: object) -> None:
             loop.call_soon_threadsafe(news.set)
 
-        asked.tell = wake
-        asked.job.done.add_done_callback(wake)
-        self.batcher.submit(asked.job)
+        ready.tell = wake
+        ready.job.done.add_done_callback(wake)
+        self.batcher.submit(ready.job)
         if envelope.chat:
             yield envelope.opening()
         while not over:
             await news.wait()
             news.clear()
-            over, text = asked.job.done.done(), asked.certain()
+            over, text = ready.job.done.done(), ready.certain()
             if len(text) > len(sent):
                 fresh, sent = text[len(sent) :], text
                 yield envelope.piece(fresh)
-        yield envelope.last(await asyncio.to_thread(asked.finished), sent)
+        yield envelope.last(await asyncio.to_thread(ready.finished), sent)
 
     def check_token(self, request: Request) -> None:
         """Raise a refusal (401) unless the request carries the token."""

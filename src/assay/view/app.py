@@ -92,12 +92,12 @@ class Guard:
         if not is_own_host(request.headers.get("host", ""), self.host):
             return PlainTextResponse("assay view: this is no name of this machine\n", 421)
         cookie = f"assay-view-{request.url.port or 80}"
-        given = request.query_params.get("token")
-        known = given if given is not None else request.cookies.get(cookie, "")
+        token = request.query_params.get("token")
+        known = token if token is not None else request.cookies.get(cookie, "")
         if not secrets.compare_digest(known.encode(), self.token.encode()):
             problem = "assay view: open the address that 'assay view' printed; it has the token\n"
             return PlainTextResponse(problem, 403)
-        if given is None:
+        if token is None:
             return None
         response = RedirectResponse(without(request, "token"), 303)
         response.set_cookie(cookie, self.token, httponly=True, samesite="strict")
@@ -162,29 +162,29 @@ def application(window: Window, token: str, host: str = "127.0.0.1", lang: str =
 
 def answered(window: Window, request: Request, handler: Handler, lang: str) -> Response:
     """A page in the reader's language, or the one line that says why there is none."""
-    asked = request.query_params.get("lang", "")
-    chosen = asked or request.cookies.get(LANG, "")
+    language = request.query_params.get("lang", "")
+    chosen = language or request.cookies.get(LANG, "")
     w = words(chosen if chosen in LANGUAGES else lang)
     try:
         with reading_once():
-            found = handler(window, request, w)
+            page = handler(window, request, w)
     except RunNotFound as error:
-        found = problem_page(error, w, 404)
+        page = problem_page(error, w, 404)
     except AssayError as error:
-        found = problem_page(error, w, 400)
+        page = problem_page(error, w, 400)
     except OSError as error:  # a file that may not be read, or that has just gone
         what = f"{error.filename or ''}: {error.strerror or error}"
-        found = problem_page(RuntimeError(what), w, 400)
+        page = problem_page(RuntimeError(what), w, 400)
     except Exception as error:
         traceback.print_exception(error, file=sys.stderr)
-        found = problem_page(RuntimeError(w("view.failed")), w, 500)
-    if isinstance(found, Response):
-        response = found
+        page = problem_page(RuntimeError(w("view.failed")), w, 500)
+    if isinstance(page, Response):
+        response = page
     else:
-        text = document(found, without(request, "lang"))
-        response = Response(text, found.status, media_type="text/html")
-    if asked in LANGUAGES:
-        response.set_cookie(LANG, asked, samesite="strict")
+        text = document(page, without(request, "lang"))
+        response = Response(text, page.status, media_type="text/html")
+    if language in LANGUAGES:
+        response.set_cookie(LANG, language, samesite="strict")
     return response
 
 

@@ -32,10 +32,10 @@ from assay.view.window import Window
 
 def compare_page(window: Window, request: Request, w: Words) -> Shown:
     """Runs against the first of them, with the fairness check."""
-    lab, asked = request.path_params["lab"], request.query_params
+    lab, query = request.path_params["lab"], request.query_params
     root, names = window.root(lab), names_of(request)
-    control, on = (asked.get(name) or None for name in ("control", "on"))
-    allow = [path for text in asked.getlist("allow") for path in text.split()]
+    control, on = (query.get(name) or None for name in ("control", "on"))
+    allow = [path for text in query.getlist("allow") for path in text.split()]
     address = lab_address(lab, "compare")
     fields = [
         Field("run", w("view.runs"), shlex.join(names)),

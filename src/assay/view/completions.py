@@ -79,13 +79,13 @@ def _written(value: str | float) -> str:
 
 def read_filter(query: Mapping[str, str]) -> Filter:
     """The filter of an address. Raises InputError for a value that its field cannot have."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for each in fields(Filter):
         text = query.get(each.name, "").strip()
         if text:
-            found[each.name] = text if each.type is str else _number(each.name, text, each.type)
-    found["size"] = min(found.get("size", PAGE), MOST)
-    return Filter(**found)
+            values[each.name] = text if each.type is str else _number(each.name, text, each.type)
+    values["size"] = min(values.get("size", PAGE), MOST)
+    return Filter(**values)
 
 
 def _number(name: str, text: str, kind: Any) -> float | int:
@@ -181,15 +181,15 @@ class Completions:
 
     def stored(self, answers: bool) -> tuple[list[Stored], list[DamagedFile]]:
         """The completions of all files, and why some cannot be read."""
-        found: list[Stored] = []
+        stored: list[Stored] = []
         damaged: list[DamagedFile] = []
         with self._lock:
             for place in self.places(answers):
                 try:
-                    found.append(self._read(place))
+                    stored.append(self._read(place))
                 except DamagedFile as error:  # one damaged file must not hide the others
                     damaged.append(error)
-        return found, damaged
+        return stored, damaged
 
     def _read(self, place: CompletionFile) -> Stored:
         written = stamp(place.file)
@@ -199,13 +199,13 @@ class Completions:
             self._stored[place.file] = known
         return known[1]
 
-    def find(self, asked: Filter, answers: bool) -> FilteredCompletions:
+    def find(self, where: Filter, answers: bool) -> FilteredCompletions:
         """The completions that a filter keeps, one page of them. Raises InputError."""
-        own = [each for each in self.stored(answers)[0] if wanted(each.place, asked)]
+        own = [each for each in self.stored(answers)[0] if wanted(each.place, where)]
         table = pa.concat_tables([COLUMNS.empty_table(), *(each.table for each in own)])
-        kept = pc.indices_nonzero(pc.fill_null(_test(table, asked), False))
+        kept = pc.indices_nonzero(pc.fill_null(_test(table, where), False))
         scores = table["score"].take(kept)
-        page = kept.slice((asked.page - 1) * asked.size, asked.size)
+        page = kept.slice((where.page - 1) * where.size, where.size)
         places = places_of(own, page.to_pylist())
         return FilteredCompletions(
             len(kept),
@@ -248,13 +248,13 @@ def read_completions(file: Path) -> pa.Table:
 
 def spoken(texts: Any, conversations: Any) -> Any:
     """Texts; of a conversation all that was said, by the model, its calls and the tools."""
-    said = []
+    parts = []
     for text, stored in zip(texts.to_pylist(), conversations.to_pylist(), strict=True):
         lines = (
             [] if stored is None else [text for m in stored_messages(stored) for text in said_in(m)]
         )
-        said.append("\n".join(lines) if lines else text)
-    return pa.array(said, pa.string())
+        parts.append("\n".join(lines) if lines else text)
+    return pa.array(parts, pa.string())
 
 
 def said_in(message: Message) -> Iterator[str]:
@@ -271,26 +271,26 @@ def outcomes(scores: Any, errors: Any, judged: Any) -> Any:
     return pc.if_else(pc.is_null(scores), ABSTAINED, pc.coalesce(*filled, right))
 
 
-def wanted(place: CompletionFile, asked: Filter) -> bool:
+def wanted(place: CompletionFile, where: Filter) -> bool:
     """Whether a filter lets completions of this file through at all."""
     key = place.record.key if place.record else ""
     return (
-        asked.stage in ("", place.stage)
-        and asked.evaluation in ("", key)
-        and (asked.checkpoint in ("", place.checkpoint) or not key)
-        and (place.step is None or asked.step_from is None or place.step >= asked.step_from)
-        and (place.step is None or asked.step_to is None or place.step <= asked.step_to)
+        where.stage in ("", place.stage)
+        and where.evaluation in ("", key)
+        and (where.checkpoint in ("", place.checkpoint) or not key)
+        and (place.step is None or where.step_from is None or place.step >= where.step_from)
+        and (place.step is None or where.step_to is None or place.step <= where.step_to)
     )
 
 
-def _test(table: pa.Table, asked: Filter) -> Any:
+def _test(table: pa.Table, where: Filter) -> Any:
     """Which lines pass what is asked of their own columns."""
     tests = [
-        between(table["score"], asked.score_from, asked.score_to),
-        between(table["length"], asked.length_from, asked.length_to),
-        pc.equal(table["outcome"], asked.outcome) if asked.outcome else None,
-        pc.equal(table["row"], asked.row) if asked.row else None,
-        pc.match_substring(table["text"], asked.text, ignore_case=True) if asked.text else None,
+        between(table["score"], where.score_from, where.score_to),
+        between(table["length"], where.length_from, where.length_to),
+        pc.equal(table["outcome"], where.outcome) if where.outcome else None,
+        pc.equal(table["row"], where.row) if where.row else None,
+        pc.match_substring(table["text"], where.text, ignore_case=True) if where.text else None,
     ]
     mask = pa.chunked_array([pa.repeat(True, len(table))])
     for test in tests:

@@ -41,7 +41,7 @@ class Series:
 
 def curves_page(window: Window, request: Request, w: Words) -> Shown:
     """The metrics of a stage, all in small or one in large; of the stage that the runs share."""
-    asked = request.query_params
+    query = request.query_params
     lab = request.query_params.get("lab", "")
     names = dict.fromkeys(request.query_params.getlist("run"))
     runs = [(lab, window.run(lab, name)) if lab else named(window, name) for name in names]
@@ -53,20 +53,22 @@ def curves_page(window: Window, request: Request, w: Words) -> Shown:
     if not stages:
         blocks = [*damaged, Text(w("view.no_steps"))]
         return Shown(Page(w, w("view.curves"), blocks), live)
-    stage = asked.get("stage") or stages[-1]
-    found = {str(run): [c for part in _curves(window, run, stage) for c in part] for _, run in runs}
-    metrics = list(dict.fromkeys(c.metric for each in found.values() for c in each))
-    metric = asked.get("metric", "")
+    stage = query.get("stage") or stages[-1]
+    curves = {
+        str(run): [c for part in _curves(window, run, stage) for c in part] for _, run in runs
+    }
+    metrics = list(dict.fromkeys(c.metric for each in curves.values() for c in each))
+    metric = query.get("metric", "")
     form = _form(runs, stages, stage, metrics, metric, w)
-    legend = _legend([*found])
+    legend = _legend([*curves])
     blocks: list[Block] = [form, *damaged, Figure(legend), Text(w("view.bands"), "soft")]
     if metric in metrics:
-        series = series_of(found, metric)
+        series = series_of(curves, metric)
         blocks.append(Heading(_label(metric, w), 2))
         blocks.append(Figure(overlay(series, metric, True, w)))
     else:
         further = {c.metric for _, run in runs for c in _curves(window, run, stage)[1]}
-        panels = {each: _panel(series_of(found, each), each, w) for each in metrics}
+        panels = {each: _panel(series_of(curves, each), each, w) for each in metrics}
         blocks.append(Panels([panel for name, panel in panels.items() if name not in further]))
         more = [panel for name, panel in panels.items() if name in further]
         blocks += [Folded(w("view.further"), [Panels(more)])] if more else []
@@ -79,15 +81,15 @@ def _readable(
     window: Window, runs: Sequence[tuple[str, RunDirectory]]
 ) -> tuple[list[tuple[str, RunDirectory]], list[Text]]:
     """The runs whose curves can be drawn, and why others cannot."""
-    found, damaged = [], []
+    readable, damaged = [], []
     for lab, run in runs:
         try:
             for stage in window.facts(run).metrics:
                 window.facts(run).curves(stage)
-            found.append((lab, run))
+            readable.append((lab, run))
         except AssayError as error:  # one damaged run must not hide the others
             damaged.append(Text(flat(str(error)), "error"))
-    return found, damaged
+    return readable, damaged
 
 
 def _curves(window: Window, run: RunDirectory, stage: str) -> tuple[list[Curve], list[Curve]]:
@@ -98,11 +100,11 @@ def _curves(window: Window, run: RunDirectory, stage: str) -> tuple[list[Curve],
     return [*facts.curves(stage), *facts.part_curves(stage)], facts.further_curves(stage)
 
 
-def series_of(found: dict[str, list[Curve]], metric: str) -> list[Series]:
+def series_of(by_run: dict[str, list[Curve]], metric: str) -> list[Series]:
     """One metric of every run that recorded it."""
     return [
         Series(name, curve, colour % COLOURS)
-        for colour, (name, curves) in enumerate(found.items())
+        for colour, (name, curves) in enumerate(by_run.items())
         for curve in curves
         if curve.metric == metric
     ]

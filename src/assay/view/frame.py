@@ -86,11 +86,11 @@ def _links(lab: str, here: str, w: Words) -> list[tuple[str, Markup, str]]:
     if lab:
         parts.append((lab_address(lab, "compare"), w("view.compare")))
     own, other = Markup(' aria-current="page"'), Markup("")
-    found = [(address, own if address == path else other, text) for address, text in parts]
+    links = [(address, own if address == path else other, text) for address, text in parts]
     lang = next(each for each in LANGUAGES if each != w.lang)
     sign = Markup(' class="lang" lang="{}" hreflang="{}"').format(lang, lang)
     return [
-        *found,
+        *links,
         (f"{here}{'&' if '?' in here else '?'}lang={lang}", sign, w("view.other_language")),
     ]
 
@@ -102,8 +102,8 @@ def run_address(lab: str, run: RunDirectory) -> str:
 
 def lab_address(lab: str, part: str, **query: object) -> str:
     """A part of a lab with the query of its address; a list comes as often as it has values."""
-    asked = {name: value for name, value in query.items() if value not in ("", None)}
-    text = urlencode(asked, doseq=True)
+    values = {name: value for name, value in query.items() if value not in ("", None)}
+    text = urlencode(values, doseq=True)
     return f"/lab/{quote(lab)}/{part}" + (f"?{text}" if text else "")
 
 

@@ -46,25 +46,29 @@ def asked_for(window: Window, request: Request) -> tuple[str, RunDirectory, Filt
 
 def list_page(window: Window, request: Request, w: Words) -> Shown:
     """The fields of the filter, what it keeps in figures, and one page of it."""
-    lab, run, asked, answers = asked_for(window, request)
+    lab, run, where, answers = asked_for(window, request)
     live, completions = live_address(window, [full_name(lab, run)]), window.completions(run)
     kind = "answers" if answers else "samples"
     stored, damaged = completions.stored(answers)
     blocks: list[Block] = [
         Text(_doors(lab, run, answers, w)),
-        _form(lab, run, stored, asked, answers, w),
+        _form(lab, run, stored, where, answers, w),
     ]
     blocks += [Text(flat(str(error)), "error") for error in damaged]
     if not stored:
         blocks.append(Text(w(f"view.no_{kind}")))
     else:
-        found = completions.find(asked, answers)
-        figures = {"count": found.count, "unscored": found.unscored, "mean": number(found.mean)}
+        matches = completions.find(where, answers)
+        figures = {
+            "count": matches.count,
+            "unscored": matches.unscored,
+            "mean": number(matches.mean),
+        }
         blocks.append(Text(w("view.found", **figures)))
-        rows = [_row(lab, run, place, line, answers, w) for place, line in found.lines]
+        rows = [_row(lab, run, place, line, answers, w) for place, line in matches.lines]
         blocks += [Table(_columns(answers, w), rows)] if rows else []
-        here, last = lab_address(lab, kind, run=run) + "&", -(-found.count // asked.size)
-        blocks += page_links(lambda n: here + asked.address(page=n), asked.page, last, w)
+        here, last = lab_address(lab, kind, run=run) + "&", -(-matches.count // where.size)
+        blocks += page_links(lambda n: here + where.address(page=n), where.page, last, w)
     title = w(f"view.{kind}_of", run=run.name)
     return Shown(Page(w, title, blocks), live, lab)
 
@@ -82,7 +86,7 @@ def _form(
     lab: str,
     run: RunDirectory,
     stored: Sequence[Stored],
-    asked: Filter,
+    where: Filter,
     answers: bool,
     w: Words,
 ) -> Form:
@@ -90,31 +94,31 @@ def _form(
     outcomes = [
         (o, w.or_own("outcome", o)) for o, _ in _same(o for s in stored for o in s.outcomes)
     ]
-    fields = [Field("run", "", str(run), "hidden"), Field("text", w("view.text"), asked.text)]
+    fields = [Field("run", "", str(run), "hidden"), Field("text", w("view.text"), where.text)]
     places = [each.place for each in stored]
-    own = _of_answers(places, asked, w) if answers else _of_samples(places, asked, w)
-    fields += [*own, _choice("outcome", asked.outcome, outcomes, w)]
+    own = _of_answers(places, where, w) if answers else _of_samples(places, where, w)
+    fields += [*own, _choice("outcome", where.outcome, outcomes, w)]
     fields += [
-        *_range("score", asked, w),
-        *_range("length", asked, w),
-        Field("row", w("view.item" if answers else "view.row"), asked.row),
+        *_range("score", where, w),
+        *_range("length", where, w),
+        Field("row", w("view.item" if answers else "view.row"), where.row),
     ]
     address = lab_address(lab, "answers" if answers else "samples")
     return Form(address, fields, [(w("view.filter"), address)])
 
 
-def _of_samples(places: Sequence[CompletionFile], asked: Filter, w: Words) -> list[Field]:
+def _of_samples(places: Sequence[CompletionFile], where: Filter, w: Words) -> list[Field]:
     stages = _same(place.stage for place in places)
-    return [_choice("stage", asked.stage, stages, w), *_range("step", asked, w)]
+    return [_choice("stage", where.stage, stages, w), *_range("step", where, w)]
 
 
-def _of_answers(places: Sequence[CompletionFile], asked: Filter, w: Words) -> list[Field]:
+def _of_answers(places: Sequence[CompletionFile], where: Filter, w: Words) -> list[Field]:
     keys = {p.record.key: p.record.name for p in places if p.record}
-    own = [p.checkpoint for p in places if p.record and asked.evaluation in ("", p.record.key)]
+    own = [p.checkpoint for p in places if p.record and where.evaluation in ("", p.record.key)]
     checkpoints = [(name, checkpoint_label(name, w)) for name in dict.fromkeys(own)]
     return [
-        _choice("evaluation", asked.evaluation, [*keys.items()], w),
-        _choice("checkpoint", asked.checkpoint, checkpoints, w),
+        _choice("evaluation", where.evaluation, [*keys.items()], w),
+        _choice("checkpoint", where.checkpoint, checkpoints, w),
     ]
 
 
@@ -131,9 +135,9 @@ def _choice(name: str, value: str, choices: Sequence[tuple[str, str]], w: Words)
     )
 
 
-def _range(name: str, asked: Filter, w: Words) -> list[Field]:
+def _range(name: str, where: Filter, w: Words) -> list[Field]:
     ends = ("from", "to")
-    values = [getattr(asked, f"{name}_{end}") for end in ends]
+    values = [getattr(where, f"{name}_{end}") for end in ends]
     return [
         Field(f"{name}_{end}", w(f"view.{name}_{end}"), "" if v is None else f"{v:g}", "number")
         for end, v in zip(ends, values, strict=True)

@@ -60,9 +60,9 @@ def runs_page(window: Window, request: Request, w: Words) -> Shown:
         own = [run for name, run in some if name == lab]
         if own:
             blocks += _of_lab(window, lab, own, w)
-    asked = [("text", wanted)] if wanted else []
+    hidden = [("text", wanted)] if wanted else []
     last = -(-len(every) // SHOWN)
-    blocks += page_links(lambda n: lab_free("/", [*asked, ("page", str(n))]), page, last, w)
+    blocks += page_links(lambda n: lab_free("/", [*hidden, ("page", str(n))]), page, last, w)
     only = next(iter(window.labs)) if len(window.labs) == 1 else ""
     return Shown(Page(w, w("view.runs"), blocks, document=w("view.title")), live, only)
 
@@ -181,11 +181,11 @@ def progress_shown(window: Window, request: Request, w: Words) -> Shown:
     """What changed between two steps (`stage`, `first`, `last` of the address): made on request,
     because it counts in all samples."""
     lab, run = run_of(window, request)
-    asked = request.query_params
-    steps = (whole_number(asked.get(name, "")) for name in ("first", "last"))
-    found = progress(run, asked.get("stage") or None, *steps)
-    title = progress_title(found, w) if found else w("view.progress")
-    blocks = progress_blocks(found, w) if found else [Text(w("view.no_steps"))]
+    query = request.query_params
+    steps = (whole_number(query.get(name, "")) for name in ("first", "last"))
+    table = progress(run, query.get("stage") or None, *steps)
+    title = progress_title(table, w) if table else w("view.progress")
+    blocks = progress_blocks(table, w) if table else [Text(w("view.no_steps"))]
     door = Text(Mark(str(run), "", run_address(lab, run)))
     return Shown(Page(w, title, [door, *blocks]), lab=lab)
 
@@ -200,12 +200,12 @@ def file_address(window: Window, request: Request, w: Words) -> Response:
     lab, run = run_of(window, request)
     match request.path_params["file"].split("/"):
         case ["evaluations", key, record] if record.endswith(".parquet"):
-            asked = {"run": run, "evaluation": key, "checkpoint": record.removesuffix(".parquet")}
-            return RedirectResponse(lab_address(lab, "answers", **asked), 303)
+            query = {"run": run, "evaluation": key, "checkpoint": record.removesuffix(".parquet")}
+            return RedirectResponse(lab_address(lab, "answers", **query), 303)
         case ["samples", stage, file] if file.startswith("step-"):
             step = file.removeprefix("step-").removesuffix(".parquet").lstrip("0")
-            asked = {"run": run, "stage": stage, "step_from": step, "step_to": step}
-            return RedirectResponse(lab_address(lab, "samples", **asked), 303)
+            query = {"run": run, "stage": stage, "step_from": step, "step_to": step}
+            return RedirectResponse(lab_address(lab, "samples", **query), 303)
         case [file] if file.startswith("report."):
             return RedirectResponse(run_address(lab, run), 303)
     raise RunNotFound(f"{run} has no page {request.path_params['file']!r}", fix="open its own")

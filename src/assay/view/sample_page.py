@@ -56,35 +56,35 @@ MOST_SIDES = 64
 def sample_page(window: Window, request: Request, w: Words) -> Shown:
     """What `assay report RUN:ID` shows; of several ids, all that they mean. Raises InputError for
     an id that leads nowhere."""
-    lab, found = request.path_params["lab"], []
+    lab, lines = request.path_params["lab"], []
     for id_ in request.query_params.getlist("id") or [""]:
         name, colon, rest = id_.partition(":")
         if not colon:
             raise InputError(f"{id_!r} names no sample", field="id", fix="write NAME/ID:SAMPLE")
         run = window.run(lab, name)
-        found += [(run, line) for line in find_samples(run, rest)]
-    runs = dict.fromkeys(run for run, _ in found)
+        lines += [(run, line) for line in find_samples(run, rest)]
+    runs = dict.fromkeys(run for run, _ in lines)
     doors = (Mark(str(run), "", run_address(lab, run)) for run in runs)
     blocks: list[Block] = [Text(joined(*doors, by=" · "))]
-    run, first = found[0]
-    if len(found) == 1:
+    run, first = lines[0]
+    if len(lines) == 1:
         blocks += _whole(lab, run, first, w)
     else:
         row, problem = _row_of(run, first, w)
         question, gold = asked(row)
-        answers = [_side(lab, run, line, len(runs) > 1, w) for run, line in found[:MOST_SIDES]]
+        answers = [_side(lab, run, line, len(runs) > 1, w) for run, line in lines[:MOST_SIDES]]
         blocks += [*problem, SideBySide("", question, answers, gold, w("page.gold"))]
-    title = first["sample_id"] if len(found) == 1 else first["sample_id"].rpartition("#")[0]
+    title = first["sample_id"] if len(lines) == 1 else first["sample_id"].rpartition("#")[0]
     return Shown(Page(w, title, blocks), lab=lab)
 
 
 def _side(lab: str, run: RunDirectory, line: Mapping[str, Any], named: bool, w: Words) -> Answer:
     """A completion beside others; `named` says that they are of several runs."""
-    said = [f"{name}{w.colon}{value}" for name, value in _figures(line, w)]
+    figures = [f"{name}{w.colon}{value}" for name, value in _figures(line, w)]
     if line.get("messages"):
         thought, text = "", transcript(line["messages"])
     else:
-        thought = "\n\n".join(found.strip() for found in THOUGHT.findall(line["text"]))
+        thought = "\n\n".join(match.strip() for match in THOUGHT.findall(line["text"]))
         text = THOUGHT.sub("", line["text"]).strip("\n")
     _, folder, file = line["file"].split("/")
     place = (
@@ -94,7 +94,7 @@ def _side(lab: str, run: RunDirectory, line: Mapping[str, Any], named: bool, w: 
     )
     own = lab_address(lab, "show", id=f"{run}:{place}")
     title = f"{run.name} · " * named + line["sample_id"]
-    result, note = w.semicolon.join(said[:2]), w.semicolon.join(said[2:])
+    result, note = w.semicolon.join(figures[:2]), w.semicolon.join(figures[2:])
     return Answer(title, result, shortened(text), (), note, own, shortened(thought))
 
 
@@ -108,8 +108,8 @@ def _whole(lab: str, run: RunDirectory, line: Mapping[str, Any], w: Words) -> li
     blocks: list[Block] = [Facts(figures), Text(_around(lab, run, line, w))]
     blocks += _question(run, line, w)
     blocks.append(Heading(w("view.completion")))
-    said = conversation(stored_messages(line["messages"]), w) if line.get("messages") else None
-    blocks += said or completion_blocks(line["text"], w)
+    messages = conversation(stored_messages(line["messages"]), w) if line.get("messages") else None
+    blocks += messages or completion_blocks(line["text"], w)
     show = f"assay report {shlex.quote(f'{run}:' + line['sample_id'])}"
     again = "" if answer else replay_command(run, _stage_of(line), line["step"])
     heading = w("view.replay" if again else "view.command")
@@ -127,8 +127,8 @@ def _question(run: RunDirectory, line: Mapping[str, Any], w: Words) -> list[Bloc
     """What was asked, the whole prompt folded, and the accepted answer."""
     row, problem = _row_of(run, line, w)
     if row is None:  # another trainer's sample keeps what was asked where it names no row
-        asked_then = (line.get("facts") or {}).get("prompt")
-        return [Heading(w("view.question")), Code(str(asked_then))] if asked_then else [*problem]
+        prompt = (line.get("facts") or {}).get("prompt")
+        return [Heading(w("view.question")), Code(str(prompt))] if prompt else [*problem]
     question, gold = asked(row)
     blocks: list[Block] = [Heading(w("view.question")), Code(question)]
     tools = json.dumps([*row.tools], ensure_ascii=False, indent=1) if row.tools else ""
@@ -156,19 +156,19 @@ def _stage_of(line: Mapping[str, Any]) -> str:
 def _figures(line: Mapping[str, Any], w: Words) -> list[tuple[str, str]]:
     score = line["score"] if "score" in line else line["reward"]
     became = outcome(score, line.get("error") or "", line.get("outcome") or "")
-    found = [
+    figures = [
         (w("table.score"), w("program_outcome.abstained") if score is None else number(score)),
         (w("table.outcome"), w.or_own("outcome", became)),
     ]
     parts = line["parts"].items()
-    found += [(w("view.part_named", name=flat(name)), number(value)) for name, value in parts]
+    figures += [(w("view.part_named", name=flat(name)), number(value)) for name, value in parts]
     if line.get("advantage") is not None:
-        found.append((w("view.advantage"), number(line["advantage"])))
+        figures.append((w("view.advantage"), number(line["advantage"])))
     length = line.get("completion_tokens")
-    found.append((w("view.length"), number(length or len(line["tokens"]) or None)))
-    found.append((w("view.ended"), ended_text(line["ended"], w)))
-    found += [(w("view.why"), line["why"])] if line.get("why") else []
-    return found
+    figures.append((w("view.length"), number(length or len(line["tokens"]) or None)))
+    figures.append((w("view.ended"), ended_text(line["ended"], w)))
+    figures += [(w("view.why"), line["why"])] if line.get("why") else []
+    return figures
 
 
 def ended_text(ended: str, w: Words) -> str:
@@ -190,10 +190,10 @@ def completion_blocks(text: str, w: Words) -> list[Block]:
     """A text with its thoughts folded."""
     blocks: list[Block] = []
     end = 0
-    for found in THOUGHT.finditer(text):
-        blocks += [Code(text[end : found.start()])] if text[end : found.start()].strip() else []
-        blocks.append(Folded(w("page.thought"), [Code(found[1].strip("\n"))]))
-        end = found.end()
+    for match in THOUGHT.finditer(text):
+        blocks += [Code(text[end : match.start()])] if text[end : match.start()].strip() else []
+        blocks.append(Folded(w("page.thought"), [Code(match[1].strip("\n"))]))
+        end = match.end()
     rest = text[end:].lstrip("\n") if end else text
     return [*blocks, Code(rest)] if rest or not blocks else blocks
 

@@ -54,8 +54,8 @@ class Window:
 
     def everywhere(self) -> list[tuple[str, RunDirectory]]:
         """The runs of all labs, the latest first."""
-        found = [(lab, run) for lab, root in self.labs.items() for run in all_runs(root)]
-        return sorted(found, key=lambda pair: pair[1].id, reverse=True)
+        runs = [(lab, run) for lab, root in self.labs.items() for run in all_runs(root)]
+        return sorted(runs, key=lambda pair: pair[1].id, reverse=True)
 
     def facts(self, run: RunDirectory) -> RunFacts:
         """What a run recorded so far, and whether it still runs, which no file says."""
@@ -127,12 +127,12 @@ async def changes(
     yield "retry: 3000\n\n"
     while not (window.closing.is_set() or await gone()):
         try:
-            found = await asyncio.to_thread(state, window, names)
+            latest = await asyncio.to_thread(state, window, names)
         except InputError:  # the page itself says what is gone, once it is asked for again
             yield TURNED
             return
-        turned, states = states not in (None, found[0]), found[0]
-        if (now := digest(found)) != before:
+        turned, states = states not in (None, latest[0]), latest[0]
+        if (now := digest(latest)) != before:
             yield TURNED if turned else "event: grown\ndata: \n\n"
             before, quiet = now, 0
         if not unfinished(states):

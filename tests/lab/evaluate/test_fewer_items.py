@@ -44,12 +44,12 @@ def run(tmp_path_factory):
 
 
 def test_a_part_is_drawn_by_ids_and_fewer_are_among_more():
-    some = [replace(RECORD, fewer={"base": n}).asked("base") for n in range(1, 9)]
+    some = [replace(RECORD, fewer={"base": n}).items_of("base") for n in range(1, 9)]
     assert all(set(one) < set(more) for one, more in pairwise(some))
     assert set(some[2]) == set(drawn(RECORD.items, 3)), "as a random `take` of so many"
     assert list(some[2]) == sorted(some[2]), "in the order of the items"
-    assert replace(RECORD, fewer={"base": 3}).asked("sft.step-000002") == RECORD.items
-    assert replace(RECORD, fewer={"sft": 3}).asked("sft.step-000002") == some[2]
+    assert replace(RECORD, fewer={"base": 3}).items_of("sft.step-000002") == RECORD.items
+    assert replace(RECORD, fewer={"sft": 3}).items_of("sft.step-000002") == some[2]
 
 
 def test_only_another_number_of_items_is_another_record():
@@ -62,7 +62,7 @@ def test_a_checkpoint_is_asked_its_part_with_every_repeat_and_the_others_all(run
     base, sft = (read_answers(run, record, name) for name in ("base", "sft.step-000002"))
     assert len(record.items) == 8
     assert sorted((a["item_id"], a["repeat"]) for a in base) == sorted(
-        (item, repeat) for item in record.asked("base") for repeat in (0, 1)
+        (item, repeat) for item in record.items_of("base") for repeat in (0, 1)
     )
     assert len(base) == 3 * 2
     assert len(sft) == 8 * 2

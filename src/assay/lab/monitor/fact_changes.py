@@ -196,8 +196,8 @@ class _Split:
 
 def trials_of(samples: Iterable[Any], of: Callable[[Any], float | None]) -> Trials:
     """What samples or groups add to a mean, with their rows; those that add nothing left out."""
-    found = [(value, each.row_id) for each in samples if (value := of(each)) is not None]
-    return Trials([value for value, _ in found], [row for _, row in found])
+    values = [(value, each.row_id) for each in samples if (value := of(each)) is not None]
+    return Trials([value for value, _ in values], [row for _, row in values])
 
 
 def _sample_tables(split: _Split, reading: FactReading | None) -> list[FactTable]:
@@ -231,7 +231,7 @@ def operators_by_reward(samples: Samples) -> tuple[FactRow, ...]:
     every = [each for pair in sides for side in pair for each in side]
     called = Counter(name for each in every for name in each.operators or ())
     rows, level = tuple(high[0].row_id for high, _ in sides), 1 - ALPHA / max(len(called), 1)
-    found = []
+    lines = []
     for name in sorted(called, key=lambda name: (-called[name], name)):
         high, low = (
             [[name in (each.operators or ()) for each in pair[side]] for pair in sides]
@@ -242,8 +242,8 @@ def operators_by_reward(samples: Samples) -> tuple[FactRow, ...]:
         difference = Estimate(float(values.mean()), interval, len(values), len(set(rows)))
         counts = [Counts(sum(map(sum, each)), sum(map(len, each))) for each in (low, high)]
         change = ValueChange(None, None, direction=direction_of(interval))
-        found.append(FactRow(name, change, counts[0], counts[1], difference=difference))
-    return tuple(found)
+        lines.append(FactRow(name, change, counts[0], counts[1], difference=difference))
+    return tuple(lines)
 
 
 def _errors(split: _Split, reading: FactReading | None) -> tuple[FactRow, ...]:

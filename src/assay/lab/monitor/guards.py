@@ -118,11 +118,11 @@ class GuardWatch:
 
     def fired(self) -> dict[str, str]:
         """Why each guard that fires at the last step does."""
-        found = {
+        states = {
             name: firing(name, guard, self.stage, self.lines, self.passed.get(name, 0))
             for name, guard in self.guards.items()
         }
-        return {name: why for name, why in found.items() if why}
+        return {name: why for name, why in states.items() if why}
 
 
 def watch_stage(experiment: Experiment, run: RunDirectory, stage: str, step: int) -> GuardWatch:
@@ -160,7 +160,7 @@ def guard_states(
     history: History, stage: str, lines: Sequence[Mapping[str, Any]], fired: Sequence[str]
 ) -> list[RuleState]:
     """The guards over a stage: with `fired`, the names of those that stopped the run."""
-    found, idle = [], unseen(history.experiment, history.metrics)
+    states, idle = [], unseen(history.experiment, history.metrics)
     for name, spec in history.experiment.guard.items():
         side, bound = condition(spec)
         figures = {"bound": figure(spec.metric, bound), "steps": spec.steps}
@@ -174,8 +174,8 @@ def guard_states(
             reading = MetricReading(spec.metric, None, "value", values, last)
         state: State = "not recorded" if name in idle else "armed"
         state = "fired" if name in fired else state
-        found.append(RuleState(name, state, spec.metric, reading, "stop", of))
-    return found
+        states.append(RuleState(name, state, spec.metric, reading, "stop", of))
+    return states
 
 
 def pass_guards(run: RunDirectory, guards: Sequence[str], stage: str, step: int) -> None:
@@ -235,9 +235,9 @@ def _estimates(file: Path) -> Mapping[str, Estimate]:
     parts = dict.fromkeys(PART + name for each in samples for name in each.parts)
     marks = {k.rpartition("/")[2] + SHARE for s in samples for k in (*s.parts, *s.facts)}
     return {
-        name: found
+        name: estimate
         for name in (*COUNTED, *parts, *(name for name in STANDARD if name in marks))
-        if (found := _counted(samples, name)) is not None
+        if (estimate := _counted(samples, name)) is not None
     }
 
 
@@ -278,14 +278,14 @@ def _trials(stage: StageSpec, line: Line, metric: str) -> int | None:
 
 def milestone_states(history: History, until: tuple[str, int] | None = None) -> list[RuleState]:
     """Every milestone; with `until`, as it stood after that step of that stage."""
-    found = []
+    states = []
     for name, spec in history.experiment.milestone.items():
         last = until[1] if until is not None and until[0] == spec.stage else None
         lines = history.lines(spec.stage, last)
         state, reading = _state(history, spec, lines)
         metric, condition = spec.metric or "", _condition(spec)
-        found.append(RuleState(name, state, metric, reading, "expect", condition))
-    return found
+        states.append(RuleState(name, state, metric, reading, "expect", condition))
+    return states
 
 
 def _condition(spec: MilestoneSpec) -> tuple[str, Mapping[str, Any]]:
@@ -309,14 +309,14 @@ def _state(
     if not lines or last < step:
         return "pending", None
     if spec.evaluation is not None:
-        found = _compared(history, spec)
-        if found is None:
+        comparison = _compared(history, spec)
+        if comparison is None:
             return "not recorded", None
-        state, figures = by_verdict(spec, found), difference_figures(found)
-        least = found.minimum_detectable_difference
-        scale = 100.0 if found.interval.share else 1.0
+        state, figures = by_verdict(spec, comparison), difference_figures(comparison)
+        least = comparison.minimum_detectable_difference
+        scale = 100.0 if comparison.interval.share else 1.0
         figures["least"] = "–" if least is None else f"{scale * least:.1f}"
-        return state, MetricReading("", None, "compared", figures, found.difference)
+        return state, MetricReading("", None, "compared", figures, comparison.difference)
     if metric is None:
         return "met", None
     line = next((line for line in lines if line["step"] == step), {})
@@ -329,13 +329,13 @@ def _state(
     return state, _measured(metric, value)
 
 
-def _measured(metric: str, found: Estimate) -> MetricReading:
-    figures = {"metric": metric, "value": figure(metric, found.value)}
-    if found.interval is None:
-        return MetricReading(metric, None, "value", figures, found.value)
-    figures |= {"low": figure(metric, found.interval.low), "trials": str(found.trials)}
-    figures |= {"high": figure(metric, found.interval.high)}
-    return MetricReading(metric, None, "estimate", figures, found.value)
+def _measured(metric: str, estimate: Estimate) -> MetricReading:
+    figures = {"metric": metric, "value": figure(metric, estimate.value)}
+    if estimate.interval is None:
+        return MetricReading(metric, None, "value", figures, estimate.value)
+    figures |= {"low": figure(metric, estimate.interval.low), "trials": str(estimate.trials)}
+    figures |= {"high": figure(metric, estimate.interval.high)}
+    return MetricReading(metric, None, "estimate", figures, estimate.value)
 
 
 def _compared(history: History, spec: MilestoneSpec) -> Comparison | None:
@@ -365,11 +365,11 @@ def _against(history: History, text: str) -> str:
     return chosen.checkpoint if chosen is not None else ""
 
 
-def by_verdict(spec: MilestoneSpec, found: Comparison) -> Scored:
+def by_verdict(spec: MilestoneSpec, comparison: Comparison) -> Scored:
     """Met where the verdict is the wanted one; undecided where the items show none."""
-    if found.verdict == spec.verdict:
+    if comparison.verdict == spec.verdict:
         return "met"
-    return "missed" if found.verdict in ("better", "worse", "equivalent") else "undecided"
+    return "missed" if comparison.verdict in ("better", "worse", "equivalent") else "undecided"
 
 
 def scored(spec: MilestoneSpec, value: Estimate) -> Scored:

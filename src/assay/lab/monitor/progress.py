@@ -201,8 +201,8 @@ def _rows(history: History, lines: Lines, span: tuple[int, int]) -> list[MetricR
         first, last = ends
         before = estimate(history.run, spec, first, metric) if first is not last else None
         after = estimate(history.run, spec, last, metric)
-        found = [line for line in between if metric in line]
-        line = trend([x["step"] for x in found], [x[metric] for x in found])
+        shown = [line for line in between if metric in line]
+        line = trend([x["step"] for x in shown], [x[metric] for x in shown])
         both = change(before, after) if before and after else None
         rows.append(MetricRow(metric, before, after, both, line))
     return rows
@@ -220,16 +220,16 @@ def _forecasts(lines: Lines, planned: int | None, costs: Sequence[Spending]) -> 
     """Forecasts for the end of the stage; empty once it has ended, and before FORETELLING steps."""
     if planned is None or lines[-1]["step"] >= planned or len(lines) < FORETELLING:
         return {}
-    found = {each.metric: each.forecast for each in costs}
+    forecasts = {each.metric: each.forecast for each in costs}
     remaining = planned - lines[-1]["step"]
     if None not in (took := [line["seconds"] for line in lines]):  # as other trainers may leave it
-        found.setdefault("seconds", forecast_total(took, remaining, planned))
+        forecasts.setdefault("seconds", forecast_total(took, remaining, planned))
     for metric in (name for name in lines[-1] if name.rpartition("/")[2] == COST):
         # Where a step's cost is not known, neither is the total.
-        if metric not in found and all(line.get(metric) is not None for line in lines):
+        if metric not in forecasts and all(line.get(metric) is not None for line in lines):
             total = [line[metric] for line in lines]
-            found[metric] = forecast_total(total, remaining, planned)
-    return {metric: each for metric, each in found.items() if each is not None}
+            forecasts[metric] = forecast_total(total, remaining, planned)
+    return {metric: each for metric, each in forecasts.items() if each is not None}
 
 
 def _lines(history: History, stage: str) -> Lines:

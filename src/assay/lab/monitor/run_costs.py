@@ -68,7 +68,7 @@ def run_costs(run: RunDirectory) -> RunCosts:
             raise
         calls = []
     stages = tuple(experiment_of(run).stage)
-    asked = [call for call in calls if call.stage]
+    of_stages = [call for call in calls if call.stage]
     trained = [call for call in calls if call.stage in stages and call.step]
     return RunCosts(
         run=run,
@@ -85,7 +85,7 @@ def run_costs(run: RunDirectory) -> RunCosts:
         ),
         steps=cost_lines(calls, lambda call: f"{call.stage or '-'} {call.step}"),
         per_call=_mean(calls, sum(sent(call) for call in calls)),
-        per_problem=_mean_of(asked, lambda call: call.problem and completion_of(call)),
+        per_problem=_mean_of(of_stages, lambda call: call.problem and completion_of(call)),
         per_step=_mean_of(trained, lambda call: f"{call.stage} {call.step}"),
     )
 
@@ -112,7 +112,7 @@ def cost_lines(
     groups: defaultdict[str, list[LedgerCall]] = defaultdict(list)
     for call in calls:
         groups[name(call)].append(call)
-    return tuple(cost_line(each, found) for each, found in groups.items() if each)
+    return tuple(cost_line(each, group) for each, group in groups.items() if each)
 
 
 def cost_line(name: str, calls: Sequence[LedgerCall]) -> CostLine:

@@ -124,22 +124,22 @@ class Trackio(Sink):
             self.client.finish()
 
 
-def open_trackio(given: SinkOpening) -> Trackio:
+def open_trackio(opening: SinkOpening) -> Trackio:
     """The run with this name, continued if it exists."""
     with redirect_stdout(sys.stderr):  # a program may read what Assay prints
         import trackio  # type: ignore[import-not-found]
 
         run = trackio.init(
-            project=given.project,
-            name=given.remote or given.id,
-            config=flattened(given.config),
+            project=opening.project,
+            name=opening.remote or opening.id,
+            config=flattened(opening.config),
             resume="allow",
             embed=False,
             auto_log_gpu=False,
             auto_log_cpu=False,
         )
     # It stores steps in batches, of which a killed process loses the last.
-    return Trackio(run, run.name, run._next_step - 1 if given.remote else None)
+    return Trackio(run, run.name, run._next_step - 1 if opening.remote else None)
 
 
 class TensorBoard(Sink):
@@ -169,18 +169,18 @@ class TensorBoard(Sink):
         self.client.close()
 
 
-def open_tensorboard(given: SinkOpening) -> TensorBoard:
+def open_tensorboard(opening: SinkOpening) -> TensorBoard:
     """The event files of a run; what a killed process wrote beyond the last step is taken back."""
     from torch.utils.tensorboard.writer import SummaryWriter
 
-    folder = given.folder / "tensorboard" / given.run.name / given.id
-    resumed = given.step + 1 if given.remote else None
+    folder = opening.folder / "tensorboard" / opening.run.name / opening.id
+    resumed = opening.step + 1 if opening.remote else None
     writer = SummaryWriter(str(folder), purge_step=resumed)
-    if not given.remote:
-        text = json.dumps(given.config, indent=2, ensure_ascii=False)
+    if not opening.remote:
+        text = json.dumps(opening.config, indent=2, ensure_ascii=False)
         writer.add_text("config", f"```json\n{text}\n```")
     writer.flush()
-    return TensorBoard(writer, given.id)
+    return TensorBoard(writer, opening.id)
 
 
 LONGEST, MOST = 6000, 100
@@ -197,10 +197,10 @@ class MLflow(Sink):
         from mlflow.entities import Metric  # type: ignore[import-not-found]
 
         now = int(time.time() * 1000)
-        found = [
+        metrics = [
             Metric(_UNUSUAL.sub("_", name), value, now, step) for name, value in values.items()
         ]
-        self.client.log_batch(self.remote, metrics=found)
+        self.client.log_batch(self.remote, metrics=metrics)
 
     def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
         """Scores are metrics, verdicts are tags."""
@@ -213,30 +213,32 @@ class MLflow(Sink):
         self.client.set_terminated(self.remote, STATES.get(state, "KILLED"))
 
 
-def open_mlflow(given: SinkOpening) -> MLflow:
+def open_mlflow(opening: SinkOpening) -> MLflow:
     """The run with this id, continued; a new one in the project's experiment if there is none."""
     from mlflow import MlflowClient  # type: ignore[import-not-found]
     from mlflow.entities import Param  # type: ignore[import-not-found]
 
-    folder = given.folder / "mlflow"
+    folder = opening.folder / "mlflow"
     uri = os.environ.get("MLFLOW_TRACKING_URI")
     if uri is None:
         folder.mkdir(parents=True, exist_ok=True)
         uri = f"sqlite:///{folder / 'mlflow.db'}"
     client = MlflowClient(tracking_uri=uri)
-    if given.remote:
-        client.update_run(given.remote, status="RUNNING")
-        metrics = client.get_run(given.remote).data.metrics
+    if opening.remote:
+        client.update_run(opening.remote, status="RUNNING")
+        metrics = client.get_run(opening.remote).data.metrics
         # Every step of a stage has its seconds.
         times = [name for name in metrics if name.endswith("/seconds")]
-        points = [p for name in times for p in client.get_metric_history(given.remote, name)]
-        return MLflow(client, given.remote, max((p.step for p in points), default=0))
-    known = client.get_experiment_by_name(given.project)
+        points = [p for name in times for p in client.get_metric_history(opening.remote, name)]
+        return MLflow(client, opening.remote, max((p.step for p in points), default=0))
+    known = client.get_experiment_by_name(opening.project)
     place = (folder / "artifacts").as_uri() if uri.startswith("sqlite:") else None
-    experiment = known.experiment_id if known else client.create_experiment(given.project, place)
-    made = client.create_run(experiment, run_name=given.name, tags={"assay.run": str(given.run)})
-    found = flattened(given.config).items()
-    params = [Param(_UNUSUAL.sub("_", key), str(value)[:LONGEST]) for key, value in found]
+    experiment = known.experiment_id if known else client.create_experiment(opening.project, place)
+    made = client.create_run(
+        experiment, run_name=opening.name, tags={"assay.run": str(opening.run)}
+    )
+    pairs = flattened(opening.config).items()
+    params = [Param(_UNUSUAL.sub("_", key), str(value)[:LONGEST]) for key, value in pairs]
     for start in range(0, len(params), MOST):
         client.log_batch(made.info.run_id, params=params[start : start + MOST])
     return MLflow(client, made.info.run_id)
@@ -254,19 +256,19 @@ class WeightsAndBiases(Sink):
         self.client.finish(exit_code=0 if state == "finished" else 1)
 
 
-def open_wandb(given: SinkOpening) -> WeightsAndBiases:
+def open_wandb(opening: SinkOpening) -> WeightsAndBiases:
     """The run with this id, continued if it exists."""
     import wandb  # type: ignore[import-not-found]
 
-    given.folder.mkdir(parents=True, exist_ok=True)
+    opening.folder.mkdir(parents=True, exist_ok=True)
     quiet = wandb.Settings(console="off", silent=True, disable_code=True, save_code=False)
     run = wandb.init(
-        project=given.project,
-        name=given.name,
-        id=given.remote or given.id,
+        project=opening.project,
+        name=opening.name,
+        id=opening.remote or opening.id,
         resume="allow",
-        dir=given.folder,
-        config=dict(given.config),
+        dir=opening.folder,
+        config=dict(opening.config),
         reinit="create_new",
         settings=quiet,
     )
@@ -309,5 +311,5 @@ def check_log(log: LogSpec) -> None:
 
 def installed(package: str) -> bool:
     """Whether a package can be imported; a folder of its name, as `wandb` leaves one, is none."""
-    found = find_spec(package)
-    return found is not None and found.origin is not None
+    spec = find_spec(package)
+    return spec is not None and spec.origin is not None

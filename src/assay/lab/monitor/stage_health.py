@@ -56,7 +56,7 @@ def stage_health(history: History, stage: str, until: int | None = None) -> Heal
     money = spending(history, stage, until) if stage == history.last_stage else []
     parts, ended = reward_parts(spec), has_ended(history, stage, until)
     reached = _reached(history, stage) if until is None else {}
-    found = check_health(_at_temperature(lines, spec), dev, money, parts, ended, reached)
+    findings = check_health(_at_temperature(lines, spec), dev, money, parts, ended, reached)
     stored = learns_from_stored(spec)
     mute = OF_SAMPLES if stored else frozenset[str]()
     if not kept_reference(spec):
@@ -67,11 +67,11 @@ def stage_health(history: History, stage: str, until: int | None = None) -> Heal
     return Health(
         tuple(
             RuleState(each.rule, "not recorded", "", None) if each.rule in mute else each
-            for each in found.states
+            for each in findings.states
         ),
         tuple(
             replace(each, values={**each.values, **advice.get(each.code, {})})
-            for each in found.findings
+            for each in findings.findings
             if each.code not in mute
         ),
     )
@@ -90,7 +90,7 @@ def _reached(history: History, stage: str) -> dict[str, tuple[ItemScores, ItemSc
     if not steps or not isinstance(history.experiment.stage[stage], GrpoStage):
         return {}
     last = checkpoint_name(CheckpointReference(stage, "step", steps[-1]))
-    found = {}
+    scores = {}
     for record in history.evaluations:
         if record.role == "report" and {start, last} <= {*history.measured(record)}:
             try:
@@ -99,21 +99,21 @@ def _reached(history: History, stage: str) -> dict[str, tuple[ItemScores, ItemSc
                 raise
             except InputError:  # no answer has a score
                 continue
-            found[record.name] = (before, after)
-    return found
+            scores[record.name] = (before, after)
+    return scores
 
 
 def reward_parts(stage: StageSpec) -> dict[str, list[str]]:
     """The metrics of the parts of a stage's reward table, apart by whether they add to it; none of
     a reward that is one part."""
-    found: dict[str, list[str]] = {BONUSES: [], PENALTIES: []}
+    parts: dict[str, list[str]] = {BONUSES: [], PENALTIES: []}
     table = getattr(stage, "reward", None)
     if isinstance(table, dict) and len(table) > 1:
         for name, part in parts_of(table).items():
             most = TEXT_MAXIMUM.get(part.kind.removeprefix(TEXT), 1.0)
             if part.worth:
-                found[BONUSES if part.worth > 0 and most > 0 else PENALTIES].append(PART + name)
-    return found
+                parts[BONUSES if part.worth > 0 and most > 0 else PENALTIES].append(PART + name)
+    return parts
 
 
 def has_ended(history: History, stage: str, until: int | None = None) -> bool:
@@ -131,20 +131,20 @@ def unlearned(run: RunDirectory) -> list[Finding]:
 
     From what is recorded; no weights are read. Raises what reading the records raises.
     """
-    history, found = History(run), []
+    history, findings = History(run), []
     for name, spec in history.experiment.stage.items():
         lines = history.lines(name)
         ends = [line[k] for line in lines for k in ("advantage_min", "advantage_max") if k in line]
         if ends and not any(end != 0 for end in ends):
-            found.append(("unlearned_advantage", name))
+            findings.append(("unlearned_advantage", name))
         elif lines and all(line.get("grad_norm") == 0 for line in lines):
-            found.append(("unlearned_gradient", name))
+            findings.append(("unlearned_gradient", name))
         if same := same_as_before(run, name, spec):
-            found.append(("unlearned_weights", f"{same[0]} = {same[1]}"))
+            findings.append(("unlearned_weights", f"{same[0]} = {same[1]}"))
         chosen = history.selection(name)
         if chosen is not None and not chosen.promoted:
-            found.append(("unlearned_gate", f"{name}.best = {chosen.checkpoint}"))
-    return [finding(code, "warning", name=f"{run}: {what}") for code, what in found]
+            findings.append(("unlearned_gate", f"{name}.best = {chosen.checkpoint}"))
+    return [finding(code, "warning", name=f"{run}: {what}") for code, what in findings]
 
 
 def same_as_before(run: RunDirectory, stage: str, spec: StageSpec) -> tuple[str, str] | None:
@@ -181,7 +181,7 @@ def spending(history: History, stage: str, until: int | None = None) -> list[Spe
     Of `stage` only the steps up to `until` count. The forecast covers the remaining steps of the
     last stage that has started.
     """
-    found = []
+    findings = []
     metrics = {**history.metrics, stage: history.lines(stage, until)}
     for metric, budget in history.experiment.budget.items():
         costs = {
@@ -198,8 +198,8 @@ def spending(history: History, stage: str, until: int | None = None) -> list[Spe
             before = spent - sum(costs[last])
             remaining = max(steps - metrics[last][-1]["step"], 0)
             forecast = forecast_total(costs[last], remaining, steps, before)
-        found.append(Spending(metric, spent, budget, forecast))
-    return found
+        findings.append(Spending(metric, spent, budget, forecast))
+    return findings
 
 
 def planned_steps(history: History, stage: str) -> int | None:

@@ -324,14 +324,14 @@ def counted_metrics(
     for record in records:
         groups.setdefault((record.row_id, record.visit), []).append(episode(record, contexts))
     made = [*groups.values()]
-    found = {**sampling_metrics(made), **signal_metrics(made)}
+    metrics = {**sampling_metrics(made), **signal_metrics(made)}
     if not all(record.tokens for record in records):
-        found = {name: value for name, value in found.items() if name not in OF_TOKENS}
+        metrics = {name: value for name, value in metrics.items() if name not in OF_TOKENS}
     elif not all(record.row_id in contexts for record in records):
-        del found["prompt_tokens"]
+        del metrics["prompt_tokens"]
     advantages = [r.advantage for r in records if r.reward.value is not None]
     known = [value for value in advantages if value is not None]
-    return found | (advantage_spread(known) if len(known) == len(advantages) else {})
+    return metrics | (advantage_spread(known) if len(known) == len(advantages) else {})
 
 
 def episode(record: SampleRecord, contexts: Mapping[str, Context]) -> Episode:

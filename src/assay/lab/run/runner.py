@@ -303,9 +303,9 @@ def work(session: Session) -> None:
 def run_stage(session: Session, name: str) -> None:
     """Train one stage from its last checkpoint to its last step."""
     stage = session.experiment.stage[name]
-    given = session.stage_input(stage)
+    inputs = session.stage_input(stage)
     with within(f"stage.{name}"):
-        visits = visits_per_epoch(stage, given)
+        visits = visits_per_epoch(stage, inputs)
         steps = steps_of(stage, visits)
     done = checkpoint_steps(session.run, name)
     if done:
@@ -332,7 +332,7 @@ def run_stage(session: Session, name: str) -> None:
     opened = session.learner.policy(session.run, stage)
     for words in opened.notes:
         session.observer.note(f"{name}: {words}")
-    train_stage(session, name, stage, given, opened, visits)
+    train_stage(session, name, stage, inputs, opened, visits)
     choose(session, name)
     del opened
     gc.collect()
@@ -366,7 +366,7 @@ def train_stage(
     session: Session,
     name: str,
     stage: StageSpec,
-    given: StageInput,
+    inputs: StageInput,
     opened: StagePolicy,
     visits: int,
 ) -> None:
@@ -384,25 +384,25 @@ def train_stage(
     if state.step:
         select(session, name, policy, state.step)
     runner = None
-    if isinstance(stage, SamplingStage) and not stage.stored and given.judge is not None:
-        judge_hash = judge_sha256(session, stage.reward, given.judge)
+    if isinstance(stage, SamplingStage) and not stage.stored and inputs.judge is not None:
+        judge_hash = judge_sha256(session, stage.reward, inputs.judge)
         journal = JudgementJournal(session.run.judgements(name), judge_hash)
         recorder = replace(recorder, judgements=journal)
-        runner = session.reward_runner(given.judge, stage, journal)
-        given = replace(given, score=runner.score)
+        runner = session.reward_runner(inputs.judge, stage, journal)
+        inputs = replace(inputs, score=runner.score)
     try:
-        method = build_method(stage, given, steps)
-        largest = largest_of(stage, method, given.encoder)
+        method = build_method(stage, inputs, steps)
+        largest = largest_of(stage, method, inputs.encoder)
         for words in (*notes_of(method), *opened.fit(largest)):
             session.observer.note(f"{name}: {words}")
-        if isinstance(given.order, Mixture):
-            method = SourceShares(method, given.order, session.seed)
+        if isinstance(inputs.order, Mixture):
+            method = SourceShares(method, inputs.order, session.seed)
         method = with_step_metrics(stage, session.task, steps, method)
         looks = [lambda policy, step: opened.measured()]
         if stage.validation is not None:
             due = due_steps(stage.validation_every, stage, visits)
             rows = find_part(session.sets, stage.validation)
-            looks.append(build_validation(stage, given, rows, due).look)
+            looks.append(build_validation(stage, inputs, rows, due).look)
 
         def measure(policy: Policy, step: int) -> Mapping[str, float]:
             return {name: value for look in looks for name, value in look(policy, step).items()}
@@ -452,8 +452,8 @@ def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer
         # A run that was taken over knows of its evaluations only now what a comparison asks.
         if own := added.keys() & experiment.evaluate.keys() - described["evaluation"].keys():
             tables = answerer.manifest()["evaluation"]
-            given = {name: tables[name] for name in added if name in own}
-            write_manifest(run, {**described, "evaluation": described["evaluation"] | given})
+            own_tables = {name: tables[name] for name in added if name in own}
+            write_manifest(run, {**described, "evaluation": described["evaluation"] | own_tables})
         for name in added:
             report(session, evaluations[name])
     note_run(run)
@@ -499,8 +499,8 @@ def launch_or_resume(
         if read_status(run.path).status != "finished":
             observer.note(f"resuming {run}")
             ranks = (experiment.engine or EngineSpec()).ranks
-            given = {"despite": despite, "ranks": ranks}
-            run = resume(run, observer=observer, **given)
+            options = {"despite": despite, "ranks": ranks}
+            run = resume(run, observer=observer, **options)
             did = "resumed"
         if added := lacking(run, experiment):
             observer.note(f"measuring {run} on {', '.join(added)}")

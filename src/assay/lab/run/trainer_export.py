@@ -172,16 +172,16 @@ class Exporter(ToolStage):
     def write(self, allowed: Collection[str], unproven: bool) -> ForTrainer:
         """Everything, into the folder that becomes the export."""
         self.refuse_untrainable()
-        given = self.inputs
-        settings = self.settings(given)
+        inputs = self.inputs
+        settings = self.settings(inputs)
         settings = replace(settings, model=MODEL) if self.in_run else settings
         made = self.translated(settings, allowed)
-        rows = [self.written(row) for row in given.rows]
+        rows = [self.written(row) for row in inputs.rows]
         proof = None if unproven else self.proof(rows)
         visited = rows  # of a stage that packs, once each
         if isinstance(self.stage, GrpoStage) or self.stage.pack_tokens is None:
             count = settings.rounds * rows_per_step(self.stage)
-            visited = [row for _, row in visits(rows, given.seed, 0, count, given.order)]
+            visited = [row for _, row in visits(rows, inputs.seed, 0, count, inputs.order)]
         losses = self.write_rows(self.trainer.data, visited)
         beyond = losses.get(BEYOND) if proof is None else proof.beyond
         behind = [SettingDifference(END_OF_ANSWERS, MORE)] if beyond else []
@@ -189,7 +189,7 @@ class Exporter(ToolStage):
             held_out = find_part(self.session.sets, self.stage.validation)
             self.write_rows(self.trainer.dev, [self.written(row) for row in held_out])
         if isinstance(self.stage, GrpoStage):
-            self.write_reward(given, settings)
+            self.write_reward(inputs, settings)
         if settings.model == MODEL:
             self.write_model(self.part / MODEL)
         differences = (*made.differences, *behind)
@@ -238,7 +238,7 @@ class Exporter(ToolStage):
             raise InputError(problem, field=f"stage.{self.name}.rendering", fix="name another")
         return proof
 
-    def write_reward(self, given: StageInput, settings: Settings) -> None:
+    def write_reward(self, inputs: StageInput, settings: Settings) -> None:
         """The reward's settings, the rows that it judges, and the code that asks it."""
         stage = settings.grpo
         assert stage.reward is not None
@@ -255,7 +255,7 @@ class Exporter(ToolStage):
             "model": settings.model,
         }
         write_json(self.part / SETTINGS, value)
-        write_jsonl(self.part / ROWS, map(row_values, given.rows))
+        write_jsonl(self.part / ROWS, map(row_values, inputs.rows))
         self.write_code("reward.py", *self.trainer.loads)
         root = self.session.run.root.resolve()
         for file in self.code_files():  # with what it imports beside it, at the same place
@@ -364,8 +364,8 @@ class ToolCosts:
         """Spread what was taken since the last step evenly over `steps`, which were seen at once.
         Memory is not known on a GPU, nor where nobody looked before the end."""
         if steps:
-            found = self.meter.taken()
-            each = {**found, "cpu_seconds": found["cpu_seconds"] / steps}
+            costs = self.meter.taken()
+            each = {**costs, "cpu_seconds": costs["cpu_seconds"] / steps}
             if torch.cuda.is_available() or not each["peak_memory_mb"]:
                 del each["peak_memory_mb"]
             self.waiting = [each] * steps
@@ -441,19 +441,19 @@ class ToolTraining:
 
     def following(self) -> Following:
         """Records behind what the run has."""
-        found, given = begin(self.session, self.recorder, self.output), self.made.inputs
-        found.contexts = {
-            row.id: given.encoder.prompt(row, question(given.task, row)) for row in given.rows
+        start, inputs = begin(self.session, self.recorder, self.output), self.made.inputs
+        start.contexts = {
+            row.id: inputs.encoder.prompt(row, question(inputs.task, row)) for row in inputs.rows
         }
-        return found
+        return start
 
     def export(self) -> None:
         """The folder that the tool trains from, unless it is there."""
         if not self.folder.is_dir():
             made = self.made
             with new_folder(self.folder) as part:
-                given = (made.session, made.name, made.tool, made.source, part)
-                Exporter(*given, in_run=True).write((), unproven=False)
+                parts = (made.session, made.name, made.tool, made.source, part)
+                Exporter(*parts, in_run=True).write((), unproven=False)
 
     @contextmanager
     def started(self, step: int) -> Iterator[RunningTool]:
@@ -466,8 +466,8 @@ class ToolTraining:
         more = self.made.trainer.resume(saved.folder if saved else None)
         self.say(saved)
         folder, meter = self.folder, self.costs.meter
-        given = (folder, folder / LOG, self.environment(), str(folder), meter)
-        with running(["bash", "run.sh", *more], *given) as tool:
+        arguments = (folder, folder / LOG, self.environment(), str(folder), meter)
+        with running(["bash", "run.sh", *more], *arguments) as tool:
             yield tool
 
     def clear(self, saved: Saved | None) -> None:

@@ -142,17 +142,17 @@ def import_run(root: Path, request: Request, observer: Observer) -> Imported:
     task(request.task, root)
     if (request.folder / TRANSLATION).is_file():
         return taken_over(root, request, exported_origin(root, request), observer)
-    found = find(request.tool, request.folder, request.configuration, request.log)
-    adapter = found.adapter or {}
+    content = find(request.tool, request.folder, request.configuration, request.log)
+    adapter = content.adapter or {}
     kind = adapter.get("peft_type", LORA)
     why = "" if kind == LORA else f"an adapter of type {kind}"
     why = next((f"an adapter with {key}" for key in VARIANTS if adapter.get(key)), why)
-    if found.adapter and not why:
+    if content.adapter and not why:
         try:
-            return taken_over(root, request, plain_origin(root, request, found), observer)
+            return taken_over(root, request, plain_origin(root, request, content), observer)
         except InputError as error:  # peft may hold what a LoRA here does not
             why = error.problem
-    return taken_over(root, request, plain_origin(root, request, found, why), observer)
+    return taken_over(root, request, plain_origin(root, request, content, why), observer)
 
 
 def taken_over(root: Path, request: Request, origin: Origin, observer: Observer) -> Imported:
@@ -226,14 +226,14 @@ def proven_start(session: Session, origin: Origin) -> Mapping[str, Any]:
             raise InputError("of GRPO and of packed rows it says nothing")
         if logged is None:
             raise InputError("the tool logged none of step 1")
-        given = session.stage_input(stage)
+        inputs = session.stage_input(stage)
     except InputError as error:
         what = f"as the export names it; no first loss proves it: {error.problem}"
         return {"differences": {**origin.differences, "start": what}}
     learner = language_model(session.learner, "assay import")
-    rows = visits(given.rows, given.seed, 0, stage.batch, given.order)
+    rows = visits(inputs.rows, inputs.seed, 0, stage.batch, inputs.order)
     encoder, beyond = learner.encoder(stage), END_OF_ANSWERS in origin.differences
-    episodes = [taught(given, encoder, row, stage.loss_on, beyond) for _, row in rows]
+    episodes = [taught(inputs, encoder, row, stage.loss_on, beyond) for _, row in rows]
     shelf = replace(learner.shelf(session.run), precision=choose_precision("fp32", "cpu"))
     policy, _ = shelf.policy(stage, learner.base.end_tokens)
     own, give = first_loss(policy, episodes, stage.micro_tokens)
@@ -265,10 +265,10 @@ def first_loss(
 
 
 def taught(
-    given: StageInput, encoder: LanguageEncoder, row: Row, loss_on: Loss, beyond: bool
+    inputs: StageInput, encoder: LanguageEncoder, row: Row, loss_on: Loss, beyond: bool
 ) -> Episode:
     """A row as the tool trains it; with `beyond`, what the template writes behind answers too."""
-    messages = (*given.task.prompt(row), given.task.target(row))
+    messages = (*inputs.task.prompt(row), inputs.task.target(row))
     (turn,) = encoder.turns(row, messages, loss_on)
     tokens, mask = turn.actions, turn.loss_mask
     if beyond:
@@ -315,9 +315,9 @@ def exported_origin(root: Path, request: Request) -> Origin:
     unknown = [] if known else [f"data.{each}" for each in whole.data]
     differences = {each["key"]: each["what"] for each in about["differences"]}
     told, trained = None, dict[str, Any]()
-    found = FINDERS[tool](folder / "output", None, None)
-    if isinstance(found, FolderContent):  # else the tool wrote no configuration of its own
-        told, trained = found.start, found.configuration
+    content = FINDERS[tool](folder / "output", None, None)
+    if isinstance(content, FolderContent):  # else the tool wrote no configuration of its own
+        told, trained = content.start, content.configuration
     others = changed(tool, table(tool, stage.method), trained, about["settings"])
     differences |= {each.key: each.what for each in others}
     if known:
@@ -346,7 +346,7 @@ def exported_origin(root: Path, request: Request) -> Origin:
 def measurable(whole: Experiment, stage: str) -> tuple[dict[str, EvaluateSpec], tuple[str, ...]]:
     """What a trained stage can still be measured on, at its own checkpoints and the base; and the
     tables that choose checkpoints or stop a run, which is over."""
-    found, unasked = {}, []
+    tables, unasked = {}, []
     for name, spec in whole.evaluate.items():
         references = {text: parse_checkpoint(text) for text in spec.checkpoints}
         own = tuple(
@@ -355,32 +355,32 @@ def measurable(whole: Experiment, stage: str) -> tuple[dict[str, EvaluateSpec], 
             if each and each.rule is None and each.stage in (None, stage)
         )
         if spec.role == "report" and own:
-            found[name] = spec.model_copy(update={"checkpoints": own})
+            tables[name] = spec.model_copy(update={"checkpoints": own})
         else:
             unasked.append(f"evaluate.{name}")
     unasked += [f"guard.{name}" for name in whole.guard]
     unasked += [f"milestone.{name}" for name in whole.milestone]
-    return found, tuple(unasked)
+    return tables, tuple(unasked)
 
 
-def plain_origin(root: Path, request: Request, found: FolderContent, why: str = "") -> Origin:
+def plain_origin(root: Path, request: Request, content: FolderContent, why: str = "") -> Origin:
     """Of a folder that was made without Assay; `why` no LoRA holds its adapters, which are merged
     then. Raises InputError; also where the folder does not say what it
     started from."""
-    model = model_source(request, found, root)
-    config = CANONICAL[request.tool](found.configuration)
+    model = model_source(request, content, root)
+    config = CANONICAL[request.tool](content.configuration)
     config = with_model(config, read_config(model_folder(model, root)))
-    output, name = found.output(updates_of(config)), request.stage or found.method
+    output, name = content.output(updates_of(config)), request.stage or content.method
     steps = list(output.steps(ended=True))
-    given: dict[str, Any] = {"method": found.method, "data": DATA, "start": "base"}
-    given |= {"trainer": request.tool, **adapt_keys(found, why)}
-    given |= {"reward": UNKNOWN, **groups_of(steps, config)} if found.method == "grpo" else {}
+    entries: dict[str, Any] = {"method": content.method, "data": DATA, "start": "base"}
+    entries |= {"trainer": request.tool, **adapt_keys(content, why)}
+    entries |= {"reward": UNKNOWN, **groups_of(steps, config)} if content.method == "grpo" else {}
     trainer, own = TRAINERS[request.tool], request.folder.resolve()
     # Versions of ms-swift are called after what holds them.
     own = own.parent if re.fullmatch(r"v\d+-\d+-\d+", own.name) else own
     ends = [each.step for each in output.checkpoints()] + [each.number for each in steps]
-    words = table(request.tool, found.method)
-    told = read_back(words, config, given, max(ends, default=0))
+    words = table(request.tool, content.method)
+    told = read_back(words, config, entries, max(ends, default=0))
     seed = config.get("seed")
     experiment = Experiment(
         name=request.name or re.sub(r"[^A-Za-z0-9._-]+", "-", own.name).lstrip("._-") or "imported",
@@ -393,30 +393,30 @@ def plain_origin(root: Path, request: Request, found: FolderContent, why: str = 
         data={DATA: {"source": f"path:{UNKNOWN}", "format": "messages"}},  # type: ignore[dict-item]
         stage={name: told.stage},
     )
-    keys = [key for key in (*NOT_TOLD, *told.unknown) if key != "reward" or "reward" in given]
+    keys = [key for key in (*NOT_TOLD, *told.unknown) if key != "reward" or "reward" in entries]
     differences = {each.key: each.what for each in told.differences}
     if why:
         keys.append("adapt.kind")
         differences[ADAPTER_CONFIG] = f"merged by peft into whole weights; kept as no LoRA: {why}"
     late = bool(steps) and steps[0].number > (config.get("logging_steps") or 1)
-    chosen = request.model or found.model
-    places = {Path(each.removeprefix("path:")).resolve() for each in (chosen, found.model)}
-    if found.start != "" or late or len(places) > 1:
+    chosen = request.model or content.model
+    places = {Path(each.removeprefix("path:")).resolve() for each in (chosen, content.model)}
+    if content.start != "" or late or len(places) > 1:
         keys.append("start")
-    if found.start:
-        differences["start"] = f"went on from {found.start}"
+    if content.start:
+        differences["start"] = f"went on from {content.start}"
     unknown = [f"stage.{name}.{key}" for key in keys] + ["machine"]
     unknown += [] if isinstance(seed, int) else ["seeds"]
     unknown += [] if steps else [f"stage.{name}.steps", "metrics"]
-    unknown += [] if found.configuration else [f"everything that {trainer.title} was told"]
+    unknown += [] if content.configuration else [f"everything that {trainer.title} was told"]
     return Origin(
         experiment,
         name,
         seed if isinstance(seed, int) else None,
         output,
-        found.package or f"{trainer.title}, version unknown",
+        content.package or f"{trainer.title}, version unknown",
         {},
-        found.configuration,
+        content.configuration,
         tuple(unknown),
         differences,
         likelihood=likelihood(config, told.differences),
@@ -433,15 +433,15 @@ def groups_of(steps: Sequence[Step], config: Mapping[str, Any]) -> Mapping[str, 
     return {"group": max(sizes), "prompts": max(1, len(answers) // max(sizes))}
 
 
-def adapt_keys(found: FolderContent, why: str) -> Mapping[str, Any]:
+def adapt_keys(content: FolderContent, why: str) -> Mapping[str, Any]:
     """The adapter, as the checkpoint has it; see `plain_origin`."""
-    adapter = found.adapter
+    adapter = content.adapter
     if adapter is None or why:
         return {"adapt.kind": "full"}
     places = ("target_modules", "actor_rollout_ref.model.target_modules")
-    told = next((keys for place in places if (keys := found.configuration.get(place))), None)
+    told = next((keys for place in places if (keys := content.configuration.get(place))), None)
     targets = told or adapter.get("target_modules") or ["all-linear"]
-    dropout = adapter.get("lora_dropout") if found.method == "sft" else None
+    dropout = adapter.get("lora_dropout") if content.method == "sft" else None
     return {
         "adapt.kind": "lora",
         "adapt.rank": adapter["r"],
@@ -451,20 +451,20 @@ def adapt_keys(found: FolderContent, why: str) -> Mapping[str, Any]:
     }
 
 
-def model_source(request: Request, found: FolderContent, root: Path) -> str:
+def model_source(request: Request, content: FolderContent, root: Path) -> str:
     """The model that a run started from. Raises InputError where nobody says it, or it is not
     here."""
     if request.model:
         return with_scheme(request.model, root)
     fix = "--model SOURCE, such as path:DIR or OWNER/NAME"
-    if not found.model:
+    if not content.model:
         problem = "does not say which model the run started from"
         raise InputError(problem, file=request.folder, fix=fix)
-    if Path(found.model).is_dir():
-        return f"path:{Path(found.model).resolve()}"
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", found.model):
-        return f"hf:{found.model}"
-    problem = f"{found.model}, which the run started from, is not here"
+    if Path(content.model).is_dir():
+        return f"path:{Path(content.model).resolve()}"
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", content.model):
+        return f"hf:{content.model}"
+    problem = f"{content.model}, which the run started from, is not here"
     raise InputError(problem, field="--model", fix=fix)
 
 
