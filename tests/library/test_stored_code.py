@@ -15,7 +15,10 @@ import pytest
 
 from assay.errors import InputError
 from assay.library.stored_code import module_text
+from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.task import BaseTask, unsafe
+from assay.tasks.user_code import file_note, function_in
+from tests.tasks.user_files import forgotten
 
 DIGITS = re.compile(r"\d+")
 WORTH = {"right": 2.0, "wrong": -1.0}
@@ -142,9 +145,14 @@ PICKLED = ("unnamed", "counted", "lambda", "object", "partial")
 @pytest.mark.parametrize("name", CASES)
 def test_a_function_says_elsewhere_what_it_says_here(tmp_path: Path, name: str) -> None:
     function, argument = CASES[name]
-    text = module_text("scored", function)
-    assert text.rstrip().endswith('"))') == (name in PICKLED)
-    assert elsewhere(tmp_path, text, f"s.scored({argument!r})") == function(argument)
+    text, expected = module_text("scored", function), function(argument)
+    assert ("cloudpickle" in text) == (name in PICKLED)
+    (tmp_path / "own.py").write_text(text)
+    with forgotten(tmp_path):
+        loaded, _ = function_in("path:own.py:scored", tmp_path)
+        assert file_note(loaded), "the file is what the reward is known by"
+        assert loaded(argument) == expected
+    assert elsewhere(tmp_path, text, f"s.scored({argument!r})") == expected
 
 
 def test_the_same_function_is_the_same_text_and_another_value_another() -> None:
@@ -172,6 +180,9 @@ def test_what_no_file_can_hold_is_refused_in_a_line() -> None:
     ) as no:
         module_text("waits", waits)
     assert "\n" not in str(no.value)
+
+    with pytest.raises(InputError, match="'graded' is a JudgeReward, and no function"):
+        module_text("graded", JudgeReward(lambda batch, helpers: []))
 
     import tests.written as own
 

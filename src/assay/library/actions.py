@@ -226,10 +226,12 @@ def evaluate(
     rendering: str = "auto",
     options: Mapping[str, Any] | None = None,
     on: str | None = None,
+    despite: str | None = None,
     progress: bool = True,
 ) -> EvaluationResult:
     """Measure `NAME@CHECKPOINT` of a run, or a model such as `hf:ID`, on a benchmark, or on rows
-    with a reward. `answers` of what is returned is a data frame.
+    with a reward. `answers` of what is returned is a data frame. `despite` is the reason to measure
+    rows although checks of their reward end with errors.
 
     A record that exists is not made again. `task` is that of a model whose benchmark a user's file
     brings, `path:FILE`. `on` spreads the items with Ray: `ray`, or a cluster's address. Raises
@@ -255,20 +257,20 @@ def evaluate(
         spec |= {"engine": {"evaluate": on}} if on else {}
         spec["data"] = {"rows": {"source": benchmark}}
         spec["evaluate"] = {"rows": {k: v for k, v in values.items() if v is not None}}
-        return _measured_rows(spec, root_of(root), progress)
+        return _measured_rows(spec, root_of(root), despite=despite, progress=progress)
     spec = made(EvaluateSpec, {**values, "benchmark": benchmark})
     with shown(progress) as observer:
         done = evaluate_again(root_of(root), str(target), spec, observer, task, on)
     return evaluation_result(done)
 
 
-def _measured_rows(spec: dict[str, Any], root: Path, progress: bool) -> EvaluationResult:
+def _measured_rows(spec: dict[str, Any], root: Path, **options: Any) -> EvaluationResult:
     """Measure under a name that holds the settings, unless that was done. Raises InputError."""
     from assay.library.typed_results import rows_result
 
     spec = stored_values(spec, root)
     spec["name"] = f"rows-{sha256_text(canonical_json(spec))[:12]}"
-    (done,) = run_seeds(spec, root=root, or_resume=True, progress=progress)
+    (done,) = run_seeds(spec, root=root, or_resume=True, **options)
     return rows_result(done)
 
 

@@ -9,6 +9,8 @@ import ast
 import base64
 import builtins
 import inspect
+import linecache
+import re
 import symtable
 import sys
 import textwrap
@@ -21,6 +23,20 @@ from typing import Any
 from assay.errors import InputError
 
 PLAIN = (type(None), bool, int, float, str, bytes, tuple, list, dict, set, frozenset)
+
+
+CALLED = """\
+_{name} = {loaded}
+
+
+def {name}(*values, **named):
+    return _{name}(*values, **named)
+
+
+{name}.__signature__ = inspect.signature(_{name})
+for _key in {{"unsafe", "lowest"}} & {{*dir(_{name})}}:
+    setattr({name}, _key, getattr(_{name}, _key))"""
+"""A function that was pickled belongs to the file, whose sha256 is then its fingerprint."""
 
 
 def module_text(name: str, value: Any) -> str:
@@ -77,7 +93,9 @@ def _installed(module: str) -> bool:
 
 
 def _literal(name: str, value: Any) -> str | None:
-    """`name = VALUE` for what Python writes and reads back alike; None for anything else."""
+    """`name = VALUE` for a pattern and what Python reads back alike; None for anything else."""
+    if isinstance(value, re.Pattern):
+        return f"import re\n\n{name} = re.compile({value.pattern!r}, {value.flags})"
     if type(value) not in PLAIN:
         return None
     try:
@@ -93,7 +111,8 @@ def _source(value: Any) -> str | None:
     if not isinstance(whole, FunctionType | type):
         return None
     try:
-        source = textwrap.dedent(inspect.getsource(whole))
+        read = _class_text if isinstance(whole, type) else inspect.getsource
+        source = textwrap.dedent(read(whole))
         (node,) = ast.parse(source).body
     except (OSError, TypeError, SyntaxError):
         return None
@@ -104,6 +123,19 @@ def _source(value: Any) -> str | None:
     within = any((_source(cell.cell_contents) or "").startswith("@") for cell in cells)
     writes = any(isinstance(each, ast.Global | ast.Nonlocal) for each in ast.walk(node))
     return None if within or writes or node.name != whole.__name__ else source
+
+
+def _class_text(kind: type) -> str:
+    """The source of a class by one of its methods; `inspect` finds none of a notebook's before
+    Python 3.13. Raises OSError."""
+    for method in filter(inspect.isfunction, vars(kind).values()):
+        lines, at = linecache.getlines(method.__code__.co_filename), method.__code__.co_firstlineno
+        for node in ast.walk(ast.parse("".join(lines))):
+            if isinstance(node, ast.ClassDef) and node.name == kind.__name__:
+                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                if first <= at <= (node.end_lineno or 0):
+                    return "".join(lines[first - 1 : node.end_lineno])
+    raise OSError(f"{kind.__name__} has no method with a source")
 
 
 def _used(source: str, value: Any) -> Mapping[str, Any]:
@@ -136,6 +168,9 @@ def _attributes(name: str, value: Any) -> str:
 
 
 def _pickled(name: str, value: Any) -> str:
+    if type(value).__module__.startswith("assay.tasks.") and callable(value):
+        fix = 'define it in a file: reward = "path:rewards.py:NAME"'
+        raise InputError(f"{name!r} is a {type(value).__name__}, and no function", fix=fix)
     try:
         import cloudpickle
     except ImportError:
@@ -153,5 +188,8 @@ def _pickled(name: str, value: Any) -> str:
     finally:
         for module in own:
             cloudpickle.unregister_pickle_by_value(module)
-    imports = "import base64\n\nimport cloudpickle\n\n"
-    return f'{imports}{name} = cloudpickle.loads(base64.b64decode("{held}"))'
+    loaded = f'cloudpickle.loads(base64.b64decode("{held}"))'
+    imports = "import base64\nimport inspect\n\nimport cloudpickle\n\n"
+    if not callable(value) or isinstance(value, type):
+        return f"{imports}{name} = {loaded}"
+    return imports + CALLED.format(name=name, loaded=loaded)

@@ -1,7 +1,6 @@
 """A task of several turns from one generator function, which says what the model hears."""
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
 
 from assay.data.episode import Ended
 from assay.data.row import Message, Row
@@ -12,16 +11,12 @@ Turns = Callable[[Row], Generator[str | Message | None, str, None]]
 as it is, and asks again. The episode ends when the function returns."""
 
 
-@dataclass
 class GeneratorDialogue:
     """One row's conversation with a generator: a `tasks.task.Dialogue`."""
 
-    row: Row
-    generator: Generator[str | Message | None, str, None]
-    heard: list[Message] = field(default_factory=list)
-    over: bool = False
-
-    def __post_init__(self) -> None:
+    def __init__(self, row: Row, turns: Turns) -> None:
+        self.row, self.generator, self.over = row, turns(row), False
+        self.messages: tuple[Message, ...] = ()
         self._go_on(None)
 
     def _go_on(self, answer: str | None) -> None:
@@ -32,21 +27,16 @@ class GeneratorDialogue:
             self.over = True
             return
         if words is not None:
-            self.heard.append(words if isinstance(words, Message) else Message("user", words))
+            self.messages += (words if isinstance(words, Message) else Message("user", words),)
 
     def asks(self) -> Asked | None:
         """The row's prompt and all that followed; None when the function has returned."""
-        return None if self.over else Asked((*self.row.prompt, *self.heard), self.row.tools)
+        return None if self.over else Asked((*self.row.prompt, *self.messages), self.row.tools)
 
     def hears(self, text: str, ended: Ended) -> None:
         """Hand the function what the model wrote."""
-        self.heard.append(Message("assistant", text))
+        self.messages += (Message("assistant", text),)
         self._go_on(text)
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """All that followed the row's prompt."""
-        return tuple(self.heard)
 
 
 class TurnsTask(BaseTask):
@@ -57,4 +47,4 @@ class TurnsTask(BaseTask):
 
     def dialogue(self, row: Row) -> GeneratorDialogue:
         """See `BaseTask`."""
-        return GeneratorDialogue(row, self.turns(row))
+        return GeneratorDialogue(row, self.turns)
