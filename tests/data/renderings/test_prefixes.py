@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.data.renderings import rendering
+from assay.data.renderings import prefixes as proof
+from assay.data.renderings.prefixes import prefixes
 from assay.data.renderings.rendering import Renderer
-from assay.data.renderings.template import RenderingError, apply_template, prefixes
+from assay.data.renderings.template import RenderingError, apply_template
 from assay.data.row import Message
 from tests.data.bfcl_handler import chat_template, trl_templates
 from tests.data.chat import CHATML, LLAMA, QWEN3, SPECIAL, build
@@ -46,6 +47,10 @@ UNPROVEN = {
     "<|im_end|>" + ASK,
     "remembered": "{% set n = namespace(r='') %}" + LOOP + "{% set n.r = m.role %}{% endfor %}"
     "{{ n.r }}" + ASK,
+    "by another name": "{% set n = namespace(r='') %}{% set o = n %}"
+    + LOOP
+    + "{% set n.r = m.role %}{% endfor %}{{ o.r }}"
+    + ASK,
     "read behind": LOOP + "{% endfor %}{% if add_generation_prompt and messages[-1].role != 'tool' "
     "%}<|im_start|>assistant\n{% endif %}",
     "the prompt within": LOOP + "{% if add_generation_prompt %}~{% endif %}{% endfor %}" + ASK,
@@ -126,5 +131,5 @@ def same_as_each_beginning(renderer: Renderer, messages: Any, tools: Any, prompt
     """With the proof and without it tokens, spans and refusals are the same."""
     found = outcome(renderer, messages, tools, prompt)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rendering, "prefixes", lambda *_: None)
+        patch.setattr(proof, "prefixes", lambda *_: None)
         assert found == outcome(renderer, messages, tools, prompt)

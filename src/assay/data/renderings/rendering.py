@@ -28,17 +28,18 @@ from assay.data.hashing import canonical_json, sha256_text
 from assay.data.message_parts import refuse_images
 from assay.data.renderings import hermes, qwen
 from assay.data.renderings.left_out import lacks_reasoning, left_out, split_reasoning
+from assay.data.renderings.prefixes import answer_pairs
 from assay.data.renderings.template import (
     DATED,
     IN_PARTS,
     OPTIONS,
     PROBE,
+    PROBES,
     STORED,
     RenderingError,
     apply_template,
     bare_template,
     hermes_beginning,
-    prefixes,
     qwen_template,
     reads_parts_alone,
     render_template,
@@ -157,6 +158,13 @@ class RenderedConversation:
     rewritten: tuple[int, ...] = ()
     """Assistant messages that read otherwise here than when they were generated: without a span."""
 
+    def prompt_before(self, index: int) -> "RenderedConversation | None":
+        """The prompt that the last message answered; None where that has no span here."""
+        *spans, (answer, start, _) = self.message_spans or ((-1, 0, 0),)
+        if answer != index:
+            return None
+        return RenderedConversation(self.tokens[:start], tuple(spans), self.rewritten)
+
 
 @dataclass(frozen=True)
 class Renderer:
@@ -262,6 +270,15 @@ class Renderer:
         more = [each for each in (self.kept, self._beginning) if each]
         return sha256_text(canonical_json([self.name, self._rendering.version, sources, *more]))
 
+    @cached_property
+    def maker(self) -> str:
+        """The sha256 of what tokens depend on beside conversation and code: the rendering and the
+        tokenizer; "" for a tokenizer that is no table of words."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        special = {k: str(v) for k, v in self.tokenizer.special_tokens_map.items()}
+        parts = [self.fingerprint, special, backend and backend.to_str()]
+        return sha256_text(canonical_json(parts)) if backend else ""
+
     @property
     def beginning(self) -> str:
         """The text of the tokens that begin every conversation, where no template writes them."""
@@ -301,8 +318,12 @@ class Renderer:
         safe = [self._codec.break_message(message) for message in in_call_order(messages)]
         safe_tools = [self._codec.break_up(tool) for tool in tools]
         spoken = [index for index, message in enumerate(safe) if message.role == "assistant"]
+        answers = [*spoken]
         target = None if generation or spoken[-1:] != [len(safe) - 1] else spoken.pop()
-        pairs, whole = self._prefixes(safe, safe_tools, generation)
+        pairs, whole = {}, ""
+        if self._rendering.plain is not None:
+            plain = self._rendering.plain(safe, safe_tools)
+            pairs, whole = answer_pairs(self.tokenizer, *plain, answers, generation)
         answer = None
         if target is not None:
             answer = self._bounds(safe, safe_tools, pairs.get(target), target=True)
@@ -325,28 +346,6 @@ class Renderer:
             done = place.end
         tokens += self._codec.encode(text[done:], first=done == 0)
         return RenderedConversation(tuple(tokens), tuple(spans), tuple(rewritten))
-
-    def _prefixes(
-        self, messages: Sequence[Message], tools: Tools, generation: bool
-    ) -> tuple[Mapping[int, tuple[str, str]], str]:
-        """The text before each assistant message as a prompt, and the text that ends with it; and
-        the whole text. Only what one run of the template proves: for the others see `_bounds`."""
-        if self._rendering.plain is None:
-            return {}, ""
-        plain, left = self._rendering.plain(messages, tools)
-        source = template_source(self.tokenizer, bool(left))
-        made = None if "strftime_now" in source else prefixes(self.tokenizer, source, plain, left)
-        if made is None:
-            return {}, ""
-        spoken = (k for k, message in enumerate(plain) if message.role == "assistant")
-        answers = (index for index, message in enumerate(messages) if message.role == "assistant")
-        text, ends = made.text, made.ends
-        pairs = {
-            index: (text[: ends[k]] + made.question, text[: ends[k + 1]] + made.end)
-            for index, k in zip(answers, spoken, strict=True)
-            if k in ends and k + 1 in ends
-        }
-        return pairs, text[: ends[len(plain)]] + made.question if generation else text
 
     def _bounds(
         self,
@@ -534,33 +533,6 @@ def _turn(rendered: RenderedConversation, loss: Loss) -> Turn:
         raise RenderingError("there is no assistant message to train on")
     start, end = mask.index(True), rendered.message_spans[-1][2]
     return Turn(rendered.tokens[:start], rendered.tokens[start:end], mask[start:end])
-
-
-PROBED_CALL = ToolCall("f", {"ort": "Zürich 苏黎世", "n": [1.5, None, True]}, "call00001")
-PROBED_TOOL = {
-    "name": "f",
-    "description": "天气 é",
-    "parameters": {"type": "object", "properties": {"ort": {"type": "string"}}},
-}
-ASKED = (Message("system", "s"), Message("user", "你好"))
-CALLED = Message("assistant", "", (PROBED_CALL, PROBED_CALL), reasoning="r")
-ANSWERED = Message("assistant", "text", reasoning="t")
-PROBES: tuple[tuple[Sequence[Message], Tools], ...] = (
-    (ASKED[1:], ()),
-    (ASKED, ()),
-    (ASKED[1:], (PROBED_TOOL,)),
-    (ASKED, (PROBED_TOOL, PROBED_TOOL | {"name": "g"})),
-    ((*ASKED, Message("assistant", "text")), (PROBED_TOOL,)),
-    ((*ASKED, ANSWERED), ()),
-    ((*ASKED, CALLED, Message("tool", "1"), Message("tool", "2")), (PROBED_TOOL,)),
-    ((*ASKED, CALLED, Message("tool", "1"), ANSWERED), (PROBED_TOOL,)),
-    (
-        (*ASKED, ANSWERED, Message("user", "?"), Message("assistant", "x", (PROBED_CALL,))),
-        (PROBED_TOOL,),
-    ),
-)
-"""Conversations that two templates must write alike to be one: tools, several calls and turns,
-reasoning, other scripts."""
 
 
 COMPLETION = (

@@ -174,8 +174,9 @@ def render_golds(session: Session, rows: Sequence[Row], rendering: RenderingSett
             missing.append(row.id)
             continue
         try:
-            prompt = encoder.prompt(row, question(session.task, row))
+            # The prompt is a part of the conversation, which is rendered once.
             turn = encoder.turns(row, messages, "last")[0]
+            prompt = encoder.prompt(row, question(session.task, row))
         except RenderingError as error:
             broken.append((row.id, str(error)))
             continue

@@ -22,6 +22,7 @@ from assay.agents.environment import AgentDialogue, AgentEnvironment
 from assay.data.episode import Context, Turn, tokens_of
 from assay.data.files import built_once, cache_root, sha256_file, write_checksums
 from assay.data.hashing import canonical_json, sha256_text
+from assay.data.renderings.prepared import prepared
 from assay.data.renderings.rendering import (
     Loss,
     RenderedConversation,
@@ -320,10 +321,12 @@ class LanguageEncoder:
         for each in known:
             if each.key == key:
                 return each.rendered
+            whole = each.key[1]
+            last = len(whole) - 1 if each.key == (False, whole, *key[2:]) else -1
+            if generation and key[1] == whole[:-1] and (made := each.rendered.prompt_before(last)):
+                return made
         with naming(row):
-            renderer = self.renderer_of(row)
-            render = renderer.rendered_prompt if generation else renderer.conversation
-            made = render(messages, tools)
+            made = prepared(self.renderer_of(row), messages, tools, generation)
         tokens = tuple(map(self._ids.setdefault, made.tokens, made.tokens))
         known.append(RenderedRow(row.messages, key, replace(made, tokens=tokens)))
         return known[-1].rendered
