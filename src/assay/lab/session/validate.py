@@ -70,15 +70,14 @@ def check_names(
     With the `file` and the overrides that the experiment was read from, the error says where.
     Users' files lie in `root`.
     """
-    problems = unknown_names(experiment, root)
-    if not problems:
-        return
-    if file is None:
-        first = problems[0]
-        field = ".".join(map(str, first.path))
-        raise InputError(first.problem, field=field, fix=first.fix)
-    text = file.read_text(encoding="utf-8")
-    raise first_error(problems, file, text, [parse_override(o) for o in overrides])
+    refuse(unknown_names(experiment, root), file or experiment, overrides)
+
+
+def refuse(problems: Sequence[Problem], source: ExperimentSource, overrides: Sequence[str]) -> None:
+    """Raise InputError for problems of what was read from `source`, if there are any."""
+    if problems:
+        settings = [parse_override(each) for each in overrides]
+        raise first_error(problems, file_of(source), text_of(source), settings)
 
 
 def unknown_names(experiment: Experiment, root: Path) -> list[Problem]:
@@ -354,9 +353,8 @@ def read_whole(source: ExperimentSource, overrides: Sequence[str], root: Path) -
     of its tables; where these are sound, with all names and files that are not there."""
     forget_changed_files()
     experiment = read_experiment(source, overrides)
-    if problems := [*unknown_names(experiment, root), *absent_files(experiment, root)]:
-        settings = [parse_override(each) for each in overrides]
-        raise first_error(problems, file_of(source), text_of(source), settings)
+    problems = [*unknown_names(experiment, root), *absent_files(experiment, root)]
+    refuse(problems, source, overrides)
     return experiment
 
 

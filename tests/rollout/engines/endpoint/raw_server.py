@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from assay.rollout.engines.endpoint.client import Endpoint
+from assay.rollout.engines.endpoint.openai_text import EndpointAnswer
+
 Script = Callable[[socket.socket, threading.Event], None]
 """What is done with a connection once its request is read, until the event says that it is over."""
 
@@ -20,6 +23,11 @@ class Raw:
     address: str
     requests: list[bytes] = field(default_factory=list)
     """Head and body of each."""
+
+
+def say(endpoint: Endpoint, *about: Any, **more: Any) -> EndpointAnswer:
+    """What the model says next; waits for it."""
+    return endpoint.connections.wait(endpoint.answer(*about, **more))
 
 
 def answer(body: bytes, status: str = "200 OK", headers: str = "") -> Script:

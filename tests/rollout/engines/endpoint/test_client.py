@@ -25,6 +25,7 @@ from assay.rollout.engines.endpoint.client import (
     endpoint_of,
 )
 from assay.rollout.engines.endpoint.openai_text import portable
+from tests.rollout.engines.endpoint.raw_server import say
 
 KEY = "sk-very-secret"
 ASKED = (Message("user", "hi"),)
@@ -136,7 +137,7 @@ TOOL = {
 def test_tools_go_out_in_openais_words_and_calls_come_back_as_hermes_text() -> None:
     call = {"id": "1", "function": {"name": "math_add", "arguments": '{"a": 1.5}'}}
     with fake(said("Adding.", [call], "tool_calls")) as server:
-        answer = server.endpoint().say(ASKED, [TOOL], SAMPLING, seed=4)
+        answer = say(server.endpoint(), ASKED, [TOOL], SAMPLING, seed=4)
     ((path, body, key),) = server.asked
     assert path == "/v1/chat/completions" and key == f"Bearer {KEY}"
     function = body["tools"][0]["function"]
@@ -154,7 +155,7 @@ def test_tools_go_out_in_openais_words_and_calls_come_back_as_hermes_text() -> N
 def test_arguments_that_are_no_json_stay_a_broken_call_for_the_judge() -> None:
     call = {"function": {"name": "f", "arguments": '{"a": '}}
     with fake(said(None, [call])) as server:
-        answer = server.endpoint().say(ASKED, [], SAMPLING)
+        answer = say(server.endpoint(), ASKED, [], SAMPLING)
     assert parse_strict(answer.text).error == "bad_json"
 
 
@@ -166,7 +167,7 @@ def test_earlier_calls_and_results_are_sent_with_ids_that_match() -> None:
         Message("tool", "2"),
     )
     with fake(said("Done.", finish="length")) as server:
-        assert server.endpoint().say(talk, [TOOL], SAMPLING).ended == "length"
+        assert say(server.endpoint(), talk, [TOOL], SAMPLING).ended == "length"
     sent = server.asked[0][1]["messages"]
     ids = [call["id"] for call in sent[1]["tool_calls"]]
     assert [message["tool_call_id"] for message in sent[2:]] == ids and len(set(ids)) == 2
@@ -181,7 +182,7 @@ def test_two_names_that_come_out_alike_stay_apart_both_ways() -> None:
 
 def test_an_unknown_rendering_is_refused_before_anything_is_sent() -> None:
     with fake(said("x")) as server, pytest.raises(RenderingError, match="own chat template"):
-        server.endpoint().say(ASKED, [], SAMPLING, "template_bare")
+        say(server.endpoint(), ASKED, [], SAMPLING, "template_bare")
     assert not server.asked
 
 
@@ -203,14 +204,14 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_may_pass_is_asked_again_with_growing_pauses_until_it_passes(fault: str) -> None:
     with fake(FAULTS[fault][0], FAULTS[fault][0], said("at last")) as server:
-        assert server.endpoint().say(ASKED, [], SAMPLING).text == "at last"
+        assert say(server.endpoint(), ASKED, [], SAMPLING).text == "at last"
     assert len(server.asked) == 3 and 0 < server.pauses[0] < server.pauses[1]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_never_passes_is_unanswered_with_its_reason(fault: str) -> None:
     with fake(FAULTS[fault][0]) as server, pytest.raises(Unanswered) as raised:
-        server.endpoint(1000.0).say(ASKED, [], SAMPLING)
+        say(server.endpoint(1000.0), ASKED, [], SAMPLING)
     assert raised.value.reason == FAULTS[fault][1]
     assert len(server.asked) == ATTEMPTS == len(server.pauses) + 1
 
@@ -218,14 +219,14 @@ def test_what_never_passes_is_unanswered_with_its_reason(fault: str) -> None:
 @pytest.mark.parametrize("slow", [never, drip])
 def test_the_deadline_holds_for_servers_that_hang_or_drip(slow: Answer) -> None:
     with fake(slow) as server, pytest.raises(Unanswered, match="deadline"):
-        server.endpoint(0.3).say(ASKED, [], SAMPLING)
+        say(server.endpoint(0.3), ASKED, [], SAMPLING)
     assert len(server.asked) == 1
 
 
 def test_a_request_that_is_wrong_is_not_repeated() -> None:
     error = {"error": {"message": f"too long, {KEY}"}}
     with fake(reply(400, error)) as server, pytest.raises(Unanswered, match="too long") as raised:
-        server.endpoint().say(ASKED, [], SAMPLING)
+        say(server.endpoint(), ASKED, [], SAMPLING)
     assert len(server.asked) == 1 and KEY not in str(raised.value)
 
 
@@ -239,7 +240,7 @@ def test_a_request_that_is_wrong_is_not_repeated() -> None:
 )
 def test_an_error_in_an_answer_is_the_providers_own_words(body: dict) -> None:
     with fake(reply(200, body)) as server, pytest.raises(Unanswered) as raised:
-        server.endpoint().say(ASKED, [], SAMPLING)
+        say(server.endpoint(), ASKED, [], SAMPLING)
     assert str(raised.value) == "HTTP 400: the prompt is too long" and len(server.asked) == 1
 
 
@@ -258,7 +259,7 @@ THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
 )
 def test_content_in_parts_is_their_text(content: list, text: str) -> None:
     with fake(said(content)) as server:
-        assert server.endpoint().say(ASKED, [], SAMPLING).text == text
+        assert say(server.endpoint(), ASKED, [], SAMPLING).text == text
 
 
 @pytest.mark.parametrize(
@@ -266,14 +267,14 @@ def test_content_in_parts_is_their_text(content: list, text: str) -> None:
 )
 def test_a_part_that_is_no_text_is_no_answer(part: object) -> None:
     with fake(said([TEXT, part])) as server, pytest.raises(Unanswered, match="is no text"):
-        server.endpoint().say(ASKED, [], SAMPLING)
+        say(server.endpoint(), ASKED, [], SAMPLING)
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_a_refusal_that_every_request_would_meet_stops_everything(status: int) -> None:
     body = {"error": {"message": f"no {KEY} here"}}
     with fake(reply(status, body)) as server, pytest.raises(InputError) as raised:
-        server.endpoint().say(ASKED, [], SAMPLING)
+        say(server.endpoint(), ASKED, [], SAMPLING)
     assert str(status) in str(raised.value) and KEY not in str(raised.value)
     assert len(server.asked) == 1
 
@@ -300,9 +301,9 @@ def test_an_image_goes_to_the_chat_endpoint_as_a_data_url_and_to_no_text(tmp_pat
     file.write_text(json.dumps({"messages": [{"role": "user", "content": content}], "gold": 1}))
     (row,) = read_rows(file, "messages")
     with fake(said("A cat.")) as server:
-        assert server.endpoint().say(row.prompt, (), SAMPLING).text == "A cat."
+        assert say(server.endpoint(), row.prompt, (), SAMPLING).text == "A cat."
         with pytest.raises(DataError, match=r"rows\.jsonl:1: .*hermes.*cannot carry"):
-            server.endpoint().say(row.prompt, (), SAMPLING, "hermes")
+            say(server.endpoint(), row.prompt, (), SAMPLING, "hermes")
     ((path, body, _),) = server.asked
     url = "data:image/png;base64," + base64.b64encode(PNG).decode()
     sent = [{"type": "image_url", "image_url": {"url": url}}]

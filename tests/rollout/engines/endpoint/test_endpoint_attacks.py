@@ -29,6 +29,7 @@ from tests.rollout.engines.endpoint.raw_server import (
     chat,
     raw_server,
     repeating,
+    say,
 )
 
 KEY = "sk-Very/secret+0123 456_789"
@@ -59,7 +60,7 @@ def endpoint(server: Raw, deadline: float = 20.0, key: str | None = KEY) -> Endp
 def failure(server: Raw, deadline: float = 20.0) -> Unanswered:
     """Why a question has no answer."""
     with pytest.raises(Unanswered) as raised:
-        endpoint(server, deadline).say(ASKED, [], SAMPLING)
+        say(endpoint(server, deadline), ASKED, [], SAMPLING)
     return raised.value
 
 
@@ -97,7 +98,7 @@ def test_an_answer_that_cannot_be_kept_fails_alone_and_is_paid_for_once(fault: s
 @pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": None, "total_tokens": 10**30}])
 def test_an_answer_without_counts_is_an_answer(usage: object) -> None:
     with raw_server(answer(chat("fine", usage))) as server:
-        said = endpoint(server).say(ASKED, [], SAMPLING)
+        said = say(endpoint(server), ASKED, [], SAMPLING)
     assert (said.text, said.prompt_tokens, said.completion_tokens) == ("fine", None, None)
 
 
@@ -119,7 +120,7 @@ def test_a_key_that_the_server_repeats_is_in_no_message_wherever_it_is_cut(form:
             assert not leaks(str(failure(server)))
     with raw_server(answer(bodies[0], "401 No " + FORMS[form](KEY), headers)) as server:
         with pytest.raises(InputError) as raised:
-            endpoint(server).say(ASKED, [], SAMPLING)
+            say(endpoint(server), ASKED, [], SAMPLING)
         assert SHOWN in str(raised.value) and not leaks(str(raised.value))
 
 
@@ -127,20 +128,20 @@ def test_a_key_that_the_server_repeats_is_in_no_message_wherever_it_is_cut(form:
 def test_a_key_that_the_model_repeats_is_in_no_answer(form: str) -> None:
     written = FORMS[form](KEY)
     with raw_server(answer(chat(f"Your key is {written}, is it not?"))) as server:
-        text = endpoint(server).say(ASKED, [], SAMPLING).text
+        text = say(endpoint(server), ASKED, [], SAMPLING).text
     assert SHOWN in text and not leaks(text)
     if form not in ("basic", "bearer", "another"):
         assert text == f"Your key is {SHOWN}, is it not?"
     arguments = json.dumps({"key": written})
     call = {"function": {"name": "f", "arguments": arguments}}
     with raw_server(answer(message(content=None, tool_calls=[call]))) as server:
-        text = endpoint(server).say(ASKED, [], SAMPLING).text
+        text = say(endpoint(server), ASKED, [], SAMPLING).text
     assert SHOWN in text and not leaks(text)
 
 
 def test_a_stand_in_for_a_key_is_a_word_like_any_other() -> None:
     with raw_server(answer(chat("The set is EMPTY."))) as server:
-        said = endpoint(server, key="EMPTY").say(ASKED, [], SAMPLING)
+        said = say(endpoint(server, key="EMPTY"), ASKED, [], SAMPLING)
     assert said.text == "The set is EMPTY."
 
 
@@ -235,7 +236,7 @@ def pauses_of(status: str, headers: str) -> list[float]:
     away = answer(b"", status, headers)
     with raw_server(away, away, answer(chat("at last"))) as server:
         asked = Endpoint(f"{server.address}/v1", "m", KEY, 1000.0, pauses.append)
-        assert asked.say(ASKED, [], SAMPLING).text == "at last"
+        assert say(asked, ASKED, [], SAMPLING).text == "at last"
     return pauses
 
 

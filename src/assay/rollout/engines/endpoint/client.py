@@ -238,17 +238,6 @@ class Endpoint:
     """Bounds the requests at once."""
     connections: Connections = field(default_factory=Connections, repr=False, compare=False)
 
-    def say(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]],
-        sampling: Sampling,
-        rendering: str = "auto",
-        seed: int | None = None,
-    ) -> EndpointAnswer:
-        """What the model says next; waits for it. See `answer`."""
-        return self.connections.wait(self.answer(messages, tools, sampling, rendering, seed))
-
     async def answer(
         self,
         messages: Sequence[Message],
