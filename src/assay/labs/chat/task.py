@@ -29,7 +29,7 @@ RIGHT, WRONG, NOT_JSON = "right", "wrong", "not_json"
 NO_ANSWER = Reward(None, why="the row has no answer: gold, an assistant message or a column answer")
 
 
-def said(completion: Completion) -> str:
+def text_of(completion: Completion) -> str:
     """The answer of a completion, without what was thought before it."""
     return completion.text.rpartition("</think>")[2].strip()
 
@@ -42,13 +42,13 @@ def verdict(right: bool, why: str = "") -> Reward:
 def exact_match(row: Row, completion: Completion) -> Reward:
     """1 where the answer is the reference, character by character."""
     reference = answer_text(row)
-    return NO_ANSWER if reference is None else verdict(said(completion) == reference.strip())
+    return NO_ANSWER if reference is None else verdict(text_of(completion) == reference.strip())
 
 
 def contains(row: Row, completion: Completion) -> Reward:
     """1 where the reference stands anywhere in the answer."""
     reference = (answer_text(row) or "").strip()
-    return verdict(reference in said(completion)) if reference else NO_ANSWER
+    return verdict(reference in text_of(completion)) if reference else NO_ANSWER
 
 
 def json_equal(row: Row, completion: Completion) -> Reward:
@@ -63,7 +63,7 @@ def json_equal(row: Row, completion: Completion) -> Reward:
         except ValueError as error:
             return Reward(None, why=f"the row's answer is not JSON: {error}")
     try:
-        value = load_json(said(completion))
+        value = load_json(text_of(completion))
     except ValueError as error:
         return Reward(0.0, {"json": 0.0}, f"not JSON: {error}", NOT_JSON)
     right = same_value(value, reference)
@@ -86,7 +86,7 @@ def regex(pattern: str = "") -> WorkerReward:
         sought = pattern or row.extra.get("pattern")
         if not isinstance(sought, str):
             return Reward(None, why="the row has no column pattern with a text")
-        return {"pattern": sought, "text": said(completion)}
+        return {"pattern": sought, "text": text_of(completion)}
 
     return WorkerReward("assay.data.json_schema:search", ask, _read_regex, maker=regex)
 
@@ -111,7 +111,7 @@ def json_schema(schema: str = "") -> WorkerReward:
             return Reward(None, why=f"the row's schema is not JSON: {error}")
         if wanted is None:
             return Reward(None, why="the row has no column schema")
-        return {"schema": wanted, "text": said(completion)}
+        return {"schema": wanted, "text": text_of(completion)}
 
     return WorkerReward("assay.data.json_schema:check", ask, _read_schema, maker=json_schema)
 
