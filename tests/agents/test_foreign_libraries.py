@@ -56,9 +56,9 @@ def test_what_a_library_sends_is_what_is_read(library, monkeypatch):
     sent = []
     right = gateway.made_call
 
-    def made_call(asked):
-        sent.append(asked)
-        return right(asked)
+    def made_call(body):
+        sent.append(body)
+        return right(body)
 
     monkeypatch.setattr(gateway, "made_call", made_call)
     command = [PYTHON, f"{library}.py"]

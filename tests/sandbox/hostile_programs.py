@@ -5,7 +5,9 @@ is a JSON object of what a test wants attacked. `RAW` writes to the pipe on whic
 """
 
 import textwrap
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 HEAD = """
 import asyncio, ctypes, gc, io, itertools, json, os, pickle, re, resource, signal, socket
@@ -47,13 +49,24 @@ class Attack:
 
     body: str
     ends: tuple[str, ...]
-    deadline: float = 30.0
+    deadline: float
 
 
-def attack(body: str, *ends: str, deadline: float = 30.0) -> Attack:
-    return Attack(body, ends, deadline)
+def _attacks(kind: str) -> dict[str, Attack]:
+    table = tomllib.loads(Path(__file__).with_name("attacks.toml").read_text(encoding="utf-8"))
+    return {
+        name: Attack(
+            each["body"],
+            tuple(each["ends"]),
+            each.get("deadline", HANGS if each["ends"][0] == "deadline" else 30.0),
+        )
+        for name, each in table[kind].items()
+    }
 
 
-def hangs(body: str, *others: str) -> Attack:
-    """Has to be killed at its deadline, unless it fails in one of the other ways before."""
-    return Attack(body, ("deadline", *others), HANGS)
+ATTACKS = {
+    name: each
+    for kind in ("resources", "endings", "isolation", "pipe")
+    for name, each in _attacks(kind).items()
+}
+"""By name."""

@@ -19,12 +19,8 @@ from assay.sandbox import isolation
 from assay.sandbox.isolation import candidates
 from assay.sandbox.limits import CallLimits, Limits
 from assay.sandbox.pool import ProgramPool, ProgramRun
-from tests.sandbox.attacks_on_isolation import ISOLATION
-from tests.sandbox.attacks_on_limits import ENDINGS, RESOURCES
-from tests.sandbox.attacks_on_pipes import PIPE
-from tests.sandbox.hostile_programs import workflow
+from tests.sandbox.hostile_programs import ATTACKS, workflow
 
-ATTACKS = {**RESOURCES, **ENDINGS, **ISOLATION, **PIPE}
 ROOT = Path(__file__).parents[2]
 SMALL = Limits(cpu_seconds=20, memory_bytes=512 << 20, file_bytes=4 << 20, processes=8)
 CALLS = CallLimits(calls=32, together=4)

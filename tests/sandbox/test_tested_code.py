@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,72 +15,11 @@ from assay.labs.workflows.task import human_eval
 from assay.sandbox.limits import Limits
 from assay.sandbox.pool import WorkerPool
 from assay.sandbox.tested_code import free_names
-from tests.sandbox.passes_in_one_process import PASSES
 
 TEST = "assert double(2) == 4"
 RIGHT = "def double(x):\n    return 2 * x\n"
-FORGERIES = {
-    "prints a verdict": 'print(\'{"passed": 1, "failure": ""}\')\ndef double(x): return 5',
-    "ends with success": "import sys\nsys.exit(0)",
-    "ends in the function": "import os\ndef double(x): os._exit(0)",
-    "raises SystemExit": "def double(x): raise SystemExit(0)",
-    "equals everything": """
-class Any(int):
-    def __eq__(self, other): return True
-def double(x): return Any(5)
-""",
-    "patches assertions": """
-import builtins
-builtins.AssertionError = Exception
-def double(x): return 5
-""",
-    "looks for the test": """
-import gc, os, sys
-def double(x):
-    texts = [o for o in gc.get_objects() if isinstance(o, (str, dict, list))]
-    if any('== 4' in str(t)[:2000] for t in texts if isinstance(t, str)): return 4
-    for name in ('environ', 'mem', 'cmdline'):
-        try:
-            data = open(f'/proc/{os.getppid()}/{name}', 'rb').read(1 << 20)
-            if b'== 4' in data: return 4
-        except OSError: pass
-    frame = sys._getframe()
-    while frame:
-        if '== 4' in str(frame.f_locals): return 4
-        frame = frame.f_back
-    return 5
-""",
-    "makes a module that the test imports": """
-import os, sys
-def double(x):
-    for folder in (os.getcwd(), '/tmp', *sys.path):
-        try:
-            os.makedirs(folder, exist_ok=True)
-            with open(f'{folder}/colorsys.py', 'w') as made: made.write('import os; os._exit(0)')
-        except OSError: pass
-    return 5
-""",
-    "answers through the judge's own pipes": """
-import os
-def double(x):
-    for process in (os.getppid(), 1):
-        for n in range(12):
-            try: file = os.open(f'/proc/{process}/fd/{n}', os.O_WRONLY)
-            except OSError: continue
-            os.write(file, b'{"value": {"passed": 1, "failure": ""}}\\n')
-    return 5
-""",
-    "replies in advance": """
-import os
-for n in range(3, 20):
-    try: os.write(n, b'{"value": {"int": "4"}}\\n' * 3)
-    except OSError: pass
-def double(x): return 5
-""",
-    "hangs": "def double(x):\n    while True: pass",
-    "stops the judge": "import os\ndef double(x):\n    os.kill(os.getppid(), 19)\n    return 4",
-    "kills the judge": "import os\ndef double(x):\n    os.kill(os.getppid(), 9)\n    return 4",
-}
+CODE = tomllib.loads(Path(__file__).with_name("tested_code.toml").read_text(encoding="utf-8"))
+FORGERIES = CODE["forgeries"]
 
 
 @pytest.fixture(scope="module")
@@ -186,23 +126,7 @@ def test_code_that_raises_nothing_or_something_else_fails(pool: WorkerPool, code
     assert passed(pool, code, [EXPECTING.format("ValueError")]) == 0
 
 
-NOTHING = {
-    "ends": "import os\ndef double(x): os._exit(0)",
-    "exits": RAISING.format("SystemExit(0)"),
-    "interrupts": RAISING.format("KeyboardInterrupt"),
-    "does not parse": "def double(x:",
-    "is not there": "def other(x): raise ValueError",
-    "raises while it is read": "raise ValueError",
-    "returns too much": "def double(x): return 'x' * (1 << 25)",
-    "hangs": FORGERIES["hangs"],
-    "replies nonsense": """
-import os
-def double(x):
-    for n in range(3, 20):
-        try: os.write(n, b'{"raised": 7}\\n')
-        except OSError: pass
-""",
-}
+NOTHING = CODE["nothing"] | {"hangs": FORGERIES["hangs"]}
 """Code that neither returns nor raises."""
 
 
@@ -268,11 +192,11 @@ def test_a_call_that_hangs_fails_what_comes_after_it_and_keeps_what_came_before(
     assert counts(pool, code, test) == (0, 1, 3)
 
 
-@pytest.mark.parametrize("what", PASSES)
+@pytest.mark.parametrize("what", CODE["passes"])
 def test_what_passes_in_one_process_passes_and_what_returns_nothing_does_not(
     pool: WorkerPool, what: str
 ) -> None:
-    code, test = PASSES[what]
+    code, test = CODE["passes"][what].values()
     names: dict = {"__name__": "one_process"}
     exec(code, names)
     exec(test, names)

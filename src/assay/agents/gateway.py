@@ -202,22 +202,22 @@ class Gateway:
     async def reply(self, request: Request, kind: Any) -> Response:
         """Wait for the policy, or ask a helper; answer whole or in pieces. Raises a refusal."""
         episode = self.episode_of(request)
-        asked = read_request(kind, await read_body(request), GATEWAY_REFUSED)
-        if asked.model in self.helpers:
-            call = await asyncio.to_thread(self.ask_helper, episode, asked)
+        body = read_request(kind, await read_body(request), GATEWAY_REFUSED)
+        if body.model in self.helpers:
+            call = await asyncio.to_thread(self.ask_helper, episode, body)
         else:
-            call = self.submit(episode, asked, request.headers.get(RETRY, "0") != "0")
+            call = self.submit(episode, body, request.headers.get(RETRY, "0") != "0")
             await asyncio.shield(asyncio.wrap_future(call.done))
-        envelope = Envelope(isinstance(asked, AgentChat), asked.model)
-        if not asked.stream:
+        envelope = Envelope(isinstance(body, AgentChat), body.model)
+        if not body.stream:
             return JSONResponse(envelope.whole(call.choices, call.usage()))
-        lines = [event(each) for each in pieces(envelope, call, asked)]
+        lines = [event(each) for each in pieces(envelope, call, body)]
         return StreamingResponse(iter([*lines, "data: [DONE]\n\n"]), media_type="text/event-stream")
 
-    def submit(self, episode: OpenEpisode, asked: Any, again: bool) -> Call:
+    def submit(self, episode: OpenEpisode, body: Any, again: bool) -> Call:
         """A call that waits for the policy; of one that a client sends again, the first."""
-        call = made_call(asked)
-        self.note_settings(asked)
+        call = made_call(body)
+        self.note_settings(body)
         with self.news:
             if again and (before := episode.calls.get(call.name)) is not None:
                 return before

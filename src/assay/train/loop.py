@@ -373,7 +373,7 @@ class FirstBatchCheck:
         if self.done or not batch.updates or own is None:
             return batch
         started = time.perf_counter()
-        problem = self.check(own, batch.updates[0], batch.objective)
+        figures = self.check(own, batch.updates[0], batch.objective)
         self.done = True
         seconds = time.perf_counter() - started
-        return replace(batch, metrics={**batch.metrics, **problem, "self_check_seconds": seconds})
+        return replace(batch, metrics={**batch.metrics, **figures, "self_check_seconds": seconds})

@@ -20,30 +20,12 @@ from assay.experiment.stage_tables import StageSpec
 from assay.trainers.outputs.plain_folders import flat
 from assay.trainers.register import nested
 from assay.trainers.settings import Exported, SettingDifference, Settings, ToolTable, Values, listed
-from assay.trainers.table import ACTOR, IN_LOSS, IN_REWARD, OPTIM, ROLLOUT
+from assay.trainers.table import ACTOR, IN_LOSS, IN_REWARD, OPTIM, ROLLOUT, contents
 
 PROMPT = f"{ROLLOUT}.prompt_length"
-LIKE = {
-    "lr_scheduler_type": {
-        "constant": ("constant_with_warmup", None),
-        "cosine": ("cosine_with_min_lr", {"min_lr": 0.0}),
-        "linear": ("polynomial", {"lr_end": 0.0, "power": 1.0}),
-    },
-    "optim": {
-        "adamw_torch": "adamw_torch_fused",
-        "adamw_hf": "adamw_torch_fused",
-        "adamw_bnb_8bit": "adamw_8bit",
-    },
-}
-"""Other names in Transformers of what exports write."""
+LIKE, AS_OPENED = contents("keys")["like"], contents("keys")["opened"]
 
 
-AS_OPENED = {
-    "revision": "main",
-    "trust_remote_code": False,
-    "attn_implementation": None,
-    "dtype": "float32",
-}
 PASSES = "gradient_accumulation_steps"
 
 
@@ -256,20 +238,14 @@ def changed(
 ) -> list[SettingDifference]:
     """What a folder's own settings were trained with else, by its configuration."""
     known = CANONICAL[tool](config)
-    told = {key: value for key, value in known.items() if key not in (*LENGTHS, *BY_RUN)}
+    told = {
+        key: value
+        for key, value in known.items()
+        if key not in (*LENGTHS, *contents("keys")["by_run"]["keys"])
+    }
     return [*otherwise(table, told, written)]
 
 
-BY_RUN = (
-    "bf16",
-    "steps_per_generation",
-    f"{ROLLOUT}.name",
-    *(
-        f"actor_rollout_ref.{part}.fsdp_config.mixed_precision.param_dtype"
-        for part in ("actor", "ref")
-    ),
-)
-"""What run.sh sets by the machine that it finds."""
 UNKNOWN_KEY = "a key that the tables do not know"
 
 

@@ -167,7 +167,7 @@ def run_workflow(
     except OperatorError as error:
         return failed(f"operator {error.kind}", error.why, line_of(error))
     except BaseException as error:  # SystemExit and the like end a program, not the sandbox
-        why = f"{type(error).__name__}: {said(error)}"
+        why = f"{type(error).__name__}: {message_of(error)}"
         return failed(f"raised {builtin_name(error)}", why, line_of(error))
 
 
@@ -186,7 +186,7 @@ def builtin_name(error: BaseException) -> str:
     return next(own).__name__
 
 
-def said(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """An exception's text; "" where that cannot be had, for it is the program's own code."""
     try:
         return str(error)

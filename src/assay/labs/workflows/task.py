@@ -8,9 +8,11 @@ import json
 import math
 import random
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.resources import files
 from typing import Any
 
 from assay.data.episode import Completion, Reward
@@ -60,25 +62,10 @@ CALLED = re.compile(r"operator\.(\w+)\(")
 """An operator that a fixed workflow makes."""
 
 
-INSTRUCTION = (
-    "Write a Python class Workflow that solves the problem. It calls operators, which ask a "
-    "language model. Operators and the keys of their results (dicts):"
+_PROMPT: Mapping[str, Any] = tomllib.loads(
+    files("assay.labs.workflows").joinpath("prompt.toml").read_text(encoding="utf-8")
 )
-RULES = (
-    "Make each operator in __init__, await each call, read results by key, and return the answer "
-    "as a text on every path. Use no operator that is not listed, and nothing of the llm."
-)
-TEMPLATE = """\
-class Workflow:
-    def __init__(self, name, llm_config, dataset):
-        self.llm = create_llm_instance(llm_config)
-        self.custom = operator.Custom(self.llm)
-
-    async def __call__(self, {parameters}):
-        ...
-        return answer
-"""
-PARAMETERS = {"math": "problem", "qa": "problem", "code": "problem, entry_point"}
+PARAMETERS: Mapping[str, str] = _PROMPT["parameters"]
 """What `__call__` takes, by problem type."""
 
 
@@ -103,8 +90,8 @@ def policy_prompt(
 def prefix(problem_type: str, operators: Mapping[str, OperatorFacts] = OPERATORS) -> str:
     """What the prompts of all problems of a type begin with."""
     listed = "\n".join(map(line_of, operators.values()))
-    template = TEMPLATE.replace("{parameters}", PARAMETERS[problem_type])
-    return f"{INSTRUCTION}\n{listed}\n\n{fenced(template)}\n{RULES}"
+    template = _PROMPT["template"].replace("{parameters}", PARAMETERS[problem_type])
+    return f"{_PROMPT['instruction']}\n{listed}\n\n{fenced(template)}\n{_PROMPT['rules']}"
 
 
 def line_of(operator: OperatorFacts) -> str:

@@ -87,7 +87,7 @@ def validate(
     try:
         program = read_program(source)
     except InputError as error:
-        return (found(error.field or "", error.line or 0, error.problem),)
+        return (finding(error.field or "", error.line or 0, error.problem),)
     checks = (
         check_frame(program, code_problem),
         check_names(program),
@@ -98,7 +98,7 @@ def validate(
     return tuple(sorted(findings, key=lambda each: (each.line, each.code, each.problem)))
 
 
-def found(code: str, where: ast.AST | int, problem: str) -> ProgramFinding:
+def finding(code: str, where: ast.AST | int, problem: str) -> ProgramFinding:
     """A finding at a node or a line; text that no record could hold is spelled out."""
     line = where if isinstance(where, int) else getattr(where, "lineno", 0)
     text = " ".join(problem.split())[:MOST_CHARACTERS]
@@ -109,29 +109,29 @@ def check_frame(program: Program, code_problem: bool) -> Iterator[ProgramFinding
     """Findings of the class `Workflow`, its two methods, and what `__call__` returns."""
     workflow = program.workflow
     if workflow is None:
-        yield found("no_workflow", 0, "no class Workflow")
+        yield finding("no_workflow", 0, "no class Workflow")
         return
     methods = {each.name: each for each in workflow.body if isinstance(each, Function)}
     init, call = methods.get("__init__"), methods.get("__call__")
     if init is None:
-        yield found("no_init", workflow, "Workflow has no __init__")
+        yield finding("no_init", workflow, "Workflow has no __init__")
     elif isinstance(init, ast.AsyncFunctionDef) or not takes(init, 4):
-        yield found("no_init", init, f"__init__ takes ({ast.unparse(init.args)}), or is async")
+        yield finding("no_init", init, f"__init__ takes ({ast.unparse(init.args)}), or is async")
     if call is None:
-        yield found("no_call", workflow, "Workflow has no __call__")
+        yield finding("no_call", workflow, "Workflow has no __call__")
         return
     if isinstance(call, ast.FunctionDef):
-        yield found("not_async", call, "__call__ is not async")
+        yield finding("not_async", call, "__call__ is not async")
     if not takes(call, 3 if code_problem else 2):
-        yield found("call_arguments", call, f"it takes ({ast.unparse(call.args)})")
+        yield finding("call_arguments", call, f"it takes ({ast.unparse(call.args)})")
     returns = [n for n in program.nodes if isinstance(n, ast.Return) and program.owners[n] is call]
     if all(node.value is None for node in returns):
-        yield found("no_return", call, "__call__ never returns an answer")
+        yield finding("no_return", call, "__call__ never returns an answer")
     for node in returns:
         match node.value:
             case ast.Tuple(elts=parts) if len(parts) != 2:
                 if not any(isinstance(each, ast.Starred) for each in parts):
-                    yield found("return_shape", node, f"a tuple of {len(parts)} is returned")
+                    yield finding("return_shape", node, f"a tuple of {len(parts)} is returned")
 
 
 def takes(function: Function, count: int) -> bool:
@@ -151,26 +151,26 @@ def check_names(program: Program) -> Iterator[ProgramFinding]:
             case ast.Import(names=names):
                 for alias in names:
                     if alias.name not in ALLOWED and alias.name.split(".")[0] not in AFLOW:
-                        yield found("import_not_allowed", node, f"import {alias.name}")
+                        yield finding("import_not_allowed", node, f"import {alias.name}")
             case ast.ImportFrom():
                 module = "." * node.level + (node.module or "")
                 aflow = module.split(".")[0] in AFLOW
                 for alias in node.names:
                     if alias.name == "*" or not (aflow or module in ALLOWED):
-                        yield found(
+                        yield finding(
                             "import_not_allowed", node, f"from {module} import {alias.name}"
                         )
                     elif _is_prompts(module):
-                        yield found("unknown_prompt", node, f"no prompt {alias.name!r}")
+                        yield finding("unknown_prompt", node, f"no prompt {alias.name!r}")
             case ast.Name(id=name, ctx=ast.Load()) if name not in program.bound:
                 if name in FORBIDDEN:
-                    yield found("forbidden_name", node, f"{name} is not for programs")
+                    yield finding("forbidden_name", node, f"{name} is not for programs")
                 elif _DUNDER.fullmatch(name) and name not in DUNDERS:
-                    yield found("dunder", node, f"{name} is not for programs")
+                    yield finding("dunder", node, f"{name} is not for programs")
                 elif name not in NAMES and not _is_note(node, program):
-                    yield found("undefined_name", node, f"nothing defines {name!r}")
+                    yield finding("undefined_name", node, f"nothing defines {name!r}")
             case ast.Attribute(attr=name) if _DUNDER.fullmatch(name) and name not in DUNDERS:
-                yield found("dunder", node, f"{name} is not for programs")
+                yield finding("dunder", node, f"{name} is not for programs")
 
 
 def _is_prompts(module: str) -> bool:
@@ -196,7 +196,7 @@ def check_calls(
         if isinstance(node, ast.Call):
             yield from _call(node, program, operators)
             if makes_coroutine(node, program) and not awaited(node, program, loads, set()):
-                yield found("not_awaited", node, f"{ast.unparse(node.func)}(...) is not awaited")
+                yield finding("not_awaited", node, f"{ast.unparse(node.func)}(...) is not awaited")
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             yield from _attribute(node, program)
 
@@ -207,47 +207,47 @@ def _call(
     """Findings of one call and its arguments; unpacked ones hide what is given."""
     made = program.operator_class(call.func)
     if made and made not in operators:
-        yield found("unknown_operator", call, f"no operator {made!r}")
+        yield finding("unknown_operator", call, f"no operator {made!r}")
     if program.value(call.func) == LLM:
-        yield found("llm_called", call, f"{ast.unparse(call.func)}(...) asks the llm itself")
+        yield finding("llm_called", call, f"{ast.unparse(call.func)}(...) asks the llm itself")
     if (operator := operators.get(program.operator(call))) is None:
         return
     names = [each.name for each in operator.parameters]
     unpacked = any(isinstance(each, ast.Starred) for each in call.args)
     arguments = set() if unpacked else set(names[: len(call.args)])
     if len(call.args) > len(names) and not unpacked:
-        yield found("too_many_arguments", call, f"{operator.name} takes {len(names)} arguments")
+        yield finding("too_many_arguments", call, f"{operator.name} takes {len(names)} arguments")
     for keyword in call.keywords:
         name = keyword.arg
         unpacked |= name is None
         if name in arguments:
-            yield found("repeated_parameter", keyword, f"{name!r} is given twice")
+            yield finding("repeated_parameter", keyword, f"{name!r} is given twice")
         elif name is not None and name not in names:
             problem = f"{operator.name} has no parameter {name!r}"
-            yield found("unknown_parameter", keyword, problem)
+            yield finding("unknown_parameter", keyword, problem)
         arguments |= {name} if name else set()
     for parameter in operator.parameters:
         if parameter.required and parameter.name not in arguments and not unpacked:
-            yield found("missing_parameter", call, f"{operator.name} needs {parameter.name}")
+            yield finding("missing_parameter", call, f"{operator.name} needs {parameter.name}")
 
 
 def _attribute(node: ast.Attribute, program: Program) -> Iterator[ProgramFinding]:
     parent, place, held = program.parents[node], program.place(node), program.value(node.value)
     called, name = isinstance(parent, ast.Call) and parent.func is node, ast.unparse(node)
     if held == LLM and not (called and node.attr == USAGE):
-        yield found("llm_attribute", node, f"{name} is not there")
+        yield finding("llm_attribute", node, f"{name} is not there")
     elif held.startswith(OPERATOR):
-        yield found("unknown_attribute", node, f"an operator has no {node.attr!r}")
+        yield finding("unknown_attribute", node, f"an operator has no {node.attr!r}")
     elif _is_prompts(program.dotted(node.value)):
-        yield found("unknown_prompt", node, f"no prompt {node.attr!r}")
+        yield finding("unknown_prompt", node, f"no prompt {node.attr!r}")
     if place is None or place[0] != ATTRIBUTE or place in program.assigned:
         return
     if _DUNDER.fullmatch(node.attr) or _is_open(program):
         return
     if called:
-        yield found("not_instantiated", parent, f"{name} is called, but nothing made it")
+        yield finding("not_instantiated", parent, f"{name} is called, but nothing made it")
     else:
-        yield found("unset_attribute", node, f"nothing sets {name}")
+        yield finding("unset_attribute", node, f"nothing sets {name}")
 
 
 def _is_open(program: Program) -> bool:
@@ -351,10 +351,10 @@ def check_results(
         if isinstance(node, ast.Compare) and isinstance(node.left, ast.Constant)
     }
     for node in program.nodes:
-        if finding := _result(node, program, results_in, keys):
+        if each := _result(node, program, results_in, keys):
             key = getattr(getattr(node, "slice", None), "value", None)
             if key is None or key not in tested:
-                yield finding
+                yield each
 
 
 def _result(
@@ -369,7 +369,7 @@ def _result(
         whose = results_in(value)
         if not whose or (shown != f".{key}" and any(key in keys[name] for name in whose)):
             return None
-        return found("unknown_key", node, f"{', '.join(sorted(whose))} has no {shown}")
+        return finding("unknown_key", node, f"{', '.join(sorted(whose))} has no {shown}")
 
     match node:
         case ast.Subscript(value=value, slice=ast.Constant(value=str(key)), ctx=ast.Load()):
@@ -387,7 +387,7 @@ def _result(
             owner, whose = program.owners[node], results_in(answer)
             if whose and isinstance(owner, Function) and owner.name == "__call__":
                 problem = f"the whole result of {', '.join(sorted(whose))} is returned"
-                return found("result_returned", answer, problem)
+                return finding("result_returned", answer, problem)
     return None
 
 
