@@ -111,8 +111,8 @@ def _source(value: Any) -> str | None:
     if not isinstance(whole, FunctionType | type):
         return None
     try:
-        read = _class_text if isinstance(whole, type) else inspect.getsource
-        source = textwrap.dedent(read(whole))
+        text = _class_text(whole) if isinstance(whole, type) else inspect.getsource(whole)
+        source = textwrap.dedent(text)
         (node,) = ast.parse(source).body
     except (OSError, TypeError, SyntaxError):
         return None
