@@ -8,14 +8,15 @@ import tokenize
 from tests import size
 
 LIMITS = {
-    "code lines of src": 65_000,
+    "code lines of src": 66_600,
     "files of src": 420,
-    "code lines of tests": 55_000,
+    "code lines of tests": 55_500,
     "words of docs": 32_000,
     "entries of the English catalogue": 1_150,
     "exception classes": 20,
 }
-"""The budget: a change that would pass it takes as much away."""
+"""The budget, with what agents, worlds and known faults may add: a change that would pass it takes as
+much away."""
 
 
 def test_the_house_stays_within_its_budget():

@@ -113,7 +113,7 @@ def test_rows_are_measured_with_an_interval_and_a_frame_of_answers(
     first = by_target[0]
     assert first.interval.low <= first.score <= first.interval.high
     assert list(first.answers["question"]) == [row["prompt"] for row in TEST]
-    assert float(first.answers["score"].mean()) == first.score
+    assert float(first.answers["score"].mean()) == first.score  # type: ignore[arg-type]
     again = assay.evaluate("path:model", TEST, varied, root=lab, max_tokens=6, progress=False)
     assert first.made and not again.made and again.file == first.file
 

@@ -7,6 +7,8 @@ episode runs in a fork of this process, so that nothing of one reaches another; 
 one episode after another. Works without torch. Ends, and kills what it started, with its input.
 """
 
+import asyncio
+import inspect
 import json
 import os
 import select
@@ -17,8 +19,20 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from types import SimpleNamespace
 from typing import Any
+
+import httpx
+
+from assay.data.episode import Reward, row_of
+from assay.tasks.reward_signatures import as_value
+from assay.tasks.user_code import function_at, in_a_line
+
+try:
+    import openai  # type: ignore[import-not-found]
+except ImportError:
+    openai = None
 
 LONGEST = 1 << 20
 """Bytes of a program's output that are kept, the last ones."""
@@ -154,8 +168,6 @@ def described(code: int) -> str:
 
 def run_function(solve: Callable[..., Any], url: str, episode: Json, writing: int) -> None:
     """Run an agent's function in this fork, write its reward as a line, and exit."""
-    from assay.agents.client import outcome_of
-
     os.setsid()
     os.close(0)
     os.dup2(2, 1)  # what it prints is no reward
@@ -181,9 +193,6 @@ def main(settings: Json) -> None:
 
     solve = None
     if "function" in settings:
-        from assay.agents import client  # noqa: F401 so that forks need not import it
-        from assay.tasks.user_code import function_at
-
         solve = function_at(settings["function"])
     host = Host(settings, solve, tell)
     tell({"ready": True})
@@ -204,6 +213,77 @@ def main(settings: Json) -> None:
             for line in whole:
                 host.start(json.loads(line))
         host.expire()
+
+
+def outcome_of(solve: Callable[..., Any], url: str, key: str, row: Any) -> dict[str, Any]:
+    """Run an agent on a row: its reward in JSON; an abstention with the reason where it raises."""
+    try:
+        if inspect.iscoroutinefunction(solve):
+            earned = asyncio.run(solve(row_of(row), async_client(url, key)))
+        else:
+            earned = solve(row_of(row), sync_client(url, key))
+        reward = as_value(earned, solve)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too is the agent's
+        reward = Reward(None, why=f"the agent raised {' '.join(in_a_line(error).split())}")
+    return {"reward": reward.value} | {k: v for k, v in asdict(reward).items() if k != "value"}
+
+
+def async_client(url: str, key: str) -> Any:
+    """A client for coroutines."""
+    if openai is not None:
+        return openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=0, timeout=None)
+    return SmallClient(url, key, httpx.AsyncClient(timeout=None))
+
+
+def sync_client(url: str, key: str) -> Any:
+    """A client for plain functions."""
+    if openai is not None:
+        return openai.OpenAI(base_url=url, api_key=key, max_retries=0, timeout=None)
+    return SmallClient(url, key, httpx.Client(timeout=None))
+
+
+class RefusedRequest(Exception):
+    """An error that the endpoint answered with."""
+
+
+class SmallClient:
+    """`client.chat.completions.create(...)` and `client.completions.create(...)`, whose answers
+    have OpenAI's attributes."""
+
+    def __init__(self, url: str, key: str, http: httpx.AsyncClient | httpx.Client) -> None:
+        self._url, self._http = url, http
+        self._headers = {"authorization": f"Bearer {key}"}
+        chat = SimpleNamespace(create=lambda **body: self._create("chat/completions", body))
+        self.chat = SimpleNamespace(completions=chat)
+        self.completions = SimpleNamespace(create=lambda **body: self._create("completions", body))
+
+    def _create(self, route: str, body: dict[str, Any]) -> Any:
+        sent = self._http.post(f"{self._url}/{route}", json=body, headers=self._headers)
+        if not inspect.isawaitable(sent):
+            return read(sent)
+
+        async def wait() -> Any:
+            return read(await sent)
+
+        return wait()
+
+
+def read(answer: httpx.Response) -> Any:
+    """The body of an answer with attributes. Raises RefusedRequest."""
+    body = answer.json()
+    if answer.status_code != 200:
+        raise RefusedRequest(body["error"]["message"])
+    return with_attributes(body)
+
+
+def with_attributes(value: Any) -> Any:
+    """Objects of JSON as objects with attributes; an absent call or content is None."""
+    if isinstance(value, dict):
+        absent = {"content": None, "tool_calls": None} if "role" in value else {}
+        return SimpleNamespace(**absent | {k: with_attributes(v) for k, v in value.items()})
+    return [with_attributes(each) for each in value] if isinstance(value, list) else value
 
 
 if __name__ == "__main__":

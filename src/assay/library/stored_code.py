@@ -125,7 +125,7 @@ def _source(value: Any) -> str | None:
     return None if within or writes or node.name != whole.__name__ else source
 
 
-def _class_text(kind: type) -> str:
+def _class_text(kind: Any) -> str:
     """The source of a class by one of its methods; `inspect` finds none of a notebook's before
     Python 3.13. Raises OSError."""
     for method in filter(inspect.isfunction, vars(kind).values()):

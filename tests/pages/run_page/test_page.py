@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -180,7 +181,7 @@ def test_verdict_and_errors_stand_before_the_results(tmp_path):
 
 def test_each_repeat_and_their_standard_deviation_stand_below_the_mean(tmp_path):
     run = small_run(tmp_path, ["a"])
-    scores = [[1.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [1.0, 1.0, 0.0]]
+    scores: Any = [[1.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [1.0, 1.0, 0.0]]
     add_scores(run, "base", scores, replace(RECORD, name="sampled", sampling={"temperature": 1.0}))
     page = Page(write_report(run))
     # Means 3/4, 1/4, 2/4: their standard deviation is 1/4. Of three answers all items have a right
