@@ -15,8 +15,8 @@ LIMITS = {
     "entries of the English catalogue": 1_150,
     "exception classes": 20,
 }
-"""The budget, with what agents, worlds and known faults may add: a change that would pass it takes as
-much away."""
+"""The budget, with what agents, worlds and known faults may add: a change that would pass it takes
+as much away."""
 
 
 def test_the_house_stays_within_its_budget():
