@@ -1,6 +1,7 @@
 """What reaches the user, whatever happens inside a verb."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 from unittest.mock import Mock
@@ -18,8 +19,9 @@ from assay.cli.output import (
     unexpected,
     verb,
 )
-from assay.errors import Finding, InputError, RunFailure
+from assay.errors import AssayError, Finding, InputError, RunFailure
 from assay.runs.run_directory import create_run
+from assay.runs.status import stored_status, write_status
 
 TROUBLE: dict[str, BaseException] = {
     "input": InputError("is odd", file="a.toml", line=3, field="x.y", fix="make it even"),
@@ -159,3 +161,19 @@ def test_values_that_json_has_not_become_ones_that_it_has():
         "1": ["a", None, -0.5, True, None],
         "d": {"lab": "b", "json": True},
     }
+
+
+def test_ctrl_c_names_the_run_only_where_one_is_to_be_resumed(tmp_path):
+    def message(status):
+        if status:
+            run = create_run(tmp_path, "demo", seed=0, spec="", new=True)
+            write_status(run.path, replace(stored_status(run.path), status=status))
+        with pytest.raises(AssayError) as caught, executing(tmp_path, "demo"):
+            raise KeyboardInterrupt
+        assert caught.value.exit_code == 130
+        return str(caught.value)
+
+    again = "interrupted; call the same command again to go on"
+    assert message("") == again  # before a run is made
+    assert message("interrupted") == "interrupted; continue with 'assay resume demo'"
+    assert message("finished") == again

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,9 @@ def test_a_run_ends_in_at_most_15_lines_and_the_rest_is_shown_on_demand(lab: Tin
     assert "everything: assay report tiny --full" in done.stdout
     assert "tokens/s" not in done.stdout
     assert "sft 1/2" in done.stderr and "rl 1/1" in done.stderr
+    told = re.search(r"checked in .* s: (\d+) warning", done.stderr)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    assert told and int(told[1]) == len(lines) > 0
     assert "groups with signal" in done.stderr and "loss" not in done.stderr
     full = call("report", "tiny", "--full", "--lab", lab.root).stdout
     assert "\\boxed" in full or "Before and after" in full

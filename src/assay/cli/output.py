@@ -70,8 +70,9 @@ class Common:
 
 
 def interrupted(command: str = "") -> AssayError:
-    """The user pressed Ctrl-C; `command` goes on."""
-    error = AssayError(f"interrupted; continue with '{command}'" if command else "interrupted")
+    """The user pressed Ctrl-C; `command` goes on, or the same command where none is named."""
+    way = f"continue with '{command}'" if command else "call the same command again to go on"
+    error = AssayError(f"interrupted; {way}")
     error.exit_code = 130
     return error
 
@@ -186,7 +187,11 @@ def executing(root: Path, name: str):
     try:
         yield
     except KeyboardInterrupt:
-        raise interrupted(f"assay resume {name}") from None
+        from assay.runs.status import read_status
+
+        made = runs_of(root, name)
+        stopped = made and read_status(made[-1].path).status != "finished"
+        raise interrupted(f"assay resume {name}" if stopped else "") from None
     except AssayError:
         raise
     except BaseException as error:  # a SystemExit of somebody's code must not end this as it likes

@@ -274,10 +274,12 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
         unsound = InputError("; ".join(one.problem for one in each), fix=each[-1].fix)
         unsound.each = tuple(each)
         raise unsound
-    warnings = sum(finding.severity == "warning" for finding in found.findings)
-    figures = {"seconds": time.monotonic() - began, "warnings": warnings}
+    warnings = [finding for finding in found.findings if finding.severity == "warning"]
+    figures = {"seconds": time.monotonic() - began, "warnings": len(warnings)}
     words = "checked in {seconds:.1f} s: {warnings:warnings}, see 'assay check'"
     session.observer.note(filled(words, figures))
+    for each in warnings:
+        session.observer.note(f"warning: {' '.join(each.what.split())}")
     if reason and not found.errors:
         session.observer.note("--despite: no check ends with an error, so nothing is overridden")
     overridden = {"despite": reason} if found.errors else {}
