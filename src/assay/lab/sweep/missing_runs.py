@@ -66,7 +66,7 @@ class Done:
     device: str
     code: int
     log: Path
-    last_line: str
+    failure: str
     """The last line that it wrote, where it failed."""
 
 
@@ -182,7 +182,7 @@ def run_jobs(
                 job, process, log = busy.pop(slot)
                 code = process.returncode
                 done.append(Done(job, slots[slot], code, log, last_line(log) if code else ""))
-                tell(f"{job.name}: {'finished' if code == 0 else done[-1].last_line}")
+                tell(f"{job.name}: {'finished' if code == 0 else done[-1].failure}")
             time.sleep(POLL_SECONDS)
     finally:
         for _, process, _ in busy.values():
