@@ -171,27 +171,27 @@ def load_arm(
         problem = f"{run}: {record.name} of {checkpoint} has no finished record"
         raise InputError(problem, fix=f"finished are: {known}")
     columns = [*COLUMNS, OUTPUT] if outputs else COLUMNS
-    found = read_columns(origin.file, columns, [CLUSTER, OUTCOME, ENDED])
+    by_column = read_columns(origin.file, columns, [CLUSTER, OUTCOME, ENDED])
     if first is not None:
         wanted = frozenset(record.items[:first])
-        kept = [item in wanted for item in found["item_id"]]
-        found = {name: [*compress(values, kept)] for name, values in found.items()}
-    keys = list(zip(found["item_id"], found["repeat"], strict=True))
-    given = found.get(OUTCOME) or [""] * len(keys)
+        kept = [item in wanted for item in by_column["item_id"]]
+        by_column = {name: [*compress(values, kept)] for name, values in by_column.items()}
+    keys = list(zip(by_column["item_id"], by_column["repeat"], strict=True))
+    outcomes = by_column.get(OUTCOME) or [""] * len(keys)
     return Arm(
         name=name or str(origin),
         scores=scores_of(
-            found["item_id"],
-            found["repeat"],
-            found["score"],
-            found.get(CLUSTER),
+            by_column["item_id"],
+            by_column["repeat"],
+            by_column["score"],
+            by_column.get(CLUSTER),
             part=record.part(checkpoint),
         ),
         origin=origin,
-        outputs=dict(zip(keys, found[OUTPUT], strict=True)) if outputs else {},
-        judged=list(zip(found["score"], found["error"], found["parts"], strict=True)),
-        outcomes=[*map(outcome, found["score"], found["error"], given)],
-        ended=found.get(ENDED, ()),
+        outputs=dict(zip(keys, by_column[OUTPUT], strict=True)) if outputs else {},
+        judged=list(zip(by_column["score"], by_column["error"], by_column["parts"], strict=True)),
+        outcomes=[*map(outcome, by_column["score"], by_column["error"], outcomes)],
+        ended=by_column.get(ENDED, ()),
     )
 
 
@@ -232,22 +232,22 @@ def agreement(control: Arm, other: Arm) -> float | None:
 def scored_apart(one: Arm, other: Arm) -> dict[str, tuple[float, float]]:
     """Items of which both have the same answer with other scores, and the first such scores."""
     ours, theirs = _by_answer(one), _by_answer(other)
-    found: dict[str, tuple[float, float]] = {}
+    pairs: dict[str, tuple[float, float]] = {}
     for key in ours.keys() & theirs.keys():
         low, high = min(ours[key] | theirs[key]), max(ours[key] | theirs[key])
         if not math.isclose(low, high, rel_tol=NOISE, abs_tol=NOISE):
             pair = (min(ours[key]), max(theirs[key]))
-            found[key[0]] = pair if pair[0] != pair[1] else (max(ours[key]), min(theirs[key]))
-    return dict(sorted(found.items()))
+            pairs[key[0]] = pair if pair[0] != pair[1] else (max(ours[key]), min(theirs[key]))
+    return dict(sorted(pairs.items()))
 
 
 def _by_answer(arm: Arm) -> dict[tuple[str, str], set[float]]:
     """The scores of a file by item and answer; none of failures and of what has no score."""
-    found: dict[tuple[str, str], set[float]] = {}
+    by_answer: dict[tuple[str, str], set[float]] = {}
     for answer in () if arm.result is None else arm.result.answers:
         if answer.output is not None and answer.score is not None and not answer.error:
-            found.setdefault((answer.item, answer.output), set()).add(answer.score)
-    return found
+            by_answer.setdefault((answer.item, answer.output), set()).add(answer.score)
+    return by_answer
 
 
 def one_metric(arms: Iterable[Arm]) -> bool:

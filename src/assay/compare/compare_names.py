@@ -92,9 +92,9 @@ def compare_names(
 
         table = compare_named(names, read, control, terms)
     else:
-        given = {"--cluster": files.cluster, "--item": files.columns}
-        given |= {"--higher-is-better": files.higher_is_better}
-        for field, value in given.items():
+        options = {"--cluster": files.cluster, "--item": files.columns}
+        options |= {"--higher-is-better": files.higher_is_better}
+        for field, value in options.items():
             if value is not None:
                 fix = "the records of the lab say it themselves"
                 raise InputError("is for files of other tools", field=field, fix=fix)
@@ -171,20 +171,20 @@ def compare_named(
 
     Raises InputError for an unknown control, and what `read` and `compare_arms` raise.
     """
-    found = [(name, arm) for name in names for arm in read(name)]
-    arms = distinct_names([arm for _, arm in found], [name for name, _ in found])
+    pairs = [(name, arm) for name in names for arm in read(name)]
+    arms = distinct_names([arm for _, arm in pairs], [name for name, _ in pairs])
     return compare_arms(_control_first(arms, control), terms)
 
 
 def _control_first(arms: Sequence[Arm], control: str | None) -> list[Arm]:
     if control is None:
         return list(arms)
-    found = [arm for arm in arms if control in (arm.name, arm.name.rpartition("@")[2])]
-    if len(found) != 1:
+    controls = [arm for arm in arms if control in (arm.name, arm.name.rpartition("@")[2])]
+    if len(controls) != 1:
         fix = nearest(control, [arm.name for arm in arms])
-        problem = f"{len(found) or 'no'} runs are called {control!r}"
+        problem = f"{len(controls) or 'no'} runs are called {control!r}"
         raise InputError(problem, field="--control", fix=fix)
-    return [*found, *(arm for arm in arms if arm is not found[0])]
+    return [*controls, *(arm for arm in arms if arm is not controls[0])]
 
 
 def shared_evaluations(
@@ -213,10 +213,10 @@ def control_first(root: Path, names: Sequence[str], control: str | None = None) 
     if control is None and len(wanted) == 1:
         (only,) = wanted
         # The spelling of the names is kept.
-        given = [name for name in named if parse_run_name(name).name == only]
-        if len(given) == 1:
-            control = given[0]
-        elif not given and len(named) == 1:
+        matches = [name for name in named if parse_run_name(name).name == only]
+        if len(matches) == 1:
+            control = matches[0]
+        elif not matches and len(named) == 1:
             control = only
     control = control or names[0]
     arranged = [control, *(name for name in names if name != control)]
@@ -293,8 +293,10 @@ def damaged_seeds(root: Path, names: Sequence[str]) -> list[Finding]:
     references = [read_run_name(root, name) for name in names]
     bare = [r for r in references if r.id is None and r.seed is None]
     damaged = [each for r in bare for each in apart(begun(root, r.name))[1]]
-    found = [finding("left_out", "warning", run=each.run, why=each.why, fix="") for each in damaged]
-    return list(dict.fromkeys(found))
+    findings = [
+        finding("left_out", "warning", run=each.run, why=each.why, fix="") for each in damaged
+    ]
+    return list(dict.fromkeys(findings))
 
 
 def own_arm(request: ArmRequest, on: str | None = None) -> Arm:
@@ -426,15 +428,15 @@ def pilot(root: Path, names: Sequence[str], on: str | None = None) -> Pilot:
     )
 
 
-def plan_from(found: Pilot, design: Design, difference: float, power: float) -> Plan:
+def plan_from(pilot: Pilot, design: Design, difference: float, power: float) -> Plan:
     """The difference that the pilot's items can detect, then the items that the wanted difference
     needs, by a design without items. Raises InputError."""
     for name in ("arms", "seeds", "repeats"):
         lowest, count = 2 if name == "arms" else 1, getattr(design, name)
         if not lowest <= count <= MOST:
             raise InputError(str(count), field=f"--{name}", fix=f"from {lowest} to {MOST}")
-    asked = [replace(design, items=found.items), design] if found.items else [design]
-    return plan(found.variances, difference, asked, power)
+    designs = [replace(design, items=pilot.items), design] if pilot.items else [design]
+    return plan(pilot.variances, difference, designs, power)
 
 
 def _scores(runs: Sequence[RunDirectory], name: str, evaluation: str) -> list[ItemScores]:

@@ -63,18 +63,23 @@ def contradictions(control: Arm, other: Arm) -> tuple[list[Confound], list[Findi
     findings: a summary without the rows that make it, equal answers with other scores."""
     both = [arm for arm in (control, other) if arm.result is not None]
     wrong = [each for arm in both if arm.result for each in arm.result.contradictions]
-    found = [*{c.field: Confound(c.field, c.stated, c.counted, "confound") for c in wrong}.values()]
+    confounds = [
+        *{c.field: Confound(c.field, c.stated, c.counted, "confound") for c in wrong}.values()
+    ]
     findings = [each for arm in both if arm.result for each in remarks(arm.result, arm.name)]
     apart = scored_apart(control, other) if len(both) == 2 else {}
     if not apart or {*re.split(r"[\W_]+", _metric(control).lower())} & MEASURED:
-        return found, findings
+        return confounds, findings
     item, scores = next(iter(apart.items()))
     certain = all(arm.result.reads_answers for arm in both if arm.result)
     if certain:
-        found.append(Confound(f"scores.{item}", *scores, "confound"))
+        confounds.append(Confound(f"scores.{item}", *scores, "confound"))
     values = {"one": control.name, "other": other.name, "count": len(apart), "item": item}
     values |= {"first": f"{scores[0]:g}", "second": f"{scores[1]:g}"}
-    return found, [*findings, finding("scored_apart", "error" if certain else "warning", **values)]
+    return confounds, [
+        *findings,
+        finding("scored_apart", "error" if certain else "warning", **values),
+    ]
 
 
 def remarks(result: Result, name: str) -> list[Finding]:
@@ -130,7 +135,7 @@ def check_fair(arms: Sequence[Arm]) -> list[Finding]:
     check_one_metric({arm.name: arm for arm in own})
     untested = dict.fromkeys(run for arm in own for run in _check_untrained(arm))
     manifests = {str(_origin(arm).run): _origin(arm).manifest for arm in own}
-    found = [
+    confounds = [
         finding("despite", "warning", run=run, reason=reason)
         for run, manifest in manifests.items()
         if (reason := overridden(manifest))
@@ -153,7 +158,7 @@ def check_fair(arms: Sequence[Arm]) -> list[Finding]:
         ],
     }
     notes = ("training_on_tests_unknown", "no_scores_in_file")
-    return found + [
+    return confounds + [
         finding(code, "note" if code in notes else "warning", names=", ".join(names))
         for code, names in named.items()
         if names
@@ -371,14 +376,14 @@ def _run_differences(one: Provenance, two: Provenance, terms: Terms) -> list[Con
         tested += ["base_weights", "seed"] * between
     # More repeats estimate the same mean, only more precisely.
     repeats = f"evaluation.{name}.repeats".replace("..", ".")
-    found = differences(left, right, (*axes, *vary), terms.allow, [repeats], tested)
+    confounds = differences(left, right, (*axes, *vary), terms.allow, [repeats], tested)
     follow = [pattern for key in axes for pattern in consequences_of(key)]
     return [
         replace(each, kind="follows")
         if each.kind == "confound"
         and any(fnmatchcase(each.path, p) or fnmatchcase(each.path, f"{p}.*") for p in follow)
         else each
-        for each in found
+        for each in confounds
     ]
 
 
@@ -455,7 +460,7 @@ def compared_parts(arms: Sequence[Arm]) -> frozenset[str] | None:
 
 
 def idle_factors(
-    control: Arm, other: Arm, terms: Terms, found: Sequence[Confound]
+    control: Arm, other: Arm, terms: Terms, confounds: Sequence[Confound]
 ) -> list[Finding]:
     """A finding for every declared factor that does not differ, since nothing is compared then."""
     one, two = control.provenance, other.provenance
@@ -464,15 +469,17 @@ def idle_factors(
     wanted = _declared(one, two) if terms.vary is None else terms.vary
     return [
         finding("factor_the_same", "warning", path=path, one=control.name, other=other.name)
-        for path in idle(wanted, found)
+        for path in idle(wanted, confounds)
     ]
 
 
-def idle_allowances(allow: Sequence[str], found: Sequence[Confound]) -> list[Finding]:
+def idle_allowances(allow: Sequence[str], confounds: Sequence[Confound]) -> list[Finding]:
     """A remark for each accepted path in which no arms differ: as the repeated command of a result
     whose runs are of one version now, or a word that was misspelt."""
-    known = ", ".join(sorted({difference.path for difference in found})) or "–"
-    return [finding("allowed_the_same", "note", path=p, known=known) for p in idle(allow, found)]
+    known = ", ".join(sorted({difference.path for difference in confounds})) or "–"
+    return [
+        finding("allowed_the_same", "note", path=p, known=known) for p in idle(allow, confounds)
+    ]
 
 
 def _origin(arm: Arm) -> Provenance:

@@ -113,11 +113,11 @@ def _read(text: str, options: ReadOptions) -> list[Result]:
         results = [replace(each, higher_is_better=options.higher_is_better) for each in results]
     if run is None:
         return results
-    found = [result for result in results if result.run == run]
-    if not found:
+    matches = [result for result in results if result.run == run]
+    if not matches:
         fix = nearest(run, {result.run for result in results})
         raise InputError(f"holds no run {run!r}", file=path, fix=fix)
-    return found
+    return matches
 
 
 def file_and_run(text: str) -> tuple[Path, str | None]:

@@ -37,12 +37,12 @@ class HeldJudge:
     @property
     def worst(self) -> tuple[str, Estimate] | None:
         """The criterion that is agreed on least; None where one has no kappa."""
-        found = [(name, kappa) for name, kappa in self.kappas.items() if kappa is not None]
-        if not found or len(found) < len(self.kappas):
+        kappas = [(name, kappa) for name, kappa in self.kappas.items() if kappa is not None]
+        if not kappas or len(kappas) < len(self.kappas):
             return None
         least = self.stored.least_kappa
-        low = [(n, k) for n, k in found if k.value < least]
-        return min(low or found, key=lambda each: each[1].value if low else _low(each[1]))
+        low = [(n, k) for n, k in kappas if k.value < least]
+        return min(low or kappas, key=lambda each: each[1].value if low else _low(each[1]))
 
     @property
     def trust(self) -> Trust:

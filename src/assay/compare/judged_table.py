@@ -86,14 +86,16 @@ def lower_is_better(arms: Iterable[Arm]) -> bool:
     """
     arms = list(arms)
     foreign = [arm.result for arm in arms if arm.result is not None]
-    said = {result.higher_is_better for result in foreign} - {None}
+    directions = {result.higher_is_better for result in foreign} - {None}
     if len(foreign) < len(arms):
-        said.add(True)
-    said = said or {known_direction(result.metric) for result in foreign} - {None}
+        directions.add(True)
+    directions = directions or {known_direction(result.metric) for result in foreign} - {None}
     fix = "say it with --higher-is-better or --lower-is-better"
-    if len(said) == 1:
-        return said == {False}
-    problem = "is better high by one file, low by another" if said else "may be better high or low"
+    if len(directions) == 1:
+        return directions == {False}
+    problem = (
+        "is better high by one file, low by another" if directions else "may be better high or low"
+    )
     metric = repr(foreign[0].metric)
     raise InputError(f"{metric} {problem}, so there is no verdict", field="metric", fix=fix)
 
@@ -102,7 +104,7 @@ def identity_findings(arms: Sequence[Arm]) -> list[Finding]:
     """Findings of the identity rules for the arms of one table, worst first."""
     control = arms[0].provenance
     greedy = control is None or control.record.sampling.get("temperature") == 0
-    found = []
+    findings = []
     for one, other in identical(arms):
         if scored_apart(one, other):
             continue
@@ -111,10 +113,10 @@ def identity_findings(arms: Sequence[Arm]) -> list[Finding]:
             same, share = weights(one.provenance, other.provenance)
         counts = {"items": len(one.scores.item_ids), "answers": len(one.outputs)}
         counts["distinct"] = len(set(one.outputs.values()))
-        found.append(same_answers(one.name, other.name, counts, same, share, greedy))
+        findings.append(same_answers(one.name, other.name, counts, same, share, greedy))
     for arm in arms:
-        found += contradictory_answers(arm.name, arm.answers)
-    return worst_first(found)
+        findings += contradictory_answers(arm.name, arm.answers)
+    return worst_first(findings)
 
 
 UNKNOWN = "?"
@@ -292,12 +294,12 @@ def make_table(
             )
         )
     judge = judged_by(arms)
-    found = [*findings, *(() if judge is None else judge.findings)]
+    every_finding = [*findings, *(() if judge is None else judge.findings)]
     unscored = [(line.name, line.abstained, line.items * line.repeats) for line in lines]
-    found += _shares("unscored", unscored, FEW_UNSCORED)
+    every_finding += _shares("unscored", unscored, FEW_UNSCORED)
     fallbacks = [(arm.name, arm.fallbacks, len(arm.judged)) for arm in arms]
-    found += _shares("fallback_scores", fallbacks, MANY_FALLBACKS)
-    return ComparisonTable(record, tuple(lines), differing, tuple(found), judge=judge)
+    every_finding += _shares("fallback_scores", fallbacks, MANY_FALLBACKS)
+    return ComparisonTable(record, tuple(lines), differing, tuple(every_finding), judge=judge)
 
 
 def truncated(arm: Arm) -> int | None:
@@ -385,10 +387,10 @@ def score_rows(table: ComparisonTable) -> list[ScoreRow]:
         names = (table.evaluation.name, table.evaluation.benchmark, line.name)
         against: tuple[str | float, ...] = ()
         if line.to_control is not None:
-            found = line.to_control.comparison
-            limits = (found.interval.low, found.interval.high)
-            verdict = (line.to_control.control, found.verdict)
-            against = (*verdict, found.difference, *limits, found.adjusted_p)
+            comparison = line.to_control.comparison
+            limits = (comparison.interval.low, comparison.interval.high)
+            verdict = (line.to_control.control, comparison.verdict)
+            against = (*verdict, comparison.difference, *limits, comparison.adjusted_p)
         rows.append(ScoreRow(*names, *score, *size, *against))  # type: ignore[arg-type]
     return rows
 

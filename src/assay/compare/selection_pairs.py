@@ -35,11 +35,11 @@ def weights(one: Provenance, other: Provenance) -> Weights:
     bases = base_weights(one, other)
     if one.checkpoint == other.checkpoint == BASE:
         return (bases[0] == bases[1] if None not in bases else None), None
-    found = weight_difference(one, other)
-    if found is None:
+    difference = weight_difference(one, other)
+    if difference is None:
         return None, None
     # An adapter is a difference to its base: the same adapter on another base is another model.
-    return found.changed == 0 and bases[0] == bases[1], found.share
+    return difference.changed == 0 and bases[0] == bases[1], difference.share
 
 
 def recorded_weights(run: RunDirectory, checkpoint: str) -> Mapping[str, str]:
@@ -112,15 +112,15 @@ class SelectionPair:
 
 def picked(arms: Sequence[Arm]) -> tuple[SelectionPair, ...]:
     """How far arms pick alike; nothing where the answers of one are no selections."""
-    found: dict[str, Mapping[Key, Picks]] = {}
+    by_name: dict[str, Mapping[Key, Picks]] = {}
     for arm in arms:
         selections = selections_in(arm.outputs)
         if selections is None:
             return ()
-        found[arm.name] = selections
-    names = list(found)
+        by_name[arm.name] = selections
+    names = list(by_name)
     wanted = dict.fromkeys([*((names[0], each) for each in names[1:]), *pairwise(names)])
-    pairs = (agree(one, two, found[one], found[two]) for one, two in wanted)
+    pairs = (agree(one, two, by_name[one], by_name[two]) for one, two in wanted)
     return tuple(pair for pair in pairs if pair is not None)
 
 

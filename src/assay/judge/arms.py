@@ -146,19 +146,19 @@ def compare_arms(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> 
     if min(len(control), len(other)) < 2:
         problem = f"{len(control)} and {len(other)} runs: a method needs at least two seeds per arm"
         raise InputError(problem, fix="compare single runs as checkpoints")
-    asked = max(len(run.item_ids) for run in (*control, *other))
+    item_count = max(len(run.item_ids) for run in (*control, *other))
     shared = on_shared_items(*control, *other)
     control, other = shared[: len(control)], shared[len(control) :]
     arms = aligned(control, other)
     differences = arms.differences
-    found = _figures(control, other)
+    estimate = _figures(control, other)
     lowest, highest = fillings(_figures, control, other)
     low, high = control[0].bounds
     crossed = crossed_error((arms.other, arms.control), arms.clusters, high - low)
     known = DesignPrecision(crossed.error, crossed.freedom, high - low)
     # More items do not help where seeds vary, so no number of items is promised.
     return planned(
-        found,
+        estimate,
         lambda alpha: (smallest_seen(known, alpha), None),
         method="t over seeds and items",
         items=len(differences),
@@ -171,7 +171,7 @@ def compare_arms(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> 
         unscored_shares=unscored_shares(control, other),
         lowest=lowest,
         highest=highest,
-        asked_of_one=asked - len(control[0].item_ids),
+        asked_of_one=item_count - len(control[0].item_ids),
     )
 
 
@@ -200,8 +200,8 @@ def arm_interval(runs: Sequence[ItemScores]) -> Interval:
     """
     arms = aligned(runs, runs)
     low, high = runs[0].bounds
-    found = crossed_error((arms.control,), arms.clusters, high - low)
-    reach = -float(special.stdtrit(found.freedom, 0.5 - LEVEL / 2)) * found.error
+    error = crossed_error((arms.control,), arms.clusters, high - low)
+    reach = -float(special.stdtrit(error.freedom, 0.5 - LEVEL / 2)) * error.error
     mean = float(arms.control.mean())
     return Interval(max(mean - reach, low), min(mean + reach, high), "t over seeds and items")
 

@@ -95,16 +95,16 @@ def compare_harmonic(
     def figures(one: Sequence[ItemScores], two: Sequence[ItemScores]) -> Figures:
         return _figures(one, two, baselines)
 
-    found = figures(control, other)
+    estimate = figures(control, other)
     lowest, highest = fillings(figures, control, other)
     most = len(baselines) / sum(baselines)  # the harmonic score of all items right
 
     def plan_at(alpha: float) -> tuple[float | None, None]:
-        reach = found.interval_at(1 - alpha).half_width
+        reach = estimate.interval_at(1 - alpha).half_width
         return detectable_from_interval(reach, most, 1 - alpha), None
 
     return planned(
-        found,
+        estimate,
         plan_at,
         method=METHOD,
         items=sum(p.items for p in pairs),
@@ -148,8 +148,8 @@ def _drawn_sums(run: ItemScores, baseline: ItemScores | None, place: int) -> Arr
     """
     means_I, base_I = run.item_means, np.zeros(len(run.item_ids))
     if baseline is not None:
-        found = dict(zip(baseline.item_ids, baseline.item_means, strict=True))
-        base_I = np.array([found[item] for item in run.item_ids])
+        mean_by_item = dict(zip(baseline.item_ids, baseline.item_means, strict=True))
+        base_I = np.array([mean_by_item[item] for item in run.item_ids])
     kept_I = ~(np.isnan(means_I) | np.isnan(base_I))
     clusters = run.clusters and tuple(np.array(run.clusters)[kept_I])
     values = np.stack([means_I, base_I], 1)[kept_I]

@@ -207,13 +207,13 @@ def change_of_counts(before: Counts, after: Counts, family: int = 1) -> ValueCha
     ends = _share(before), _share(after)
     if not before.trials or not after.trials:
         return ValueChange(*ends)
-    found = compare_counts(before.count, before.trials, after.count, after.trials)
-    interval, detectable = found.interval_at(1 - ALPHA / family), found.plan_at(ALPHA / family)[0]
+    change = compare_counts(before.count, before.trials, after.count, after.trials)
+    interval, detectable = change.interval_at(1 - ALPHA / family), change.plan_at(ALPHA / family)[0]
     return ValueChange(*ends, interval, detectable, direction_of(interval))
 
 
-def _share(found: Counts) -> Estimate | None:
-    return counted(found.count / found.trials, found.trials) if found.trials else None
+def _share(counts: Counts) -> Estimate | None:
+    return counted(counts.count / counts.trials, counts.trials) if counts.trials else None
 
 
 def change_of_trials(

@@ -152,9 +152,9 @@ def leaf_paths(table: Mapping[str, Any]) -> set[str]:
     return {".".join(path) for path, _ in _leaves(table)}
 
 
-def idle(prefixes: Sequence[str], found: Sequence[Confound]) -> list[str]:
+def idle(prefixes: Sequence[str], confounds: Sequence[Confound]) -> list[str]:
     """The prefixes, of `vary` or `allow`, that lead to no difference that was found."""
-    paths = [tuple(difference.path.split(".")) for difference in found]
+    paths = [tuple(difference.path.split(".")) for difference in confounds]
     return [p for p in dict.fromkeys(prefixes) if not any(_covered(path, [p]) for path in paths)]
 
 
@@ -302,9 +302,9 @@ class PartState:
 
 def part_of(path: str) -> str:
     """The part that a dotted path of a manifest belongs to; OTHER for none."""
-    found = path.split(".")
+    parts = path.split(".")
     for part, prefixes in PARTS.items():
-        if any(_matches(found, prefix.split(".")) for prefix in prefixes):
+        if any(_matches(parts, prefix.split(".")) for prefix in prefixes):
             return part
     return OTHER
 

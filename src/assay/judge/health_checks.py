@@ -208,15 +208,15 @@ def _dev(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
     """The last dev scores are worse than the first, and the reward's slope is above 0."""
     (metric,) = rule.metrics
     lines = [line for line in evidence.lines if metric in line]
-    found = trend([line["step"] for line in lines], [line[metric] for line in lines])
-    if len(evidence.dev) < 2 or found is None:
+    slope = trend([line["step"] for line in lines], [line[metric] for line in lines])
+    if len(evidence.dev) < 2 or slope is None:
         return
     comparison = _compared(evidence.dev[0][1], evidence.dev[-1][1])
-    severity = "error" if found.rises and comparison.verdict == "worse" else None
+    severity = "error" if slope.rises and comparison.verdict == "worse" else None
     scores = {"before": comparison.control_score, "after": comparison.score}
     texts = {name: f"{score:.3f}" for name, score in scores.items()}
     more = {"first": evidence.dev[0][0], "last": evidence.dev[-1][0]}
-    figures = _texts(metric, start=found.start, now=found.end, **more, **texts)
+    figures = _texts(metric, start=slope.start, now=slope.end, **more, **texts)
     figures["p"] = f"{comparison.p_value:.2g}"
     yield MetricReading(metric, severity, "dev", figures)
 
@@ -234,20 +234,20 @@ def _turned(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
         lines = [line for line in evidence.lines if line.get(metric) is not None]
         lowest = min(lines, key=lambda line: line[metric], default=None)
         after = [line for line in lines if lowest and line["step"] >= lowest["step"]]
-        found = trend([line["step"] for line in after], [line[metric] for line in after])
-        if found is not None and lowest is not None:
+        slope = trend([line["step"] for line in after], [line[metric] for line in after])
+        if slope is not None and lowest is not None:
             ends = {"lowest": float(lowest[metric]), "now": float(after[-1][metric])}
             figures = _texts(metric, step=lowest["step"], **ends)
-            yield MetricReading(metric, "note" if found.rises else None, "turned", figures)
+            yield MetricReading(metric, "note" if slope.rises else None, "turned", figures)
 
 
 def _peak(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
     own = [look for look in evidence.dev if look[0]]
     if len(own) > 1:
         peak = max(own[:-1], key=lambda look: (look[1].mean, -look[0]))
-        found = corrected_for_looks(_compared(peak[1], own[-1][1]), len(own) - 1)
-        figures = {"peak": str(peak[0]), "last": str(own[-1][0]), **difference_figures(found)}
-        yield MetricReading("", "note" if found.verdict == "worse" else None, "peak", figures)
+        comparison = corrected_for_looks(_compared(peak[1], own[-1][1]), len(own) - 1)
+        figures = {"peak": str(peak[0]), "last": str(own[-1][0]), **difference_figures(comparison)}
+        yield MetricReading("", "note" if comparison.verdict == "worse" else None, "peak", figures)
 
 
 def _start(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
@@ -267,12 +267,16 @@ def _scored(scores: ItemScores) -> set[str]:
     return {item for item, keep in zip(scores.item_ids, kept, strict=True) if keep}
 
 
-def difference_figures(found: Comparison) -> dict[str, str]:
+def difference_figures(comparison: Comparison) -> dict[str, str]:
     """A comparison as text, in points where scores run from 0 to 1."""
-    scale = 100.0 if found.interval.share else 1.0
-    ends = {"difference": found.difference, "low": found.interval.low, "high": found.interval.high}
+    scale = 100.0 if comparison.interval.share else 1.0
+    ends = {
+        "difference": comparison.difference,
+        "low": comparison.interval.low,
+        "high": comparison.interval.high,
+    }
     texts = {name: f"{scale * value:+.1f}" for name, value in ends.items()}
-    return {**texts, "items": str(found.items), "p": f"{found.adjusted_p:.2g}"}
+    return {**texts, "items": str(comparison.items), "p": f"{comparison.adjusted_p:.2g}"}
 
 
 CHECKS: Mapping[str, Callable[[Rule, Evidence], Iterator[MetricReading]]] = {
@@ -381,7 +385,7 @@ def check_health(
     `judge.paired.compare` raises."""
     evidence = Evidence(with_moves(lines), dev, spending, parts or {}, ended, reached or {})
     states: list[RuleState] = []
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for name, rule in RULES.items():
         readings = list(CHECKS[rule.kind](rule, evidence))
         for each in readings:
@@ -390,11 +394,11 @@ def check_health(
                 idle = rule.kind in ("idle", "never") and each.severity == "note"
                 code = "no_occasion" if idle else name
                 keys = {"template": each.evidence, "advice": _advice(rule, evidence.lines)}
-                found.append(Finding(each.severity, code=code, values={**each.figures, **keys}))
+                findings.append(Finding(each.severity, code=code, values={**each.figures, **keys}))
         if not readings:
             states.append(RuleState(name, _unread(rule, evidence), "", None))
-    found += filter(None, (contradicts(lines) for contradicts in IDENTITY_RULES))
-    return Health(tuple(states), tuple(worst_first(found)))
+    findings += filter(None, (contradicts(lines) for contradicts in IDENTITY_RULES))
+    return Health(tuple(states), tuple(worst_first(findings)))
 
 
 def _unread(rule: Rule, evidence: Evidence) -> Unread:

@@ -198,15 +198,15 @@ def contradictory_answers(
         total += 1
         right += bool(error) and score is not None and score >= 1.0
         uncounted += error.startswith(CAUSES) and is_fallback(parts) is False
-    found = []
+    findings = []
     if right:
         counts = {"count": right, "total": total}
-        found.append(finding("error_at_full_score", "warning", name=name, **counts))
+        findings.append(finding("error_at_full_score", "warning", name=name, **counts))
     if uncounted:
         counts = {"count": uncounted, "total": total}
         template = {"template": "fallback_in_answers", "name": name}
-        found.append(finding("fallback_contradiction", "error", **template, **counts))
-    return found
+        findings.append(finding("fallback_contradiction", "error", **template, **counts))
+    return findings
 
 
 def is_fallback(parts: Mapping[str, float]) -> bool | None:

@@ -131,28 +131,28 @@ def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> C
     Raises InputError when the runs were scored on different items, scales or clusters, and when no
     item has a score in both.
     """
-    asked = max(len(control.item_ids), len(other.item_ids))
+    item_count = max(len(control.item_ids), len(other.item_ids))
     control, other = on_shared_items(control, other)
     pairs, counts = _pair(control, other), _by_counts(control, other)
-    found = figures(control, other)
+    estimate = figures(control, other)
     lowest, highest = fillings(lambda one, two: figures(one[0], two[0]), [control], [other])
     plan_at = _plan_of_counts(pairs) if counts else _plan_of_means(pairs, control.bounds)
     detectable, needed = plan_at(ALPHA)
     differences = pairs.differences
     compared = Comparison(
-        control_score=found.control_score,
-        score=found.score,
-        difference=found.difference,
-        interval=found.interval_at(LEVEL),
-        p_value=found.p_value,
-        adjusted_p=found.p_value,
+        control_score=estimate.control_score,
+        score=estimate.score,
+        difference=estimate.difference,
+        interval=estimate.interval_at(LEVEL),
+        p_value=estimate.p_value,
+        adjusted_p=estimate.p_value,
         method=COUNTS if counts else MEANS,
         items=len(differences),
         verdict="undecided",
         margin=margin,
         minimum_detectable_difference=detectable,
         items_needed=needed,
-        interval_at=found.interval_at,
+        interval_at=estimate.interval_at,
         plan_at=plan_at,
         gained=int((differences > 0).sum()),
         lost=int((differences < 0).sum()),
@@ -165,7 +165,7 @@ def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> C
         lowest=lowest,
         highest=highest,
         skewed=not counts and _skewed(pairs),
-        asked_of_one=asked - len(control.item_ids),
+        asked_of_one=item_count - len(control.item_ids),
     )
     return judged(compared)
 

@@ -151,7 +151,7 @@ class DesignPrecision:
 
 
 def power_at(
-    found: DesignPrecision, difference: float, alpha: float = ALPHA, times: float = 1.0
+    precision: DesignPrecision, difference: float, alpha: float = ALPHA, times: float = 1.0
 ) -> float:
     """Chance that the test rejects at `alpha` with `times` as many units, in this direction.
 
@@ -160,15 +160,15 @@ def power_at(
     this power shows the stated difference that often, however the estimate came out. Where a new
     experiment may find its units alike, the mean has to leave their wider limits as well.
     """
-    critical = -float(special.stdtrit(found.degrees * times, alpha / 2))
-    new_N = critical * _errors(found.degrees * times)
-    if found.error == 0:
-        return float(difference > _floor(found, alpha, times))
-    scale_M1 = _errors(found.degrees)[:, None] * times**0.5 / found.error
+    critical = -float(special.stdtrit(precision.degrees * times, alpha / 2))
+    new_N = critical * _errors(precision.degrees * times)
+    if precision.error == 0:
+        return float(difference > _floor(precision, alpha, times))
+    scale_M1 = _errors(precision.degrees)[:, None] * times**0.5 / precision.error
     seen = special.ndtr(difference * scale_M1 - new_N).mean()
-    alike = _chance_alike(found, times)
+    alike = _chance_alike(precision, times)
     if alike:
-        least_M1 = _floor(found, alpha, times) * scale_M1
+        least_M1 = _floor(precision, alpha, times) * scale_M1
         both = special.ndtr(difference * scale_M1 - np.maximum(new_N, least_M1)).mean()
         seen = (1 - alike) * seen + alike * both
     return float(seen)
@@ -182,31 +182,31 @@ def _errors(degrees: float) -> Array:
     return np.sqrt(special.chdtri(degrees, beyond) / degrees)
 
 
-def _floor(found: DesignPrecision, alpha: float, times: float) -> float:
+def _floor(precision: DesignPrecision, alpha: float, times: float) -> float:
     """The mean at which limits of units that are alike leave 0, see `cluster_robust.p_value`."""
-    return found.width * quantile(1 - alpha) ** 2 / (found.clusters * times)
+    return precision.width * quantile(1 - alpha) ** 2 / (precision.clusters * times)
 
 
-def _chance_alike(found: DesignPrecision, times: float) -> float:
+def _chance_alike(precision: DesignPrecision, times: float) -> float:
     """Chance that fewer units than FEW_CLUSTERS, and than all but one, leave the median."""
-    if not found.clusters or not found.tied:
+    if not precision.clusters or not precision.tied:
         return 0.0
-    units = round(found.clusters * times)
+    units = round(precision.clusters * times)
     others = units - 1
-    return float(special.bdtr(min(FEW_CLUSTERS, others) - 1, others, 1 - found.tied))
+    return float(special.bdtr(min(FEW_CLUSTERS, others) - 1, others, 1 - precision.tied))
 
 
 @lru_cache(maxsize=4096)
 def smallest_seen(
-    found: DesignPrecision, alpha: float = ALPHA, power: float = POWER
+    precision: DesignPrecision, alpha: float = ALPHA, power: float = POWER
 ) -> float | None:
     """The smallest difference seen with `power`; None where the largest possible one is not."""
-    low, high = 0.0, found.width
-    if power_at(found, high, alpha) < power:
+    low, high = 0.0, precision.width
+    if power_at(precision, high, alpha) < power:
         return None
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if power_at(found, middle, alpha) < power:
+        if power_at(precision, middle, alpha) < power:
             low = middle
         else:
             high = middle
@@ -215,13 +215,13 @@ def smallest_seen(
 
 @lru_cache(maxsize=4096)
 def times_needed(
-    found: DesignPrecision, difference: float, alpha: float = ALPHA, power: float = POWER
+    precision: DesignPrecision, difference: float, alpha: float = ALPHA, power: float = POWER
 ) -> float | None:
     """How many times as many units would show `difference` with `power`; None for none."""
-    least = 2 / found.clusters if found.clusters else 1.0
+    least = 2 / precision.clusters if precision.clusters else 1.0
 
     def seen(times: float) -> bool:
-        return power_at(found, abs(difference), alpha, times) >= power
+        return power_at(precision, abs(difference), alpha, times) >= power
 
     high = 1.0
     while not seen(high):

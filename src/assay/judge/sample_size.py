@@ -101,8 +101,8 @@ def variances_of(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> 
     The components of the layout of items crossed with seeds, with repeats in the cells, by their
     mean squares; none is below 0. Raises InputError as a comparison does.
     """
-    found = aligned(control, other)
-    arms, clusters = (found.control, found.other), found.clusters
+    pairs = aligned(control, other)
+    arms, clusters = (pairs.control, pairs.other), pairs.clusters
     differences_I = arms[0].mean(0) - arms[1].mean(0)
     low, high = control[0].bounds
     width = high - low

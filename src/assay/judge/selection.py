@@ -47,22 +47,22 @@ def longest_rise(
     one, rises where the 95 % interval of its slope lies above 0, and where no later part of it, cut
     at a checkpoint, is shown to fall: a reward that rose and collapsed ends before the collapse.
     """
-    found: dict[Window, Trend] = {}
+    by_window: dict[Window, Trend] = {}
     for after, until in combinations([0, *sorted(checkpoints)], 2):
         inside = [n for n, step in enumerate(steps) if after < step <= until]
         line = trend([steps[n] for n in inside], [rewards[n] for n in inside])
         if line is not None:
-            found[after, until] = line
-    falling = [window for window, line in found.items() if line.falls]
+            by_window[after, until] = line
+    falling = [window for window, line in by_window.items() if line.falls]
     rising = [
         (after, until)
-        for (after, until), line in found.items()
+        for (after, until), line in by_window.items()
         if line.rises and not any(a > after and b == until for a, b in falling)
     ]
     if not rising:
         return None
     after, until = max(rising, key=lambda window: (window[1] - window[0], -window[1]))
-    return Rise(after, until, found[after, until])
+    return Rise(after, until, by_window[after, until])
 
 
 @dataclass(frozen=True, slots=True)

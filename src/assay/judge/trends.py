@@ -211,16 +211,16 @@ def trend(
     than as many independent steps.
     """
     steps_N, values_N = _finite(steps, values)
-    found = _line(steps_N, values_N)
-    if found is None:
+    line = _line(steps_N, values_N)
+    if line is None:
         return None
     first, last = int(steps_N[0]), int(steps_N[-1])
     if not np.ptp(values_N):  # rounding in the sums would pass for a slope
         level_line = Interval(0.0, 0.0, METHOD, level)
         value = float(values_N[0])
         return Trend(0.0, level_line, first, last, value, value, steps=len(steps_N))
-    slope = found.mixture(np.array([0.0, 1.0]))
-    start, end = (found.mixture(np.array([1.0, step - steps_N.mean()])) for step in (first, last))
+    slope = line.mixture(np.array([0.0, 1.0]))
+    start, end = (line.mixture(np.array([1.0, step - steps_N.mean()])) for step in (first, last))
     interval = Interval(*slope.limits(level), METHOD, level)
     return Trend(slope.mean, interval, first, last, start.mean, end.mean, steps=len(steps_N))
 

@@ -291,30 +291,30 @@ def sentences(comparison: Comparison) -> tuple[Sentence, ...]:
     Numbers are in points, or unchanged where scores do not run from 0 to 1.
     """
     c = comparison
-    said = [Sentence(c.verdict, _numbers(c)), *_non_inferior(c)]
+    lines = [Sentence(c.verdict, _numbers(c)), *_non_inferior(c)]
     if c.lower_is_better:
-        said.append(Sentence("lower is better", {}))
+        lines.append(Sentence("lower is better", {}))
     claimed = as_scored(c)
     if c.verdict == "undecided":
         undone = claimed != "undecided"
-        said += [Sentence(f"missing undoes {claimed}", {})] if undone else _undecided(c)
+        lines += [Sentence(f"missing undoes {claimed}", {})] if undone else _undecided(c)
     small = -c.margin < c.interval.low and c.interval.high < c.margin
     if small and c.verdict in ("better", "worse"):
-        said.append(Sentence("within margin", {"margin": c.margin * 100}))
+        lines.append(Sentence("within margin", {"margin": c.margin * 100}))
     if c.interval.level != LEVEL and c.verdict != "not comparable":
         numbers = {"level": c.interval.level * 100, "family": c.family}
-        said.append(Sentence("family interval", numbers))
+        lines.append(Sentence("family interval", numbers))
     if c.asked_of_one:
-        said.append(Sentence("shared items", {"items": c.items, "more": c.asked_of_one}))
+        lines.append(Sentence("shared items", {"items": c.items, "more": c.asked_of_one}))
     if max(c.repeats) > 1:
         control, run = c.changed_between_repeats
-        said.append(Sentence("repeats", {"control": control, "run": run, "items": c.items}))
-    said += [*_missing(c, claimed), *_looks(c)]
+        lines.append(Sentence("repeats", {"control": control, "run": run, "items": c.items}))
+    lines += [*_missing(c, claimed), *_looks(c)]
     if c.skewed:
-        said.append(Sentence("skewed", {"units": c.clusters or c.items}))
+        lines.append(Sentence("skewed", {"units": c.clusters or c.items}))
     if c.gained is None:
-        said.append(Sentence("without items", {}))
-    return tuple(said) if c.interval.share else tuple(map(_plain, said))
+        lines.append(Sentence("without items", {}))
+    return tuple(lines) if c.interval.share else tuple(map(_plain, lines))
 
 
 def _plain(sentence: Sentence) -> Sentence:
@@ -347,11 +347,15 @@ def _numbers(c: Comparison) -> dict[str, float | int | str]:
 
 def _non_inferior(c: Comparison) -> list[Sentence]:
     """The answer to the question whether it got worse, where that was asked and may be."""
-    found = c.non_inferiority
-    if found is None or c.verdict == "not comparable":
+    margin = c.non_inferiority
+    if margin is None or c.verdict == "not comparable":
         return []
-    numbers = {"margin": found.margin * 100, "bound": found.bound * 100, "level": found.level * 100}
-    return [Sentence("non-inferior" if found.shown else "non-inferiority not shown", numbers)]
+    numbers = {
+        "margin": margin.margin * 100,
+        "bound": margin.bound * 100,
+        "level": margin.level * 100,
+    }
+    return [Sentence("non-inferior" if margin.shown else "non-inferiority not shown", numbers)]
 
 
 def _looks(c: Comparison) -> list[Sentence]:
@@ -368,12 +372,12 @@ def _looks(c: Comparison) -> list[Sentence]:
         "false": tests * ALPHA / 2,
         "all_p": corrected,
     }
-    said = [Sentence("looks", numbers)]
+    lines = [Sentence("looks", numbers)]
     if c.looks.unknown:
-        said.append(Sentence("looks unknown", {"unknown": c.looks.unknown}))
+        lines.append(Sentence("looks unknown", {"unknown": c.looks.unknown}))
     if c.verdict in ("better", "worse") and corrected >= ALPHA:
-        said.append(Sentence("looks undo", {}))
-    return said
+        lines.append(Sentence("looks undo", {}))
+    return lines
 
 
 def with_looks(comparison: Comparison, looks: Looks) -> Comparison:
@@ -383,36 +387,36 @@ def with_looks(comparison: Comparison, looks: Looks) -> Comparison:
 
 def _missing(c: Comparison, claimed: Verdict) -> list[Sentence]:
     """How much has no score, and what that could do."""
-    said = []
+    lines = []
     if c.unscored:
-        said.append(Sentence("unscored", {"unscored": c.unscored}))
+        lines.append(Sentence("unscored", {"unscored": c.unscored}))
     worst = c.worst_case
     if worst is None or c.lowest is None or c.highest is None:
-        return said
+        return lines
     control, run = c.unscored_shares
-    said.append(Sentence("unscored answers", {"control": control, "run": run}))
+    lines.append(Sentence("unscored answers", {"control": control, "run": run}))
     if claimed == "equivalent":
         ends = {"lowest": c.lowest.difference * 100, "highest": c.highest.difference * 100}
-        return [*said, Sentence("worst case for equivalence", ends)]
+        return [*lines, Sentence("worst case for equivalence", ends)]
     low, high = worst.interval.low * 100, worst.interval.high * 100
     numbers = {"signed": worst.difference * 100, "low": low, "high": high, "p": worst.adjusted_p}
-    return [*said, Sentence("worst case", numbers)]
+    return [*lines, Sentence("worst case", numbers)]
 
 
 def _undecided(c: Comparison) -> list[Sentence]:
     """What it would take to decide."""
-    said = []
+    lines = []
     if c.minimum_detectable_difference is None:
-        said.append(Sentence("nothing detectable", {}))
+        lines.append(Sentence("nothing detectable", {}))
     else:
         smallest = c.minimum_detectable_difference * 100
-        said.append(Sentence("detectable", {"smallest": smallest}))
+        lines.append(Sentence("detectable", {"smallest": smallest}))
     if c.items_needed is not None:
-        said.append(Sentence("items needed", {"needed": c.items_needed}))
+        lines.append(Sentence("items needed", {"needed": c.items_needed}))
     if c.items < EQUIVALENCE_ITEMS:
         numbers = {"margin": c.margin * 100, "threshold": EQUIVALENCE_ITEMS}
-        said.append(Sentence("margin rarely reachable", numbers))
-    return said
+        lines.append(Sentence("margin rarely reachable", numbers))
+    return lines
 
 
 def explain(comparison: Comparison, templates: Mapping[str, str]) -> str:

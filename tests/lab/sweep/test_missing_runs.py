@@ -134,7 +134,7 @@ def test_a_failed_run_is_reported_while_the_others_go_on(lab, monkeypatch):
         ("s.batch-4", 0),
         ("s.batch-8", 0),
     ]
-    assert done[0].said == "assay: disk full"
+    assert done[0].failure == "assay: disk full"
     assert done[0].log.read_text().startswith("a line of progress")
 
 

@@ -113,8 +113,8 @@ def test_a_failed_run_and_one_that_kills_its_nodes_are_reported_and_the_others_g
         "s.batch-4": 1,
         "s.batch-8": 0,
     }
-    assert done["s.batch-2"].said == "assay: disk full"
-    assert done["s.batch-4"].said == f"it lost {MOST_LOST} nodes: out of memory"
+    assert done["s.batch-2"].failure == "assay: disk full"
+    assert done["s.batch-4"].failure == f"it lost {MOST_LOST} nodes: out of memory"
 
 
 def test_a_resumed_run_waits_for_the_lock_of_the_node_that_died(lab, monkeypatch):

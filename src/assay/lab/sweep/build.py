@@ -73,16 +73,16 @@ def build(
     sweep, layout, axis = file.sweep, layout_of(file), file.checkpoint_axis
     shown = (on,) if on else sweep.on
     ratios_to = {} if on else sweep.ratios_of(sweep.on)
-    found = [
+    unplaced = [
         cell
         for each in points
         for cell in cells_of_runs(each, layout, axis, sweep.checkpoint, shown if on else ())
     ]
-    cells, axes = _placed(found, file, layout)
+    cells, axes = _placed(unplaced, file, layout)
     for baseline in controls.values():
         _check_where(baseline, layout, axes)
     runs = [run for each in points for run in each.finished]
-    if on and not any(cell.state == "measured" for cell in found):
+    if on and not any(cell.state == "measured" for cell in unplaced):
         records = (record for run in runs for record in evaluation_records(run))
         known = sorted({record.name for record in records if record.role == "report"})
         fix = nearest(on, known) if known else "the runs have no reporting evaluation"
@@ -112,7 +112,7 @@ def build(
         recommendation=recommend(cells, main, select, sweep.ratios_of(select) if select else {}),
         notes=(
             *(note for each in points for note in each.notes),
-            *(finding("damaged", "warning", name=c.problem) for c in found if c.problem),
+            *(finding("damaged", "warning", name=c.problem) for c in unplaced if c.problem),
             *notes,
             *_notes_on(cells),
         ),
@@ -120,11 +120,11 @@ def build(
 
 
 def _placed(
-    found: Sequence[SweepCell], file: SweepFile, layout: TableLayout
+    measured: Sequence[SweepCell], file: SweepFile, layout: TableLayout
 ) -> tuple[dict[Place, SweepCell], list[tuple[Value, ...]]]:
     """Every place of the layers that there are, and the values of all axes; what no point has is
     not in the search."""
-    cells = {cell.place: cell for cell in found}
+    cells = {cell.place: cell for cell in measured}
     by_key = {axis.key: tuple(map(place_value, axis.values)) for axis in file.axes}
     axes: list[tuple[Value, ...]] = []
     for index, key in enumerate((layout.rows, layout.columns, *layout.layers)):
@@ -266,13 +266,13 @@ def _differences(control: Sequence[Arm], other: Sequence[Arm], terms: Terms) -> 
     """
     for member in (each for arm in (*control, *other) for each in arm.members):
         check_own_training(member)
-    found = {
+    differences = {
         confound.path: confound
         for before, after in zip(control, other, strict=True)
         for one, two in zip(before.members, after.members, strict=False)
         for confound in find_differences(one, two, terms)
     }
-    return list(found.values())
+    return list(differences.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,6 +450,6 @@ def recommend(
 
 def _dev(arm: Arm, names: Sequence[str]) -> Parts | None:
     """The dev scores of an arm, seeds as repeats; None where one evaluation has no record."""
-    found = [dev_scores(arm, name) for name in names]
-    whole = [as_repeats(scores) for scores in found if scores is not None]
+    per_arm = [dev_scores(arm, name) for name in names]
+    whole = [as_repeats(scores) for scores in per_arm if scores is not None]
     return tuple(whole) if len(whole) == len(names) else None

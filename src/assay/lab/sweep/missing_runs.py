@@ -66,7 +66,7 @@ class Done:
     device: str
     code: int
     log: Path
-    said: str
+    failure: str
     """The last line that it wrote, where it failed."""
 
 
@@ -80,7 +80,7 @@ class Work:
     """Runs that a process elsewhere executes."""
 
 
-def missing_work(root: Path, found: SweepFile, only: str | None = None) -> Work:
+def missing_work(root: Path, sweep_file: SweepFile, only: str | None = None) -> Work:
     """The jobs of a sweep in the order of its axes; with `only`, those of one run, or of
     one seed of it, `NAME#SEED`.
 
@@ -88,12 +88,12 @@ def missing_work(root: Path, found: SweepFile, only: str | None = None) -> Work:
     cell's name was made with other settings, and what reading and checking the names of each cell's
     experiment raise: nothing is started then.
     """
-    every = plan(found)
+    every = plan(sweep_file)
     name, _, seeds = (only or "").partition("#")
     chosen = [planned for planned in every if only is None or planned.name == name]
     if not any(not seeds or seeds in map(str, p.experiment.seeds) for p in chosen):
         fix = nearest(name, [planned.name for planned in every])
-        raise InputError(f"{found.sweep.name} has no run {only!r}", field="--only", fix=fix)
+        raise InputError(f"{sweep_file.sweep.name} has no run {only!r}", field="--only", fix=fix)
     jobs, finished, busy = [], [], []
     for planned in chosen:
         check_names(planned.experiment, planned.base, planned.overrides, root)
@@ -116,7 +116,7 @@ def missing_work(root: Path, found: SweepFile, only: str | None = None) -> Work:
     return Work(tuple(jobs), tuple(finished), tuple(busy))
 
 
-def devices_of(given: str | None) -> list[str]:
+def devices_of(option: str | None) -> list[str]:
     """`0,1` as a list; omitted, the GPUs that this process may see, or `cpu` alone.
 
     Raises InputError for an empty or repeated device and for one that is not there, which would
@@ -124,12 +124,12 @@ def devices_of(given: str | None) -> list[str]:
     """
     count, visible = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = visible.split(",")[:count] if visible else [str(n) for n in range(count)]
-    if given is None:
+    if option is None:
         return gpus or [CPU]
-    names = [name.strip() for name in given.split(",")]
+    names = [name.strip() for name in option.split(",")]
     if not all(names) or len(set(names)) < len(names):
         fix = "write each device once, such as --devices 0,1"
-        raise InputError(f"{given!r} is not a list of devices", field="--devices", fix=fix)
+        raise InputError(f"{option!r} is not a list of devices", field="--devices", fix=fix)
     for name in names:
         if name not in (*gpus, CPU):
             fix = "there are: " + ", ".join([*gpus, CPU])
@@ -182,7 +182,7 @@ def run_jobs(
                 job, process, log = busy.pop(slot)
                 code = process.returncode
                 done.append(Done(job, slots[slot], code, log, last_line(log) if code else ""))
-                tell(f"{job.name}: {'finished' if code == 0 else done[-1].said}")
+                tell(f"{job.name}: {'finished' if code == 0 else done[-1].failure}")
             time.sleep(POLL_SECONDS)
     finally:
         for _, process, _ in busy.values():

@@ -32,12 +32,12 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 def shortest_ends(keys: Sequence[str]) -> dict[str, Sequence[str]]:
     """The last parts of each dotted path, as few as no other of the paths ends with."""
     parts = [key.split(".") for key in keys]
-    found: dict[str, Sequence[str]] = {}
+    short: dict[str, Sequence[str]] = {}
     for own in parts:
         ends = (own[-length:] for length in range(1, len(own)))
         alone = (end for end in ends if sum(each[-len(end) :] == end for each in parts) == 1)
-        found[".".join(own)] = next(alone, own)
-    return found
+        short[".".join(own)] = next(alone, own)
+    return short
 
 
 def slug(value: Any) -> str:
@@ -81,57 +81,60 @@ class PlannedRun:
         return read_experiment(self.base, self.overrides)
 
 
-def plan(found: SweepFile) -> tuple[PlannedRun, ...]:
+def plan(sweep_file: SweepFile) -> tuple[PlannedRun, ...]:
     """Every run of a sweep: all combinations, the last axis varying first.
 
     Raises InputError where an axis of an evaluation cannot be one, where two runs would have one
     name, and where a cell's experiment is refused.
     """
-    measuring = tuple(axis for axis in found.axes if axis.key.startswith("evaluate."))
+    measuring = tuple(axis for axis in sweep_file.axes if axis.key.startswith("evaluate."))
     for axis in measuring:
         name = axis.key.split(".")[1]
-        if found.sweep.on != (name,):
-            problem = f"is a setting of {name!r}, and cells show {', '.join(found.sweep.on)}"
-            raise found.refuse(axis.path, problem, f'write on = ["{name}"]')
-    short = short_names([axis.key for axis in found.axes if axis.makes_runs])
-    runs = [_planned(found, point, measuring, short) for point in found.points]
+        if sweep_file.sweep.on != (name,):
+            problem = f"is a setting of {name!r}, and cells show {', '.join(sweep_file.sweep.on)}"
+            raise sweep_file.refuse(axis.path, problem, f'write on = ["{name}"]')
+    short = short_names([axis.key for axis in sweep_file.axes if axis.makes_runs])
+    runs = [_planned(sweep_file, point, measuring, short) for point in sweep_file.points]
     names = [run.name for run in runs]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise found.refuse(("axes",), f"two runs would be named {twice!r}", "rename a value")
+        raise sweep_file.refuse(("axes",), f"two runs would be named {twice!r}", "rename a value")
     for run in runs:
         _ = run.experiment  # a refused one is named before anything runs
     return tuple(runs)
 
 
 def _planned(
-    found: SweepFile, place: Mapping[str, Any], measuring: Sequence[Axis], short: Mapping[str, str]
+    sweep_file: SweepFile,
+    place: Mapping[str, Any],
+    measuring: Sequence[Axis],
+    short: Mapping[str, str],
 ) -> PlannedRun:
     arm = place.get(ARM)
-    base = found.base_of(arm)
+    base = sweep_file.base_of(arm)
     own = {key: value for key, value in place.items() if key != ARM}
-    parts = [found.sweep.name, *([str(arm)] if arm is not None else [])]
+    parts = [sweep_file.sweep.name, *([str(arm)] if arm is not None else [])]
     parts += [f"{short[key]}-{slug(value)}" for key, value in own.items()]
     name = ".".join(parts)
     # An axis goes last: it is what the cell is about, whatever its arm sets.
-    settings = [*found.overrides_of(arm), *(f"{key}={inline(v)}" for key, v in own.items())]
-    cells, more = cells_of(found, base, settings, place, measuring)
+    settings = [*sweep_file.overrides_of(arm), *(f"{key}={inline(v)}" for key, v in own.items())]
+    cells, more = cells_of(sweep_file, base, settings, place, measuring)
     return PlannedRun(name, base, (f"name={inline(name)}", *settings, *more), tuple(cells))
 
 
 def cells_of(
-    found: SweepFile,
+    sweep_file: SweepFile,
     base: Path,
     settings: Sequence[str],
     place: Mapping[str, Any],
     measuring: Sequence[Axis],
 ) -> tuple[list[PlannedMeasure], list[str]]:
     """The cells of one run, and the overrides that make its evaluations."""
-    arm = found.sweep.arms.get(place.get(ARM, ""))
+    arm = sweep_file.sweep.arms.get(place.get(ARM, ""))
     checkpoint = arm.checkpoint if arm else None
     if not measuring:
-        return [PlannedMeasure(place, found.sweep.on, checkpoint=checkpoint)], []
-    (name,) = found.sweep.on
+        return [PlannedMeasure(place, sweep_file.sweep.on, checkpoint=checkpoint)], []
+    (name,) = sweep_file.sweep.on
     table = read_experiment(base, settings).evaluate[name].model_dump(exclude_none=True)
     of_first = (table.get("take") or {}).get("how") == "first"
     prefix = next((axis for axis in measuring if of_first and axis.key.endswith(ROWS)), None)
@@ -140,32 +143,36 @@ def cells_of(
     cells = []
     for values in itertools.product(*(axis.values for axis in measuring)):
         chosen = {axis.key: value for axis, value in zip(measuring, values, strict=True)}
-        asked = {k: v for k, v in chosen.items() if k not in fixed}
+        cell_values = {k: v for k, v in chosen.items() if k not in fixed}
         if prefix is not None:
-            asked[prefix.key] = max(prefix.values)
-        named = _evaluation_name(name, asked, prefix, table, first=not made)
-        own, _ = made.setdefault(inline(asked), (named, asked))
+            cell_values[prefix.key] = max(prefix.values)
+        named = _evaluation_name(name, cell_values, prefix, table, first=not made)
+        own, _ = made.setdefault(inline(cell_values), (named, cell_values))
         first = chosen[prefix.key] if prefix is not None else None
         cells.append(PlannedMeasure({**place, **chosen}, (own,), first, checkpoint))
     overrides = []
-    for own, asked in made.values():
+    for own, cell_values in made.values():
         changed: Mapping[str, Any] = table
-        for key, value in asked.items():
+        for key, value in cell_values.items():
             changed = _with(changed, key.split(".")[2:], value)
         overrides.append(f"evaluate.{own}={inline(changed)}")
     return cells, overrides
 
 
 def _evaluation_name(
-    name: str, asked: Mapping[str, Any], prefix: Axis | None, table: Mapping[str, Any], first: bool
+    name: str,
+    settings: Mapping[str, Any],
+    prefix: Axis | None,
+    table: Mapping[str, Any],
+    first: bool,
 ) -> str:
     """The first keeps the name, so that the file's own evaluation is not one more."""
     # The file's own evaluation takes fewer items than the longest, and stays as it is.
     longer = prefix is not None and table["take"]["rows"] in {*prefix.values} - {max(prefix.values)}
     if first and not longer:
         return name
-    short = short_names(list(asked))
-    told = {k: v for k, v in asked.items() if longer or prefix is None or k != prefix.key}
+    short = short_names(list(settings))
+    told = {k: v for k, v in settings.items() if longer or prefix is None or k != prefix.key}
     tags = [f"{short[key]}-{slug(value)}" for key, value in told.items()]
     return "-".join([name, *tags]).replace(".", "_")
 

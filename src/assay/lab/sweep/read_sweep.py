@@ -54,10 +54,10 @@ class BaselineSpec(SpecTable):
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
-        given = [n for n in ("where", "run", "checkpoint") if getattr(self, n)]
-        if len(given) != 1:
-            found = " and ".join(given) or "none"
-            raise refused("where", f"one of where, run and checkpoint is needed, not {found}")
+        names = [n for n in ("where", "run", "checkpoint") if getattr(self, n)]
+        if len(names) != 1:
+            listing = " and ".join(names) or "none"
+            raise refused("where", f"one of where, run and checkpoint is needed, not {listing}")
         return self
 
 
@@ -211,14 +211,14 @@ def read_sweep(file: Path) -> SweepFile:
     axes = [*_axes(sweep)]
     if sweep.arms:
         axes.append(Axis(ARM, tuple(sweep.arms), ("arms",)))
-    found = SweepFile(file, text, sweep, tuple(axes))
+    sweep_file = SweepFile(file, text, sweep, tuple(axes))
     for axis in axes:
-        _check_axis(found, axis)
+        _check_axis(sweep_file, axis)
     for arm in sweep.arms or [None]:
-        _check_base(found, arm)
-    _check_layout(found)
-    _check_baselines(found)
-    return found
+        _check_base(sweep_file, arm)
+    _check_layout(sweep_file)
+    _check_baselines(sweep_file)
+    return sweep_file
 
 
 def _axes(sweep: Sweep) -> Iterator[Axis]:
@@ -240,112 +240,116 @@ def leaves(table: Mapping[str, Any], at: KeyPath = ()) -> Iterator[tuple[str, An
             yield key, value, (*at, key)
 
 
-def _check_axis(found: SweepFile, axis: Axis) -> None:
+def _check_axis(sweep_file: SweepFile, axis: Axis) -> None:
     if not axis.values:
-        raise found.refuse(axis.path, "has no values")
+        raise sweep_file.refuse(axis.path, "has no values")
     texts = [inline(value) for value in axis.values]
     for index, text in enumerate(texts):
         if text in texts[:index]:
-            raise found.refuse(axis.path, f"has the value {text} twice", "leave one out")
+            raise sweep_file.refuse(axis.path, f"has the value {text} twice", "leave one out")
     first = axis.key.partition(".")[0]
     if first in ("name", "seeds", "control", "vary", "about", "note"):
         seeds = "seeds of the base file are pooled in each cell"
         fix = seeds if first == "seeds" else "runs are named after the sweep; arms carry names"
-        raise found.refuse(axis.path, f"{axis.key!r} is no axis", fix)
+        raise sweep_file.refuse(axis.path, f"{axis.key!r} is no axis", fix)
     if axis.key in CHECKPOINT_AXES:
-        _check_checkpoint_axis(found, axis)
+        _check_checkpoint_axis(sweep_file, axis)
 
 
-def _check_checkpoint_axis(found: SweepFile, axis: Axis) -> None:
-    others = [each.key for each in found.axes if each.key in CHECKPOINT_AXES]
+def _check_checkpoint_axis(sweep_file: SweepFile, axis: Axis) -> None:
+    others = [each.key for each in sweep_file.axes if each.key in CHECKPOINT_AXES]
     if others[0] != axis.key:
-        raise found.refuse(axis.path, f"{others[0]} names the checkpoints already", "leave one out")
-    reference = parse_checkpoint(found.sweep.checkpoint or "")
-    if found.sweep.checkpoint and (reference is None or reference.which != "all"):
-        problem = f"{found.sweep.checkpoint!r} is one checkpoint, and {axis.key} is an axis"
-        raise found.refuse(("checkpoint",), problem, "leave it out")
+        raise sweep_file.refuse(
+            axis.path, f"{others[0]} names the checkpoints already", "leave one out"
+        )
+    reference = parse_checkpoint(sweep_file.sweep.checkpoint or "")
+    if sweep_file.sweep.checkpoint and (reference is None or reference.which != "all"):
+        problem = f"{sweep_file.sweep.checkpoint!r} is one checkpoint, and {axis.key} is an axis"
+        raise sweep_file.refuse(("checkpoint",), problem, "leave it out")
     refusal = value_refusal(axis.key, axis.values)
     if refusal is not None:
-        raise found.refuse(axis.path, *refusal)
+        raise sweep_file.refuse(axis.path, *refusal)
 
 
-def _check_layout(found: SweepFile) -> None:
+def _check_layout(sweep_file: SweepFile) -> None:
     """Rows and columns are axes or keys of what was measured; the checkpoint is one."""
-    sweep, known = found.sweep, [axis.key for axis in found.axes]
+    sweep, known = sweep_file.sweep, [axis.key for axis in sweep_file.axes]
     for field in ("rows", "columns"):
         key = getattr(sweep, field)
         if key is not None and key not in known:
-            raise found.refuse((field,), f"{key!r} is no axis", nearest(key, known))
+            raise sweep_file.refuse((field,), f"{key!r} is no axis", nearest(key, known))
     reference = parse_checkpoint(sweep.checkpoint or "base")
-    if reference is None or (reference.which == "all" and found.checkpoint_axis is None):
+    if reference is None or (reference.which == "all" and sweep_file.checkpoint_axis is None):
         problem = f"{sweep.checkpoint!r} is not a checkpoint"
-        raise found.refuse(("checkpoint",), problem, EVERY)
+        raise sweep_file.refuse(("checkpoint",), problem, EVERY)
 
 
-def _check_baselines(found: SweepFile) -> None:
+def _check_baselines(sweep_file: SweepFile) -> None:
     """What cells are compared with are cells of the sweep, or checkpoints that there may be."""
-    if found.sweep.baseline is not None:
-        _check_baseline(found, found.sweep.baseline, ("baseline",))
-    for name, control in found.sweep.controls.items():
+    if sweep_file.sweep.baseline is not None:
+        _check_baseline(sweep_file, sweep_file.sweep.baseline, ("baseline",))
+    for name, control in sweep_file.sweep.controls.items():
         if name == "baseline":
-            raise found.refuse(("controls", name), "is the name of the baseline", "rename it")
-        _check_baseline(found, control, ("controls", name))
-    for name, arm in found.sweep.arms.items():
+            raise sweep_file.refuse(("controls", name), "is the name of the baseline", "rename it")
+        _check_baseline(sweep_file, control, ("controls", name))
+    for name, arm in sweep_file.sweep.arms.items():
         reference = parse_checkpoint(arm.checkpoint or "base")
         if reference is None or reference.which == "all":
             problem = f"{arm.checkpoint!r} is no single checkpoint"
-            raise found.refuse(("arms", name, "checkpoint"), problem, EVERY)
+            raise sweep_file.refuse(("arms", name, "checkpoint"), problem, EVERY)
 
 
-def _check_baseline(found: SweepFile, baseline: BaselineSpec, at: KeyPath) -> None:
-    axes = {axis.key: axis for axis in found.axes}
+def _check_baseline(sweep_file: SweepFile, baseline: BaselineSpec, at: KeyPath) -> None:
+    axes = {axis.key: axis for axis in sweep_file.axes}
     for key, value, path in leaves(baseline.where):
         place = (*at, "where", *path)
         if key not in axes:
-            raise found.refuse(place, f"{key!r} is no axis", nearest(key, axes))
+            raise sweep_file.refuse(place, f"{key!r} is no axis", nearest(key, axes))
         if value not in axes[key].values:
-            raise found.refuse(
+            raise sweep_file.refuse(
                 place, f"{key} is never {inline(value)}", nearest(str(value), axes[key].values)
             )
     if baseline.checkpoint is not None and parse_checkpoint(baseline.checkpoint) is None:
         problem = f"{baseline.checkpoint!r} is not a checkpoint"
-        raise found.refuse((*at, "checkpoint"), problem, EVERY)
+        raise sweep_file.refuse((*at, "checkpoint"), problem, EVERY)
 
 
-def _check_base(found: SweepFile, arm: str | None) -> None:
+def _check_base(sweep_file: SweepFile, arm: str | None) -> None:
     """The experiment of one arm reads, and measures what cells show."""
-    base = found.base_of(arm)
-    where: KeyPath = ("arms", arm, "base") if arm and found.sweep.arms[arm].base else ("base",)
+    base = sweep_file.base_of(arm)
+    where: KeyPath = ("arms", arm, "base") if arm and sweep_file.sweep.arms[arm].base else ("base",)
     if not base.is_file():
-        raise found.refuse(where, f"{base}: no such file", "write it relative to this file")
+        raise sweep_file.refuse(where, f"{base}: no such file", "write it relative to this file")
     try:
-        experiment = read_experiment(base, found.overrides_of(arm))
+        experiment = read_experiment(base, sweep_file.overrides_of(arm))
     except InputError as error:
         if arm is None or str(error).startswith(str(base)):
             raise
-        raise found.refuse(("arms", arm, "set"), str(error)) from None
-    _check_evaluations(found, experiment)
-    axis = found.checkpoint_axis
-    if arm is not None and found.sweep.arms[arm].checkpoint is not None:
+        raise sweep_file.refuse(("arms", arm, "set"), str(error)) from None
+    _check_evaluations(sweep_file, experiment)
+    axis = sweep_file.checkpoint_axis
+    if arm is not None and sweep_file.sweep.arms[arm].checkpoint is not None:
         axis = None  # its one checkpoint stands at every value
-    if axis is not None and not any(each.key.endswith(("steps", "epochs")) for each in found.axes):
-        names = (*found.sweep.on, *found.sweep.selecting)
+    if axis is not None and not any(
+        each.key.endswith(("steps", "epochs")) for each in sweep_file.axes
+    ):
+        names = (*sweep_file.sweep.on, *sweep_file.sweep.selecting)
         refusal = unmeasured(axis.key, axis.values, experiment, names)
         if refusal is not None:
-            raise found.refuse(axis.path, *refusal)
+            raise sweep_file.refuse(axis.path, *refusal)
 
 
-def _check_evaluations(found: SweepFile, experiment: Experiment) -> None:
+def _check_evaluations(sweep_file: SweepFile, experiment: Experiment) -> None:
     """`on` reports and `select` selects, in every arm."""
     for role, names, key in (
-        ("report", found.sweep.on, "on"),
-        ("select", found.sweep.selecting, "select"),
+        ("report", sweep_file.sweep.on, "on"),
+        ("select", sweep_file.sweep.selecting, "select"),
     ):
         known = [name for name, e in experiment.evaluate.items() if e.role == role]
         for name in names:
             if name not in known:
                 fix = nearest(name, known) if known else f'none has role = "{role}"'
-                raise found.refuse((key,), f"no evaluation {name!r} with role {role!r}", fix)
+                raise sweep_file.refuse((key,), f"no evaluation {name!r} with role {role!r}", fix)
 
 
 Refusal = tuple[str, str]

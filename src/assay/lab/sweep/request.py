@@ -28,8 +28,8 @@ from assay.runs.status import stored_status
 def make_matrix(root: Path, file: Path, on: str | None = None, allow: Sequence[str] = ()) -> Matrix:
     """The matrix of a sweep file, showing the evaluation `on` in place of the file's; `allow` names
     differences that are accepted. Raises InputError for what does not exist or fit together."""
-    found = read_sweep(file)
-    sweep, points = found.sweep, [runs_of_plan(root, each) for each in plan(found)]
+    sweep_file = read_sweep(file)
+    sweep, points = sweep_file.sweep, [runs_of_plan(root, each) for each in plan(sweep_file)]
     reporting = points[0].plan.experiment.evaluate
     if on is not None and (on not in reporting or reporting[on].role != "report"):
         known = [name for name, each in reporting.items() if each.role == "report"]
@@ -37,8 +37,8 @@ def make_matrix(root: Path, file: Path, on: str | None = None, allow: Sequence[s
     specs = {**({"baseline": sweep.baseline} if sweep.baseline else {}), **sweep.controls}
     controls = {name: _baseline(root, spec) for name, spec in specs.items()}
     sets = [key for arm in sweep.arms.values() for key, _, _ in leaves(arm.set)]
-    terms = Terms(allow=tuple(allow), axes=(*(axis.key for axis in found.axes), *sets))
-    return build(found, points, controls, on, terms)
+    terms = Terms(allow=tuple(allow), axes=(*(axis.key for axis in sweep_file.axes), *sets))
+    return build(sweep_file, points, controls, on, terms)
 
 
 def _baseline(root: Path, spec: BaselineSpec) -> Baseline:

@@ -150,7 +150,7 @@ def spread_jobs(
                 done.append(Done(job, place, 1, log, f"it lost {MOST_LOST} nodes: {lost}"))
             except OSError as error:
                 done.append(Done(job, place, 1, log, f"{place}: {error}"))
-            tell(f"{job.name}: {done[-1].said or 'finished'}")
+            tell(f"{job.name}: {done[-1].failure or 'finished'}")
         if waiting and not working:
             for each in waiting.values():
                 room_of(pool, each.needs, RunFailure)

@@ -109,9 +109,9 @@ def _cell(
         records = tuple(by_name[each] for each in on if each in by_name)
         if len(records) < len(on):
             continue
-        found = _checkpoint(run, records, key, checkpoint, value)
-        if found is not None:
-            seeds.append(tuple(Provenance(run, found, record) for record in records))
+        checkpoint_record = _checkpoint(run, records, key, checkpoint, value)
+        if checkpoint_record is not None:
+            seeds.append(tuple(Provenance(run, checkpoint_record, record) for record in records))
             looks = max(looks, _looks(run, checkpoint))
     if not seeds:
         return SweepCell(place, "not measured", name, name)
