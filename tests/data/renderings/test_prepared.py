@@ -93,8 +93,8 @@ def test_what_was_not_used_for_longest_goes_first(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talks = [(replace(TALK[0], content=f"{n} {TALK[0].content}"), *TALK[1:]) for n in range(6)]
-    for now, talk in enumerate(talks):
-        monkeypatch.setattr(kept.time, "time", lambda now=now: now * kept.DAY * 2)
+    for day, talk in enumerate(talks):
+        monkeypatch.setattr(kept.time, "time", lambda day=day: day * kept.DAY * 2)
         prepared(CHATML, talk, [], False)
     monkeypatch.setattr(kept.time, "time", lambda: 20 * kept.DAY)
     prepared(CHATML, talks[0], [], False)
