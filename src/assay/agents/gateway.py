@@ -229,25 +229,25 @@ class Gateway:
             self.news.notify_all()
         return call
 
-    def note_settings(self, asked: RequestParameters) -> None:
+    def note_settings(self, body: RequestParameters) -> None:
         """Tell of what a request asks for and does not get."""
         told = [
-            f"{name} = {value}" for name in RULED if (value := getattr(asked, name)) is not None
+            f"{name} = {value}" for name in RULED if (value := getattr(body, name)) is not None
         ]
-        choice = getattr(asked, "tool_choice", None)
+        choice = getattr(body, "tool_choice", None)
         told += [f"tool_choice = {choice!r}"] if choice not in (None, "auto", "none") else []
-        told += [f"model = {asked.model!r}"] if asked.model != POLICY else []
+        told += [f"model = {body.model!r}"] if body.model != POLICY else []
         for setting in told:
             name = setting.partition(" ")[0]
             if name not in self._noted:
                 self._noted.add(name)
                 self.note(f"the agent asks for {setting}; the experiment's settings rule")
 
-    def ask_helper(self, episode: OpenEpisode, asked: Any) -> Call:
+    def ask_helper(self, episode: OpenEpisode, body: Any) -> Call:
         """The answer of a helper model, drawn by the episode's key. Raises a refusal (502)."""
-        if not isinstance(asked, AgentChat):
-            raise refusal(f"{asked.model} answers chats only", "model")
-        model, call = self.helpers[asked.model], made_call(asked)
+        if not isinstance(body, AgentChat):
+            raise refusal(f"{body.model} answers chats only", "model")
+        model, call = self.helpers[body.model], made_call(body)
         with self.news:
             count = episode.made[call.name]
             episode.made[call.name] += 1
@@ -263,30 +263,30 @@ class Gateway:
         return call
 
 
-def made_call(asked: AgentChat | AgentCompletion) -> Call:
+def made_call(body: AgentChat | AgentCompletion) -> Call:
     """A request as a call named by what it asks. Raises a refusal."""
-    count = asked.n or 1
+    count = body.n or 1
     if not 1 <= count <= MOST_CHOICES:
         raise refusal(f"n: must be 1 to {MOST_CHOICES}", "n")
-    if isinstance(asked, AgentChat):
-        messages, tools = read_chat(asked)
-        prompt, most = None, asked.max_completion_tokens or asked.max_tokens
+    if isinstance(body, AgentChat):
+        messages, tools = read_chat(body)
+        prompt, most = None, body.max_completion_tokens or body.max_tokens
         content: Any = [dump_messages(messages), list(tools)]
     else:
-        messages, tools, most = (), (), asked.max_tokens
-        prompt = asked.prompt if isinstance(asked.prompt, str) else tuple(asked.prompt)
-        content = asked.prompt
-    name = sha256_text(canonical_json([content, most, list(asked.stops)]))[:16]
-    logprobs = asked.logprobs is not None and asked.logprobs is not False
-    return Call(messages, tools, prompt, asked.stops, most, logprobs, count, name)
+        messages, tools, most = (), (), body.max_tokens
+        prompt = body.prompt if isinstance(body.prompt, str) else tuple(body.prompt)
+        content = body.prompt
+    name = sha256_text(canonical_json([content, most, list(body.stops)]))[:16]
+    logprobs = body.logprobs is not None and body.logprobs is not False
+    return Call(messages, tools, prompt, body.stops, most, logprobs, count, name)
 
 
-def pieces(envelope: Envelope, call: Call, asked: RequestParameters) -> Iterator[Json]:
+def pieces(envelope: Envelope, call: Call, body: RequestParameters) -> Iterator[Json]:
     """The objects of a streamed answer, of its first choice."""
     if envelope.chat:
         yield envelope.opening()
     yield envelope.last(call.choices[0], "")
-    if asked.stream_options is not None and asked.stream_options.include_usage:
+    if body.stream_options is not None and body.stream_options.include_usage:
         yield envelope.counts(call.usage())
 
 

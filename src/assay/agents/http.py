@@ -40,11 +40,11 @@ Handler = Callable[[Request], Awaitable[Response]]
 def resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
     """The first address of a host's name. Raises InputError."""
     try:
-        found = socket.getaddrinfo(host or " ", port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host or " ", port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         fix = f"for example {HOST}, or 0.0.0.0 for all networks"
         raise InputError(f"{host!r} is no address", field="--host", fix=fix) from error
-    family, _, _, _, address = found[0]
+    family, _, _, _, address = addresses[0]
     return family, address
 
 

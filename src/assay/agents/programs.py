@@ -73,9 +73,9 @@ class Programs:
         """Pass on what the host says until it ends."""
         assert host.stdout is not None
         for line in host.stdout:
-            said = json.loads(line)
-            if "key" in said:
-                self.gateway.finish(said["key"], reward_in(said))
+            ending = json.loads(line)
+            if "key" in ending:
+                self.gateway.finish(ending["key"], reward_in(ending))
         for episode in list(self.gateway.episodes.values()):
             self.gateway.finish(episode.api_key, Reward(None, why=ENDED))
 
@@ -92,11 +92,11 @@ def shown_row(row: Row) -> dict[str, Any]:
     }
 
 
-def reward_in(said: Mapping[str, Any]) -> Reward:
+def reward_in(ending: Mapping[str, Any]) -> Reward:
     """The reward that an agent's last line tells; an abstention where there is none."""
-    if said.get("why"):
-        return Reward(None, why=said["why"])
-    line = said.get("line", "")
+    if ending.get("why"):
+        return Reward(None, why=ending["why"])
+    line = ending.get("line", "")
     try:
         told = json.loads(line)
         rest = {k: told[k] for k in ("parts", "why", "outcome", "facts") if k in told}
