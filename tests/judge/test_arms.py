@@ -85,7 +85,7 @@ def test_methods_of_which_one_was_asked_a_part_are_compared_on_that_part():
     some = [ItemScores(kept, run.scores[::3], part=True) for run in control]
     bare = [ItemScores(kept, run.scores[::3]) for run in (*control, *other)]
     found, expected = compare_arms(some, other), compare_arms(bare[:2], bare[2:])
-    assert (found.items, found.asked_of_one) == (len(kept), ITEMS - len(kept))
+    assert (found.items, found.control_only) == (len(kept), ITEMS - len(kept))
     assert (found.p_value, found.interval) == (expected.p_value, expected.interval)
     assert as_repeats(some).part, "seeds as repeats are a part as well"
     assert not as_repeats(control).part

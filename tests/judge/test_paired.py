@@ -132,7 +132,7 @@ def test_a_run_asked_a_part_of_the_items_is_compared_on_that_part_alone():
     expected = ItemScores(("item-0001", "item-0004"), np.array([[0.0], [0.0]]))
     for control, other, bare in ((part, whole, (part, expected)), (whole, part, (expected, part))):
         found, on_two = compare(control, other), compare(*bare)
-        assert (found.items, found.asked_of_one, on_two.asked_of_one) == (2, 4, 0)
+        assert (found.items, found.control_only, on_two.control_only) == (2, 4, 0)
         assert (found.p_value, found.interval) == (on_two.p_value, on_two.interval)
         assert (found.control_score, found.score) == (on_two.control_score, on_two.score)
         assert found.unscored == 0, "an item that was not asked misses no score"

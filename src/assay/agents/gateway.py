@@ -231,9 +231,7 @@ class Gateway:
 
     def note_settings(self, body: RequestParameters) -> None:
         """Tell of what a request asks for and does not get."""
-        told = [
-            f"{name} = {value}" for name in RULED if (value := getattr(body, name)) is not None
-        ]
+        told = [f"{name} = {value}" for name in RULED if (value := getattr(body, name)) is not None]
         choice = getattr(body, "tool_choice", None)
         told += [f"tool_choice = {choice!r}"] if choice not in (None, "auto", "none") else []
         told += [f"model = {body.model!r}"] if body.model != POLICY else []

@@ -126,13 +126,13 @@ def compare_requests(
     def attempt(
         some: Sequence[ArmRequest], read: Callable[[ArmRequest], Value]
     ) -> list[tuple[ArmRequest, Value]]:
-        found = []
+        arms = []
         for each in some:
             try:
-                found.append((each, read(each)))
+                arms.append((each, read(each)))
             except DamagedFile as error:
                 damaged[each] = error
-        return found
+        return arms
 
     for request in requests:
         check_finished(request.run)
@@ -145,9 +145,9 @@ def compare_requests(
     read = attempt([each for each, _ in known], lambda each: own_arm(each, on))
     if damaged and len(read) < 2:
         raise next(iter(damaged.values()))
-    loaded, asked = [arm for _, arm in read], [each for each, _ in read]
-    check_apart(loaded, asked)
-    arms, notes = pool_seeds(loaded, asked)
+    loaded, wishes = [arm for _, arm in read], [each for each, _ in read]
+    check_apart(loaded, wishes)
+    arms, notes = pool_seeds(loaded, wishes)
     left_out = [
         finding(
             "control_left_out" if each is requests[0] else "left_out",
@@ -442,11 +442,11 @@ def plan_from(pilot: Pilot, design: Design, difference: float, power: float) -> 
 def _scores(runs: Sequence[RunDirectory], name: str, evaluation: str) -> list[ItemScores]:
     """The scores of an arm's checkpoint in each of its runs."""
     reference = read_run_name(runs[0].root, name).checkpoint
-    found = []
+    scores = []
     for run in runs:
         record = find_record(run, evaluation)
         wanted = last_measured(run, record)
         if reference is not None:
             wanted = checkpoint_name(resolve_checkpoint(run, reference))
-        found.append(read_scores(run, record, wanted))
-    return found
+        scores.append(read_scores(run, record, wanted))
+    return scores

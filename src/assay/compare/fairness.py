@@ -236,9 +236,9 @@ def _check_checker(first: Arm, other: Arm) -> None:
     for name in rewards[0].keys() & rewards[1].keys():
         tables = [{"reward": reward[name]} for reward in rewards]
         keys = ("reward.version", "reward.source_sha256")
-        found = [d for d in differences(tables[0], tables[1]) if d.path in keys]
-        if found:
-            versions = [str(value)[:8] for value in (found[0].control, found[0].other)]
+        changes = [d for d in differences(tables[0], tables[1]) if d.path in keys]
+        if changes:
+            versions = [str(value)[:8] for value in (changes[0].control, changes[0].other)]
             problem = (
                 f"reward {name!r}, which scores {one.record.name}, is another version in "
                 f"{one.run} ({versions[0]}) than in {two.run} ({versions[1]})"

@@ -71,7 +71,7 @@ def known_direction(metric: str) -> bool | None:
     parts = [part for part in re.split(r"[\W_]+", metric.rpartition("=")[2] or metric) if part]
     capitals = re.compile(r"(?<=[a-z])(?=[A-Z])")
     split = ([part] if part.lower() in DIRECTIONS else capitals.split(part) for part in parts)
-    words = [word.lower() for found in split for word in found]
+    words = [word.lower() for words in split for word in words]
     words = [word if word in DIRECTIONS else word.rstrip("0123456789") for word in words]
     ways = {DIRECTIONS[word] for word in words if word in DIRECTIONS}
     others = [word for word in words if word and word not in DIRECTIONS]
@@ -168,7 +168,7 @@ def compare_arms(
         findings += [each for each in told if each not in findings]
     lower = lower_is_better(arms)
     pairings = judge_pairs([(control.name, arm.name) for arm in others], arms, differing, lower)
-    every = {(c.path, str(c.other)): c for found in differing.values() for c in found}
+    every = {(c.path, str(c.other)): c for confounds in differing.values() for c in confounds}
     if compared_parts(arms) is None:
         findings += idle_allowances(terms.allow, list(every.values()))
     for arm in others:
@@ -198,15 +198,15 @@ def judge_pairs(
     keys = {f"{control} {other}": (control, other) for control, other in pairs}
     raw = {}
     for key, (control, other) in keys.items():
-        found = _judged(named[control], named[other])
-        found = with_lower_better(found) if lower else found
-        raw[key] = _unless_confounded(found, (differing or {}).get(other, ()))
+        comparison = _judged(named[control], named[other])
+        comparison = with_lower_better(comparison) if lower else comparison
+        raw[key] = _unless_confounded(comparison, (differing or {}).get(other, ()))
     pairings = {}
-    for key, found in adjust_family(raw).items():
+    for key, comparison in adjust_family(raw).items():
         control, other = (named[name] for name in keys[key])
-        flips = _flips(control.scores, other.scores, -1 if found.lower_is_better else 1)
+        flips = _flips(control.scores, other.scores, -1 if comparison.lower_is_better else 1)
         same = agreement(control, other)
-        pairings[keys[key]] = Pairing(control.name, other.name, found, flips, same)
+        pairings[keys[key]] = Pairing(control.name, other.name, comparison, flips, same)
     return pairings
 
 
@@ -235,10 +235,12 @@ def _judged(control: Arm, other: Arm) -> Comparison:
         split = len(control.seeds)
         return compare_methods(seeds[:split], seeds[split:])
     before, after = on_one_scale(control.scores, other.scores)
-    found = compare(before, after)
+    comparison = compare(before, after)
     if not control.seeds and not other.seeds:
-        return found
-    return replace(found, method=f"{found.method}; seeds as repeats: these runs, not the method")
+        return comparison
+    return replace(
+        comparison, method=f"{comparison.method}; seeds as repeats: these runs, not the method"
+    )
 
 
 def _flips(control: ItemScores, other: ItemScores, sign: int) -> Flips:

@@ -127,7 +127,7 @@ def picked(arms: Sequence[Arm]) -> tuple[SelectionPair, ...]:
 def selections_in(outputs: Mapping[Any, str]) -> dict[Any, Picks] | None:
     """The picks of each answer; None where one is no list of different whole numbers, or all are
     empty."""
-    found = {}
+    selections = {}
     for key, text in outputs.items():
         try:
             picks: Any = json.loads(text)
@@ -136,8 +136,8 @@ def selections_in(outputs: Mapping[Any, str]) -> dict[Any, Picks] | None:
         whole = isinstance(picks, list) and all(type(pick) is int for pick in picks)
         if not whole or len({*picks}) < len(picks):
             return None
-        found[key] = tuple(picks)
-    return found if any(found.values()) else None
+        selections[key] = tuple(picks)
+    return selections if any(selections.values()) else None
 
 
 def agree(

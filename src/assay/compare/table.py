@@ -181,12 +181,12 @@ def failures(tables: Sequence[ComparisonTable], fail_on: FailOn) -> list[str]:
 
 
 def _failure(table: ComparisonTable, pair: Pairing, fail_on: FailOn) -> str:
-    found, asked = pair.comparison, pair.comparison.non_inferiority
+    comparison, inferiority = pair.comparison, pair.comparison.non_inferiority
     place = f"{pair.control} on {table.evaluation.benchmark or table.evaluation.name}"
-    if asked is not None:
-        margin = f"at most {100 * asked.margin:g} points worse than"
-        return "" if asked.shown else f"{pair.other} is not shown to be {margin} {place}"
-    verdict, judge = found.verdict, table.judge
+    if inferiority is not None:
+        margin = f"at most {100 * inferiority.margin:g} points worse than"
+        return "" if inferiority.shown else f"{pair.other} is not shown to be {margin} {place}"
+    verdict, judge = comparison.verdict, table.judge
     if judge is not None and verdict != "not comparable" and judge.refusal:
         return f"{pair.other} {judge.refusal}: no verdict against {place} passes"
     bad = verdict in FAILING[fail_on]

@@ -76,13 +76,13 @@ def crossed_error(
 
 def _items(values_I: Array, clusters: tuple[str, ...] | None, width: float) -> tuple[float, float]:
     """Variance of the mean of I values by the items drawn, and its degrees of freedom."""
-    found = item_mean(values_I, clusters, (-width, width))
-    variance = float(found.standard_error) ** 2 if found.clusters > 1 else 0.0
-    if found.alike:
+    estimate = item_mean(values_I, clusters, (-width, width))
+    variance = float(estimate.standard_error) ** 2 if estimate.clusters > 1 else 0.0
+    if estimate.alike:
         # Next to nothing varied: at least what the score interval has with no exception among C.
         z = quantile(LEVEL)
-        variance = max(variance, (z / (found.clusters + z**2) * width) ** 2)
-    return variance, max(found.degrees, 1.0)
+        variance = max(variance, (z / (estimate.clusters + z**2) * width) ** 2)
+    return variance, max(estimate.degrees, 1.0)
 
 
 def left_over(arm_SI: Array, clusters: tuple[str, ...] | None) -> float:
@@ -171,7 +171,7 @@ def compare_arms(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> 
         unscored_shares=unscored_shares(control, other),
         lowest=lowest,
         highest=highest,
-        asked_of_one=item_count - len(control[0].item_ids),
+        control_only=item_count - len(control[0].item_ids),
     )
 
 
@@ -180,8 +180,8 @@ def _figures(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Figu
     arms = aligned(control, other)
     difference = float(arms.differences.mean())
     low, high = control[0].bounds
-    found = crossed_error((arms.other, arms.control), arms.clusters, high - low)
-    error, freedom = found.error, found.freedom
+    crossed = crossed_error((arms.other, arms.control), arms.clusters, high - low)
+    error, freedom = crossed.error, crossed.freedom
 
     def interval_at(level: float) -> Interval:
         reach = -float(special.stdtrit(freedom, 0.5 - level / 2)) * error

@@ -116,7 +116,7 @@ def compare_harmonic(
         unscored_shares=unscored_shares(control, other),
         lowest=lowest,
         highest=highest,
-        asked_of_one=sum(p.asked_of_one for p in pairs),
+        control_only=sum(p.control_only for p in pairs),
     )
 
 

@@ -170,8 +170,8 @@ def _leaves(table: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, 
 
 def _only_empty(path: Path, one: Mapping[Path, Any], other: Mapping[Path, Any]) -> bool:
     """Whether one has an empty table where the other has values, each a difference itself."""
-    deeper = (found for found in other if len(found) > len(path))
-    return one.get(path) == {} and any(found[: len(path)] == path for found in deeper)
+    deeper = (below for below in other if len(below) > len(path))
+    return one.get(path) == {} and any(below[: len(path)] == path for below in deeper)
 
 
 def _kind(
@@ -204,7 +204,7 @@ def _explained(path: Path, differing: Collection[Path]) -> bool:
             continue
         name = path[parts.index("{}")]
         wanted = [cause.replace("{}", name).split(".") for cause in causes]
-        return any(_matches(found, cause) for found in differing for cause in wanted)
+        return any(_matches(difference, cause) for difference in differing for cause in wanted)
     return False
 
 
@@ -311,7 +311,7 @@ def part_of(path: str) -> str:
 
 def by_part(differences: Sequence[Confound]) -> list[PartState]:
     """Every part in the order of PARTS with its differences; OTHER only where it has some."""
-    found: dict[str, list[Confound]] = {part: [] for part in PARTS}
+    confounds: dict[str, list[Confound]] = {part: [] for part in PARTS}
     for difference in differences:
-        found.setdefault(part_of(difference.path), []).append(difference)
-    return [PartState(part, tuple(those)) for part, those in found.items()]
+        confounds.setdefault(part_of(difference.path), []).append(difference)
+    return [PartState(part, tuple(those)) for part, those in confounds.items()]

@@ -115,19 +115,19 @@ def _slopes(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
     flat, sign = rule.kind == "flat", -1 if rule.kind == "falling" else 1
     for metric in rule.metrics:
         lines = [line for line in evidence.lines if metric in line][-LONG:]
-        found = trend([line["step"] for line in lines], [line[metric] for line in lines], LEVEL)
-        if found is None or found.steps < (LONG if flat else WINDOW):
+        rise = trend([line["step"] for line in lines], [line[metric] for line in lines], LEVEL)
+        if rise is None or rise.steps < (LONG if flat else WINDOW):
             continue
         if flat:
-            value = found.interval.high * (found.last - found.first)
+            value = rise.interval.high * (rise.last - rise.first)
         else:
-            value = _rounded(sign * (found.end - found.start))
-        shown = flat or (found.rises if sign > 0 else found.falls)
+            value = _rounded(sign * (rise.end - rise.start))
+        shown = flat or (rise.rises if sign > 0 else rise.falls)
         severity = _severity(rule, value) if shown else None
-        slope = {"slope": found.slope, "low": found.interval.low, "high": found.interval.high}
+        slope = {"slope": rise.slope, "low": rise.interval.low, "high": rise.interval.high}
         slopes = {name: f"{_rounded(each):+.3g}" for name, each in slope.items()}
-        more = {"steps": found.steps, "limit": _limit(rule, severity), **slopes}
-        figures = _texts(metric, start=found.start, now=found.end, **more)
+        more = {"steps": rise.steps, "limit": _limit(rule, severity), **slopes}
+        figures = _texts(metric, start=rise.start, now=rise.end, **more)
         template = "rising" if flat and severity is None else rule.kind
         yield MetricReading(metric, severity, template, figures, value)
 
@@ -255,9 +255,9 @@ def _start(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
     for name, pair in evidence.reached.items():
         if not set.isdisjoint(*map(_scored, pair)):
             compared[name] = _compared(*pair)
-    found = adjust_family(compared)
-    better = any(each.verdict == "better" for each in found.values())
-    for name, each in found.items():
+    adjusted = adjust_family(compared)
+    better = any(each.verdict == "better" for each in adjusted.values())
+    for name, each in adjusted.items():
         figures = {"metric": name, **difference_figures(each)}
         yield MetricReading(name, None if better else "note", "start", figures)
 

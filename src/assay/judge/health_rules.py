@@ -180,11 +180,11 @@ def derived(line: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def with_moves(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The lines of a stage with what follows of each, and whether the weights had moved before."""
-    found, moved = [], False
+    kept, moved = [], False
     for line in map(derived, lines):
-        found.append({**line, MOVED: float(moved)})
+        kept.append({**line, MOVED: float(moved)})
         moved |= line.get("grad_norm", 1.0) not in (0, None) and line.get("learning_rate", 1.0) != 0
-    return found
+    return kept
 
 
 OF_SAMPLES = frozenset(

@@ -108,8 +108,8 @@ def _terms(step: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
 
     {} where that is no whole sum: no policy term is logged, or a part without its coefficient.
     """
-    found = {name: (1.0, step[name]) for name in ADDED if _finite(step.get(name))}
-    if not found:
+    terms = {name: (1.0, step[name]) for name in ADDED if _finite(step.get(name))}
+    if not terms:
         return {}
     for kind, coefficients in WEIGHED.items():
         name = next((n for n in (AVERAGED[kind], kind) if _finite(step.get(n))), None)
@@ -119,8 +119,8 @@ def _terms(step: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
         if coefficient is None and name != "kl_loss":
             return {}
         factor = 1.0 if coefficient is None else coefficient
-        found[name] = (SIGNS.get(kind, 1.0) * factor, step[name])
-    return found
+        terms[name] = (SIGNS.get(kind, 1.0) * factor, step[name])
+    return terms
 
 
 def _adds_up(step: Mapping[str, Any]) -> bool:

@@ -165,7 +165,7 @@ def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> C
         lowest=lowest,
         highest=highest,
         skewed=not counts and _skewed(pairs),
-        asked_of_one=item_count - len(control.item_ids),
+        control_only=item_count - len(control.item_ids),
     )
     return judged(compared)
 

@@ -235,22 +235,22 @@ def times_needed(
     return high
 
 
-def planned(found: Figures, plan_at: PlanAt, *, method: str, **counts: Any) -> Comparison:
+def planned(figures: Figures, plan_at: PlanAt, *, method: str, **counts: Any) -> Comparison:
     """A comparison alone, with its verdict and what its design sees."""
     detectable, needed = plan_at(ALPHA)
     compared = Comparison(
-        control_score=found.control_score,
-        score=found.score,
-        difference=found.difference,
-        interval=found.interval_at(LEVEL),
-        p_value=found.p_value,
-        adjusted_p=found.p_value,
+        control_score=figures.control_score,
+        score=figures.score,
+        difference=figures.difference,
+        interval=figures.interval_at(LEVEL),
+        p_value=figures.p_value,
+        adjusted_p=figures.p_value,
         method=method,
         verdict="undecided",
         margin=MARGIN,
         minimum_detectable_difference=detectable,
         items_needed=needed,
-        interval_at=found.interval_at,
+        interval_at=figures.interval_at,
         plan_at=plan_at,
         **counts,
     )

@@ -162,8 +162,8 @@ def smallest_difference(variances: Variances, design: Design, power: float = POW
     doubt = (by_items + by_luck) ** 2 / (n - 1)
     if design.seeds > 1 and v.seeds is not None:
         doubt += (by_luck + by_seeds) ** 2 / (2 * (design.seeds - 1))
-    found = _detectable(total**2 / doubt, power, design.alpha) * float(np.sqrt(total))
-    return found if found <= v.width else None
+    difference = _detectable(total**2 / doubt, power, design.alpha) * float(np.sqrt(total))
+    return difference if difference <= v.width else None
 
 
 def _parts(variances: Variances, design: Design) -> tuple[float, float, float]:
@@ -193,8 +193,8 @@ def items_for(
 ) -> int | None:
     """Items at which the design sees `difference`; None for more than MOST_ITEMS."""
     if variances.discordance is not None and design.repeats == design.seeds == 1:
-        found = items_needed(variances.discordance, difference, power, design.alpha)
-        return found if found is not None and found <= MOST_ITEMS else None
+        needed = items_needed(variances.discordance, difference, power, design.alpha)
+        return needed if needed is not None and needed <= MOST_ITEMS else None
     low, high = 1, MOST_ITEMS
 
     def sees(count: int) -> bool:
@@ -221,15 +221,15 @@ def plan(
         raise InputError(f"a difference of {100 * difference:g} points", fix="above 0, at most 100")
     if not 0.5 <= power < 1:
         raise InputError(f"a power of {power:g}", fix="from 0.5 to below 1, such as 0.8")
-    found = []
+    plans = []
     for design in designs:
         items = design.items or items_for(variances, design, difference, power)
         if items is None:
-            found.append(DesignPower(replace(design, items=0), None, False))
+            plans.append(DesignPower(replace(design, items=0), None, False))
             continue
         whole = replace(design, items=items)
         smallest = smallest_difference(variances, whole, power)
         # Exact power has steps: what was asked for holds where the items were found for it.
         enough = not design.items or (smallest is not None and smallest <= difference)
-        found.append(DesignPower(whole, smallest, enough))
-    return Plan(difference, power, variances, tuple(found))
+        plans.append(DesignPower(whole, smallest, enough))
+    return Plan(difference, power, variances, tuple(plans))

@@ -141,14 +141,14 @@ def on_one_scale(*scores: ItemScores) -> tuple[ItemScores, ...]:
     bounds = (min(lows), max(highs))
     known = next((each for each in scores if each.clusters is not None), None)
     sources = dict(zip(known.item_ids, known.clusters or (), strict=True)) if known else {}
-    found = []
+    scaled = []
     for each in scores:
         clusters = each.clusters
         if not clusters and sources.keys() >= set(each.item_ids):
             clusters = tuple(sources[item] for item in each.item_ids)
         same = (each.bounds, each.clusters) == (bounds, clusters)
-        found.append(each if same else replace(each, bounds=bounds, clusters=clusters))
-    return tuple(found)
+        scaled.append(each if same else replace(each, bounds=bounds, clusters=clusters))
+    return tuple(scaled)
 
 
 def on_shared_items(*scores: ItemScores) -> tuple[ItemScores, ...]:

@@ -103,8 +103,8 @@ def promote(start: ItemScores, later: Mapping[int, ItemScores]) -> Promotion:
     """
     first, *others = on_one_scale(start, *later.values())
     compared = {step: compare(first, scores) for step, scores in zip(later, others, strict=True)}
-    looks = {step: corrected_for_looks(found, len(later)) for step, found in compared.items()}
-    better = [step for step, found in looks.items() if found.verdict == "better"]
+    looks = {step: corrected_for_looks(each, len(later)) for step, each in compared.items()}
+    better = [step for step, look in looks.items() if look.verdict == "better"]
     return Promotion(_first_best(looks, better) if better else None, looks)
 
 
@@ -210,5 +210,5 @@ def choose(
     baseline = baselines.get(best)
     if baseline is None:
         return Choice(best, False, None, looks, optimism, standings)
-    found = corrected_for_looks(against(baseline, cells[best]), looks)
-    return Choice(best, found.verdict == "better", found, looks, optimism, standings)
+    comparison = corrected_for_looks(against(baseline, cells[best]), looks)
+    return Choice(best, comparison.verdict == "better", comparison, looks, optimism, standings)

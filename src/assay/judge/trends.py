@@ -238,8 +238,8 @@ def forecast_total(
     spent, count = before + float(np.sum(costs)), len(costs)
     if count < 2:
         return None
-    found = resembling(np.ones((count, 1)), np.asarray(costs, np.float64), np.ones(count - 1))
-    rest = found.next_sum(np.ones(1), remaining)
+    model = resembling(np.ones((count, 1)), np.asarray(costs, np.float64), np.ones(count - 1))
+    rest = model.next_sum(np.ones(1), remaining)
     low, high = (max(spent + end, spent) for end in rest.limits(level))
     interval = Interval(low, high, "prediction of a sum", level)
     return Forecast(at, max(spent + rest.mean, spent), interval, count)
@@ -293,9 +293,9 @@ def learning_impact(curves: Mapping[str, Gapped]) -> LearningImpact:
     """
     filled = {prompt: fill_gaps(curve) for prompt, curve in curves.items()}
     whole = {
-        prompt: found
+        prompt: rewards
         for prompt, curve in filled.items()
-        if len(found := tuple(r for r in curve if r is not None)) == len(curve)
+        if len(rewards := tuple(r for r in curve if r is not None)) == len(curve)
     }
     if not whole:
         fix = "make the epochs longer, or train for more of them"

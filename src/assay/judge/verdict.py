@@ -135,7 +135,7 @@ class Comparison:
     """Missing scores most in the run's favour."""
     skewed: bool = False
     """Whether so few independent items differ so lopsidedly that a t test errs more often."""
-    asked_of_one: int = 0
+    control_only: int = 0
     """Items that only one of the runs was asked, because the other was measured on a part."""
     non_inferiority: NonInferiority | None = None
     """The answer where it was asked for."""
@@ -182,8 +182,8 @@ def filled(figures: Figures) -> Filled:
 
 def judged(comparison: Comparison) -> Comparison:
     """The comparison with its verdict, which has to hold as scored and for any missing scores."""
-    said = as_scored(comparison)
-    return replace(comparison, verdict=said if _survives(comparison, said) else "undecided")
+    verdict = as_scored(comparison)
+    return replace(comparison, verdict=verdict if _survives(comparison, verdict) else "undecided")
 
 
 def as_scored(comparison: Comparison) -> Verdict:
@@ -191,10 +191,10 @@ def as_scored(comparison: Comparison) -> Verdict:
     return _decide(comparison, comparison)
 
 
-def _survives(c: Comparison, said: Verdict) -> bool:
+def _survives(c: Comparison, verdict: Verdict) -> bool:
     """Better and worse hold in the worst case of the missing scores, equivalent at both ends."""
-    ends = (c.lowest, c.highest) if said == "equivalent" else (c.worst_case,)
-    return all(_decide(case, c) == said for case in ends if case is not None)
+    ends = (c.lowest, c.highest) if verdict == "equivalent" else (c.worst_case,)
+    return all(_decide(case, c) == verdict for case in ends if case is not None)
 
 
 def _decide(case: Comparison | Filled, c: Comparison) -> Verdict:
@@ -304,8 +304,8 @@ def sentences(comparison: Comparison) -> tuple[Sentence, ...]:
     if c.interval.level != LEVEL and c.verdict != "not comparable":
         numbers = {"level": c.interval.level * 100, "family": c.family}
         lines.append(Sentence("family interval", numbers))
-    if c.asked_of_one:
-        lines.append(Sentence("shared items", {"items": c.items, "more": c.asked_of_one}))
+    if c.control_only:
+        lines.append(Sentence("shared items", {"items": c.items, "more": c.control_only}))
     if max(c.repeats) > 1:
         control, run = c.changed_between_repeats
         lines.append(Sentence("repeats", {"control": control, "run": run, "items": c.items}))

@@ -284,8 +284,8 @@ class EvaluationResult:
     def answers(self) -> "DataFrame":
         """Every answer with its item, score, parts and type of error. Raises InputError without
         pandas, DamagedFile for a record that is not whole."""
-        asked = [(line, self.questions.get(line["item_id"])) for line in answers_in(self.file)]
-        return frame({"question": text, **line} if text else line for line, text in asked)
+        lines = [(line, self.questions.get(line["item_id"])) for line in answers_in(self.file)]
+        return frame({"question": text, **line} if text else line for line, text in lines)
 
 
 def rows_result(run: Run) -> EvaluationResult:

@@ -272,7 +272,7 @@ def limits(comparison: Comparison, words: Words) -> str:
 
 def beside(comparison: Comparison, words: Words) -> str:
     """Notes on a verdict: a part of the items, and beside "undecided" what could be detected."""
-    notes = [words("table.shared", items=comparison.items)] if comparison.asked_of_one else []
+    notes = [words("table.shared", items=comparison.items)] if comparison.control_only else []
     smallest = comparison.minimum_detectable_difference
     if comparison.verdict == "undecided" and as_scored(comparison) != "undecided":
         notes.append(words("table.undone"))

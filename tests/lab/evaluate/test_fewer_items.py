@@ -75,7 +75,7 @@ def test_a_table_says_how_many_were_asked_and_compares_on_those_that_both_were(r
     assert (base.items, base.part_of, sft.items, sft.part_of) == (3, 8, 8, None)
     assert sft.to_control is not None
     found = sft.to_control.comparison
-    assert (found.items, found.asked_of_one) == (3, 5)
+    assert (found.items, found.control_only) == (3, 5)
     flips = sft.to_control.flips
     assert len(flips.gained) + len(flips.lost) + len(flips.unchanged) == 3
     assert sft.to_control.agreement is not None

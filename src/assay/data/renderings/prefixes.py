@@ -84,14 +84,14 @@ def prefixes(
         reads, lengths = run(len(dumped), False)
         ends = {k: lengths[pieces] for k, pieces in reads.pieces.items() if k}
         least = min(ends, default=len(dumped))
-        asked, asked_lengths = run(least, True)
+        prompt, prompt_lengths = run(least, True)
     except Exception:
         return None  # `apply_template` meets the same, and says it
-    if not (reads.ended and asked.ended) or reads.behind or asked.behind:
+    if not (reads.ended and prompt.ended) or reads.behind or prompt.behind:
         return None
     ends[len(dumped)] = lengths[reads.ended]
-    text, begun = "".join(reads.written), "".join(asked.written)
-    if begun[: asked_lengths[asked.ended]] != text[: ends[least]]:
+    text, begun = "".join(reads.written), "".join(prompt.written)
+    if begun[: prompt_lengths[prompt.ended]] != text[: ends[least]]:
         return None
     return Prefixes(text, ends, begun[ends[least] :], text[ends[len(dumped)] :])
 

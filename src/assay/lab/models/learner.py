@@ -210,8 +210,8 @@ def first_context(
     """What the policy reads first of a row, which may be a dialogue; of an agent's, which is not
     begun for this, the row's own prompt."""
     talk = dialogue(row) if dialogue else None
-    asked = None if talk is None or hasattr(talk, "begin") else talk.asks()
-    return encoder.prompt(row, asked or question(task, row))
+    turn = None if talk is None or hasattr(talk, "begin") else talk.asks()
+    return encoder.prompt(row, turn or question(task, row))
 
 
 def gold_turns(encoder: Encoder, task: Task, row: Row, loss_on: Loss = "last") -> tuple[Turn, ...]:
