@@ -130,9 +130,9 @@ def nearest(word: str, known: object) -> str:
     alike = {_loosely(name): name for name in names}
     close = [alike[n] for n in difflib.get_close_matches(_loosely(word), alike, n=3, cutoff=0.5)]
     if close:
-        asked = "did you mean " + " or ".join(repr(name) for name in close) + "?"
+        guess = "did you mean " + " or ".join(repr(name) for name in close) + "?"
         few = len(close) < len(names) <= FEW_NAMES
-        return asked + (" known: " + ", ".join(names) if few else "")
+        return guess + (" known: " + ", ".join(names) if few else "")
     return "known: " + listed(names)
 
 

@@ -43,25 +43,25 @@ def matrix(
     from assay.pages.words import words
 
     catalogue = words(lang)
-    found = make_matrix(root, file, on, allow or ())
-    page = write_matrix(found, root, lang)
-    settled = None if on or allow else settle(root, found)
-    shown = [*matrix_shown(found, root, lang), catalogue("terminal.page", file=page)]
-    result = {**matrix_result(found), "page": page, "winner": settled.winner if settled else None}
-    warnings = note_lines(found, catalogue)
+    table = make_matrix(root, file, on, allow or ())
+    page = write_matrix(table, root, lang)
+    settled = None if on or allow else settle(root, table)
+    shown = [*matrix_shown(table, root, lang), catalogue("terminal.page", file=page)]
+    result = {**matrix_result(table), "page": page, "winner": settled.winner if settled else None}
+    warnings = note_lines(table, catalogue)
     warnings += [settled.note] if settled and settled.note else []
     return Outcome(result, shown, warnings=warnings, lang=lang)
 
 
-def matrix_result(found: "Matrix") -> dict[str, Any]:
+def matrix_result(table: "Matrix") -> dict[str, Any]:
     """The values of the page by name, without scores of items."""
     return {
-        **taken(found, "name", "layout", "on", "ratios_to", "rows", "columns", "layers"),
-        "cells": [_cell_result(cell, found) for cell in found.cells.values()],
-        "counts": found.tally,
-        **taken(found, "controls", "blocks", "trainings"),
-        "recommendation": _recommendation_result(found.recommendation),
-        "notes": [{**taken(note, "code", "severity"), **note.values} for note in found.notes],
+        **taken(table, "name", "layout", "on", "ratios_to", "rows", "columns", "layers"),
+        "cells": [_cell_result(cell, table) for cell in table.cells.values()],
+        "counts": table.tally,
+        **taken(table, "controls", "blocks", "trainings"),
+        "recommendation": _recommendation_result(table.recommendation),
+        "notes": [{**taken(note, "code", "severity"), **note.values} for note in table.notes],
     }
 
 
@@ -137,11 +137,11 @@ def audit(
     return Outcome(result, shown, audit_findings(flaws, lang), lang=lang)
 
 
-def _flaw(found: "Finding") -> dict[str, Any]:
+def _flaw(flaw: "Finding") -> dict[str, Any]:
     """A finding for programs, as the report names its parts."""
-    numbers = {k: v for k, v in found.values.items() if k not in ("about", "line")}
-    about, line = found.values["about"], found.values["line"]
-    shown = {"key": found.code, "severity": found.severity, "about": about}
+    numbers = {k: v for k, v in flaw.values.items() if k not in ("about", "line")}
+    about, line = flaw.values["about"], flaw.values["line"]
+    shown = {"key": flaw.code, "severity": flaw.severity, "about": about}
     return {**shown, "numbers": numbers, "line": line}
 
 
@@ -186,9 +186,9 @@ def plan(
     if runs and (discordance is not None or score is not None):
         problem = "a pilot and typed numbers exclude each other"
         raise InputError(problem, fix="leave out the runs, or --discordance and --score")
-    found = pilot(root, runs, on) if runs else typed(discordance, score)
-    planned = plan_from(found, Design(0, repeats, seeds, arms), difference / 100, power)
-    return Outcome(plan_result(found, planned), plan_blocks(found, planned, lang), lang=lang)
+    rates = pilot(root, runs, on) if runs else typed(discordance, score)
+    planned = plan_from(rates, Design(0, repeats, seeds, arms), difference / 100, power)
+    return Outcome(plan_result(rates, planned), plan_blocks(rates, planned, lang), lang=lang)
 
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
@@ -303,7 +303,7 @@ def compare(
     from assay.pages.comparison_page import comparison_shown
     from assay.pages.words import worded, words
 
-    found = compare_runs(
+    comparison = compare_runs(
         *runs,
         root=root,
         on=on,
@@ -318,10 +318,10 @@ def compare(
         higher_is_better=higher_is_better,
         lang=lang,
     )
-    table, w = found.table, words(lang)
-    shown = [*comparison_shown(table, lang), w("terminal.page", file=found.page)]
-    result = {**table_result(table), "page": found.page}
-    findings = [worded(each, w) for each in found.findings]
+    table, w = comparison.table, words(lang)
+    shown = [*comparison_shown(table, lang), w("terminal.page", file=comparison.page)]
+    result = {**table_result(table), "page": comparison.page}
+    findings = [worded(each, w) for each in comparison.findings]
     code = 2 if table.left_out or table.contradicted else 0
     outcome = Outcome(result, shown, findings, exit_code=code, lang=lang)
     return _gated(outcome, [table], fail_on)
@@ -335,7 +335,7 @@ def _gated(
         return outcome
     from assay.compare.table import failures
 
-    found = failures(tables, fail_on.value)
-    result = {**outcome.result, "gate": {"fail_on": fail_on.value, "failed": found}}
-    code = outcome.exit_code or (GATE_FAILED if found else 0)
-    return replace(outcome, result=result, exit_code=code, failed="; ".join(found))
+    reasons = failures(tables, fail_on.value)
+    result = {**outcome.result, "gate": {"fail_on": fail_on.value, "failed": reasons}}
+    code = outcome.exit_code or (GATE_FAILED if reasons else 0)
+    return replace(outcome, result=result, exit_code=code, failed="; ".join(reasons))

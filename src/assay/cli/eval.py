@@ -64,11 +64,11 @@ def engines(
         for each in known:
             table.add_row(*map(Text, (each.ours, ", ".join(each.theirs), each.how, each.unlike)))
         return Outcome({"keys": known}, [table])
-    found = survey() if name is None else [add(environment_for(name))]
+    environments = survey() if name is None else [add(environment_for(name))]
     table = Table("", "package", "installed", "what does not fit")
-    for each in found:
+    for each in environments:
         table.add_row(*map(Text, (each.name, each.package, each.version, each.problem)))
-    return Outcome({"engines": found}, [table])
+    return Outcome({"engines": environments}, [table])
 
 
 def import_run(
@@ -182,8 +182,8 @@ def export(
     """
     if to is not None:
         refuse_given("--to", {"--dtype": dtype, "--gguf": gguf, "--push": push})
-        given = {"stage": stage, "allowed": allow or [], "unproven": unproven}
-        return trainer_export(root, Path(target), to, folder, overrides or [], given)
+        options = {"stage": stage, "allowed": allow or [], "unproven": unproven}
+        return trainer_export(root, Path(target), to, folder, overrides or [], options)
     refuse_given("a checkpoint", {"--stage": stage, "--allow": allow, "--set": overrides})
     from assay.lab.run.merged_export import export as make
     from assay.models.source import check_push
@@ -196,8 +196,8 @@ def export(
     if push is not None:
         check_push(push)
     with shown_progress() as observer:
-        given: dict[str, Any] = {"dtype": dtype, "gguf": gguf, "observer": observer}
-        made = make(root, target, folder, lambda e: model_card(e, lang), **given)
+        options: dict[str, Any] = {"dtype": dtype, "gguf": gguf, "observer": observer}
+        made = make(root, target, folder, lambda e: model_card(e, lang), **options)
     shown = [f"{folder}: {made.run}@{made.checkpoint}, {made.dtype}, rendering {made.rendering!r}"]
     shown += [f"{folder / made.gguf}: for llama.cpp"] if made.gguf else []
     address = upload(folder, push) if push is not None else None
@@ -208,17 +208,17 @@ def export(
     return Outcome(result, shown)
 
 
-def refuse_given(beside: str, given: dict[str, Any]) -> None:
+def refuse_given(beside: str, options: dict[str, Any]) -> None:
     """Raise InputError for an option that means nothing beside what else is asked for."""
     from assay.errors import InputError
 
-    for option, value in given.items():
+    for option, value in options.items():
         if value:
             raise InputError(f"means nothing with {beside}", field=option, fix="leave it out")
 
 
 def trainer_export(
-    root: Path, file: Path, tool: str, folder: Path, overrides: list[str], given: dict[str, Any]
+    root: Path, file: Path, tool: str, folder: Path, overrides: list[str], options: dict[str, Any]
 ) -> Outcome:
     """`assay export FILE --to TOOL DIR`."""
     from assay.experiment.read_file import lines_named
@@ -227,7 +227,7 @@ def trainer_export(
 
     experiment = read_whole(file, overrides, root)
     with lines_named(file, overrides):
-        made = export_for(root, experiment, tool, folder, **given)
+        made = export_for(root, experiment, tool, folder, **options)
     proof = made.proof
     shown = [f"{folder}: stage {made.stage} for {tool}, {made.rows:,} rows in the order of visits"]
     shown.append(
@@ -375,14 +375,14 @@ def generated(done: "EvaluationResult") -> list[str]:
 
     w = words()
     cut = truncated_text(done.truncated, done.items * done.repeats, w)
-    said = [f"{settings_text(done.limits)}; truncated: {cut}"]
+    lines = [f"{settings_text(done.limits)}; truncated: {cut}"]
     if done.sampled is not None:
-        for name, found in figures_by_name(done.sampled).items():
-            shown = (found.value, found.interval.low, found.interval.high)
-            score, low, high = (score_text(value, found.interval) for value in shown)
-            said.append(f"{name}: {score} ({low} to {high})")
-        said += sampled_notes([done.sampled], w)
-    return said
+        for name, figure in figures_by_name(done.sampled).items():
+            shown = (figure.value, figure.interval.low, figure.interval.high)
+            score, low, high = (score_text(value, figure.interval) for value in shown)
+            lines.append(f"{name}: {score} ({low} to {high})")
+        lines += sampled_notes([done.sampled], w)
+    return lines
 
 
 def options_of(texts: Sequence[str]) -> dict[str, Any]:

@@ -251,17 +251,17 @@ def one_line(finding: Mapping[str, str]) -> str:
     """Place or evidence, what is wrong, and what to do."""
     from assay.pages.words import flat
 
-    said = ": ".join(filter(None, (finding["evidence"], finding["what"])))
-    return flat(said + (f" ({finding['fix']})" if finding["fix"] else ""))
+    text = ": ".join(filter(None, (finding["evidence"], finding["what"])))
+    return flat(text + (f" ({finding['fix']})" if finding["fix"] else ""))
 
 
 def failed(error: AssayError) -> Outcome:
     """The error as a finding; an error with several problems as one for each."""
-    found = [
+    findings = [
         {"severity": "error", "what": str(each), "evidence": "", "fix": ""}
         for each in error.each or (error,)
     ]
-    return Outcome(None, findings=found, exit_code=error.exit_code)
+    return Outcome(None, findings=findings, exit_code=error.exit_code)
 
 
 def print_json(name: str, outcome: Outcome) -> None:

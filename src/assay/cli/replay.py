@@ -44,9 +44,9 @@ def replay(
     from assay.pages.live_display import progress
     from assay.runs.run_names import find_run, parse_run_name
 
-    found = find_run(root, parse_run_name(run))
+    directory = find_run(root, parse_run_name(run))
     with progress() as observer:
-        done = judge_again(found, step, set_ or (), stage=stage, observer=observer)
+        done = judge_again(directory, step, set_ or (), stage=stage, observer=observer)
     result = {
         **taken(done, "run", "stage", "step", "settings", "samples"),
         "proof": asdict(done.proof),

@@ -24,8 +24,8 @@ def samples(root: Path, id_: str) -> Outcome:
     name, _, rest = id_.partition(":")
     run = find_run(root, parse_run_name(name))
     lines = find_samples(run, rest)
-    found = [{"id": f"{run}:{line['sample_id']}", **line} for line in lines]
-    return Outcome(found, [words_of(line) for line in found])
+    rows = [{"id": f"{run}:{line['sample_id']}", **line} for line in lines]
+    return Outcome(rows, [words_of(line) for line in rows])
 
 
 def words_of(line: Mapping[str, Any]) -> str:
@@ -65,8 +65,8 @@ def costs(
     from assay.pages.words import words
     from assay.runs.run_names import find_run, parse_run_name
 
-    found = run_costs(find_run(root, parse_run_name(run)))
-    return Outcome(found, costs_page(found, words(lang)), lang=lang)
+    spending = run_costs(find_run(root, parse_run_name(run)))
+    return Outcome(spending, costs_page(spending, words(lang)), lang=lang)
 
 
 def report(
@@ -113,15 +113,15 @@ def report(
     from assay.pages.words import words
     from assay.runs.history import leaving_out, left_out
 
-    found = open_run(run, root=root, lang=lang)
+    handle = open_run(run, root=root, lang=lang)
     if bfcl is not None:
-        return Outcome(*bfcl_results(found.directory, bfcl))
+        return Outcome(*bfcl_results(handle.directory, bfcl))
     span = ProgressSpan(stage, first, last)
-    with leaving_out(found.directory):
-        write_report(found.directory, lang, span)
-        state = words(lang)(f"status.{found.status}")
-        progressing = span != ProgressSpan() or full or found.status != "finished"
-        shown = runs_shown([found], [state], full, span if progressing else None)
-        result = run_result(found, span)
+    with leaving_out(handle.directory):
+        write_report(handle.directory, lang, span)
+        state = words(lang)(f"status.{handle.status}")
+        progressing = span != ProgressSpan() or full or handle.status != "finished"
+        shown = runs_shown([handle], [state], full, span if progressing else None)
+        result = run_result(handle, span)
         damaged = bool(left_out())
     return Outcome(result, shown, lang=lang, exit_code=int(damaged))

@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from assay.pages.run_page import ProgressSpan
 
 
-def run_result(found: "Run", span: "ProgressSpan | None" = None) -> dict[str, Any]:
+def run_result(handle: "Run", span: "ProgressSpan | None" = None) -> dict[str, Any]:
     """The results of a run that has its page, for programs; `span` selects the steps whose progress
     is told."""
     from assay.pages.run_page import ProgressSpan
     from assay.runs.history import left_out
 
-    run, lang, steps = found.directory, found.lang, span or ProgressSpan()
-    told = found.progress(steps.stage, steps.first, steps.last)
+    run, lang, steps = handle.directory, handle.lang, span or ProgressSpan()
+    told = handle.progress(steps.stage, steps.first, steps.last)
     return {
         **run_identity(run),
-        "report": found.page,
-        "summary": found.summary,
+        "report": handle.page,
+        "summary": handle.summary,
         "progress": progress_result(told, lang) if told else None,
-        "evaluations": [table_result(table) for table in found.evaluations.values()],
+        "evaluations": [table_result(table) for table in handle.evaluations.values()],
         "left_out": [str(error) for error in left_out()],
     }
 
 
 def runs_shown(
-    made: "Sequence[Run]", said: Sequence[str], full: bool, span: "ProgressSpan | None" = None
+    made: "Sequence[Run]", states: Sequence[str], full: bool, span: "ProgressSpan | None" = None
 ) -> "list[Block]":
     """The results of runs for people, each with what was done: a few lines, or all of them if
     `full`. A `span` of steps shows their progress."""
@@ -58,7 +58,7 @@ def runs_shown(
         shown += [*progress_report(told, words(lang)), Text("")] if told else []
         if full:
             shown += [*final_blocks(each.directory, lang), Text("")]
-    return [*shown, *ending([(r.directory, s) for r, s in zip(made, said, strict=True)], lang)]
+    return [*shown, *ending([(r.directory, s) for r, s in zip(made, states, strict=True)], lang)]
 
 
 def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[RenderableType]]:
@@ -88,26 +88,26 @@ def run_identity(run: RunDirectory) -> dict[str, Any]:
     }
 
 
-def progress_result(found: "Progress", lang: str = "en") -> dict[str, Any]:
+def progress_result(progress: "Progress", lang: str = "en") -> dict[str, Any]:
     """The progress of a stage as plain values, findings in words."""
     from assay.pages.words import worded, words
 
     w = words(lang)
     return {
-        "stage": found.stage,
-        "from": found.first,
-        "to": found.last,
-        "planned": found.planned,
-        "metrics": [{**asdict(row), "moved": row.moved} for row in found.rows],
+        "stage": progress.stage,
+        "from": progress.first,
+        "to": progress.last,
+        "planned": progress.planned,
+        "metrics": [{**asdict(row), "moved": row.moved} for row in progress.rows],
         "findings": [
-            {"rule": d.code, "new": d.code in found.new, **asdict(worded(d, w))}
-            for d in found.findings
+            {"rule": d.code, "new": d.code in progress.new, **asdict(worded(d, w))}
+            for d in progress.findings
         ],
-        "gone": sorted(found.gone),
-        **taken(found, "forecasts", "spending"),
-        **taken(found, "checkpoints", "selection"),
-        "conditions": found.states,
-        **taken(found, "facts"),
+        "gone": sorted(progress.gone),
+        **taken(progress, "forecasts", "spending"),
+        **taken(progress, "checkpoints", "selection"),
+        "conditions": progress.states,
+        **taken(progress, "facts"),
     }
 
 

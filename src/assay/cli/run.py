@@ -99,10 +99,10 @@ def resume(
     from assay.library.actions import open_run
     from assay.library.actions import resume as resume_run
 
-    found = open_run(run, root=root, lang=lang)
-    with executing(root, found.name):
+    handle = open_run(run, root=root, lang=lang)
+    with executing(root, handle.name):
         made = resume_run(
-            found,
+            handle,
             root=root,
             past_guard=past_guard,
             despite=despite,
@@ -143,22 +143,22 @@ def check(
     from assay.library.actions import check as check_spec
     from assay.pages.command_tables import check_lines, check_tables, note_lines
 
-    found = check_spec(file, overrides=overrides or (), root=root, probe=probe)
-    figures = {"file": file, **{f"{kind}s": count for kind, count in found.counts.items()}}
+    report = check_spec(file, overrides=overrides or (), root=root, probe=probe)
+    figures = {"file": file, **{f"{kind}s": count for kind, count in report.counts.items()}}
     words = filled("{file}: {errors:errors}, {warnings:warnings}, {notes:notes}", figures)
-    result = {"counts": found.counts, "numbers": found.numbers}
+    result = {"counts": report.counts, "numbers": report.numbers}
     if full:
-        shown = [*check_tables(found.numbers), words]
-        return Outcome(result, shown, found.findings, exit_code=2 if found.failed else 0)
+        shown = [*check_tables(report.numbers), words]
+        return Outcome(result, shown, report.findings, exit_code=2 if report.failed else 0)
     # What a probe says is a note that was asked for.
-    notes = [] if probe else [e.what for e in found.findings if e.severity == "note"]
-    shown = [*check_lines(found.numbers), *note_lines(notes), words]
-    verb = "synthesise" if any(each.startswith("synthesise.") for each in found.numbers) else "run"
-    shown += [] if found.failed else [f"next: assay {verb} {file}"]
+    notes = [] if probe else [e.what for e in report.findings if e.severity == "note"]
+    shown = [*check_lines(report.numbers), *note_lines(notes), words]
+    verb = "synthesise" if any(each.startswith("synthesise.") for each in report.numbers) else "run"
+    shown += [] if report.failed else [f"next: assay {verb} {file}"]
     shown += [f"everything: assay check {file} --full"]
-    code = 2 if found.failed else 0
+    code = 2 if report.failed else 0
     counted = () if probe else ("note",)
-    return Outcome(result, shown, found.findings, counted=counted, exit_code=code)
+    return Outcome(result, shown, report.findings, counted=counted, exit_code=code)
 
 
 def read_alone(file: Path, overrides: list[str] | None) -> None:
@@ -281,28 +281,28 @@ def fill(
     from assay.lab.sweep.read_sweep import read_sweep
     from assay.lab.sweep.spread_runs import on_cluster, refuse_numbers
 
-    found, given = read_sweep(file), {"tell": tell, "despite": despite, "workers": workers}
+    sweep, options = read_sweep(file), {"tell": tell, "despite": despite, "workers": workers}
     with ExitStack() as stack:
         if on is None:
             places = devices_of(devices)
-            where, execute = ", ".join(places), partial(run_jobs, devices=places, **given)
+            where, execute = ", ".join(places), partial(run_jobs, devices=places, **options)
         else:
             refuse_numbers(devices)
             pool = stack.enter_context(closing(connect(on, "--on")))
             count = len(pool.nodes())
             where = f"{count} nodes of {on}" if count > 1 else on
-            execute = partial(on_cluster, pool=pool, devices=devices, **given)
-        work = missing_work(root, found, only)
+            execute = partial(on_cluster, pool=pool, devices=devices, **options)
+        work = missing_work(root, sweep, only)
         sizes = f"{len(work.jobs)} to run, {len(work.finished)} finished"
-        tell(f"{found.sweep.name}: {sizes}, on {where}")
+        tell(f"{sweep.sweep.name}: {sizes}, on {where}")
         try:
-            done = execute(root, found.sweep.name, work.jobs)
+            done = execute(root, sweep.sweep.name, work.jobs)
         except KeyboardInterrupt:
-            raise interrupted(f"assay fill {found.file}") from None
-    return filled(root, found, work, done)
+            raise interrupted(f"assay fill {sweep.file}") from None
+    return filled(root, sweep, work, done)
 
 
-def filled(root: Path, found: "SweepFile", work: "Work", done: "list[Done]") -> Outcome:
+def filled(root: Path, sweep: "SweepFile", work: "Work", done: "list[Done]") -> Outcome:
     """What became of the runs that a sweep lacked, and its winner."""
     from assay.errors import Finding
     from assay.lab.monitor.stage_health import unlearned
@@ -311,8 +311,8 @@ def filled(root: Path, found: "SweepFile", work: "Work", done: "list[Done]") -> 
     from assay.runs.run_names import parse_run_name
     from assay.runs.same_experiment import newest
 
-    name = found.sweep.name
-    failed, settled = [each for each in done if each.code], winner_of_file(root, found)
+    name = sweep.sweep.name
+    failed, settled = [each for each in done if each.code], winner_of_file(root, sweep)
     finished = [*dict.fromkeys(each.job.name for each in done if not each.code), *work.finished]
     wanted = [parse_run_name(each) for each in finished]
     runs = [newest(root, each.name, each.seed) for each in wanted if each.seed is not None]
@@ -327,8 +327,8 @@ def filled(root: Path, found: "SweepFile", work: "Work", done: "list[Done]") -> 
     }
     names = {d.job.name for d in done}
     count = len(names - {d.job.name for d in failed})
-    said = f"{count} of {len(names)} runs finished" if done else "nothing is missing"
-    shown = [f"{name}: {said}; see 'assay matrix {found.file}'", settled.line]
+    state = f"{count} of {len(names)} runs finished" if done else "nothing is missing"
+    shown = [f"{name}: {state}; see 'assay matrix {sweep.file}'", settled.line]
     findings = [
         Finding("error", d.said.removeprefix("assay: "), d.job.name, f"read {d.log}")
         for d in failed

@@ -54,12 +54,12 @@ def log(
     check_lab(root)
     if note is not None and run is None:
         raise InputError("a note needs a run", fix="write assay runs log RUN --note TEXT")
-    found = find_run(root, parse_run_name(run)) if run is not None else None
-    if note is not None and found is not None:
-        written = add_note(root, str(found), note)
+    directory = find_run(root, parse_run_name(run)) if run is not None else None
+    if note is not None and directory is not None:
+        written = add_note(root, str(directory), note)
         return Outcome(written, [f"noted for {written.about}: {written.text}"])
-    text = notebook(root, found, lang)
-    notes = [n for n in read_notes(root) if found is None or n.about == str(found)]
+    text = notebook(root, directory, lang)
+    notes = [n for n in read_notes(root) if directory is None or n.about == str(directory)]
     return Outcome({"markdown": text, "notes": notes}, [text.rstrip("\n")])
 
 
@@ -88,13 +88,13 @@ def verify(root: Path, run: RunName) -> Outcome:
     from assay.runs.run_names import find_run, parse_run_name
     from assay.runs.verify_files import verify_run
 
-    found = find_run(root, parse_run_name(run))
-    verified = verify_run(found)
+    directory = find_run(root, parse_run_name(run))
+    verified = verify_run(directory)
     shown = [f"{fault.kind}: {fault.file}: {fault.problem}" for fault in verified.faults]
     shown += [f"no hash recorded: {name}" for name in verified.without]
     faults = f"{len(verified.faults)} damaged, missing or unknown"
-    shown.append(f"{found}: {verified.compared} files compared with their checksums, {faults}")
-    result = {"run": str(found), "path": found.path, **asdict(verified)}
+    shown.append(f"{directory}: {verified.compared} files compared with their checksums, {faults}")
+    result = {"run": str(directory), "path": directory.path, **asdict(verified)}
     return Outcome(result, shown, exit_code=int(bool(verified.faults)))
 
 
@@ -135,10 +135,10 @@ def runs(
     indexed = {RunDirectory(root, line.name, line.id): line for line in indexed_runs(root)}
     there = all_runs(root)
     stale = [] if set(there) == set(indexed) else [STALE]
-    found = [asdict(indexed[run]) for run in there if run in indexed]
+    rows = [asdict(indexed[run]) for run in there if run in indexed]
     broken = [f"{run} is damaged: {x.message}" for run, x in indexed.items() if x.status == BROKEN]
     unnamed = [f"{path} is left out: {NO_NAME}" for path in unnameable(root)]
-    return Outcome(found, [rendered(found)], warnings=[*stale, *broken, *unnamed])
+    return Outcome(rows, [rendered(rows)], warnings=[*stale, *broken, *unnamed])
 
 
 def ledger(root: Path) -> Outcome:
@@ -160,9 +160,9 @@ def ledger(root: Path) -> Outcome:
     return Outcome(result, [laid_out([TRIALS, *rows])], warnings=lost if unknown else [])
 
 
-def rendered(found: Sequence[Mapping[str, Any]]) -> Text:
+def rendered(rows: Sequence[Mapping[str, Any]]) -> Text:
     """One line a run, in columns."""
-    return laid_out([HEADS, *map(cells, found)], STATUS)
+    return laid_out([HEADS, *map(cells, rows)], STATUS)
 
 
 def laid_out(rows: Sequence[Sequence[str]], status: int | None = None) -> Text:

@@ -58,8 +58,8 @@ def one_of(table: SpecTable, one: str, other: str, fix: str = "write one of them
     """Exactly one of two keys has to be there."""
     there = [getattr(table, key) is not None for key in (one, other)]
     if there[0] == there[1]:
-        found = "both" if there[0] else "neither"
-        yield refused(one, f"{found} of {one!r} and {other!r} given", fix)
+        which = "both" if there[0] else "neither"
+        yield refused(one, f"{which} of {one!r} and {other!r} given", fix)
 
 
 def refused(field: str, problem: str, fix: str = "") -> PydanticCustomError:
@@ -69,12 +69,12 @@ def refused(field: str, problem: str, fix: str = "") -> PydanticCustomError:
     return PydanticCustomError("refused", "{problem}", context)
 
 
-def raise_all(found: Iterable[PydanticCustomError]) -> None:
+def raise_all(problems: Iterable[PydanticCustomError]) -> None:
     """Raise what a validator refuses as one error that holds them all; nothing where there is none.
 
     A validator can raise once only.
     """
-    errors = list(found)
+    errors = list(problems)
     if errors:
         contexts = [error.context for error in errors]
         raise PydanticCustomError("refused", "{problem}", {**(contexts[0] or {}), "all": contexts})

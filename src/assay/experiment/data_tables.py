@@ -47,10 +47,10 @@ class TakeRows(SpecTable):
 
     @model_serializer(mode="wrap")
     def _how_of_rows_only(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        found = plain(self)
+        table = plain(self)
         if self.selection is not None:
-            found.pop("how", None)
-        return found
+            table.pop("how", None)
+        return table
 
 
 class Split(SpecTable):
@@ -286,8 +286,8 @@ class DataSpec(SpecTable):
         if len(weights) < 2:
             yield refused("mix", "a mixture has at least two data sets", "name another one")
         elif abs(sum(weights.values()) - 1) > WHOLE:
-            said = " + ".join(f"{weight:g}" for weight in weights.values())
-            problem = f"the weights {said} add up to {sum(weights.values()):g}, not to 1"
+            terms = " + ".join(f"{weight:g}" for weight in weights.values())
+            problem = f"the weights {terms} add up to {sum(weights.values()):g}, not to 1"
             yield refused("mix", problem, "write shares of 1")
         if self.order == "given":
             fix = 'leave it out, or write order = { by = "extra.NAME" }'

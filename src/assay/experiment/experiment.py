@@ -301,13 +301,13 @@ def _helper(experiment: Experiment, field: str, name: str) -> Refusals:
 
 def mixed(experiment: Experiment, name: str) -> set[str]:
     """A data set with the sets that it is mixed of, and those that they are mixed of."""
-    found, left = set[str](), [name]
+    names, left = set[str](), [name]
     while left:
         one = left.pop()
-        if one not in found and one in experiment.data:
-            found.add(one)
+        if one not in names and one in experiment.data:
+            names.add(one)
             left += experiment.data[one].mix or ()
-    return found
+    return names
 
 
 AS_REPORTED = "remove it, or set as_reported = true to repeat a report"

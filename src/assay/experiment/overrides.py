@@ -35,11 +35,11 @@ def keys_at(path: KeyPath, raw: Any, model: type[SpecTable] = Experiment) -> dic
     `model` is what the file holds. Where the table's kind is not settled by its values, the keys of
     all kinds.
     """
-    found: dict[str, FieldInfo] = {}
+    fields: dict[str, FieldInfo] = {}
     for annotation in annotations_at(path, raw, model):
         if isinstance(annotation, type) and issubclass(annotation, SpecTable):
-            found |= {field.alias or key: field for key, field in annotation.model_fields.items()}
-    return found
+            fields |= {field.alias or key: field for key, field in annotation.model_fields.items()}
+    return fields
 
 
 def annotations_at(path: KeyPath, raw: Any, model: type[SpecTable] = Experiment) -> list[Any]:

@@ -53,34 +53,36 @@ def problems_in(
     errors: list[ErrorDetails], raw: Mapping[str, Any], model: type[SpecTable] = Experiment
 ) -> list[Problem]:
     """One problem per place, the branches of a union merged, in the order pydantic met them."""
-    found: dict[KeyPath, Problem] = {}
+    problems: dict[KeyPath, Problem] = {}
     for error in errors:
         for problem in _problems(error, raw, model):
-            before = found.get(problem.path)
+            before = problems.get(problem.path)
             if before is not None and problem.expected and not before.expected:
                 continue  # The branch of a union whose type fits knows more than one it does not.
             merged = problem
             if before is not None and before.expected and problem.expected:
                 expected = f"{before.expected} or {problem.expected}"
                 merged = _wrong_type(problem.path, expected, error["input"])
-            found[problem.path] = merged
+            problems[problem.path] = merged
     # What is said of an element is not said of its array; the branch of a union that looked deeper
     # knows more than the one that wanted another type.
-    above = {path[:size] for path in found for size in range(len(path))}
+    above = {path[:size] for path in problems for size in range(len(path))}
     return [
-        p for p in found.values() if p.path not in above or not (p.expected or p.problem == EMPTY)
+        p
+        for p in problems.values()
+        if p.path not in above or not (p.expected or p.problem == EMPTY)
     ]
 
 
 def made(kind: type[SomeTable], values: Mapping[str, Any]) -> SomeTable:
     """A table of values that are in no file, but on the command line. Raises InputError."""
-    found = [Problem(*each) for each in unusable_values(values)]
-    if not found:
+    problems = [Problem(*each) for each in unusable_values(values)]
+    if not problems:
         try:
             return kind.model_validate(values)
         except ValidationError as invalid:
-            found = problems_in(invalid.errors(include_url=False), values, kind)
-    first = found[0]
+            problems = problems_in(invalid.errors(include_url=False), values, kind)
+    first = problems[0]
     raise InputError(first.problem, field=".".join(map(str, first.path)), fix=first.fix)
 
 

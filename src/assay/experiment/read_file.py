@@ -71,7 +71,7 @@ def read_experiment(source: ExperimentSource, overrides: Sequence[str] = ()) -> 
         raise InputError("is a sweep, not an experiment", file=file, fix=fix)
     settings = [parse_override(override) for override in overrides]
     values = apply_overrides(raw, settings)
-    problems = [Problem(*found) for found in unusable_values(values)]
+    problems = [Problem(*unusable) for unusable in unusable_values(values)]
     if HELPERS in values:
         problems.append(Problem((HELPERS,), UNKNOWN, "a helper model is written [model.NAME]"))
     experiment = None

@@ -198,13 +198,13 @@ def _words(annotation: Any) -> str:
 
 
 def _limits(metadata: Any) -> str:
-    found = []
+    bounds = []
     for item in metadata:
         items = getattr(item, "metadata", [item])
         for bound in items:
             limits = ((sign, getattr(bound, key, None)) for key, sign in _BOUNDS.items())
-            found += [f"{sign}{v:g}" for sign, v in limits if v is not None and abs(v) < HUGE]
-    return ",".join(found)
+            bounds += [f"{sign}{v:g}" for sign, v in limits if v is not None and abs(v) < HUGE]
+    return ",".join(bounds)
 
 
 def name_of(table: type) -> str:

@@ -66,22 +66,22 @@ def check_conditions(parts: "str | dict[str, float | RewardPart]") -> Any:
     """The parts, if each condition is on another part and none waits for itself."""
     if isinstance(parts, str):
         return parts
-    found, table = [], {n: p for n, p in parts.items() if isinstance(p, RewardPart)}
+    problems, table = [], {n: p for n, p in parts.items() if isinstance(p, RewardPart)}
     worths = [p.worth if isinstance(p, RewardPart) else p for p in parts.values()]
     if not any(worths):
         problem = "every part is worth 0" if parts else "a table without parts"
-        found.append(refused("", problem, "for example { accuracy = 1.0 }"))
+        problems.append(refused("", problem, "for example { accuracy = 1.0 }"))
     for name, other in ((name, other) for name, p in table.items() for other in p.when):
         if other not in parts:
             fix = nearest(other, parts)
-            found.append(refused(f"{name}.when.{other}", f"no part {other!r}", fix))
+            problems.append(refused(f"{name}.when.{other}", f"no part {other!r}", fix))
     try:
         TopologicalSorter({name: [*p.when] for name, p in table.items()}).prepare()
     except CycleError as cycle:
         ring = cycle.args[1]
         problem = f"the conditions go in a circle: {' - '.join(ring)}"
-        found.append(refused(f"{ring[0]}.when", problem))
-    raise_all(found)
+        problems.append(refused(f"{ring[0]}.when", problem))
+    raise_all(problems)
     return parts
 
 

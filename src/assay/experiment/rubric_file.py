@@ -96,5 +96,5 @@ def read_rubric(file: Path) -> RubricFile:
     try:
         return RubricFile.model_validate(values)
     except ValidationError as invalid:
-        found = problems_in(invalid.errors(include_url=False), values, RubricFile)
-        raise first_error(found, file, text, []) from None
+        problems = problems_in(invalid.errors(include_url=False), values, RubricFile)
+        raise first_error(problems, file, text, []) from None

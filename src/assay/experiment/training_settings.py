@@ -51,10 +51,10 @@ def between(low: float, high: float) -> AfterValidator:
     def check(value: float | ScheduleSpec) -> float | ScheduleSpec:
         if isinstance(value, ScheduleSpec):
             for field in ("start", "end"):
-                found = getattr(value, field)
-                if found is not None and not low <= found <= high:
+                number = getattr(value, field)
+                if number is not None and not low <= number <= high:
                     limits = f"must lie between {low:g} and {high:g}"
-                    raise refused(field, f"{limits}, not {found:g}")
+                    raise refused(field, f"{limits}, not {number:g}")
         return value
 
     return AfterValidator(check)

@@ -83,8 +83,8 @@ def idle_clip(place: str, stage: GrpoStage) -> Seen:
     is then the plain policy gradient's, whatever the loss."""
     algorithm = algorithm_of(stage)
     loss, clip = algorithm.loss, algorithm.clip
-    given = [name for name, value in stage.clip if value is not None]
-    own = stage.loss is not None or given or clip.low != clip.high
+    bounds = [name for name, value in stage.clip if value is not None]
+    own = stage.loss is not None or bounds or clip.low != clip.high
     several = stage.updates.minibatches * stage.updates.epochs > 1
     if own and LOSSES[loss].reads and not (several or stage.stored):
         what = f"{place}: with one update for each rollout the loss {loss!r} and its clip do "
@@ -264,27 +264,27 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     refuse_other_bases(session)
     translations(session)
     began = time.monotonic()
-    found = gather(asked(session.copy(observer=Silent()), cheap, session.observer))
+    report = gather(asked(session.copy(observer=Silent()), cheap, session.observer))
     session.helpers.costs()  # what the checks asked is no cost of the first step
-    if found.errors and not reason:
+    if report.errors and not reason:
         each = [
             InputError(f"{error.what}: {error.evidence}", fix=f"{error.fix}; {GO_ON}")
-            for error in found.errors
+            for error in report.errors
         ]
         unsound = InputError("; ".join(one.problem for one in each), fix=each[-1].fix)
         unsound.each = tuple(each)
         raise unsound
-    warnings = [finding for finding in found.findings if finding.severity == "warning"]
+    warnings = [finding for finding in report.findings if finding.severity == "warning"]
     figures = {"seconds": time.monotonic() - began, "warnings": len(warnings)}
     words = "checked in {seconds:.1f} s: {warnings:warnings}, see 'assay check'"
     session.observer.note(filled(words, figures))
     for each in warnings:
         session.observer.note(f"warning: {' '.join(each.what.split())}")
-    if reason and not found.errors:
+    if reason and not report.errors:
         session.observer.note("--despite: no check ends with an error, so nothing is overridden")
-    overridden = {"despite": reason} if found.errors else {}
-    errors = [asdict(error) for error in found.errors]
-    shared = [asdict(each) for each in found.shared]
+    overridden = {"despite": reason} if report.errors else {}
+    errors = [asdict(error) for error in report.errors]
+    shared = [asdict(each) for each in report.shared]
     return session.copy(checked={**overridden, "errors": errors, "shared": shared})
 
 

@@ -83,9 +83,9 @@ def sampled(
     jobs = [(row, sample) for row in chosen for sample in range(stage.group)]
     reward = reward_of(session.task, stage.reward or "", session.run.root)
     with session.reward_runner(reward, stage) as runner:
-        given = session.stage_input(stage, chosen, runner.score)  # type: ignore[arg-type]
+        stage_input = session.stage_input(stage, chosen, runner.score)  # type: ignore[arg-type]
         sampler: Samples = session.learner.sampler(run, reference)
-        source = sampled_source(stage, given)
+        source = sampled_source(stage, stage_input)
         return where, judge(source.score, source.sample(sampler, jobs), {})
 
 

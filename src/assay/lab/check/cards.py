@@ -214,9 +214,9 @@ def estimated_work(
 
 def characters(row: Row) -> int:
     """Of all that a rendering writes of a row, nearly."""
-    said = sum(len(m.content) + len(m.reasoning) + 16 for m in row.messages)
+    letters = sum(len(m.content) + len(m.reasoning) + 16 for m in row.messages)
     calls = [dict(call.arguments) for m in row.messages for call in m.tool_calls]
-    return said + len(canonical_json([*map(dict, row.tools), *calls]))
+    return letters + len(canonical_json([*map(dict, row.tools), *calls]))
 
 
 def settings_of(

@@ -164,8 +164,8 @@ def scored_trial(
     (golds, chosen, swaps), scored = tried, list[list[Reward]]()
     with runner_of(function) as runner:
         for each in answers:
-            said = [(row, one) for row, one in each if isinstance(one, Completion)]
-            rewards = iter(runner.score(said))
+            completions = [(row, one) for row, one in each if isinstance(one, Completion)]
+            rewards = iter(runner.score(completions))
             scored.append([one if isinstance(one, Reward) else next(rewards) for _, one in each])
     gold, *wrong, exchanged = scored
     home = {one.row.id: r.value for one, r in zip(golds, gold, strict=True)}
@@ -323,25 +323,27 @@ def scripted(
 ) -> list[Scripted]:
     """The gold conversations of at most CONTROLS rows that are dialogues, evenly spread."""
     encoder = session.learner.encoder(rendering)
-    found = []
+    scripts = []
     for row in spread(rows, CONTROLS):
-        said = gold_conversations(session.task, row)
-        if said and world(row) is not None:
-            script = tuple(encoder.decode(encoder.turns(*one, "last")[0].actions) for one in said)
-            found.append(Scripted(row, script, play(world, row, script)))
-    return found
+        conversations = gold_conversations(session.task, row)
+        if conversations and world(row) is not None:
+            script = tuple(
+                encoder.decode(encoder.turns(*one, "last")[0].actions) for one in conversations
+            )
+            scripts.append(Scripted(row, script, play(world, row, script)))
+    return scripts
 
 
 def play(world: World, row: Row, script: Script, ended: Ended = "stop") -> Completion | Reward:
     """The conversation that a script leads to, or an abstention if the environment fails."""
-    said = []
+    replies = []
     try:
         dialogue = world(row)
         assert dialogue is not None
-        while len(said) < LONGEST and dialogue.asks() is not None:
-            said.append(script[len(said)] if len(said) < len(script) else "")
-            dialogue.hears(said[-1], ended)
-        return Completion("\n".join(said), ended=ended, messages=dialogue.messages)
+        while len(replies) < LONGEST and dialogue.asks() is not None:
+            replies.append(script[len(replies)] if len(replies) < len(script) else "")
+            dialogue.hears(replies[-1], ended)
+        return Completion("\n".join(replies), ended=ended, messages=dialogue.messages)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # failures of environments are what this check looks for
@@ -398,13 +400,13 @@ def gold_answers(subject: Subject) -> Seen:
             continue
         options = BenchmarkOptions(spec.options, session.run.root)
         most = benchmark(session.task, spec.benchmark, options).max_score
-        asked = spec.benchmark, evaluation.score, most
+        terms = spec.benchmark, evaluation.score, most
         runner_of = partial(session.reward_runner, settings=spec)
         if evaluation.dialogue is None:
-            trial = try_reward(*asked, golds, runner_of)
+            trial = try_reward(*terms, golds, runner_of)
         else:
             talks = scripted(session, [gold.row for gold in golds], spec, evaluation.dialogue)
-            trial = try_dialogues(*asked, talks, evaluation.dialogue, runner_of)
+            trial = try_dialogues(*terms, talks, evaluation.dialogue, runner_of)
         yield from judge_trials(f"evaluate.{name}", [trial])
 
 
@@ -428,7 +430,7 @@ def unsteady(place: str, name: str, function: RewardFunction, golds: Sequence[Go
     """A pure reward that gives an answer another value when it is asked again."""
     if isinstance(function, JudgeReward) or is_unsafe(function):
         return
-    pairs = [(g.row, said) for g in golds for said in (g.completion, Completion(""))]
+    pairs = [(g.row, completion) for g in golds for completion in (g.completion, Completion(""))]
     values = [[rewarded(function, *pair) for pair in pairs] for _ in range(2)]
     other = [
         pair[0].id
@@ -443,7 +445,7 @@ def unsteady(place: str, name: str, function: RewardFunction, golds: Sequence[Go
 
 def broken_dialogues(place: str, rows: Sequence[Row], world: World) -> Seen:
     """Dialogues that cannot be begun, that asking changes, that lose an answer, or never end."""
-    found: dict[str, list[str]] = {}
+    rows_by_problem: dict[str, list[str]] = {}
     for row in rows:
         try:
             problem = problem_of(world, row)
@@ -452,8 +454,8 @@ def broken_dialogues(place: str, rows: Sequence[Row], world: World) -> Seen:
         except BaseException as error:  # what a user's dialogue raises is what this check looks for
             problem = f"raises {type(error).__name__}: {error}"
         if problem:
-            found.setdefault(problem, []).append(row.id)
-    for problem, ids in found.items():
+            rows_by_problem.setdefault(problem, []).append(row.id)
+    for problem, ids in rows_by_problem.items():
         fix = "see docs/episodes.md for what asks, hears and messages promise"
         yield from on_rows("error", f"{place}: the dialogue {problem}", ids, len(rows), fix)
 
@@ -464,13 +466,13 @@ def problem_of(world: World, row: Row) -> str:
     if dialogue is None:
         return ""
     for heard in range(LONGEST):
-        asked = dialogue.asks()
-        if asked != dialogue.asks():
+        request = dialogue.asks()
+        if request != dialogue.asks():
             return "asks something else when it is asked twice"
-        if asked is None:
+        if request is None:
             return "is over before anything is asked" if heard == 0 else ""
         dialogue.hears("", "stop")
-        said = sum(message.role == "assistant" for message in dialogue.messages)
-        if said != heard + 1:
-            return f"has {said} messages of the assistant after {heard + 1} answers"
+        replies = sum(message.role == "assistant" for message in dialogue.messages)
+        if replies != heard + 1:
+            return f"has {replies} messages of the assistant after {heard + 1} answers"
     return f"goes on after {LONGEST} empty answers"

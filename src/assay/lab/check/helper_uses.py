@@ -65,13 +65,13 @@ def helper_uses(subject: Subject) -> Seen:
 def judged_with(subject: Subject, name: str) -> list[JudgedCompletions]:
     """The completions of each stage and evaluation that a helper model is asked about, by a reward
     or as a teacher."""
-    session, found = subject.session, []
+    session, uses = subject.session, []
     for stage in session.experiment.stage.values():
         if isinstance(stage, SamplingStage) and not stage.stored and stage.reward is not None:
             asking = rewards_asking(reward_of(session.task, stage.reward, session.run.root), name)
             if asking and (work := stage_work(subject, stage)):
                 count = work.steps * work.prompts * work.group
-                found.append(
+                uses.append(
                     JudgedCompletions(count, work.prompt + work.answer_most, questions_of(asking))
                 )
         if not isinstance(stage, DistillStage) or stage.teacher != name:
@@ -79,7 +79,7 @@ def judged_with(subject: Subject, name: str) -> list[JudgedCompletions]:
         if work := stage_work(subject, stage):
             each = stage.lmbda * work.group + 1 - stage.lmbda
             count = math.ceil(work.steps * work.prompts * each)
-            found.append(JudgedCompletions(count, work.prompt + work.answer_most, 1))
+            uses.append(JudgedCompletions(count, work.prompt + work.answer_most, 1))
     for evaluation in session.evaluations.values():
         if asking := rewards_asking(evaluation.score, name):
             golds = subject.golds_of_items(evaluation).answers
@@ -87,8 +87,8 @@ def judged_with(subject: Subject, name: str) -> list[JudgedCompletions]:
             items = sum(asked_items(session.experiment, evaluation, subject))
             tokens = prompt + evaluation.spec.sampling.max_tokens
             count = items * evaluation.spec.repeats
-            found.append(JudgedCompletions(count, tokens, questions_of(asking)))
-    return found
+            uses.append(JudgedCompletions(count, tokens, questions_of(asking)))
+    return uses
 
 
 def rewards_asking(score: RewardFunction | RewardTable, name: str) -> list[JudgeReward]:
@@ -99,8 +99,8 @@ def rewards_asking(score: RewardFunction | RewardTable, name: str) -> list[Judge
 
 def questions_of(rewards: Sequence[JudgeReward]) -> int | None:
     """What rewards ask together about a completion; None where one leaves that to it."""
-    asked = [each.questions for each in rewards if each.questions is not None]
-    return sum(asked) if len(asked) == len(rewards) else None
+    counts = [each.questions for each in rewards if each.questions is not None]
+    return sum(counts) if len(counts) == len(rewards) else None
 
 
 def judges(subject: Subject) -> Seen:
@@ -115,10 +115,10 @@ def judges(subject: Subject) -> Seen:
             )
             continue
         try:
-            found = read_labels(file, use.opened.rubric)
+            labels = read_labels(file, use.opened.rubric)
         except InputError as wrong:
             yield Finding("error", f"{name}: labels cannot be read", str(wrong), "mend the file")
             continue
-        yield Number(name, "labelled answers", len(found))
+        yield Number(name, "labelled answers", len(labels))
         questions = 2 if use.opened.rubric.both_orders else 1
-        yield Number(name, "questions about them", len(found) * questions)
+        yield Number(name, "questions about them", len(labels) * questions)

@@ -76,12 +76,12 @@ def engines(root: Path) -> Iterator[Check]:
     """vLLM, and the environments of other tools that are there."""
     from assay.engines.environments import environment_for, survey
 
-    for found in survey():
-        if found.problem and not found.version and found.name != environment_for("vllm"):
+    for engine in survey():
+        if engine.problem and not engine.version and engine.name != environment_for("vllm"):
             continue
-        mend = f"assay engines add {found.name}" if found.problem else ""
-        state: State = "optional" if found.problem else "ok"
-        yield Check(f"engine {found.name}", state, found.problem or found.package, mend)
+        mend = f"assay engines add {engine.name}" if engine.problem else ""
+        state: State = "optional" if engine.problem else "ok"
+        yield Check(f"engine {engine.name}", state, engine.problem or engine.package, mend)
 
 
 def installed(name: str) -> str | None:
@@ -121,11 +121,11 @@ def isolation(root: Path) -> Iterator[Check]:
     """Namespaces for code that a model wrote."""
     from assay.sandbox.isolation import HELP, isolation_available
 
-    found = isolation_available()
-    if found.tool:
-        yield Check("isolation", "ok", f"namespaces by {found.tool}")
+    sandbox = isolation_available()
+    if sandbox.tool:
+        yield Check("isolation", "ok", f"namespaces by {sandbox.tool}")
     else:
-        yield Check("isolation", "missing", found.why, HELP)
+        yield Check("isolation", "missing", sandbox.why, HELP)
 
 
 def room(root: Path) -> Iterator[Check]:

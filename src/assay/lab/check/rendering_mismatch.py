@@ -51,8 +51,9 @@ COMPARED = 64
 def refuse_other_renderings(session: Session) -> None:
     """Raise InputError if a stage's rendering differs from that of an evaluation of its checkpoints
     which it does not allow."""
-    for stage, evaluation, (trained, asked), found in partings(session, allowed=False):
-        problem = f"is trained by {trained!r} and evaluate.{evaluation} asks by {asked!r}; {found}"
+    for stage, evaluation, (trained, benchmark), difference in partings(session, allowed=False):
+        problem = f"is trained by {trained!r} and evaluate.{evaluation} asks by {benchmark!r}; "
+        problem += difference
         fix = f'use one rendering, or allow it: other_rendering_than = ["{evaluation}"]'
         raise InputError(problem, field=f"stage.{stage}.rendering", fix=fix)
 
@@ -80,9 +81,11 @@ def partings(
         ]
         conversations += [("item", row) for row in spread(items, COMPARED)]
         options = [item.template_options for item in items]
-        if found := compare(session, spec, place, conversations, last_of(spec), options):
-            trained, asked = (learner.encoder(x).name for x in (spec, experiment.evaluate[name]))
-            yield stage, name, (trained, asked), found
+        if difference := compare(session, spec, place, conversations, last_of(spec), options):
+            trained, benchmark = (
+                learner.encoder(x).name for x in (spec, experiment.evaluate[name])
+            )
+            yield stage, name, (trained, benchmark), difference
 
 
 def last_of(stage: object) -> bool:
@@ -108,12 +111,12 @@ def compare(
     if alike and not others:
         return ""
     model = language_model(learner, CHECKING)
-    trained, asked = model.encoder(rendering), model.encoder(other)
+    trained, benchmark = model.encoder(rendering), model.encoder(other)
     for kind, row in conversations:
         item = replace(row, template_options=options[0]) if row in others else row
-        found = part_in(session.task, (trained, row), (asked, item), last, place)
-        if found is not None:
-            return f"{kind} {row.id}{found}"
+        difference = part_in(session.task, (trained, row), (benchmark, item), last, place)
+        if difference is not None:
+            return f"{kind} {row.id}{difference}"
     return ""
 
 
@@ -126,7 +129,7 @@ def part_in(task: Task, one: Written, other: Written, last: bool, place: str) ->
     (stage, row), (evaluation, item) = one, other
     messages = conversation(task, row)
     try:
-        trained, asked = stage.renderer_of(row), evaluation.renderer_of(item)
+        trained, asking = stage.renderer_of(row), evaluation.renderer_of(item)
         before = contexts(trained, messages, row.tools, last)
     except RenderingError as error:
         return f": {stage.name!r} cannot write it: {error}"
@@ -134,9 +137,9 @@ def part_in(task: Task, one: Written, other: Written, last: bool, place: str) ->
         at = "" if index >= len(messages) - 1 else f" before message {index + 1}"
         try:
             rollout = trained.prompt(messages[:index], row.tools)
-            benchmark = asked.prompt(messages[:index], row.tools)
+            benchmark = asking.prompt(messages[:index], row.tools)
         except RenderingError as error:
-            return f"{at}: {place} cannot write it by {asked.name!r}: {error}"
+            return f"{at}: {place} cannot write it by {asking.name!r}: {error}"
         for name, tokens in (("training", training), ("rollout", rollout)):
             if tokens != benchmark:
                 return f"{at}: {told(trained.tokenizer, (name, tokens), (place, benchmark))}"
@@ -240,23 +243,25 @@ def differing(subject: Subject) -> Seen:
     """Stages whose evaluations, or whose starts, use prompts rendered differently from their
     own."""
     session = subject.session
-    for stage, evaluation, (trained, asked), found in partings(session):
+    for stage, evaluation, (trained, benchmark), difference in partings(session):
         severity, fix = "error", f'allow it: other_rendering_than = ["{evaluation}"]'
         if evaluation in (session.experiment.stage[stage].other_rendering_than or ()):
             severity, fix = "warning", "leave it so; pages and comparisons carry the mark"
-        what = f"stage.{stage} is trained by {trained!r}, evaluate.{evaluation} asks by {asked!r}"
-        yield Finding(severity, what, found, f"use one rendering, or {fix}")
+        what = (
+            f"stage.{stage} is trained by {trained!r}, evaluate.{evaluation} asks by {benchmark!r}"
+        )
+        yield Finding(severity, what, difference, f"use one rendering, or {fix}")
     for name, stage in session.experiment.stage.items():
         reference = parse_checkpoint(stage.start)  # None for a start in another run
         if reference is None or (before := reference.stage) is None:
             continue
         below = session.experiment.stage[before]
         rows = [("row", row) for row in spread(find_part(session.sets, below.data), COMPARED)]
-        if found := compare(session, below, f"stage.{name}", rows, last_of(below)):
+        if difference := compare(session, below, f"stage.{name}", rows, last_of(below)):
             what = f"stage.{name} renders by {stage.rendering!r}, stage.{before}, which it starts "
             what += f"from, by {below.rendering!r}"
             fix = "use one rendering for both, else the second stage has to unlearn the first"
-            yield Finding("warning", what, found, fix)
+            yield Finding("warning", what, difference, fix)
 
 
 def empties_thought(renderer: Renderer) -> bool:
@@ -290,18 +295,20 @@ class Trained:
     def encoded(self) -> list[tuple[str, Turns, Turns]]:
         """Rows from all over that can be rendered: their id, what is trained of them, and what
         would be if every message were."""
-        found = []
+        rows = []
         for row, messages in spread(self.talks, COMPARED):
             with suppress(RenderingError):  # shown by `round_trip`
                 every = self.encoder.turns(row, messages, "all")
-                found.append((row.id, self.encoder.turns(row, messages, self.stage.loss_on), every))
-        return found
+                rows.append((row.id, self.encoder.turns(row, messages, self.stage.loss_on), every))
+        return rows
 
     @property
     def learned(self) -> list[Message]:
         """The assistant messages that are trained."""
         spoken = [spoken_by(messages) for _, messages in self.talks]
-        return [m for said in spoken for m in (said[-1:] if self.stage.loss_on == "last" else said)]
+        return [
+            m for turns in spoken for m in (turns[-1:] if self.stage.loss_on == "last" else turns)
+        ]
 
 
 def trained(subject: Subject) -> Seen:
@@ -323,12 +330,12 @@ def trained(subject: Subject) -> Seen:
             continue
         rows = find_part(session.sets, stage.data)
         talks = tuple((row, conversation(session.task, row)) for row in rows)
-        found = Trained(name, stage, encoder, empties, talks)
-        yield from share(found)
-        yield from ends(found, learner.base.end_tokens)
-        yield from special_tokens(found)
-        yield from empty_blocks(found)
-        yield from lost_text(found)
+        training = Trained(name, stage, encoder, empties, talks)
+        yield from share(training)
+        yield from ends(training, learner.base.end_tokens)
+        yield from special_tokens(training)
+        yield from empty_blocks(training)
+        yield from lost_text(training)
 
 
 def on_the_models_embedding(experiment: Experiment, stage: StageSpec) -> bool:
@@ -360,99 +367,101 @@ def new_tokens(subject: Subject, learner: LanguageLearner, name: str, stage: Sta
     yield Finding("warning", what, told, fix)
 
 
-def share(found: Trained) -> Seen:
+def share(training: Trained) -> Seen:
     """How many of the assistant's messages and tokens are trained."""
-    messages = sum(len(spoken_by(messages)) for _, messages in found.talks)
-    learned = len(found.learned)
+    messages = sum(len(spoken_by(messages)) for _, messages in training.talks)
+    learned = len(training.learned)
     if not messages:
         return
-    some_tokens = sum(sum(t.loss_mask) for _, turns, _ in found.encoded for t in turns)
-    all_tokens = sum(sum(t.loss_mask) for _, _, turns in found.encoded for t in turns)
+    some_tokens = sum(sum(t.loss_mask) for _, turns, _ in training.encoded for t in turns)
+    all_tokens = sum(sum(t.loss_mask) for _, _, turns in training.encoded for t in turns)
     tokens = some_tokens / all_tokens if all_tokens else 0.0
-    yield Number(f"stage.{found.name}", "assistant_messages_trained", learned / messages)
-    yield Number(f"stage.{found.name}", "assistant_tokens_trained", tokens)
+    yield Number(f"stage.{training.name}", "assistant_messages_trained", learned / messages)
+    yield Number(f"stage.{training.name}", "assistant_tokens_trained", tokens)
     if learned == messages:
         return
-    as_user = sum(any(map(is_tool_result, messages)) for _, messages in found.talks)
+    as_user = sum(any(map(is_tool_result, messages)) for _, messages in training.talks)
     evidence = f"{tokens:.0%} of the assistant's tokens"
     if as_user:
-        evidence += f"; in {share_of(as_user, len(found.talks))} rows tool results come as user "
+        evidence += f"; in {share_of(as_user, len(training.talks))} rows tool results come as user "
         evidence += "messages, so that every call stands in a turn of its own"
     severity = "warning" if as_user or tokens < LITTLE else "note"
-    what = f"stage.{found.name}: loss_on = 'last' trains {share_of(learned, messages)} of the "
+    what = f"stage.{training.name}: loss_on = 'last' trains {share_of(learned, messages)} of the "
     fix = "loss_on = 'all' trains every assistant message"
     yield Finding(severity, f"{what}assistant's messages", evidence, fix)
 
 
-def ends(found: Trained, stops: frozenset[int]) -> Seen:
+def ends(training: Trained, stops: frozenset[int]) -> Seen:
     """Whether rows from all over the data end with a trained token at which sampling stops."""
-    stops = stops | {found.renderer.end_token}
+    stops = stops | {training.renderer.end_token}
     endless = [
         id_
-        for id_, turns, _ in found.encoded
+        for id_, turns, _ in training.encoded
         if not all(t.loss_mask[-1] and t.actions[-1] in stops for t in turns)
     ]
-    if not found.encoded:
+    if not training.encoded:
         return
-    whole = len(found.encoded)
+    whole = len(training.encoded)
     share = 1 - len(endless) / whole
-    yield Number(f"stage.{found.name}", "rows_ending_with_end_token", share)
-    token = found.renderer.tokenizer.convert_ids_to_tokens(found.renderer.end_token)
-    what = f"stage.{found.name}: rows do not end with a token that sampling stops at"
+    yield Number(f"stage.{training.name}", "rows_ending_with_end_token", share)
+    token = training.renderer.tokenizer.convert_ids_to_tokens(training.renderer.end_token)
+    what = f"stage.{training.name}: rows do not end with a token that sampling stops at"
     fix = "let the template end every answer with it, or name the other token as eos_token_id in "
     fix += "generation_config.json"
     yield from on_rows("warning", what, endless, whole, fix, f"; answers end with {token!r}")
-    if found.renderer.adds_end:
-        what = f"stage.{found.name}: the template ends no answer, so {token!r} is added and trained"
+    if training.renderer.adds_end:
+        what = (
+            f"stage.{training.name}: the template ends no answer, so {token!r} is added and trained"
+        )
         told = "the last token of each trained answer; prompts are written without it"
         yield Finding("note", what, told, "nothing; sampling stops at it")
 
 
-def special_tokens(found: Trained) -> Seen:
+def special_tokens(training: Trained) -> Seen:
     """Answers that spell special tokens, which are trained as ordinary text."""
-    codec = Codec(found.renderer.tokenizer)
-    end = found.renderer.tokenizer.convert_ids_to_tokens(found.renderer.end_token)
+    codec = Codec(training.renderer.tokenizer)
+    end = training.renderer.tokenizer.convert_ids_to_tokens(training.renderer.end_token)
     ending: list[str] = []
     spelled: dict[str, list[str]] = {}
-    for row, messages in found.talks:
-        said = [f"{m.reasoning}\n{m.content}" for m in spoken_by(messages) if m.loss]
-        if any(text.rstrip().endswith(end) for text in said):
+    for row, messages in training.talks:
+        texts = [f"{m.reasoning}\n{m.content}" for m in spoken_by(messages) if m.loss]
+        if any(text.rstrip().endswith(end) for text in texts):
             ending.append(row.id)
-        for token in {token for text in said for token, _ in codec.specials(text)}:
-            if token not in (end, *found.renderer.kept):
+        for token in {token for text in texts for token, _ in codec.specials(text)}:
+            if token not in (end, *training.renderer.kept):
                 spelled.setdefault(token, []).append(row.id)
-    what = f"stage.{found.name}: answers end with {end!r} as text, before the token itself"
-    fix = f'take it off: [data.{found.stage.data.partition(".")[0]}] cut_end = "{end}"'
+    what = f"stage.{training.name}: answers end with {end!r} as text, before the token itself"
+    fix = f'take it off: [data.{training.stage.data.partition(".")[0]}] cut_end = "{end}"'
     why = "; the model would learn to spell it in pieces"
-    yield from on_rows("error", what, ending, len(found.talks), fix, why)
+    yield from on_rows("error", what, ending, len(training.talks), fix, why)
     if spelled:
         counts = ", ".join(f"{token!r} in {len(ids)}" for token, ids in sorted(spelled.items()))
-        kept = ", ".join(f'"{token}"' for token in sorted({*spelled, *found.renderer.kept}))
-        what = f"stage.{found.name}: answers spell special tokens, trained as ordinary text"
+        kept = ", ".join(f'"{token}"' for token in sorted({*spelled, *training.renderer.kept}))
+        what = f"stage.{training.name}: answers spell special tokens, trained as ordinary text"
         fix = f"keep_special = [{kept}] in the stage and its evaluations trains the tokens "
         fix += "themselves; else leave it so"
-        yield Finding("warning", what, f"{counts} of {len(found.talks)} rows", fix)
+        yield Finding("warning", what, f"{counts} of {len(training.talks)} rows", fix)
 
 
-def empty_blocks(found: Trained) -> Seen:
+def empty_blocks(training: Trained) -> Seen:
     """Answers without reasoning under a rendering that writes an empty think block for it."""
-    silent = [m for m in found.learned if not split_thought(m)[0].strip()]
-    if not found.empties_thought or not silent:
+    silent = [m for m in training.learned if not split_thought(m)[0].strip()]
+    if not training.empties_thought or not silent:
         return
-    what = f"stage.{found.name}: answers without reasoning teach the model not to think"
-    told = f"{share_of(len(silent), len(found.learned))} trained messages; by "
-    told += f"{found.renderer.name!r} the think block before them is empty"
+    what = f"stage.{training.name}: answers without reasoning teach the model not to think"
+    told = f"{share_of(len(silent), len(training.learned))} trained messages; by "
+    told += f"{training.renderer.name!r} the think block before them is empty"
     fix = "give the answers their reasoning, train by a rendering that writes none (qwen3_fc), or "
     fix += "leave it so if a model that does not think is wanted"
     yield Finding("warning", what, told, fix)
 
 
-def lost_text(found: Trained) -> Seen:
+def lost_text(training: Trained) -> Seen:
     """Text beside calls, which BFCL's handler leaves out once more messages follow."""
-    earlier = [m for _, messages in found.talks for m in spoken_by(messages)[:-1]]
+    earlier = [m for _, messages in training.talks for m in spoken_by(messages)[:-1]]
     beside = [m for m in earlier if m.tool_calls and split_thought(m)[1].strip()]
-    if beside and found.renderer.name == "qwen3_fc":
-        what = f"stage.{found.name}: text next to calls is trained and then lost"
+    if beside and training.renderer.name == "qwen3_fc":
+        what = f"stage.{training.name}: text next to calls is trained and then lost"
         told = f"{share_of(len(beside), len(earlier))} earlier messages have both; BFCL's handler "
         fix = "leave the text out of such messages, or accept that later prompts miss it"
         yield Finding("warning", what, f"{told}keeps the calls alone in its history", fix)

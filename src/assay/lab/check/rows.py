@@ -220,13 +220,13 @@ def left_out(place: str, data: DataSet) -> Seen:
         yield Finding(severity, f"{place}: {words}", told, fix)
 
 
-def well_formed(place: str, found: Sequence[Row]) -> Seen:
+def well_formed(place: str, rows: Sequence[Row]) -> Seen:
     """Ids that occur once, tools that are valid JSON schema."""
-    doubles = [id_ for id_, count in Counter(row.id for row in found).items() if count > 1]
+    doubles = [id_ for id_, count in Counter(row.id for row in rows).items() if count > 1]
     if doubles:
         fix = "give every row an id of its own: records and random numbers go by it"
         yield Finding("error", f"{place}: several rows have the same id", some(doubles), fix)
-    for row in found:
+    for row in rows:
         try:
             parse_tools(Record(row.origin or row.id, 0, {}), list(row.tools))
         except DataError as error:
@@ -242,15 +242,15 @@ def contradicting(subject: Subject, name: str) -> Seen:
     rows_ = data.rows
     by_id, played = {row.id: row for row in rows_}, subject.session.task.dialogue
     # Dialogues that begin alike differ in what their world hides.
-    found = [pair for pair in conflicts(rows_) if played(by_id[pair[0]]) is None]
-    if not found:
+    pairs = [pair for pair in conflicts(rows_) if played(by_id[pair[0]]) is None]
+    if not pairs:
         return
-    yield Number(f"data.{name}", "other_answers", len(found))
+    yield Number(f"data.{name}", "other_answers", len(pairs))
     severity, fix = "note", "nothing, if several answers are right"
     if any(use.data.partition(".")[0] == name for use in reward_uses(subject.session)):
         severity, fix = "warning", "what earns the reward in one row earns none in the other: "
         fix += "correct the answers, or keep one"
-    ids = [f"{id_} ({first})" for id_, first in found]
+    ids = [f"{id_} ({first})" for id_, first in pairs]
     what = f"data.{name}: rows ask the same and have other answers"
     yield from on_rows(severity, what, ids, len(rows_), fix)
 
@@ -310,10 +310,10 @@ def lengths(subject: Subject) -> Seen:
     """Data sets; stages that sample, and evaluations, against their `max_tokens` and the model."""
     session = subject.session
     for name in session.sets:
-        found = length_statistics(conversation_lengths(subject, name))
-        named = {"mean": found.mean, "sd": found.sd, "smallest": found.smallest}
-        named |= {str(percentile): value for percentile, value in found.percentiles.items()}
-        for one, value in {**named, "largest": found.largest}.items():
+        statistics = length_statistics(conversation_lengths(subject, name))
+        named = {"mean": statistics.mean, "sd": statistics.sd, "smallest": statistics.smallest}
+        named |= {str(percentile): value for percentile, value in statistics.percentiles.items()}
+        for one, value in {**named, "largest": statistics.largest}.items():
             yield Number(f"data.{name}", f"conversation_tokens_{one}", value)
     for place, stage, data in reading(session):
         if isinstance(stage, DpoStage) and data == stage.data:
@@ -339,13 +339,13 @@ def conversation_lengths(subject: Subject, name: str) -> list[int]:
     rendering = next(used, RenderingSettings())
     encoder = session.learner.encoder(rendering)
     data = session.sets[name]
-    found: list[int] = []
+    sizes: list[int] = []
     for part in (name, f"{name}.dev", f"{name}.test"):
         golds = subject.golds_of_data(part, rendering)
-        found += [gold.context_size + len(gold.actions) for gold in golds.answers]
+        sizes += [gold.context_size + len(gold.actions) for gold in golds.answers]
         bare = [row for row in data.part(part) if row.id in set(golds.missing)]
-        found += [encoder.size(encoder.prompt(row, question(session.task, row))) for row in bare]
-    return found
+        sizes += [encoder.size(encoder.prompt(row, question(session.task, row))) for row in bare]
+    return sizes
 
 
 def measured(place: str, golds: Golds, others: Iterable[int] = ()) -> Seen:
@@ -354,11 +354,11 @@ def measured(place: str, golds: Golds, others: Iterable[int] = ()) -> Seen:
         ("prompt", [*(gold.prompt_size for gold in golds.answers), *others]),
         ("answer", [len(gold.actions) for gold in golds.answers]),
     ):
-        found = length_statistics(counts)
-        yield Number(place, f"{what}_tokens_mean", found.mean)
-        yield Number(place, f"{what}_tokens_median", found.percentiles[50])
-        yield Number(place, f"{what}_tokens_95", found.percentiles[95])
-        yield Number(place, f"{what}_tokens_largest", found.largest)
+        statistics = length_statistics(counts)
+        yield Number(place, f"{what}_tokens_mean", statistics.mean)
+        yield Number(place, f"{what}_tokens_median", statistics.percentiles[50])
+        yield Number(place, f"{what}_tokens_95", statistics.percentiles[95])
+        yield Number(place, f"{what}_tokens_largest", statistics.largest)
 
 
 def compared(subject: Subject, place: str, golds: Golds, limit: int | None) -> Seen:

@@ -144,10 +144,10 @@ def reward_uses(session: Session) -> list[RewardUse]:
         for name, spec in session.experiment.evaluate.items()
         if spec.data is not None and spec.reward is not None
     ]
-    found: dict[tuple[str, str, str], RewardUse] = {}
+    uses: dict[tuple[str, str, str], RewardUse] = {}
     for use in stages + evaluations:
-        found.setdefault((use.data, str(use.reward), rendering_key(use.written)), use)
-    return list(found.values())
+        uses.setdefault((use.data, str(use.reward), rendering_key(use.written)), use)
+    return list(uses.values())
 
 
 def reading(session: Session) -> list[tuple[str, StageSpec, str]]:

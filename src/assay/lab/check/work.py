@@ -89,27 +89,27 @@ def preference_pairs(subject: Subject) -> Seen:
     for name, stage in subject.session.experiment.stage.items():
         if not isinstance(stage, DpoStage):
             continue
-        place, found = f"stage.{name}", pairs_of(subject, stage)
-        if isinstance(found, InputError):
-            fix = found.fix or "give its rows candidates with scores that differ"
-            yield Finding("error", f"{place}: {found.problem}", "", fix)
+        place, dpo = f"stage.{name}", pairs_of(subject, stage)
+        if isinstance(dpo, InputError):
+            fix = dpo.fix or "give its rows candidates with scores that differ"
+            yield Finding("error", f"{place}: {dpo.problem}", "", fix)
             continue
-        pairs, size = found.pairs, learner.encoder(stage).size
+        pairs, size = dpo.pairs, learner.encoder(stage).size
         turns = [turn for p in pairs for side in (p.chosen, p.rejected) for turn in side.turns]
         longest = max(size(turn.context) + len(turn.actions) for turn in turns)
         yield Number(place, "pairs", len(pairs))
-        yield Number(place, "groups with pairs", found.telling)
+        yield Number(place, "groups with pairs", dpo.telling)
         yield Number(place, "longest candidate, tokens", longest)
         yield Number(place, "score gap, mean", sum(p.gap for p in pairs) / len(pairs))
         if learner.positions is not None and longest > learner.positions:
             what = f"{place}: a candidate with its prompt is longer than the model reads"
             fix = "leave such rows out: max_prompt_tokens of the data set, or where"
             yield Finding("error", what, f"{longest:,} of {learner.positions:,} tokens", fix)
-        if silent := found.groups - found.telling:
+        if silent := dpo.groups - dpo.telling:
             what = f"{place}: groups whose scores do not differ give no pair"
             fix = "nothing, or more candidates of each, or a finer reward"
-            few = found.telling < FEW * found.groups
-            told = share_of(silent, found.groups)
+            few = dpo.telling < FEW * dpo.groups
+            told = share_of(silent, dpo.groups)
             yield Finding("warning" if few else "note", what, told, fix)
         actions = [
             [[turn.actions for turn in side.turns] for side in (p.chosen, p.rejected)]
@@ -151,13 +151,13 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
     of a dpo stage are those of its pairs."""
     per_step, group = rows_per_step(stage), stage.group if isinstance(stage, SamplingStage) else 1
     if isinstance(stage, DpoStage):
-        found = pairs_of(subject, stage)
-        if not isinstance(found, Dpo):
+        dpo = pairs_of(subject, stage)
+        if not isinstance(dpo, Dpo):
             return None
         size, group = subject.session.learner.encoder(stage).size, 2
-        turns = pair_sizes(found.pairs)
+        turns = pair_sizes(dpo.pairs)
         prompts = [size(context) for context, _ in turns]
-        sides = [side for pair in found.pairs for side in (pair.chosen, pair.rejected)]
+        sides = [side for pair in dpo.pairs for side in (pair.chosen, pair.rejected)]
         answers = [sum(len(turn.actions) for turn in side.turns) for side in sides]
         largest = largest_micro_batch(turns, size, together=per_step, budget=stage.micro_tokens)
     else:
@@ -186,8 +186,8 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
 def visits_of(subject: Subject, stage: StageSpec) -> int:
     """Rows, pairs or packs of an epoch; 1 where there is none."""
     if isinstance(stage, DpoStage):
-        found = pairs_of(subject, stage)
-        return len(found.pairs) if isinstance(found, Dpo) else 1
+        dpo = pairs_of(subject, stage)
+        return len(dpo.pairs) if isinstance(dpo, Dpo) else 1
     if packs := packs_of_golds(subject, stage):
         return len(packs)
     return find_order(subject.session.sets, stage.data).count
@@ -210,13 +210,15 @@ def largest_of_golds(subject: Subject, stage: StageSpec, golds: Sequence[Gold]) 
     together *= max(map(len, packs_of_golds(subject, stage)), default=1)
     sampled = stage.sampling.max_tokens if samples(stage) else None
     turns = [(gold.context, sampled or len(gold.actions)) for gold in golds]
-    found = largest_micro_batch(turns, encoder.size, together=together, budget=budget, group=group)
+    largest = largest_micro_batch(
+        turns, encoder.size, together=together, budget=budget, group=group
+    )
     if isinstance(stage, SftStage) and stage.loss_on == "all":
         task = subject.session.task
-        said = [[m.role for m in target_messages(task, gold.row) or ()] for gold in golds]
-        if any(roles.count("assistant") > 1 for roles in said):
-            return replace(found, scored=found.tokens)
-    return found
+        roles_of_golds = [[m.role for m in target_messages(task, gold.row) or ()] for gold in golds]
+        if any(roles.count("assistant") > 1 for roles in roles_of_golds):
+            return replace(largest, scored=largest.tokens)
+    return largest
 
 
 def checkpoint_count(subject: Subject, stage: StageSpec) -> int:
@@ -230,14 +232,14 @@ def asked_items(experiment: Experiment, evaluation: Evaluation, subject: Subject
     references = [parse_checkpoint(text) for text in evaluation.spec.checkpoints]
     stages = {reference.stage for reference in references if reference and reference.stage}
     items, fewer = len(evaluation.items), evaluation.spec.fewer
-    asked = [items] * (len(stages) if evaluation.spec.role == "select" else 0)
+    counts = [items] * (len(stages) if evaluation.spec.role == "select" else 0)
     for reference in references:
         count = 1
         if reference is not None and reference.stage is not None and reference.which == "all":
             stage = experiment.stage[reference.stage]
             count = checkpoint_count(subject, stage)
-        asked += [fewer.get((reference and reference.stage) or "base", items)] * count
-    return asked
+        counts += [fewer.get((reference and reference.stage) or "base", items)] * count
+    return counts
 
 
 def adaptation_of(subject: Subject, stage: StageSpec) -> Adaptation:
@@ -283,8 +285,8 @@ def speed(subject: Subject) -> Seen:
         for name, stage in session.experiment.stage.items()
         if stage.trainer is None and (work := stage_work(subject, stage)) is not None
     }
-    found = measure(subject)
-    if found is None:
+    pace = measure(subject)
+    if pace is None:
         return
     spans: dict[str, tuple[float, float]] = {}
     for name, (stage, work) in stages.items():
@@ -293,11 +295,11 @@ def speed(subject: Subject) -> Seen:
             golds = subject.golds_of_data(stage.validation, stage).answers
             times = len(due_steps(stage.validation_every, stage, visits_of(subject, stage)))
             tokens = sum(gold.context_size + len(gold.actions) for gold in golds)
-            looks = found.token * times * tokens
-        low, high = stage_seconds(stage, work, found)
+            looks = pace.token * times * tokens
+        low, high = stage_seconds(stage, work, pace)
         spans[f"stage.{name}"] = low + looks, high + looks
     for name, evaluation in session.evaluations.items():
-        spans[f"evaluate.{name}"] = evaluation_seconds(subject, evaluation, found)
+        spans[f"evaluate.{name}"] = evaluation_seconds(subject, evaluation, pace)
     for place, (low, high) in spans.items():
         yield Number(place, "seconds_low", low)
         yield Number(place, "seconds_high", high)
@@ -307,8 +309,8 @@ def speed(subject: Subject) -> Seen:
         what += f", times {seeds} seeds"
     if any(stage.trainer for stage in session.experiment.stage.values()):
         what += ", beside what other tools train"
-    decode = (found.step + ROWS * found.row) * 1e3
-    told = f"{found.token * 1e3:.2f} ms a prompt token, {decode:.0f} ms for a token of {ROWS} "
+    decode = (pace.step + ROWS * pace.row) * 1e3
+    told = f"{pace.token * 1e3:.2f} ms a prompt token, {decode:.0f} ms for a token of {ROWS} "
     told += "answers, measured; answers as long as the gold ones, to max_tokens"
     yield Finding("note", what, told, "fewer steps, items or repeats if that is too long")
 
@@ -316,17 +318,17 @@ def speed(subject: Subject) -> Seen:
 def measure(subject: Subject) -> Speed | None:
     """The speed of the base model on this machine, timed once for the two and then read from the
     cache; None where there is nothing to run it on."""
-    session, asked = subject.session, list[Context]()
+    session, contexts = subject.session, list[Context]()
     for stage in session.experiment.stage.values():
-        asked += [gold.prompt for gold in subject.golds_of_data(stage.data, stage).answers]
-        if isinstance(stage, DpoStage) and isinstance(found := pairs_of(subject, stage), Dpo):
-            asked += [context for context, _ in pair_sizes(found.pairs)]
-    asked = asked or [c for made in session.evaluations.values() for c in made.contexts]
-    if not asked:
+        contexts += [gold.prompt for gold in subject.golds_of_data(stage.data, stage).answers]
+        if isinstance(stage, DpoStage) and isinstance(dpo := pairs_of(subject, stage), Dpo):
+            contexts += [context for context, _ in pair_sizes(dpo.pairs)]
+    contexts = contexts or [c for made in session.evaluations.values() for c in made.contexts]
+    if not contexts:
         return None
     learner, precision = language_model(session.learner, "measuring speed"), session.precision
     room = (learner.positions or PROMPT) - 1 - STEPS
-    prompt = max(map(tokens_of, asked), key=len)[: max(1, min(PROMPT, room))]
+    prompt = max(map(tokens_of, contexts), key=len)[: max(1, min(PROMPT, room))]
 
     def build(folder: Path) -> None:
         shelf = learner.shelf(session.run)
@@ -371,7 +373,7 @@ def sampled_seconds(
     return min(tries)
 
 
-def stage_seconds(stage: StageSpec, work: StageWork, found: Speed) -> tuple[float, float]:
+def stage_seconds(stage: StageSpec, work: StageWork, pace: Speed) -> tuple[float, float]:
     """Low and high end of a stage's rollouts and updates."""
     ends = []
     lengths = min(work.answer, work.answer_most), work.answer_most
@@ -383,15 +385,15 @@ def stage_seconds(stage: StageSpec, work: StageWork, found: Speed) -> tuple[floa
         epochs = stage.updates.epochs
         forwards = stage.keeps_start + (stage.top_entropy_share is not None)
     for passes, answer in zip(PASSES, lengths, strict=True):
-        step = (passes * epochs + forwards) * work.tokens(answer) * found.token
+        step = (passes * epochs + forwards) * work.tokens(answer) * pace.token
         if samples(stage):
-            step += answering_seconds(work.prompts, work.group, work.prompt, answer, found)
+            step += answering_seconds(work.prompts, work.group, work.prompt, answer, pace)
         ends.append(work.steps * step)
     return ends[0], ends[1]
 
 
 def evaluation_seconds(
-    subject: Subject, evaluation: Evaluation, found: Speed
+    subject: Subject, evaluation: Evaluation, pace: Speed
 ) -> tuple[float, float]:
     """Low and high end of an evaluation on all its checkpoints."""
     golds = subject.golds_of_items(evaluation).answers
@@ -399,22 +401,20 @@ def evaluation_seconds(
     gold = sum(len(g.actions) for g in golds) / len(golds) if golds else limit
     lengths = [len(tokens_of(context)) for context in evaluation.contexts]
     prompt = sum(lengths) / max(len(lengths), 1)
-    asked = asked_items(subject.session.experiment, evaluation, subject)
+    counts = asked_items(subject.session.experiment, evaluation, subject)
     group = evaluation.spec.repeats
     low, high = (
-        sum(answering_seconds(items, group, prompt, answer, found) for items in asked)
+        sum(answering_seconds(items, group, prompt, answer, pace) for items in counts)
         for answer in (min(gold, limit), limit)
     )
     return low, high
 
 
-def answering_seconds(
-    prompts: int, group: int, prompt: float, answer: float, found: Speed
-) -> float:
+def answering_seconds(prompts: int, group: int, prompt: float, answer: float, pace: Speed) -> float:
     """Seconds to sample `group` answers to each of some prompts, a full batch at a time."""
     rows = prompts * group
     waves = -(-rows // ROWS)
-    return prompts * prompt * found.token + answer * (waves * found.step + rows * found.row)
+    return prompts * prompt * pace.token + answer * (waves * pace.step + rows * pace.row)
 
 
 GIB = 2**30
@@ -465,14 +465,14 @@ def memory(
     """One stage at its peak: a training step, and what sampling keeps beside it."""
     precision = subject.session.precision
     bf16 = precision.compute != precision.master
-    asked, found = work.prompt_most + work.answer_most, {}
+    tokens, helpers = work.prompt_most + work.answer_most, {}
     if kept_reference(stage) is not None and not isinstance(stage.adapt, LoraAdapt):
-        found["the reference"] = 4.0 * shape.parameters
+        helpers["the reference"] = 4.0 * shape.parameters
     if isinstance(stage, DistillStage):
-        found |= teacher_bytes(subject.session, stage, work)
-    beside = found | {
+        helpers |= teacher_bytes(subject.session, stage, work)
+    beside = helpers | {
         f"helper model {name}": memory_bytes(
-            spec, subject.session.run.root, subject.session.precision, asked
+            spec, subject.session.run.root, subject.session.precision, tokens
         )
         for name, spec in subject.session.experiment.helpers.items()
         if in_process(spec)
