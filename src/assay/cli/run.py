@@ -320,7 +320,7 @@ def filled(root: Path, sweep: "SweepFile", work: "Work", done: "list[Done]") -> 
     result = {
         "nothing_learned": [{**taken(each, "code"), **each.values} for each in idle],
         "ran": [{"run": d.job.name, "device": d.device, "had": d.job.had} for d in done],
-        "failed": [{"run": d.job.name, "log": d.log, "said": d.said} for d in failed],
+        "failed": [{"run": d.job.name, "log": d.log, "said": d.failure} for d in failed],
         "finished_before": work.finished,
         "running_elsewhere": work.busy,
         "winner": settled.winner,
@@ -330,7 +330,7 @@ def filled(root: Path, sweep: "SweepFile", work: "Work", done: "list[Done]") -> 
     state = f"{count} of {len(names)} runs finished" if done else "nothing is missing"
     shown = [f"{name}: {state}; see 'assay matrix {sweep.file}'", settled.line]
     findings = [
-        Finding("error", d.said.removeprefix("assay: "), d.job.name, f"read {d.log}")
+        Finding("error", d.failure.removeprefix("assay: "), d.job.name, f"read {d.log}")
         for d in failed
     ]
     w = words()

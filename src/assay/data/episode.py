@@ -94,7 +94,7 @@ class Episode:
     """The row whose prompt it answers."""
     turns: tuple[Turn, ...]
     reward: Reward | None = None
-    said: Completion | None = None
+    completion: Completion | None = None
     """What was judged, of an episode of several turns: its conversation and how it ended."""
     visit: int = 0
     """How often the stage had come by this row before: the same row twice in one step, where it

@@ -87,22 +87,22 @@ def read_step(session: Session, name: str, step: int, group: int) -> StoredStep:
         there = History(run).sampled(name)
         fix = f"it has {there[0]} to {there[-1]}" if there else "it has none yet"
         raise InputError(f"{run} has no samples of step {step} of {name!r}", fix=fix)
-    found = tuple(samples_in(file, tokens=True))
-    whole = [found[i : i + group] for i in range(0, len(found), group)]
-    if not found or any(len(g) != group or len({x.row for x in g}) > 1 for g in whole):
+    samples = tuple(samples_in(file, tokens=True))
+    whole = [samples[i : i + group] for i in range(0, len(samples), group)]
+    if not samples or any(len(g) != group or len({x.row for x in g}) > 1 for g in whole):
         problem = f"its lines are not groups of {group} completions of one row"
         raise DamagedFile(problem, file=file)
-    data, given = stage.data.partition(".")[0], (session.task, session.learner.encoder, run.root)
-    made = prepare_set(session.experiment, data, *given)
+    data, parts = stage.data.partition(".")[0], (session.task, session.learner.encoder, run.root)
+    made = prepare_set(session.experiment, data, *parts)
     rows = {row.id: row for row in find_part({data: made}, stage.data)}
-    for sample in found:
+    for sample in samples:
         if sample.row not in rows:
             raise InputError(f"{stage.data} has no row {sample.row!r} any more")
-    rows = {sample.row: rows[sample.row] for sample in found}
+    rows = {sample.row: rows[sample.row] for sample in samples}
     encoder, dialogue = session.learner.encoder(stage), partial(dialogue_of, session.task)
     contexts = {i: first_context(encoder, session.task, r, dialogue) for i, r in rows.items()}
     steps = steps_of(stage, find_order({data: made}, stage.data).count)
-    return StoredStep(session, name, step, found, rows, contexts, steps)
+    return StoredStep(session, name, step, samples, rows, contexts, steps)
 
 
 def choose_stage(run: RunDirectory, experiment: Experiment, name: str | None) -> str:
@@ -183,13 +183,15 @@ def judge_side(stored: StoredStep, stage: GrpoStage, rewards: Sequence[Reward]) 
     # Stored groups ask neither a policy for samples nor a recorder for rewards.
     place_ = Place(step=stored.step - 1)
     batch = method.collect(cast(Policy, None), place_, cast(Journal, None))
-    found = [episode for group in groups for episode in group]
+    episodes = [episode for group in groups for episode in group]
     judged = [[e for e in g if value_of(e) is not None] for g in groups]
     packed = batch.updates[: len(batch.updates) // stage.updates.epochs]
-    given = {f"{r.row_id}#{r.sample}": r.advantage for r in batch.samples}
+    advantages = {f"{r.row_id}#{r.sample}": r.advantage for r in batch.samples}
     return Side(
-        rewards=tuple(e.reward or Reward(None) for e in found),
-        advantages=tuple(given.get(e.id) if value_of(e) is not None else None for e in found),
+        rewards=tuple(e.reward or Reward(None) for e in episodes),
+        advantages=tuple(
+            advantages.get(e.id) if value_of(e) is not None else None for e in episodes
+        ),
         signal=signal_stats(*rewards_of(judged)),
         prompts=len({id(context) for update in packed for context in update.contexts}),
         tokens=sum(int(update.mask_S.sum()) for update in packed),
@@ -208,8 +210,8 @@ def stored_method(
         visits.append(replace(episode, visit=each.number // size))
     assert stage.reward is not None
     runner = session.reward_runner(reward_of(session.task, stage.reward, session.run.root), stage)
-    given = session.stage_input(stage, list(stored.rows.values()), runner.score)
-    made = build_grpo(stage, given, stored.steps).at(stored.step - 1)
+    inputs = session.stage_input(stage, list(stored.rows.values()), runner.score)
+    made = build_grpo(stage, inputs, stored.steps).at(stored.step - 1)
     groups = [made.shaped(visits[i : i + size]) for i in range(0, len(visits), size)]
     prompts = StoredPrompts(groups, stage.prompts)
     if (dynamic := made.stage.dynamic) is not None:

@@ -63,26 +63,26 @@ def select_rows(
     """
     table = Recorded(stage=stage)
     free_selection_file(root, to)
-    found = records_of(root, run, table)
-    experiment = experiment_of(found.run)
+    records = records_of(root, run, table)
+    experiment = experiment_of(records.run)
     data, dot, dev = experiment.stage[stage].data.partition(".")
     if experiment.data[data].mix is not None:
         fix = "name a stage that learned from one set"
         raise InputError(f"data.{data} is a mixture, and a selection is of one set", fix=fix)
-    check_unchanged(found.run, experiment, data, root)
+    check_unchanged(records.run, experiment, data, root)
     known = rows_by_id(experiment, data, root)
     if passes is None:
-        passes = full_reward_of(found, root, stage)
-    counts = read_manifest(found.run).get("data", {}).get(data, {}).get(dev or "train", {})
-    epochs, whole = epochs_of(found, counts.get("epoch_rows", counts.get("rows", 0)))
-    shares = curves(found.answers, epochs, whole, passes - NEAR * max(1.0, abs(passes)))
+        passes = full_reward_of(records, root, stage)
+    counts = read_manifest(records.run).get("data", {}).get(data, {}).get(dev or "train", {})
+    epochs, whole = epochs_of(records, counts.get("epoch_rows", counts.get("rows", 0)))
+    shares = curves(records.answers, epochs, whole, passes - NEAR * max(1.0, abs(passes)))
     impact = learning_impact(shares)
-    inside = [a for a, epoch in zip(found.answers, epochs, strict=True) if epoch < whole]
+    inside = [a for a, epoch in zip(records.answers, epochs, strict=True) if epoch < whole]
     judged = Counter(answer.row for answer in inside if answer.reward is not None)
     rows = []
     for id_, curve in shares.items():
         if id_ not in known:
-            raise InputError(f"{found.run}: its data holds no row {id_!r} any more")
+            raise InputError(f"{records.run}: its data holds no row {id_!r} any more")
         score, why = impact.scores.get(id_), ""
         if score is None or score < threshold:
             why = INCOMPLETE if score is None else f"score below {threshold:g}"
@@ -95,14 +95,14 @@ def select_rows(
     total, source = counts.get("rows"), experiment.data[data].origin
     selection = RowSelection(
         rule={"by": "limr", "threshold": threshold, "passes": passes},
-        run=str(found.run),
+        run=str(records.run),
         recorded={
             **table.model_dump(mode="json", exclude_none=True),
             "steps": [1, max(answer.step or 0 for answer in inside)],
             "epochs": whole,
             "mean_curve": impact.mean,
-            "files": len(found.files),
-            "file_sha256": files_sha256(found.run, found.files),
+            "files": len(records.files),
+            "file_sha256": files_sha256(records.run, records.files),
         },
         data={"name": f"{data}{dot}{dev}", "source": source, "rows_sha256": rows_sha256(rows)},
         made=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -113,13 +113,13 @@ def select_rows(
     return Selected(write_row_selection(root, to, selection), selection, warnings)
 
 
-def epochs_of(found: Records, size: int) -> tuple[list[int], int]:
+def epochs_of(records: Records, size: int) -> tuple[list[int], int]:
     """The epoch of each of a stage's answers, from 0, and how many are whole, as the stage visited
     its rows, `size` an epoch. Later answers belong to none of the whole ones.
 
     Raises InputError where not even one is whole, and where steps are missing.
     """
-    answers, run = found.answers, found.run
+    answers, run = records.answers, records.run
     steps = sorted({answer.step or 0 for answer in answers})
     if missing := set(range(1, steps[-1] + 1)).difference(steps):
         problem = f"{run} has no samples of step {min(missing)}"
@@ -150,9 +150,9 @@ def curves(
     }
 
 
-def full_reward_of(found: Records, root: Path, stage: str) -> float:
+def full_reward_of(records: Records, root: Path, stage: str) -> float:
     """The full reward of a stage. Raises InputError where its reward has none."""
-    experiment = experiment_of(found.run)
+    experiment = experiment_of(records.run)
     reward = getattr(experiment.stage[stage], "reward", None)
     full = float("inf")
     if reward is not None:
@@ -165,16 +165,16 @@ def full_reward_of(found: Records, root: Path, stage: str) -> float:
 
 def warnings_of(selection: RowSelection, total: int) -> list[str]:
     """What makes a selection worth less than it looks."""
-    found = []
+    warnings = []
     if selection.recorded["epochs"] == 1:
-        found.append("one epoch makes no curve: train longer")
+        warnings.append("one epoch makes no curve: train longer")
     never = sum(not any(row.curve) for row in selection.kept.values())
     if never:
-        found.append(
+        warnings.append(
             f"{never} of the {len(selection.kept)} kept rows were never answered right: a mean "
             "curve near 0 is close to theirs (leave them out with pass_rate and where)"
         )
     if total > len(selection.rows):
         missing = total - len(selection.rows)
-        found.append(f"{missing} of {total} rows were not measured, and are not kept")
-    return found
+        warnings.append(f"{missing} of {total} rows were not measured, and are not kept")
+    return warnings

@@ -266,10 +266,12 @@ def sample_records(
                 behaviour_logps=logps,
                 reward=episode.reward or Reward(None, why="not judged"),
                 advantage=advantages.get(episode.id, 0.0),
-                ended=episode.said.ended if episode.said else ended,
-                prompt=None if episode.said or not episode.turns else episode.turns[0].context,
-                completion=episode.said,
-                turns=episode.turns if episode.said else (),
+                ended=episode.completion.ended if episode.completion else ended,
+                prompt=None
+                if episode.completion or not episode.turns
+                else episode.turns[0].context,
+                completion=episode.completion,
+                turns=episode.turns if episode.completion else (),
                 entropies=entropies if len(entropies) == len(tokens) else (),
                 variances=variances if len(variances) == len(tokens) else (),
             )
@@ -297,7 +299,7 @@ def sampling_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
         "reward_mean": mean,
         "reward_std": variance**0.5,
         "length_mean": sum(lengths) / len(lengths),
-        "truncated_share": share(is_truncated(e) for e in episodes if e.turns or e.said),
+        "truncated_share": share(is_truncated(e) for e in episodes if e.turns or e.completion),
         "abstained_share": share(value_of(e) is None for e in episodes),
         "repeated_share": repeated_share(groups),
         "completions": float(len(episodes)),
@@ -312,7 +314,7 @@ def conversation_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     """Of episodes of several turns, means per episode: turns of the user, steps (messages of the
     model) and tool results; the shares whose environment failed, and whose context was full.
     """
-    completions = [e.said for e in episodes if e.said is not None]
+    completions = [e.completion for e in episodes if e.completion is not None]
     if not completions:
         return {}
     roles = [[message.role for message in each.messages] for each in completions]
@@ -338,8 +340,8 @@ def rendered_anew(turns: Sequence[Turn]) -> Iterator[bool]:
 def is_truncated(episode: Episode) -> bool:
     """Whether the model, or the room for its context, was cut short."""
     ended = [turn.ended for turn in episode.turns]
-    if episode.said is not None:
-        return episode.said.ended == "context" or "length" in ended
+    if episode.completion is not None:
+        return episode.completion.ended == "context" or "length" in ended
     return ended[-1] == "length"
 
 
