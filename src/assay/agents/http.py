@@ -88,7 +88,9 @@ def up(app: Any, port: int, host: str = HOST) -> Iterator[int]:
         timeout_graceful_shutdown=STOP_SECONDS,
     )
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([listening],), name="assay-http")
+    thread = threading.Thread(
+        target=server.run, args=([listening],), name="assay-http", daemon=True
+    )
     thread.start()
     try:
         yield listening.getsockname()[1]

@@ -184,6 +184,7 @@ def ask(evaluation: Evaluation, model: MeteredModel, request: Request) -> ItemAn
     completion, failure = Completion(""), ""
     try:
         messages: tuple[Message, ...] = ()
+        earned = None
         if evaluation.dialogue is None:
             send(evaluation.task.prompt(item), item.tools)
         else:
@@ -191,9 +192,9 @@ def ask(evaluation: Evaluation, model: MeteredModel, request: Request) -> ItemAn
             while (turn := dialogue.asks()) is not None:
                 answer = send(turn.messages, turn.tools)
                 dialogue.hears(answer.text, answer.ended)
-            messages = dialogue.messages
+            messages, earned = dialogue.messages, getattr(dialogue, "reward", None)
         text = "\n".join(each.text for each in replies)
-        completion = Completion(text, (), replies[-1].ended, messages)
+        completion = Completion(text, (), replies[-1].ended, messages, earned)
     except (KeyboardInterrupt, RunFailure, InputError):
         raise
     except Unanswered as error:
