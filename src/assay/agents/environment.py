@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Condition
 
-from assay.agents.gateway import Call, Gateway, OpenEpisode, openai_logprobs
+from assay.agents.gateway import AgentCall, Gateway, OpenEpisode, openai_logprobs
 from assay.agents.programs import Programs
 from assay.agents.protocol import FinishedCompletion, finished_completion, refusal
 from assay.data.conversation import dump_messages
@@ -22,7 +22,7 @@ from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.rl.policy import SampleKey, Sampling, Stop
-from assay.tasks.rendered_dialogue import Decode
+from assay.tasks.rendered_dialogue import Decode, with_own_tokens
 from assay.tasks.task import Asked, call_syntax
 
 NO_REWARD = Reward(None, why="the agent ended without a reward")
@@ -42,7 +42,7 @@ class AgentDialogue:
     log: list[Message] = field(default_factory=list)
     """Everything that was sent and answered, in order, each message once."""
     overflows: int = 0
-    _call: Call | None = None
+    _call: AgentCall | None = None
 
     @cached_property
     def episode(self) -> OpenEpisode:
@@ -65,7 +65,7 @@ class AgentDialogue:
         """Whether the agent is neither at its end nor waits for an answer."""
         return self._call is None and not self.episode.waiting and self.episode.outcome is None
 
-    def call(self) -> Call | None:
+    def call(self) -> AgentCall | None:
         """The call that is to be answered next, for which this waits; None at the end."""
         episode = self.episode
         with self.gateway.news:
@@ -83,14 +83,13 @@ class AgentDialogue:
         return self._call
 
     def asks(self) -> Asked | None:
-        """See `Dialogue.asks`. A bare completion ends the episode of a model that reads chats."""
-        call = self.call()
-        if call is None:
-            return None
-        if call.prompt is not None:
-            self.refuse(refusal("this model answers chats only", "prompt"))
-            return self.asks()
-        return Asked(call.messages, call.tools)
+        """See `Dialogue.asks`. What a model that reads messages cannot do is refused."""
+        while (call := self.call()) is not None:
+            if call.prompt is None and not call.logprobs:
+                return Asked(call.messages, call.tools)
+            wrong = "logprobs" if call.prompt is None else "prompt"
+            self.refuse(refusal(f"{wrong}: this model answers chats, and tells texts", wrong))
+        return None
 
     def hears(self, text: str, ended: Ended) -> None:
         """Answer the call with what was written; of several choices, one of them."""
@@ -98,7 +97,7 @@ class AgentDialogue:
         assert call is not None, "an answer without a call"
         self.answer(call, self.choice(call, text, ended))
 
-    def choice(self, call: Call, text: str, ended: Ended) -> FinishedCompletion:
+    def choice(self, call: AgentCall, text: str, ended: Ended) -> FinishedCompletion:
         """A text as a choice; its calls have ids that follow from the request."""
         syntax = call_syntax() if call.tools else None
         one = finished_completion(text, call.stops, ended == "stop", syntax)
@@ -109,7 +108,7 @@ class AgentDialogue:
         )
         return replace(one, calls=tuple(named))
 
-    def answer(self, call: Call, choice: FinishedCompletion) -> None:
+    def answer(self, call: AgentCall, choice: FinishedCompletion) -> None:
         """Add a choice to a call, which is answered when it has all."""
         if not call.choices:
             self.log += fresh(self.log, call.messages)
@@ -133,10 +132,12 @@ class AgentDialogue:
         self.refuse(refusal(problem, "messages", code="context_length_exceeded"))
         return True
 
-    @property
+    @cached_property
     def reward(self) -> Reward:
-        """What the agent said that the episode earned; an abstention where it went wrong."""
+        """What the agent said that the episode earned; an abstention where it went wrong. Asking
+        for it closes the episode."""
         episode = self.episode
+        self.gateway.close(episode)
         if episode.late:
             return Reward(None, why=f"the agent called {episode.late} times after its end")
         return episode.outcome or NO_REWARD
@@ -266,34 +267,17 @@ class AgentEnvironment:
             self.dialogue.reward,
         )
 
-    def tokens_of(self, call: Call) -> tuple[int, ...]:
+    def tokens_of(self, call: AgentCall) -> tuple[int, ...]:
         """The rendered request, with the policy's own tokens where they read the same."""
         if call.prompt is not None:
             return self.bare_tokens(call.prompt)
         rendered = self.renderer.rendered_prompt(call.messages, call.tools)
-        tokens: list[int] = []
-        done = 0
-        for index, start, end in rendered.message_spans:
-            tokens += rendered.tokens[done:start]
-            body = rendered.tokens[start : end - 1]
-            if call.messages[index].role == "assistant":
-                body = self.own_tokens(tuple(tokens), body)
-            tokens += body
-            # The last token of a span ends the turn; it is the template's in every case.
-            done = end - 1
-        return (*tokens, *rendered.tokens[done:])
 
-    def own_tokens(self, before: tuple[int, ...], body: tuple[int, ...]) -> tuple[int, ...]:
-        """The sampled tokens of an earlier answer that reads as `body` does: of the turn that has
-        the context `before`, else of the first turn; `body` itself where there is none."""
-        text = self.text(body)
-        same = [
-            (turn.context == before, own)
-            for _, turn in self.turns
-            for own in (turn.actions[:-1] if turn.ended == "stop" else turn.actions,)
-            if own == body or self.text(own) == text
-        ]
-        return next((own for here, own in same if here), same[0][1] if same else body)
+        def turns(index: int, before: Sequence[int]) -> list[Turn]:
+            """The turn that was sampled just there before any other that reads the same."""
+            return sorted((t for _, t in self.turns), key=lambda t: t.context != tuple(before))
+
+        return with_own_tokens(self.renderer.tokenizer, rendered, turns)
 
     def bare_tokens(self, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
         """The tokens of a prompt without messages; one that goes on from an earlier turn keeps that

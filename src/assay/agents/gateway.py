@@ -73,7 +73,7 @@ class AgentCompletion(CompletionRequest):
 
 
 @dataclass(eq=False)
-class Call:
+class AgentCall:
     """One request of an agent, until all its choices are sampled."""
 
     messages: tuple[Message, ...]
@@ -104,10 +104,10 @@ class OpenEpisode:
     row: Row
     key: SampleKey
     api_key: str = field(default_factory=lambda: f"assay-{secrets.token_urlsafe(24)}")
-    waiting: deque[Call] = field(default_factory=deque)
+    waiting: deque[AgentCall] = field(default_factory=deque)
     made: Counter[str] = field(default_factory=Counter)
     """How many calls asked the same, by fingerprint."""
-    calls: dict[str, Call] = field(default_factory=dict)
+    calls: dict[str, AgentCall] = field(default_factory=dict)
     """By fingerprint, the last one."""
     outcome: Reward | None = None
     """Set when the agent has ended."""
@@ -214,7 +214,7 @@ class Gateway:
         lines = [event(each) for each in pieces(envelope, call, body)]
         return StreamingResponse(iter([*lines, "data: [DONE]\n\n"]), media_type="text/event-stream")
 
-    def submit(self, episode: OpenEpisode, body: Any, again: bool) -> Call:
+    def submit(self, episode: OpenEpisode, body: Any, again: bool) -> AgentCall:
         """A call that waits for the policy; of one that a client sends again, the first."""
         call = made_call(body)
         self.note_settings(body)
@@ -241,7 +241,7 @@ class Gateway:
                 self._noted.add(name)
                 self.note(f"the agent asks for {setting}; the experiment's settings rule")
 
-    def ask_helper(self, episode: OpenEpisode, body: Any) -> Call:
+    def ask_helper(self, episode: OpenEpisode, body: Any) -> AgentCall:
         """The answer of a helper model, drawn by the episode's key. Raises a refusal (502)."""
         if not isinstance(body, AgentChat):
             raise refusal(f"{body.model} answers chats only", "model")
@@ -261,7 +261,7 @@ class Gateway:
         return call
 
 
-def made_call(body: AgentChat | AgentCompletion) -> Call:
+def made_call(body: AgentChat | AgentCompletion) -> AgentCall:
     """A request as a call named by what it asks. Raises a refusal."""
     count = body.n or 1
     if not 1 <= count <= MOST_CHOICES:
@@ -276,10 +276,10 @@ def made_call(body: AgentChat | AgentCompletion) -> Call:
         content = body.prompt
     name = sha256_text(canonical_json([content, most, list(body.stops)]))[:16]
     logprobs = body.logprobs is not None and body.logprobs is not False
-    return Call(messages, tools, prompt, body.stops, most, logprobs, count, name)
+    return AgentCall(messages, tools, prompt, body.stops, most, logprobs, count, name)
 
 
-def pieces(envelope: Envelope, call: Call, body: RequestParameters) -> Iterator[Json]:
+def pieces(envelope: Envelope, call: AgentCall, body: RequestParameters) -> Iterator[Json]:
     """The objects of a streamed answer, of its first choice."""
     if envelope.chat:
         yield envelope.opening()

@@ -190,7 +190,7 @@ def run_episodes(
     return [r.played for r in running]
 
 
-class Agent(Environment, Protocol):
+class SlowEnvironment(Environment, Protocol):
     """An environment that takes its time, and names its turns by what they ask."""
 
     @property
@@ -236,7 +236,7 @@ SETTLE_SECONDS = 0.005
 """For which nothing new has to come: an agent may send several requests at once."""
 
 
-def settle(agents: Sequence[Agent], news: Condition) -> None:
+def settle(agents: Sequence[SlowEnvironment], news: Condition) -> None:
     """Wait until every agent has sent what it sends before it is answered, or has ended.
 
     Batches are then the same in every run of agents that take less than GATHER_SECONDS between two
@@ -252,7 +252,7 @@ def settle(agents: Sequence[Agent], news: Condition) -> None:
 
 def run_agents(
     policy: Samples,
-    agents: Sequence[Agent],
+    agents: Sequence[SlowEnvironment],
     keys: Sequence[SampleKey],
     sampling: Sampling,
     positions: int | None = None,
@@ -279,14 +279,7 @@ def run_agents(
             active: list[_Running] = []
             waiting = sorted((r for r in ready if r not in over), key=by_context)
             admit(active, waiting, kept)
-            for limited, group in by_limit(active, sampling, positions, agents):
-                turns = policy.sample(
-                    [r.context for r in group],
-                    [replace(r.key, row=f"{r.key.row}{TURN}{agents[r.place].name}") for r in group],
-                    limited,
-                )
-                for r, turn in zip(group, turns, strict=True):
-                    r.take(turn)
+            take_turns(policy, active, sampling, positions, agents)
     return [replace(r.played, turns=agents[r.place].ordered()) for r in running]
 
 
@@ -312,15 +305,20 @@ def kept_tokens(episodes: Sequence[_Running]) -> int:
 
 
 def take_turns(
-    policy: Samples, active: Sequence[_Running], sampling: Sampling, positions: int | None
+    policy: Samples,
+    active: Sequence[_Running],
+    sampling: Sampling,
+    positions: int | None,
+    agents: Sequence[SlowEnvironment] | None = None,
 ) -> None:
     """One turn for every active episode."""
-    for limited, group in by_limit(active, sampling, positions):
-        turns = policy.sample(
-            [r.context for r in group],
-            [replace(r.key, row=f"{r.key.row}{TURN}{len(r.turns)}") for r in group],
-            limited,
-        )
+    for limited, group in by_limit(active, sampling, positions, agents):
+        names = [str(len(r.turns)) if agents is None else agents[r.place].name for r in group]
+        keys = [
+            replace(r.key, row=f"{r.key.row}{TURN}{name}")
+            for r, name in zip(group, names, strict=True)
+        ]
+        turns = policy.sample([r.context for r in group], keys, limited)
         for r, turn in zip(group, turns, strict=True):
             r.take(turn)
 
@@ -329,7 +327,7 @@ def by_limit(
     active: Sequence[_Running],
     sampling: Sampling,
     positions: int | None,
-    agents: Sequence[Agent] | None = None,
+    agents: Sequence[SlowEnvironment] | None = None,
 ) -> Iterator[tuple[Sampling, list[_Running]]]:
     """Episodes with the sampling that leaves them within the model's positions; that of agents is
     what each asks for."""

@@ -9,9 +9,10 @@ an answer, is decided by the dialogue.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from assay.data.episode import Completion, Ended, Turn
-from assay.data.renderings.rendering import Renderer
+from assay.data.renderings.rendering import RenderedConversation, Renderer
 from assay.data.row import Message, Row
 from assay.tasks.task import Asked, Dialogue, Task, Tools
 
@@ -97,24 +98,34 @@ class RenderedDialogue:
         # Of several conversations the turns are the last ones.
         own = order[self.earlier :]
         sampled = dict(zip(reversed(own), reversed(self.turns), strict=False))
-        tokens: list[int] = []
-        done = 0
-        for index, start, end in rendered.message_spans:
-            # The last token of a span ends the turn; it is the template's in every case.
-            body = self.same_text(sampled.get(index), rendered.tokens[start : end - 1])
-            tokens += [*rendered.tokens[done:start], *body]
-            done = end - 1
-        return (*tokens, *rendered.tokens[done:])
 
-    def same_text(self, turn: Turn | None, rendered: tuple[int, ...]) -> tuple[int, ...]:
-        """The turn's tokens before its end where they read as `rendered` does, else `rendered`."""
-        if turn is None:
-            return rendered
-        own = turn.actions[:-1] if turn.ended == "stop" else turn.actions
-        if own == rendered or self.text(own) == self.text(rendered):
-            return own
-        return rendered
+        def turns(index: int, before: Sequence[int]) -> Sequence[Turn]:
+            return [sampled[index]] if index in sampled else ()
 
-    def text(self, tokens: Sequence[int]) -> str:
-        """The tokens as text, control tokens included."""
-        return self.renderer.tokenizer.decode(list(tokens), skip_special_tokens=False)
+        return with_own_tokens(self.renderer.tokenizer, rendered, turns)
+
+
+def with_own_tokens(
+    tokenizer: Any,
+    rendered: RenderedConversation,
+    turns: Callable[[int, Sequence[int]], Sequence[Turn]],
+) -> tuple[int, ...]:
+    """A rendered prompt with a turn's own tokens in the place of each answer that reads the same:
+    the first such of `turns`, which is given the answer's place and the tokens before it."""
+
+    def text(tokens: Sequence[int]) -> str:
+        return tokenizer.decode(list(tokens), skip_special_tokens=False)
+
+    tokens: list[int] = []
+    done = 0
+    for index, start, end in rendered.message_spans:
+        tokens += rendered.tokens[done:start]
+        # The last token of a span ends the turn; it is the template's in every case.
+        body, done = rendered.tokens[start : end - 1], end - 1
+        for turn in turns(index, tokens):
+            own = turn.actions[:-1] if turn.ended == "stop" else turn.actions
+            if own == body or text(own) == text(body):
+                body = own
+                break
+        tokens += body
+    return (*tokens, *rendered.tokens[done:])
