@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import time
 
 import pytest
 
@@ -116,9 +117,44 @@ async def solve(row, client):
     await asyncio.sleep(0.5)
     return 1.0
 """
-    policy.reply = lambda text, key: (__import__("time").sleep(1.5), "2")[1]
+    policy.reply = lambda text, key: (time.sleep(1.5), "2")[1]
     outcome = run(tmp_path, source, policy, ROWS[:1])
     assert outcome.rewards[0].value is None and "waited" in outcome.rewards[0].why
+
+
+def test_every_one_of_equal_calls_that_wait_at_the_end_is_told_so_and_the_episode_is_closed(
+    tmp_path, policy
+):
+    source = """
+import asyncio
+
+async def solve(row, client):
+    calls = [client.chat.completions.create(model="policy", messages=[
+        {"role": "user", "content": "What is 1 + 1?"}]) for _ in range(3)]
+    waiting = [asyncio.ensure_future(call) for call in calls]
+    await asyncio.sleep(0.5)
+    return 1.0
+"""
+    policy.reply = lambda text, key: (time.sleep(1.5), "2")[1]
+    (environment,) = run(tmp_path, source, policy, ROWS[:1]).environments
+    assert "3 of its calls waited" in environment.reward.why
+    dialogue = environment.dialogue
+    assert all(call.done.done() for call in dialogue.episode.calls)
+    assert not dialogue.gateway.episodes
+
+
+@pytest.mark.parametrize("more", ["n=2, stream=True", "top_logprobs=3, logprobs=True"])
+def test_what_would_be_lost_in_silence_is_refused(tmp_path, policy, more):
+    source = f"""
+async def solve(row, client):
+    try:
+        await client.chat.completions.create(model="policy", {more},
+            messages=[{{"role": "user", "content": "What is 1 + 1?"}}])
+    except Exception as error:
+        return float("n: a stream" in str(error) or "top_logprobs" in str(error))
+    return 0.0
+"""
+    assert run(tmp_path, source, policy, ROWS[:1]).rewards[0].value == 1.0
 
 
 def test_a_context_that_is_too_long_is_told_to_the_agent_as_openai_does(tmp_path, policy):

@@ -15,7 +15,7 @@ from assay.agents.gateway import AgentCall, Gateway, OpenEpisode, openai_logprob
 from assay.agents.programs import Programs
 from assay.agents.protocol import FinishedCompletion, finished_completion, refusal
 from assay.data.conversation import dump_messages
-from assay.data.episode import Completion, Ended, Reward, Turn, tokens_of
+from assay.data.episode import Completion, Ended, Reward, Turn, common, tokens_of
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import RenderingError
@@ -24,8 +24,6 @@ from assay.errors import InputError
 from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.tasks.rendered_dialogue import Decode, with_own_tokens
 from assay.tasks.task import Asked, call_syntax
-
-NO_REWARD = Reward(None, why="the agent ended without a reward")
 
 
 @dataclass(eq=False)
@@ -140,7 +138,7 @@ class AgentDialogue:
         self.gateway.close(episode)
         if episode.late:
             return Reward(None, why=f"the agent called {episode.late} times after its end")
-        return episode.outcome or NO_REWARD
+        return episode.outcome or Reward(None, why="the agent ended without a reward")
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -155,8 +153,7 @@ def fresh(log: Sequence[Message], messages: Sequence[Message]) -> list[Message]:
     follow the longest common beginning otherwise."""
     known = [canonical_json(dump_messages((each,))) for each in log]
     sent = [canonical_json(dump_messages((each,))) for each in messages]
-    same = next((n for n, (a, b) in enumerate(zip(known, sent, strict=False)) if a != b), None)
-    return list(messages[min(len(known), len(sent)) if same is None else same :])
+    return list(messages[common(known, sent) :])
 
 
 @dataclass
@@ -227,9 +224,8 @@ class AgentEnvironment:
     def act(self, turn: Turn) -> None:
         """Answer the request with the turn."""
         call = self.dialogue.call()
-        name = self.name
+        self.turns.append((self.name, turn))
         context, self._next = self._next, None
-        self.turns.append((name, turn))
         if call is None or context is None:
             return
         choice = self.dialogue.choice(call, self.decode(turn.actions), turn.ended)

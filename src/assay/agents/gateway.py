@@ -48,9 +48,9 @@ POLICY = "policy"
 """The name under which the policy answers."""
 MOST_CHOICES = 64
 """The largest `n` of a request."""
-RULED = ("temperature", "top_p", "top_k", "seed")
+RULED = ("temperature", "top_p", "top_k", "seed", "stop_token_ids", "skip_special_tokens")
 """What the stage or the evaluation sets, whatever a request asks for."""
-TAKEN = ("n", "logprobs", "top_logprobs", "tool_choice")
+TAKEN = ("n", "logprobs", "tool_choice")
 """What `serve` refuses and is done here, or noted."""
 GATEWAY_REFUSED = {name: values for name, values in REFUSED.items() if name not in TAKEN}
 RETRY = "x-stainless-retry-count"
@@ -91,9 +91,11 @@ class AgentCall:
     """Tokens read, and tokens sampled."""
     done: "Future[None]" = field(default_factory=Future)
 
-    def usage(self) -> Json:
-        """Token counts as OpenAI writes them."""
+    def usage(self) -> Json | None:
+        """Token counts as OpenAI writes them; None where they are not known."""
         read, drawn = self.tokens
+        if not read + drawn:
+            return None
         return {"prompt_tokens": read, "completion_tokens": drawn, "total_tokens": read + drawn}
 
 
@@ -106,13 +108,18 @@ class OpenEpisode:
     api_key: str = field(default_factory=lambda: f"assay-{secrets.token_urlsafe(24)}")
     waiting: deque[AgentCall] = field(default_factory=deque)
     made: Counter[str] = field(default_factory=Counter)
-    """How many calls asked the same, by fingerprint."""
-    calls: dict[str, AgentCall] = field(default_factory=dict)
-    """By fingerprint, the last one."""
+    """How many calls asked the same, of helpers too, by fingerprint."""
+    calls: list[AgentCall] = field(default_factory=list)
+    """Of the policy, as they came."""
     outcome: Reward | None = None
     """Set when the agent has ended."""
     late: int = 0
     """Calls after the end."""
+
+    def named(self, fingerprint: str) -> str:
+        """The name of one more call that asks this."""
+        self.made[fingerprint] += 1
+        return f"{fingerprint}.{self.made[fingerprint] - 1}"
 
 
 @dataclass(eq=False)
@@ -158,7 +165,7 @@ class Gateway:
         with self.news:
             episode = self.episodes.get(api_key)
             if episode is not None and episode.outcome is None:
-                left = [call for call in episode.calls.values() if not call.done.done()]
+                left = [call for call in episode.calls if not call.done.done()]
                 why = f"ended while {len(left)} of its calls waited for their answers"
                 episode.outcome = (
                     Reward(None, why=why) if left and outcome.value is not None else outcome
@@ -174,7 +181,7 @@ class Gateway:
 
     def _drop(self, episode: OpenEpisode) -> None:
         episode.waiting.clear()
-        for call in episode.calls.values():
+        for call in episode.calls:
             if not call.done.done():
                 call.done.set_exception(refusal("the episode is over", code="over", status=410))
 
@@ -219,19 +226,19 @@ class Gateway:
         call = made_call(body)
         self.note_settings(body)
         with self.news:
-            if again and (before := episode.calls.get(call.name)) is not None:
-                return before
-            count = episode.made[call.name]
-            episode.made[call.name] += 1
-            episode.calls[call.name] = call
-            call.name = f"{call.name}.{count}"
+            alike = [each for each in episode.calls if each.name.split(".")[0] == call.name]
+            if again and alike:
+                return alike[-1]
+            call.name = episode.named(call.name)
+            episode.calls.append(call)
             episode.waiting.append(call)
             self.news.notify_all()
         return call
 
     def note_settings(self, body: RequestParameters) -> None:
         """Tell of what a request asks for and does not get."""
-        told = [f"{name} = {value}" for name in RULED if (value := getattr(body, name)) is not None]
+        values = {name: getattr(body, name) for name in RULED}
+        told = [f"{k} = {v}" for k, v in values.items() if v is not None and v is not False]
         choice = getattr(body, "tool_choice", None)
         told += [f"tool_choice = {choice!r}"] if choice not in (None, "auto", "none") else []
         told += [f"model = {body.model!r}"] if body.model != POLICY else []
@@ -247,9 +254,8 @@ class Gateway:
             raise refusal(f"{body.model} answers chats only", "model")
         model, call = self.helpers[body.model], made_call(body)
         with self.news:
-            count = episode.made[call.name]
-            episode.made[call.name] += 1
-        key = replace(episode.key, row=f"{episode.key.row}{TURN}{call.name}.{count}")
+            call.name = episode.named(call.name)
+        key = replace(episode.key, row=f"{episode.key.row}{TURN}{call.name}")
         sampling = replace(
             model.sampling, max_tokens=min(model.sampling.max_tokens, call.max_tokens or 1 << 30)
         )
@@ -266,6 +272,10 @@ def made_call(body: AgentChat | AgentCompletion) -> AgentCall:
     count = body.n or 1
     if not 1 <= count <= MOST_CHOICES:
         raise refusal(f"n: must be 1 to {MOST_CHOICES}", "n")
+    if body.stream and count > 1:
+        raise refusal("n: a stream has one choice", "n")
+    if body.logprobs is not True and (body.logprobs or 0) > 1:
+        raise refusal("logprobs: those of the drawn tokens alone are known", "logprobs")
     if isinstance(body, AgentChat):
         messages, tools = read_chat(body)
         prompt, most = None, body.max_completion_tokens or body.max_tokens
@@ -280,7 +290,7 @@ def made_call(body: AgentChat | AgentCompletion) -> AgentCall:
 
 
 def pieces(envelope: Envelope, call: AgentCall, body: RequestParameters) -> Iterator[Json]:
-    """The objects of a streamed answer, of its first choice."""
+    """The objects of a streamed answer."""
     if envelope.chat:
         yield envelope.opening()
     yield envelope.last(call.choices[0], "")

@@ -48,9 +48,18 @@ class Running:
     key: str = ""
     """The API key of its episode; "" between two."""
     until: float = 0.0
-    stdin: int = -1
-    """Where a kept process hears of its next episode."""
+    program: "subprocess.Popen[bytes] | None" = None
+    """The process of a command."""
+    code: int | None = None
     text: bytearray = field(default_factory=bytearray)
+
+    def wait(self) -> int:
+        """The exit code when it has ended, negative for a signal."""
+        if self.code is None and self.program is not None:
+            self.code = self.program.wait()
+        elif self.code is None:
+            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.code
 
 
 @dataclass(eq=False)
@@ -76,15 +85,17 @@ class Host:
         each.key, each.until = episode["key"], time.monotonic() + self.settings["deadline"]
         if kept:
             line = {"row": episode["shown"], "api_key": each.key, "base_url": self.settings["url"]}
+            assert each.program is not None and each.program.stdin is not None
             try:
-                os.write(each.stdin, json.dumps(line).encode() + b"\n")
+                each.program.stdin.write(json.dumps(line).encode() + b"\n")
+                each.program.stdin.flush()
             except OSError:
                 self.end(each, "the agent's process ended before its row was read")
 
     def spawn(self, episode: Json) -> Running:
         """A new process, of a process group of its own."""
         reading, writing = os.pipe()
-        stdin = -1
+        program = None
         if self.solve is not None:
             pid = os.fork()
             if pid == 0:
@@ -98,7 +109,7 @@ class Host:
             with tempfile.TemporaryFile() as row:
                 row.write(json.dumps(episode["shown"]).encode())
                 row.seek(0)
-                process = subprocess.Popen(
+                program = subprocess.Popen(
                     self.settings["command"],
                     stdin=subprocess.PIPE if self.settings.get("kept") else row,
                     stdout=writing,
@@ -106,10 +117,9 @@ class Host:
                     cwd=self.settings["folder"],
                     start_new_session=True,
                 )
-            pid, stdin = process.pid, process.stdin.fileno() if process.stdin else -1
-            _PROCESSES[pid] = process
+            pid = program.pid
         os.close(writing)
-        each = Running(pid, reading, stdin=stdin)
+        each = Running(pid, reading, program=program)
         self.running.append(each)
         return each
 
@@ -124,9 +134,10 @@ class Host:
             self.tell({"key": each.key, "line": line.decode("utf-8", "replace")})
             each.key = ""
         if not part:
-            code = wait(each.pid)
+            code = each.wait()
             lines = bytes(each.text).decode("utf-8", "replace").strip().splitlines()
-            why = "" if code == 0 else f"the agent's process ended with {described(code)}"
+            ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            why = "" if code == 0 else f"the agent's process ended with {ended}"
             self.end(each, why, lines[-1] if lines else "")
 
     def end(self, each: Running, why: str, line: str = "") -> None:
@@ -134,7 +145,7 @@ class Host:
         for kill in (os.killpg, os.kill):  # a fork may not have its own group yet
             with suppress(ProcessLookupError):
                 kill(each.pid, signal.SIGKILL)
-        wait(each.pid)
+        each.wait()
         if each in self.running:
             self.running.remove(each)
             os.close(each.output)
@@ -145,25 +156,6 @@ class Host:
         """End the episodes that are over their deadline."""
         for each in [r for r in self.running if r.key and r.until < time.monotonic()]:
             self.end(each, f"the agent gave no reward within {self.settings['deadline']:g} seconds")
-
-
-_PROCESSES: dict[int, subprocess.Popen[bytes]] = {}
-_CODES: dict[int, int] = {}
-
-
-def wait(pid: int) -> int:
-    """The exit code of a process, negative for a signal, when it has ended."""
-    if pid not in _CODES:
-        process = _PROCESSES.pop(pid, None)
-        _CODES[pid] = (
-            process.wait() if process else os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        )
-    return _CODES[pid]
-
-
-def described(code: int) -> str:
-    """An exit code in words."""
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 def run_function(solve: Callable[..., Any], url: str, episode: Json, writing: int) -> None:
@@ -195,7 +187,6 @@ def main(settings: Json) -> None:
     if "function" in settings:
         solve = function_at(settings["function"])
     host = Host(settings, solve, tell)
-    tell({"ready": True})
     lines = bytearray()
     while True:
         by_output = {each.output: each for each in host.running}

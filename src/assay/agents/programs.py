@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from assay.agents.gateway import Gateway, OpenEpisode
@@ -30,6 +30,8 @@ class Programs:
     settings: Mapping[str, Any]
     """See `agents.host`, without the address."""
     _host: "subprocess.Popen[bytes] | None" = None
+    _lock: Any = field(default_factory=threading.Lock)
+    """Evaluations of an endpoint start episodes from several threads."""
 
     @contextmanager
     def running(self) -> Iterator["Programs"]:
@@ -48,13 +50,14 @@ class Programs:
             "row": row_values(episode.row),
             "shown": shown_row(episode.row),
         }
-        host = self.host()
-        assert host.stdin is not None
-        try:
-            host.stdin.write(json.dumps(line).encode() + b"\n")
-            host.stdin.flush()
-        except BrokenPipeError:
-            self.gateway.finish(episode.api_key, Reward(None, why=ENDED))
+        with self._lock:
+            host = self.host()
+            assert host.stdin is not None
+            try:
+                host.stdin.write(json.dumps(line).encode() + b"\n")
+                host.stdin.flush()
+            except BrokenPipeError:
+                self.gateway.finish(episode.api_key, Reward(None, why=ENDED))
 
     def host(self) -> "subprocess.Popen[bytes]":
         """The host's process."""
@@ -74,8 +77,7 @@ class Programs:
         assert host.stdout is not None
         for line in host.stdout:
             ending = json.loads(line)
-            if "key" in ending:
-                self.gateway.finish(ending["key"], reward_in(ending))
+            self.gateway.finish(ending["key"], reward_in(ending))
         for episode in list(self.gateway.episodes.values()):
             self.gateway.finish(episode.api_key, Reward(None, why=ENDED))
 

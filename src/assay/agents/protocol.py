@@ -73,7 +73,7 @@ class Envelope:
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def whole(self, choices: Sequence[FinishedCompletion], tokens: Json) -> Json:
+    def whole(self, choices: Sequence[FinishedCompletion], tokens: Json | None) -> Json:
         """The answer of a request that is not streamed."""
         bodies = [self._choice(index, one) for index, one in enumerate(choices)]
         return {**self._around(bodies, whole=True), "usage": tokens}
@@ -103,7 +103,7 @@ class Envelope:
             delta["tool_calls"] = [{"index": i, **_call(call)} for i, call in enumerate(one.calls)]
         return self._piece({"delta": delta} if self.chat else {"text": text}, one.finish)
 
-    def counts(self, tokens: Json) -> Json:
+    def counts(self, tokens: Json | None) -> Json:
         """The last piece of a stream that was asked to end with its token counts."""
         return {**self._around([]), "usage": tokens}
 

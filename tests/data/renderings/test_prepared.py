@@ -134,3 +134,23 @@ def test_two_processes_write_at_once_and_one_that_is_killed_leaves_whole_convers
     for n in range(20):
         talk = (replace(TALK[0], content=f"{n} {TALK[0].content}"), *TALK[1:])
         assert prepared(CHATML, talk, [], False) == CHATML.conversation(talk)
+
+
+def test_a_record_that_was_changed_is_rendered_anew(cache: Path) -> None:
+    right = prepared(CHATML, TALK, (), False)
+    with sqlite3.connect(cache / "prepared.sqlite") as store:
+        (ids,) = store.execute("SELECT ids FROM prepared").fetchone()
+        store.execute("UPDATE prepared SET ids = ?", (bytes(len(ids)),))
+    assert prepared(CHATML, TALK, (), False) == right
+    assert prepared(CHATML, TALK, (), False) == right
+
+
+@pytest.mark.parametrize("junk", [b"no database", b""])
+def test_a_cache_that_cannot_be_used_costs_time_alone(
+    cache: Path, junk: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if junk:
+        (cache / "prepared.sqlite").write_bytes(junk * 1000)
+    else:
+        monkeypatch.setenv("ASSAY_CACHE", "/proc/no-such-folder")
+    assert prepared(CHATML, TALK, (), False) == CHATML.conversation(TALK, ())

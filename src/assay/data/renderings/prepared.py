@@ -14,6 +14,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -51,25 +52,46 @@ def prepared(
         return render(messages, tools)
     known_by = repr((maker, _code(), generation, tuple(messages), tuple(tools)))
     key = hashlib.sha256(known_by.encode("utf-8", "surrogatepass")).digest()
-    store = _store(cache_root(), os.getpid(), threading.get_ident())
+    try:
+        store = _store(cache_root(), os.getpid(), threading.get_ident())
+        kept = _read(store, key)
+    except (sqlite3.Error, OSError):  # a cache that is damaged or closed costs time, nothing else
+        return render(messages, tools)
+    if kept is None:
+        _keep(store, key, kept := render(messages, tools))
+    return kept
+
+
+def _read(store: sqlite3.Connection, key: bytes) -> RenderedConversation | None:
+    """What is kept under a key; None for nothing, and for what is not as it was written."""
     query = "SELECT used, head, ids FROM prepared WHERE key = ?"
+    if (row := store.execute(query, (key,)).fetchone()) is None:
+        return None
+    used, head, ids = row
+    digest, _, rest = head.partition(" ")
+    if digest != _digest(rest, ids):
+        store.execute("DELETE FROM prepared WHERE key = ?", (key,))
+        return None
     now = int(time.time())
-    if (row := store.execute(query, (key,)).fetchone()) is not None:
-        used, head, ids = row
-        if now - used > DAY:
-            store.execute("UPDATE prepared SET used = ? WHERE key = ?", (now, key))
-        kind, spans, rewritten = json.loads(head)
-        return RenderedConversation(
-            tuple(array(kind, ids)), tuple(map(tuple, spans)), tuple(rewritten)
-        )
-    made = render(messages, tools)
+    if now - used > DAY:
+        store.execute("UPDATE prepared SET used = ? WHERE key = ?", (now, key))
+    kind, spans, rewritten = json.loads(rest)
+    return RenderedConversation(tuple(array(kind, ids)), tuple(map(tuple, spans)), tuple(rewritten))
+
+
+def _keep(store: sqlite3.Connection, key: bytes, made: RenderedConversation) -> None:
     kind = "H" if max(made.tokens, default=0) < 2**16 else "I"
-    head = json.dumps([kind, made.message_spans, made.rewritten])
-    values = key, now, head, array(kind, made.tokens).tobytes()
-    written = store.execute("INSERT OR IGNORE INTO prepared VALUES (?, ?, ?, ?)", values)
-    if (written.lastrowid or 0) % CHECKED == 0:
-        _shrink(store)
-    return made
+    rest, ids = json.dumps([kind, made.message_spans, made.rewritten]), array(kind, made.tokens)
+    head = f"{_digest(rest, ids.tobytes())} {rest}"
+    values = key, int(time.time()), head, ids.tobytes()
+    with suppress(sqlite3.Error):  # such as a full disk
+        written = store.execute("INSERT OR IGNORE INTO prepared VALUES (?, ?, ?, ?)", values)
+        if (written.lastrowid or 0) % CHECKED == 0:
+            _shrink(store)
+
+
+def _digest(head: str, ids: bytes) -> str:
+    return hashlib.sha256(head.encode() + ids).hexdigest()
 
 
 @cache

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from assay.agents.environment import AgentDialogue
 from assay.data.conversation import dump_messages
 from assay.data.episode import Completion
 from assay.data.hashing import sha256_text
@@ -189,6 +190,8 @@ def ask(evaluation: Evaluation, model: MeteredModel, request: Request) -> ItemAn
             send(evaluation.task.prompt(item), item.tools)
         else:
             dialogue = evaluation.dialogue(item)
+            if isinstance(dialogue, AgentDialogue):
+                dialogue.begin(key)
             while (turn := dialogue.asks()) is not None:
                 answer = send(turn.messages, turn.tools)
                 dialogue.hears(answer.text, answer.ended)
