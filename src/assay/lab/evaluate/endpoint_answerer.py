@@ -16,7 +16,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from assay.agents.environment import AgentDialogue
 from assay.data.conversation import dump_messages
 from assay.data.episode import Completion
 from assay.data.hashing import sha256_text
@@ -190,8 +189,8 @@ def ask(evaluation: Evaluation, model: MeteredModel, request: Request) -> ItemAn
             send(evaluation.task.prompt(item), item.tools)
         else:
             dialogue = evaluation.dialogue(item)
-            if isinstance(dialogue, AgentDialogue):
-                dialogue.begin(key)
+            if (begin := getattr(dialogue, "begin", None)) is not None:  # an agent's
+                begin(key)
             while (turn := dialogue.asks()) is not None:
                 answer = send(turn.messages, turn.tools)
                 dialogue.hears(answer.text, answer.ended)

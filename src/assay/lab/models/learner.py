@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from assay.agents.environment import AgentDialogue
 from assay.data.episode import Context, Turn
 from assay.data.formats.plain_rows import candidate_message
 from assay.data.renderings.rendering import Loss
@@ -211,7 +210,7 @@ def first_context(
     """What the policy reads first of a row, which may be a dialogue; of an agent's, which is not
     begun for this, the row's own prompt."""
     talk = dialogue(row) if dialogue else None
-    turn = None if talk is None or isinstance(talk, AgentDialogue) else talk.asks()
+    turn = None if talk is None or hasattr(talk, "begin") else talk.asks()
     return encoder.prompt(row, turn or question(task, row))
 
 
