@@ -255,7 +255,14 @@ def read_chat(request: ChatRequest) -> tuple[tuple[Message, ...], tuple[Any, ...
     record = Record("request", 1, {})
     try:
         tools = parse_tools(record, request.tools, "tools")
-        messages = parse_messages(record, with_arguments(request.messages), "messages")
+        # A data set that lacks the arguments of a call is refused, a client is not.
+        filled = copy.deepcopy(request.messages)
+        for message in filled:
+            for call in (message.get("tool_calls") or ()) if isinstance(message, dict) else ():
+                function = call.get("function") if isinstance(call, dict) else None
+                if isinstance(function, dict) and function.get("arguments") is None:
+                    function["arguments"] = {}
+        messages = parse_messages(record, filled, "messages")
     except DataError as error:
         name = (error.field or "messages").partition("[")[0]
         problem = f"{error.field}: {error.problem}" + (f" ({error.fix})" if error.fix else "")
@@ -272,15 +279,3 @@ def finished_completion(
     content, called = content_and_calls(text, calls) if calls else (text, ())
     finish = "tool_calls" if called else "stop" if ended or stop is not None else "length"
     return FinishedCompletion(content, called, finish)
-
-
-def with_arguments(messages: list[Any]) -> list[Any]:
-    """The messages with the calls that clients send without arguments, absent or null, given none:
-    a data set that lacks them is refused, a client is not."""
-    filled = copy.deepcopy(messages)
-    for message in filled:
-        for call in (message.get("tool_calls") or ()) if isinstance(message, dict) else ():
-            function = call.get("function") if isinstance(call, dict) else None
-            if isinstance(function, dict) and function.get("arguments") is None:
-                function["arguments"] = {}
-    return filled

@@ -33,7 +33,6 @@ from assay.experiment.tables import patience_seconds
 from assay.experiment.training_settings import LoraAdapt
 from assay.models.precision import Precision
 from assay.models.weight_files import (
-    State,
     bare,
     by_file_names,
     drawn_moments,
@@ -151,7 +150,11 @@ class ProvenSampler:
         state = by_file_names(self.module, whole_weights(self.module, self.compute))
         engine.load(state)
         loaded = time.perf_counter()
-        metrics = self._read_back(engine, state)
+        before, columns = engine.held, handover.chosen_columns(state, engine.held)
+        engine.held = handover.kept(state, before)
+        metrics = handover.compare(state, before, columns, engine.read(columns))
+        if self._earlier and (cached := engine.reused(self._earlier)):
+            raise NotAsTold(f"{handover.STALE_CACHE}: {cached} tokens of what was sampled before")
         engine.owner, updated, self._due, self._unseen = self, self._due, False, True
         if updated:
             seconds = {"engine/load_seconds": loaded - started}
@@ -160,15 +163,6 @@ class ProvenSampler:
             )
         if self._probe is not None:
             self._prove(engine)
-
-    def _read_back(self, engine: VllmEngine, state: State) -> dict[str, float]:
-        """Metrics of the weights that the engine holds now. Raises NotAsTold."""
-        before, columns = engine.held, handover.chosen_columns(state, engine.held)
-        engine.held = handover.kept(state, before)
-        metrics = handover.compare(state, before, columns, engine.read(columns))
-        if self._earlier and (cached := engine.reused(self._earlier)):
-            raise NotAsTold(f"{handover.STALE_CACHE}: {cached} tokens of what was sampled before")
-        return metrics
 
     def _prove(self, engine: VllmEngine) -> None:
         started = time.perf_counter()

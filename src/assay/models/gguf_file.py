@@ -96,7 +96,22 @@ def write_gguf(model: PreTrainedModel, folder: Path, file: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     architecture = ARCHITECTURES[model.config.model_type]
     writer = gguf.GGUFWriter(file, gguf.MODEL_ARCH_NAMES[architecture])
-    add_config(writer, model)
+    config = model.config
+    head = head_size(config)
+    writer.add_type(gguf.GGUFType.MODEL)
+    writer.add_file_type(FILE_TYPES[model.dtype])
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(head)
+    writer.add_value_length(head)
+    writer.add_rope_dimension_count(head)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(config.vocab_size)
     add_tokenizer(
         writer, tokenizer, model.config.vocab_size, GenerationConfig.from_pretrained(folder)
     )
@@ -165,26 +180,6 @@ def names_of(family: str) -> list[tuple[str, str]]:
 def head_size(config: Any) -> int:
     """The width of an attention head."""
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-
-
-def add_config(writer: gguf.GGUFWriter, model: PreTrainedModel) -> None:
-    """The numbers of the architecture."""
-    config = model.config
-    head = head_size(config)
-    writer.add_type(gguf.GGUFType.MODEL)
-    writer.add_file_type(FILE_TYPES[model.dtype])
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_key_length(head)
-    writer.add_value_length(head)
-    writer.add_rope_dimension_count(head)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_vocab_size(config.vocab_size)
 
 
 def add_tokenizer(

@@ -213,7 +213,16 @@ def product(linears: list[Any], dtype: torch.dtype, activation: nn.Module | None
     if parts[0][1] is not None:
         bias = side_by_side([part.to(dtype) for _, part in parts if part is not None])
     if weight.device.type == "cpu" and may_pack(weight.dtype):
-        return packed_product(weight, bias, activation)
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKING_ROWS)
+        fused = "swish" if isinstance(activation, nn.SiLU | SiLUActivation) else "none"
+        linear = torch.ops.mkldnn._linear_pointwise
+
+        def multiply(rows: Tensor) -> Tensor:
+            return linear(rows, packed, bias, fused, [], "")
+
+        if activation is None or fused == "swish":
+            return multiply
+        return lambda rows: activation(multiply(rows))
     if activation is None:
         return lambda rows: F.linear(rows, weight, bias)
     return lambda rows: activation(F.linear(rows, weight, bias))
@@ -254,17 +263,3 @@ def may_pack(dtype: torch.dtype) -> bool:
     if dtype == torch.bfloat16:
         return torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return dtype == torch.float32 and torch.backends.mkldnn.is_available()
-
-
-def packed_product(weight: Tensor, bias: Tensor | None, activation: nn.Module | None) -> Product:
-    """A product over a reordered copy of the weight; SiLU is applied on the way."""
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKING_ROWS)
-    fused = "swish" if isinstance(activation, nn.SiLU | SiLUActivation) else "none"
-    linear = torch.ops.mkldnn._linear_pointwise
-
-    def multiply(rows: Tensor) -> Tensor:
-        return linear(rows, packed, bias, fused, [], "")
-
-    if activation is None or fused == "swish":
-        return multiply
-    return lambda rows: activation(multiply(rows))

@@ -388,7 +388,14 @@ def run_layer(
     with again(rows_TD, normed_like(rows_TD, hidden_TD, norm)):
         heads = projected(layer.self_attn, rows_TD)
     del rows_TD
-    change_TD = times(attended(layer.self_attn, number, heads, rotation, plan), factor)
+    query, key, value = heads
+    if hasattr(layer.self_attn, "q_norm"):
+        query, key = normed(query, layer.self_attn.q_norm), normed(key, layer.self_attn.k_norm)
+    if rotation is not None:
+        query, key = rotate(query, rotation), rotate(key, rotation)
+    query, key, value = (heads_THD.transpose(0, 1)[None] for heads_THD in (query, key, value))
+    seen = plan.attend(number, query, key, value, layer.self_attn.scaling)
+    change_TD = times(project(layer.self_attn.o_proj, seen[0].transpose(0, 1).flatten(1)), factor)
     norm = layer.post_attention_layernorm
     hidden_TD, rows_TD = added_and_normed(hidden_TD, change_TD, norm)
     mlp = layer.mlp
@@ -415,24 +422,6 @@ def projected(attention: Any, rows_TD: Tensor) -> tuple[Tensor, ...]:
     layers = attention.q_proj, attention.k_proj, attention.v_proj
     size = attention.head_dim
     return tuple(project(layer, rows_TD).unflatten(-1, (-1, size)) for layer in layers)
-
-
-def attended(
-    attention: Any,
-    number: int,
-    heads: tuple[Tensor, ...],
-    rotation: tuple[Tensor, Tensor] | None,
-    plan: AttentionPlan,
-) -> Tensor:
-    """What attention adds to the stream (T, D)."""
-    query, key, value = heads
-    if hasattr(attention, "q_norm"):
-        query, key = normed(query, attention.q_norm), normed(key, attention.k_norm)
-    if rotation is not None:
-        query, key = rotate(query, rotation), rotate(key, rotation)
-    query, key, value = (heads_THD.transpose(0, 1)[None] for heads_THD in (query, key, value))
-    seen = plan.attend(number, query, key, value, attention.scaling)
-    return project(attention.o_proj, seen[0].transpose(0, 1).flatten(1))
 
 
 def normed(values: Tensor, norm: Any) -> Tensor:

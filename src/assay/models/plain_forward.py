@@ -10,7 +10,7 @@ R rows of a batch, T tokens of its longest row, S actions, V vocabulary.
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -117,19 +117,6 @@ class InFp32(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def fp32_products(causal: Any) -> Mapping[nn.Module, set[Line]]:
-    """The lines of each module that ask for a product in fp32 where the weights are bf16."""
-    noted = Noted()
-    vocabulary = causal.config.get_text_config().vocab_size
-    ids_1T = torch.arange(PROMPT, device=causal.device)[None] * 7 % vocabulary
-    two = {"attention_mask": torch.ones_like(ids_1T), "min_new_tokens": 2, "max_new_tokens": 2}
-    with weights_in_bf16(causal), torch.no_grad(), noted:
-        # Writing a token takes other lines than reading a prompt.
-        if works(causal, ids_1T):
-            works(partial(causal.generate, do_sample=False, **two), ids_1T)
-    return noted.lines
-
-
 def works(ask: Callable[..., Any], ids_1T: Tensor) -> bool:
     """Whether a model does something with weights in bf16. One that fails at it has said until then
     what it asks for, and may work all the same under autocast, where no operand keeps its type."""
@@ -159,7 +146,15 @@ def keep_fp32_products(causal: Any) -> None:
 
     Its weights take half as much memory again for that long.
     """
-    for module, lines in fp32_products(causal).items():
+    noted = Noted()
+    vocabulary = causal.config.get_text_config().vocab_size
+    ids_1T = torch.arange(PROMPT, device=causal.device)[None] * 7 % vocabulary
+    two = {"attention_mask": torch.ones_like(ids_1T), "min_new_tokens": 2, "max_new_tokens": 2}
+    with weights_in_bf16(causal), torch.no_grad(), noted:
+        # Writing a token takes other lines than reading a prompt.
+        if works(causal, ids_1T):
+            works(partial(causal.generate, do_sample=False, **two), ids_1T)
+    for module, lines in noted.lines.items():
         mode = InFp32(frozenset(lines))
         module.register_forward_pre_hook(mode.begin)
         # Also where it failed.

@@ -182,26 +182,21 @@ def _stack(chain: Sequence[Adapter], file: Path) -> dict[str, Any]:
     layers = sorted({layer for adapter in chain for layer in adapter.layers})
     tensors: dict[str, Tensor] = {}
     for layer in layers:
-        tensors |= _stacked_layer(layer, chain)
+        first = next(adapter.tensors for adapter in chain if layer in adapter.layers)
+        columns, rows = first[layer + DOWN].shape[1], first[layer + UP].shape[0]
+        downs, ups = [], []
+        for adapter in chain:
+            none = first[layer + DOWN].new_zeros
+            downs.append(adapter.tensors.get(layer + DOWN, none(adapter.rank, columns)))
+            up = adapter.tensors.get(layer + UP, none(rows, adapter.rank))
+            ups.append(up * (adapter.scale / chain[-1].scale))
+        tensors |= {
+            layer + DOWN: torch.cat(downs).contiguous(),
+            layer + UP: torch.cat(ups, dim=1).contiguous(),
+        }
     save_file(tensors, file, metadata={"format": "pt", RANK_BELOW: str(rank - own.rank)})
     targets = [layer.removeprefix("base_model.model.") for layer in layers]
     return {"r": rank, "lora_alpha": own.scale * rank, "target_modules": targets}
-
-
-def _stacked_layer(layer: str, chain: Sequence[Adapter]) -> dict[str, Tensor]:
-    """A and B of one layer, at the scale of the last adapter."""
-    first = next(adapter.tensors for adapter in chain if layer in adapter.layers)
-    columns, rows = first[layer + DOWN].shape[1], first[layer + UP].shape[0]
-    downs, ups = [], []
-    for adapter in chain:
-        none = first[layer + DOWN].new_zeros
-        downs.append(adapter.tensors.get(layer + DOWN, none(adapter.rank, columns)))
-        up = adapter.tensors.get(layer + UP, none(rows, adapter.rank))
-        ups.append(up * (adapter.scale / chain[-1].scale))
-    return {
-        layer + DOWN: torch.cat(downs).contiguous(),
-        layer + UP: torch.cat(ups, dim=1).contiguous(),
-    }
 
 
 METADATA = {"format": "pt"}
@@ -270,7 +265,13 @@ def load_weights(model: PreTrainedModel | PeftModel, directory: Path) -> None:
     (with every key).
     """
     if isinstance(model, PeftModel):
-        copy_strictly(_adapter_state(model), _read_adapter(model, directory), file=directory)
+        stored = own_adapter(directory)
+        config = model.peft_config["default"].to_dict()
+        for key in ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora"):
+            if not _equal(stored.config.get(key), config.get(key)):
+                problem = f"adapter has {stored.config.get(key)}, the model's has {config.get(key)}"
+                raise InputError(problem, file=directory / ADAPTER_CONFIG, field=key)
+        copy_strictly(_adapter_state(model), stored.tensors, file=directory)
         return
     _check_architecture(model, directory)
     files = weight_files(directory)
@@ -300,17 +301,6 @@ def load_module(module: nn.Module, folder: Path) -> None:
 def _adapter_state(model: PeftModel) -> dict[str, Tensor]:
     """The adapter's tensors, sharing storage with the model, under peft's file names."""
     return get_peft_model_state_dict(model, save_embedding_layers=False)
-
-
-def _read_adapter(model: PeftModel, directory: Path) -> dict[str, Tensor]:
-    """The stage's own adapter, once its config is seen to be that of the model's adapter."""
-    stored = own_adapter(directory)
-    config = model.peft_config["default"].to_dict()
-    for key in ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora"):
-        if not _equal(stored.config.get(key), config.get(key)):
-            problem = f"adapter has {stored.config.get(key)}, the model's has {config.get(key)}"
-            raise InputError(problem, file=directory / ADAPTER_CONFIG, field=key)
-    return stored.tensors
 
 
 def _equal(one: Any, other: Any) -> bool:

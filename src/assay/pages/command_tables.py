@@ -132,7 +132,11 @@ def costs_page(costs: RunCosts, words: Words) -> list[Block]:
     for name, lines in parts:
         if lines:
             total = costs.total if name == "models" else None
-            blocks.append(lines_table(words(f"costs.{name}"), lines, total, words))
+            columns = ["", *(Column(words(f"costs.{head}"), right=True) for head in HEADS)]
+            rows: list[Row] = [(Mark(flat(line.name), ""), *_costs(line)) for line in lines]
+            if total is not None and len(lines) > 1:
+                rows.append(tuple(map(Mark, (words("costs.total"), *_costs(total)))))
+            blocks.append(Table(columns, rows, words(f"costs.{name}")))
         if whole.get(name, 0) > len(lines):
             blocks.append(Text(words("costs.shown", shown=len(lines), whole=whole[name]), "soft"))
     return [*blocks, *map(Text, sentences(costs, words))]
@@ -162,17 +166,6 @@ def sentences(costs: RunCosts, words: Words) -> list[str]:
     if total is not None and total.cost is None:
         lines.append(words("costs.not_known"))
     return lines
-
-
-def lines_table(
-    title: str, lines: Sequence[CostLine], total: CostLine | None, words: Words
-) -> Table:
-    """Lines below one another with their total."""
-    columns = ["", *(Column(words(f"costs.{head}"), right=True) for head in HEADS)]
-    rows: list[Row] = [(Mark(flat(line.name), ""), *_costs(line)) for line in lines]
-    if total is not None and len(lines) > 1:
-        rows.append(tuple(map(Mark, (words("costs.total"), *_costs(total)))))
-    return Table(columns, rows, title)
 
 
 def _costs(line: CostLine) -> list[str]:

@@ -15,7 +15,6 @@ from assay.judge.templates import filled
 from assay.judge.verdict import Comparison, explain
 from assay.lab.sweep.model import (
     METRICS,
-    Changes,
     DifferenceTrend,
     Matrix,
     Place,
@@ -150,7 +149,19 @@ def _control_tables(block: ControlBlock, matrix: Matrix, w: Words) -> list[Block
     tables = [_summary(block, heads, matrix, w)]
     for axis, rows in ((matrix.layout.columns, block.columns), (matrix.layout.rows, block.rows)):
         if axis is not None and len(rows) > 1:
-            tables.append(_by_value(names[axis], heads, rows, bool(matrix.ratios_to), w))
+            ratios = bool(matrix.ratios_to)
+            trending = any(each.trend for each in rows)
+            table = [
+                [
+                    value_text(each.value),
+                    *(_mean(mean, ratios, w) for mean in each.means),
+                    *([trend_text(each.trend, ratios, w) or "–"] * trending),
+                ]
+                for each in rows
+            ]
+            tables.append(
+                Table([names[axis], *heads, *([w("matrix.trend")] * trending)], table, kind="plain")
+            )
     return [Heading(w(key, where=where, control=control)), *tables]
 
 
@@ -190,22 +201,6 @@ def _summary(block: ControlBlock, heads: Sequence[str], matrix: Matrix, w: Words
         rows.append(("trend", [*[""] * (len(heads) - 1), trend]))
     table = [[w(f"matrix.{key}"), *texts] for key, texts in rows]
     return Table([w("matrix.all_cells"), *heads], table, kind="plain")
-
-
-def _by_value(
-    name: str, heads: Sequence[str], rows: Sequence[Changes], ratios: bool, w: Words
-) -> Table:
-    """The mean differences at each value of an axis, with their trend where there is one."""
-    trending = any(each.trend for each in rows)
-    table = [
-        [
-            value_text(each.value),
-            *(_mean(mean, ratios, w) for mean in each.means),
-            *([trend_text(each.trend, ratios, w) or "–"] * trending),
-        ]
-        for each in rows
-    ]
-    return Table([name, *heads, *([w("matrix.trend")] * trending)], table, kind="plain")
 
 
 def _mean(mean: Average | None, ratios: bool, w: Words) -> str:
@@ -405,7 +400,14 @@ def _matrix_cell(cell: SweepCell, matrix: Matrix, folder: Path, w: Words) -> Sho
         known = w.sections["status"].get(cell.state) or w(f"cell_state.{cell.state}")
         return Shown(known, kind="soft")
     ratios = bool(matrix.ratios_to)
-    below: list[Line] = [limits(cell.interval, ratios, w), _size(cell, w)]
+    parts = [w("matrix.items", count=number(cell.items))]
+    if cell.repeats > 1:
+        parts.append(w("table.many_passes", repeats=cell.repeats))
+    if cell.seeds > 1:
+        parts.append(w("matrix.seeds", count=cell.seeds))
+    if cell.seeds_missing:
+        parts.append(w("matrix.seeds_missing", count=cell.seeds_missing))
+    below: list[Line] = [limits(cell.interval, ratios, w), w.comma.join(parts)]
     dev = matrix.recommendation.dev_scores.get(cell.place)
     if dev is not None:
         on_dev = score_text(dev, bool(matrix.recommendation.ratios_to))
@@ -421,18 +423,6 @@ def _matrix_cell(cell: SweepCell, matrix: Matrix, folder: Path, w: Words) -> Sho
         below.append(Mark(w(f"matrix.mark_{mark}")))
     link = Path(os.path.relpath(cell.origins[0].file, folder)).as_posix()
     return Shown(Mark(score_text(cell.score, ratios), "score", link), below)
-
-
-def _size(cell: SweepCell, w: Words) -> str:
-    """Items, and repeats and seeds where there are several."""
-    parts = [w("matrix.items", count=number(cell.items))]
-    if cell.repeats > 1:
-        parts.append(w("table.many_passes", repeats=cell.repeats))
-    if cell.seeds > 1:
-        parts.append(w("matrix.seeds", count=cell.seeds))
-    if cell.seeds_missing:
-        parts.append(w("matrix.seeds_missing", count=cell.seeds_missing))
-    return w.comma.join(parts)
 
 
 def _counts(matrix: Matrix, w: Words) -> list[Block]:

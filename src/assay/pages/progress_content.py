@@ -283,13 +283,8 @@ def spans(facts: FactChanges, words: Words) -> str:
 
 
 def metric_blocks(progress: Progress, words: Words) -> list[Block]:
-    """The table of metrics, and how it was computed."""
-    return [metric_table(progress, words), Text(words("progress.methods"), "soft")]
-
-
-def metric_table(progress: Progress, words: Words) -> Table:
-    """The metrics at both steps, with change and trend; those that stayed as they were last, those
-    that say nothing while they are 0 not at all."""
+    """The metrics at both steps, with change and trend, and how they were computed; those that
+    stayed as they were last, those that say nothing while they are 0 not at all."""
     steps = [words("progress.at_step", step=step) for step in (progress.first, progress.last)]
     heads = [words("progress.metric"), *steps, words("progress.change"), words("progress.trend")]
     rows = sorted((row for row in progress.rows if not is_idle(row)), key=unchanged)
@@ -300,7 +295,7 @@ def metric_table(progress: Progress, words: Words) -> Table:
         ]
         for row in rows
     ]
-    return Table(heads, shown)
+    return [Table(heads, shown), Text(words("progress.methods"), "soft")]
 
 
 def about(progress: Progress, words: Words) -> str:

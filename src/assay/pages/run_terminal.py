@@ -38,7 +38,15 @@ def ending(ended: Sequence[tuple[RunDirectory, str]], lang: str = "en") -> list[
     """
     w = words(lang)
     if len(ended) > 1:
-        return _several_ended(ended, w)
+        lines = [f"{run}{w.colon}{outcome}{w.semicolon}{_short(run, w)}" for run, outcome in ended]
+        first = ended[0][0]
+        pages = first.path.parent / "*" / page_of(first, w.lang).name
+        return [
+            *_cropped(lines, MOST_RUNS, w),
+            Text(w("terminal.next", command=f"assay compare CONTROL {first.name}"), fit="whole"),
+            Text(w("terminal.all", command=f"assay report {first} --full"), fit="whole"),
+            Text(w("terminal.pages", files=pages), fit="whole"),
+        ]
     ((run, outcome),) = ended
     facts = gather(run)
     name = story.shortest_name(run)
@@ -67,19 +75,6 @@ def ended_text(run: RunDirectory, lang: str = "en") -> str:
         for line in blocks_shown(blocks, words(lang)):
             console.print(line, markup=False, highlight=False, soft_wrap=isinstance(line, str))
     return captured.get().rstrip()
-
-
-def _several_ended(ended: Sequence[tuple[RunDirectory, str]], w: Words) -> list[Block]:
-    """A line for each run; then how to see each, and how to compare."""
-    lines = [f"{run}{w.colon}{outcome}{w.semicolon}{_short(run, w)}" for run, outcome in ended]
-    first = ended[0][0]
-    pages = first.path.parent / "*" / page_of(first, w.lang).name
-    return [
-        *_cropped(lines, MOST_RUNS, w),
-        Text(w("terminal.next", command=f"assay compare CONTROL {first.name}"), fit="whole"),
-        Text(w("terminal.all", command=f"assay report {first} --full"), fit="whole"),
-        Text(w("terminal.pages", files=pages), fit="whole"),
-    ]
 
 
 def _short(run: RunDirectory, w: Words) -> str:

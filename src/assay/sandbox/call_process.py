@@ -66,30 +66,6 @@ def process_control(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl {option}")
 
 
-def apply_limits(limits: Limits, private: bool) -> None:
-    """Sets the resource limits of this process; its children inherit them.
-
-    The number of processes is a limit of a user, so it is set for calls in namespaces only, whose
-    user has no others.
-    """
-    cap = {
-        # The hard limit lies one second above, so that the signal is SIGXCPU, which says why.
-        resource.RLIMIT_CPU: (limits.cpu_seconds, limits.cpu_seconds + 1),
-        resource.RLIMIT_AS: (limits.memory_bytes, limits.memory_bytes),
-        resource.RLIMIT_FSIZE: (limits.file_bytes, limits.file_bytes),
-        resource.RLIMIT_NOFILE: (limits.open_files, limits.open_files),
-        resource.RLIMIT_CORE: (0, 0),
-    }
-    if private:
-        most = limits.processes + OTHER_PROCESSES
-        cap[resource.RLIMIT_NPROC] = (most, most)
-    for kind, (soft, hard) in cap.items():
-        ceiling = resource.getrlimit(kind)[1]
-        if ceiling != resource.RLIM_INFINITY:
-            soft, hard = min(soft, ceiling), min(hard, ceiling)
-        resource.setrlimit(kind, (soft, hard))
-
-
 def enter_call(
     limits: Limits, scratch: str, kept: Sequence[int], privacy: Privacy | None
 ) -> list[int]:
@@ -107,7 +83,23 @@ def enter_call(
     # After the change of user, which takes it back.
     process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.chdir(scratch)
-    apply_limits(limits, privacy is not None)
+    cap = {
+        # The hard limit lies one second above, so that the signal is SIGXCPU, which says why.
+        resource.RLIMIT_CPU: (limits.cpu_seconds, limits.cpu_seconds + 1),
+        resource.RLIMIT_AS: (limits.memory_bytes, limits.memory_bytes),
+        resource.RLIMIT_FSIZE: (limits.file_bytes, limits.file_bytes),
+        resource.RLIMIT_NOFILE: (limits.open_files, limits.open_files),
+        resource.RLIMIT_CORE: (0, 0),
+    }
+    if privacy is not None:
+        # A limit of the user, who has no other processes in namespaces only.
+        most = limits.processes + OTHER_PROCESSES
+        cap[resource.RLIMIT_NPROC] = (most, most)
+    for kind, (soft, hard) in cap.items():
+        ceiling = resource.getrlimit(kind)[1]
+        if ceiling != resource.RLIM_INFINITY:
+            soft, hard = min(soft, ceiling), min(hard, ceiling)
+        resource.setrlimit(kind, (soft, hard))
     if privacy is not None:
         privacy.system_calls.load()
     return numbers

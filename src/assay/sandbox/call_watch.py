@@ -34,7 +34,8 @@ def over_limits(limits: Limits, own: int) -> bytes:
     processes = psutil.Process().children(recursive=True)
     if len(processes) > limits.processes:
         return failure("processes", f"more than {limits.processes} processes")
-    if group_memory(processes, own) > limits.memory_bytes:
+    private = sum(max(0, held(process.pid) - own) for process in processes)
+    if private + shared_memory(processes) + in_private_folders(processes) > limits.memory_bytes:
         return failure("memory", "over the memory limit with all its processes")
     if group_cpu_seconds(processes) > limits.cpu_seconds:
         return failure("cpu", "over the limit of CPU time")
@@ -54,13 +55,6 @@ def cpu_seconds(process: psutil.Process) -> float:
     except psutil.NoSuchProcess:
         return 0.0
     return sum(times[:4])
-
-
-def group_memory(processes: Sequence[psutil.Process], own: int) -> int:
-    """Bytes of memory that processes hold together: of each what it has more than `own`, what they
-    share, once for all of them, and the files in a call's private folders."""
-    private = sum(max(0, held(process.pid) - own) for process in processes)
-    return private + shared_memory(processes) + in_private_folders(processes)
 
 
 def shared_memory(processes: Sequence[psutil.Process]) -> int:

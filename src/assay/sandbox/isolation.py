@@ -249,7 +249,7 @@ def enter_private_root(
     for path, descriptor in (devices | kept).items():
         _bind(descriptor, STAGE + path)
     _mount("proc", f"{STAGE}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    if _release() >= (6, 14):
+    if tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2]) >= (6, 14):
         # The namespace's own since then; before, it would be the machine's.
         Path(f"{STAGE}/proc/sys/kernel/pid_max").write_text(str(MOST_PROCESSES))
     os.chdir(STAGE)
@@ -307,11 +307,6 @@ def _bind(descriptor: int, target: str) -> None:
         Path(target).touch()
     _mount(source, target, None, MS_BIND | MS_REC)
     os.close(descriptor)
-
-
-def _release() -> tuple[int, ...]:
-    """The kernel's version, such as (6, 14)."""
-    return tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
 
 
 def _mount(

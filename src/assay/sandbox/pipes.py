@@ -183,7 +183,15 @@ def _check(value: Any) -> None:
     level = [value]
     for _ in range(MOST_DEPTH):
         for each in level:
-            _check_scalar(each)
+            if isinstance(each, float) and not math.isfinite(each):
+                raise ValueError("a number beyond all bounds")
+            if isinstance(each, int) and not -MOST_NUMBER <= each < MOST_NUMBER:
+                raise ValueError("a number of more than 64 bits")
+            if isinstance(each, str) and not each.isascii():
+                try:
+                    each.encode("utf-8")
+                except UnicodeEncodeError:
+                    raise ValueError("text with half a surrogate pair") from None
         level = [inner for each in level for inner in _inside(each)]
         if not level:
             return
@@ -196,15 +204,3 @@ def _inside(value: Any) -> Iterator[Any]:
         yield from value.values()
     elif isinstance(value, list):
         yield from value
-
-
-def _check_scalar(value: Any) -> None:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a number beyond all bounds")
-    if isinstance(value, int) and not -MOST_NUMBER <= value < MOST_NUMBER:
-        raise ValueError("a number of more than 64 bits")
-    if isinstance(value, str) and not value.isascii():
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError:
-            raise ValueError("text with half a surrogate pair") from None

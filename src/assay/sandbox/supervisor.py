@@ -144,7 +144,16 @@ class Relay:
         if self.served.lab_is_gone():
             raise EOFError
         if writable and writable[0] in ready:
-            self._tell_call(writable[0])
+            reply, done = self.pending.popleft()
+            try:
+                done += os.write(writable[0], memoryview(reply)[done:])
+            except BrokenPipeError:
+                # It does not want to hear; what it does is watched all the same.
+                done = len(reply)
+            if done < len(reply):
+                self.pending.appendleft((reply, done))
+            else:
+                pipes.wipe(reply)
         if self.hear_call in ready:
             return self._hear_call()
         # It may have written its last line since.
@@ -166,19 +175,6 @@ class Relay:
             raise EOFError
         self.open -= 1
         self.pending.append((reply, 0))
-
-    def _tell_call(self, descriptor: int) -> None:
-        """Passes on as much as the call takes."""
-        reply, done = self.pending.popleft()
-        try:
-            done += os.write(descriptor, memoryview(reply)[done:])
-        except BrokenPipeError:
-            # It does not want to hear; what it does is watched all the same.
-            done = len(reply)
-        if done < len(reply):
-            self.pending.appendleft((reply, done))
-        else:
-            pipes.wipe(reply)
 
     def _hear_call(self) -> bytes | memoryview:
         """Carries whole lines to the lab; the last line where it is over, else b""."""

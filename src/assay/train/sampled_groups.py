@@ -210,7 +210,13 @@ class PromptStream:
         sampled = self.source.sample(policy, jobs, place.step) if jobs else []
         step = place.step + 1
         episodes = judge(self.source.score, sampled, journal.recorded_rewards(step), step)
-        self.check_abstentions(step, episodes)
+        reasons = [e.reward.why for e in episodes if e.reward and e.reward.value is None]
+        if len(reasons) > self.max_abstained_share * len(episodes):
+            common = max(set(reasons), key=reasons.count)
+            raise RunFailure(
+                f"step {step}: {len(reasons)} of {len(episodes)} rewards abstained, more than "
+                f"{self.max_abstained_share:.0%}; most often: {common}"
+            )
         begin_masks(policy.module, self.seed, place.step)
         visited = [
             replace(e, visit=sample // self.group)
@@ -225,16 +231,6 @@ class PromptStream:
             for visit, row in visits(self.rows, self.seed, cursor, self.prompts, self.order)
             for member in range(self.group)
         ]
-
-    def check_abstentions(self, step: int, episodes: Sequence[Episode]) -> None:
-        """Stop where too many rewards abstained, naming the commonest reason."""
-        reasons = [e.reward.why for e in episodes if e.reward and e.reward.value is None]
-        if len(reasons) > self.max_abstained_share * len(episodes):
-            common = max(set(reasons), key=reasons.count)
-            raise RunFailure(
-                f"step {step}: {len(reasons)} of {len(episodes)} rewards abstained, more than "
-                f"{self.max_abstained_share:.0%}; most often: {common}"
-            )
 
 
 def value_of(episode: Episode) -> float | None:

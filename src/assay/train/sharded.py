@@ -30,19 +30,6 @@ from assay.train.ranks import GradientCall, Marks, Member, RankedPolicy, SampleC
 from assay.train.update import Totals, add_gradients, trainable
 
 
-def refuse_unsharded(module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Raise InputError for what cannot be sharded."""
-    problem = ""
-    if getattr(module, "config", None) is None:
-        problem = "only language models are sharded"
-    elif why := why_plain(causal_of(module).config):
-        problem = f"a model on the plain path is not sharded: {why}"
-    elif type(optimizer) is not torch.optim.AdamW:
-        problem = "8-bit moments are not sharded"
-    if problem:
-        raise InputError(problem, field="engine.sharded", fix="remove it, or set it to false")
-
-
 def shard(module: nn.Module, mesh: DeviceMesh) -> None:
     """Leave a part of the weights on each rank, by layer."""
     causal: Any = causal_of(module)
@@ -103,7 +90,15 @@ class ShardedMember(Member):
         """As a member with all weights; then these, and the moments, are sharded. Raises
         InputError."""
         module, whole_optimizer = self.policy.module, self.optimizer
-        refuse_unsharded(module, whole_optimizer)
+        problem = ""
+        if getattr(module, "config", None) is None:
+            problem = "only language models are sharded"
+        elif why := why_plain(causal_of(module).config):
+            problem = f"a model on the plain path is not sharded: {why}"
+        elif type(whole_optimizer) is not torch.optim.AdamW:
+            problem = "8-bit moments are not sharded"
+        if problem:
+            raise InputError(problem, field="engine.sharded", fix="remove it, or set it to false")
         reply = super().begin(state)
         names = {weight: name for name, weight in module.named_parameters()}
         groups = [[names[p] for p in group["params"]] for group in whole_optimizer.param_groups]

@@ -240,7 +240,10 @@ class LeverSelector(nn.Module):
         )
         config._attn_implementation = "eager"
         self.transformer = GPT2Model(config)
-        follow_keys(self.transformer)
+        for name, part in [*self.transformer.named_modules()]:
+            if isinstance(part, nn.Dropout) and not isinstance(part, KeyedDropout):
+                above, _, own = name.rpartition(".")
+                setattr(self.transformer.get_submodule(above), own, KeyedDropout(part.p, name))
         self.adapter = None
         if width != WIDTH:
             layers = nn.Linear(width, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH)
@@ -267,15 +270,6 @@ class LeverSelector(nn.Module):
     def seen(self, features: Tensor) -> Tensor:
         """Features as wide as the layers."""
         return features if self.adapter is None else self.adapter(features)
-
-
-def follow_keys(model: nn.Module) -> None:
-    """Put dropout whose masks are known by their key in the place of PyTorch's, which draws from
-    the global generator."""
-    for name, part in [*model.named_modules()]:
-        if isinstance(part, nn.Dropout) and not isinstance(part, KeyedDropout):
-            above, _, own = name.rpartition(".")
-            setattr(model.get_submodule(above), own, KeyedDropout(part.p, name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,13 +210,6 @@ METRICS: Mapping[str, Metric] = {"exact": exact, "vqa": vqa}
 """By `DemonstrationSet.metric`."""
 
 
-def cut_answer(generation: str) -> str:
-    """The first answer in what a model wrote: before a line break, the next `Question`, `Answer` or
-    `Short`, and the first comma that a space follows (Lever-Plus)."""
-    text = re.split(r"\n|Question|Answer|Short", generation.strip(), maxsplit=1)[0]
-    return text.split(", ", 1)[0].strip()
-
-
 def relevance(prediction: str, answers: Sequence[str]) -> float:
     """max over answers of max(token F1, difflib's ratio); 0 for an empty prediction."""
     return max(token_f1(prediction, answers), edit_similarity(prediction, answers))
@@ -239,7 +232,9 @@ def edit_similarity(prediction: str, answers: Sequence[str]) -> float:
 
 def outcome_of(generation: str, answers: Sequence[str], metric: Metric) -> SelectionOutcome:
     """The outcome of a generation."""
-    prediction = cut_answer(generation)
+    # The first answer alone, as Lever-Plus cuts it.
+    text = re.split(r"\n|Question|Answer|Short", generation.strip(), maxsplit=1)[0]
+    prediction = text.split(", ", 1)[0].strip()
     return SelectionOutcome(
         generation, prediction, metric(prediction, answers), relevance(prediction, answers)
     )

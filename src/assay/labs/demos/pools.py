@@ -85,15 +85,10 @@ def most_similar(
         scores_QN = np.round(block_QD @ demonstrations_ND.T, DIGITS)
         for place, score_N in enumerate(scores_QN, start):
             score_N[list(excluded[place])] = -np.inf
-            yield _highest(score_N, count)
-
-
-def _highest(score_N: NDArray[np.float64], count: int) -> tuple[int, ...]:
-    """The places of the highest scores in order, of equal ones the first."""
-    lowest = np.partition(score_N, -count)[-count]
-    kept_K = np.flatnonzero(score_N >= lowest)
-    order_K = kept_K[np.argsort(-score_N[kept_K], kind="stable")]
-    return tuple(order_K[:count].tolist())
+            lowest = np.partition(score_N, -count)[-count]
+            kept_K = np.flatnonzero(score_N >= lowest)
+            order_K = kept_K[np.argsort(-score_N[kept_K], kind="stable")]
+            yield tuple(order_K[:count].tolist())
 
 
 POOL_OPTIONS: Mapping[str, Any] = {"sampler": "random", "pool": 16, "pool_seed": 42, "mix": {}}

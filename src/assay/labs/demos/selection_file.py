@@ -94,13 +94,6 @@ class SelectionFile:
         """Whether its rewards are the scores of a search, and no outcome is needed."""
         return self.meta.get("reward") == BY_SCORE
 
-    @property
-    def laid_out_otherwise(self) -> bool:
-        """Whether its outcomes are of prompts in which the query stood behind the last pick, as
-        those of Lever-LM and Lever-Plus. In this lab's, whose `_meta` names the set of
-        demonstrations, it stands next to the first (`demonstrations.conversation`)."""
-        return "demonstrations" not in self.meta
-
 
 def file_text(entries: Mapping[int, Mapping[str, Any]], meta: Mapping[str, Any]) -> str:
     """A file, one query a line."""
@@ -228,7 +221,15 @@ def read_selection_file(path: Path) -> SelectionFile:
         raise InputError("holds no query", file=path, fix="its keys are the queries' numbers")
     meta = content.get(META)
     meta = meta if isinstance(meta, dict) else {}
-    _refuse_mixed(entries)
+    first: tuple[bool, str] | None = None
+    pointers = [entry for entry in entries if "pointer_candidates" in entry.typed(dict).value]
+    for place in (each for entry in pointers for each in entry.inner("pointer_candidates").each()):
+        local = place.typed(dict).value.get("pointer_global") is not None
+        first = first or (local, place.query)
+        if first[0] != local:
+            has, other = ("has", "has not") if local else ("has no", "has")
+            problem = f"mixed index conventions: it {has} pointer_global, query {first[1]} {other}"
+            place.inner("pointer").refuse(problem, "write pointer_global everywhere, or nowhere")
     return SelectionFile(path, tuple(map(_query, entries)), meta)
 
 
@@ -245,38 +246,7 @@ def _query(entry: _Place) -> StoredQuery:
     return StoredQuery(int(entry.query), question, candidates, numbers)
 
 
-def _refuse_mixed(entries: Sequence[_Place]) -> None:
-    """Refuse pointers that are places in pools for some candidates and numbers for others."""
-    first: tuple[bool, str] | None = None
-    pointers = [entry for entry in entries if "pointer_candidates" in entry.typed(dict).value]
-    for place in (each for entry in pointers for each in entry.inner("pointer_candidates").each()):
-        local = place.typed(dict).value.get("pointer_global") is not None
-        first = first or (local, place.query)
-        if first[0] != local:
-            has, other = ("has", "has not") if local else ("has no", "has")
-            problem = f"mixed index conventions: it {has} pointer_global, query {first[1]} {other}"
-            place.inner("pointer").refuse(problem, "write pointer_global everywhere, or nowhere")
-
-
 def _candidate(entry: _Place, pool: Sequence[int] | None) -> Candidate:
-    return Candidate(
-        _picks(entry, pool),
-        str(entry.value.get("gen_method") or ""),
-        _outcome(entry),
-        entry.value.get("beam_rank"),
-        entry.inner("beam_score").number(),
-        entry.inner("logprob_score").number(),
-        entry.inner("temperature").number(),
-    )
-
-
-def _picks(entry: _Place, pool: Sequence[int] | None) -> tuple[int, ...]:
-    """The numbers of the picked demonstrations, whichever convention the file follows.
-
-    `pointer_pos` is compared only where it says something of the pool of the file: without one it
-    holds places in a pool that was not kept, and beside `pointer_global` perhaps those before the
-    pools were made anew.
-    """
     pointer, places = entry.inner("pointer"), entry.inner("pointer_pos")
     picks = pointer.numbers()
     if entry.value.get("pointer_global") is not None:
@@ -286,9 +256,19 @@ def _picks(entry: _Place, pool: Sequence[int] | None) -> tuple[int, ...]:
         if outside := [pick for pick in picks if pick not in pool]:
             fix = "places in the pool need pointer_global beside them"
             pointer.refuse(f"{outside[0]} is not in candidate_pool_ids", fix)
+        # Without a pool they are places in one that was not kept, and beside `pointer_global`
+        # perhaps in one before the pools were made anew.
         if places.value is not None:
             _same_places(places, picks, pool)
-    return picks
+    return Candidate(
+        picks,
+        str(entry.value.get("gen_method") or ""),
+        _outcome(entry),
+        entry.value.get("beam_rank"),
+        entry.inner("beam_score").number(),
+        entry.inner("logprob_score").number(),
+        entry.inner("temperature").number(),
+    )
 
 
 def _same_places(place: _Place, picks: Sequence[int], pool: Sequence[int] | None) -> None:

@@ -131,12 +131,6 @@ def images_of(message: Message) -> list[ImagePart]:
     return [part for part in message.parts if isinstance(part, ImagePart)]
 
 
-def content_name(message: Message) -> str:
-    """The sha256 of all that features of a message are made of."""
-    images = [image.sha256 for image in images_of(message)]
-    return sha256_text(canonical_json([message.content, *images]))
-
-
 @dataclass(frozen=True)
 class SelectorEncoder:
     """See `lab.models.learner.Encoder`; contexts are `SelectionContext`s, actions numbers of
@@ -163,7 +157,8 @@ class SelectorEncoder:
     def prompt(self, row: Row, question: Asked) -> SelectionContext:
         """The row's query and pool. Raises InputError for a row without."""
         table, query = self.features.table(set_of(row)), question.messages[-1]
-        name = content_name(query)
+        images = [image.sha256 for image in images_of(query)]
+        name = sha256_text(canonical_json([query.content, *images]))
         vector_D = self.features.query(query, name)
         pool = tuple(row.extra[POOL])
         return SelectionContext(row.id, name, pool, row.extra[SHOTS], table, vector_D)

@@ -215,7 +215,9 @@ def with_selections(file: SelectionFile, spec: SelectionsSpec, rows: Sequence[Ro
             kept.append(_with_candidates(file, row, query, used))
             skipped += [row.id] if len(used) < len(query.candidates) else []
     words = {"selections scored by a fallback are left out": tuple(skipped)} if skipped else {}
-    if file.laid_out_otherwise and kept and kept[0].extra[SHOTS] > 1:
+    # A file of this lab, in whose prompts the query stands next to the first pick
+    # (`demonstrations.conversation`), names its set of demonstrations.
+    if "demonstrations" not in file.meta and kept and kept[0].extra[SHOTS] > 1:
         words[OTHER_LAYOUT] = tuple(row.id for row in kept)
     return Loaded(tuple(kept), {why: tuple(ids) for why, ids in dropped.items()}, words)
 

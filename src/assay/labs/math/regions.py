@@ -150,15 +150,11 @@ def _piece(text: str) -> Region | None:
         points = [_number(part) for part in written.split(inner, _COMMA)]
         return None if None in points else Region(FiniteSet(*points))
     if kind and len(parts := written.split(inner, _COMMA)) == 2:
-        return _interval(kind, parts)
+        low, high = map(_number, parts)
+        if low is None or high is None or low > high or (low == high and kind != "[]"):
+            return None
+        return Region(Interval(low, high, kind[0] != "[", kind[1] != "]"))
     return _inequality(text)
-
-
-def _interval(kind: str, parts: Sequence[str]) -> Region | None:
-    low, high = map(_number, parts)
-    if low is None or high is None or low > high or (low == high and kind != "[]"):
-        return None
-    return Region(Interval(low, high, kind[0] != "[", kind[1] != "]"))
 
 
 def _half(bound: Any, sign: str) -> Any:

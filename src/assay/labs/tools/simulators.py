@@ -122,13 +122,16 @@ def judge(
             "error_type": "multi_turn:force_terminated",
             "error_message": f"{len(turns)} turns, not {len(truth)}",
         }
+    own, right = World(entry, functions), World(entry, functions)
+    own.execute([call for turn in turns for step in turn for call in step])
+    right.execute([call for turn in truth for call in turn])
     return {
         "valid": verdict["valid"],
         "error_type": verdict.get("error_type", ""),
         "message": verdict.get("error_message", ""),
         "checked": sum(map(bool, truth)),
         "passed": sum(map(bool, passed)),
-        "final_state": _same_end(entry, functions, truth, turns),
+        "final_state": _checker.state_checker(own.instances, right.instances)["valid"],
     }
 
 
@@ -152,12 +155,3 @@ def _check(
     verdict = _checker.multi_turn_checker(turns, truth, entry, "", "model")
     # The truth of a turn is executed once, right before the turn is judged.
     return verdict, None if verdict["valid"] else truths - 1
-
-
-def _same_end(
-    entry: Entry, functions: Sequence[str], truth: Sequence[Sequence[str]], turns: Sequence[Turn]
-) -> bool:
-    own, right = World(entry, functions), World(entry, functions)
-    own.execute([call for turn in turns for step in turn for call in step])
-    right.execute([call for turn in truth for call in turn])
-    return _checker.state_checker(own.instances, right.instances)["valid"]

@@ -115,7 +115,12 @@ def judge_answer(row: Row, answer: str, tests: TestRunner) -> Judged:
     if kind == "qa":
         rules = row.extra.get(SCORING) or "hotpotqa"
         return agreement(answer, str(row.gold).split(ALTERNATIVES), rules), ""
-    return judge_math(row, answer)
+    completion = Completion(answer)
+    # A line that holds no final answer is one itself.
+    if answer_of(completion) is None and len(answer.strip().splitlines()) == 1:
+        completion = Completion(f"\\boxed{{{answer.strip()}}}")
+    reward = _math_reward(row, completion)
+    return reward.value, reward.why
 
 
 def judge_code(row: Row, answer: str, run: TestRunner) -> Judged:
@@ -154,16 +159,6 @@ def defines(code: str, name: str) -> bool:
     bound = {getattr(node, "name", None) for node in body}
     assigned = [node.targets[0] for node in body if isinstance(node, ast.Assign)]
     return name in bound | {each.id for each in assigned if isinstance(each, ast.Name)}
-
-
-def judge_math(row: Row, answer: str) -> Judged:
-    """1 where the final answer of a text equals the gold answer, by `math.rewards.accuracy`. A line
-    that holds no final answer is one itself."""
-    completion = Completion(answer)
-    if answer_of(completion) is None and len(answer.strip().splitlines()) == 1:
-        completion = Completion(f"\\boxed{{{answer.strip()}}}")
-    reward = _math_reward(row, completion)
-    return reward.value, reward.why
 
 
 def _math_reward(row: Row, completion: Completion) -> Reward:

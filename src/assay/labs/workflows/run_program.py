@@ -181,26 +181,19 @@ def run_one(
     named = replace(caller, problem=row.id, completion=completion.id)
     setup = ExecutorSetup(model, run_code, run_tests, row, draws, named)
     try:
-        return attempted(row, completion, setup, settings)
+        reward = judged(row, run_text(completion.text, setup, settings))
+        if settings.fallback and reward.execution.outcome not in ("solved", "wrong", ABSTAINED):
+            # The outcome stays the policy's failure, and so does its score.
+            is_code = row.extra[PROBLEM_TYPE] == "code"
+            answer = run_source(FALLBACK["code" if is_code else "text"], setup, settings)
+            facts = {"fallback": True, "answer": answer.answer, "fallback_calls": answer.calls}
+            return replace(reward, execution=replace(reward.execution, **facts))
+        return reward
     except AssayError:
         raise
     except Exception as error:
         why = whole_text(f"the lab failed: {type(error).__name__}: {error}")
         return Attempt(Execution(ABSTAINED, error="lab", why=why), None)
-
-
-def attempted(
-    row: Row, completion: Completion, setup: ExecutorSetup, settings: RunSettings
-) -> Attempt:
-    """The completion's program, run and judged."""
-    reward = judged(row, run_text(completion.text, setup, settings))
-    if settings.fallback and reward.execution.outcome not in ("solved", "wrong", ABSTAINED):
-        # The outcome stays the policy's failure, and so does its score.
-        is_code = row.extra[PROBLEM_TYPE] == "code"
-        answer = run_source(FALLBACK["code" if is_code else "text"], setup, settings)
-        facts = {"fallback": True, "answer": answer.answer, "fallback_calls": answer.calls}
-        return replace(reward, execution=replace(reward.execution, **facts))
-    return reward
 
 
 def visit_of(row: Row, completion: Completion) -> str:

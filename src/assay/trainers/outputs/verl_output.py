@@ -48,15 +48,10 @@ class VerlOutput:
     """The only checkpoint, where the folder is one itself."""
     metrics: ClassVar[Sequence[MetricLine]] = metrics_of("verl")
 
-    @property
-    def log_files(self) -> Sequence[Path]:
-        """The logs, oldest first: metrics-TIME.jsonl and the last, metrics.jsonl."""
-        return self.logs or sorted(self.folder.glob("metrics*.jsonl"))
-
     def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
         """See `output`. A step's rollouts are written before its line in the log, or beside it."""
         lines: dict[int, Mapping[str, Any]] = {}
-        for file in self.log_files:
+        for file in self.logs or sorted(self.folder.glob("metrics*.jsonl")):
             for number, line in enumerate(log_lines(file), 1):
                 step, data = line.get("step"), line.get("data")
                 if type(step) is not int or not isinstance(data, dict):

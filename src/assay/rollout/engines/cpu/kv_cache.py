@@ -10,7 +10,7 @@ completion positions.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -368,26 +368,6 @@ def whole_blocks(tokens: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]
         yield first, tuple(tokens[first : first + BLOCK])
 
 
-def shared_prefixes(contexts: Iterable[Sequence[int]]) -> dict[Sequence[int], int]:
-    """For each distinct context, how many tokens of it are whole blocks that another begins with.
-
-    The last token of a context is never among them: its logits give the first draw.
-    """
-    numbers: dict[Place, int] = {}
-    users: dict[int, int] = {}
-    paths: dict[Sequence[int], list[int]] = {}
-    for context in dict.fromkeys(contexts):
-        number, paths[context] = 0, []
-        for _, block in whole_blocks(context[:-1]):
-            number = numbers.setdefault((number, block), len(numbers) + 1)
-            users[number] = users.get(number, 0) + 1
-            paths[context].append(number)
-    return {
-        context: BLOCK * sum(users[number] > 1 for number in path)
-        for context, path in paths.items()
-    }
-
-
 def joined(blocks: Sequence[Tensor]) -> Tensor:
     """Keys and values (L, 2, J, T, D) of consecutive blocks."""
     return torch.cat(list(blocks), dim=3)
@@ -413,7 +393,20 @@ class CachedPrompts:
     def __post_init__(self) -> None:
         """Find what the contexts share."""
         self.store = PrefixStore() if self.conversations is None else self.conversations
-        self.shared = shared_prefixes(self.contexts)
+        numbers: dict[Place, int] = {}
+        users: dict[int, int] = {}
+        # The last token of a context is never shared: its logits give the first draw.
+        paths: dict[Sequence[int], list[int]] = {}
+        for context in dict.fromkeys(self.contexts):
+            number, paths[context] = 0, []
+            for _, block in whole_blocks(context[:-1]):
+                number = numbers.setdefault((number, block), len(numbers) + 1)
+                users[number] = users.get(number, 0) + 1
+                paths[context].append(number)
+        self.shared = {
+            context: BLOCK * sum(users[number] > 1 for number in path)
+            for context, path in paths.items()
+        }
 
     def remember(self, cache: Cache, row: int, turn: Turn) -> None:
         """Keep a finished turn's keys and values, where later turns extend it."""

@@ -41,9 +41,7 @@ from assay.rollout.engines.endpoint.openai_text import (
     Portable,
     Unanswered,
     asked_words,
-    call_arguments_as_text,
     chat_text,
-    holds_key,
     portable,
     provider_error,
     read_answer,
@@ -400,7 +398,8 @@ def endpoint_of(model: str, url: str | None, variable: str = KEY) -> Endpoint:
         fix = f"set {URL}, or write endpoint = 'http://127.0.0.1:8000/v1'"
         raise InputError(f"no endpoint for {model!r}", field="endpoint", fix=fix)
     key = os.environ.get(variable) or None
-    if holds_key(f"{base} {model}", key):
+    text = f"{base} {model}"
+    if redact(text, key, answer=True) != text:
         problem = f"the URL or the model's name holds the value of {variable}"
         raise InputError(problem, field="endpoint", fix="leave it out: both are recorded")
     if key is not None and not (key.isascii() and key.isprintable()):
@@ -451,7 +450,22 @@ def _chat(messages: Sequence[Message], names: Portable) -> dict[str, Any]:
         else dump_message(message)
         for message in messages
     ]
-    sent = call_arguments_as_text(plain, names)
+    # Arguments as JSON text, and ids that calls and results share.
+    sent, waiting, number = [], [], 0
+    for message in plain:
+        message = dict(message)
+        if message.get("tool_calls"):
+            calls = []
+            for call in message["tool_calls"]:
+                number += 1
+                made = dict(call["function"])
+                made["name"] = names.there.get(made["name"], made["name"])
+                made["arguments"] = json.dumps(made["arguments"], ensure_ascii=False)
+                calls.append({**call, "id": call.get("id") or f"call_{number}", "function": made})
+            message["tool_calls"], waiting = calls, [call["id"] for call in calls]
+        if message["role"] == "tool" and not message.get("tool_call_id") and waiting:
+            message["tool_call_id"] = waiting.pop(0)
+        sent.append(message)
     return {"messages": sent, "tools": list(names.tools)} if names.tools else {"messages": sent}
 
 

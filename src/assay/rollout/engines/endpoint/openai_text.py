@@ -149,28 +149,6 @@ def _schema(schema: Any) -> Any:
     return members
 
 
-def call_arguments_as_text(
-    messages: Sequence[dict[str, Any]], names: Portable
-) -> list[dict[str, Any]]:
-    """Dumped messages with arguments as JSON text, and ids that calls and results share."""
-    sent, waiting, number = [], [], 0
-    for message in messages:
-        message = dict(message)
-        if message.get("tool_calls"):
-            calls = []
-            for call in message["tool_calls"]:
-                number += 1
-                made = dict(call["function"])
-                made["name"] = names.there.get(made["name"], made["name"])
-                made["arguments"] = json.dumps(made["arguments"], ensure_ascii=False)
-                calls.append({**call, "id": call.get("id") or f"call_{number}", "function": made})
-            message["tool_calls"], waiting = calls, [call["id"] for call in calls]
-        if message["role"] == "tool" and not message.get("tool_call_id") and waiting:
-            message["tool_call_id"] = waiting.pop(0)
-        sent.append(message)
-    return sent
-
-
 def chat_text(answer: Any, names: Portable) -> tuple[str, str]:
     """The text of a chat answer, calls in Hermes form, and its finish reason.
 
@@ -382,11 +360,6 @@ def redact(text: str, key: str | None, *, answer: bool = False) -> str:
     if not key or (answer and len(key) < SECRET_LENGTH):
         return text
     return _forms(key).sub(SHOWN, text)
-
-
-def holds_key(text: str, key: str | None) -> bool:
-    """Whether a key that may be secret stands in the text."""
-    return redact(text, key, answer=True) != text
 
 
 @cache
