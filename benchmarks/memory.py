@@ -29,7 +29,7 @@ from transformers import (
 )
 
 from assay.models.memory import ModelShape, StepLoad, estimate_memory, model_shape
-from assay.rollout.engines.cpu.engine import ROWS, prompt_slots
+from assay.rollout.engines.cpu.sampler import ROWS, prompt_slots
 from benchmarks.driver import Side, parser_of, say
 from benchmarks.models import byte_tokenizer, model_folder
 from benchmarks.results import machine

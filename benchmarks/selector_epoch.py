@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from assay.data.episode import Episode, Reward, Turn
 from assay.labs.demos.modules import FeatureTable, SelectionContext, SelectorSizes, make_selector
-from assay.labs.demos.selector_policy import SelectorPolicy
+from assay.labs.demos.selector_learner import SelectorPolicy
 from assay.rl.objectives import NllObjective
 from assay.train.likelihood import weighted_batch
 from assay.train.update import update

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assay.agents.environment import AgentDialogue, AgentEnvironment
 from assay.agents.gateway import Gateway
-from assay.agents.programs import Programs
+from assay.agents.task import AgentDialogue, AgentEnvironment, Programs
 from assay.data.episode import Context, Turn, tokens_of
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row

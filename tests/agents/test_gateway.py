@@ -238,7 +238,7 @@ async def solve(row, client):
 
 
 def test_the_row_that_a_program_reads_has_its_columns(tmp_path):
-    from assay.agents.programs import shown_row
+    from assay.agents.task import shown_row
 
     row = Row("a", (Message("user", "hi"),), gold=3, extra={"level": 2})
     assert json.loads(json.dumps(shown_row(row)))["level"] == 2

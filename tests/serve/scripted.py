@@ -14,7 +14,7 @@ from assay.data.renderings.rendering import Renderer
 from assay.lab.evaluate.opened_model import Served
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.batcher import Batcher
-from assay.rollout.engines.cpu.engine import Watch
+from assay.rollout.engines.cpu.sampler import Watch
 from assay.serve.server import ServedEndpoint
 from tests.models.folders import tiny_tokenizer
 

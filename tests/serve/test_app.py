@@ -14,8 +14,7 @@ from tokenizers.processors import TemplateProcessing
 
 from assay.agents.protocol import ChatRequest, CompletionRequest
 from assay.data.renderings.rendering import Renderer
-from assay.serve.requests import ask_chat, ask_completion
-from assay.serve.server import ServedEndpoint
+from assay.serve.server import ServedEndpoint, ask_chat, ask_completion
 from tests.models.folders import CHAT as TEMPLATE
 from tests.serve.scripted import (
     CONTEXT,

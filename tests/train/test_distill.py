@@ -13,8 +13,7 @@ from torch import Tensor
 from assay.data.episode import Episode, Reward, Turn
 from assay.data.row import Message, Row
 from assay.models import scoring
-from assay.models.distilling import Lesson, head_divergence
-from assay.models.divergence import Teacher, divergence
+from assay.models.distilling import Lesson, Teacher, divergence, head_divergence
 from assay.models.precision import choose_precision
 from assay.models.scoring import Reads
 from assay.rl.policy import Sampling

@@ -14,8 +14,7 @@ from transformers import PreTrainedModel
 
 from assay.data.episode import Episode, Turn
 from assay.engines.environments import ask
-from assay.models.distilling import Lesson, head_divergence
-from assay.models.divergence import Teacher
+from assay.models.distilling import Lesson, Teacher, head_divergence
 from assay.models.inference import inference_model
 from assay.models.precision import choose_precision
 from assay.models.prefix_tree import answer_hidden

@@ -1,10 +1,15 @@
 """A student's divergence from its teacher, straight from hidden states: no whole table of scores.
 
+The generalised Jensen-Shannon divergence of GKD (arXiv 2306.13649, eq. 1) as TRL's
+`generalized_jsd_loss` has it: `beta` 0 is KL(teacher || student), 1 is KL(student || teacher), and
+between them D = beta KL(t || m) + (1 - beta) KL(s || m) with m = (1 - beta) s + beta t.
+
 As `scoring.head_logps`, but every chunk holds the scores of both models, and what is
 differentiated is the divergence alone. The teacher's hidden states were computed before; its head
-runs here. K hidden states, S actions, V words.
+runs here. R rows, K hidden states, S actions, V words, C categories.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -13,14 +18,6 @@ import torch
 from torch import Tensor
 
 from assay.models import scoring
-from assay.models.divergence import (
-    Compared,
-    Teacher,
-    divergence,
-    divergence_of_groups,
-    grouped,
-    with_rest,
-)
 from assay.models.layers import computed
 from assay.models.matmul import moved, product, spans, widened
 from assay.models.plain_forward import (
@@ -36,6 +33,92 @@ from assay.models.scoring import (
     lay_out,
     to_device,
 )
+
+FULL = -1e-7
+"""The log of the most mass that k words are taken to have, as in TRL: what a server rounds may add
+up to more than 1, and the rest would have none."""
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """What a student is compared with, and how."""
+
+    beta: float
+    temperature: float = 1.0
+    """Of both softmaxes."""
+    top_k: int | None = None
+    """The teacher's likeliest words that are told apart; the others are one category. None: all."""
+    words: Callable[[Tensor], Tensor] | None = None
+    """The teacher's hidden states (K, D) to its scores (K, V); None for one that tells `top_k`
+    words and their log-probs alone."""
+    size: int | None = None
+    """Words that both models have, where one pads its head with more; None: all."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What was found of a student's distribution at each of S actions, or K hidden states."""
+
+    divergence_S: Tensor
+    """With gradient."""
+    exact_S: Tensor
+    """Over all words; `divergence_S` where that is not known."""
+    entropy_S: Tensor
+    agrees_S: Tensor
+    """1 where both models have the same likeliest word, else 0."""
+    tail_S: Tensor
+    """Mass of the words that the teacher does not tell apart."""
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Compared":
+        """The same with every tensor changed."""
+        return Compared(*(change(getattr(self, f.name)) for f in fields(self)))
+
+
+def divergence(student_RC: Tensor, teacher_RC: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+    """D (R) of log-probs, and its derivatives (R, C) by the student's scores: p (g - sum p g) with
+    g = dD / dp."""
+    student_p, teacher_p = student_RC.exp(), teacher_RC.exp()
+    if beta == 0:
+        return expected(teacher_p, teacher_RC - student_RC), student_p - teacher_p
+    if beta == 1:
+        gap_RC = student_RC - teacher_RC
+        divergence_R = expected(student_p, gap_RC)
+        return divergence_R, student_p * (gap_RC - divergence_R[:, None])
+    mixed_RC = torch.logaddexp(student_RC + math.log1p(-beta), teacher_RC + math.log(beta))
+    gap_RC = student_RC - mixed_RC
+    own_R = expected(student_p, gap_RC)
+    divergence_R = beta * expected(teacher_p, teacher_RC - mixed_RC) + (1 - beta) * own_R
+    return divergence_R, (1 - beta) * student_p * (gap_RC - own_R[:, None])
+
+
+def expected(p_RC: Tensor, value_RC: Tensor) -> Tensor:
+    """Means (R); what has no probability does not count, whatever its value (0 log 0 = 0)."""
+    return torch.where(p_RC > 0, p_RC * value_RC, 0.0).sum(-1)
+
+
+def grouped(logps_RV: Tensor, words_RK: Tensor) -> Tensor:
+    """Log-probs (R, K + 1) of some words of each row, and of all others together."""
+    rest_RV = logps_RV.scatter(-1, words_RK, -torch.inf)
+    return torch.cat([logps_RV.gather(-1, words_RK), rest_RV.logsumexp(-1, keepdim=True)], -1)
+
+
+def with_rest(logps_RK: Tensor) -> Tensor:
+    """Log-probs (R, K + 1) of words that were told, and of all others together."""
+    told_R1 = logps_RK.logsumexp(-1, keepdim=True).clamp(max=FULL)
+    return torch.cat([logps_RK, torch.log(-torch.expm1(told_R1))], -1)
+
+
+def divergence_of_groups(
+    student_RV: Tensor, words_RK: Tensor, teacher_RC: Tensor, beta: float
+) -> tuple[Tensor, Tensor]:
+    """`divergence` where the teacher tells K words and the rest apart; the slope is by every score.
+
+    It is never more than that of all words: what lies within the rest is not seen.
+    """
+    student_RC = grouped(student_RV, words_RK)
+    divergence_R, slope_RC = divergence(student_RC, teacher_RC, beta)
+    share_RV = (student_RV - student_RC[:, -1:]).exp()
+    return divergence_R, (share_RV * slope_RC[:, -1:]).scatter(-1, words_RK, slope_RC[:, :-1])
 
 
 @dataclass(frozen=True)

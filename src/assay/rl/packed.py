@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from assay.data.episode import Context, Episode, continues
-from assay.models.divergence import Teacher
+from assay.models.distilling import Teacher
 
 PER_TOKEN = re.compile(r"_S[A-Z]?$")
 """Names of tensors over action tokens."""

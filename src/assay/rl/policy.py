@@ -15,7 +15,7 @@ from assay.data.episode import Context, Turn
 if TYPE_CHECKING:  # settings and keys are read where nothing is trained, without torch
     from torch import Tensor, nn
 
-    from assay.models.divergence import Compared
+    from assay.models.distilling import Compared
     from assay.rl.packed import Packed
 
 

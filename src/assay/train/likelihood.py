@@ -18,7 +18,7 @@ import torch
 
 from assay.data.episode import Episode, Turn, tokens_of
 from assay.data.splits import RowOrder, visits
-from assay.models.divergence import Teacher
+from assay.models.distilling import Teacher
 from assay.models.lora import begin_masks
 from assay.models.scoring import evaluating
 from assay.rl.advantages import normalised_rewards

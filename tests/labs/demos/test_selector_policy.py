@@ -11,7 +11,7 @@ from torch import nn
 from assay.data.episode import Episode, Turn
 from assay.errors import RunFailure
 from assay.labs.demos.modules import SelectionContext, SelectorSizes, make_selector
-from assay.labs.demos.selector_policy import RandomPolicy, SelectorPolicy
+from assay.labs.demos.selector_learner import RandomPolicy, SelectorPolicy
 from assay.models.lora import begin_masks
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling

@@ -59,8 +59,8 @@ from assay.models.memory import (
 )
 from assay.models.supported import FAMILIES, SLOWER, read_config, why_plain
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.cpu.engine import ROWS, prompt_slots
 from assay.rollout.engines.cpu.kv_cache import most_bytes
+from assay.rollout.engines.cpu.sampler import ROWS, prompt_slots
 from assay.rollout.engines.plain_sampler import CACHE_BYTES
 from assay.rollout.engines.plain_sampler import ROWS as PLAIN_ROWS
 from assay.rollout.engines.register import Sampler

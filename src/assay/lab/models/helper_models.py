@@ -40,7 +40,7 @@ from assay.models.vision_language import (
     read_vision_config,
 )
 from assay.rl.policy import Sampling
-from assay.rollout.engines.cpu.engine import CACHE_BYTES, ROWS
+from assay.rollout.engines.cpu.sampler import CACHE_BYTES, ROWS
 from assay.rollout.engines.endpoint.client import (
     DEADLINE_SECONDS,
     KEY,

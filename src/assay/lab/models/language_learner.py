@@ -18,7 +18,7 @@ from peft import PeftModel
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from assay.agents.environment import AgentDialogue, AgentEnvironment
+from assay.agents.task import AgentDialogue, AgentEnvironment
 from assay.data.episode import Context, Turn, tokens_of
 from assay.data.files import built_once, cache_root, sha256_file, write_checksums
 from assay.data.hashing import canonical_json, sha256_text

@@ -44,7 +44,7 @@ from assay.models.vision_language import (
     reading,
 )
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.cpu.engine import sample_turns
+from assay.rollout.engines.cpu.sampler import sample_turns
 from assay.rollout.engines.plain_sampler import PlainSampler, drawn_tokens, stopped
 from assay.rollout.token_choice import key_states
 from assay.tasks.helper_model import (

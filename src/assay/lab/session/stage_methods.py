@@ -28,7 +28,7 @@ from assay.experiment.stage_tables import (
 from assay.experiment.training_settings import ScheduleSpec, schedules_in
 from assay.lab.models.learner import Encoder, drawn_by, gold_turns, question, stored_turns
 from assay.lab.session.reward_parts import rewards_in
-from assay.models.divergence import Teacher
+from assay.models.distilling import Teacher
 from assay.rl.policy import Sampling
 from assay.rl.preference import Preference
 from assay.tasks.rendered_dialogue import dialogue_of

@@ -45,7 +45,7 @@ from assay.labs.demos.selection_file import (
     query_entry,
     read_selection_file,
 )
-from assay.labs.demos.selector_policy import SelectorPolicy
+from assay.labs.demos.selector_learner import SelectorPolicy
 from assay.labs.demos.stored import (
     MERGED,
     GroupHealth,

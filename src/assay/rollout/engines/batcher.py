@@ -18,8 +18,7 @@ import numpy as np
 from assay.data.episode import Turn
 from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.cpu.engine import ROWS
-from assay.rollout.engines.cpu.sampler import LocalSampler
+from assay.rollout.engines.cpu.sampler import ROWS, LocalSampler
 from assay.rollout.engines.plain_sampler import PlainSampler
 
 SLICE = 256

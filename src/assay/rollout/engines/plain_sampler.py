@@ -22,8 +22,8 @@ from assay.models.matmul import moved
 from assay.models.plain_forward import alike, causal_of, logits_from, probe_tokens, score_padded
 from assay.models.scoring import distinct, evaluating
 from assay.rl.policy import SampleKey, Sampling, Stop
-from assay.rollout.engines.cpu.engine import DrawJob, Group, Watch, job_of, take
 from assay.rollout.engines.cpu.kv_cache import Drawing, nothing_drawn
+from assay.rollout.engines.cpu.sampler import DrawJob, Group, Watch, job_of, take
 from assay.rollout.token_choice import draw_with_moments, uniforms
 
 CACHES = ("past_key_values", "cache_params")
@@ -208,7 +208,7 @@ class PlainSampler:
         drawn: Sequence[int] | None = None,
     ) -> list[Turn]:
         """One turn per context, in order; it ends with an end token or a stop string ("stop"), at
-        `max_tokens` or where `watch` ends it ("length"). `drawn` as `cpu.engine.sample_turns`."""
+        `max_tokens` or where `watch` ends it ("length"). `drawn` as `cpu.sampler.sample_turns`."""
         way = self.way
         job = job_of(keys, drawn, sampling, self.end_tokens, policy_version, watch)
         prompts = [tokens_of(context) for context in contexts]

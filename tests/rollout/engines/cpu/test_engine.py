@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from assay.models.scoring import score_actions
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.cpu import engine
+from assay.rollout.engines.cpu import sampler
 from assay.rollout.engines.cpu.kv_cache import CacheShape, empty_cache
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from tests.tiny import tiny_model
@@ -70,7 +70,7 @@ def test_shrinking_keeps_every_living_row_under_its_own_prompt(alive, prompt, dr
     cache = empty_cache(shape, len(alive), 6, prompt, 40)
     cache.prompt_keys[0][:] = torch.arange(len(alive))[:, None, None, None]
     cache.own_keys[0][:] = torch.arange(len(flags))[:, None, None, None]
-    running = engine.RunningRows(
+    running = sampler.RunningRows(
         cache=cache,
         contexts=[(u,) * prompt for u in range(len(alive))],
         turn_B=np.where(flags, np.arange(len(flags)), -1),
@@ -82,7 +82,7 @@ def test_shrinking_keeps_every_living_row_under_its_own_prompt(alive, prompt, dr
         variances_BC=np.zeros((len(flags), 40)),
     )
     before = len(flags)
-    engine.shrink(running)
+    sampler.shrink(running)
     turns = running.turn_B[running.alive_A]
     assert sorted(turns) == np.flatnonzero(flags).tolist()
     for row in running.alive_A:

@@ -10,7 +10,7 @@ from assay.data.episode import Episode, Turn
 from assay.models.precision import choose_precision
 from assay.rl.packed import pack
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.cpu import engine
+from assay.rollout.engines.cpu import sampler
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.rollout.policies.language import LanguagePolicy
 from tests.exact import exact_model
@@ -58,8 +58,8 @@ def test_in_float64_a_completion_is_its_seeds_whatever_else_is_in_the_batch(
     assert len({len(turn.actions) for turn in together}) > 3, "rows must finish at different times"
     generator = np.random.default_rng(2)
     for rows, refill in ((128, 0.75), (9, 1.0), (16, 0.3), (4, 0.75)):
-        monkeypatch.setattr(engine, "ROWS", rows)
-        monkeypatch.setattr(engine, "REFILL_SHARE", refill)
+        monkeypatch.setattr(sampler, "ROWS", rows)
+        monkeypatch.setattr(sampler, "REFILL_SHARE", refill)
         some = generator.permutation(len(asked))[: generator.integers(1, len(asked) + 1)]
         found = sample(module, [asked[n] for n in some], 24)
         assert [turn.actions for turn in found] == [together[n].actions for n in some]
@@ -101,7 +101,7 @@ def test_in_fp32_another_schedule_flips_fewer_than_one_token_in_ten_thousand(mon
     asked = requests(4, (24,) * 9)
     ends = frozenset({7})
     usual = sample(module, asked, 64, ends)
-    monkeypatch.setattr(engine, "ROWS", 8)
+    monkeypatch.setattr(sampler, "ROWS", 8)
     order = np.random.default_rng(5).permutation(len(asked))
     other = sample(module, [asked[n] for n in order], 64, ends)
     flips = compared = 0

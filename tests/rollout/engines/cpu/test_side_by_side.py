@@ -10,12 +10,12 @@ import torch
 from assay.data.episode import Turn
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu import sampler
-from assay.rollout.engines.cpu.engine import sample_turns
 from assay.rollout.engines.cpu.sampler import (
     LEAST_PROMPTS,
     LocalSampler,
     dealt,
     sample_side_by_side,
+    sample_turns,
 )
 from tests.few import few
 from tests.tiny import tiny_model
