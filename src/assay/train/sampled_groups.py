@@ -39,11 +39,6 @@ FAILED = "environment: "
 """How the reason of an abstention begins where a world failed."""
 
 
-def episode_id(job: Job) -> str:
-    """Names a completion within its stage."""
-    return f"{job[0].id}#{job[1]}"
-
-
 def journalled(
     recorded: Mapping[str, Journalled], name: str, turns: Sequence[Turn]
 ) -> Reward | None:
@@ -108,7 +103,7 @@ class SingleTurn:
             Sampled(
                 job[0],
                 Completion(self.decode(turn.actions), turn.actions, turn.ended),
-                Episode(episode_id(job), job[0].id, (turn,)),
+                Episode(f"{job[0].id}#{job[1]}", job[0].id, (turn,)),
             )
             for job, turn in zip(jobs, turns, strict=True)
         ]
@@ -149,7 +144,7 @@ class MultiTurn:
             Sampled(
                 job[0],
                 completion,
-                Episode(episode_id(job), job[0].id, p.turns, failed(p), completion),
+                Episode(f"{job[0].id}#{job[1]}", job[0].id, p.turns, failed(p), completion),
             )
             for job, p, completion in zip(jobs, played, completions, strict=True)
         ]

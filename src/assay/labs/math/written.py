@@ -222,11 +222,6 @@ def alternatives(text: str) -> bool:
     return "or" in _WORDS.findall(unwrapped(text).lower())
 
 
-def relational(text: str) -> bool:
-    """Whether the text holds an inequality."""
-    return _RELATION.search(text) is not None
-
-
 def members(text: str) -> str:
     r"""The set alone of `x \in [1,2]`."""
     return _MEMBER.sub("", text, count=1) if _MEMBER.match(text) else text
@@ -276,7 +271,7 @@ def listed(text: str) -> list[str]:
 
 def links(text: str) -> list[str]:
     """The sides of a chain of equalities; the text alone where it has no plain `=`."""
-    if relational(text) or ":=" in text:
+    if _RELATION.search(text) or ":=" in text:
         return [text]
     return split(text, _LINK)
 
