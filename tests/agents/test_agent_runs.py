@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab.run.runner import start
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, runs_of
+from tests.from_files import start
 from tests.tiny_labs import make_lab
 
 AGENT = """

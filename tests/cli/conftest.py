@@ -87,7 +87,7 @@ def made_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def finished_lab(made_lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The same lab after one run without its page, that nobody may change: the end looks."""
-    from assay.lab.run.runner import start
+    from tests.from_files import start
 
     root = tmp_path_factory.mktemp("finished")
     shutil.copytree(made_lab, root, dirs_exist_ok=True)

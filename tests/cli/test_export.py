@@ -17,13 +17,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import merged_export as exporting
-from assay.lab.run.runner import start
 from assay.lab.session.session import Session
 from assay.models import gguf_file
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.few import few
+from tests.from_files import start
 from tests.tiny_labs import make_lab, model_of
 
 STAGES = """

@@ -7,11 +7,10 @@ import pytest
 
 from assay.data.files import sha256_file
 from assay.lab.check import work
-from assay.lab.check.all_checks import check_experiment
-from assay.lab.run.runner import start
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
 from tests.cli.conftest import answer, call
+from tests.from_files import check_experiment, start
 from tests.sample_lines import read_samples
 from tests.tiny_labs import make_lab
 

@@ -9,12 +9,12 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.data.row import Message
-from assay.lab.check.all_checks import check_experiment
 from assay.lab.run import runner
 from assay.runs.history import evaluation_records
 from assay.runs.run_directory import RunDirectory
 from assay.tasks import task as registry
 from tests.docs.pages import as_module
+from tests.from_files import check_experiment
 from tests.lengths import MODULE, make_lengths_lab
 
 

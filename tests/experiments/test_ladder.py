@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from assay.data.formats.formats import read_rows
-from assay.lab.check.all_checks import check_experiment
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import read_sweep
 from tests.experiments.tiny import TOOLS, make_model
+from tests.from_files import check_experiment
 
 LADDER = read_sweep(TOOLS / "ladder.toml")
 SMALL = (

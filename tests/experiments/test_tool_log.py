@@ -9,10 +9,9 @@ import pytest
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.judge.confounds import differences
-from assay.lab.check.all_checks import check_experiment
-from assay.lab.run.runner import start
 from tests.experiments.tiny import LOG, TOOLS, make_model, scaled_down
 from tests.few import few
+from tests.from_files import check_experiment, start
 
 ROOT = TOOLS.parents[1]
 NAMED = [f.stem for f in LOG]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab.run.runner import start
 from assay.runs.run_directory import RunDirectory
+from tests.from_files import start
 from tests.tiny_labs import make_lab
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from assay.errors import Finding
 from assay.lab.check import work
-from assay.lab.check.all_checks import CheckResult, check_experiment
+from assay.lab.check.all_checks import CheckResult
+from tests.from_files import check_experiment
 from tests.tiny_labs import SUMS, make_lab
 
 SOUND = (

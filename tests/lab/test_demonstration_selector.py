@@ -19,13 +19,13 @@ from assay.experiment.checkpoint_reference import BASE
 from assay.experiment.read_file import read_experiment
 from assay.lab.models.learner import question
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import start
 from assay.lab.session.session import Session
 from assay.models.weight_files import load_module
 from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import forked
+from tests.from_files import start
 from tests.lab import selector_task
 from tests.lab.run.test_kill import everything
 from tests.lab.selector_task import (

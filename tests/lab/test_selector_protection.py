@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab.run.runner import start
 from assay.runs.checkpoints import read_selection
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.cli.conftest import call
+from tests.from_files import start
 from tests.lab.selector_task import make_colours_lab, use_words
 
 EXPERIMENT = """\

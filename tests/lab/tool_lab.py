@@ -3,9 +3,10 @@
 import json
 from pathlib import Path
 
-from assay.lab.check.all_checks import CheckResult, check_experiment
+from assay.lab.check.all_checks import CheckResult
 from tests.data.bfcl_handler import chat_template
 from tests.data.chat import LINES
+from tests.from_files import check_experiment
 from tests.tiny_labs import make_lab
 
 EXPERIMENT = """\

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.lab.run.runner import resume, start
+from assay.lab.run.runner import resume
 from assay.runs.checkpoints import check_checkpoint
 from assay.runs.history import evaluation_records, read_description, samples_in
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import answer, call
+from tests.from_files import start
 from tests.lab.run.test_restore import SHORT, Stopping, everything, flip
 from tests.tiny_labs import make_lab
 

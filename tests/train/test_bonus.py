@@ -11,7 +11,6 @@ from assay.errors import RunFailure
 from assay.experiment.experiment import Experiment
 from assay.lab.monitor.guards import watch_stage
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import start
 from assay.pages.run_page import Reporting, write_report
 from assay.pages.run_terminal import ended_text
 from assay.rl.objectives import GrpoObjective
@@ -24,6 +23,7 @@ from assay.train.checkpoint import TrainState
 from assay.train.grpo import Grpo
 from assay.train.loop import LoopSettings, train
 from assay.train.sampled_groups import PromptStream, SingleTurn
+from tests.from_files import start
 from tests.tiny_labs import make_lab
 from tests.train import toys
 

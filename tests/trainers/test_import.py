@@ -25,7 +25,6 @@ from assay.judge.confounds import differences
 from assay.lab.models.learner import question
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import trainer_import
-from assay.lab.run.runner import start
 from assay.lab.run.trainer_import import LOGGED, first_loss
 from assay.lab.session.session import Session
 from assay.lab.session.validate import read_whole
@@ -40,6 +39,7 @@ from assay.runs.status import stored_status
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.few import few
 from tests.forked import forked
+from tests.from_files import start
 from tests.models.folders import tiny_model
 from tests.tiny_labs import make_lab, model_of
 from tests.trainers.test_in_tools import losses_by_hand

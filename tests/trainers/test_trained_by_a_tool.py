@@ -24,7 +24,7 @@ from assay.experiment.tables import patience_seconds
 from assay.judge.confounds import confounds
 from assay.lab.run import trainer_export
 from assay.lab.run.recorder import Following
-from assay.lab.run.runner import resume, start
+from assay.lab.run.runner import resume
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, runs_of
@@ -32,6 +32,7 @@ from assay.runs.run_names import checkpoint_steps
 from assay.runs.status import read_status
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import answer, assert_one_line, call
+from tests.from_files import start
 from tests.sample_lines import read_samples
 from tests.tiny_labs import make_lab
 

@@ -16,7 +16,7 @@ from assay.errors import InputError
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
     from assay.compare.table import ComparisonTable
-    from assay.lab.sweep.model import Matrix, Recommendation, SweepCell
+    from assay.lab.sweep.model import Matrix, SweepCell
 
 
 Allow = Annotated[
@@ -55,12 +55,20 @@ def matrix(
 
 def matrix_result(table: "Matrix") -> dict[str, Any]:
     """The values of the page by name, without scores of items."""
+    cell, choice = table.recommendation.cell, table.recommendation.choice
     return {
         **taken(table, "name", "layout", "on", "ratios_to", "rows", "columns", "layers"),
         "cells": [_cell_result(cell, table) for cell in table.cells.values()],
         "counts": table.tally,
         **taken(table, "controls", "blocks", "trainings"),
-        "recommendation": _recommendation_result(table.recommendation),
+        "recommendation": {
+            **taken(table.recommendation, "reason", "select", "ratios_to", "points", "missing"),
+            "candidate": cell.place if cell else None,
+            "model": cell.name if cell else None,
+            "dev_score": table.recommendation.dev_scores[cell.place] if cell else None,
+            "choice": choice and taken(choice, "comparison", "looks", "optimism", "standings"),
+            "rivals": [rival.place for rival in table.recommendation.rivals],
+        },
         "notes": [{**taken(note, "code", "severity"), **note.values} for note in table.notes],
     }
 
@@ -76,19 +84,6 @@ def _cell_result(cell: "SweepCell", matrix: "Matrix") -> dict[str, Any]:
         "comparison": cell.against.get(matrix.baseline),
         **taken(cell, "against", "same_weights"),
         "records": [origin.file for origin in cell.origins],
-    }
-
-
-def _recommendation_result(advice: "Recommendation") -> dict[str, Any]:
-    """The recommended cell, or why there is none."""
-    cell, choice = advice.cell, advice.choice
-    return {
-        **taken(advice, "reason", "select", "ratios_to", "points", "missing"),
-        "candidate": cell.place if cell else None,
-        "model": cell.name if cell else None,
-        "dev_score": advice.dev_scores[cell.place] if cell else None,
-        "choice": choice and taken(choice, "comparison", "looks", "optimism", "standings"),
-        "rivals": [rival.place for rival in advice.rivals],
     }
 
 

@@ -234,7 +234,15 @@ def present(name: str, as_json: bool, work: Callable[[], Outcome], root: Path = 
     except BaseException as error:
         outcome = failed(foreseen(error, root) or unexpected(error))
     if as_json:
-        print_json(name, outcome)
+        keys = ("severity", "what", "evidence", "fix")
+        value = {
+            "schema": SCHEMA,
+            "command": name,
+            "result": outcome.result,
+            "findings": [{key: each[key] for key in keys} for each in map(plain, outcome.findings)],
+            "warnings": outcome.warnings,
+        }
+        typer.echo(escaped(json.dumps(plain(value), ensure_ascii=False, allow_nan=False)))
     else:
         print_shown(outcome)
     if outcome.failed:
@@ -262,19 +270,6 @@ def failed(error: AssayError) -> Outcome:
         for each in error.each or (error,)
     ]
     return Outcome(None, findings=findings, exit_code=error.exit_code)
-
-
-def print_json(name: str, outcome: Outcome) -> None:
-    """The one object that a program reads."""
-    keys = ("severity", "what", "evidence", "fix")
-    value = {
-        "schema": SCHEMA,
-        "command": name,
-        "result": outcome.result,
-        "findings": [{key: each[key] for key in keys} for each in map(plain, outcome.findings)],
-        "warnings": outcome.warnings,
-    }
-    typer.echo(escaped(json.dumps(plain(value), ensure_ascii=False, allow_nan=False)))
 
 
 def escaped(text: str) -> str:

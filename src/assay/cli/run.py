@@ -11,6 +11,7 @@ from assay.cli.output import Lang, Outcome, executing, interrupted, run_names, t
 from assay.pages.safe_console import tell
 
 if TYPE_CHECKING:
+    from assay.experiment.experiment import Experiment
     from assay.lab.sweep.missing_runs import Done, Work
     from assay.lab.sweep.read_sweep import SweepFile
 
@@ -191,15 +192,13 @@ def fit_outcome(
     return Outcome(made, shown, warnings=left_out(experiment), exit_code=code)
 
 
-def selections_made(
-    root: Path, file: Path, name: str | None, overrides: list[str] | None
-) -> Outcome:
+def selections_made(root: Path, experiment: "Experiment", name: str | None) -> Outcome:
     """The tables `[selections.NAME]` of an experiment, made."""
     from assay.lab.session.session import generate_tables
     from assay.pages.live_display import progress as shown_progress
 
     with shown_progress() as observer:
-        made = generate_tables(file, overrides or (), root, name, observer)
+        made = generate_tables(experiment, root, name, observer)
     shown = []
     for each in made:
         shown.append(f"{each.name}: {each.made} queries made; {each.file}")
@@ -223,20 +222,21 @@ def synthesise(
     Of [synthesise.NAME] and [selections.NAME] tables. Goes on where it was stopped and pays no
     answer twice.
     """
-    from assay.experiment.read_file import read_experiment
     from assay.experiment.synthesise_table import SYNTHESISE
     from assay.lab.session.session import generate_tables
+    from assay.lab.session.validate import read_whole
     from assay.pages.html import write_page
     from assay.pages.live_display import progress as shown_progress
     from assay.pages.page import Mark, Text
     from assay.pages.synthesis_page import synthesis_page, synthesis_result
     from assay.pages.words import in_language, words
 
-    experiment = read_experiment(file, overrides or ())
+    read_alone(file, overrides)
+    experiment = read_whole(file, overrides or (), root)
     if name in experiment.selections or (experiment.selections and not experiment.synthesise):
-        return selections_made(root, file, name, overrides)
+        return selections_made(root, experiment, name)
     with shown_progress() as observer:
-        made = generate_tables(file, overrides or (), root, name, observer, SYNTHESISE)
+        made = generate_tables(experiment, root, name, observer, SYNTHESISE)
     shown, results = [], []
     for each in made:
         page = synthesis_page(each, words(lang))

@@ -205,23 +205,6 @@ def with_seeds(first: Arm, further: Sequence[Arm], name: str) -> Arm:
     return replace(first, name=name, scores=as_repeats(scores), seeds=tuple(seeds))
 
 
-def on_scale_of_all(arms: Sequence[Arm]) -> list[Arm]:
-    """The arms on the widest scale that one of them has, with the clusters that one of them knows.
-
-    Raises InputError where two know different clusters.
-    """
-    members = [each for arm in arms for each in (arm, *arm.seeds)]
-    scores = iter(on_one_scale(*(each.scores for each in members)))
-    return [
-        replace(
-            arm,
-            scores=next(scores),
-            seeds=tuple(replace(seed, scores=next(scores)) for seed in arm.seeds),
-        )
-        for arm in arms
-    ]
-
-
 def agreement(control: Arm, other: Arm) -> float | None:
     """Share of answers with equal text; None if an arm has no stored answers."""
     both = control.outputs.keys() & other.outputs.keys()

@@ -6,7 +6,6 @@ confound unless it was declared, allowed or explained by one that was (`judge.co
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
@@ -99,23 +98,6 @@ def check_finished(run: RunDirectory) -> None:
     if status != "finished":
         fix = f"finish it with 'assay resume {run}'"
         raise InputError(f"{run} is {status}; only finished runs are compared", fix=fix)
-
-
-def check_complete(result: Result) -> None:
-    """Refuse an incomplete run, and one with more answers to some items than to others."""
-    name = result.run
-    if result.unfinished:
-        fix = "only finished runs are compared"
-        raise InputError(f"{name} is unfinished: {result.unfinished}", fix=fix)
-    counts = Counter(answer.item for answer in result.answers)
-    usual = Counter(counts.values()).most_common(1)[0][0]
-    odd = [item for item, count in counts.items() if count != usual]
-    if odd:
-        problem = (
-            f"{name} has {usual} answers to most items and {counts[odd[0]]} to {odd[0]!r}; "
-            f"{len(odd)} of {len(counts)} items are uneven"
-        )
-        raise InputError(problem, fix="finish the run, or give each question an id of its own")
 
 
 def check_fair(arms: Sequence[Arm]) -> list[Finding]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assay.compare.arm import Arm
-from assay.compare.fairness import check_complete
 from assay.data.loaded import DataError
 from assay.data.results.column_mapping import Columns
 from assay.data.results.foreign_result import SCORE, Result
@@ -80,7 +79,19 @@ def arm_of(result: Result) -> Arm:
     """A result as an arm. Raises InputError for a run that is not whole, InputError."""
     if not result.answers:
         raise DataError("holds no answers", file=result.file)
-    check_complete(result)
+    name = result.run
+    if result.unfinished:
+        fix = "only finished runs are compared"
+        raise InputError(f"{name} is unfinished: {result.unfinished}", fix=fix)
+    counts = Counter(answer.item for answer in result.answers)
+    usual = Counter(counts.values()).most_common(1)[0][0]
+    odd = [item for item, count in counts.items() if count != usual]
+    if odd:
+        problem = (
+            f"{name} has {usual} answers to most items and {counts[odd[0]]} to {odd[0]!r}; "
+            f"{len(odd)} of {len(counts)} items are uneven"
+        )
+        raise InputError(problem, fix="finish the run, or give each question an id of its own")
     outputs = {(a.item, a.repeat): a.output for a in result.answers if a.output is not None}
     return Arm(result.run, _scores(result), result, outputs)
 

@@ -16,7 +16,6 @@ from assay.compare.arm import (
     agreement,
     identical,
     load_arm,
-    on_scale_of_all,
     one_metric,
     scored_apart,
 )
@@ -160,7 +159,16 @@ def compare_arms(
     findings = [*findings, *check_fair([*arms, *(s for arm in arms for s in arm.seeds[1:])])]
     if len(arms) == 1 and arms[0].result is not None:  # a file alone is shown with its score
         return make_table(arms, {}, (), [*findings, *remarks(arms[0].result, arms[0].name)])
-    control, *others = arms = on_scale_of_all(arms)
+    members = [each for arm in arms for each in (arm, *arm.seeds)]
+    scores = iter(on_one_scale(*(each.scores for each in members)))
+    control, *others = arms = [
+        replace(
+            arm,
+            scores=next(scores),
+            seeds=tuple(replace(seed, scores=next(scores)) for seed in arm.seeds),
+        )
+        for arm in arms
+    ]
     differing = {arm.name: find_differences(control, arm, terms) for arm in others}
     for arm in others:
         wrong, told = contradictions(control, arm)

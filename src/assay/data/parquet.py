@@ -81,7 +81,20 @@ def plain_rows(batches: Iterable[pa.RecordBatch | pa.Table], place: str) -> Iter
         for row in _cells(batch, Path(place)):
             line += 1
             told = set[str]()
-            yield Record(place, line, _plain_row(row, types, place, line, told), told)
+            plain, unread = {}, {}
+            for field, value in row.items():
+                try:
+                    if isinstance(value, list):
+                        value = [_timeless(item, field, told) for item in value]
+                    if value is not None:
+                        plain[field] = without_nulls(value, types[field])
+                except (TypeError, ValueError) as error:
+                    problem = (
+                        str(error) if isinstance(error, TypeError) else "holds text that is no JSON"
+                    )
+                    fix = "store it as text or as a number, or leave the column out"
+                    unread[field] = DataError(problem, file=place, line=line, field=field, fix=fix)
+            yield Record(place, line, RecordColumns(plain, unread) if unread else plain, told)
 
 
 def _cells(batch: pa.RecordBatch | pa.Table, path: Path) -> list[dict[str, Any]]:
@@ -203,22 +216,3 @@ def _timeless(value: Any, field: str, told: set[str]) -> Any:
 
 
 TIMES = (date, time, timedelta)
-
-
-def _plain_row(
-    row: dict[str, Any], types: Mapping[str, pa.DataType], place: str, line: int, told: set[str]
-) -> dict[str, Any]:
-    """A row without nulls, in which columns of values that JSON does not have are unread; `told` is
-    what else is left out."""
-    plain, unread = {}, {}
-    for field, value in row.items():
-        try:
-            if isinstance(value, list):
-                value = [_timeless(item, field, told) for item in value]
-            if value is not None:
-                plain[field] = without_nulls(value, types[field])
-        except (TypeError, ValueError) as error:
-            problem = str(error) if isinstance(error, TypeError) else "holds text that is no JSON"
-            fix = "store it as text or as a number, or leave the column out"
-            unread[field] = DataError(problem, file=place, line=line, field=field, fix=fix)
-    return RecordColumns(plain, unread) if unread else plain

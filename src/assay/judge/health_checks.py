@@ -15,7 +15,7 @@ import numpy as np
 
 from assay.errors import Finding, Severity, worst_first
 from assay.judge.families import adjust_family
-from assay.judge.health_rules import IDLE, LONG, RULES, WINDOW, Rule, with_moves
+from assay.judge.health_rules import IDLE, LONG, MOVED, RULES, WINDOW, Rule, derived
 from assay.judge.identity import IDENTITY_RULES
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
@@ -383,7 +383,11 @@ def check_health(
 ) -> Health:
     """Apply the rules to the steps of one stage; see `Evidence`. Raises what
     `judge.paired.compare` raises."""
-    evidence = Evidence(with_moves(lines), dev, spending, parts or {}, ended, reached or {})
+    kept, moved = [], False
+    for line in map(derived, lines):
+        kept.append({**line, MOVED: float(moved)})
+        moved |= line.get("grad_norm", 1.0) not in (0, None) and line.get("learning_rate", 1.0) != 0
+    evidence = Evidence(kept, dev, spending, parts or {}, ended, reached or {})
     states: list[RuleState] = []
     findings: list[Finding] = []
     for name, rule in RULES.items():

@@ -4,7 +4,7 @@ A rule applies only where the stage recorded its metric, so rules for metrics of
 nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -176,15 +176,6 @@ def derived(line: Mapping[str, Any]) -> Mapping[str, Any]:
     if clipped and None not in clipped:
         more["clipped_share"] = sum(clipped)
     return {**line, **more}
-
-
-def with_moves(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The lines of a stage with what follows of each, and whether the weights had moved before."""
-    kept, moved = [], False
-    for line in map(derived, lines):
-        kept.append({**line, MOVED: float(moved)})
-        moved |= line.get("grad_norm", 1.0) not in (0, None) and line.get("learning_rate", 1.0) != 0
-    return kept
 
 
 OF_SAMPLES = frozenset(

@@ -418,7 +418,7 @@ def replayed_stage(run: RunDirectory, stage: str, settings: Sequence[str]) -> St
     before = experiment_of(run)
     overrides = [whole_path(text, stage, before.stage[stage]) for text in settings]
     after = read_experiment(run.spec, overrides)
-    check_names(after, run.spec, overrides, run.root)
+    check_names(after, run.root)
     return after.stage[stage]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from assay.data.files import remove_leftovers
 from assay.data.hashing import canonical_json, sha256_text
 from assay.errors import InputError, RunFailure
-from assay.experiment.read_file import ExperimentSource
+from assay.experiment.read_file import ExperimentSource, read_experiment
 from assay.experiment.toml_write import inline
 from assay.lab.monitor.observer import Callback, Called, Observer, Several, Silent
 from assay.library.live_values import Rows, frame, label, stored, stored_values
@@ -127,6 +127,7 @@ def run_seeds(
     anything is computed, RunFailure for a run that stopped: what it recorded is kept.
     """
     from assay.lab.run.runner import Launched, launch_or_resume, start
+    from assay.lab.session.validate import read_whole
 
     if new and or_resume:
         raise InputError("new and or_resume exclude each other", fix="choose one")
@@ -134,9 +135,11 @@ def run_seeds(
     spec = stored(spec, lab)
     with observing(callbacks, progress, lang) as observer:
         if or_resume:
-            done = launch_or_resume(spec, changes, root=lab, observer=observer, despite=despite)
+            experiment = read_experiment(spec, changes)
+            done = launch_or_resume(experiment, root=lab, observer=observer, despite=despite)
         else:
-            made = start(spec, changes, root=lab, new=new, observer=observer, despite=despite)
+            experiment = read_whole(spec, changes, lab)
+            made = start(experiment, root=lab, new=new, observer=observer, despite=despite)
             done = [Launched(run, "started") for run in made]
     for each in done:
         if each.did in ("left alone", "measured"):
@@ -201,15 +204,12 @@ def check(
     Raises InputError where the experiment itself cannot be read; every other problem is a finding.
     """
     from assay.lab.check.all_checks import check_experiment
+    from assay.lab.session.validate import read_whole
 
+    lab = root_of(root)
+    experiment = read_whole(stored(spec, lab), settings(overrides), lab)
     with shown(progress) as observer:
-        return check_experiment(
-            stored(spec, root_of(root)),
-            settings(overrides),
-            root=root_of(root),
-            observer=observer,
-            probe=probe,
-        )
+        return check_experiment(experiment, root=lab, observer=observer, probe=probe)
 
 
 def evaluate(

@@ -54,12 +54,9 @@ from assay.runs.run_names import (
     RunNotFound,
     checkpoint_steps,
     experiment_of,
-    find_run,
-    read_run_name,
     resolve_checkpoint,
     start_name,
 )
-from assay.runs.status import read_status
 
 Line = Mapping[str, Any]
 compute: Any = pyarrow.compute
@@ -435,21 +432,6 @@ def reported_answers(
             for checkpoint in measured_checkpoints(run, record):
                 lines = read_answers(run, record, checkpoint)
                 yield record.benchmark, record.name, checkpoint, lines
-
-
-def finished_run(root: Path, name: str) -> RunDirectory:
-    """The run called `name`. Raises RunNotFound, and InputError for one that is still running, or a
-    name with a checkpoint.
-    """
-    reference = read_run_name(root, name)
-    if reference.checkpoint is not None:
-        problem = f"run:{name} names a checkpoint"
-        fix = f"write run:{name.partition('@')[0]}, and the stage or evaluation in samples"
-        raise InputError(problem, fix=fix)
-    run = find_run(root, reference)
-    if read_status(run.path).status == "running":
-        raise InputError(f"{run} is still running", fix="wait for its end")
-    return run
 
 
 def sample_files(run: RunDirectory, stage: str, steps: Sequence[int] | None) -> list[Path]:

@@ -10,10 +10,11 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from assay.data.row import Row
 from assay.errors import Finding, InputError
 from assay.lab.check import work
-from assay.lab.check.all_checks import CheckResult, check_experiment
+from assay.lab.check.all_checks import CheckResult
 from assay.lab.check.rows import well_formed
 from assay.models.weight_files import save_weights
 from tests.few import few
+from tests.from_files import check_experiment
 from tests.lab.sound_lab import SEARCH, add_row, found, look, make_sound_lab, silent
 from tests.models.folders import tiny_model, tiny_tokenizer
 from tests.tiny_labs import make_lab

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.lab.run.runner import resume, start
+from assay.lab.run.runner import resume
 from assay.pages.comparison_page import write_comparison
 from assay.pages.notebook import notebook
 from assay.pages.run_page import write_report
@@ -15,6 +15,7 @@ from assay.runs.status import read_status
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.compare.tables import runs_table
 from tests.english import english
+from tests.from_files import start
 from tests.lab.run.test_restore import Stopping
 from tests.tiny_labs import make_lab
 

@@ -9,11 +9,11 @@ import pytest
 from assay.data.episode import Episode, Reward
 from assay.errors import Finding
 from assay.judge.intervals import wilson
-from assay.lab.check.all_checks import CheckResult, check_experiment
+from assay.lab.check.all_checks import CheckResult
 from assay.lab.check.capability import findings, told
-from assay.lab.run.runner import start
 from assay.tasks.task import task
 from assay.train.pair_choice import OVERLONG
+from tests.from_files import check_experiment, start
 from tests.lab.sound_lab import SOUND, make_sound_lab
 
 

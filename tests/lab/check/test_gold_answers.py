@@ -7,8 +7,9 @@ import pytest
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
-from assay.lab.check.all_checks import CheckResult, check_experiment
+from assay.lab.check.all_checks import CheckResult
 from assay.labs.math import rewards as math_rewards
+from tests.from_files import check_experiment
 from tests.lab.sound_lab import SEARCH, add_row, found, look, make_sound_lab, silent
 
 CALLS = """\

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.lab.check.all_checks import check_experiment
-from assay.lab.run.runner import start
+from tests.from_files import check_experiment, start
 
 EXPERIMENT = """\
 name = "w"

@@ -17,11 +17,12 @@ from assay.lab.evaluate.run_evaluation import (
     run_evaluation,
 )
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import resume, start
+from assay.lab.run.runner import resume
 from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status
 from assay.tasks.running import RewardRunner
+from tests.from_files import start
 from tests.lab.evaluate.scripted_answerer import ScriptedAnswerer, made_evaluation
 from tests.tiny_labs import make_lab
 

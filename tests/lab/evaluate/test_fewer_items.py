@@ -9,7 +9,6 @@ import pytest
 from assay.compare.judged_table import compare_checkpoints
 from assay.data.splits import drawn
 from assay.errors import InputError
-from assay.lab.run.runner import start
 from assay.lab.session.validate import read_whole
 from assay.pages.content import about_evaluation, result_blocks
 from assay.pages.facts import gather
@@ -18,6 +17,7 @@ from assay.pages.words import words
 from assay.runs.history import find_record, read_answers
 from assay.runs.records import EvaluationRecord, read_scores
 from assay.runs.run_files import DamagedFile
+from tests.from_files import start
 from tests.pages.synthetic import add_scores, empty_run
 from tests.tiny_labs import make_lab
 from tests.written import as_written

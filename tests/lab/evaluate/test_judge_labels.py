@@ -19,7 +19,7 @@ from assay.lab.check.subject import Subject
 from assay.lab.evaluate import judge_labels
 from assay.lab.evaluate.judge_labels import read_labels
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import resume, start
+from assay.lab.run.runner import resume
 from assay.lab.session.session import Session
 from assay.runs.cost_ledger import read_calls
 from assay.runs.history import History
@@ -27,6 +27,7 @@ from assay.runs.judgement_journal import read_judged
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.verify_files import verify_run
 from assay.tasks.rubric import Criterion, Rubric
+from tests.from_files import start
 from tests.tiny_labs import make_lab
 
 ITEMS = [(a, b) for a in range(1, 11) for b in range(1, 7)]

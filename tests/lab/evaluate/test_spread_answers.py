@@ -17,7 +17,6 @@ from assay.lab.evaluate import local_answerer
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import evaluate_again
-from assay.lab.run.runner import start
 from assay.lab.session import validate
 from assay.lab.session.session import Session
 from assay.rollout.engines.cpu.sampler import LocalSampler
@@ -27,6 +26,7 @@ from assay.runs.same_experiment import check_same
 from assay.tasks import task as registry
 from tests.docs.pages import as_module
 from tests.engines.local_pool import AFTER, BEFORE, TWO, LocalPool
+from tests.from_files import start
 from tests.lab.run.test_kill import everything
 from tests.lengths import MODULE, make_lengths_lab
 from tests.rollout.engines.endpoint.test_client import fake, said

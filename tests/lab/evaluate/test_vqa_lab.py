@@ -7,9 +7,9 @@ import pytest
 
 from assay.errors import RunFailure
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import start
 from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, runs_of
+from tests.from_files import start
 
 EXPERIMENT = """\
 name  = "vqa"

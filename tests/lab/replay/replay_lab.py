@@ -5,8 +5,8 @@ from pathlib import Path
 
 from assay.lab.monitor.observer import Silent
 from assay.lab.replay import Replay, replay
-from assay.lab.run.runner import start
 from assay.runs.run_directory import RunDirectory, runs_of
+from tests.from_files import start
 from tests.tiny_labs import make_lab
 
 GROUP = 8

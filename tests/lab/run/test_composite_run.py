@@ -11,10 +11,10 @@ from transformers import AutoModelForImageTextToText, AutoTokenizer
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.merged_export import export
-from assay.lab.run.runner import start
 from assay.lab.session.session import Session
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of
+from tests.from_files import start
 from tests.models.folders import CHAT
 from tests.tiny_labs import make_lab, model_of
 

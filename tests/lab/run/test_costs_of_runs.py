@@ -8,7 +8,7 @@ import pytest
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.lab.monitor.run_costs import run_costs
-from assay.lab.run.runner import resume, start
+from assay.lab.run.runner import resume
 from assay.labs.math.rewards import REWARDS
 from assay.runs.cost_ledger import read_calls
 from assay.runs.metrics import read_metrics
@@ -18,6 +18,7 @@ from assay.runs.verify_files import verify_run
 from assay.tasks.helper_model import HelperModel, OverBudget
 from assay.tasks.judge_reward import JudgeReward, answers
 from tests.cli.conftest import call
+from tests.from_files import start
 from tests.tiny_labs import make_lab
 
 TABLES = """

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from assay.lab.run.runner import resume, start
+from assay.lab.run.runner import resume
 from assay.rollout.engines.endpoint import client
 from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.cost_ledger import read_calls
@@ -18,6 +18,7 @@ from assay.runs.history import History
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.cli.conftest import assert_one_line, call
+from tests.from_files import start
 from tests.lab.run.teacher_server import TeacherServer, teacher_server
 from tests.tiny_labs import make_lab
 

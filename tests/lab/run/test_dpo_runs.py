@@ -13,13 +13,13 @@ import pytest
 
 from assay.experiment.read_file import read_experiment
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import start
 from assay.lab.session.session import Session
 from assay.lab.session.stage_methods import build_method
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.train.likelihood import Dpo
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import forked
+from tests.from_files import start
 from tests.lab.run.test_kill import everything
 from tests.tiny_labs import make_lab
 

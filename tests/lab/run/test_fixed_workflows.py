@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from assay.errors import InputError
-from assay.lab.run.runner import start
 from tests.cli.conftest import assert_one_line, call
+from tests.from_files import start
 
 EXPERIMENT = """
 name = "sums"

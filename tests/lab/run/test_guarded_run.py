@@ -11,12 +11,13 @@ from safetensors.torch import load_file
 from assay.errors import InputError, RunFailure
 from assay.lab.monitor.observer import Silent
 from assay.lab.monitor.stage_health import explained
-from assay.lab.run.runner import launch_or_resume, resume, start
+from assay.lab.run.runner import resume
 from assay.pages.run_page import Reporting
 from assay.runs.checkpoints import read_selection
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status, stored_status, write_status
+from tests.from_files import launch_or_resume, start
 from tests.tiny_labs import make_lab
 
 WHY = "a random model earns a part of what judges form alone"

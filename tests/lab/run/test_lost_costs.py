@@ -17,7 +17,7 @@ import pytest
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.errors import InputError
-from assay.lab.run.runner import resume, start
+from assay.lab.run.runner import resume
 from assay.labs.math.rewards import REWARDS
 from assay.runs.cost_ledger import LEDGER, MARK, CostLedger, LedgerCall, lost_calls, read_calls
 from assay.runs.metrics import read_metrics
@@ -27,6 +27,7 @@ from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import JudgeReward, answers
 from tests.cli.conftest import call
 from tests.forked import forked
+from tests.from_files import start
 from tests.lab.run.test_costs_of_runs import lab
 
 JUDGED = 4

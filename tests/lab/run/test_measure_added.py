@@ -6,12 +6,12 @@ import pytest
 
 from assay.errors import InputError
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import launch_or_resume
 from assay.lab.sweep.missing_runs import missing_work
 from assay.lab.sweep.read_sweep import read_sweep
 from assay.lab.sweep.request import make_matrix
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.run_directory import RunDirectory, runs_of
+from tests.from_files import launch_or_resume
 from tests.tiny_labs import make_lab
 
 SWEEP = """\

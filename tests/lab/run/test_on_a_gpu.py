@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab.run.runner import start
 from assay.runs.run_directory import RunDirectory
+from tests.from_files import start
 from tests.lab.run.test_dpo_runs import DPO, write_groups
 from tests.pretended_cuda import pretended_cuda
 from tests.tiny_labs import make_lab

@@ -7,8 +7,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
-from assay.lab.check.all_checks import check_experiment
-from assay.lab.run.runner import start
+from tests.from_files import check_experiment, start
 from tests.tiny_labs import make_lab
 
 EPOCH = "epochs = 2\npack_tokens = 300\n"

@@ -4,13 +4,12 @@ from pathlib import Path
 
 from benchmarks.families import tiny_family
 
-from assay.lab.check.all_checks import check_experiment
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import start
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
+from tests.from_files import check_experiment, start
 from tests.tiny_labs import make_lab
 
 SHORT = {

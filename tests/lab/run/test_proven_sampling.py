@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab.run.runner import start
 from assay.models.precision import BF16_FLAGS
 from assay.rl.sampling_proof import NotAsTold
 from assay.rollout import token_choice
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, runs_of
+from tests.from_files import start
 from tests.tiny_labs import make_lab
 
 WHY = "a random model is right by chance"

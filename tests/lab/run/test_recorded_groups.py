@@ -17,12 +17,12 @@ from assay.experiment.base_table import RenderingSettings
 from assay.experiment.read_file import read_experiment
 from assay.lab.models.learner import stored_turns
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import start
 from assay.lab.session.session import Session
 from assay.lab.session.stage_methods import build_method, stored_groups_of
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.train.loop import FirstBatchCheck
 from tests.cli.conftest import assert_one_line, call
+from tests.from_files import start
 from tests.sample_lines import read_samples
 from tests.written import as_written
 

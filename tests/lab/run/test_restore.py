@@ -10,11 +10,12 @@ import pytest
 
 from assay.errors import InputError
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import resume, start
+from assay.lab.run.runner import resume
 from assay.pages.run_page import write_report
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_files import DamagedFile
 from assay.runs.verify_files import verify_run
+from tests.from_files import start
 from tests.lab.run.test_kill import everything
 
 SHORT = ("stage.sft.steps=6", "stage.sft.checkpoint_every=2", "stage.rl.steps=3")

@@ -15,7 +15,7 @@ from assay.judge.selection import longest_rise
 from assay.lab.evaluate import checkpoint_selection
 from assay.lab.evaluate.checkpoint_selection import by_reward_trend
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import resume, start
+from assay.lab.run.runner import resume
 from assay.lab.session.session import Session
 from assay.pages.lineage import lineage, origin_text
 from assay.pages.run_page import write_report
@@ -33,6 +33,7 @@ from assay.runs.run_names import experiment_of, resolve_checkpoint
 from assay.runs.status import read_status
 from tests.docs.pages import blocks
 from tests.forked import forked
+from tests.from_files import start
 from tests.lab.run.test_restore import same
 from tests.models.folders import tiny_model
 from tests.pages.pages import printed

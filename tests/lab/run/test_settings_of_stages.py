@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from assay.judge.identity import loss_parts
-from assay.lab.run.runner import start
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, runs_of
+from tests.from_files import start
 from tests.sample_lines import read_samples
 from tests.tiny_labs import make_lab
 

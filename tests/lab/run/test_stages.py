@@ -10,12 +10,12 @@ import torch
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.stage_tables import start_of
-from assay.lab.run.runner import start
 from assay.lab.session import session
 from assay.lab.session.session import Session
 from assay.models.load import load_model
 from assay.sandbox.pool import WorkerPools
 from assay.tasks.running import RewardRunner
+from tests.from_files import start
 from tests.tiny_labs import make_lab, model_of
 
 STAGES = """

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from assay.experiment.training_settings import AdaptiveKl
-from assay.lab.run.runner import start
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.cli.conftest import assert_one_line, call
+from tests.from_files import start
 from tests.lab.selector_task import make_colours_lab, use_words
 
 STAGES = """

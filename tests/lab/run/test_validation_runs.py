@@ -5,10 +5,10 @@ import json
 import pytest
 
 from assay.lab.monitor.progress import progress
-from assay.lab.run.runner import start
 from assay.pages.facts import gather
 from assay.pages.run_page import write_report
 from assay.runs.run_directory import RunDirectory
+from tests.from_files import start
 from tests.tiny_labs import make_lab
 
 STAGE = """

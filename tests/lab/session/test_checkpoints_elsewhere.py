@@ -12,10 +12,10 @@ from assay.data.renderings.rendering import chat_template
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.models.language_learner import language_model, make_renderer, run_folder
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import start
 from assay.lab.session.session import Session
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of
+from tests.from_files import start
 from tests.tiny_labs import make_lab, model_of
 
 TRAINED = 'method = "sft"\ndata = "sums"\nsteps = 1\nbatch = 4\n'

@@ -23,7 +23,6 @@ from assay.lab.data.prepare import (
 )
 from assay.lab.models.language_learner import LanguageEncoder
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import start
 from assay.lab.session.manifest import make_manifest
 from assay.lab.session.session import Session
 from assay.runs.metrics import read_metrics
@@ -31,6 +30,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_steps
 from assay.tasks.task import task
 from tests.data.chat import tokenizer
+from tests.from_files import start
 from tests.lab.sound_lab import found, look, make_sound_lab, silent
 from tests.models.folders import save_tiny_model
 from tests.tiny_labs import make_lab

@@ -23,13 +23,13 @@ file of its runs."""
 
 @pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
 def test_the_experiments_that_ship_name_what_exists(file):
-    check_names(read_experiment(file), file)
+    check_names(read_experiment(file))
 
 
 def problem(folder: Path, *overrides: str, changes: tuple[tuple[str, str], ...] = ()) -> str:
     file = write_spec(folder, *changes)
     with pytest.raises(InputError) as raised:
-        check_names(read_experiment(file, overrides), file, overrides)
+        check_names(read_experiment(file, overrides))
     return str(raised.value).replace(str(file), "e.toml")
 
 
@@ -83,12 +83,12 @@ def test_an_outcome_that_the_kind_never_gives_is_refused_with_its_place(tmp_path
     file = tmp_path / "e.toml"
     file.write_text(text)
     with pytest.raises(InputError) as raised:
-        check_names(read_experiment(file), file)
+        check_names(read_experiment(file))
     said = str(raised.value)
     assert "stage.rl.reward.late.when.right.outcome: unknown outcome of 'right' 'timed-out'" in said
     assert "did you mean 'timed out'" in said and "\n" not in said
     file.write_text(text.replace("timed-out", "timed out"))
-    check_names(read_experiment(file), file)
+    check_names(read_experiment(file))
 
 
 @pytest.mark.parametrize("part", ["cut", "calls/met"])
@@ -97,7 +97,7 @@ def test_a_guard_watches_a_part_that_the_table_has(tmp_path, part):
     plain = ("reward = { strict_binary = 1.0, fine_grained = 0.5 }\n", "")
     table = ("[evaluate.dev]", TABLE.replace("[evaluate.dev]", guard))
     file = write_spec(tmp_path, plain, table)
-    check_names(read_experiment(file), file)
+    check_names(read_experiment(file))
     said = problem(tmp_path, "guard.part.metric=part/cutt", changes=(plain, table))
     assert "guard.part.metric" in said
     assert "unknown part of the reward 'cutt' (did you mean 'cut'" in said
@@ -157,4 +157,4 @@ def test_a_watched_metric_that_no_stage_writes_is_refused(tmp_path, table, metri
 def test_what_some_stage_writes_may_be_watched(tmp_path, metric):
     last = 'options = { parser = "strict" }\n'
     file = write_spec(tmp_path, (last, last + GUARD.format(metric=metric)))
-    check_names(read_experiment(file), file)
+    check_names(read_experiment(file))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from assay.lab.monitor.observer import Silent
-from assay.lab.session.session import generate_tables
 from assay.lab.synthesise.made_set import MadeSet
+from tests.from_files import generate_tables
 from tests.models.folders import save_tiny_model
 
 FILE = """\

@@ -2,7 +2,7 @@
 
 import pytest
 
-from assay.lab.check.all_checks import check_experiment
+from tests.from_files import check_experiment
 from tests.lab.synthesise.sums import calls_of, made, make_sums, synthesise
 
 

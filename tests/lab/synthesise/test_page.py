@@ -2,10 +2,10 @@
 
 import pytest
 
-from assay.lab.run.runner import start
 from assay.pages.run_page import write_report
 from assay.runs.manifest_file import read_manifest
 from tests.cli.conftest import answer, call
+from tests.from_files import start
 from tests.lab.synthesise.sums import made, make_sums
 
 EVIL = "<script>alert(1)</script> ![x](http://e.x/a.png) [red]how many?"

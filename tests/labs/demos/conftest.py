@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab.run.runner import start
+from tests.from_files import start
 from tests.labs.demos.kinds_lab import make_kinds_lab
 
 

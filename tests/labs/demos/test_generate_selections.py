@@ -12,11 +12,10 @@ import pytest
 from assay.data.files import append_line
 from assay.errors import InputError
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import start
-from assay.lab.session.session import generate_tables
 from assay.labs.demos import generate as generate_selections
 from assay.labs.demos.generate import Generated
 from tests.cli.conftest import answer, assert_one_line, call
+from tests.from_files import generate_tables, start
 from tests.labs.demos.kinds_lab import EXPERIMENT, KINDS, make_kinds_lab
 
 

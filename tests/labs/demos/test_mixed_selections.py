@@ -10,7 +10,6 @@ import pytest
 
 from assay.experiment.selection_tables import SelectionsSpec
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import start
 from assay.labs.demos.demonstrations import POOL
 from assay.labs.demos.generate import (
     TrainedSelector,
@@ -18,6 +17,7 @@ from assay.labs.demos.generate import (
     trained_selector,
 )
 from assay.tasks.task import BenchmarkOptions
+from tests.from_files import start
 from tests.labs.demos.kinds_lab import EXPERIMENT, read_kinds
 
 MIXED = """

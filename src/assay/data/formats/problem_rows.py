@@ -133,18 +133,13 @@ COLUMNS = (
 """The columns by which a row of several benchmarks is known, the first that fits."""
 
 
-def math_format(value: Mapping[str, Any]) -> str | None:
-    """The format among MATH_ROWS whose columns an object has; None for none."""
-    format = next((name for name, columns in COLUMNS if columns <= set(value)), None)
-    return "math" if format == "gsm8k" and MARK not in str(value["answer"]) else format
-
-
 def union_row(record: Record) -> Row:
     """A row of a file that holds several benchmarks; its id begins with its `source`, since
     benchmarks number their items alike. Raises DataError.
     """
     source = record.need("source", str)
-    format = math_format(record.value)
+    format = next((name for name, columns in COLUMNS if columns <= set(record.value)), None)
+    format = "math" if format == "gsm8k" and MARK not in str(record.value["answer"]) else format
     if format is None:
         fix = "columns are those of gsm8k, math, math_cot, limr or olympiadbench"
         raise record.error(", ".join(record.value), "no format has these columns", fix)

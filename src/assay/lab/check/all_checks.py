@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from assay.errors import Finding, InputError, worst_first
-from assay.experiment.read_file import ExperimentSource, name_line
+from assay.experiment.experiment import Experiment
+from assay.experiment.read_file import name_line
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage
 from assay.experiment.training_settings import LoraAdapt
 from assay.judge.templates import filled
@@ -32,7 +33,6 @@ from assay.lab.models.language_learner import LANGUAGE_MODEL
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.session.session import Session
 from assay.lab.session.tool_stage import translations
-from assay.lab.session.validate import read_whole
 from assay.rl.losses import LOSSES
 from assay.runs.manifest_file import CHECKED, read_manifest
 from assay.runs.run_directory import RunDirectory
@@ -162,19 +162,16 @@ class CheckResult:
 
 
 def check_experiment(
-    source: ExperimentSource,
-    overrides: Sequence[str] = (),
+    experiment: Experiment,
     *,
     root: Path,
     observer: Observer | None = None,
     probe: int = 0,
 ) -> CheckResult:
-    """Check an experiment in the lab at `root`; `probe` prompts of each stage are sampled.
+    """Check an experiment that was read whole; `probe` prompts of each stage are sampled.
 
-    An experiment whose model, data or evaluations cannot be opened gets that error alone. Raises
-    InputError where the file itself is wrong.
+    An experiment whose model, data or evaluations cannot be opened gets that error alone.
     """
-    experiment = read_whole(source, overrides, root)
     watching = observer or Silent()
     nowhere = RunDirectory(root, experiment.name, "check")
     session = Session(experiment, nowhere, experiment.seeds[0], watching)
@@ -190,7 +187,7 @@ def check_experiment(
             _ = session.sets
         translations(session)
     except InputError as error:
-        name_line(error, source, overrides)
+        name_line(error, experiment)
         where = ":".join(str(part) for part in (error.file, error.line) if part is not None)
         what = f"{error.field}: {error.problem}" if error.field else error.problem
         fix = error.fix or "correct it and check again"

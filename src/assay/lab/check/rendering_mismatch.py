@@ -184,26 +184,21 @@ def renderings(subject: Subject) -> Seen:
     """Checks the token round-trip of every stage's rows, and every stage against its
     evaluations."""
     for place, stage, data in reading(subject.session):
-        yield from round_trip(subject, place, stage, data)
+        golds = subject.golds_of_data(data, stage)
+        whole = len(golds.answers) + len(golds.broken)
+        if broken := [*golds.broken, *untrainable(subject, stage, golds.answers)]:
+            what = f"{place}: rows cannot be rendered by {stage.rendering!r}"
+            fix, why = "choose another rendering, or leave these rows out", f"; {broken[0][1]}"
+            yield from on_rows("error", what, [id_ for id_, _ in broken], whole, fix, why)
+        if elsewhere := [gold for gold in golds.answers if gold.context != gold.prompt]:
+            sides = tokens_of(elsewhere[0].prompt), tokens_of(elsewhere[0].context)
+            tokenizer = language_model(subject.session.learner, CHECKING).base.tokenizer
+            what = f"{place}: answers are trained after another prompt than they are sampled after"
+            fix = "choose a rendering whose prompt begins its conversation"
+            why = f"; {first_difference(tokenizer, *sides) or 'it is longer'}"
+            yield from on_rows("error", what, [g.row.id for g in elsewhere], whole, fix, why)
+        yield from reencoded(subject, place, stage, golds.answers)
     yield from differing(subject)
-
-
-def round_trip(subject: Subject, place: str, stage: StageSpec, data: str) -> Seen:
-    """Rows that cannot be rendered, or whose answer the tokenizer does not give back."""
-    golds = subject.golds_of_data(data, stage)
-    whole = len(golds.answers) + len(golds.broken)
-    if broken := [*golds.broken, *untrainable(subject, stage, golds.answers)]:
-        what = f"{place}: rows cannot be rendered by {stage.rendering!r}"
-        fix, why = "choose another rendering, or leave these rows out", f"; {broken[0][1]}"
-        yield from on_rows("error", what, [id_ for id_, _ in broken], whole, fix, why)
-    if elsewhere := [gold for gold in golds.answers if gold.context != gold.prompt]:
-        sides = tokens_of(elsewhere[0].prompt), tokens_of(elsewhere[0].context)
-        tokenizer = language_model(subject.session.learner, CHECKING).base.tokenizer
-        what = f"{place}: answers are trained after another prompt than they are sampled after"
-        fix = "choose a rendering whose prompt begins its conversation"
-        why = f"; {first_difference(tokenizer, *sides) or 'it is longer'}"
-        yield from on_rows("error", what, [g.row.id for g in elsewhere], whole, fix, why)
-    yield from reencoded(subject, place, stage, golds.answers)
 
 
 def untrainable(subject: Subject, stage: StageSpec, golds: Sequence[Gold]) -> list[tuple[str, str]]:

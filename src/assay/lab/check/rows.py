@@ -173,7 +173,22 @@ def rows(subject: Subject) -> Seen:
         yield Number(f"evaluate.{name}", "items", len(evaluation.items))
         yield from well_formed(f"evaluate.{name}", evaluation.items)
     yield from without_answers(subject)
-    yield from blank_answers(subject)
+    session = subject.session
+    for name in dict.fromkeys(data for _, _, data in reading(session)):
+        answers = [
+            (row, target_messages(session.task, row)) for row in find_part(session.sets, name)
+        ]
+        whole = [(row, messages[-1]) for row, messages in answers if messages]
+        bare = [
+            with_line(row)
+            for row, answer in whole
+            if not answer.tool_calls  # and no visible character beside its reasoning
+            and not any(c.isprintable() and c != " " for c in split_thought(answer)[1])
+        ]
+        if len(bare) > max(1, BLANK * len(whole)):
+            told = f"{share_of(len(bare), len(whole))}, such as {bare[0]}"
+            fix = "they teach the model to end at once; give them a text, or leave the rows out"
+            yield Finding("warning", f"data.{name}: answers are empty or blank", told, fix)
     yield from unread(subject)
 
 
@@ -268,42 +283,17 @@ def without_answers(subject: Subject) -> Seen:
             continue  # It learns from candidates alone, and is validated on them.
         what = f"{place}: rows of data.{data} have no gold answer"
         if learned:  # whatever the task knows to be right
-            missing, fix = without_targets(subject, data), "give each row an answer, or leave it "
+            task, missing = subject.session.task, []
+            for row in find_part(subject.session.sets, data):
+                try:
+                    task.target(row)
+                except InputError:
+                    missing.append(row.id)
+            fix = "give each row an answer, or leave it "
             yield from on_rows("error", what, missing, whole, f"{fix}out")
         else:
             fix = "that the reward can be reached on these rows is not proven"
             yield from on_rows("note", what, golds.missing, whole, fix)
-
-
-def blank_answers(subject: Subject) -> Seen:
-    """Data sets many of whose answers say nothing and call nothing."""
-    session = subject.session
-    for name in dict.fromkeys(data for _, _, data in reading(session)):
-        answers = [
-            (row, target_messages(session.task, row)) for row in find_part(session.sets, name)
-        ]
-        whole = [(row, messages[-1]) for row, messages in answers if messages]
-        bare = [
-            with_line(row)
-            for row, answer in whole
-            if not answer.tool_calls  # and no visible character beside its reasoning
-            and not any(c.isprintable() and c != " " for c in split_thought(answer)[1])
-        ]
-        if len(bare) > max(1, BLANK * len(whole)):
-            told = f"{share_of(len(bare), len(whole))}, such as {bare[0]}"
-            fix = "they teach the model to end at once; give them a text, or leave the rows out"
-            yield Finding("warning", f"data.{name}: answers are empty or blank", told, fix)
-
-
-def without_targets(subject: Subject, data: str) -> list[str]:
-    """Rows that hold no answer to learn from, whatever the task knows to be right."""
-    task, missing = subject.session.task, []
-    for row in find_part(subject.session.sets, data):
-        try:
-            task.target(row)
-        except InputError:
-            missing.append(row.id)
-    return missing
 
 
 def lengths(subject: Subject) -> Seen:

@@ -27,7 +27,6 @@ from assay.experiment.experiment import Experiment, mixed
 from assay.runs.history import (
     Sample,
     files_sha256,
-    finished_run,
     read_description,
     record_file,
     sample_files,
@@ -36,6 +35,8 @@ from assay.runs.history import (
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import FIX, as_entry, read_json
+from assay.runs.run_names import find_run, read_run_name
+from assay.runs.status import read_status
 
 PASS_RATE = "pass_rate"
 """The field of `extra` that holds a measured pass rate."""
@@ -64,7 +65,14 @@ def records_of(root: Path, name: str, table: Recorded, *, tokens: bool = False) 
 
 def files_of(root: Path, name: str, table: Recorded) -> tuple[RunDirectory, tuple[Path, ...]]:
     """The run, and the files of the answers. Raises InputError."""
-    run = finished_run(root, name)
+    reference = read_run_name(root, name)
+    if reference.checkpoint is not None:
+        problem = f"run:{name} names a checkpoint"
+        fix = f"write run:{name.partition('@')[0]}, and the stage or evaluation in samples"
+        raise InputError(problem, fix=fix)
+    run = find_run(root, reference)
+    if read_status(run.path).status == "running":
+        raise InputError(f"{run} is still running", fix="wait for its end")
     if table.stage is not None:
         return run, tuple(sample_files(run, table.stage, table.steps))
     return run, (record_file(run, table.evaluation or "", table.checkpoint or ""),)

@@ -156,12 +156,6 @@ FIELD = "engine.evaluate"
 OWN = "own"
 
 
-def is_spread(session: Session) -> bool:
-    """Whether a cluster answers the evaluations of a session."""
-    engine = session.experiment.engine
-    return engine is not None and engine.evaluate != OWN
-
-
 def pool_of(session: Session) -> RayPool:
     """The cluster of a session. Raises InputError where it cannot answer in the session's lab."""
     engine = session.experiment.engine

@@ -18,18 +18,16 @@ from assay.data.files import lock
 from assay.data.splits import conversation_of
 from assay.errors import InputError, RunFailure
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
-from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.judge.identity import MANY_FALLBACKS, MOST_FALLBACKS, is_fallback
 from assay.judge.verdict import FEW_UNSCORED
 from assay.lab.evaluate.answerer import BASE, Answerer, ItemAnswer, Request
-from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer, endpoint_holder
+from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer
 from assay.lab.evaluate.local_answerer import (
     FIELD,
+    OWN,
     LocalAnswerer,
     SpreadLocalAnswerer,
-    is_spread,
-    local_holder,
 )
 from assay.lab.models.learner import arm_of
 from assay.lab.monitor.observer import Observer
@@ -204,7 +202,8 @@ def fallbacks(texts: Sequence[str]) -> int | None:
 def answerer_of(session: Session) -> Answerer:
     """The answerer of a run's model: an endpoint, an arm of a task, or a learner in this process,
     or in those of a cluster. Raises InputError for an arm on a cluster."""
-    source, spread = session.experiment.model, is_spread(session)
+    engine = session.experiment.engine
+    source, spread = session.experiment.model, (engine is not None and engine.evaluate != OWN)
     if source.startswith("openai:"):
         if spread:
             session.observer.note("an endpoint is asked from here: Ray has nothing to spread")
@@ -216,12 +215,6 @@ def answerer_of(session: Session) -> Answerer:
         problem = f"{source} is no model: it answers in this process"
         raise InputError(problem, field=FIELD, fix="leave it out")
     return FunctionAnswerer(session, arm, chunk=arm.chunk)
-
-
-def holder_of(root: Path, source: str, skill: str) -> Experiment:
-    """The experiment whose run holds what a model source is measured on for a task."""
-    make = endpoint_holder if source.startswith("openai:") else local_holder
-    return make(root, source, skill)
 
 
 def measure_stored(

@@ -341,14 +341,11 @@ class KeptImages:
                 features_ID = image_features(self.loaded, image)
                 self.computed += 1
                 self.read[image.sha256] = image, features_ID
-                self._let_go()
+                held = sum(kept.nbytes for _, kept in self.read.values() if kept is not None)
+                while held > FEATURE_BYTES and len(self.read) > 1:
+                    _, (_, kept) = self.read.popitem(last=False)
+                    held -= 0 if kept is None else kept.nbytes
             return features_ID
-
-    def _let_go(self) -> None:
-        held = sum(kept.nbytes for _, kept in self.read.values() if kept is not None)
-        while held > FEATURE_BYTES and len(self.read) > 1:
-            _, (_, kept) = self.read.popitem(last=False)
-            held -= 0 if kept is None else kept.nbytes
 
 
 class VisionHelper(InProcess[Prompt]):

@@ -141,7 +141,14 @@ def fact_changes(
     tables = _sample_tables(_Split(before, after), fact_reading(history.experiment))
     calls = [call for call in history.calls if call.stage == stage]
     split = [[c for c in calls if c.step in set(part)] for part in steps]
-    tables.append(_failed_calls(split))
+    trials = [sum(map(sent, part)) for part in split]
+    seen = [Counter(failure_type(c.why) for c in p if c.status == "failed") for p in split]
+    names = sorted(seen[0] | seen[1], key=lambda name: (-seen[0][name] - seen[1][name], name))
+    rows = []
+    for name in names:
+        old, new = (Counts(each[name], size) for each, size in zip(seen, trials, strict=True))
+        rows.append(FactRow(name, change_of_counts(old, new, family=len(names)), old, new))
+    tables.append(FactTable("api_errors", tuple(rows)))
     unknown_cost = not all(map(known, calls))
     if not unknown_cost:
         tables.append(FactTable("costs", _costs(split, steps)))
@@ -267,18 +274,6 @@ def failure_type(why: str) -> str:
     if status is not None:
         return status.group()
     return next((name for word, name in REASONS.items() if word in why), "other")
-
-
-def _failed_calls(split: Sequence[Sequence[LedgerCall]]) -> FactTable:
-    """Calls of helper models without an answer, by type."""
-    trials = [sum(map(sent, part)) for part in split]
-    seen = [Counter(failure_type(c.why) for c in p if c.status == "failed") for p in split]
-    names = sorted(seen[0] | seen[1], key=lambda name: (-seen[0][name] - seen[1][name], name))
-    rows = []
-    for name in names:
-        old, new = (Counts(each[name], size) for each, size in zip(seen, trials, strict=True))
-        rows.append(FactRow(name, change_of_counts(old, new, family=len(names)), old, new))
-    return FactTable("api_errors", tuple(rows))
 
 
 def _costs(

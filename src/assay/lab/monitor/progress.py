@@ -39,13 +39,6 @@ def why_due(experiment: Experiment, stage: str, step: int, steps: int) -> str:
     return "end" if step == steps and (every or experiment.milestone) else ""
 
 
-def last_report(run: RunDirectory, stage: str, before: int) -> int | None:
-    """The latest step of a stage before `before` that was reported on."""
-    files = report_file(run, stage, 0).parent.glob("step-*.md")
-    steps = [int(file.stem.removeprefix("step-")) for file in files]
-    return max((step for step in steps if step < before), default=None)
-
-
 def report_file(run: RunDirectory, stage: str, step: int) -> Path:
     """The Markdown file of the report that was made after a step."""
     return run.path / "reports" / stage / f"step-{step:06d}.md"
@@ -144,7 +137,9 @@ def progress(
     lines = _lines(history, stage)
     last = _recorded(run, stage, lines, last, lines[-1]["step"])
     if first is None:
-        report = last_report(run, stage, last)
+        files = report_file(run, stage, 0).parent.glob("step-*.md")
+        steps = [int(file.stem.removeprefix("step-")) for file in files]
+        report = max((step for step in steps if step < last), default=None)
         if not any(line["step"] == report for line in lines):
             report = None
         start = min(lines[0]["step"], last) if report is None else report

@@ -57,7 +57,7 @@ def stage_health(history: History, stage: str, until: int | None = None) -> Heal
     parts, ended = reward_parts(spec), has_ended(history, stage, until)
     reached = _reached(history, stage) if until is None else {}
     findings = check_health(_at_temperature(lines, spec), dev, money, parts, ended, reached)
-    stored = learns_from_stored(spec)
+    stored = isinstance(spec, StoredStage) and spec.stored
     mute = OF_SAMPLES if stored else frozenset[str]()
     if not kept_reference(spec):
         mute |= {"no_kl", "kl_returns"}
@@ -157,11 +157,6 @@ def same_as_before(run: RunDirectory, stage: str, spec: StageSpec) -> tuple[str,
     weights = {name: recorded_weights(run, name) for name in names}
     before = (name for name in names[:-1] if weights[name] and weights[name] == weights[names[-1]])
     return next(((names[-1], name) for name in before), None)
-
-
-def learns_from_stored(stage: StageSpec) -> bool:
-    """Whether a stage learns from candidates of the data and samples none."""
-    return isinstance(stage, StoredStage) and stage.stored
 
 
 def _at_temperature(lines: Lines, stage: StageSpec) -> Lines:

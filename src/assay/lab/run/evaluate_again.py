@@ -16,9 +16,10 @@ from assay.data.files import remove_leftovers, with_scheme
 from assay.engines.ray_pool import connect
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.tables import EngineSpec, EvaluateSpec
+from assay.lab.evaluate.endpoint_answerer import endpoint_holder
+from assay.lab.evaluate.local_answerer import local_holder
 from assay.lab.evaluate.run_evaluation import (
     answerer_of,
-    holder_of,
     measure_stored,
     refuse_fallbacks,
 )
@@ -168,7 +169,8 @@ def find_target(
 def model_run(root: Path, source: str, skill: str, observer: Observer) -> RunDirectory:
     """The run without stages that holds the records of a model source for a task, made where there
     is none that came as far as its manifest. A model that cannot be asked leaves no run behind."""
-    experiment = holder_of(root, source, skill)
+    make = endpoint_holder if source.startswith("openai:") else local_holder
+    experiment = make(root, source, skill)
     if known := [run for run in runs_of(root, experiment.name) if run.manifest.exists()]:
         return known[-1]
     (seed,) = experiment.seeds

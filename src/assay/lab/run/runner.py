@@ -23,7 +23,7 @@ from assay.engines.ray_pool import leave
 from assay.errors import AssayError, InputError, RunFailure, within
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import ExperimentSource, lines_named, read_experiment
+from assay.experiment.read_file import lines_named
 from assay.experiment.stage_tables import SamplingStage, StageSpec, due_steps, steps_of
 from assay.experiment.tables import EngineSpec, EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
@@ -74,7 +74,7 @@ from assay.lab.session.stage_methods import (
     with_step_metrics,
 )
 from assay.lab.session.tool_stage import ToolStage, start_source
-from assay.lab.session.validate import read_whole
+from assay.lab.session.validate import check_whole
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import drop_optimizer
 from assay.runs.cost_ledger import (
@@ -100,8 +100,7 @@ from assay.train.loop import SourceShares, train
 
 
 def start(
-    source: ExperimentSource,
-    overrides: Sequence[str] = (),
+    experiment: Experiment,
     *,
     root: Path,
     new: bool = False,
@@ -109,17 +108,16 @@ def start(
     despite: str | None = None,
     beside: bool = False,
 ) -> list[RunDirectory]:
-    """Run an experiment, once per seed; returns the runs.
+    """Run an experiment, read and checked whole, once per seed; returns the runs.
 
     Raises InputError, what `Answerer.check` and `looked_at` raise, and InputError if the name has
     runs (of these seeds, if they may lie `beside` others), unless `new`; also if another process
     starts one at the same time.
     """
-    experiment = read_whole(source, overrides, root)
     nowhere = RunDirectory(root, experiment.name, "to-be-made")
     alone = Session(experiment, nowhere, experiment.seeds[0], observer or Silent())
     with alone.sharing_workers() as session:
-        with lines_named(source, overrides):
+        with lines_named(experiment):
             answerer_of(session).check()
             refuse_existing(root, experiment, new, experiment.seeds if beside else None)
             session.make_rows()
@@ -471,8 +469,7 @@ class Launched:
 
 
 def launch_or_resume(
-    source: ExperimentSource,
-    overrides: Sequence[str],
+    experiment: Experiment,
     *,
     root: Path,
     observer: Observer,
@@ -484,16 +481,15 @@ def launch_or_resume(
 
     Raises InputError where the newest run of a seed has other settings.
     """
-    experiment = read_experiment(source, overrides)
     done = []
     for seed in experiment.seeds:
         run = newest(root, experiment.name, seed)
         if run is None:
-            only = [*overrides, f"seeds=[{seed}]"]
-            (run,) = start(source, only, root=root, beside=True, observer=observer, despite=despite)
+            check_whole(experiment, root)
+            only = experiment.model_copy(update={"seeds": (seed,)})
+            (run,) = start(only, root=root, beside=True, observer=observer, despite=despite)
             done.append(Launched(run, "started"))
             continue
-        experiment = read_experiment(source, overrides)
         check_same(run, experiment)
         did: Did = "left alone"
         if read_status(run.path).status != "finished":

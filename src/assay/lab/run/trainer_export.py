@@ -78,7 +78,7 @@ from assay.sandbox.call_watch import ProcessMeter
 from assay.tasks.user_code import source_files
 from assay.trainers.outputs.output import Saved
 from assay.trainers.outputs.plain_folders import Output
-from assay.trainers.register import MODEL, README, TRAINERS, Trainer, filled, folder_texts
+from assay.trainers.register import MODEL, README, TRAINERS, filled, folder_texts
 from assay.trainers.settings import SettingDifference, Settings, Translated, updates_of_round
 
 MORE = "trains what the model's template writes behind the end of an answer as well"
@@ -118,7 +118,18 @@ def export_for(
     renders otherwise, and where it is not installed, unless the rows may go unproven.
     """
     trainer = look_up(TRAINERS, tool, "trainer")
-    name = chosen_stage(experiment, tool, trainer, stage)
+    known = list(experiment.stage)
+    if stage is None and len(known) != 1:
+        problem = f"the experiment has {len(known)} stages"
+        raise InputError(problem, field="--stage", fix="one of " + ", ".join(known))
+    name = known[0] if stage is None else stage
+    if name not in experiment.stage:
+        raise InputError(f"no stage {name!r}", field="--stage", fix=nearest(name, known))
+    method = experiment.stage[name].method
+    if method not in trainer.methods:
+        able = ", ".join(trainer.methods)
+        problem = f"{method} stages are not exported to {tool}"
+        raise InputError(problem, field=f"stage.{name}.method", fix=f"it takes {able}")
     if not unproven and installed(tool) is None:
         fix = f"assay engines add {tool}, or --unproven"
         raise InputError(f"{tool} is not installed to load the rows", field="--to", fix=fix)
@@ -141,23 +152,6 @@ def untrained_source(experiment: Experiment, name: str) -> str:
     place = f"run:{experiment.name}/ID@{start}"
     fix = f'--set \'stage.{name}.start="{place}"\' once it is there, or "base"'
     raise InputError(problem, field=f"stage.{name}.start", fix=fix)
-
-
-def chosen_stage(experiment: Experiment, tool: str, trainer: Trainer, stage: str | None) -> str:
-    """The stage to export: the one named, or the only one. Raises InputError."""
-    known = list(experiment.stage)
-    if stage is None and len(known) != 1:
-        problem = f"the experiment has {len(known)} stages"
-        raise InputError(problem, field="--stage", fix="one of " + ", ".join(known))
-    name = known[0] if stage is None else stage
-    if name not in experiment.stage:
-        raise InputError(f"no stage {name!r}", field="--stage", fix=nearest(name, known))
-    method = experiment.stage[name].method
-    if method not in trainer.methods:
-        able = ", ".join(trainer.methods)
-        problem = f"{method} stages are not exported to {tool}"
-        raise InputError(problem, field=f"stage.{name}.method", fix=f"it takes {able}")
-    return name
 
 
 @dataclass(frozen=True)

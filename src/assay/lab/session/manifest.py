@@ -198,11 +198,17 @@ def make_manifest(session: Session) -> Manifest:
         each.name: {"unlike": {one.key: one.what for one in made.differences}}
         for each, made in translations(session)
     }
+    weights = {"source": session.experiment.model, "sha256": session.learner.fingerprint}
+    kind, _, name = session.experiment.model.partition(":")
+    if kind == "run":
+        # A name may come to mean a later run; the folder says which checkpoint it was.
+        root = session.run.root
+        weights["checkpoint"] = run_checkpoint(name, root)[2].relative_to(root).as_posix()
     return {
         **about_run(session),
         **helpers,
         **recorded(experiment, session.precision),
-        "base_weights": _base_weights(session),
+        "base_weights": weights,
         "data": {name: data_table(session, name, spec) for name, spec in experiment.data.items()},
         **opened_sets(session),
         "stages": {
@@ -275,21 +281,23 @@ def check_manifest(run: RunDirectory, manifest: Manifest) -> None:
     write_manifest(run, stored)
 
 
-def _base_weights(session: Session) -> dict[str, str]:
-    weights = {"source": session.experiment.model, "sha256": session.learner.fingerprint}
-    kind, _, name = session.experiment.model.partition(":")
-    if kind == "run":
-        # A name may come to mean a later run; the folder says which checkpoint it was.
-        root = session.run.root
-        weights["checkpoint"] = run_checkpoint(name, root)[2].relative_to(root).as_posix()
-    return weights
-
-
 def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
     """The table of a data set with the fingerprints of its source, rows and prompts."""
     made = session.sets[name]
     if isinstance(made.order, Mixture):
-        return mixture_table(made, made.order, spec)
+        ends = [*(part.start for part in made.order.parts[1:]), len(made.train)]
+        return {
+            **spec.model_dump(mode="json", exclude_none=True, exclude_defaults=True),
+            "sources": {
+                part.name: {"rows": end - part.start, "epoch_rows": part.share}
+                for part, end in zip(made.order.parts, ends, strict=True)
+            },
+            "total": made.total,
+            "train": {"rows": len(made.train), "epoch_rows": made.order.count},
+            "dev": {"rows": len(made.dev)},
+            **({"test": {"rows": len(made.test)}} if made.test else {}),
+            "dropped": {},
+        }
     rows = made.rows
     encoder = session.learner.encoder(rendering_of(session.experiment, name))
     prompts = (encoder.plain(encoder.prompt(row, question(session.task, row))) for row in rows)
@@ -347,24 +355,6 @@ def opened_sets(session: Session) -> dict[str, Any]:
             opened = open_set(hub_set(spec), session.run.root)
             sets[name] = {"revision": opened.revision, "fingerprint": opened.fingerprint}
     return {"sources": sets} if sets else {}
-
-
-def mixture_table(made: DataSet, order: Mixture, spec: DataSpec) -> dict[str, Any]:
-    """The table of a mixture, with the rows of each epoch by source. The rows themselves are
-    fingerprinted in the tables of the sets that are mixed."""
-    ends = [*(part.start for part in order.parts[1:]), len(made.train)]
-    return {
-        **spec.model_dump(mode="json", exclude_none=True, exclude_defaults=True),
-        "sources": {
-            part.name: {"rows": end - part.start, "epoch_rows": part.share}
-            for part, end in zip(order.parts, ends, strict=True)
-        },
-        "total": made.total,
-        "train": {"rows": len(made.train), "epoch_rows": order.count},
-        "dev": {"rows": len(made.dev)},
-        **({"test": {"rows": len(made.test)}} if made.test else {}),
-        "dropped": {},
-    }
 
 
 def _source(session: Session, spec: DataSpec) -> dict[str, Any]:

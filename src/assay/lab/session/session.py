@@ -16,7 +16,7 @@ from assay.agents.task import with_agent
 from assay.data.row import Row
 from assay.errors import InputError, within
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import ExperimentSource, lines_named
+from assay.experiment.read_file import lines_named
 from assay.experiment.reward_tables import RewardSettings
 from assay.experiment.selection_tables import SELECTIONS
 from assay.experiment.stage_tables import DistillStage, SamplingStage, SftStage, StageSpec
@@ -29,7 +29,6 @@ from assay.lab.monitor.observer import Observer
 from assay.lab.session.evaluation import Evaluation, encoded_evaluation, trained_rows
 from assay.lab.session.reward_parts import reward_of
 from assay.lab.session.stage_methods import StageInput
-from assay.lab.session.validate import read_whole
 from assay.models.load import check_loadable
 from assay.models.precision import Precision, choose_precision
 from assay.models.supported import read_config, why_plain
@@ -347,18 +346,16 @@ class Session:
 
 
 def generate_tables(
-    source: ExperimentSource,
-    overrides: Sequence[str],
+    experiment: Experiment,
     root: Path,
     name: str | None,
     observer: Observer,
     scheme: str = SELECTIONS,
 ) -> list[Any]:
-    """Make one table of an experiment file, or all of the kind `scheme`. Raises what the maker
+    """Make one table of an experiment, or all of the kind `scheme`. Raises what the maker
     raises."""
-    experiment = read_whole(source, overrides, root)
     nowhere = RunDirectory(root, experiment.name, "generate")
     session = Session(experiment, nowhere, experiment.seeds[0], observer)
     maker = dict(makers(session.labs))[scheme]
-    with lines_named(source, overrides):
+    with lines_named(experiment):
         return maker.generate(session, name)

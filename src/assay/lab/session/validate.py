@@ -21,16 +21,9 @@ from assay.engines.ray_pool import need_ray
 from assay.errors import InputError, nearest
 from assay.experiment.base_table import SpecTable
 from assay.experiment.experiment import Experiment
-from assay.experiment.overrides import parse_override
 from assay.experiment.price_table import TokenPrice
 from assay.experiment.problems import Problem
-from assay.experiment.read_file import (
-    ExperimentSource,
-    file_of,
-    first_error,
-    read_experiment,
-    text_of,
-)
+from assay.experiment.read_file import ExperimentSource, read_experiment, refuse
 from assay.experiment.reward_tables import Bounds, Reward, RewardPart, parts_of
 from assay.experiment.selection_tables import SELECTIONS
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, StageSpec
@@ -59,25 +52,10 @@ from assay.trainers.register import need_trainer
 WRITTEN_BY = ["auto", *RENDERINGS]
 
 
-def check_names(
-    experiment: Experiment,
-    file: Path | None = None,
-    overrides: Sequence[str] = (),
-    root: Path = Path(),
-) -> None:
-    """Raise InputError for the names that are in no register, with the nearest that are.
-
-    With the `file` and the overrides that the experiment was read from, the error says where.
-    Users' files lie in `root`.
-    """
-    refuse(unknown_names(experiment, root), file or experiment, overrides)
-
-
-def refuse(problems: Sequence[Problem], source: ExperimentSource, overrides: Sequence[str]) -> None:
-    """Raise InputError for problems of what was read from `source`, if there are any."""
-    if problems:
-        settings = [parse_override(each) for each in overrides]
-        raise first_error(problems, file_of(source), text_of(source), settings)
+def check_names(experiment: Experiment, root: Path = Path()) -> None:
+    """Raise InputError for the names that are in no register, with the nearest that are. Users'
+    files lie in `root`."""
+    refuse(unknown_names(experiment, root), experiment)
 
 
 def unknown_names(experiment: Experiment, root: Path) -> list[Problem]:
@@ -350,12 +328,16 @@ def _unknown(path: KeyPath, name: str, known: Any, what: str) -> Problem | None:
 
 def read_whole(source: ExperimentSource, overrides: Sequence[str], root: Path) -> Experiment:
     """The resolved experiment of `source` in the lab at `root`. Raises InputError with all problems
-    of its tables; where these are sound, with all names and files that are not there."""
-    forget_changed_files()
+    of its tables; where these are sound, what `check_whole` raises."""
     experiment = read_experiment(source, overrides)
-    problems = [*unknown_names(experiment, root), *absent_files(experiment, root)]
-    refuse(problems, source, overrides)
+    check_whole(experiment, root)
     return experiment
+
+
+def check_whole(experiment: Experiment, root: Path) -> None:
+    """Raise InputError with all names and files of an experiment that are not there."""
+    forget_changed_files()
+    refuse([*unknown_names(experiment, root), *absent_files(experiment, root)], experiment)
 
 
 def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:

@@ -96,7 +96,7 @@ def missing_work(root: Path, sweep_file: SweepFile, only: str | None = None) -> 
         raise InputError(f"{sweep_file.sweep.name} has no run {only!r}", field="--only", fix=fix)
     jobs, finished, busy = [], [], []
     for planned in chosen:
-        check_names(planned.experiment, planned.base, planned.overrides, root)
+        check_names(planned.experiment, root)
         for seed in planned.experiment.seeds:
             if seeds not in ("", str(seed)):
                 continue

@@ -213,10 +213,30 @@ def read_sweep(file: Path) -> SweepFile:
         axes.append(Axis(ARM, tuple(sweep.arms), ("arms",)))
     sweep_file = SweepFile(file, text, sweep, tuple(axes))
     for axis in axes:
-        _check_axis(sweep_file, axis)
+        if not axis.values:
+            raise sweep_file.refuse(axis.path, "has no values")
+        texts = [inline(value) for value in axis.values]
+        for index, text in enumerate(texts):
+            if text in texts[:index]:
+                raise sweep_file.refuse(axis.path, f"has the value {text} twice", "leave one out")
+        first = axis.key.partition(".")[0]
+        if first in ("name", "seeds", "control", "vary", "about", "note"):
+            seeds = "seeds of the base file are pooled in each cell"
+            fix = seeds if first == "seeds" else "runs are named after the sweep; arms carry names"
+            raise sweep_file.refuse(axis.path, f"{axis.key!r} is no axis", fix)
+        if axis.key in CHECKPOINT_AXES:
+            _check_checkpoint_axis(sweep_file, axis)
     for arm in sweep.arms or [None]:
         _check_base(sweep_file, arm)
-    _check_layout(sweep_file)
+    sweep, known = sweep_file.sweep, [axis.key for axis in sweep_file.axes]
+    for field in ("rows", "columns"):
+        key = getattr(sweep, field)
+        if key is not None and key not in known:
+            raise sweep_file.refuse((field,), f"{key!r} is no axis", nearest(key, known))
+    reference = parse_checkpoint(sweep.checkpoint or "base")
+    if reference is None or (reference.which == "all" and sweep_file.checkpoint_axis is None):
+        problem = f"{sweep.checkpoint!r} is not a checkpoint"
+        raise sweep_file.refuse(("checkpoint",), problem, EVERY)
     _check_baselines(sweep_file)
     return sweep_file
 
@@ -240,22 +260,6 @@ def leaves(table: Mapping[str, Any], at: KeyPath = ()) -> Iterator[tuple[str, An
             yield key, value, (*at, key)
 
 
-def _check_axis(sweep_file: SweepFile, axis: Axis) -> None:
-    if not axis.values:
-        raise sweep_file.refuse(axis.path, "has no values")
-    texts = [inline(value) for value in axis.values]
-    for index, text in enumerate(texts):
-        if text in texts[:index]:
-            raise sweep_file.refuse(axis.path, f"has the value {text} twice", "leave one out")
-    first = axis.key.partition(".")[0]
-    if first in ("name", "seeds", "control", "vary", "about", "note"):
-        seeds = "seeds of the base file are pooled in each cell"
-        fix = seeds if first == "seeds" else "runs are named after the sweep; arms carry names"
-        raise sweep_file.refuse(axis.path, f"{axis.key!r} is no axis", fix)
-    if axis.key in CHECKPOINT_AXES:
-        _check_checkpoint_axis(sweep_file, axis)
-
-
 def _check_checkpoint_axis(sweep_file: SweepFile, axis: Axis) -> None:
     others = [each.key for each in sweep_file.axes if each.key in CHECKPOINT_AXES]
     if others[0] != axis.key:
@@ -269,19 +273,6 @@ def _check_checkpoint_axis(sweep_file: SweepFile, axis: Axis) -> None:
     refusal = value_refusal(axis.key, axis.values)
     if refusal is not None:
         raise sweep_file.refuse(axis.path, *refusal)
-
-
-def _check_layout(sweep_file: SweepFile) -> None:
-    """Rows and columns are axes or keys of what was measured; the checkpoint is one."""
-    sweep, known = sweep_file.sweep, [axis.key for axis in sweep_file.axes]
-    for field in ("rows", "columns"):
-        key = getattr(sweep, field)
-        if key is not None and key not in known:
-            raise sweep_file.refuse((field,), f"{key!r} is no axis", nearest(key, known))
-    reference = parse_checkpoint(sweep.checkpoint or "base")
-    if reference is None or (reference.which == "all" and sweep_file.checkpoint_axis is None):
-        problem = f"{sweep.checkpoint!r} is not a checkpoint"
-        raise sweep_file.refuse(("checkpoint",), problem, EVERY)
 
 
 def _check_baselines(sweep_file: SweepFile) -> None:
@@ -326,7 +317,15 @@ def _check_base(sweep_file: SweepFile, arm: str | None) -> None:
         if arm is None or str(error).startswith(str(base)):
             raise
         raise sweep_file.refuse(("arms", arm, "set"), str(error)) from None
-    _check_evaluations(sweep_file, experiment)
+    for role, names, key in (
+        ("report", sweep_file.sweep.on, "on"),
+        ("select", sweep_file.sweep.selecting, "select"),
+    ):
+        known = [name for name, e in experiment.evaluate.items() if e.role == role]
+        for name in names:
+            if name not in known:
+                fix = nearest(name, known) if known else f'none has role = "{role}"'
+                raise sweep_file.refuse((key,), f"no evaluation {name!r} with role {role!r}", fix)
     axis = sweep_file.checkpoint_axis
     if arm is not None and sweep_file.sweep.arms[arm].checkpoint is not None:
         axis = None  # its one checkpoint stands at every value
@@ -337,19 +336,6 @@ def _check_base(sweep_file: SweepFile, arm: str | None) -> None:
         refusal = unmeasured(axis.key, axis.values, experiment, names)
         if refusal is not None:
             raise sweep_file.refuse(axis.path, *refusal)
-
-
-def _check_evaluations(sweep_file: SweepFile, experiment: Experiment) -> None:
-    """`on` reports and `select` selects, in every arm."""
-    for role, names, key in (
-        ("report", sweep_file.sweep.on, "on"),
-        ("select", sweep_file.sweep.selecting, "select"),
-    ):
-        known = [name for name, e in experiment.evaluate.items() if e.role == role]
-        for name in names:
-            if name not in known:
-                fix = nearest(name, known) if known else f'none has role = "{role}"'
-                raise sweep_file.refuse((key,), f"no evaluation {name!r} with role {role!r}", fix)
 
 
 Refusal = tuple[str, str]
