@@ -20,6 +20,12 @@ MISSING = "missing"
 UNKNOWN = "unknown key"
 EMPTY = "must not be empty"
 """Also said of an array whose elements are all wrong."""
+ELSEWHERE: Mapping[Any, str] = {
+    "dtype": "remove it: weights are kept in float32, products are computed in bfloat16 where the "
+    "machine is faster in it; 'assay export --dtype' writes others",
+}
+"""Keys of other tools that have no place in a file, and what becomes of them."""
+GREEDY = "a stage learns from answers that differ, and greedy ones are all the same: write 1.0"
 _EXPECTED = {
     "int_type": "an integer",
     "float_type": "a number",
@@ -103,7 +109,7 @@ def _problems(
         return
     if kind == "extra_forbidden":
         keys = keys_at(path[:-1], raw, model)
-        yield Problem(path, UNKNOWN, nearest(str(path[-1]), keys))
+        yield Problem(path, UNKNOWN, ELSEWHERE.get(path[-1]) or nearest(str(path[-1]), keys))
     else:
         yield _problem(error, path, raw, model)
 
@@ -129,7 +135,8 @@ def _problem(
         words, key = _BOUNDS[kind]
         bound = context[key]
         limit = f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
-        return Problem(path, f"must be {words} {limit}, not {value}")
+        fix = GREEDY if path[0] == "stage" and path[-1] == "temperature" and not value else ""
+        return Problem(path, f"must be {words} {limit}, not {value}", fix)
     if kind in _EXPECTED:
         return _wrong_type(path, _EXPECTED[kind], value)
     if kind == "string_pattern_mismatch":

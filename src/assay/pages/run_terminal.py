@@ -87,7 +87,7 @@ def _short(run: RunDirectory, w: Words) -> str:
     facts = gather(run)
     line = content.best_line(facts)
     if line is None:
-        return w("page.nothing_measured")
+        return content.nothing_measured(facts, w)
     worst = [w(f"severity.{each.severity}") for _, each in story.warned(facts, w)][:1]
     pairing = line.to_control or line.to_previous
     comparison = pairing.comparison if pairing else None

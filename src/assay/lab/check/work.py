@@ -443,6 +443,11 @@ def room(subject: Subject) -> Seen:
             layers += "module computes with the weight alone"
             fix = "nothing; an adapter would have no effect there"
             yield Finding("note", f"{place}: {adaptation.left}", layers, fix)
+        if adaptation.narrow:
+            what = f"{place}: the rank of LoRA is above the smaller side of its matrices"
+            told = f"{len(adaptation.narrow)} of them, such as {adaptation.narrow[0]}"
+            fix = "lower adapt.rank: above that side it adds weights and nothing to learn"
+            yield Finding("warning", what, told, fix)
         work = stage_work(subject, stage)
         if work is not None:
             yield from memory(subject, name, stage, work, adaptation, shape)
