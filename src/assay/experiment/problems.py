@@ -20,11 +20,8 @@ MISSING = "missing"
 UNKNOWN = "unknown key"
 EMPTY = "must not be empty"
 """Also said of an array whose elements are all wrong."""
-ELSEWHERE: Mapping[Any, str] = {
-    "dtype": "remove it: weights are kept in float32, products are computed in bfloat16 where the "
-    "machine is faster in it; 'assay export --dtype' writes others",
-}
-"""Keys of other tools that have no place in a file, and what becomes of them."""
+DTYPE = "remove it: weights are kept in float32, products are computed in bfloat16 where the "
+DTYPE += "machine is faster in it; 'assay export --dtype' writes others"
 GREEDY = "a stage learns from answers that differ, and greedy ones are all the same: write 1.0"
 _EXPECTED = {
     "int_type": "an integer",
@@ -109,7 +106,8 @@ def _problems(
         return
     if kind == "extra_forbidden":
         keys = keys_at(path[:-1], raw, model)
-        yield Problem(path, UNKNOWN, ELSEWHERE.get(path[-1]) or nearest(str(path[-1]), keys))
+        fix = DTYPE if path[-1] == "dtype" else nearest(str(path[-1]), keys)
+        yield Problem(path, UNKNOWN, fix)
     else:
         yield _problem(error, path, raw, model)
 

@@ -52,7 +52,7 @@ class Adaptation:
     matched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Each LoRA target or freeze pattern, with the names it matched."""
     narrow: tuple[str, ...] = ()
-    """Matrices, in words, of which one side is smaller than the adapter's rank."""
+    """Matrices with a smaller side, in brackets, than the adapter's rank."""
     left_out: tuple[str, ...] = ()
     """Linear layers that `all-linear` does not adapt: an adapter would do nothing there."""
 
@@ -78,11 +78,10 @@ def train_lora(model: PreTrainedModel, options: LoraOptions) -> tuple[PeftModel,
     """Train a fresh LoRA adapter and nothing else; raises InputError."""
     unread = left_out(model) if ALL_LINEAR in options.targets else ()
     adapted, matched = add_lora(model, options)
-    sides = {name: adapted.get_submodule(name) for names in matched.values() for name in names}
-    shapes = {name: (layer.in_features, layer.out_features) for name, layer in sides.items()}
-    narrow = tuple(f"{n} ({a} x {b})" for n, (a, b) in shapes.items() if min(a, b) < options.rank)
-    made = measure(adapted, "lora", matched)
-    return adapted, replace(made, left_out=unread, narrow=narrow)
+    names = {name for names in matched.values() for name in names}
+    sides = {name: min(model.get_submodule(name).weight.shape) for name in sorted(names)}
+    narrow = tuple(f"{name} ({side})" for name, side in sides.items() if side < options.rank)
+    return adapted, replace(measure(adapted, "lora", matched), left_out=unread, narrow=narrow)
 
 
 def train_unfrozen(

@@ -288,11 +288,9 @@ def _methods(table: ComparisonTable, w: Words) -> list[str]:
 
 def _page_name(table: ComparisonTable) -> str:
     """`other-vs-control-on-evaluation`, of names that any file system takes."""
-    names = (
-        re.sub(r"/[^@]*", "", each.name) if each.address else each.name for each in table.lines
-    )
-    # A file may lie in a folder above.
-    control, *others = [name.lstrip("./") for name in names]
+    control, *others = [
+        re.sub(r"/[^@]*" if line.address else r"^[./]+", "", line.name) for line in table.lines
+    ]
     versus = f"{'-'.join(others)}-vs-" if others else ""
     name = f"{versus}{control}-on-{table.evaluation.name}"
     # No dot may be left: what follows it would be taken for the suffix.

@@ -94,9 +94,8 @@ def best_line(facts: "RunFacts") -> Scored | None:
 
 def nothing_measured(facts: "RunFacts", words: Words) -> str:
     """Why there is no score."""
-    if facts.main is None:
-        return words("page.nothing_measured")
-    return words("page.unmeasured", name=visible(facts.main.name))
+    main = facts.main
+    return words("page.unmeasured", name=visible(main.name)) if main else words("page.unreported")
 
 
 def headline_blocks(facts: "RunFacts", words: Words) -> list[Text]:

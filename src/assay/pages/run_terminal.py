@@ -22,7 +22,7 @@ def final_blocks(run: RunDirectory, lang: str = "en") -> list[Block]:
     """What a terminal shows of a run's page. Raises what `gather` and reading the records raise."""
     facts, w = gather(run), words(lang)
     marked = [Text(mark, "warning") for mark in marks(facts, w)]
-    nothing = [] if facts.main else [Text(w("page.nothing_measured"))]
+    nothing = [] if facts.main else [Text(content.nothing_measured(facts, w))]
     return [*marked, *nothing, *sections(facts, w, wanted=IN_TERMINAL)]
 
 

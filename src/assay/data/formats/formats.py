@@ -277,9 +277,6 @@ LIKELY: Mapping[str, tuple[str, ...]] = {
     "prompt": ("question", "problem", "query", "instruction", "input", "text"),
     "answer": ("label", "target", "gold", "solution", "ground_truth", "response", "output"),
     "messages": ("conversation", "conversations", "dialogue", "chat"),
-    "question": ("prompt", "problem", "query", "input"),
-    "output": ("response", "answer", "completion", "target"),
-    "instruction": ("prompt", "question", "query"),
 }
 """What other data sets call a column."""
 

@@ -205,8 +205,7 @@ def log_of(root: Path, sweep: str, job: RunJob) -> Path:
 def last_line(log: Path) -> str:
     """The last line that a job wrote."""
     text = log.read_text(encoding="utf-8", errors="replace")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it wrote nothing"
+    return text.rstrip().rpartition("\n")[2].strip() or "it wrote nothing"
 
 
 def shares(jobs: Sequence[RunJob], most: int) -> list[RunJob]:
