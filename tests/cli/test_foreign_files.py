@@ -143,6 +143,16 @@ def test_files_of_any_tool_are_compared_and_reported_by_their_columns(tmp_path: 
     assert_one_line(call("compare", *files, "--item", "example_id"), "--score")
 
 
+def test_files_of_a_folder_above_keep_their_names(tmp_path: Path, monkeypatch, lab: Path):
+    for folder, scores in (("one", BASE), ("two", TUNED), ("here", BASE)):
+        (tmp_path / folder).mkdir()
+        table(tmp_path / folder, "x.csv", x=scores)
+    monkeypatch.chdir(tmp_path / "here")
+    shown = result("compare", "../one/x.csv", "../two/x.csv")
+    assert [each["checkpoint"] for each in shown["lines"]] == ["../one/x.csv@x", "../two/x.csv@x"]
+    assert Path(shown["page"]).name == "two-x-csv-x-vs-one-x-csv-x-on-score.html"
+
+
 def test_the_lab_knows_which_way_its_own_rewards_go():
     assert_one_line(call("compare", "a", "b", "--lower-is-better"), "--higher-is-better")
 

@@ -1,10 +1,15 @@
 """Without the extra `train` what reads and judges works; the rest says what to install."""
 
 import json
+import re
+import signal
 import subprocess
 import sys
 import tomllib
+from html import unescape
 from pathlib import Path
+from urllib.parse import urljoin
+from urllib.request import HTTPCookieProcessor, build_opener
 
 from assay.cli.output import INHERITED, train_packages
 from tests.cli.conftest import TinyLab
@@ -30,7 +35,6 @@ HEAVY = {
     "eval": ["eval", "path:model", "--benchmark", "math/gsm8k"],
     "resume": ["resume", "tiny"],
     "serve": ["serve", "tiny@rl.last"],
-    "view": ["view", "."],
     "export": ["export", "tiny@rl.last", "exported"],
     "convert for a model": [
         "convert",
@@ -49,6 +53,9 @@ class Absent:
         if name.partition(".")[0] in set(sys.argv[2].split()):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())
+if sys.argv[3:]:
+    from assay.cli.main import app
+    app(sys.argv[3:])
 from typer.testing import CliRunner
 from assay.cli.main import app
 os.chdir(sys.argv[1])
@@ -79,6 +86,25 @@ def test_what_reads_and_judges_works_without_the_packages_that_train(trained: Ti
     assert found.keys() == LIGHT.keys()
     wrong = {name: said for name, said in found.items() if "train" in said[1] or said[0] > 0}
     assert wrong == {}
+
+
+def test_the_window_shows_a_run_without_the_packages_that_train(trained: TinyLab) -> None:
+    command = [sys.executable, "-c", BLOCKED, "-", " ".join(train_packages())]
+    command += ["view", str(trained.root), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as window:
+        assert window.stderr
+        address = next(line.split()[-1] for line in window.stderr if "http" in line)
+        client, seen, pages = build_opener(HTTPCookieProcessor()), set[str](), [address]
+        while pages:
+            page = pages.pop()
+            text = client.open(page).read().decode()
+            links = {urljoin(page, unescape(link)) for link in re.findall(r' href="([^"#]+)', text)}
+            kinds = {link.partition("?")[0]: link for link in links if "/lab/" in link}
+            pages += [link for kind, link in kinds.items() if kind not in seen]
+            seen |= kinds.keys()
+        window.send_signal(signal.SIGINT)
+    wanted = ("/tiny/", "/samples", "/answers", "/show", "/compare", "/progress", "/costs")
+    assert [each for each in wanted if not any(each in kind for kind in seen)] == []
 
 
 def test_what_trains_says_in_one_line_what_to_install_and_changes_nothing(trained: TinyLab):

@@ -22,6 +22,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("path", "value", "words"),
     [
         ("stage.rl.sampling.temperature", "1e-300", "at least 0.001"),
+        ("stage.rl.sampling.temperature", "0.0", "greedy ones are all the same: write 1.0"),
+        ("stage.sft.dtype", '"bfloat16"', "unknown key (remove it: weights are kept in float32"),
         ("evaluate.test.sampling.top_p", "0.0", "more than 0"),
         ("evaluate.test.sampling.top_k", LONG, "64 bits"),
         ("evaluate.test.sampling.max_tokens", "1000000000000", "at most 1,000,000"),

@@ -227,6 +227,11 @@ def test_advice_depends_on_what_else_the_steps_show(reward, entropy, advice):
     assert set(found.values["advice"]) == {advice, "signal"}
 
 
+def test_groups_without_signal_are_named_before_what_a_learning_rate_mends():
+    codes = [*fired(with_fault(kl=3.0, grad_norm=0.0, signal_share=0.0))]
+    assert codes[0] == "no_signal" and "kl_blow_up" in codes
+
+
 def test_every_rule_and_advice_has_words():
     keys = {advice.key for rule in RULES.values() for advice in rule.advice}
     keys |= {key for more in STORED_ADVICE.values() for key in more["advice"]}

@@ -20,6 +20,9 @@ MISSING = "missing"
 UNKNOWN = "unknown key"
 EMPTY = "must not be empty"
 """Also said of an array whose elements are all wrong."""
+DTYPE = "remove it: weights are kept in float32, products are computed in bfloat16 where the "
+DTYPE += "machine is faster in it; 'assay export --dtype' writes others"
+GREEDY = "a stage learns from answers that differ, and greedy ones are all the same: write 1.0"
 _EXPECTED = {
     "int_type": "an integer",
     "float_type": "a number",
@@ -103,7 +106,8 @@ def _problems(
         return
     if kind == "extra_forbidden":
         keys = keys_at(path[:-1], raw, model)
-        yield Problem(path, UNKNOWN, nearest(str(path[-1]), keys))
+        fix = DTYPE if path[-1] == "dtype" else nearest(str(path[-1]), keys)
+        yield Problem(path, UNKNOWN, fix)
     else:
         yield _problem(error, path, raw, model)
 
@@ -129,7 +133,8 @@ def _problem(
         words, key = _BOUNDS[kind]
         bound = context[key]
         limit = f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
-        return Problem(path, f"must be {words} {limit}, not {value}")
+        fix = GREEDY if path[0] == "stage" and path[-1] == "temperature" and not value else ""
+        return Problem(path, f"must be {words} {limit}, not {value}", fix)
     if kind in _EXPECTED:
         return _wrong_type(path, _EXPECTED[kind], value)
     if kind == "string_pattern_mismatch":

@@ -51,6 +51,8 @@ class Adaptation:
     """All weights, an adapter's included, tied ones once."""
     matched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Each LoRA target or freeze pattern, with the names it matched."""
+    narrow: tuple[str, ...] = ()
+    """Matrices with a smaller side, in brackets, than the adapter's rank."""
     left_out: tuple[str, ...] = ()
     """Linear layers that `all-linear` does not adapt: an adapter would do nothing there."""
 
@@ -76,7 +78,10 @@ def train_lora(model: PreTrainedModel, options: LoraOptions) -> tuple[PeftModel,
     """Train a fresh LoRA adapter and nothing else; raises InputError."""
     unread = left_out(model) if ALL_LINEAR in options.targets else ()
     adapted, matched = add_lora(model, options)
-    return adapted, replace(measure(adapted, "lora", matched), left_out=unread)
+    names = {name for names in matched.values() for name in names}
+    sides = {name: min(model.get_submodule(name).weight.shape) for name in sorted(names)}
+    narrow = tuple(f"{name} ({side})" for name, side in sides.items() if side < options.rank)
+    return adapted, replace(measure(adapted, "lora", matched), left_out=unread, narrow=narrow)
 
 
 def train_unfrozen(

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 Numbers = Mapping[str, Mapping[str, float]]
 """Table of the experiment -> what was measured, with its unit -> value."""
-KEPT = {"train_rows": "to train on", "dev_rows": "dev", "rows_in_source": "in the source"}
+KEPT = {"train_rows": "to train on", "dev_rows": "dev", "test_rows": "test"}
+KEPT |= {"rows_in_source": "in the source"}
 MINUTE, GIGABYTE = 60, 1000
 
 

@@ -289,7 +289,7 @@ def _methods(table: ComparisonTable, w: Words) -> list[str]:
 def _page_name(table: ComparisonTable) -> str:
     """`other-vs-control-on-evaluation`, of names that any file system takes."""
     control, *others = [
-        re.sub(r"/[^@]*", "", line.name) if line.address else line.name for line in table.lines
+        re.sub(r"/[^@]*" if line.address else r"^[./]+", "", line.name) for line in table.lines
     ]
     versus = f"{'-'.join(others)}-vs-" if others else ""
     name = f"{versus}{control}-on-{table.evaluation.name}"

@@ -364,7 +364,7 @@ def warnings(facts: RunFacts, words: Words) -> list[str]:
         lines.append(words("page.running", status=name, message=message))
     lines += marks(facts, words)
     if facts.main is None:
-        lines.append(words("page.nothing_measured"))
+        lines.append(words("page.unreported"))
     for name, state in read_sink_states(facts.run.path).states.items():
         if state.problem:
             problem = visible(state.problem)

@@ -19,7 +19,9 @@ from assay.data.formats.formats import (
     FORMATS,
     NO_CALL,
     NO_TURN,
+    FileLayout,
     expanded,
+    items_of,
     iter_items,
     read_rows,
     record_reader,
@@ -111,6 +113,14 @@ def test_a_round_trip_keeps_rows_whole(
     back = read_rows(path, format)
     assert placeless(back) == original
     assert [row.origin for row in back] == [f"{path}:{n}" for n in range(1, len(back) + 1)]
+
+
+@pytest.mark.parametrize("most", [0.0, 0.01])
+def test_a_column_of_another_name_is_told_with_the_mapping_to_write(tmp_path: Path, most) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"prompt": "x", "label": "y"}\n')
+    with pytest.raises(DataError, match=r'missing \(write columns = \{ answer = "label" \}; the f'):
+        list(items_of(None, "prompt_answer", FileLayout(), file, most))
 
 
 @pytest.mark.parametrize(

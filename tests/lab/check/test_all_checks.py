@@ -247,6 +247,19 @@ def test_an_adapter_that_fits_nothing_is_found_without_training(lab: Path) -> No
     assert finding.severity == "error" and "q_proj" in finding.fix
 
 
+@pytest.mark.parametrize(
+    ("setting", "words", "evidence"),
+    [
+        ("stage.rl.prompts=400", "stage.rl: a step takes more rows than data.sums", "400 of 12"),
+        ("stage.sft.adapt={ kind = 'lora', rank = 33 }", "stage.sft: the rank of LoRA", "k_proj ("),
+    ],
+)
+def test_what_a_step_or_a_matrix_cannot_use_is_explained(lab, setting, words, evidence) -> None:
+    warned = found(look(lab, setting), words)
+    assert warned.severity == "warning" and evidence in warned.evidence
+    assert silent(look(lab), words)
+
+
 def test_layers_that_no_adapter_reaches_are_named(lab: Path) -> None:
     save_weights(tiny_family("mamba"), lab / "model", byte_tokenizer())
     report = look(lab, 'stage.sft.adapt={ kind = "lora" }')

@@ -51,7 +51,8 @@ began = time.monotonic()
 together = int(os.environ.get("TOGETHER", 1))
 while len(list((root / "begun").iterdir())) < together and time.monotonic() < began + 30:
     time.sleep(0.01)
-print("a line of progress")
+print("a line of progress", flush=True)
+time.sleep(float(os.environ.get("LINGER", 0)))
 if name in os.environ.get("FAILS", "").split():
     print("assay: disk full", file=sys.stderr)
     sys.exit(1)
@@ -86,6 +87,7 @@ def marks(lab: PivotLab) -> dict[str, tuple[str, float, float, str]]:
 
 def test_every_missing_run_is_executed_with_its_settings_one_at_a_time(lab, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
+    monkeypatch.setenv("LINGER", "0.5")
     told: list[str] = []
     done = filled(lab, ["cpu"], told)
     assert [d.code for d in done] == [0, 0, 0]
@@ -98,6 +100,7 @@ def test_every_missing_run_is_executed_with_its_settings_one_at_a_time(lab, monk
     for part in ("run", "--or-resume", "stage.sft.batch=4", 'name="s.batch-4"', "seeds=[1]"):
         assert part in said
     assert told[0] == "s.batch-2#1: started on cpu (2 waiting)"
+    assert told[1] == "s.batch-2#1: a line of progress"
 
 
 def test_two_devices_work_side_by_side_each_seeing_itself_alone(lab, monkeypatch):

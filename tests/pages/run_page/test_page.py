@@ -1,5 +1,6 @@
 """The page says what the records and the judge say, and nothing in it can act."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -213,6 +214,14 @@ def test_rows_left_out_are_counted_by_reason_and_the_leakage_check_is_shown(page
     assert "Leakage check against bfcl/simple_python: 21 training rows" in page.source
 
 
+def test_a_test_part_is_counted(tmp_path):
+    run = empty_run(tmp_path)
+    manifest = json.loads(run.manifest.read_text(encoding="utf-8"))
+    manifest["data"]["train"]["test"] = {"rows": 9}
+    run.manifest.write_text(json.dumps(manifest), encoding="utf-8")
+    assert "201 to train on, 24 dev. 9 test: held out" in Page(write_report(run)).source
+
+
 def test_the_chosen_checkpoint_is_marked(page, markdown):
     assert page.row("rl · step 30")[0].endswith("chosen on dev")
     assert re.search(r"^\| 30 \| 54\.2%, \*\*chosen\*\* \|", markdown, re.M)
@@ -238,6 +247,8 @@ def test_a_stage_that_may_part_from_its_evaluations_is_marked(tmp_path):
 def test_a_run_without_any_record_still_has_a_page(tmp_path):
     page = Page(write_report(empty_run(tmp_path)))
     assert "held_out: not run" in page.source
+    assert "no reporting evaluation" not in page.source
+    assert "Not measured yet: held_out has no score." in page.source
     assert {"training", "health", "methods"}.isdisjoint(sections(page))
 
 

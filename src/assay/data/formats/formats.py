@@ -239,8 +239,8 @@ def items_of(
             items = _items(record, format, layout)
         except DataError as error:
             if not most_bad:
-                raise
-            bad, first = bad + 1, first or error
+                raise mapped(error, record) from None
+            bad, first = bad + 1, first or mapped(error, record)
             place = f"line {error.line}" + (f": {error.field}" if error.field else "")
             items = [LeftOut(f"{place}: {error.problem}", UNREADABLE, f"{error.file}:{error.line}")]
         yield from items
@@ -271,6 +271,24 @@ def _items(record: Found, format: str, layout: FileLayout) -> list[Item]:
     about = next((item.id for item in items if isinstance(item, Row)), "")
     left = [f"column {e.field!r} {e.problem}: it is left out" for e in record.unread.values()]
     return [*(Remark(about, words) for words in left if about), *items]
+
+
+LIKELY: Mapping[str, tuple[str, ...]] = {
+    "prompt": ("question", "problem", "query", "instruction", "input", "text"),
+    "answer": ("label", "target", "gold", "solution", "ground_truth", "response", "output"),
+    "messages": ("conversation", "conversations", "dialogue", "chat"),
+}
+"""What other data sets call a column."""
+
+
+def mapped(error: DataError, record: Found) -> DataError:
+    """The error, with the mapping to write where a missing column is there by another name."""
+    names = record.value if isinstance(record, Record) and error.problem == "missing" else ()
+    theirs = next((each for each in LIKELY.get(error.field or "", ()) if each in names), None)
+    if theirs is None:
+        return error
+    fix = f'write columns = {{ {error.field} = "{theirs}" }}; {error.fix}'
+    return DataError("missing", file=error.file, line=error.line, field=error.field, fix=fix)
 
 
 PROMPT = "prompt"

@@ -256,7 +256,12 @@ def prepare(
         raise InputError("no row is left", field=f"data.{name}", fix=reasons)
     if spec.take is not None and spec.take.rows is not None:
         rows = take(rows, spec.take.rows, spec.take.how)
-    train, dev, test = held_out(rows, spec.split) if spec.split else (rows, (), ())
+    try:
+        train, dev, test = held_out(rows, spec.split) if spec.split else (rows, (), ())
+    except InputError as error:
+        reasons = [f"{reason}: {len(ids)} left out" for reason, ids in dropped.items()]
+        problem = "; ".join([*reasons, error.problem])
+        raise InputError(problem, field=error.field, fix=error.fix) from None
     chosen = None
     if spec.take is not None and spec.take.selection is not None:
         # After the split: two runs of which one takes a selection have the same dev part.

@@ -169,6 +169,7 @@ def run_jobs(
     waiting, done = deque(shares(jobs, len(slots))), []
     threads = threads_of(slots, workers)
     busy: dict[int, tuple[RunJob, subprocess.Popen[bytes], Path]] = {}
+    read: dict[Path, int] = {}
     try:
         while waiting or busy:
             for slot, device in enumerate(slots):
@@ -177,7 +178,12 @@ def run_jobs(
                     log = log_of(root, sweep, job)
                     process = launched(root, job, device, log, despite, threads)
                     busy[slot] = (job, process, log)
+                    read[log] = log.stat().st_size
                     tell(f"{job.name}: {WORDS[job.had]} on {device} ({len(waiting)} waiting)")
+            for job, process, log in busy.values():
+                if process.poll() is None and (size := log.stat().st_size) > read[log]:
+                    tell(f"{job.name}: {last_line(log)}")
+                    read[log] = size
             for slot in [s for s, (_, process, _) in busy.items() if process.poll() is not None]:
                 job, process, log = busy.pop(slot)
                 code = process.returncode
@@ -199,8 +205,7 @@ def log_of(root: Path, sweep: str, job: RunJob) -> Path:
 def last_line(log: Path) -> str:
     """The last line that a job wrote."""
     text = log.read_text(encoding="utf-8", errors="replace")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it wrote nothing"
+    return text.rstrip().rpartition("\n")[2].strip() or "it wrote nothing"
 
 
 def shares(jobs: Sequence[RunJob], most: int) -> list[RunJob]:
