@@ -26,8 +26,11 @@ from peft import PeftModel  # noqa: E402
 from assay.data.episode import Completion, Episode, Reward, Turn, tokens_of  # noqa: E402
 from assay.data.row import Message, Row  # noqa: E402
 from assay.engines.environments import environment_for, survey  # noqa: E402
-from assay.engines.register import ProvenSampler  # noqa: E402
-from assay.engines.vllm_engine import EngineOpening, opened  # noqa: E402
+from assay.engines.register import (  # noqa: E402
+    EngineOpening,
+    ProvenSampler,
+    opened,
+)
 from assay.experiment.stage_tables import GrpoStage  # noqa: E402
 from assay.models.adapt import save_activations, train_all, train_lora  # noqa: E402
 from assay.models.load import load_model  # noqa: E402

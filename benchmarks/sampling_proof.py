@@ -21,10 +21,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from assay.engines import vllm_engine
+from assay.engines import register
 from assay.engines.handover import Columns, HandedOver, picked
-from assay.engines.register import ProvenSampler
-from assay.engines.vllm_engine import EngineOpening, close_all, opened
+from assay.engines.register import EngineOpening, ProvenSampler, close_all, opened
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.models.weight_files import State, drawn_moments, logps_of, rounded
@@ -65,7 +64,7 @@ ASKED = (
 
 @dataclass
 class OwnEngine:
-    """Assay's sampler as an engine of somebody else's; see `vllm_engine.VllmEngine`."""
+    """Assay's sampler as an engine of somebody else's; see `register.VllmEngine`."""
 
     model: nn.Module
     fault: str = ""
@@ -135,7 +134,7 @@ def vllm(folder: Path, fault: str) -> Callable[[], Any]:
     """vLLM, in a process that has the fault."""
     file = Path(os.environ.setdefault("FAULT", tempfile.mkstemp()[1]))
     file.write_text(fault, encoding="utf-8")
-    vllm_engine.SCRIPT = WORKER
+    register.SCRIPT = WORKER
     return partial(opened, EngineOpening(str(folder), "bfloat16", "cpu"))
 
 

@@ -40,7 +40,7 @@ from assay.train.likelihood import NLL, likelihood_batch
 from assay.train.pair_choice import choose
 from assay.train.update import UpdateResult, update
 from assay.trainers.outputs.output import RecordedCompletion, SwiftOutput, TrlOutput
-from assay.trainers.outputs.verl_output import VerlOutput
+from assay.trainers.outputs.plain_folders import VerlOutput
 from benchmarks.driver import ROOT
 from benchmarks.worker import Record
 

@@ -18,8 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from assay.engines.environments import environment_for, installed
-from assay.engines.register import ProvenSampler
-from assay.engines.vllm_engine import EngineOpening, opened
+from assay.engines.register import EngineOpening, ProvenSampler, opened
 from assay.models.adapt import train_all, train_lora
 from assay.models.load import load_model
 from assay.models.lora import LoraOptions

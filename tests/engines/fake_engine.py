@@ -33,7 +33,7 @@ DRAWN: dict[str, dict[str, float]] = {
 
 
 class FakeEngine:
-    """See `vllm_engine.VllmEngine`; after the first hand-over it has the fault that is named."""
+    """See `register.VllmEngine`; after the first hand-over it has the fault that is named."""
 
     def __init__(
         self,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from assay.engines import vllm_engine
+from assay.engines import register
 from assay.engines.environments import ask, installed
-from assay.engines.vllm_engine import EngineOpening, VllmEngine
+from assay.engines.register import EngineOpening, VllmEngine
 
 STATE = {"model.norm.weight": torch.ones(3), "lm_head.weight": torch.ones(2, 3).bfloat16()}
 
@@ -27,7 +27,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         get_device_properties=lambda device: SimpleNamespace(uuid=f"GPU-{device}"),
     )
     monkeypatch.setattr(torch, "cuda", cuda)
-    monkeypatch.setattr(vllm_engine, "reduce_tensor", lambda t: (None, (t.dim(), "handle")))
+    monkeypatch.setattr(register, "reduce_tensor", lambda t: (None, (t.dim(), "handle")))
     monkeypatch.setattr(VllmEngine, "ask", lambda self, do, **more: seen.append({"do": do, **more}))
     return seen
 
@@ -53,7 +53,7 @@ def test_an_engine_sleeps_once_and_wakes_with_the_weights_before_its_cache(asked
 def test_it_is_started_on_the_gpu_of_the_trainer(asked, monkeypatch) -> None:
     for visible, expected in (("", "1"), ("4,6", "6")):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert vllm_engine._surroundings("cuda")["CUDA_VISIBLE_DEVICES"] == expected
+        assert register._surroundings("cuda")["CUDA_VISIBLE_DEVICES"] == expected
 
 
 @pytest.mark.slow

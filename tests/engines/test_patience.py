@@ -8,7 +8,7 @@ import pytest
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from assay.engines.ranks import Others
-from assay.engines.vllm_engine import EngineOpening, VllmEngine
+from assay.engines.register import EngineOpening, VllmEngine
 from assay.errors import RunFailure
 from assay.experiment.tables import EngineSpec, patience_seconds
 

@@ -19,11 +19,10 @@ import torch
 from benchmarks.sampling_proof import FAULTS, WORKER
 from torch import nn
 
-from assay.engines import vllm_engine
+from assay.engines import register
 from assay.engines.environments import environment_for, installed
 from assay.engines.handover import Columns, picked
-from assay.engines.register import ProvenSampler
-from assay.engines.vllm_engine import EngineOpening, VllmEngine, close_all, opened
+from assay.engines.register import EngineOpening, ProvenSampler, VllmEngine, close_all, opened
 from assay.errors import InputError, RunFailure
 from assay.models.load import LoadedModel, load_model
 from assay.models.precision import choose_precision
@@ -134,7 +133,7 @@ def test_each_fault_is_seen_at_its_first_step(
     if fault == "stale cache":
         close_all()
         worker = Path(__file__).with_name("stale_vllm_worker.py")
-        monkeypatch.setattr(vllm_engine, "SCRIPT", worker)
+        monkeypatch.setattr(register, "SCRIPT", worker)
     sampler, asked = sampler_of(loaded, opening), contexts(loaded)
     sampler.sample(asked, KEYS, SAMPLING)
     whole, given = VllmEngine.load, dict[str, torch.Tensor]()
@@ -174,7 +173,7 @@ def test_a_killed_engine_is_one_line_and_another_is_started(smollm) -> None:
 
 def test_an_engine_ends_with_the_process_that_started_it(smollm) -> None:
     program = (
-        "import sys; from assay.engines.vllm_engine import EngineOpening, opened\n"
+        "import sys; from assay.engines.register import EngineOpening, opened\n"
         f"opening = EngineOpening({smollm[1].folder!r}, 'bfloat16', 'cpu')\n"
         "print(opened(opening).process.pid, flush=True)\n"
         "sys.stdin.read()"
@@ -186,8 +185,8 @@ def test_an_engine_ends_with_the_process_that_started_it(smollm) -> None:
     started.kill()
     started.wait()
     gone = time.monotonic() + 20
-    folders = vllm_engine.MEMORY.glob
-    left = [Path(f"/proc/{worker}/stat"), *folders(f"{vllm_engine.PREFIX}{started.pid}-*")]
+    folders = register.MEMORY.glob
+    left = [Path(f"/proc/{worker}/stat"), *folders(f"{register.PREFIX}{started.pid}-*")]
     assert len(left) == 2
     while any(each.exists() for each in left) and time.monotonic() < gone:
         time.sleep(0.1)
@@ -200,7 +199,7 @@ def test_wrong_sampling_is_seen_within_three_steps_in_bf16(
 ) -> None:
     loaded, opening = smollm
     asked = contexts(loaded)[:8]
-    monkeypatch.setattr(vllm_engine, "SCRIPT", WORKER)
+    monkeypatch.setattr(register, "SCRIPT", WORKER)
     monkeypatch.setenv("FAULT", str(tmp_path / "fault"))
     (tmp_path / "fault").write_text(fault, encoding="utf-8")
     close_all()

@@ -18,8 +18,7 @@ import torch
 from transformers import PreTrainedModel
 
 from assay.engines.environments import environment_for, installed
-from assay.engines.register import ProvenSampler
-from assay.engines.vllm_engine import MEMORY, PREFIX, EngineOpening, close_all, opened
+from assay.engines.register import MEMORY, PREFIX, EngineOpening, ProvenSampler, close_all, opened
 from assay.lab.run import runner
 from assay.lab.session import session
 from assay.models.precision import choose_precision

@@ -13,8 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from assay.errors import InputError
-from assay.models.composite import text_weights, write_back
-from assay.models.load import load_model
+from assay.models.load import load_model, text_weights, write_back
 from assay.models.precision import choose_precision
 from assay.models.supported import read_config
 from assay.models.weight_files import in_file_names, load_weights, save_weights, whole_state

@@ -13,7 +13,7 @@ import torch
 from assay.engines.environments import installed
 from assay.errors import InputError
 from assay.trainers.outputs.output import Saved, Step, SwiftOutput, TrlOutput
-from assay.trainers.outputs.verl_output import VerlOutput, lone_actor, merged
+from assay.trainers.outputs.plain_folders import VerlOutput, lone_actor, merged
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -246,8 +246,9 @@ def test_an_adapter_of_verl_without_its_notes_is_refused_by_their_path(
         (Path(command[-1]) / "lora_adapter").mkdir(parents=True)
         return subprocess.CompletedProcess(command, 0, "", "")
 
-    monkeypatch.setattr("assay.trainers.outputs.verl_output.installed", lambda name: Path("python"))
-    monkeypatch.setattr("assay.trainers.outputs.verl_output.subprocess.run", merge)
+    installed = "assay.trainers.outputs.plain_folders.installed"
+    monkeypatch.setattr(installed, lambda name: Path("python"))
+    monkeypatch.setattr("assay.trainers.outputs.plain_folders.subprocess.run", merge)
     with pytest.raises(InputError, match=r"lora_train_meta\.json: is missing") as refused:
         merged(actor, tmp_path / "whole")
     assert str(actor / "lora_train_meta.json") in str(refused.value)

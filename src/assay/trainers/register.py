@@ -18,7 +18,7 @@ from assay.errors import InputError, look_up
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.trainers.outputs.output import SwiftOutput, TrlOutput
-from assay.trainers.outputs.verl_output import LATEST, VerlOutput
+from assay.trainers.outputs.plain_folders import LATEST, VerlOutput
 from assay.trainers.settings import Settings, ToolCell, Translated
 from assay.trainers.table import table
 

@@ -27,10 +27,9 @@ from assay.lab.models.learner import begun_from
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.session.manifest import check_base
 from assay.lab.session.session import Session
-from assay.models.composite import is_composite, write_back
 from assay.models.folder import WEIGHTS, weight_files
 from assay.models.gguf_file import check_gguf, write_gguf
-from assay.models.load import GENERATION
+from assay.models.load import GENERATION, is_composite, write_back
 from assay.models.supported import TEMPLATE, read_config
 from assay.models.weight_files import TESTED, in_file_names, save_weights, whole_state
 from assay.runs.run_directory import RunDirectory
