@@ -7,10 +7,10 @@ manifest; adapters themselves are in `lora`.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from peft import PeftModel
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -79,7 +79,9 @@ def train_lora(model: PreTrainedModel, options: LoraOptions) -> tuple[PeftModel,
     unread = left_out(model) if ALL_LINEAR in options.targets else ()
     adapted, matched = add_lora(model, options)
     names = {name for names in matched.values() for name in names}
-    sides = {name: min(model.get_submodule(name).weight.shape) for name in sorted(names)}
+    sides = {
+        name: min(cast(Tensor, model.get_submodule(name).weight).shape) for name in sorted(names)
+    }
     narrow = tuple(f"{name} ({side})" for name, side in sides.items() if side < options.rank)
     return adapted, replace(measure(adapted, "lora", matched), left_out=unread, narrow=narrow)
 

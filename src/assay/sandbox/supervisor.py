@@ -66,7 +66,7 @@ class OwnClock:
         """Counts the time since the last tick; `waiting` holds from now on."""
         cpu = None
         if waiting or self._cpu is not None:
-            cpu = call_watch.group_cpu_seconds(psutil.Process().children(recursive=True))
+            cpu = sum(map(call_watch.cpu_seconds, psutil.Process().children(recursive=True)))
         now = time.monotonic()
         passed = now - self.last
         if self._cpu is not None and cpu is not None:

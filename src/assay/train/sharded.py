@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.nn.utils import get_total_norm
 
 from assay.data.episode import Turn
 from assay.errors import InputError
@@ -26,7 +27,7 @@ from assay.models.lora import put_masks
 from assay.models.plain_forward import causal_of
 from assay.models.scoring import score_row
 from assay.models.supported import why_plain
-from assay.train.ranks import GradientCall, Marks, Member, RankedPolicy, SampleCall, norm_of
+from assay.train.ranks import GradientCall, Marks, Member, RankedPolicy, SampleCall
 from assay.train.update import Totals, add_gradients, trainable
 
 
@@ -155,7 +156,7 @@ class ShardedMember(Member):
         for packed in call.idle:
             logps_S = self.policy.score(packed).logps_S
             logps_S.backward(torch.zeros_like(logps_S))
-        return totals, norm_of(self.grads())
+        return totals, get_total_norm(self.grads()).cpu()
 
     def grads(self) -> list[Tensor]:
         """See `Member`."""

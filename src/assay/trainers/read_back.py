@@ -151,7 +151,7 @@ def read_back(table: ToolTable, config: Values, values: Mapping[str, Any], steps
     told: dict[str, Any] = {"steps": steps}
     unknown = list[str]()
     for key, cell in table.cells.items():
-        if key in values or not (cell.read or cell.is_plain):
+        if key in values or not (cell.read or (cell.keys and not cell.how and cell.value is None)):
             continue
         try:
             told[key] = cell.told(config)
