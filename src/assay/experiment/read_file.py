@@ -174,12 +174,14 @@ def name_line(error: InputError, experiment: Experiment) -> None:
         return
     file = experiment.origin.file
     setting = _setting(path, [parse_override(each) for each in experiment.origin.overrides])
-    unplaced = setting is not None or file is None
+    line = None
+    if setting is None and file is not None:
+        line = line_of(path, key_lines(read_text(file)))
     InputError.__init__(
         error,
         error.problem,
         file=place(setting.text) if setting else file,
-        line=None if unplaced else line_of(path, key_lines(read_text(file))),
+        line=line,
         field=error.field,
         fix=error.fix,
     )
