@@ -9,10 +9,10 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.data.row import Message
-from assay.lab.run import runner
 from assay.runs.history import evaluation_records
 from assay.runs.run_directory import RunDirectory
 from assay.tasks import task as registry
+from tests import from_files
 from tests.docs.pages import as_module
 from tests.from_files import check_experiment
 from tests.lengths import MODULE, make_lengths_lab
@@ -29,7 +29,7 @@ def lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def run(lengths: Any, tmp_path: Path) -> RunDirectory:
     """The page's experiment, run."""
-    (run,) = runner.start(make_lengths_lab(tmp_path), root=tmp_path)
+    (run,) = from_files.start(make_lengths_lab(tmp_path), root=tmp_path)
     return run
 
 

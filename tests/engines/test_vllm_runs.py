@@ -19,12 +19,12 @@ from transformers import PreTrainedModel
 
 from assay.engines.environments import environment_for, installed
 from assay.engines.register import MEMORY, PREFIX, EngineOpening, ProvenSampler, close_all, opened
-from assay.lab.run import runner
 from assay.lab.session import session
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.tasks import task as registry
+from tests import from_files
 from tests.docs.pages import as_module
 from tests.forked import assay, kill
 from tests.lab.run.test_kill import everything, faults, steps_done
@@ -62,7 +62,7 @@ def lab(tmp_path: Path) -> Iterator[Path]:
 
 
 def started(lab: Path, *settings: str, file: str = "tiny") -> RunDirectory:
-    (run,) = runner.start(lab / f"{file}.toml", (*SHORT[:1], *settings), root=lab, new=True)
+    (run,) = from_files.start(lab / f"{file}.toml", (*SHORT[:1], *settings), root=lab, new=True)
     return run
 
 
@@ -216,7 +216,7 @@ def test_dialogues_of_several_turns_are_played_on_vllm(tmp_path, monkeypatch) ->
     monkeypatch.setitem(cast(dict[str, str], registry.TASKS), "lengths", MODULE)
     make_lengths_lab(tmp_path)
     head_of_32(tmp_path)
-    (run,) = runner.start(tmp_path / "lengths.toml", ("engine.sample=vllm",), root=tmp_path)
+    (run,) = from_files.start(tmp_path / "lengths.toml", ("engine.sample=vllm",), root=tmp_path)
     close_all()
     found = lines(run, "rl")
     print({name: found[-1].get(name) for name in PROOF})

@@ -19,12 +19,12 @@ from assay.engines.proof import Proof
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.models.language_learner import LanguageLearner
 from assay.lab.monitor.observer import Silent
-from assay.lab.run import runner
 from assay.lab.session.session import Session
 from assay.lab.session.validate import read_whole
 from assay.runs.run_directory import RunDirectory
 from assay.trainers.in_tool import reward as in_tool
 from assay.trainers.register import TRAINERS
+from tests import from_files
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.tiny_labs import make_lab
 
@@ -320,7 +320,9 @@ def test_rows_that_the_tool_renders_otherwise_are_refused_with_the_token(
 
 
 def test_a_stage_goes_on_from_a_checkpoint_of_a_run(lab: Path) -> None:
-    (run,) = runner.start(lab / "tiny.toml", ["stage.sft.steps=1", "stage.rl.steps=1"], root=lab)
+    (run,) = from_files.start(
+        lab / "tiny.toml", ["stage.sft.steps=1", "stage.rl.steps=1"], root=lab
+    )
     done = export(lab, "--set", f'stage.rl.start="run:tiny/{run.id}@sft.last"')
     assert done.exit_code == 0, done.stderr
     trained = run.path / "checkpoints" / "sft" / "step-000001" / "model.safetensors"

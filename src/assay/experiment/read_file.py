@@ -43,12 +43,15 @@ def read_experiment(source: ExperimentSource, overrides: Sequence[str] = ()) -> 
     Raises InputError with every problem that can be known from it alone, and for an override that
     names nothing.
     """
-    file = Path(source) if isinstance(source, str | Path) else None
-    text = "" if file is None else read_text(file)
-    if file is not None:
+    file, text = None, ""
+    if isinstance(source, str | Path):
+        file = Path(source)
+        text = read_text(file)
         raw = parse_toml(text, file)
+    elif isinstance(source, Experiment):
+        raw = load_toml(experiment_toml(source))
     else:
-        raw = load_toml(experiment_toml(source)) if isinstance(source, Experiment) else dict(source)
+        raw = dict(source)
     if "base" in raw:  # which every sweep has, and no experiment
         fix = "run it with 'assay fill', see it with 'assay matrix', or give the file of one of "
         fix += f"its experiments: {raw['base']}"
@@ -174,12 +177,14 @@ def name_line(error: InputError, experiment: Experiment) -> None:
         return
     file = experiment.origin.file
     setting = _setting(path, [parse_override(each) for each in experiment.origin.overrides])
-    unplaced = setting is not None or file is None
+    line = None
+    if setting is None and file is not None:
+        line = line_of(path, key_lines(read_text(file)))
     InputError.__init__(
         error,
         error.problem,
         file=place(setting.text) if setting else file,
-        line=None if unplaced else line_of(path, key_lines(read_text(file))),
+        line=line,
         field=error.field,
         fix=error.fix,
     )

@@ -12,7 +12,6 @@ from assay.data.episode import tokens_of
 from assay.lab.evaluate import local_answerer
 from assay.lab.monitor.observer import Silent
 from assay.lab.replay import replay
-from assay.lab.run import runner
 from assay.lab.run.runner import RunRecorder, resume
 from assay.runs.history import History
 from assay.runs.records import (
@@ -20,6 +19,7 @@ from assay.runs.records import (
 )
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.tasks import task as registry
+from tests import from_files
 from tests.docs.pages import as_module
 from tests.lab.run.test_kill import everything
 from tests.lengths import MODULE, make_lengths_lab
@@ -40,7 +40,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def finished(lab: Path) -> RunDirectory:
-    (run,) = runner.start(lab / "lengths.toml", root=lab)
+    (run,) = from_files.start(lab / "lengths.toml", root=lab)
     return run
 
 
@@ -66,7 +66,7 @@ def test_killed_between_journal_and_update_and_between_chunks_a_run_ends_bit_ide
     with pytest.MonkeyPatch.context() as patch:
         killing(patch, RunRecorder, "samples", 2)
         with pytest.raises(Killed):
-            runner.start(lab / "lengths.toml", root=lab)
+            from_files.start(lab / "lengths.toml", root=lab)
     (run,) = runs_of(lab, "lengths")
     with pytest.MonkeyPatch.context() as patch:
         killing(patch, RecordWriter, "write_chunk", 2)

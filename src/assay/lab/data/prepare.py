@@ -12,7 +12,7 @@ from typing import Any
 
 from assay.data.csv_files import CsvOptions
 from assay.data.files import atomic_write_text
-from assay.data.formats.formats import MOST_BAD, FileLayout, items_of, iter_items, shaped
+from assay.data.formats.formats import MOST_BAD, FileLayout, items_of, shaped
 from assay.data.hub_rows import HubSet, hub_records
 from assay.data.leakage import separate
 from assay.data.loaded import Item, Loaded, gather, spread
@@ -130,18 +130,20 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
     kind, _, rest = (spec.source or "").partition(":")
     csv = spec.csv and CsvOptions(**spec.csv.model_dump())
     layout = FileLayout(csv, spec.columns or {}, spec.nulls)
+    given: dict[str, tuple[Records, Mapping[str, Row]]] = {}
+    for key in ("samples", "pass_rate", "examples"):
+        if (table := getattr(spec, key)) is not None:
+            run, tokens = getattr(table, "run", rest), getattr(table, "each", "") == "group"
+            records = records_of(root, run, table, tokens=tokens)
+            given[key] = records, asked_rows(records, table, root)
     items: Iterable[Item]
-    if kind == "path":
-        items = iter_items(root / rest, spec.format or "", layout)
-    elif kind == "hf":
-        lines, place = hub_records(hub_set(spec), root), spec.source or ""
+    if kind in ("path", "hf"):
+        lines = hub_records(hub_set(spec), root) if kind == "hf" else None
+        place = root / rest if lines is None else spec.source or ""
         items = without_duplicates(items_of(lines, spec.format or "", layout, place, MOST_BAD))
     elif kind == "run":
         assert spec.samples is not None
-        as_groups = spec.samples.each == "group"
-        records = records_of(root, rest, spec.samples, tokens=as_groups)
-        rows = asked_rows(records, spec.samples, root)
-        items = spread(run_rows(records, rows, spec.samples.each))
+        items = spread(run_rows(*given["samples"], spec.samples.each))
     else:
         options = None if spec.options is None else BenchmarkOptions(spec.options, root)
         items = spread(read_source(task, kind, rest, options or BenchmarkOptions({}, root)))
@@ -152,14 +154,11 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
     if spec.template_options is not None:
         items = with_template_options(items, spec.template_options)
     loaded = gather(shaped(items, spec.expand, spec.undeclared_calls == "keep"))
-    if (table := spec.pass_rate) is not None:
-        records = records_of(root, table.run, table)
-        prompts = asked_rows(records, table, root)
-        loaded = replace(loaded, rows=with_pass_rates(loaded.rows, table, records, prompts))
-    if (shown := spec.examples) is not None:
-        records = records_of(root, shown.run, shown)
-        prompts = asked_rows(records, shown, root)
-        rows, fewer = with_examples(loaded.rows, shown, records, prompts)
+    if spec.pass_rate is not None:
+        rows = with_pass_rates(loaded.rows, spec.pass_rate, *given["pass_rate"])
+        loaded = replace(loaded, rows=rows)
+    if spec.examples is not None:
+        rows, fewer = with_examples(loaded.rows, spec.examples, *given["examples"])
         remarks = {**loaded.remarks, **({FEWER: fewer} if fewer else {})}
         loaded = replace(loaded, rows=rows, remarks=remarks)
     return loaded
