@@ -36,15 +36,7 @@ HEAVY = {
     "resume": ["resume", "tiny"],
     "serve": ["serve", "tiny@rl.last"],
     "export": ["export", "tiny@rl.last", "exported"],
-    "convert for a model": [
-        "convert",
-        "sums.jsonl",
-        "o.jsonl",
-        "--to",
-        "trl",
-        "--for",
-        "path:model",
-    ],
+    "convert for a model": "convert sums.jsonl o.jsonl --to trl --for path:model".split(),
 }
 BLOCKED = """
 import json, os, sys

@@ -78,8 +78,7 @@ def train_lora(model: PreTrainedModel, options: LoraOptions) -> tuple[PeftModel,
     """Train a fresh LoRA adapter and nothing else; raises InputError."""
     unread = left_out(model) if ALL_LINEAR in options.targets else ()
     adapted, matched = add_lora(model, options)
-    names = {name for names in matched.values() for name in names}
-    sides = {name: min(model.get_submodule(name).weight.shape) for name in sorted(names)}
+    sides = {n: min(model.get_submodule(n).weight.shape) for each in matched.values() for n in each}
     narrow = tuple(f"{name} ({side})" for name, side in sides.items() if side < options.rank)
     return adapted, replace(measure(adapted, "lora", matched), left_out=unread, narrow=narrow)
 
