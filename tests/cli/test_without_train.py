@@ -36,7 +36,15 @@ HEAVY = {
     "resume": ["resume", "tiny"],
     "serve": ["serve", "tiny@rl.last"],
     "export": ["export", "tiny@rl.last", "exported"],
-    "convert for a model": "convert sums.jsonl o.jsonl --to trl --for path:model".split(),
+    "convert for a model": [
+        "convert",
+        "sums.jsonl",
+        "o.jsonl",
+        "--to",
+        "trl",
+        "--for",
+        "path:model",
+    ],
 }
 BLOCKED = """
 import json, os, sys

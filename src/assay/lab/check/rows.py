@@ -195,8 +195,10 @@ def unread(subject: Subject) -> Seen:
             visited = steps_of(stage, order.count) * rows_per_step(stage)
         if rows_per_step(stage) > order.count:
             what = f"stage.{name}: a step takes more rows than data.{stage.data} has"
-            told = f"{rows_per_step(stage)} of {order.count}: some come several times in one step"
-            yield Finding("warning", what, told, "lower prompts or batch, or take more rows")
+            told = f"{rows_per_step(stage)} of {order.count}"
+            yield Finding(
+                "warning", what, told, "lower prompts or batch: a row comes several times"
+            )
         if isinstance(order, Fixed) and visited < order.count:
             what = f"stage.{name}: the last rows of data.{stage.data} are never visited"
             told = f"{visited} of {order.count} rows, in the order that the data set asks for"

@@ -445,7 +445,7 @@ def room(subject: Subject) -> Seen:
             yield Finding("note", f"{place}: {adaptation.left}", layers, fix)
         if adaptation.narrow:
             what = f"{place}: the rank of LoRA is above the smaller side of matrices"
-            told = f"{len(adaptation.narrow)} of them, such as {adaptation.narrow[0]}"
+            told = f"{len(adaptation.narrow)} layers, such as {adaptation.narrow[0]}"
             yield Finding("warning", what, told, "lower adapt.rank: more of it adds nothing")
         work = stage_work(subject, stage)
         if work is not None:
