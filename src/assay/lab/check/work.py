@@ -444,9 +444,9 @@ def room(subject: Subject) -> Seen:
             fix = "nothing; an adapter would have no effect there"
             yield Finding("note", f"{place}: {adaptation.left}", layers, fix)
         if adaptation.narrow:
-            what = f"{place}: the rank of LoRA is above the smaller side of matrices"
-            told = f"{len(adaptation.narrow)} layers, such as {adaptation.narrow[0]}"
-            yield Finding("warning", what, told, "lower adapt.rank: more of it adds nothing")
+            what = f"{place}: the rank of LoRA is above a side of {len(adaptation.narrow)} layers"
+            fix = "lower adapt.rank: more of it adds nothing"
+            yield Finding("warning", what, f"such as {adaptation.narrow[0]}", fix)
         work = stage_work(subject, stage)
         if work is not None:
             yield from memory(subject, name, stage, work, adaptation, shape)
