@@ -22,7 +22,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("path", "value", "words"),
     [
         ("stage.rl.sampling.temperature", "1e-300", "at least 0.001"),
-        ("stage.rl.sampling.temperature", "0.0", "greedy ones are all the same: write 1.0"),
+        ("stage.rl.sampling.temperature", "0.0", "at least 0.001, not 0.0 (a stage learns from"),
         ("stage.sft.dtype", '"bfloat16"', "unknown key (remove it: weights are kept in float32"),
         ("evaluate.test.sampling.top_p", "0.0", "more than 0"),
         ("evaluate.test.sampling.top_k", LONG, "64 bits"),

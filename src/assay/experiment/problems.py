@@ -106,8 +106,7 @@ def _problems(
         return
     if kind == "extra_forbidden":
         keys = keys_at(path[:-1], raw, model)
-        fix = DTYPE if path[-1] == "dtype" else nearest(str(path[-1]), keys)
-        yield Problem(path, UNKNOWN, fix)
+        yield Problem(path, UNKNOWN, DTYPE if path[-1] == "dtype" else nearest(str(path[-1]), keys))
     else:
         yield _problem(error, path, raw, model)
 

@@ -7,10 +7,10 @@ manifest; adapters themselves are in `lora`.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from peft import PeftModel
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -52,7 +52,7 @@ class Adaptation:
     matched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Each LoRA target or freeze pattern, with the names it matched."""
     narrow: tuple[str, ...] = ()
-    """Matrices with a smaller side, in brackets, than the adapter's rank."""
+    """Layers of which one side is smaller than the adapter's rank."""
     left_out: tuple[str, ...] = ()
     """Linear layers that `all-linear` does not adapt: an adapter would do nothing there."""
 
@@ -78,12 +78,9 @@ def train_lora(model: PreTrainedModel, options: LoraOptions) -> tuple[PeftModel,
     """Train a fresh LoRA adapter and nothing else; raises InputError."""
     unread = left_out(model) if ALL_LINEAR in options.targets else ()
     adapted, matched = add_lora(model, options)
-    names = {name for names in matched.values() for name in names}
-    sides = {
-        name: min(cast(Tensor, model.get_submodule(name).weight).shape) for name in sorted(names)
-    }
-    narrow = tuple(f"{name} ({side})" for name, side in sides.items() if side < options.rank)
-    return adapted, replace(measure(adapted, "lora", matched), left_out=unread, narrow=narrow)
+    layers = [name for names in matched.values() for name in names]
+    thin = tuple(n for n in layers if min(model.get_parameter(f"{n}.weight").shape) < options.rank)
+    return adapted, replace(measure(adapted, "lora", matched), left_out=unread, narrow=thin)
 
 
 def train_unfrozen(

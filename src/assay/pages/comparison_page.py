@@ -291,8 +291,8 @@ def _page_name(table: ComparisonTable) -> str:
     control, *others = [
         re.sub(r"/[^@]*" if line.address else r"^[./]+", "", line.name) for line in table.lines
     ]
-    versus = f"{'-'.join(others)}-vs-" if others else ""
-    name = f"{versus}{control}-on-{table.evaluation.name}"
+    versus = "-vs-".join(filter(None, ("-".join(others), control)))
+    name = f"{versus}-on-{table.evaluation.name}"
     # No dot may be left: what follows it would be taken for the suffix.
     clean = re.sub(r"[^A-Za-z0-9_-]+", "-", name)
     # Comparisons whose names begin alike must not replace one another's page.

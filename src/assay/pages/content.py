@@ -92,9 +92,8 @@ def best_line(facts: "RunFacts") -> Scored | None:
     return ([x for x in lines if best is not None and x.name == best.checkpoint] or [lines[-1]])[-1]
 
 
-def nothing_measured(facts: "RunFacts", words: Words) -> str:
+def nothing_measured(main: "Measurement | None", words: Words) -> str:
     """Why there is no score."""
-    main = facts.main
     return words("page.unmeasured", name=visible(main.name)) if main else words("page.unreported")
 
 
@@ -102,7 +101,7 @@ def headline_blocks(facts: "RunFacts", words: Words) -> list[Text]:
     """The best checkpoint's score, and its verdicts against the control and the stage before."""
     line = best_line(facts)
     if line is None or facts.main is None or facts.main.table is None:
-        return [Text(nothing_measured(facts, words))]
+        return [Text(nothing_measured(facts.main, words))]
     table, label = facts.main.table, checkpoint_label(line.name, words)
     figures = {"items": number(line.items), "benchmark": table.evaluation.benchmark}
     what = words("table.score_of", label=label, passes=passes(line.repeats, words), **figures)

@@ -122,8 +122,8 @@ def data_views(facts: RunFacts, words: Words) -> list[DataView]:
                 train=number(_count(stored["train"])),
                 dev=number(_count(stored["dev"])),
             )
-            test = _count(stored.get("test", ()))
-            about += words("data.test", rows=number(test)) if test else ""
+            if "test" in stored:
+                about += words("data.test", rows=number(_count(stored["test"])))
         against = words.listing.join(spec.disjoint_from)
         leaked = sum(
             count for why, count in dropped.items() if any(b in why for b in spec.disjoint_from)

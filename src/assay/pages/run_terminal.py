@@ -22,7 +22,7 @@ def final_blocks(run: RunDirectory, lang: str = "en") -> list[Block]:
     """What a terminal shows of a run's page. Raises what `gather` and reading the records raise."""
     facts, w = gather(run), words(lang)
     marked = [Text(mark, "warning") for mark in marks(facts, w)]
-    nothing = [] if facts.main else [Text(content.nothing_measured(facts, w))]
+    nothing = [] if facts.main else [Text(content.nothing_measured(facts.main, w))]
     return [*marked, *nothing, *sections(facts, w, wanted=IN_TERMINAL)]
 
 
@@ -82,7 +82,7 @@ def _short(run: RunDirectory, w: Words) -> str:
     facts = gather(run)
     line = content.best_line(facts)
     if line is None:
-        return content.nothing_measured(facts, w)
+        return content.nothing_measured(facts.main, w)
     worst = [w(f"severity.{each.severity}") for _, each in story.warned(facts, w)][:1]
     pairing = line.to_control or line.to_previous
     comparison = pairing.comparison if pairing else None

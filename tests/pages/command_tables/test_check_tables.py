@@ -37,10 +37,10 @@ def test_the_short_form_has_a_line_for_each_table_with_rows_time_or_memory():
     lines = check_lines(
         {
             "data.train": {
-                "rows_in_source": 1200.0,
-                "train_rows": 1000.0,
-                "dev_rows": 60.0,
-                "test_rows": 40.0,
+                "rows_in_source": 1200,
+                "train_rows": 1000,
+                "dev_rows": 60,
+                "test_rows": 40,
             },
             "stage.sft": stage,
             "evaluate.dev": {"seconds_low": 4.0, "seconds_high": 9.0, "items": 20.0},

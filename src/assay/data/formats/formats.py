@@ -276,7 +276,6 @@ def _items(record: Found, format: str, layout: FileLayout) -> list[Item]:
 LIKELY: Mapping[str, tuple[str, ...]] = {
     "prompt": ("question", "problem", "query", "instruction", "input", "text"),
     "answer": ("label", "target", "gold", "solution", "ground_truth", "response", "output"),
-    "messages": ("conversation", "conversations", "dialogue", "chat"),
 }
 """What other data sets call a column."""
 

@@ -40,16 +40,7 @@ from assay.experiment.stage_tables import (
 )
 from assay.experiment.training_settings import LoraAdapt
 from assay.lab.check.machine import existing
-from assay.lab.check.subject import (
-    Gold,
-    Number,
-    Seen,
-    Subject,
-    samples,
-    share_of,
-    some,
-    target_messages,
-)
+from assay.lab.check.subject import Gold, Number, Seen, Subject, samples, share_of, target_messages
 from assay.lab.data.prepare import find_order
 from assay.lab.models.helper_models import in_process, memory_bytes
 from assay.lab.models.language_learner import adapt, language_model, load_of, model_folder
@@ -453,9 +444,9 @@ def room(subject: Subject) -> Seen:
             fix = "nothing; an adapter would have no effect there"
             yield Finding("note", f"{place}: {adaptation.left}", layers, fix)
         if adaptation.narrow:
-            what = f"{place}: the rank of LoRA is above the smaller side of matrices"
-            fix = "lower adapt.rank: above that side it adds weights and nothing to learn"
-            yield Finding("warning", what, some(adaptation.narrow), fix)
+            what = f"{place}: the rank of LoRA is above a side of {len(adaptation.narrow)} layers"
+            fix = "lower adapt.rank: more of it adds nothing"
+            yield Finding("warning", what, f"such as {adaptation.narrow[0]}", fix)
         work = stage_work(subject, stage)
         if work is not None:
             yield from memory(subject, name, stage, work, adaptation, shape)
