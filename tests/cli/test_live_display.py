@@ -88,3 +88,25 @@ def test_other_work_is_silent_for_five_seconds_then_tells_its_part_and_the_time_
         "checking: 1/3 (leakage), 0:12 left",
         "reading: 2,000",
     ]
+
+
+def test_inside_a_long_step_a_log_says_how_many_completions_are_done_and_steps_are_not_held_back():
+    clock = Time()
+    observer, lines = plain_lines(clock)
+    observer.stage("rl", "grpo", 0, 9)
+    for part, seconds in (("sampled", 4), ("judged", 1), ("trained", 0.1)):
+        for done in range(1, 5):
+            clock.now += seconds
+            observer.inside(part, done, 4)
+    observer.step(1, {})
+    for step in range(2, 9):  # of three seconds each
+        for part in ("sampled", "judged"):
+            clock.now += 1.5
+            observer.inside(part, 4, 4)
+        observer.step(step, {})
+    assert lines == [
+        "rl (grpo): 9 steps",
+        "rl 1/9 sampled: 3/4, 0:04 left",
+        "rl 1/9  2:43 left",
+        "rl 5/9  0:26 left",
+    ]

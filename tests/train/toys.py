@@ -99,6 +99,10 @@ class MemoryRecorder:
     samples_by_step: dict[int, list[SampleRecord]] = field(default_factory=dict)
     journal: dict[int, Mapping[str, Journalled]] = field(default_factory=dict)
     states: list[TrainState] = field(default_factory=list)
+    told: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def inside(self, part: str, done: int, total: int) -> None:
+        self.told.append((part, done, total))
 
     def recorded_rewards(self, step: int) -> Mapping[str, Journalled]:
         return self.journal.get(step, {})

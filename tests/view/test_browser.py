@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 
 import pytest
 
@@ -103,6 +104,16 @@ def test_a_run_is_followed_while_it_trains(tmp_path: Path, tab: Tab):
                 and address == tab.script("location.href")
             )
         tab.until("document.querySelector('main').innerText.includes('Before and after')")
+        # The stream has ended, and the window still answers.
+        assert tab.script("document.querySelector('.lost').hidden")
+        name = tab.script("location.pathname.split('/').slice(-3, -1).join('/')")
+        tab.open(f"http://127.0.0.1:{port}/lab/tiny/samples?run={name}")
+        tab.script("window.left = true; document.querySelector('td.start a').click()")
+        tab.loaded()
+        tab.script("window.left = true; document.querySelector('main a[href*=prompt]').click()")
+        tab.loaded()
+        assert "its fingerprint is the one that was recorded" in tab.text()
+        assert tab.count_of(".special") > 1 and tab.count_of(".token") > 10
 
 
 def test_a_filter_is_typed_and_a_group_is_opened(site: str, run, tab: Tab):
@@ -188,3 +199,18 @@ def test_pages_are_read_without_javascript(site: str, run, tab: Tab):
         tab.until(f"document.querySelectorAll('{ROW}').length === 2")
     finally:
         tab.ask("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_the_window_counts_as_lost_only_where_it_does_not_answer(tmp_path: Path, tab: Tab):
+    run, lost = empty_run(tmp_path / "lab"), "document.querySelector('.lost').hidden"
+    write_status(run.path, replace(stored_status(run.path), status="running"))
+    with hold_run(run.path), up(application(Window({"lab": run.root}), TOKEN), 0) as port:
+        tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}")
+        tab.open(f"http://127.0.0.1:{port}/lab/lab/runs/{run}/")
+        tab.script("document.querySelector('main').dataset.live = '/nothing'")
+        tab.script("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
+        sleep(2)  # the stream fails, and a question is answered
+        assert tab.script(lost)
+        tab.errors.clear()
+    tab.until(f"!{lost}")
+    tab.errors.clear()

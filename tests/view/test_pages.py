@@ -282,3 +282,15 @@ def test_the_progress_between_two_steps_is_made_on_request(run, reader):
     assert page.status_code == 200 and "step 1 to step 3" in page.text
     refused = reader.get(f"{address}?stage=rl&first=3&last=1")
     assert refused.status_code == 400 and "step 3 is not before step 1" in refused.text
+
+
+def test_a_completion_leads_to_its_neighbours_and_every_page_of_a_run_to_its_parts(run, reader):
+    root, own = f"/lab/{run.root.name}", f"{run.root.name}/{run}"
+    page = reader.get(f"{root}/show?id={run}:rl/5/odd%231").text
+    assert [f"odd%23{n}" in page for n in (0, 2, 3)] == [True, True, False]
+    large = f"/curves?run={own}&stage=rl&metric=reward_mean"
+    for address in (f"{root}/samples?run={run}", f"{root}/runs/{run}/costs", large):
+        nav = re.findall(r'href="([^"]*)"', reader.get(address).text.partition("<main")[0])
+        for part in ("samples", "answers", "curves", "progress", "costs", f"runs/{run}/"):
+            assert any(part in link for link in nav), (address, part)
+    assert "all curves of rl" in reader.get(large).text

@@ -3,6 +3,8 @@
 Imports nothing heavy, so that help and completion are fast.
 """
 
+import os
+import sys
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -20,6 +22,8 @@ from assay.cli.run import check, fill, resume, run, synthesise
 from assay.cli.runs import delete, doctor, log, protect, runs, verify
 from assay.errors import InputError
 
+if not sys.stderr.isatty():  # bars of other packages would fill a log
+    os.environ.setdefault("TQDM_DISABLE", "1")
 GROUPS = {
     "train": {"new": new, "check": check, "run": run, "resume": resume, "fill": fill},
     "measure": {

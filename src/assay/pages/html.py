@@ -190,7 +190,7 @@ def _figure(block: model.Figure, words: Words) -> Markup:
         return Markup('<div class="wide">{}</div>').format(drawing)
     last = Markup("<i>{}</i>").format(_text(block.last)) if block.last else ""
     form = Markup("<figure><figcaption><span>{}</span>{}</figcaption>{}</figure>")
-    return form.format(_text(block.caption), last, drawing)
+    return form.format(_mark(model.Mark(block.caption, "", block.link)), last, drawing)
 
 
 def _panels(block: model.Panels, words: Words) -> Markup:

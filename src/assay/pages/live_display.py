@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from assay.lab.monitor.observer import Observer, Silent
+from assay.lab.monitor.observer import Clock, Observer, Pace, Silent
 from assay.pages.facts import idle
 from assay.pages.safe_console import tell
 from assay.runs.run_directory import RunDirectory
@@ -44,8 +44,6 @@ first ones to end say nothing of the others."""
 FIRST_SECONDS = 5.0
 """Seconds of other work before its first plain line."""
 
-Clock = Callable[[], float]
-
 
 def figures(metrics: Mapping[str, float]) -> str:
     """One line of a step's numbers, with tokens per second."""
@@ -60,24 +58,16 @@ def figures(metrics: Mapping[str, float]) -> str:
     return "  ".join(parts)
 
 
-class Pace:
-    """Estimates the remaining time of a stage from the steps since it started or resumed."""
+def clock_text(seconds: float) -> str:
+    """A time to go in minutes and seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
-    def __init__(self, clock: Clock, step: int, steps: int):
-        self.clock, self.first, self.steps = clock, step, steps
-        self.started = clock()
 
-    def left(self, step: int, share: float = 0.0) -> str:
-        """Minutes and seconds until the last step; "" before a step and that share of them is done,
-        and after the last."""
-        if step <= self.first or step >= self.steps or step < share * self.steps:
-            return ""
-        each = (self.clock() - self.started) / (step - self.first)
-        minutes, seconds = divmod(round(each * (self.steps - step)), 60)
-        hours, minutes = divmod(minutes, 60)
-        return (
-            f"{hours}:{minutes:02}:{seconds:02} left" if hours else f"{minutes}:{seconds:02} left"
-        )
+def left_text(seconds: float | None) -> str:
+    """The time to go; "" where it is not known."""
+    return "" if seconds is None else f"{clock_text(seconds)} left"
 
 
 class PlainProgress(Silent):
@@ -85,7 +75,7 @@ class PlainProgress(Silent):
 
     def __init__(self, write: Callable[[str], None], clock: Clock = time.monotonic):
         self.write, self.clock = write, clock
-        self.name = ""
+        self.name, self.at = "", 0
         self.pace = Pace(clock, 0, 0)
         self.works: dict[str, Pace] = {}
         self.written = -QUIET_SECONDS
@@ -96,15 +86,18 @@ class PlainProgress(Silent):
 
     def stage(self, name: str, method: str, step: int, steps: int) -> None:
         """See `Observer.stage`."""
-        self.name, self.pace = name, Pace(self.clock, step, steps)
+        self.name, self.at, self.pace = name, step, Pace(self.clock, step, steps)
         so_far = f", {step} of them done" if step else ""
         self.write(f"{name} ({method}): {steps} steps{so_far}")
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """See `Observer.step`."""
+        self.at = step
         if self._due(step == self.pace.steps or step == self.pace.first + 1):
             place = f"{self.name} {step}/{self.pace.steps}"
-            self.write("  ".join(filter(None, (place, figures(metrics), self.pace.left(step)))))
+            self.write(
+                "  ".join(filter(None, (place, figures(metrics), left_text(self.pace.left(step)))))
+            )
 
     def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
         """See `Observer.evaluation`."""
@@ -115,15 +108,18 @@ class PlainProgress(Silent):
         if done == total:
             del self.works[what]
 
+    def inside(self, part: str, done: int, total: int) -> None:
+        """See `Observer.inside`."""
+        self.work(f"{self.name} {self.at + 1}/{self.pace.steps} {part}", done, total)
+
     def work(self, what: str, done: int, total: int, at: str = "") -> None:
         """See `Observer.work`; nothing is written of what takes less than FIRST_SECONDS."""
-        if what not in self.works:
-            self.works[what] = Pace(self.clock, done, total)
-            self.written = self.clock() - QUIET_SECONDS + FIRST_SECONDS
-        if done != total and self._due(False):
-            self.write(counted(what, done, total, at and f"({at})", self.works[what].left(done)))
+        pace = self.works.setdefault(what, Pace(self.clock, done, total))
+        late = self.clock() - pace.started >= FIRST_SECONDS
         if done == total:
             del self.works[what]
+        elif late and self._due(False):
+            self.write(counted(what, done, total, at and f"({at})", pace.left(done)))
 
     def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
         """See `Observer.report`."""
@@ -137,10 +133,10 @@ class PlainProgress(Silent):
         return due
 
 
-def counted(what: str, done: int, total: int, rest: str, left: str) -> str:
+def counted(what: str, done: int, total: int, rest: str, left: float | None) -> str:
     """How far a piece of work is, in a line; a `total` of 0 is unknown."""
     count = f"{done:,}/{total:,}" if total else f"{done:,}"
-    return f"{what}: " + ", ".join(filter(None, (f"{count} {rest}".rstrip(), left)))
+    return f"{what}: " + ", ".join(filter(None, (f"{count} {rest}".rstrip(), left_text(left))))
 
 
 @contextmanager

@@ -134,6 +134,8 @@ class Figure:
     """The last value, at the end of the caption."""
     first: str = ""
     """The first one, for media without drawings."""
+    link: str = ""
+    """Where the caption leads."""
 
 
 @dataclass(frozen=True, slots=True)

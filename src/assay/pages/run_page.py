@@ -120,11 +120,13 @@ def _verdict(facts: RunFacts, w: Words) -> list[Block]:
 
 def head(facts: RunFacts, w: Words) -> list[Block]:
     """What a run is about, the run in a line, and what to know before any number."""
-    about = facts.experiment.about
+    about, failed = facts.experiment.about, facts.status.status == "failed"
+    told = story.warnings(facts, w)
     return [
         *([Text(about, "lead")] if about else []),
+        *(Text(error, "error") for error in told[:failed]),
         Facts(story.chips(facts, w), chips=True),
-        *(Text(warning, "warning") for warning in story.warnings(facts, w)),
+        *(Text(warning, "warning") for warning in told[failed:]),
     ]
 
 

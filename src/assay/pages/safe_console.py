@@ -3,14 +3,16 @@
 Only prints: what is shown is made in `terminal`, `comparison_terminal` and `live_display`.
 """
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-PLAIN_WIDTH = 120
+PLAIN_WIDTH = 100
 """Columns of tables where there is no terminal whose width could be asked."""
 
 
@@ -35,7 +37,11 @@ def console(stream: TextIO) -> Console:
 
 
 def tell(text: str) -> None:
-    """One line on stderr, whatever the text holds."""
+    """One line on stderr, whatever the text holds; in a terminal broken between words."""
     from assay.pages.words import visible
 
-    print(visible(text).replace("\n", " "), file=sys.stderr, flush=True)
+    line = visible(text).replace("\n", " ")
+    if sys.stderr.isatty():  # a terminal breaks words; a log keeps a line for a line
+        whole = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": "  "}
+        line = textwrap.fill(line, shutil.get_terminal_size().columns, **whole)
+    print(line, file=sys.stderr, flush=True)

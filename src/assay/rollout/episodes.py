@@ -28,8 +28,8 @@ class _Count:
     places: memoryview
     owner: int
 
-    def add(self) -> None:
-        self.places[os.getpid() % PLACES] += 1
+    def add(self, turns: int) -> None:
+        self.places[os.getpid() % PLACES] += turns
         if os.getpid() == self.owner:
             self.told(sum(self.places))
 
@@ -39,7 +39,8 @@ _COUNT: ContextVar[_Count | None] = ContextVar("finished_turns", default=None)
 
 @contextmanager
 def telling(told: Callable[[int], None]) -> Iterator[None]:
-    """Inside, `told` hears of the number of turns that are finished, in the caller's thread."""
+    """Inside, `told` hears of the number of turns that are finished, in the caller's thread; of
+    episodes of several, how many episodes are over."""
     places = memoryview(mmap.mmap(-1, 8 * PLACES)).cast("q")
     token = _COUNT.set(_Count(told, places, os.getpid()))
     try:
@@ -48,10 +49,21 @@ def telling(told: Callable[[int], None]) -> Iterator[None]:
         _COUNT.reset(token)
 
 
-def turn_finished() -> None:
-    """A turn is finished."""
+def turn_finished(turns: int = 1) -> None:
+    """A turn is finished, sampled or trained on."""
     if (count := _COUNT.get()) is not None:
-        count.add()
+        count.add(turns)
+
+
+@contextmanager
+def counting_episodes() -> Iterator[Callable[[int], None]]:
+    """Inside, turns are not counted; gives what counts so many episodes that are over instead."""
+    count = _COUNT.get()
+    token = _COUNT.set(None)
+    try:
+        yield count.add if count else lambda over: None
+    finally:
+        _COUNT.reset(token)
 
 
 TURN = "\x1f"
@@ -177,8 +189,9 @@ def run_episodes(
         _Running(place, world, key)
         for place, (world, key) in enumerate(zip(environments, keys, strict=True))
     ]
-    with policy.conversations() as kept:
+    with policy.conversations() as kept, counting_episodes() as count:
         ready = [r for r in running if r.look(positions)]
+        count(len(running) - len(ready))
         if kept is not None:
             # Episodes that begin alike run one after the other, while what they share is kept.
             ready.sort(key=by_context)
@@ -186,7 +199,9 @@ def run_episodes(
         while active or ready:
             admit(active, ready, kept)
             take_turns(policy, active, sampling, positions)
-            active = [r for r in active if r.look(positions)]
+            still = [r for r in active if r.look(positions)]
+            count(len(active) - len(still))
+            active = still
     return [r.played for r in running]
 
 
@@ -267,7 +282,7 @@ def run_agents(
         for place, (agent, key) in enumerate(zip(agents, keys, strict=True))
     ]
     coming, begun = list(running), []
-    with policy.conversations() as kept:
+    with policy.conversations() as kept, counting_episodes() as count:
         while coming or begun:
             while coming and len(begun) < together:
                 begun.append(coming.pop(0))
@@ -275,6 +290,7 @@ def run_agents(
             settle([agents[r.place] for r in begun], news)
             ready = [r for r in begun if not agents[r.place].waits()]
             over = [r for r in ready if not r.look(positions)]
+            count(len(over))
             begun = [r for r in begun if r not in over]
             active: list[_Running] = []
             waiting = sorted((r for r in ready if r not in over), key=by_context)

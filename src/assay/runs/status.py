@@ -3,9 +3,11 @@
 A running process holds the lock, and the system releases it when the process dies. A run whose file
 has the status `running` while nobody holds the lock was interrupted. Child processes started by
 exec do not inherit the lock. `sinks.json` beside it holds what the run has sent to its sinks, so
-that a resumed run continues the same remote run without sending a step twice.
+that a resumed run continues the same remote run without sending a step twice; `now.json` holds what
+a live run is at.
 """
 
+import json
 import os
 import threading
 import time
@@ -15,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from assay.data.files import holds_another, lock, locked
+from assay.data.files import PART, holds_another, lock, locked
 from assay.errors import InputError
 from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json, read_typed, write_json
 
@@ -171,3 +173,39 @@ def read_sink_states(run: Path) -> SinkStates:
         name: as_entry(SinkState, values, file) for name, values in by_sink.get("sinks", {}).items()
     }
     return SinkStates(file, states)
+
+
+NOW = "now.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What a live run is at, for whoever looks at it."""
+
+    stage: str = ""
+    step: int = 0
+    """The last step that is done in `stage`."""
+    steps: int = 0
+    left: float | None = None
+    """Seconds until the last of them, as it was foreseen when the last one was done."""
+    part: str = ""
+    """What is counted: "sampled", "judged" or "trained" completions of the step under way, or the
+    answers of the evaluation of this name; "" for nothing."""
+    checkpoint: str = ""
+    """Of the evaluation."""
+    done: int = 0
+    total: int = 0
+
+
+def write_now(run: Path, now: Now) -> None:
+    """Replace what the run in folder `run` is at. A file that a reader sees whole; nothing rests on
+    it, so it need not reach the disk."""
+    temporary = run / f".{NOW}{PART}"
+    temporary.write_text(json.dumps(asdict(now)), encoding="utf-8")
+    temporary.replace(run / NOW)
+
+
+def read_now(run: Path) -> Now | None:
+    """What a run that is executed is at; None of another. Raises DamagedFile."""
+    file = run / NOW
+    return read_typed(file, Now) if file.exists() and is_held(run) else None

@@ -125,6 +125,8 @@ class RewardRunner:
         """Why -> how often."""
         self.outcomes: Counter[str] = Counter()
         """What became of the answers that were scored -> how often, where the reward tells."""
+        self.told: Callable[[int, int], object] = lambda done, total: None
+        """Hears how many completions of how many are judged, of each part that takes its time."""
         self._gold_checks: dict[str, bool] = {}
         """Whether a gold answer alone is checked within the limits, by what the worker is asked."""
         self._pools, self._own_pools = pools or WorkerPools(), pools is None
@@ -199,6 +201,7 @@ class RewardRunner:
             rewards[fresh[place]] = judged
             if journal is not None:
                 journal.add(part, *pairs[fresh[place]], judged)
+            self.told(sum(each is not None for each in rewards), len(pairs))
 
         unjudged = [pairs[n] for n in fresh]
         if isinstance(reward, WorkerReward):
@@ -246,10 +249,11 @@ class RewardRunner:
         rewards: list[Any] = [call_of(reward, pair) for pair in pairs]
         open_ = [n for n, each in enumerate(rewards) if not isinstance(each, Reward | CallOutcome)]
         if open_:
-            outcomes = self._pool(reward).map([rewards[n] for n in open_], self.deadline)
-            for n, outcome in zip(open_, outcomes, strict=True):
-                failed = outcome.failure is not None
+            calls = self._pool(reward).completed([rewards[n] for n in open_], self.deadline)
+            for done, (place, outcome) in enumerate(calls, 1 + len(pairs) - len(open_)):
+                n, failed = open_[place], outcome.failure is not None
                 rewards[n] = outcome if failed else rewarded(reward.read, *pairs[n], outcome.value)
+                self.told(done, len(pairs))
         return rewards
 
     def _blamed(

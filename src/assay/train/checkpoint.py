@@ -126,7 +126,11 @@ class Journalled:
 
 
 class Journal(Protocol):
-    """The records of an interrupted attempt at a step."""
+    """The records of an interrupted attempt at a step, and where it is told how far a step is."""
+
+    def inside(self, part: str, done: int, total: int) -> None:
+        """Of the step under way `done` of `total` completions are sampled, judged or trained."""
+        ...
 
     def recorded_rewards(self, step: int) -> Mapping[str, Journalled]:
         """Rewards already journalled for this step by an interrupted run, by completion."""

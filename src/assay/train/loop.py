@@ -25,6 +25,7 @@ from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
 from assay.rl.sampling_proof import TOLD, Drawn, NotAsTold, SamplingProof, Sums, drawn_sums
+from assay.rollout.episodes import telling
 from assay.sandbox.call_watch import started_memory, tree_cpu_seconds
 from assay.train.checkpoint import Batch, Journal, Method, Place, Recorder, SampleRecord, TrainState
 from assay.train.metric_names import (
@@ -78,7 +79,9 @@ def train(
         if batch.samples:
             recorder.samples(state.step + 1, batch.samples)
         rate = set_rate(optimizer, settings, state.step)
-        results = run_updates(policy, batch, optimizer, settings)
+        turns = sum(len(packed.contexts) for packed in batch.updates)
+        with telling(lambda done, of=turns: recorder.inside("trained", done, of)):
+            results = run_updates(policy, batch, optimizer, settings)
         check_losses(state.step + 1, results)
         state.skipped += sum(not result.stepped for result in results)
         state.step += 1

@@ -16,7 +16,7 @@ from assay.data.splits import RowOrder, visits
 from assay.errors import RunFailure
 from assay.models.lora import begin_masks
 from assay.rl.policy import Policy, SampleKey, Sampling
-from assay.rollout.episodes import Environment, Played, Samples, run_episodes
+from assay.rollout.episodes import Environment, Played, Samples, run_episodes, telling
 from assay.train.checkpoint import Journal, Journalled, Place, SampleRecord, Score
 from assay.train.update import Schedule
 
@@ -202,7 +202,8 @@ class PromptStream:
         self, jobs: Sequence[Job], policy: Policy, place: Place, journal: Journal
     ) -> list[list[Episode]]:
         """The groups of whole groups of `jobs`; see `next`."""
-        sampled = self.source.sample(policy, jobs, place.step) if jobs else []
+        with telling(lambda done: journal.inside("sampled", done, len(jobs))):
+            sampled = self.source.sample(policy, jobs, place.step) if jobs else []
         step = place.step + 1
         episodes = judge(self.source.score, sampled, journal.recorded_rewards(step), step)
         reasons = [e.reward.why for e in episodes if e.reward and e.reward.value is None]

@@ -20,6 +20,7 @@ from assay.models.precision import repeatable_sums
 from assay.rl.objectives import Objective, ObjectiveOutput
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
+from assay.rollout.episodes import turn_finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +338,7 @@ def add_gradients(policy: Policy, micros: Iterable[Packed], objective: Objective
             output.loss.backward()
         next_masks(policy.module)
         totals.add(output)
+        turn_finished(len(micro.contexts))
     return totals
 
 

@@ -135,7 +135,8 @@ def application(window: Window, token: str, host: str = "127.0.0.1", lang: str =
     async def live(request: Request) -> Response:
         names = request.query_params.getlist("run")
         seen = request.query_params.get("seen", "")
-        events = changes(window, names, seen, request.is_disconnected)
+        w = words_for(request, lang)
+        events = changes(window, names, seen, request.is_disconnected, w)
         return StreamingResponse(events, media_type="text/event-stream")
 
     run = "/lab/{lab}/runs/{name}/{id}/"
@@ -162,9 +163,7 @@ def application(window: Window, token: str, host: str = "127.0.0.1", lang: str =
 
 def answered(window: Window, request: Request, handler: Handler, lang: str) -> Response:
     """A page in the reader's language, or the one line that says why there is none."""
-    language = request.query_params.get("lang", "")
-    chosen = language or request.cookies.get(LANG, "")
-    w = words(chosen if chosen in LANGUAGES else lang)
+    w = words_for(request, lang)
     try:
         with reading_once():
             page = handler(window, request, w)
@@ -183,9 +182,15 @@ def answered(window: Window, request: Request, handler: Handler, lang: str) -> R
     else:
         text = document(page, without(request, "lang"))
         response = Response(text, page.status, media_type="text/html")
-    if language in LANGUAGES:
-        response.set_cookie(LANG, language, samesite="strict")
+    if request.query_params.get("lang") == w.lang:
+        response.set_cookie(LANG, w.lang, samesite="strict")
     return response
+
+
+def words_for(request: Request, lang: str) -> Words:
+    """The words of the language that a reader asks for, or has chosen before; else of `lang`."""
+    chosen = request.query_params.get("lang") or request.cookies.get(LANG, "")
+    return words(chosen if chosen in LANGUAGES else lang)
 
 
 def problem_page(error: Exception, w: Words, status: int) -> Shown:

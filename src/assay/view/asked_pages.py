@@ -20,12 +20,11 @@ from assay.pages.page import (
     Code,
     Field,
     Form,
-    Mark,
     Page,
     Text,
 )
 from assay.pages.words import Words, flat
-from assay.view.frame import Shown, lab_address, run_address
+from assay.view.frame import Shown, lab_address
 from assay.view.runs_page import run_of
 from assay.view.window import Window
 
@@ -92,5 +91,4 @@ def costs_shown(window: Window, request: Request, w: Words) -> Shown:
     """What the helper models of a run cost."""
     lab, run = run_of(window, request)
     blocks = costs_page(run_costs(run), w)
-    shown = [Text(Mark(str(run), "", run_address(lab, run))), *blocks]
-    return Shown(Page(w, w("view.costs_of", run=run.name), shown), lab=lab)
+    return Shown(Page(w, w("view.costs_of", run=run.name), blocks), lab=lab, run=run)

@@ -1,4 +1,4 @@
-"""All completions of a run in columns: those of its training steps and the answers of evaluations.
+"""All completions of a run: those of its training steps and the answers of evaluations.
 
 They are read from the run's own parquet files when they are first asked for, and again only where a
 file is new or another one; texts stay in memory, tokens do not. Nothing is written.
@@ -8,34 +8,32 @@ import json
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from threading import Lock
 from typing import Any
 from urllib.parse import urlencode
 
-import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
-from assay.data.episode import FULL_SCORE
 from assay.data.files import stamp
 from assay.data.row import Message
 from assay.errors import InputError
 from assay.runs.history import ANSWER, SAMPLE, History
 from assay.runs.records import (
-    ABSTAINED,
     OUTCOME,
-    RIGHT,
-    WRONG,
     EvaluationRecord,
     check_types,
+    outcome,
     reading,
     stored_messages,
 )
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
 
+pc: Any = pyarrow.compute
+"""Its functions are made when it is imported, unseen by a type checker."""
 PAGE, MOST = 50, 500
 """Completions of one page: as a rule, and at most."""
 
@@ -99,25 +97,6 @@ def _number(name: str, text: str, kind: Any) -> float | int:
     return int(number) if kind is int else number
 
 
-pc: Any = pyarrow.compute
-"""Its functions are made when it is imported, unseen by a type checker."""
-COLUMNS = pa.schema(
-    [
-        ("id", pa.string()),
-        ("row", pa.string()),
-        ("number", pa.int32()),
-        ("text", pa.string()),
-        ("score", pa.float64()),
-        ("outcome", pa.string()),
-        ("length", pa.int32()),
-        ("advantage", pa.float64()),
-        ("why", pa.string()),
-    ]
-)
-"""What is kept of a completion. `row` is the row or the item, `number` the sample or the repeat,
-`text` of a conversation all that was said, `score` the reward or the score, `length` in tokens."""
-
-
 @dataclass(frozen=True)
 class CompletionFile:
     """A file of completions: a step of a stage, or a checkpoint's answers of an evaluation."""
@@ -129,17 +108,18 @@ class CompletionFile:
     checkpoint: str = ""
 
 
-@dataclass(frozen=True)
+Kept = Mapping[str, Any]
+"""What is kept of a completion: `id`, `row` (or the item), `number` (the sample or the repeat),
+`text` (of a conversation all that was said), `score` (or the reward), `outcome`, `length` in
+tokens, `advantage`, `why`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """The completions of one file."""
 
     place: CompletionFile
-    table: pa.Table
-
-    @cached_property
-    def outcomes(self) -> frozenset[str]:
-        """The outcomes that it has."""
-        return frozenset(pc.unique(self.table["outcome"]).to_pylist())
+    lines: Sequence[Kept]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +130,7 @@ class FilteredCompletions:
     unscored: int
     mean: float | None
     """Of the scores; None without any."""
-    lines: Sequence[tuple[CompletionFile, Mapping[str, Any]]]
+    lines: Sequence[tuple[CompletionFile, Kept]]
     """One page of it."""
 
 
@@ -201,60 +181,47 @@ class Completions:
 
     def find(self, where: Filter, answers: bool) -> FilteredCompletions:
         """The completions that a filter keeps, one page of them. Raises InputError."""
-        own = [each for each in self.stored(answers)[0] if wanted(each.place, where)]
-        table = pa.concat_tables([COLUMNS.empty_table(), *(each.table for each in own)])
-        kept = pc.indices_nonzero(pc.fill_null(_test(table, where), False))
-        scores = table["score"].take(kept)
-        page = kept.slice((where.page - 1) * where.size, where.size)
-        places = places_of(own, page.to_pylist())
-        return FilteredCompletions(
-            len(kept),
-            scores.null_count,
-            pc.mean(scores).as_py(),
-            list(zip(places, table.take(page).to_pylist(), strict=True)),
-        )
+        lines = [
+            (each.place, line)
+            for each in self.stored(answers)[0]
+            if wanted(each.place, where)
+            for line in each.lines
+            if passes(line, where)
+        ]
+        scores = [line["score"] for _, line in lines if line["score"] is not None]
+        page = lines[(where.page - 1) * where.size : where.page * where.size]
+        mean = fmean(scores) if scores else None
+        return FilteredCompletions(len(lines), len(lines) - len(scores), mean, page)
 
 
-def read_completions(file: Path) -> pa.Table:
-    """The columns of a step's samples or of a record. Raises DamagedFile."""
+def read_completions(file: Path) -> list[Kept]:
+    """The completions of a step's samples or of a record. Raises DamagedFile."""
     with reading(file), pq.ParquetFile(file, page_checksum_verification=True) as source:
-        there = source.schema_arrow.names
-        names = ANSWER if ANSWER["row"] in there else SAMPLE
+        names = ANSWER if ANSWER["row"] in source.schema_arrow.names else SAMPLE
         count = "completion_tokens" if names is ANSWER else "tokens"
-        wanted = ["sample_id", *names.values(), "why", count]
-        wanted += [name for name in (OUTCOME, "messages") if name in there]
-        table = source.read(columns=wanted)
+        wanted = ["sample_id", *names.values(), "why", count, OUTCOME, "messages"]
+        table = source.read(columns=wanted)  # of those that it has
         check_types(table.schema)
-        column = {name: table[name] for name in table.schema.names}
-    empty = pa.nulls(len(table), pa.string())
-    length = column[count] if names is ANSWER else pc.list_value_length(column[count])
-    length = pc.if_else(pc.equal(length, 0), None, length)  # not known of what is text alone
-    values = {
-        "id": column["sample_id"],
-        **{name: column[names[name]] for name in ("row", "number")},
-        "text": spoken(column[names["text"]], column["messages"])
-        if "messages" in column
-        else column[names["text"]],
-        "score": column[names["reward"]],
-        "length": length,
-        "advantage": column.get("advantage", pa.nulls(len(table), pa.float64())),
-        "why": column["why"],
-        "outcome": outcomes(
-            column[names["reward"]], column.get("error", empty), column.get(OUTCOME, empty)
-        ),
+    if names is SAMPLE:
+        lengths = pc.list_value_length(table["tokens"])
+        table = table.set_column(table.schema.get_field_index("tokens"), "tokens", lengths)
+    return [kept(line, names, line[count]) for line in table.to_pylist()]
+
+
+def kept(line: Mapping[str, Any], names: Mapping[str, str], length: int | None) -> Kept:
+    """What is kept of a line; a length of 0 is that of text alone, and not known."""
+    score = line[names["reward"]]
+    said = [text for each in stored_messages(line.get("messages")) for text in said_in(each)]
+    return {
+        **{name: line[names[name]] for name in ("row", "number")},
+        "id": line["sample_id"],
+        "text": "\n".join(said) if said else line[names["text"]],
+        "score": score,
+        "outcome": outcome(score, line.get("error") or "", line.get(OUTCOME)),
+        "length": length or None,
+        "advantage": line.get("advantage"),
+        "why": line["why"],
     }
-    return pa.table([values[name] for name in COLUMNS.names], schema=COLUMNS)
-
-
-def spoken(texts: Any, conversations: Any) -> Any:
-    """Texts; of a conversation all that was said, by the model, its calls and the tools."""
-    parts = []
-    for text, stored in zip(texts.to_pylist(), conversations.to_pylist(), strict=True):
-        lines = (
-            [] if stored is None else [text for m in stored_messages(stored) for text in said_in(m)]
-        )
-        parts.append("\n".join(lines) if lines else text)
-    return pa.array(parts, pa.string())
 
 
 def said_in(message: Message) -> Iterator[str]:
@@ -262,13 +229,6 @@ def said_in(message: Message) -> Iterator[str]:
     yield from filter(None, (message.reasoning, message.content))
     for call in message.tool_calls:
         yield f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)}"
-
-
-def outcomes(scores: Any, errors: Any, judged: Any) -> Any:
-    """What became of each answer, as `runs.records.outcome` says it of one."""
-    right = pc.if_else(pc.greater_equal(scores, FULL_SCORE), RIGHT, WRONG)
-    filled = [pc.if_else(pc.equal(names, ""), None, names) for names in (errors, judged)]
-    return pc.if_else(pc.is_null(scores), ABSTAINED, pc.coalesce(*filled, right))
 
 
 def wanted(place: CompletionFile, where: Filter) -> bool:
@@ -283,33 +243,19 @@ def wanted(place: CompletionFile, where: Filter) -> bool:
     )
 
 
-def _test(table: pa.Table, where: Filter) -> Any:
-    """Which lines pass what is asked of their own columns."""
-    tests = [
-        between(table["score"], where.score_from, where.score_to),
-        between(table["length"], where.length_from, where.length_to),
-        pc.equal(table["outcome"], where.outcome) if where.outcome else None,
-        pc.equal(table["row"], where.row) if where.row else None,
-        pc.match_substring(table["text"], where.text, ignore_case=True) if where.text else None,
-    ]
-    mask = pa.chunked_array([pa.repeat(True, len(table))])
-    for test in tests:
-        if test is not None:
-            mask = pc.and_(mask, test)
-    return mask
+def passes(line: Kept, where: Filter) -> bool:
+    """Whether a completion passes what is asked of itself."""
+    return (
+        between(line["score"], where.score_from, where.score_to)
+        and between(line["length"], where.length_from, where.length_to)
+        and where.outcome in ("", line["outcome"])
+        and where.row in ("", line["row"])
+        and where.text.casefold() in line["text"].casefold()
+    )
 
 
-def between(values: Any, low: float | None, high: float | None) -> Any:
-    """Which values lie in a range, its ends included; None for a range without ends."""
-    ends = [] if low is None else [pc.greater_equal(values, low)]
-    ends += [] if high is None else [pc.less_equal(values, high)]
-    return pc.and_(*ends) if len(ends) == 2 else ends[0] if ends else None
-
-
-def places_of(own: Sequence[Stored], lines: Sequence[int]) -> list[CompletionFile]:
-    """The file of each of some lines of the table that `own` make up."""
-    ends, end = [], 0
-    for each in own:
-        end += len(each.table)
-        ends.append((end, each.place))
-    return [next(place for end, place in ends if line < end) for line in lines]
+def between(value: float | None, low: float | None, high: float | None) -> bool:
+    """Whether a value lies in a range, its ends included; what is not known, only in all."""
+    if value is None:
+        return low is None and high is None
+    return (low is None or value >= low) and (high is None or value <= high)

@@ -1,7 +1,7 @@
 """Curves of one run or of several above one another; a band is the interval of the values."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 from starlette.requests import Request
@@ -16,6 +16,7 @@ from assay.pages.page import (
     Folded,
     Form,
     Heading,
+    Mark,
     Page,
     Panels,
     Text,
@@ -24,19 +25,10 @@ from assay.pages.story import writer
 from assay.pages.words import Words, flat, metric_label
 from assay.runs.run_directory import RunDirectory
 from assay.train.metric_names import PART
-from assay.view.frame import Shown, full_name
+from assay.view.frame import Shown, full_name, run_address
 from assay.view.window import Window, live_address, named
 
 COLOURS = 9
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """A curve with its name and the class of its colour."""
-
-    name: str
-    curve: Curve
-    colour: int
 
 
 def curves_page(window: Window, request: Request, w: Words) -> Shown:
@@ -54,27 +46,36 @@ def curves_page(window: Window, request: Request, w: Words) -> Shown:
         blocks = [*damaged, Text(w("view.no_steps"))]
         return Shown(Page(w, w("view.curves"), blocks), live)
     stage = query.get("stage") or stages[-1]
+
+    def address(metric: str) -> str:
+        named = [("run", full_name(lab, run)) for lab, run in runs]
+        return "/curves?" + urlencode([*named, ("stage", stage), ("metric", metric)])
+
     curves = {
         str(run): [c for part in _curves(window, run, stage) for c in part] for _, run in runs
     }
     metrics = list(dict.fromkeys(c.metric for each in curves.values() for c in each))
     metric = query.get("metric", "")
-    form = _form(runs, stages, stage, metrics, metric, w)
-    legend = _legend([*curves])
-    blocks: list[Block] = [form, *damaged, Figure(legend), Text(w("view.bands"), "soft")]
+    fields = [Field("run", "", full_name(lab, run), "hidden") for lab, run in runs]
+    fields.append(Field("stage", w("table.stage"), stage, "choice", [(s, s) for s in stages]))
+    form = Form("/curves", fields, [(w("view.show"), "/curves")])
+    legend = Figure(_legend(runs))
+    blocks: list[Block] = [*damaged, form, legend, Text(w("view.bands"), "soft")]
     if metric in metrics:
         series = series_of(curves, metric)
+        blocks.append(Text(Mark(w("view.all_curves", stage=stage), "", address(""))))
         blocks.append(Heading(_label(metric, w), 2))
         blocks.append(Figure(overlay(series, metric, True, w)))
     else:
         further = {c.metric for _, run in runs for c in _curves(window, run, stage)[1]}
-        panels = {each: _panel(series_of(curves, each), each, w) for each in metrics}
+        panels = {e: _panel(series_of(curves, e), e, address(e), w) for e in metrics}
         blocks.append(Panels([panel for name, panel in panels.items() if name not in further]))
         more = [panel for name, panel in panels.items() if name in further]
         blocks += [Folded(w("view.further"), [Panels(more)])] if more else []
-    labs = {lab for lab, _ in runs}
     page = Page(w, w("view.curves_of", stage=stage), blocks)
-    return Shown(page, live, labs.pop() if len(labs) == 1 else "")
+    labs = {lab for lab, _ in runs}
+    only = runs[0][1] if len(runs) == 1 else None
+    return Shown(page, live, labs.pop() if len(labs) == 1 else "", run=only)
 
 
 def _readable(
@@ -100,11 +101,11 @@ def _curves(window: Window, run: RunDirectory, stage: str) -> tuple[list[Curve],
     return [*facts.curves(stage), *facts.part_curves(stage)], facts.further_curves(stage)
 
 
-def series_of(by_run: dict[str, list[Curve]], metric: str) -> list[Series]:
-    """One metric of every run that recorded it."""
+def series_of(by_run: dict[str, list[Curve]], metric: str) -> list[tuple[Curve, str]]:
+    """One metric of every run that recorded it, with the class of the run's colour."""
     return [
-        Series(name, curve, colour % COLOURS)
-        for colour, (name, curves) in enumerate(by_run.items())
+        (curve, f"c{colour % COLOURS}")
+        for colour, curves in enumerate(by_run.values())
         for curve in curves
         if curve.metric == metric
     ]
@@ -116,36 +117,23 @@ def _label(metric: str, w: Words) -> str:
     return metric_label(metric, w) if part == metric else w("view.part_named", name=flat(part))
 
 
-def _panel(series: Sequence[Series], metric: str, w: Words) -> Figure:
-    last = writer(metric)(series[0].curve.last) if len(series) == 1 else ""
-    return Figure(overlay(series, metric, False, w), _label(metric, w), last)
+def _panel(series: Sequence[tuple[Curve, str]], metric: str, address: str, w: Words) -> Figure:
+    last = writer(metric)(series[0][0].last) if len(series) == 1 else ""
+    return Figure(overlay(series, metric, False, w), _label(metric, w), last, link=address)
 
 
-def overlay(series: Sequence[Series], metric: str, large: bool, w: Words) -> Markup:
+def overlay(series: Sequence[tuple[Curve, str]], metric: str, large: bool, w: Words) -> Markup:
     """Curves above one another."""
-    curves, size = [each.curve for each in series], (1012, 380) if large else SMALL
-    kinds = [f"c{each.colour}" for each in series]
+    curves, kinds = zip(*series, strict=True)
+    size = (1012, 380) if large else SMALL
     return curve_panel(curves, _label(metric, w), writer(metric), size=size, kinds=kinds)
 
 
-def _legend(names: Sequence[str]) -> Markup:
-    """The curves by name."""
-    entry = Markup('<li><i class="swatch c{}"></i> {}</li>')
-    entries = [entry.format(at % COLOURS, name) for at, name in enumerate(names)]
+def _legend(runs: Sequence[tuple[str, RunDirectory]]) -> Markup:
+    """The runs by colour, each a way to its page."""
+    entry = Markup('<li><i class="swatch c{}"></i> <a href="{}">{}</a></li>')
+    entries = [
+        entry.format(at % COLOURS, run_address(lab, run), run)
+        for at, (lab, run) in enumerate(dict.fromkeys(runs))
+    ]
     return Markup('<ul class="legend">{}</ul>').format(Markup("").join(entries))
-
-
-def _form(
-    runs: Sequence[tuple[str, RunDirectory]],
-    stages: Sequence[str],
-    stage: str,
-    metrics: Sequence[str],
-    metric: str,
-    w: Words,
-) -> Form:
-    known = [(name, _label(name, w)) for name in metrics]
-    fields = [Field("run", "", full_name(lab, run), "hidden") for lab, run in runs]
-    fields.append(Field("stage", w("table.stage"), stage, "choice", [(s, s) for s in stages]))
-    every = [("", w("costs.total")), *known]
-    fields.append(Field("metric", w("progress.metric"), metric, "choice", every))
-    return Form("/curves", fields, [(w("view.show"), "/curves")])

@@ -1,4 +1,5 @@
-"""The frame of the window's pages: the head of the document, the links to all parts, addresses."""
+"""The frame of the window's pages: the head of the document, the links to all parts, what a live
+run is at, addresses."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -8,9 +9,11 @@ from urllib.parse import quote, urlencode
 from markupsafe import Markup
 
 from assay.pages.html import body_html, headed, style
+from assay.pages.live_display import clock_text
 from assay.pages.page import Page
-from assay.pages.words import LANGUAGES, Words
+from assay.pages.words import LANGUAGES, Words, flat, number
 from assay.runs.run_directory import RunDirectory
+from assay.runs.status import read_now
 
 HEAD = Markup("""<!doctype html>
 <html lang="{lang}">
@@ -25,6 +28,7 @@ HEAD = Markup("""<!doctype html>
 <body>
 <a class="skip" href="#main">{skip}</a>
 <nav class="window" aria-label="{about}">{links}</nav>
+<p class="now" role="status"{hidden}>{now}</p>
 <main id="main" tabindex="-1"{live}>
 <header><h1>{heading}</h1></header>
 """)
@@ -53,6 +57,8 @@ class Shown:
     lab: str = ""
     """The lab that the links lead into."""
     status: int = 200
+    run: RunDirectory | None = None
+    """The run whose parts they lead to."""
 
 
 @cache
@@ -73,20 +79,43 @@ def document(shown: Shown, here: str) -> str:
     live = Markup(' data-live="{}"').format(shown.live) if shown.live else Markup("")
     links = Markup("").join(
         Markup('<a href="{}"{}>{}</a>').format(address, mark, text)
-        for address, mark, text in _links(shown.lab, here, w)
+        for address, mark, text in _links(shown, here, w)
     )
+    now = now_text(shown.run, w) if shown.run else ""
     around = {"live": live, "links": links, "skip": w("view.skip"), "about": w("view.parts")}
+    around |= {"now": now, "hidden": Markup("" if now else " hidden")}
     foot = FOOT.format(keys=w("view.keys"), lost=w("view.lost"))
     return headed(shown.page, HEAD, **around) + body_html(shown.page) + foot
 
 
-def _links(lab: str, here: str, w: Words) -> list[tuple[str, Markup, str]]:
-    path = here.partition("?")[0]
+def now_text(run: RunDirectory, w: Words) -> str:
+    """What a live run is at, in a line; "" of another."""
+    now = read_now(run.path)
+    if now is None:
+        return ""
+    stage = {"stage": now.stage, "step": min(now.step + 1, now.steps), "steps": now.steps}
+    part = now.part if not now.checkpoint else "answered"
+    count = {"name": now.part, "checkpoint": now.checkpoint, "total": number(now.total)}
+    parts = [w("view.now_step", **stage)] if now.stage else []
+    parts += [w(f"view.now_{part}", done=number(now.done), **count)] if now.part else []
+    parts += [w("view.now_left", time=clock_text(now.left))] if now.left is not None else []
+    return flat(" · ".join(parts))
+
+
+def _links(shown: Shown, here: str, w: Words) -> list[tuple[str, Markup, str]]:
+    lab, run, path = shown.lab, shown.run, here.partition("?")[0]
     parts = [("/", w("view.runs"))]
+    if lab and run:
+        own, kinds = run_address(lab, run), ("samples", "answers")
+        curves = "/curves?" + urlencode({"run": full_name(lab, run)})
+        parts.append((own, run.name))
+        parts += [(lab_address(lab, kind, run=run), w(f"view.{kind}")) for kind in kinds]
+        parts += [(curves, w("view.curves")), (own + "progress", w("view.progress"))]
+        parts.append((own + "costs", w("synthesis.costs")))
     if lab:
         parts.append((lab_address(lab, "compare"), w("view.compare")))
-    own, other = Markup(' aria-current="page"'), Markup("")
-    links = [(address, own if address == path else other, text) for address, text in parts]
+    here_, other = Markup(' aria-current="page"'), Markup("")
+    links = [(a, here_ if a.partition("?")[0] == path else other, text) for a, text in parts]
     lang = next(each for each in LANGUAGES if each != w.lang)
     sign = Markup(' class="lang" lang="{}" hreflang="{}"').format(lang, lang)
     return [

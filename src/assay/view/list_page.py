@@ -16,19 +16,18 @@ from assay.pages.page import (
     Column,
     Field,
     Form,
-    Line,
     Mark,
     Page,
     Row,
     Table,
     Text,
-    joined,
 )
 from assay.pages.words import Words, flat, number
 from assay.runs.run_directory import RunDirectory
 from assay.view.completions import CompletionFile, Filter, Stored, read_filter
-from assay.view.frame import Shown, full_name, lab_address, run_address
+from assay.view.frame import Shown, full_name, lab_address
 from assay.view.runs_page import page_links
+from assay.view.sample_page import question_of, title_of
 from assay.view.window import Window, live_address
 
 SHOWN = 160
@@ -50,11 +49,8 @@ def list_page(window: Window, request: Request, w: Words) -> Shown:
     live, completions = live_address(window, [full_name(lab, run)]), window.completions(run)
     kind = "answers" if answers else "samples"
     stored, damaged = completions.stored(answers)
-    blocks: list[Block] = [
-        Text(_doors(lab, run, answers, w)),
-        _form(lab, run, stored, where, answers, w),
-    ]
-    blocks += [Text(flat(str(error)), "error") for error in damaged]
+    blocks: list[Block] = [Text(flat(str(error)), "error") for error in damaged]
+    blocks.append(_form(lab, run, stored, where, answers, w))
     if not stored:
         blocks.append(Text(w(f"view.no_{kind}")))
     else:
@@ -65,21 +61,12 @@ def list_page(window: Window, request: Request, w: Words) -> Shown:
             "mean": number(matches.mean),
         }
         blocks.append(Text(w("view.found", **figures)))
-        rows = [_row(lab, run, place, line, answers, w) for place, line in matches.lines]
+        rows = [_row(lab, run, place, line, w) for place, line in matches.lines]
         blocks += [Table(_columns(answers, w), rows)] if rows else []
         here, last = lab_address(lab, kind, run=run) + "&", -(-matches.count // where.size)
         blocks += page_links(lambda n: here + where.address(page=n), where.page, last, w)
     title = w(f"view.{kind}_of", run=run.name)
-    return Shown(Page(w, title, blocks), live, lab)
-
-
-def _doors(lab: str, run: RunDirectory, answers: bool, w: Words) -> Line:
-    other = "samples" if answers else "answers"
-    links = (
-        Mark(str(run), "", run_address(lab, run)),
-        Mark(w(f"view.{other}"), "", lab_address(lab, other, run=run)),
-    )
-    return joined(*links, by=" · ")
+    return Shown(Page(w, title, blocks), live, lab, run=run)
 
 
 def _form(
@@ -91,9 +78,8 @@ def _form(
     w: Words,
 ) -> Form:
     """The fields of the filter."""
-    outcomes = [
-        (o, w.or_own("outcome", o)) for o, _ in _same(o for s in stored for o in s.outcomes)
-    ]
+    known = _same(line["outcome"] for each in stored for line in each.lines)
+    outcomes = [(outcome, w.or_own("outcome", outcome)) for outcome, _ in known]
     fields = [Field("run", "", str(run), "hidden"), Field("text", w("view.text"), where.text)]
     places = [each.place for each in stored]
     own = _of_answers(places, where, w) if answers else _of_samples(places, where, w)
@@ -163,7 +149,6 @@ def _row(
     run: RunDirectory,
     place: CompletionFile,
     line: Mapping[str, Any],
-    answers: bool,
     w: Words,
 ) -> Row:
     """One completion: where it stands, what it earned, how it begins."""
@@ -175,11 +160,12 @@ def _row(
     start = Cell(Mark(text[:SHOWN] + "…" * (len(text) > SHOWN) or "–", "", own), kind="start")
     score = w("program_outcome.abstained") if line["score"] is None else number(line["score"])
     outcome = Cell(w.or_own("outcome", line["outcome"]), [line["why"] or ""])
-    if answers and place.record is not None:
-        around = lab_address(lab, "show", id=f"{run}:{line['row']}")
-        label = Cell(checkpoint_label(place.checkpoint, w), [place.record.name])
-        return [Mark(name, "", around), label, score, outcome, number(line["length"]), start]
-    around = lab_address(lab, "show", id=f"{run}:{place.stage}/{place.step}/{line['row']}")
-    step = Cell(str(place.step), [place.stage])
-    advantage = number(line["advantage"])
-    return [Mark(name, "", around), step, score, advantage, outcome, number(line["length"]), start]
+    around, advantage = f"{place.stage}/{place.step}/{line['row']}", [number(line["advantage"])]
+    where = Cell(str(place.step), [place.stage])
+    if place.record is not None:
+        around, advantage = line["row"], []
+        where = Cell(checkpoint_label(place.checkpoint, w), [place.record.name])
+    address = lab_address(lab, "show", id=f"{run}:{around}")
+    title = Mark(title_of(question_of(run, place, line["row"])) or name, "", address)
+    length = number(line["length"])
+    return [Cell(title, [name]), where, score, *advantage, outcome, length, start]

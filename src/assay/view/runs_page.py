@@ -1,7 +1,7 @@
 """The list of all runs, and the page of one: what `assay report` writes, live, with its doors."""
 
 from collections.abc import Callable
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -22,7 +22,6 @@ from assay.pages.page import (
     Page,
     Table,
     Text,
-    joined,
 )
 from assay.pages.progress_content import progress_blocks, progress_title
 from assay.pages.run_page import run_page
@@ -62,7 +61,7 @@ def runs_page(window: Window, request: Request, w: Words) -> Shown:
             blocks += _of_lab(window, lab, own, w)
     hidden = [("text", wanted)] if wanted else []
     last = -(-len(every) // SHOWN)
-    blocks += page_links(lambda n: lab_free("/", [*hidden, ("page", str(n))]), page, last, w)
+    blocks += page_links(lambda n: "/?" + urlencode([*hidden, ("page", n)]), page, last, w)
     only = next(iter(window.labs)) if len(window.labs) == 1 else ""
     return Shown(Page(w, w("view.runs"), blocks, document=w("view.title")), live, only)
 
@@ -70,15 +69,10 @@ def runs_page(window: Window, request: Request, w: Words) -> Shown:
 def page_links(address: Callable[[int], str], page: int, last: int, w: Words) -> list[Block]:
     """Links to the pages before and behind one; nothing where there is only one."""
     line: list[str | Mark] = [w("view.page_of", page=page, pages=last)]
-    for key, other in (("view.earlier", page - 1), ("view.later", page + 1)):
+    for kind, other in (("earlier", page - 1), ("later", page + 1)):
         if 1 <= other <= last:
-            line += ["  ", Mark(w(key), "", address(other))]
+            line += ["  ", Mark(w(f"view.{kind}"), kind, address(other))]
     return [Text(line)] if last > 1 else []
-
-
-def lab_free(path: str, pairs: list[tuple[str, str]]) -> str:
-    """An address with its query, in order."""
-    return path + "?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in pairs)
 
 
 def _of_lab(window: Window, lab: str, runs: list[RunDirectory], w: Words) -> list[Block]:
@@ -156,8 +150,7 @@ def run_of(window: Window, request: Request) -> tuple[str, RunDirectory]:
 def run_shown(window: Window, request: Request, w: Words) -> Shown:
     """The page of a run, live while it trains."""
     lab, run = run_of(window, request)
-    name, status = full_name(lab, run), 200
-    live = live_address(window, [name])
+    live, status = live_address(window, [full_name(lab, run)]), 200
     try:
         with leaving_out(run):
             # What other pages read as well must not lack it in silence.
@@ -165,16 +158,8 @@ def run_shown(window: Window, request: Request, w: Words) -> Shown:
             whole = run_page(facts, w, None)
     except AssayError as error:  # what else the run recorded can still be read
         whole, status = Page(w, run.name, [Text(flat(str(error)), "error")]), 400
-    doors = [
-        ("view.samples", lab_address(lab, "samples", run=run)),
-        ("view.answers", lab_address(lab, "answers", run=run)),
-        ("view.curves", lab_free("/curves", [("run", name)])),
-        ("view.progress", "progress"),
-        ("synthesis.costs", "costs"),
-    ]
-    line = joined(*(Mark(w(key), "", address) for key, address in doors), by=" · ")
-    page = Page(w, whole.title, [Text(line), *whole.blocks], whole.footer, whole.document, True)
-    return Shown(page, live, lab, status)
+    page = Page(w, whole.title, whole.blocks, whole.footer, whole.document, True)
+    return Shown(page, live, lab, status, run=run)
 
 
 def progress_shown(window: Window, request: Request, w: Words) -> Shown:
@@ -186,8 +171,7 @@ def progress_shown(window: Window, request: Request, w: Words) -> Shown:
     table = progress(run, query.get("stage") or None, *steps)
     title = progress_title(table, w) if table else w("view.progress")
     blocks = progress_blocks(table, w) if table else [Text(w("view.no_steps"))]
-    door = Text(Mark(str(run), "", run_address(lab, run)))
-    return Shown(Page(w, title, [door, *blocks]), lab=lab)
+    return Shown(Page(w, title, blocks), lab=lab, run=run)
 
 
 def whole_number(text: str) -> int | None:

@@ -6,8 +6,9 @@ A conversation is shown message by message with its calls, and thoughts are fold
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from starlette.requests import Request
@@ -15,6 +16,9 @@ from starlette.requests import Request
 from assay.data.row import Message, Row
 from assay.errors import AssayError, InputError
 from assay.lab.data.prepare import rows_by_id
+from assay.lab.models.learner import Encoder, arm_of, first_context
+from assay.lab.monitor.observer import Silent
+from assay.lab.session.session import Session
 from assay.pages.examples import asked, item_rows, shortened
 from assay.pages.page import (
     Answer,
@@ -26,16 +30,25 @@ from assay.pages.page import (
     Line,
     Mark,
     Page,
+    Section,
     SideBySide,
     Text,
     joined,
 )
 from assay.pages.words import Words, flat, number
-from assay.runs.history import History, find_record, find_samples
+from assay.runs.history import ANSWER, SAMPLE, History, find_record, find_samples
 from assay.runs.manifest_file import read_manifest
-from assay.runs.records import outcome, stored_messages, transcript
+from assay.runs.records import (
+    PROMPT,
+    outcome,
+    prompt_sha256,
+    read_columns,
+    stored_messages,
+    transcript,
+)
 from assay.runs.run_directory import RunDirectory
-from assay.view.frame import Shown, lab_address, run_address
+from assay.view.completions import CompletionFile
+from assay.view.frame import Shown, lab_address
 from assay.view.window import Window
 
 
@@ -46,6 +59,35 @@ def rows_at(run: RunDirectory, place: str, answers: bool) -> Mapping[str, Row]:
         return item_rows(run, place)
     experiment = History(run).experiment
     return rows_by_id(experiment, experiment.stage[place].data.partition(".")[0], run.root)
+
+
+@lru_cache(maxsize=16)
+def reader_at(run: RunDirectory, place: str, answers: bool) -> tuple[Encoder, Session] | None:
+    """How the prompts of a stage or an evaluation were written; None where no learner of the run's
+    wrote them, as behind an endpoint, or the experiment file does not name the evaluation."""
+    experiment = History(run).experiment
+    settings = (experiment.evaluate if answers else experiment.stage).get(place)
+    session = Session(experiment, run, 0, Silent())
+    source = experiment.model
+    if settings is None or source.startswith("openai:") or arm_of(session.task, source) is not None:
+        return None
+    return session.learner.reader(settings), session
+
+
+TITLE = 90
+"""Characters of a question that is a title."""
+
+
+def title_of(question: str) -> str:
+    """A question as a title."""
+    text = flat(question)
+    return text[:TITLE].rstrip() + "…" * (len(text) > TITLE)
+
+
+def question_of(run: RunDirectory, place: CompletionFile, row: str) -> str:
+    """What a row or an item of a file asks; "" where it cannot be read."""
+    name = place.record.name if place.record else place.stage
+    return asked(row_at(run, name, place.record is not None, row)[0])[0]
 
 
 THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
@@ -63,19 +105,56 @@ def sample_page(window: Window, request: Request, w: Words) -> Shown:
             raise InputError(f"{id_!r} names no sample", field="id", fix="write NAME/ID:SAMPLE")
         run = window.run(lab, name)
         lines += [(run, line) for line in find_samples(run, rest)]
-    runs = dict.fromkeys(run for run, _ in lines)
-    doors = (Mark(str(run), "", run_address(lab, run)) for run in runs)
-    blocks: list[Block] = [Text(joined(*doors, by=" · "))]
-    run, first = lines[0]
+    runs, (run, first) = {run for run, _ in lines}, lines[0]
+    row, why = row_at(run, *_place_of(run, first), _id(first, group=True))
+    problem = [Text(w("page.no_questions", why=why), "warning")] if why else []
+    question, gold = asked(row)
+    id_ = first["sample_id"] if len(lines) == 1 else first["sample_id"].rpartition("#")[0]
+    beside = _beside(lab, run, [line for _, line in lines], w) if len(runs) == 1 else ()
+    blocks: list[Block] = [Text(joined(Mark(id_, "soft"), *beside, by="  "))]
     if len(lines) == 1:
-        blocks += _whole(lab, run, first, w)
+        read = _as_read(run, first, row, w) if "prompt" in request.query_params else None
+        blocks += _whole(lab, run, first, [*problem, *_question(first, row, w)], read, w)
     else:
-        row, problem = _row_of(run, first, w)
-        question, gold = asked(row)
         answers = [_side(lab, run, line, len(runs) > 1, w) for run, line in lines[:MOST_SIDES]]
         blocks += [*problem, SideBySide("", question, answers, gold, w("page.gold"))]
-    title = first["sample_id"] if len(lines) == 1 else first["sample_id"].rpartition("#")[0]
-    return Shown(Page(w, title, blocks), lab=lab)
+    only = run if len(runs) == 1 else None
+    return Shown(Page(w, title_of(question) or id_, blocks), lab=lab, run=only)
+
+
+def _beside(
+    lab: str, run: RunDirectory, lines: Sequence[Mapping[str, Any]], w: Words
+) -> Iterator[Mark]:
+    """Links to the completions, or the groups of them, before and behind some in their file."""
+    file, group = lines[0]["file"], len(lines) > 1
+    if any(line["file"] != file for line in lines):
+        return
+    names = _names(lines[0])
+    columns = read_columns(run.path / file, [names["row"], names["number"]]).values()
+    ids = [row if group else f"{row}#{number}" for row, number in zip(*columns, strict=True)]
+    ids = list(dict.fromkeys(ids))
+    here = ids.index(_id(lines[0], group))
+    for kind, place in (("earlier", here - 1), ("later", here + 1)):
+        if 0 <= place < len(ids):
+            yield Mark(w(f"view.{kind}"), kind, _address(lab, run, lines[0], ids[place]))
+
+
+def _names(line: Mapping[str, Any]) -> Mapping[str, str]:
+    return ANSWER if "score" in line else SAMPLE
+
+
+def _id(line: Mapping[str, Any], group: bool = False) -> str:
+    """A completion, or its row or item, within its file."""
+    row, number = (line[_names(line)[name]] for name in ("row", "number"))
+    return row if group else f"{row}#{number}"
+
+
+def _address(lab: str, run: RunDirectory, line: Mapping[str, Any], id_: str, **query: str) -> str:
+    """The page of a completion, or of all of a row, in the file of a line. The folder of a record
+    names it: its evaluation's name may stand for several."""
+    _, folder, file = line["file"].split("/")
+    place = file.removesuffix(".parquet") if "score" in line else line["step"]
+    return lab_address(lab, "show", id=f"{run}:{folder}/{place}/{id_}", **query)
 
 
 def _side(lab: str, run: RunDirectory, line: Mapping[str, Any], named: bool, w: Words) -> Answer:
@@ -86,32 +165,38 @@ def _side(lab: str, run: RunDirectory, line: Mapping[str, Any], named: bool, w: 
     else:
         thought = "\n\n".join(match.strip() for match in THOUGHT.findall(line["text"]))
         text = THOUGHT.sub("", line["text"]).strip("\n")
-    _, folder, file = line["file"].split("/")
-    place = (
-        f"{folder}/{file.removesuffix('.parquet')}/{line['item_id']}#{line['repeat']}"
-        if ("score" in line)
-        else line["sample_id"]
-    )
-    own = lab_address(lab, "show", id=f"{run}:{place}")
+    own = _address(lab, run, line, _id(line))
     title = f"{run.name} · " * named + line["sample_id"]
     result, note = w.semicolon.join(figures[:2]), w.semicolon.join(figures[2:])
     return Answer(title, result, shortened(text), (), note, own, shortened(thought))
 
 
-def _whole(lab: str, run: RunDirectory, line: Mapping[str, Any], w: Words) -> list[Block]:
-    """Figures, the question, the completion, and the commands about it."""
+def _whole(
+    lab: str,
+    run: RunDirectory,
+    line: Mapping[str, Any],
+    question: Sequence[Block],
+    read: Sequence[Block] | None,
+    w: Words,
+) -> list[Block]:
+    """Figures, the question, the completion, and the commands about it; with what the model `read`,
+    or a link to that, because it takes a tokenizer."""
     answer, new = "score" in line, []
     for name, value in (line.get("facts") or {}).items():
         if name not in line["parts"] and str(value) not in ("", line.get("why")):
             new.append((flat(name), shortened(str(value))))
     figures = [*_figures(line, w), *new, (w("view.file"), line["file"])]
-    blocks: list[Block] = [Facts(figures), Text(_around(lab, run, line, w))]
-    blocks += _question(run, line, w)
+    blocks: list[Block] = [Facts(figures), Text(_around(lab, run, line, w)), *question]
+    if read is None:
+        address = _address(lab, run, line, _id(line), prompt="tokens") + "#as-read"
+        blocks.append(Text(Mark(w("view.as_read"), "", address)))
+    else:
+        blocks.append(Section("as-read", w("view.as_read"), read))
     blocks.append(Heading(w("view.completion")))
     messages = conversation(stored_messages(line["messages"]), w) if line.get("messages") else None
     blocks += messages or completion_blocks(line["text"], w)
     show = f"assay report {shlex.quote(f'{run}:' + line['sample_id'])}"
-    again = "" if answer else replay_command(run, _stage_of(line), line["step"])
+    again = "" if answer else replay_command(run, line["file"].split("/")[1], line["step"])
     heading = w("view.replay" if again else "view.command")
     return [*blocks, Heading(heading), Code(f"{again}\n{show}".lstrip(), "sh")]
 
@@ -123,12 +208,11 @@ def replay_command(run: RunDirectory, stage: str, step: int) -> str:
     return f"assay replay {run} --stage {stage} --step {step}"
 
 
-def _question(run: RunDirectory, line: Mapping[str, Any], w: Words) -> list[Block]:
+def _question(line: Mapping[str, Any], row: Row | None, w: Words) -> list[Block]:
     """What was asked, the whole prompt folded, and the accepted answer."""
-    row, problem = _row_of(run, line, w)
     if row is None:  # another trainer's sample keeps what was asked where it names no row
         prompt = (line.get("facts") or {}).get("prompt")
-        return [Heading(w("view.question")), Code(str(prompt))] if prompt else [*problem]
+        return [Heading(w("view.question")), Code(str(prompt))] if prompt else []
     question, gold = asked(row)
     blocks: list[Block] = [Heading(w("view.question")), Code(question)]
     tools = json.dumps([*row.tools], ensure_ascii=False, indent=1) if row.tools else ""
@@ -138,19 +222,51 @@ def _question(run: RunDirectory, line: Mapping[str, Any], w: Words) -> list[Bloc
     return [*blocks, Folded(w("page.gold"), [Code(gold)])] if gold else blocks
 
 
-def _row_of(run: RunDirectory, line: Mapping[str, Any], w: Words) -> tuple[Row | None, list[Text]]:
-    """The row or item that a line answers, or why it cannot be read."""
-    answer = "score" in line
-    place = find_record(run, line["file"].split("/")[1]).name if answer else _stage_of(line)
+def _as_read(run: RunDirectory, line: Mapping[str, Any], row: Row | None, w: Words) -> list[Block]:
+    """What the model read and wrote, as text and in tokens; of several turns, each."""
+    turns, blocks = line.get("turns"), list[Block]()
     try:
-        return rows_at(run, place, answer).get(line["item_id" if answer else "row_id"]), []
+        reader = reader_at(run, *_place_of(run, line))
+        if reader is None or (row is None and not turns):
+            return [Text(w("view.as_read_unknown"))]
+        encoder, session = reader
+        if not turns:
+            assert row is not None
+            context = first_context(encoder, session.task, row, None)
+            if not isinstance(context, tuple):
+                return [Code(encoder.text(context))]
+            turns = [{"reused": 0, "context": context, "actions": len(line["tokens"])}]
+            then, now = line.get(PROMPT), prompt_sha256(context)
+            state = "unproven" if then is None else "exact" if then == now else "other"
+            blocks = [Text(w(f"view.as_read_{state}"), "warning" if state == "other" else "soft")]
     except (AssayError, OSError) as error:
-        return None, [Text(w("page.no_questions", why=flat(str(error))), "warning")]
+        return [Text(flat(str(error)), "warning")]
+    control, wrote = encoder.thinking.control if encoder.thinking else (), iter(line["tokens"])
+    for n, turn in enumerate(turns, 1):
+        if len(turns) > 1:
+            blocks.append(Heading(w("view.as_read_turn", n=n, reused=number(turn["reused"])), 4))
+        blocks.append(Code(encoder.text(tuple(turn["context"]))))
+        own = [*islice(wrote, turn["actions"])]
+        for name, tokens in (("tokens_read", turn["context"]), ("tokens_own", own)):
+            kinds = ["special" if token in control else "token" for token in tokens]
+            pieces = [Mark(encoder.text((t,)), k) for t, k in zip(tokens, kinds, strict=True)]
+            title = w(f"view.{name}", tokens=number(len(tokens)))
+            blocks.append(Folded(title, [Text(pieces, "tokens")]))
+    return blocks
 
 
-def _stage_of(line: Mapping[str, Any]) -> str:
-    """The stage of a sample, by its id."""
-    return line["sample_id"].partition("/")[0]
+def row_at(run: RunDirectory, place: str, answers: bool, id_: str) -> tuple[Row | None, str]:
+    """A row of a stage or an item of an evaluation, or why it cannot be read."""
+    try:
+        return rows_at(run, place, answers).get(id_), ""
+    except (AssayError, OSError) as error:
+        return None, flat(str(error))
+
+
+def _place_of(run: RunDirectory, line: Mapping[str, Any]) -> tuple[str, bool]:
+    """The evaluation of an answer, the stage of a sample; and whether it is an answer."""
+    folder, answer = line["file"].split("/")[1], "score" in line
+    return find_record(run, folder).name if answer else folder, answer
 
 
 def _figures(line: Mapping[str, Any], w: Words) -> list[tuple[str, str]]:

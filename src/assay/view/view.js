@@ -3,11 +3,12 @@
 "use strict";
 
 const LEAST_MS = 3000; // between two fetches of a page
+const PATIENCE_MS = 20000; // for an answer, before the window counts as lost
 const SHARE = 10; // of the time, at most one part in so many goes into making the page
 const main = document.querySelector("main");
 
 function follow() {
-  const lost = document.querySelector(".lost");
+  const lost = document.querySelector(".lost"), now = document.querySelector(".now");
   let last = Date.now(), due = 0, rest = LEAST_MS, source = null;
   const soon = () => { due ||= setTimeout(again, Math.max(0, last + rest - Date.now())); };
   const again = async () => {
@@ -16,7 +17,10 @@ function follow() {
     last = Date.now();
     const free = await refresh();
     rest = Math.max(LEAST_MS, SHARE * (Date.now() - last));
-    if (!main.dataset.live) source?.close();
+    if (!main.dataset.live) {
+      source?.close();
+      lost.hidden = true;
+    }
     else if (!free) soon();
   };
   // A page that is not seen listens to nothing: a browser opens few connections to one server.
@@ -28,8 +32,16 @@ function follow() {
     source = new EventSource(main.dataset.live);
     source.addEventListener("grown", soon);
     source.addEventListener("turned", again);
+    source.addEventListener("now", event => { now.textContent = event.data; now.hidden = !event.data; });
     source.addEventListener("open", () => { lost.hidden = true; });
-    source.addEventListener("error", () => { lost.hidden = false; });
+    source.addEventListener("error", doubt);
+  };
+  // A stream may end or break although the window answers: what it says to a question decides.
+  const doubt = async () => {
+    const asked = fetch("/icon.svg", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+    const answers = await asked.then(answer => answer.ok, () => false);
+    lost.hidden = answers || !main.dataset.live || document.hidden;
+    if (source.readyState === EventSource.CLOSED && main.dataset.live) setTimeout(listen, LEAST_MS);
   };
   document.addEventListener("visibilitychange", listen);
   addEventListener("pagehide", () => source?.close());
@@ -80,9 +92,7 @@ function step(by) {
 }
 
 function turn(by) {
-  const page = address => Number(new URL(address).searchParams.get("page") || 1);
-  const links = [...main.querySelectorAll("a[href*='page=']")];
-  links.find(each => page(each.href) === page(location.href) + by)?.click();
+  main.querySelector(by < 0 ? ".earlier a" : ".later a")?.click();
 }
 
 function press(event) {

@@ -15,10 +15,12 @@ from assay.data.files import stamp
 from assay.data.hashing import sha256_text
 from assay.errors import AssayError, InputError, nearest
 from assay.pages.facts import RunFacts, gather
+from assay.pages.words import Words
 from assay.runs.run_directory import RunDirectory, all_runs, check_lab
 from assay.runs.run_names import RunNotFound, find_run, parse_run_name
 from assay.runs.status import STATUS, is_held, read_status
 from assay.view.completions import Completions
+from assay.view.frame import now_text
 
 KEPT = 64
 """Readings of each kind that stay in memory; of completions so many runs as `RUNS_KEPT`."""
@@ -115,15 +117,16 @@ def digest(now: Hashable) -> str:
 
 
 async def changes(
-    window: Window, names: Sequence[str], seen: str, gone: Callable[[], Awaitable[bool]]
+    window: Window, names: Sequence[str], seen: str, gone: Callable[[], Awaitable[bool]], w: Words
 ) -> AsyncIterator[str]:
     """An event whenever one of some runs (LAB/NAME/ID; else all) changes, the first one where they
     have since the state `seen`, until the reader left or the server stops.
 
-    "turned" says that a run began, broke off, ended or is gone, "grown" that it recorded more. When
-    all are finished, no more is to come; one that was killed may be resumed.
+    "turned" says that a run began, broke off, ended or is gone, "grown" that it recorded more,
+    "now" what a run that is alone is at. When all are finished, no more is to come; one that was
+    killed may be resumed.
     """
-    before, states, quiet = seen, None, 0
+    before, states, quiet, said = seen, None, 0, ""
     yield "retry: 3000\n\n"
     while not (window.closing.is_set() or await gone()):
         try:
@@ -135,6 +138,9 @@ async def changes(
         if (now := digest(latest)) != before:
             yield TURNED if turned else "event: grown\ndata: \n\n"
             before, quiet = now, 0
+        if len(names) == 1 and (text := now_text(named(window, names[0])[1], w)) != said:
+            yield f"event: now\ndata: {text}\n\n"
+            said, quiet = text, 0
         if not unfinished(states):
             return
         if (quiet := quiet + 1) % SILENCE == 0:

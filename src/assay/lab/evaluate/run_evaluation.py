@@ -324,12 +324,10 @@ def heard(
     evaluation: Evaluation, checkpoint: str, start: int, total: int, observer: Observer
 ) -> Callable[[int], None]:
     """What tells the observer of answers inside a chunk that begins at `start`. None is the last
-    one, which is told once all are recorded; the turns of dialogues are no answers."""
+    one, which is told once all are recorded."""
 
     def told(count: int) -> None:
-        if evaluation.dialogue is None:
-            done = min(start + count, total - 1)
-            observer.evaluation(evaluation.name, checkpoint, done, total)
+        observer.evaluation(evaluation.name, checkpoint, min(start + count, total - 1), total)
 
     return told
 

@@ -435,13 +435,17 @@ class LanguageLearner:
         """See `Learner`. Raises RenderingError for settings that do not fit the model."""
         key = rendering_key(rendering)
         if key not in self._encoders:
-            options, kept = rendering.template_options or {}, rendering.keep_special or ()
-            with self._inside(rendering):
-                name = rendering.rendering
-                renderer = make_renderer(self.base.tokenizer, name, options, kept)
-            ends = self.base.end_tokens
-            self._encoders[key] = LanguageEncoder(renderer, ends, options=options)
+            made = self.reader(rendering, self.base.tokenizer)
+            self._encoders[key] = replace(made, end_tokens=self.base.end_tokens)
         return self._encoders[key]
+
+    def reader(self, rendering: RenderingSettings, tokenizer: object = None) -> LanguageEncoder:
+        """See `Learner`."""
+        options, kept = rendering.template_options or {}, rendering.keep_special or ()
+        with self._inside(rendering):
+            tokenizer = tokenizer or read_tokenizer(self.folder)
+            renderer = make_renderer(tokenizer, rendering.rendering, options, kept)
+        return LanguageEncoder(renderer, frozenset(), options=options)
 
     def _inside(self, rendering: RenderingSettings) -> AbstractContextManager[None]:
         """Inside, errors name the stage or evaluation that these settings are of."""

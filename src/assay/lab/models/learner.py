@@ -133,6 +133,10 @@ class Learner(Protocol):
         """How a stage or an evaluation with this `rendering` writes rows."""
         ...
 
+    def reader(self, rendering: RenderingSettings) -> Encoder:
+        """The same for who reads prompts alone: opened without weights, it knows no end tokens."""
+        ...
+
     def policy(self, run: RunDirectory, stage: StageSpec) -> StagePolicy:
         """The policy that a stage of a run starts from, ready to train."""
         ...

@@ -1,15 +1,19 @@
 """The events that a run reports while it is executed, and the observers that pass them on.
 
 `Observer` drops them, `pages.live_display` draws them, `pages.run_page` writes the pages that are
-due. A user's observers are `Callback`s. Nothing here changes a run.
+due, `Noting` notes what is under way. A user's observers are `Callback`s. Nothing here changes a
+run.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partialmethod
 from typing import Any
 
 from assay.errors import RunFailure
 from assay.runs.run_directory import RunDirectory
+from assay.runs.status import NOW, Now, write_now
 
 
 class Observer:
@@ -27,6 +31,9 @@ class Observer:
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """A step of the current stage ended; its line is in `metrics.jsonl`."""
 
+    def inside(self, part: str, done: int, total: int) -> None:
+        """Of the step under way `done` of `total` completions are sampled, judged or trained."""
+
     def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
         """`done` of `total` answers of an evaluation are sampled."""
 
@@ -41,7 +48,7 @@ class Observer:
         """A run finished or stopped; `runs.status.read_status` says which."""
 
 
-EVENTS = ("begin", "note", "stage", "step", "evaluation", "work", "report", "end")
+EVENTS = ("begin", "note", "stage", "step", "inside", "evaluation", "work", "report", "end")
 Silent = Observer
 
 
@@ -90,3 +97,57 @@ class Called(Passing):
         except Exception as error:
             who = f"callback {type(self.callback).__name__}.{event}"
             raise RunFailure(f"{who} raised {type(error).__name__}: {error}") from error
+
+
+Clock = Callable[[], float]
+
+
+class Pace:
+    """Estimates the remaining time of some work from what was done since it started or resumed."""
+
+    def __init__(self, clock: Clock, step: int, steps: int):
+        self.clock, self.first, self.steps = clock, step, steps
+        self.started = clock()
+
+    def left(self, step: int, share: float = 0.0) -> float | None:
+        """Seconds until the last step; None before a step and that share of them is done, and after
+        the last."""
+        if step <= self.first or step >= self.steps or step < share * self.steps:
+            return None
+        return (self.clock() - self.started) / (step - self.first) * (self.steps - step)
+
+
+NOTED_SECONDS = 1.0
+"""Between two notes inside a step or an evaluation."""
+
+
+class Noting(Passing):
+    """Passes every event on, and notes in the run's folder what is under way."""
+
+    def __init__(self, inner: Observer, run: RunDirectory, clock: Clock = time.monotonic):
+        self.inner, self.run, self.clock = inner, run, clock
+        self.now, self.pace, self.noted = Now(), Pace(clock, 0, 0), 0.0
+
+    def _pass(self, event: str, *values: Any, **named: Any) -> None:
+        getattr(self.inner, event)(*values, **named)
+        if event == "end":
+            (self.run.path / NOW).unlink(missing_ok=True)
+        elif (now := self._after(event, values)) != self.now:
+            self.now = now
+            if not now.part or self.clock() - self.noted >= NOTED_SECONDS:
+                write_now(self.run.path, now)
+                self.noted = self.clock()
+
+    def _after(self, event: str, values: Sequence[Any]) -> Now:
+        match event, values:
+            case "stage", (name, _, step, steps):
+                self.pace = Pace(self.clock, step, steps)
+                return Now(name, step, steps)
+            case "step", (step, _):
+                return replace(self.now, step=step, left=self.pace.left(step), part="")
+            case "inside", (part, done, total):
+                return replace(self.now, part=part, checkpoint="", done=done, total=total)
+            case "evaluation", (name, checkpoint, done, total):
+                part = name if done < total else ""
+                return replace(self.now, part=part, checkpoint=checkpoint, done=done, total=total)
+        return self.now

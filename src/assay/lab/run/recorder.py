@@ -94,6 +94,10 @@ class RunRecorder:
     costs: Callable[[], Mapping[str, float]] = dict
     """Returns what helper models were asked since the last call, as metrics."""
 
+    def inside(self, part: str, done: int, total: int) -> None:
+        """See `Observer.inside`."""
+        self.observer.inside(part, done, total)
+
     def recorded_rewards(self, step: int) -> Mapping[str, Journalled]:
         """Rewards that an interrupted attempt at this step already journalled. A deadline may pass
         one time and not another, so what was judged once stays judged."""

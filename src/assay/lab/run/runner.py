@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -49,7 +50,7 @@ from assay.lab.monitor.guards import (
     unseen,
     watch_stage,
 )
-from assay.lab.monitor.observer import Observer, Silent
+from assay.lab.monitor.observer import Noting, Observer, Silent
 from assay.lab.monitor.progress import why_due
 from assay.lab.monitor.sender import sending
 from assay.lab.run.ranks import ranked, stage_optimizer
@@ -228,7 +229,8 @@ def check_ledger(session: Session, despite: str | None) -> None:
 def proceed(session: Session) -> None:
     """Do the remaining work of a run that this process holds, and keep its status up to date.
     Raises whatever stopped the run, after noting it."""
-    sinks = sending(session.experiment, session.run, session.observer)
+    observer = Noting(session.observer, session.run)
+    sinks = sending(session.experiment, session.run, observer)
     with sinks as observer, session.copy(observer=observer).sharing_workers() as session:
         try:
             with noted(session), session.helpers.recorded_in(session.run):
@@ -387,6 +389,7 @@ def train_stage(
         journal = JudgementJournal(session.run.judgements(name), judge_hash)
         recorder = replace(recorder, judgements=journal)
         runner = session.reward_runner(inputs.judge, stage, journal)
+        runner.told = partial(session.observer.inside, "judged")
         inputs = replace(inputs, score=runner.score)
     try:
         method = build_method(stage, inputs, steps)

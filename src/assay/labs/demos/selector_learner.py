@@ -449,6 +449,8 @@ class SelectorLearner:
         """A selector knows no renderings: its rows are features."""
         return SelectorEncoder(self.features)
 
+    reader = encoder
+
     def policy(self, run: RunDirectory, stage: StageSpec) -> StagePolicy:
         """See `Learner`; with its KL reference.
 
