@@ -48,7 +48,7 @@ def matrix(
     settled = None if on or allow else settle(root, table)
     shown = [*matrix_shown(table, root, lang), catalogue("terminal.page", file=page)]
     result = {**matrix_result(table), "page": page, "winner": settled.winner if settled else None}
-    warnings = note_lines(table, catalogue)
+    warnings = note_lines(table.notes, catalogue)
     warnings += [settled.note] if settled and settled.note else []
     return Outcome(result, shown, warnings=warnings, lang=lang)
 

@@ -4,10 +4,11 @@ Every score links to the record that it was computed from. Nothing is computed h
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from assay.errors import Finding
 from assay.judge.averages import Average
 from assay.judge.families import Tally
 from assay.judge.intervals import Interval
@@ -280,7 +281,7 @@ def matrix_page(matrix: Matrix, folder: Path, w: Words) -> Page:
     blocks: list[Block] = [
         *([Text(matrix.about, "lead")] if matrix.about else []),
         Facts(_chips(matrix, w), chips=True),
-        *(Text(line, "warning") for line in note_lines(matrix, w)),
+        *(Text(line, "warning") for line in note_lines(matrix.notes, w)),
         *sections(matrix, folder, w),
     ]
     footer = w("matrix.footer", name=matrix.name, version=version("assay-lab"))
@@ -316,10 +317,10 @@ def _chips(matrix: Matrix, w: Words) -> list[tuple[str, Line]]:
     ]
 
 
-def note_lines(matrix: Matrix, w: Words) -> list[str]:
+def note_lines(notes: Iterable[Finding], w: Words) -> list[str]:
     """Omissions and warnings, one line for each kind."""
     subjects: dict[str, list[str]] = {}
-    for note in matrix.notes:
+    for note in notes:
         subjects.setdefault(note.code, []).append(note.values["name"])
     return [w(f"finding.{key}", names=w.listing.join(n)) for key, n in subjects.items()]
 
@@ -395,7 +396,11 @@ def _tables(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
             shown = [_matrix_cell(cell, matrix, folder, w) for cell in cells]
             rows.append([Shown(value_text(row), kind="head"), *shown])
         title = values_text(dict(zip(layout.layers, layer, strict=True)), matrix, w)
-        blocks.append(Table(columns, rows, title, kind="heat"))
+        runs = {o.run for p, c in matrix.cells.items() if p[2:] == layer for o in c.origins}
+        told = [
+            note for note in matrix.notes if note.values["name"].split(": ")[0] in map(str, runs)
+        ]
+        blocks.append(Table(columns, rows, title, " ".join(note_lines(told, w)), kind="heat"))
     return blocks
 
 
@@ -417,6 +422,8 @@ def _matrix_cell(cell: SweepCell, matrix: Matrix, folder: Path, w: Words) -> Sho
         below.append(Mark(f"{SIGNS[verdict]} {change} {named}", compared.verdict))
     elif matrix.baseline in cell.own:
         below.append(Mark(w("matrix.baseline")))
+    if cell.alike:
+        below.append(w("matrix.alike", names=w.listing.join(cell.alike)))
     if mark := matrix.mark(cell):
         below.append(Mark(w(f"matrix.mark_{mark}")))
     link = Path(os.path.relpath(cell.origins[0].file, folder)).as_posix()

@@ -122,6 +122,9 @@ def data_views(facts: RunFacts, words: Words) -> list[DataView]:
                 train=number(_count(stored["train"])),
                 dev=number(_count(stored["dev"])),
             )
+        if sizes := facts.manifest.get(CHECKED, {}).get("tokens", {}).get(f"data.{name}"):
+            shown_sizes = {f"at_{key}": number(round(value)) for key, value in sizes.items()}
+            about += " " + words("data.tokens", **shown_sizes)
         against = words.listing.join(spec.disjoint_from)
         leaked = sum(
             count for why, count in dropped.items() if any(b in why for b in spec.disjoint_from)

@@ -4,7 +4,7 @@ Like `content`, this module only adds words and units to the numbers of other mo
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.errors import Finding
@@ -13,7 +13,7 @@ from assay.lab.monitor.stage_health import explained
 from assay.pages.charts import Checkpoints, curve_panel
 from assay.pages.content import best_line, checkpoint_label, interval_text, pairings, settings_text
 from assay.pages.facts import Curve, DevScore, RunFacts
-from assay.pages.lineage import start_text
+from assay.pages.lineage import changes, lineage, start_text
 from assay.pages.page import (
     Block,
     Bullets,
@@ -229,7 +229,8 @@ def checkpoints_of(facts: RunFacts, stage: str) -> Checkpoints:
     best = read_selection(facts.run.path, stage)
     reference = parse_checkpoint(best.checkpoint) if best and best.promoted else None
     own = reference is not None and reference.stage == stage
-    return Checkpoints(facts.checkpoint_steps(stage), reference.step if reference and own else None)
+    chosen = [reference.step] if reference and reference.step and own else []
+    return Checkpoints(facts.checkpoint_steps(stage), chosen)
 
 
 def writer(metric: str) -> Callable[[float | None], str]:
@@ -260,14 +261,37 @@ def placed_findings(facts: RunFacts, words: Words) -> list[tuple[str, Finding]]:
     return [*findings, *((table.evaluation.name, each) for each in own if table)]
 
 
+GROUPS = {"now": "error", "soon": "warning", "needed": "note"}
+"""When an improvement is worth its cost, by what the finding behind it says of the results."""
+
+
 def health_blocks(facts: RunFacts, words: Words) -> list[Block]:
-    """The notes, because errors and warnings head the page, or that nothing was found; nothing
-    before the first step."""
-    findings = placed_findings(facts, words)
-    notes = [each for each in findings if each[1].severity == "note"]
-    if notes:
-        return [Findings([each for _, each in notes], [place for place, _ in notes])]
-    return [Text(words("page.healthy"))] if facts.metrics and not findings else []
+    """What to improve now, soon and when needed: what it mends, what it costs, the evidence. Or that
+    nothing was found; nothing before the first step."""
+    findings = [(place, worded(each, words)) for place, each in placed_findings(facts, words)]
+    heads = [words(f"table.{name}") for name in ("advice", "value", "cost", "evidence")]
+    blocks: list[Block] = []
+    for group, severity in GROUPS.items():
+        rows = [
+            [
+                each.fix or "–",
+                f"{place}{words.colon}{each.what}",
+                _cost(facts, place, words),
+                each.evidence,
+            ]
+            for place, each in findings
+            if each.severity == severity
+        ]
+        blocks += [Table(heads, rows, words(f"improvement.{group}"))] if rows else []
+    return blocks or ([Text(words("page.healthy"))] if facts.metrics else [])
+
+
+def _cost(facts: RunFacts, place: str, words: Words) -> str:
+    """What it took to train a stage, which a change of it takes again."""
+    took = [line["seconds"] for line in facts.metrics.get(place, ())]
+    if not took or None in took:
+        return words("improvement.no_training")
+    return words("improvement.again", stage=place, minutes=f"{sum(took) / 60:.1f}")
 
 
 def warned(facts: RunFacts, w: Words) -> list[tuple[str, Finding]]:
@@ -434,41 +458,50 @@ def rounds_of(facts: RunFacts) -> list[Round]:
 
 
 def rounds_blocks(facts: RunFacts, words: Words) -> list[Block]:
-    """A chart for each reward, and a line for each round; from the second sampling stage on."""
+    """A chart of all rounds, and a line for each; from the second sampling stage on."""
     rounds = rounds_of(facts)
     if len(rounds) < SEVERAL:
         return []
-    groups: list[list[Round]] = []
-    for each in rounds:
-        alike = [group for group in groups if group[0].rewarded_by == each.rewarded_by]
-        alike[0].append(each) if alike else groups.append([each])
-    completions = number(sum(each.completions for each in rounds))
-    sentences = [words("figure.about", completions=completions)]
-    sentences += [words("figure.other_rewards")] if len(groups) > 1 else []
+    other = any(each.rewarded_by != rounds[0].rewarded_by for each in rounds)
+    sentences = [words("figure.about", completions=number(sum(r.completions for r in rounds)))]
+    sentences += [words("figure.other_rewards")] if other else []
+    nodes = {node.label: node for node in lineage(facts.run) if node.run == facts.run}
+    changed = {name: changes(node, words, "reward") for name, node in nodes.items()}
     return [
         Text(" ".join(sentences), "soft"),
-        *(_chart(group, words) for group in groups),
-        Bullets([_line(each, words) for each in rounds]),
+        _chart(rounds, words),
+        Bullets([_line(each, changed.get(each.stage, []), words) for each in rounds]),
     ]
 
 
 def _chart(rounds: Sequence[Round], words: Words) -> Figure:
-    """The mean reward of every step of some rounds, a mark where each of them ends."""
-    stages = words.listing.join(each.stage for each in rounds)
-    label = words("figure.reward_of", stages=stages)
-    curve = Curve(
-        "reward_mean",
-        tuple(each.before + step for each in rounds for step in each.reward.steps),
-        tuple(value for each in rounds for value in each.reward.values),
-        tuple(limits for each in rounds for limits in each.reward.limits),
-    )
-    ends = Checkpoints([each.before + each.steps for each in rounds])
+    """The mean reward of every step; where rounds have other rewards, as a share of the largest mean
+    under the same one. A mark where a round ends, a line at the checkpoint that was chosen."""
+    label = words("figure.reward_of", stages=words.listing.join(each.stage for each in rounds))
+    curves, other = [], any(each.rewarded_by != rounds[0].rewarded_by for each in rounds)
+    for each in rounds:
+        alike = [r.reward.values for r in rounds if r.rewarded_by == each.rewarded_by]
+        top = max((abs(v) for own in alike for v in own if v is not None), default=0.0)
+        unit = top or 1.0 if other else 1.0
+        limits = tuple(
+            x and replace(x, low=x.low / unit, high=x.high / unit) for x in each.reward.limits
+        )
+        values = tuple(None if v is None else v / unit for v in each.reward.values)
+        steps = tuple(each.before + step for step in each.reward.steps)
+        curves.append(Curve("reward_mean", steps, values, limits))
+    starts = [parse_checkpoint(each.start) for each in rounds]
+    chosen = {(s.stage, s.step) for s in starts if s and s.step}
+    chosen |= {(rounds[-1].stage, score.step) for score in rounds[-1].dev if score.chosen}
+    places = [
+        r.before + step for r in rounds for stage, step in chosen if stage == r.stage and step
+    ]
+    marked = Checkpoints([each.before + each.steps for each in rounds], places)
+    return Figure(curve_panel(curves, label, number, marked, (1012, 150)), label)
 
-    return Figure(curve_panel([curve], label, number, ends, (1012, 150)), label)
 
-
-def _line(each: Round, words: Words) -> str:
-    """A round with the checkpoint that it started from, its reward and its chosen dev score."""
+def _line(each: Round, changed: Sequence[str], words: Words) -> str:
+    """A round with the checkpoint that it started from, its reward and what changed in that, and
+    its chosen dev score."""
     start = visible(checkpoint_label(each.start, words))
     name = words("figure.round", stage=visible(each.stage), start=start)
     ends = f"{number(each.reward.values[0])} → {number(each.reward.last)}"
@@ -478,4 +511,4 @@ def _line(each: Round, words: Words) -> str:
         for score in each.dev
         if score.chosen
     ]
-    return name + words.colon + words.semicolon.join(sentences)
+    return name + words.colon + words.semicolon.join([*sentences, *changed])

@@ -235,6 +235,7 @@ def gather(seen: Sequence[Finding | Number | SharedItems]) -> CheckResult:
     return CheckResult(tuple(worst_first(list(findings))), numbers, shared)
 
 
+TOKENS = "conversation_tokens_"
 GO_ON = "or go on all the same with --despite REASON"
 
 
@@ -285,7 +286,20 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     overridden = {"despite": reason} if report.errors else {}
     errors = [asdict(error) for error in report.errors]
     shared = [asdict(each) for each in report.shared]
-    return session.copy(checked={**overridden, "errors": errors, "shared": shared})
+    tokens = {
+        place: figures
+        for place, values in report.numbers.items()
+        if (figures := lengths_in(values))
+    }
+    return session.copy(
+        checked={**overridden, "errors": errors, "shared": shared, "tokens": tokens}
+    )
+
+
+def lengths_in(values: Mapping[str, float]) -> dict[str, float]:
+    """The token lengths among what was measured of a data set."""
+    named = ((n.removeprefix(TOKENS), v) for n, v in values.items() if n.startswith(TOKENS))
+    return dict(named)
 
 
 def refuse_other_bases(session: Session) -> None:
