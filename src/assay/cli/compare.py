@@ -74,7 +74,7 @@ def _cell_result(cell: "SweepCell", matrix: "Matrix") -> dict[str, Any]:
         "dev_score": matrix.recommendation.dev_scores.get(cell.place),
         "mark": matrix.mark(cell),
         "comparison": cell.against.get(matrix.baseline),
-        **taken(cell, "against", "same_weights"),
+        **taken(cell, "against", "same_weights", "alike"),
         "records": [origin.file for origin in cell.origins],
     }
 

@@ -112,15 +112,14 @@ def headline_blocks(facts: "RunFacts", words: Words) -> list[Text]:
     ]
 
 
-MOST_CHECKPOINTS = 6
+MOST_SHOWN = 6
 
 
 def fewer(table: ComparisonTable, marked: Iterable[str] = ()) -> ComparisonTable:
     """At most so many checkpoints, the first and the last among them, and those that are marked."""
-    steps = range(MOST_CHECKPOINTS)
-    places = {round(n * (len(table.lines) - 1) / (MOST_CHECKPOINTS - 1)) for n in steps}
+    places = {round(n * (len(table.lines) - 1) / (MOST_SHOWN - 1)) for n in range(MOST_SHOWN)}
     kept = [x for n, x in enumerate(table.lines) if n in places or x.name in marked]
-    return replace(table, lines=tuple(kept)) if len(table.lines) > MOST_CHECKPOINTS else table
+    return replace(table, lines=tuple(kept)) if len(table.lines) > MOST_SHOWN else table
 
 
 def result_blocks(facts: "RunFacts", measurement: "Measurement", words: Words) -> list[Block]:
@@ -142,11 +141,11 @@ def result_blocks(facts: "RunFacts", measurement: "Measurement", words: Words) -
         return [scores, *difference_blocks(shown, labels, words)]
 
     few = fewer(table, [name for name, own in marks.items() if own])
-    about = Text(about_evaluation(table, words), "soft")
-    if few is table and len(missing) <= MOST_CHECKPOINTS:
-        return [about, *tables(table, missing)]
+    blocks: list[Block] = [Text(about_evaluation(table, words), "soft")]
+    if few is table and len(missing) <= MOST_SHOWN:
+        return [*blocks, *tables(table, missing)]
     every = words("table.every_checkpoint", count=len(table.lines) + len(missing))
-    return [about, *tables(few, missing[:1]), Folded(every, tables(table, missing))]
+    return [*blocks, *tables(few, missing[:1]), Folded(every, tables(table, missing))]
 
 
 def repeats_text(line: Scored, answers: Iterable[Mapping[str, Any]], words: Words) -> list[str]:

@@ -112,13 +112,6 @@ def place_text(place: Place, matrix: Matrix, w: Words) -> str:
     return values_text(matrix.layout.values(place), matrix, w)
 
 
-def column_labels(matrix: Matrix, w: Words) -> list[str]:
-    """The heads of the columns."""
-    if matrix.layout.columns is None:
-        return [w("table.score")]
-    return [value_text(value) for value in matrix.columns]
-
-
 CHANGING = ("loss", "policy_loss", "kl")
 """Metrics that are shown with their change since the epoch before."""
 VERDICTS = ("better", "worse", "equivalent", "undecided", "same_weights", "not_comparable")
@@ -278,9 +271,11 @@ def write_matrix(matrix: Matrix, root: Path, lang: str = "en") -> Path:
 
 def matrix_page(matrix: Matrix, folder: Path, w: Words) -> Page:
     """The whole page; links are relative to its `folder`."""
+    on = w.listing.join(matrix.on)
+    baseline = matrix.controls.get(matrix.baseline) or w("matrix.no_baseline_named")
     blocks: list[Block] = [
         *([Text(matrix.about, "lead")] if matrix.about else []),
-        Facts(_chips(matrix, w), chips=True),
+        Facts(((w("table.evaluation"), on), (w("matrix.baseline"), baseline)), chips=True),
         *(Text(line, "warning") for line in note_lines(matrix.notes, w)),
         *sections(matrix, folder, w),
     ]
@@ -306,15 +301,6 @@ def sections(matrix: Matrix, folder: Path, w: Words) -> list[Section]:
         ("methods", "page.methods", [Text(line) for line in _methods(matrix, w)]),
     ]
     return [Section(anchor, w(title), blocks) for anchor, title, blocks in parts if blocks]
-
-
-def _chips(matrix: Matrix, w: Words) -> list[tuple[str, Line]]:
-    """The matrix in a line."""
-    baseline = matrix.controls.get(matrix.baseline) or w("matrix.no_baseline_named")
-    return [
-        (w("table.evaluation"), w.listing.join(matrix.on)),
-        (w("matrix.baseline"), baseline),
-    ]
 
 
 def note_lines(notes: Iterable[Finding], w: Words) -> list[str]:
@@ -387,7 +373,7 @@ def _tables(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
     """One table for each layer."""
     layout, names = matrix.layout, leaf_names(matrix)
     head = " \\ ".join(names[k] for k in (layout.rows, layout.columns) if k is not None)
-    columns = [head, *column_labels(matrix, w)]
+    columns = [head, *(map(value_text, matrix.columns) if layout.columns else [w("table.score")])]
     blocks: list[Block] = [Only(("html", "markdown"), [Text(w("matrix.table_about"), "soft")])]
     for layer in matrix.layers:
         rows: list[Row] = []

@@ -123,8 +123,8 @@ def data_views(facts: RunFacts, words: Words) -> list[DataView]:
                 dev=number(_count(stored["dev"])),
             )
         if sizes := facts.manifest.get(CHECKED, {}).get("tokens", {}).get(f"data.{name}"):
-            shown_sizes = {f"at_{key}": number(round(value)) for key, value in sizes.items()}
-            about += " " + words("data.tokens", **shown_sizes)
+            at = {f"at_{key.rpartition('_')[2]}": number(round(n)) for key, n in sizes.items()}
+            about += " " + words("data.tokens", **at)
         against = words.listing.join(spec.disjoint_from)
         leaked = sum(
             count for why, count in dropped.items() if any(b in why for b in spec.disjoint_from)

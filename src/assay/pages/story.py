@@ -9,6 +9,7 @@ from typing import Any
 
 from assay.errors import Finding
 from assay.experiment.checkpoint_reference import RULES, parse_checkpoint
+from assay.lab.monitor.guards import is_share
 from assay.lab.monitor.stage_health import explained
 from assay.pages.charts import Checkpoints, curve_panel
 from assay.pages.content import best_line, checkpoint_label, interval_text, pairings, settings_text
@@ -20,12 +21,12 @@ from assay.pages.page import (
     Cell,
     Column,
     Figure,
-    Findings,
     Folded,
     Heading,
     Line,
     Mark,
     Panels,
+    Row,
     Table,
     Text,
 )
@@ -134,16 +135,6 @@ def engine_blocks(facts: RunFacts, words: Words) -> list[Block]:
 
 DETAILS = ("algorithm", "prompts", "group", "batch", "epochs", "reward", "sampling", "kl")
 """Settings that tell stages of one method apart."""
-SHARES = frozenset(
-    {
-        "signal_share",
-        "reward_accuracy",
-        "truncated_share",
-        "clip_low_share",
-        "clip_high_share",
-        "abstained_share",
-    }
-)
 
 
 def stage_blocks(facts: RunFacts, words: Words) -> list[Block]:
@@ -228,14 +219,13 @@ def checkpoints_of(facts: RunFacts, stage: str) -> Checkpoints:
     """The checkpoints of a stage, and the one that the dev items promoted."""
     best = read_selection(facts.run.path, stage)
     reference = parse_checkpoint(best.checkpoint) if best and best.promoted else None
-    own = reference is not None and reference.stage == stage
-    chosen = [reference.step] if reference and reference.step and own else []
+    chosen = [reference.step] if reference and reference.stage == stage and reference.step else []
     return Checkpoints(facts.checkpoint_steps(stage), chosen)
 
 
 def writer(metric: str) -> Callable[[float | None], str]:
     """The format of a metric's values."""
-    return percent if metric in SHARES else number
+    return percent if is_share(metric) or metric == "reward_accuracy" else number
 
 
 def panel(curve: Curve, marked: Checkpoints, words: Words) -> Figure:
@@ -261,28 +251,21 @@ def placed_findings(facts: RunFacts, words: Words) -> list[tuple[str, Finding]]:
     return [*findings, *((table.evaluation.name, each) for each in own if table)]
 
 
-GROUPS = {"now": "error", "soon": "warning", "needed": "note"}
+GROUPS = {"error": "now", "warning": "soon", "note": "needed"}
 """When an improvement is worth its cost, by what the finding behind it says of the results."""
 
 
 def health_blocks(facts: RunFacts, words: Words) -> list[Block]:
-    """What to improve now, soon and when needed: what it mends, what it costs, the evidence. Or that
-    nothing was found; nothing before the first step."""
-    findings = [(place, worded(each, words)) for place, each in placed_findings(facts, words)]
+    """What to improve now, soon and when needed, with what it mends, its cost and the evidence; or
+    that nothing was found, nothing before the first step."""
     heads = [words(f"table.{name}") for name in ("advice", "value", "cost", "evidence")]
-    blocks: list[Block] = []
-    for group, severity in GROUPS.items():
-        rows = [
-            [
-                each.fix or "–",
-                f"{place}{words.colon}{each.what}",
-                _cost(facts, place, words),
-                each.evidence,
-            ]
-            for place, each in findings
-            if each.severity == severity
-        ]
-        blocks += [Table(heads, rows, words(f"improvement.{group}"))] if rows else []
+    rows: dict[str, list[Row]] = {severity: [] for severity in GROUPS}
+    for place, each in placed_findings(facts, words):
+        told, cost = worded(each, words), _cost(facts, place, words)
+        mends = f"{place}{words.colon}{told.what}"
+        rows[each.severity].append([told.fix or "–", mends, cost, told.evidence])
+    titles = {severity: words(f"improvement.{group}") for severity, group in GROUPS.items()}
+    blocks = [Table(heads, own, titles[severity]) for severity, own in rows.items() if own]
     return blocks or ([Text(words("page.healthy"))] if facts.metrics else [])
 
 
@@ -395,23 +378,14 @@ def warnings(facts: RunFacts, words: Words) -> list[str]:
             lines.append(words("page.sink_failed", sink=name, step=state.step, problem=problem))
     if facts.experiment.as_reported:
         lines.append(words("page.as_reported"))
-    lines += [
-        _put_aside(noted, words) for noted in facts.manifest.get("time", {}).get(PUT_ASIDE, ())
-    ]
+    for noted in facts.manifest.get("time", {}).get(PUT_ASIDE, ()):
+        place = {name: noted[name] for name in ("start", "folder", "at")}
+        lines.append(words("page.damaged", file=noted["damage"], **place))
     for name, stage in facts.experiment.stage.items():
         if stage.other_rendering_than:
             apart = words.listing.join(stage.other_rendering_than)
             lines.append(words("page.other_rendering", stage=name, evaluations=apart))
     return lines
-
-
-def _put_aside(noted: Mapping[str, Any], words: Words) -> str:
-    """Why a part of the run was trained twice, and the folder of the first attempt."""
-    place = {"start": noted["start"], "folder": noted["folder"], "at": noted["at"]}
-    return words("page.damaged", file=noted["damage"], **place)
-
-
-SEVERAL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,23 +434,23 @@ def rounds_of(facts: RunFacts) -> list[Round]:
 def rounds_blocks(facts: RunFacts, words: Words) -> list[Block]:
     """A chart of all rounds, and a line for each; from the second sampling stage on."""
     rounds = rounds_of(facts)
-    if len(rounds) < SEVERAL:
+    if len(rounds) < 2:
         return []
     other = any(each.rewarded_by != rounds[0].rewarded_by for each in rounds)
     sentences = [words("figure.about", completions=number(sum(r.completions for r in rounds)))]
     sentences += [words("figure.other_rewards")] if other else []
-    nodes = {node.label: node for node in lineage(facts.run) if node.run == facts.run}
-    changed = {name: changes(node, words, "reward") for name, node in nodes.items()}
+    nodes = [node for node in lineage(facts.run) if node.run == facts.run]
+    changed = {node.label: changes(node, words, "reward") for node in nodes}
     return [
         Text(" ".join(sentences), "soft"),
         _chart(rounds, words),
-        Bullets([_line(each, changed.get(each.stage, []), words) for each in rounds]),
+        Bullets([_line(each, changed[each.stage], words) for each in rounds]),
     ]
 
 
 def _chart(rounds: Sequence[Round], words: Words) -> Figure:
-    """The mean reward of every step; where rounds have other rewards, as a share of the largest mean
-    under the same one. A mark where a round ends, a line at the checkpoint that was chosen."""
+    """The mean reward of every step; where rewards differ, as a share of the largest mean under the
+    same one. A mark where a round ends, a line at the checkpoint that was chosen."""
     label = words("figure.reward_of", stages=words.listing.join(each.stage for each in rounds))
     curves, other = [], any(each.rewarded_by != rounds[0].rewarded_by for each in rounds)
     for each in rounds:
@@ -489,13 +463,11 @@ def _chart(rounds: Sequence[Round], words: Words) -> Figure:
         values = tuple(None if v is None else v / unit for v in each.reward.values)
         steps = tuple(each.before + step for step in each.reward.steps)
         curves.append(Curve("reward_mean", steps, values, limits))
+    before, last = {each.stage: each.before for each in rounds}, rounds[-1]
     starts = [parse_checkpoint(each.start) for each in rounds]
-    chosen = {(s.stage, s.step) for s in starts if s and s.step}
-    chosen |= {(rounds[-1].stage, score.step) for score in rounds[-1].dev if score.chosen}
-    places = [
-        r.before + step for r in rounds for stage, step in chosen if stage == r.stage and step
-    ]
-    marked = Checkpoints([each.before + each.steps for each in rounds], places)
+    chosen = [before[s.stage] + s.step for s in starts if s and s.step and s.stage in before]
+    chosen += [last.before + score.step for score in last.dev if score.chosen]
+    marked = Checkpoints([each.before + each.steps for each in rounds], chosen)
     return Figure(curve_panel(curves, label, number, marked, (1012, 150)), label)
 
 

@@ -287,19 +287,11 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     errors = [asdict(error) for error in report.errors]
     shared = [asdict(each) for each in report.shared]
     tokens = {
-        place: figures
+        place: {name: value for name, value in values.items() if name.startswith(TOKENS)}
         for place, values in report.numbers.items()
-        if (figures := lengths_in(values))
     }
-    return session.copy(
-        checked={**overridden, "errors": errors, "shared": shared, "tokens": tokens}
-    )
-
-
-def lengths_in(values: Mapping[str, float]) -> dict[str, float]:
-    """The token lengths among what was measured of a data set."""
-    named = ((n.removeprefix(TOKENS), v) for n, v in values.items() if n.startswith(TOKENS))
-    return dict(named)
+    seen = {"errors": errors, "shared": shared, "tokens": tokens}
+    return session.copy(checked={**overridden, **seen})
 
 
 def refuse_other_bases(session: Session) -> None:
