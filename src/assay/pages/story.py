@@ -271,8 +271,7 @@ def health_blocks(facts: RunFacts, words: Words) -> list[Block]:
 
 def _cost(facts: RunFacts, place: str, words: Words) -> str:
     """What it took to train a stage, which a change of it takes again."""
-    took = [line["seconds"] for line in facts.metrics.get(place, ())]
-    if not took or None in took:
+    if not (took := [line["seconds"] or 0 for line in facts.metrics.get(place, ())]):
         return words("improvement.no_training")
     return words("improvement.again", stage=place, minutes=f"{sum(took) / 60:.1f}")
 
