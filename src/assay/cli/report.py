@@ -90,12 +90,12 @@ def report(
         int | None, typer.Option("--to", min=1, help="Progress until this step; else until now.")
     ] = None,
     steps: Annotated[
-        int, typer.Option("--last", min=1, help="Progress over the last so many steps.")
-    ] = 0,
+        int | None, typer.Option("--last", min=1, help="Progress over the last so many steps.")
+    ] = None,
     generations: Annotated[
-        int,
+        int | None,
         typer.Option(min=1, help="The same over the last so many generations, in whole steps."),
-    ] = 0,
+    ] = None,
     lang: Lang = "en",
     bfcl: Annotated[
         Path | None,
@@ -127,7 +127,7 @@ def report(
     if steps or generations:
         if first or last or (steps and generations):
             raise InputError("give one span: --from and --to, --last, or --generations")
-        first = step_before(handle.directory, stage, steps, generations)
+        first = step_before(handle.directory, stage, steps or 0, generations or 0)
     span = ProgressSpan(stage, first, last)
     with leaving_out(handle.directory):
         write_report(handle.directory, lang, span)
