@@ -33,7 +33,7 @@ def test_intervals_are_drawn_as_a_band_that_breaks_where_there_is_none():
 
 def test_checkpoints_are_marked_and_the_chosen_one_has_a_line():
     drawn = curve_panel(
-        [one_curve(0.5, 0.4, 0.6)], "x", number, checkpoints=Checkpoints((2, 3), chosen=3)
+        [one_curve(0.5, 0.4, 0.6)], "x", number, checkpoints=Checkpoints((2, 3), chosen=[3])
     )
     assert drawn.count('l-3.5 6h7z" class="mark"') == 2
     assert re.findall(r'<line x1="([\d.]*)" y1="10" [^>]*class="chosen-line"/>', drawn) == ["312"]

@@ -48,7 +48,7 @@ def matrix(
     settled = None if on or allow else settle(root, table)
     shown = [*matrix_shown(table, root, lang), catalogue("terminal.page", file=page)]
     result = {**matrix_result(table), "page": page, "winner": settled.winner if settled else None}
-    warnings = note_lines(table, catalogue)
+    warnings = note_lines(table.notes, catalogue)
     warnings += [settled.note] if settled and settled.note else []
     return Outcome(result, shown, warnings=warnings, lang=lang)
 
@@ -82,7 +82,7 @@ def _cell_result(cell: "SweepCell", matrix: "Matrix") -> dict[str, Any]:
         "dev_score": matrix.recommendation.dev_scores.get(cell.place),
         "mark": matrix.mark(cell),
         "comparison": cell.against.get(matrix.baseline),
-        **taken(cell, "against", "same_weights"),
+        **taken(cell, "against", "same_weights", "alike"),
         "records": [origin.file for origin in cell.origins],
     }
 

@@ -89,6 +89,13 @@ def report(
     last: Annotated[
         int | None, typer.Option("--to", min=1, help="Progress until this step; else until now.")
     ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--last", min=1, help="Progress over the last so many steps.")
+    ] = None,
+    generations: Annotated[
+        int | None,
+        typer.Option(min=1, help="The same over the last so many generations, in whole steps."),
+    ] = None,
     lang: Lang = "en",
     bfcl: Annotated[
         Path | None,
@@ -108,6 +115,7 @@ def report(
         raise InputError("is a file of another tool", file=run, fix=fix)
     if ":" in run:
         return samples(root, run)
+    from assay.lab.monitor.progress import step_before
     from assay.library.actions import open_run
     from assay.pages.run_page import ProgressSpan, write_report
     from assay.pages.words import words
@@ -116,6 +124,10 @@ def report(
     handle = open_run(run, root=root, lang=lang)
     if bfcl is not None:
         return Outcome(*bfcl_results(handle.directory, bfcl))
+    if steps or generations:
+        if first or last or (steps and generations):
+            raise InputError("give one span: --from and --to, --last, or --generations")
+        first = step_before(handle.directory, stage, steps or 0, generations or 0)
     span = ProgressSpan(stage, first, last)
     with leaving_out(handle.directory):
         write_report(handle.directory, lang, span)

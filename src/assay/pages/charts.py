@@ -123,10 +123,10 @@ def interval_bar(score: float, interval: Interval, scale: tuple[float, float]) -
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """Marks of a learning curve: the steps of a stage's checkpoints, and the selected one."""
+    """Marks of a learning curve: the steps of checkpoints, and those that were selected."""
 
     steps: Sequence[int] = ()
-    chosen: int | None = None
+    chosen: Sequence[int] = ()
 
 
 SMALL = (320, 150)
@@ -156,8 +156,7 @@ def curve_panel(
     marks.append(text(left, height - 6, number(min(steps)), "tick"))
     marks.append(text(right, height - 6, number(max(steps)), "tick", "end"))
     marks += [_checkpoint(x(step), bottom) for step in checkpoints.steps]
-    if checkpoints.chosen is not None:
-        marks.append(line(x(checkpoints.chosen), top, x(checkpoints.chosen), bottom, "chosen-line"))
+    marks += [line(x(step), top, x(step), bottom, "chosen-line") for step in checkpoints.chosen]
     for n, curve in enumerate(curves):
         own = Markup("").join(_curve(curve, x, y, write))
         kind = kinds[n] if kinds else ""

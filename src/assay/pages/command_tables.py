@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Numbers = Mapping[str, Mapping[str, float]]
 """Table of the experiment -> what was measured, with its unit -> value."""
+TOKENS = "conversation_tokens_"
+LENGTHS = {"mean": "mean", "sd": "sd", "50": "median", "95": "95 %", "largest": "longest"}
 KEPT = {"train_rows": "to train on", "dev_rows": "dev", "test_rows": "test"}
 KEPT |= {"rows_in_source": "in the source"}
 MINUTE, GIGABYTE = 60, 1000
@@ -52,9 +54,12 @@ def check_lines(numbers: Numbers) -> list[str]:
 
 
 def _said(values: Mapping[str, float]) -> str:
-    """The rows, time and memory among the numbers of one table; "" if it has none of them."""
+    """Rows, token lengths, time and memory among the numbers of one table; "" if it has none."""
     kept = [f"{_cell(values[name])} {word}" for name, word in KEPT.items() if values.get(name)]
     parts = [f"rows: {', '.join(kept)}"] if kept else []
+    if values.get(f"{TOKENS}largest"):
+        sizes = (f"{word} {values[f'{TOKENS}{name}']:,.0f}" for name, word in LENGTHS.items())
+        parts.append(f"tokens: {', '.join(sizes)}")
     if "seconds_low" in values and "seconds_high" in values:
         low, high = (values[f"seconds_{end}"] for end in ("low", "high"))
         minutes = f"{low / MINUTE:.0f} to {high / MINUTE:.0f} minutes"

@@ -8,6 +8,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -116,31 +117,40 @@ def headline_blocks(facts: "RunFacts", words: Words) -> list[Text]:
     ]
 
 
+MOST_SHOWN = 6
+
+
+def fewer(table: ComparisonTable, marked: Iterable[str] = ()) -> ComparisonTable:
+    """At most so many checkpoints, the first and the last among them, and those that are marked."""
+    places = {round(n * (len(table.lines) - 1) / (MOST_SHOWN - 1)) for n in range(MOST_SHOWN)}
+    kept = [x for n, x in enumerate(table.lines) if n in places or x.name in marked]
+    return replace(table, lines=tuple(kept)) if len(table.lines) > MOST_SHOWN else table
+
+
 def result_blocks(facts: "RunFacts", measurement: "Measurement", words: Words) -> list[Block]:
     """An evaluation of a run: its table, and its comparisons in words."""
     if measurement.table is None:
         return [Text(f"{measurement.name}{words.colon}{words('table.not_run')}")]
-    labels = checkpoint_labels(measurement.table, words)
+    table = measurement.table
+    labels = checkpoint_labels(table, words)
     marks = {name: badges(facts, name, words) for name in labels}
     missing = [checkpoint_label(name, words) for name in measurement.missing]
-    return [
-        Text(about_evaluation(measurement.table, words), "soft"),
-        score_table(
-            measurement.table,
-            labels,
-            words,
-            marks=marks,
-            missing=missing,
-            below={
-                line.name: repeats_text(
-                    line, facts.answers(measurement.table.evaluation, line.name), words
-                )
-                for line in measurement.table.lines
-                if line.repeats > 1
-            },
-        ),
-        *difference_blocks(measurement.table, labels, words),
-    ]
+    below = {
+        line.name: repeats_text(line, facts.answers(table.evaluation, line.name), words)
+        for line in table.lines
+        if line.repeats > 1
+    }
+
+    def tables(shown: ComparisonTable, missing: Sequence[str]) -> list[Block]:
+        scores = score_table(shown, labels, words, marks=marks, missing=missing, below=below)
+        return [scores, *difference_blocks(shown, labels, words)]
+
+    few = fewer(table, [name for name, own in marks.items() if own])
+    blocks: list[Block] = [Text(about_evaluation(table, words), "soft")]
+    if few is table and len(missing) <= MOST_SHOWN:
+        return [*blocks, *tables(table, missing)]
+    every = words("table.every_checkpoint", count=len(table.lines) + len(missing))
+    return [*blocks, *tables(few, missing[:1]), Folded(every, tables(table, missing))]
 
 
 def repeats_text(line: Scored, answers: Iterable[Mapping[str, Any]], words: Words) -> list[str]:

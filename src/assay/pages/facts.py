@@ -5,7 +5,6 @@ drawings are added elsewhere.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -115,14 +114,6 @@ class DevScore:
     chosen: bool
 
 
-def by_stage(metrics: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """Metrics lines of each stage, in the order of the file."""
-    stages: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for line in metrics:
-        stages[line["stage"]].append(line)
-    return dict(stages)
-
-
 def curves(
     metrics: Sequence[Mapping[str, Any]],
     estimated: Callable[[Mapping[str, Any], str], Interval | None],
@@ -189,7 +180,10 @@ class RunFacts:
     @cached_property
     def metrics(self) -> Mapping[str, list[Mapping[str, Any]]]:
         """Metrics lines by stage."""
-        return by_stage(read_metrics(self.run.metrics))
+        stages: dict[str, list[Mapping[str, Any]]] = {}
+        for line in read_metrics(self.run.metrics):
+            stages.setdefault(line["stage"], []).append(line)
+        return stages
 
     @cached_property
     def records(self) -> tuple[EvaluationRecord, ...]:

@@ -108,8 +108,9 @@ def _selection(run: RunDirectory, stage: StageSpec) -> Selection | None:
     return read_selection(run.path, reference.stage, reference.rule)
 
 
-def changes(node: LineageNode, words: Words) -> list[str]:
-    """The keys in which a stage differs from the round before, if both sample completions."""
+def changes(node: LineageNode, words: Words, within: str = "") -> list[str]:
+    """The keys, or those that begin so, in which a stage differs from the round before, if both
+    sample completions."""
     stage = node.stage
     before = _round_before(node.run, stage) if stage is not None else None
     if not isinstance(stage, SamplingStage) or not isinstance(before, SamplingStage):
@@ -122,6 +123,7 @@ def changes(node: LineageNode, words: Words) -> list[str]:
             after=_text(each.other),
         )
         for each in differences(_settings(before), _settings(stage))
+        if each.path.startswith(within)
     ]
 
 

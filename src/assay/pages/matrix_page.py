@@ -4,10 +4,11 @@ Every score links to the record that it was computed from. Nothing is computed h
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from assay.errors import Finding
 from assay.judge.averages import Average
 from assay.judge.families import Tally
 from assay.judge.intervals import Interval
@@ -108,13 +109,6 @@ def values_text(values: Mapping[str, Value], matrix: Matrix, w: Words) -> str:
 def place_text(place: Place, matrix: Matrix, w: Words) -> str:
     """A cell by its coordinates."""
     return values_text(matrix.layout.values(place), matrix, w)
-
-
-def column_labels(matrix: Matrix, w: Words) -> list[str]:
-    """The heads of the columns."""
-    if matrix.layout.columns is None:
-        return [w("table.score")]
-    return [value_text(value) for value in matrix.columns]
 
 
 CHANGING = ("loss", "policy_loss", "kl")
@@ -272,10 +266,12 @@ def write_matrix(matrix: Matrix, root: Path, lang: str = "en") -> Path:
 
 def matrix_page(matrix: Matrix, folder: Path, w: Words) -> Page:
     """The whole page; links are relative to its `folder`."""
+    on = w.listing.join(matrix.on)
+    baseline = matrix.controls.get(matrix.baseline) or w("matrix.no_baseline_named")
     blocks: list[Block] = [
         *([Text(matrix.about, "lead")] if matrix.about else []),
-        Facts(_chips(matrix, w), chips=True),
-        *(Text(line, "warning") for line in note_lines(matrix, w)),
+        Facts(((w("table.evaluation"), on), (w("matrix.baseline"), baseline)), chips=True),
+        *(Text(line, "warning") for line in note_lines(matrix.notes, w)),
         *sections(matrix, folder, w),
     ]
     footer = w("matrix.footer", name=matrix.name, version=version("assay-lab"))
@@ -302,19 +298,10 @@ def sections(matrix: Matrix, folder: Path, w: Words) -> list[Section]:
     return [Section(anchor, w(title), blocks) for anchor, title, blocks in parts if blocks]
 
 
-def _chips(matrix: Matrix, w: Words) -> list[tuple[str, Line]]:
-    """The matrix in a line."""
-    baseline = matrix.controls.get(matrix.baseline) or w("matrix.no_baseline_named")
-    return [
-        (w("table.evaluation"), w.listing.join(matrix.on)),
-        (w("matrix.baseline"), baseline),
-    ]
-
-
-def note_lines(matrix: Matrix, w: Words) -> list[str]:
+def note_lines(notes: Iterable[Finding], w: Words) -> list[str]:
     """Omissions and warnings, one line for each kind."""
     subjects: dict[str, list[str]] = {}
-    for note in matrix.notes:
+    for note in notes:
         subjects.setdefault(note.code, []).append(note.values["name"])
     return [w(f"finding.{key}", names=w.listing.join(n)) for key, n in subjects.items()]
 
@@ -381,7 +368,7 @@ def _tables(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
     """One table for each layer."""
     layout, names = matrix.layout, leaf_names(matrix)
     head = " \\ ".join(names[k] for k in (layout.rows, layout.columns) if k is not None)
-    columns = [head, *column_labels(matrix, w)]
+    columns = [head, *(map(value_text, matrix.columns) if layout.columns else [w("table.score")])]
     blocks: list[Block] = [Only(("html", "markdown"), [Text(w("matrix.table_about"), "soft")])]
     for layer in matrix.layers:
         rows: list[Row] = []
@@ -390,7 +377,11 @@ def _tables(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
             shown = [_matrix_cell(cell, matrix, folder, w) for cell in cells]
             rows.append([Shown(value_text(row), kind="head"), *shown])
         title = values_text(dict(zip(layout.layers, layer, strict=True)), matrix, w)
-        blocks.append(Table(columns, rows, title, kind="heat"))
+        runs = {o.run for p, c in matrix.cells.items() if p[2:] == layer for o in c.origins}
+        told = [
+            note for note in matrix.notes if note.values["name"].split(": ")[0] in map(str, runs)
+        ]
+        blocks.append(Table(columns, rows, title, " ".join(note_lines(told, w)), kind="heat"))
     return blocks
 
 
@@ -419,6 +410,8 @@ def _matrix_cell(cell: SweepCell, matrix: Matrix, folder: Path, w: Words) -> Sho
         below.append(Mark(f"{SIGNS[verdict]} {change} {named}", compared.verdict))
     elif matrix.baseline in cell.own:
         below.append(Mark(w("matrix.baseline")))
+    if cell.alike:
+        below.append(w("matrix.alike", names=w.listing.join(cell.alike)))
     if mark := matrix.mark(cell):
         below.append(Mark(w(f"matrix.mark_{mark}")))
     link = Path(os.path.relpath(cell.origins[0].file, folder)).as_posix()

@@ -124,6 +124,9 @@ def data_views(facts: RunFacts, words: Words) -> list[DataView]:
             )
             if "test" in stored:
                 about += words("data.test", rows=number(_count(stored["test"])))
+        if sizes := facts.manifest.get(CHECKED, {}).get("tokens", {}).get(f"data.{name}"):
+            at = {f"at_{key.rpartition('_')[2]}": number(round(n)) for key, n in sizes.items()}
+            about += " " + words("data.tokens", **at)
         against = words.listing.join(spec.disjoint_from)
         leaked = sum(
             count for why, count in dropped.items() if any(b in why for b in spec.disjoint_from)

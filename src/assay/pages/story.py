@@ -4,28 +4,29 @@ Like `content`, this module only adds words and units to the numbers of other mo
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.errors import Finding
 from assay.experiment.checkpoint_reference import RULES, parse_checkpoint
+from assay.lab.monitor.guards import is_share
 from assay.lab.monitor.stage_health import explained
 from assay.pages.charts import Checkpoints, curve_panel
 from assay.pages.content import best_line, checkpoint_label, interval_text, pairings, settings_text
 from assay.pages.facts import Curve, DevScore, RunFacts
-from assay.pages.lineage import start_text
+from assay.pages.lineage import changes, lineage, start_text
 from assay.pages.page import (
     Block,
     Bullets,
     Cell,
     Column,
     Figure,
-    Findings,
     Folded,
     Heading,
     Line,
     Mark,
     Panels,
+    Row,
     Table,
     Text,
 )
@@ -134,16 +135,6 @@ def engine_blocks(facts: RunFacts, words: Words) -> list[Block]:
 
 DETAILS = ("algorithm", "prompts", "group", "batch", "epochs", "reward", "sampling", "kl")
 """Settings that tell stages of one method apart."""
-SHARES = frozenset(
-    {
-        "signal_share",
-        "reward_accuracy",
-        "truncated_share",
-        "clip_low_share",
-        "clip_high_share",
-        "abstained_share",
-    }
-)
 
 
 def stage_blocks(facts: RunFacts, words: Words) -> list[Block]:
@@ -228,13 +219,13 @@ def checkpoints_of(facts: RunFacts, stage: str) -> Checkpoints:
     """The checkpoints of a stage, and the one that the dev items promoted."""
     best = read_selection(facts.run.path, stage)
     reference = parse_checkpoint(best.checkpoint) if best and best.promoted else None
-    own = reference is not None and reference.stage == stage
-    return Checkpoints(facts.checkpoint_steps(stage), reference.step if reference and own else None)
+    chosen = [reference.step] if reference and reference.stage == stage and reference.step else []
+    return Checkpoints(facts.checkpoint_steps(stage), chosen)
 
 
 def writer(metric: str) -> Callable[[float | None], str]:
     """The format of a metric's values."""
-    return percent if metric in SHARES else number
+    return percent if is_share(metric) or metric == "reward_accuracy" else number
 
 
 def panel(curve: Curve, marked: Checkpoints, words: Words) -> Figure:
@@ -260,14 +251,29 @@ def placed_findings(facts: RunFacts, words: Words) -> list[tuple[str, Finding]]:
     return [*findings, *((table.evaluation.name, each) for each in own if table)]
 
 
+GROUPS = {"error": "now", "warning": "soon", "note": "needed"}
+"""When an improvement is worth its cost, by what the finding behind it says of the results."""
+
+
 def health_blocks(facts: RunFacts, words: Words) -> list[Block]:
-    """The notes, because errors and warnings head the page, or that nothing was found; nothing
-    before the first step."""
-    findings = placed_findings(facts, words)
-    notes = [each for each in findings if each[1].severity == "note"]
-    if notes:
-        return [Findings([each for _, each in notes], [place for place, _ in notes])]
-    return [Text(words("page.healthy"))] if facts.metrics and not findings else []
+    """What to improve now, soon and when needed, with what it mends, its cost and the evidence; or
+    that nothing was found, nothing before the first step."""
+    heads = [words(f"table.{name}") for name in ("advice", "value", "cost", "evidence")]
+    rows: dict[str, list[Row]] = {severity: [] for severity in GROUPS}
+    for place, each in placed_findings(facts, words):
+        told, cost = worded(each, words), _cost(facts, place, words)
+        mends = f"{place}{words.colon}{told.what}"
+        rows[each.severity].append([told.fix or "–", mends, cost, told.evidence])
+    titles = {severity: words(f"improvement.{group}") for severity, group in GROUPS.items()}
+    blocks = [Table(heads, own, titles[severity]) for severity, own in rows.items() if own]
+    return blocks or ([Text(words("page.healthy"))] if facts.metrics else [])
+
+
+def _cost(facts: RunFacts, place: str, words: Words) -> str:
+    """What it took to train a stage, which a change of it takes again."""
+    if not (took := [line["seconds"] or 0 for line in facts.metrics.get(place, ())]):
+        return words("improvement.no_training")
+    return words("improvement.again", stage=place, minutes=f"{sum(took) / 60:.1f}")
 
 
 def warned(facts: RunFacts, w: Words) -> list[tuple[str, Finding]]:
@@ -371,23 +377,14 @@ def warnings(facts: RunFacts, words: Words) -> list[str]:
             lines.append(words("page.sink_failed", sink=name, step=state.step, problem=problem))
     if facts.experiment.as_reported:
         lines.append(words("page.as_reported"))
-    lines += [
-        _put_aside(noted, words) for noted in facts.manifest.get("time", {}).get(PUT_ASIDE, ())
-    ]
+    for noted in facts.manifest.get("time", {}).get(PUT_ASIDE, ()):
+        place = {name: noted[name] for name in ("start", "folder", "at")}
+        lines.append(words("page.damaged", file=noted["damage"], **place))
     for name, stage in facts.experiment.stage.items():
         if stage.other_rendering_than:
             apart = words.listing.join(stage.other_rendering_than)
             lines.append(words("page.other_rendering", stage=name, evaluations=apart))
     return lines
-
-
-def _put_aside(noted: Mapping[str, Any], words: Words) -> str:
-    """Why a part of the run was trained twice, and the folder of the first attempt."""
-    place = {"start": noted["start"], "folder": noted["folder"], "at": noted["at"]}
-    return words("page.damaged", file=noted["damage"], **place)
-
-
-SEVERAL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,41 +431,48 @@ def rounds_of(facts: RunFacts) -> list[Round]:
 
 
 def rounds_blocks(facts: RunFacts, words: Words) -> list[Block]:
-    """A chart for each reward, and a line for each round; from the second sampling stage on."""
+    """A chart of all rounds, and a line for each; from the second sampling stage on."""
     rounds = rounds_of(facts)
-    if len(rounds) < SEVERAL:
+    if len(rounds) < 2:
         return []
-    groups: list[list[Round]] = []
-    for each in rounds:
-        alike = [group for group in groups if group[0].rewarded_by == each.rewarded_by]
-        alike[0].append(each) if alike else groups.append([each])
-    completions = number(sum(each.completions for each in rounds))
-    sentences = [words("figure.about", completions=completions)]
-    sentences += [words("figure.other_rewards")] if len(groups) > 1 else []
+    other = any(each.rewarded_by != rounds[0].rewarded_by for each in rounds)
+    sentences = [words("figure.about", completions=number(sum(r.completions for r in rounds)))]
+    sentences += [words("figure.other_rewards")] if other else []
+    nodes = [node for node in lineage(facts.run) if node.run == facts.run]
+    changed = {node.label: changes(node, words, "reward") for node in nodes}
     return [
         Text(" ".join(sentences), "soft"),
-        *(_chart(group, words) for group in groups),
-        Bullets([_line(each, words) for each in rounds]),
+        _chart(rounds, words),
+        Bullets([_line(each, changed[each.stage], words) for each in rounds]),
     ]
 
 
 def _chart(rounds: Sequence[Round], words: Words) -> Figure:
-    """The mean reward of every step of some rounds, a mark where each of them ends."""
-    stages = words.listing.join(each.stage for each in rounds)
-    label = words("figure.reward_of", stages=stages)
-    curve = Curve(
-        "reward_mean",
-        tuple(each.before + step for each in rounds for step in each.reward.steps),
-        tuple(value for each in rounds for value in each.reward.values),
-        tuple(limits for each in rounds for limits in each.reward.limits),
-    )
-    ends = Checkpoints([each.before + each.steps for each in rounds])
+    """The mean reward of every step; where rewards differ, as a share of the largest mean under the
+    same one. A mark where a round ends, a line at the checkpoint that was chosen."""
+    label = words("figure.reward_of", stages=words.listing.join(each.stage for each in rounds))
+    curves, other = [], any(each.rewarded_by != rounds[0].rewarded_by for each in rounds)
+    for each in rounds:
+        alike = [r.reward.values for r in rounds if r.rewarded_by == each.rewarded_by]
+        top = max((abs(v) for own in alike for v in own if v is not None), default=0.0)
+        unit = top or 1.0 if other else 1.0
+        limits = tuple(
+            x and replace(x, low=x.low / unit, high=x.high / unit) for x in each.reward.limits
+        )
+        values = tuple(None if v is None else v / unit for v in each.reward.values)
+        steps = tuple(each.before + step for step in each.reward.steps)
+        curves.append(Curve("reward_mean", steps, values, limits))
+    before, last = {each.stage: each.before for each in rounds}, rounds[-1]
+    starts = [parse_checkpoint(each.start) for each in rounds]
+    chosen = [before[s.stage] + s.step for s in starts if s and s.step and s.stage in before]
+    chosen += [last.before + score.step for score in last.dev if score.chosen]
+    marked = Checkpoints([each.before + each.steps for each in rounds], chosen)
+    return Figure(curve_panel(curves, label, number, marked, (1012, 150)), label)
 
-    return Figure(curve_panel([curve], label, number, ends, (1012, 150)), label)
 
-
-def _line(each: Round, words: Words) -> str:
-    """A round with the checkpoint that it started from, its reward and its chosen dev score."""
+def _line(each: Round, changed: Sequence[str], words: Words) -> str:
+    """A round with the checkpoint that it started from, its reward and what changed in that, and
+    its chosen dev score."""
     start = visible(checkpoint_label(each.start, words))
     name = words("figure.round", stage=visible(each.stage), start=start)
     ends = f"{number(each.reward.values[0])} → {number(each.reward.last)}"
@@ -478,4 +482,4 @@ def _line(each: Round, words: Words) -> str:
         for score in each.dev
         if score.chosen
     ]
-    return name + words.colon + words.semicolon.join(sentences)
+    return name + words.colon + words.semicolon.join([*sentences, *changed])

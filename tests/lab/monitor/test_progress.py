@@ -20,6 +20,7 @@ from assay.lab.monitor.progress import (
     Progress,
     progress,
     report_file,
+    step_before,
     why_due,
 )
 from assay.runs.history import History
@@ -232,3 +233,12 @@ def test_nine_steps_foretell_nothing(run):
     few, enough = told(run, last=9), told(run, last=10)
     assert few.forecasts == {} and enough.forecasts
     assert few.spending and all(each.forecast is None for each in few.spending)
+
+
+def test_the_last_steps_or_generations_are_counted_from_the_end_in_whole_steps(run):
+    steps = [line["step"] for line in History(run).lines("rl")]
+    assert step_before(run, "rl", 3, 0) == steps[-4]
+    each = History(run).lines("rl")[-1]["completions"]
+    assert step_before(run, None, 0, each) == steps[-2]
+    assert step_before(run, None, 0, each + 1) == steps[-3]
+    assert step_before(run, "rl", 10**6, 0) == steps[0]

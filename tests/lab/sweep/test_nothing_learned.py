@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from assay.data.files import write_checksums
 from assay.lab.monitor.stage_health import unlearned
 from assay.lab.sweep import missing_runs
+from assay.lab.sweep.planned_runs import plan
+from assay.lab.sweep.read_sweep import read_sweep
 from assay.runs.checkpoints import Selection, write_selections
 from assay.runs.run_directory import RunDirectory
 from tests.cli.conftest import answer, call
@@ -16,6 +19,7 @@ from tests.lab.pivot_lab import HARD, LAST, TEST, PivotLab, make_pivot_lab, ones
 from tests.lab.sweep.test_missing_runs import STUB, SWEEP
 
 BATCH = "stage.sft.batch"
+DEMOS = Path(__file__).parents[3] / "experiments/demos"
 
 
 def saved(run: RunDirectory, step: int, weights: str, stage: str = "sft") -> None:
@@ -27,8 +31,8 @@ def saved(run: RunDirectory, step: int, weights: str, stage: str = "sft") -> Non
     write_checksums(folder)
 
 
-def recorded(run: RunDirectory, **metrics: float) -> None:
-    lines = [{"stage": "sft", "step": step, **metrics} for step in (1, 2, 3)]
+def recorded(run: RunDirectory, stage: str = "sft", **metrics: float) -> None:
+    lines = [{"stage": stage, "step": step, **metrics} for step in (1, 2, 3)]
     run.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
@@ -111,3 +115,35 @@ def test_fill_says_of_each_run_that_it_learned_nothing(
     (told,) = found["findings"]
     assert told["severity"] == "warning"
     assert "the gradient was 0 in every step: s.batch-4/" in told["what"]
+
+
+def test_report_002s_sweep_shows_its_tables_and_what_two_epochs_pick_alike(tmp_path: Path) -> None:
+    lab = make_pivot_lab(tmp_path)
+    lab.base.write_text((DEMOS / "grpo.toml").read_text().replace("rows = 800", "rows = 80"))
+    text = (DEMOS / "kl.toml").read_text().replace("grpo.toml", "base.toml")
+    file = lab.sweep(text.replace("[100, 200, 400, 800]", "[10, 20, 40, 80]"))
+    for planned in plan(read_sweep(file)):
+        run = lab.run(planned.name, *planned.overrides, seed=42)
+        recorded(run, grad_norm=0.0 if "coef-0.18" in run.name else 1.0, stage="grpo")
+        for name, spec in planned.experiment.evaluate.items():
+            record = replace(TEST, name=name, benchmark="demos/okvqa", options=dict(spec.options))
+            for step in (0, 80, 160, 240):
+                moved = {80: 4, 160: 4, 240: 6}.get(step, 0) * ("coef-0.12" in run.name)
+                checkpoint = f"grpo.step-{step:06d}" if step else "base"
+                score(run, checkpoint, [*ones(0, moved), *ones(50, 80 - moved)], record)
+    found = answer(call("matrix", file, "--lab", lab.root, "--json"))
+    page = Path(found["result"]["page"]).with_suffix(".md").read_text()
+    # For each coefficient and epoch one table, sample sizes down and shots across.
+    assert page.count("| rows \\\\ shots | 1 | 2 | 3 | 4 |") == 9
+    for row in (
+        "improved, by sign | 0 of 16 |",
+        "declined, by sign | 12 of 16 |",
+        "mean difference",
+    ):
+        assert row in page
+    assert "| shots | epoch 1 | epoch 2 | epoch 3 |" in page and "| rows | epoch 1 |" in page
+    first, second = (page.partition(f"coef = 0.12, epoch = {n}**")[2] for n in (1, 2))
+    assert "every answer as" not in first.partition("**coef")[0]
+    assert second.partition("**coef")[0].count("every answer as epoch 1") == 16
+    third = page.partition("coef = 0.18, epoch = 1**")[2].partition("**coef")[0]
+    assert "every answer as baseline, rce" in third and "the gradient was 0 in every step" in third

@@ -3,6 +3,7 @@
 from assay.pages.command_tables import check_lines, check_tables
 from tests.pages.pages import printed
 
+LENGTHS = {"mean": 6100.4, "sd": 1400.0, "50": 5950.0, "95": 8600.0, "largest": 8900}
 NUMBERS = {
     "data.train": {
         "rows_in_source": 1258,
@@ -41,6 +42,7 @@ def test_the_short_form_has_a_line_for_each_table_with_rows_time_or_memory():
                 "train_rows": 1000,
                 "dev_rows": 60,
                 "test_rows": 40,
+                **{f"conversation_tokens_{name}": size for name, size in LENGTHS.items()},
             },
             "stage.sft": stage,
             "evaluate.dev": {"seconds_low": 4.0, "seconds_high": 9.0, "items": 20.0},
@@ -48,7 +50,8 @@ def test_the_short_form_has_a_line_for_each_table_with_rows_time_or_memory():
         }
     )
     assert lines == [
-        "data.train: rows: 1,000 to train on, 60 dev, 40 test, 1,200 in the source",
+        "data.train: rows: 1,000 to train on, 60 dev, 40 test, 1,200 in the source; "
+        "tokens: mean 6,100, sd 1,400, median 5,950, 95 % 8,600, longest 8,900",
         "stage.sft: 5 to 11 minutes; 1.5 GB of memory",
         "evaluate.dev: 4 to 9 seconds",
     ]

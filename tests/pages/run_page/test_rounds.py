@@ -89,10 +89,13 @@ def test_rounds_follow_each_other_on_one_axis(run):
     section = source[source.index('id="rounds"') :].partition("</details>")[0]
     assert "more ← rl · step 3: reward 0.1 → 0.4 in 4 steps" in section
     assert "rl ← sft.last: reward 0.1 → 0.3 in 3 steps" in section
-    assert "n = 35 completions" in section and "Rounds with another reward" in section
-    # A chart for each reward, with a mark where its round ends.
-    assert section.count("<svg") == section.count('l-3.5 6h7z" class="mark"') == 2
-    assert "Reward of rl, mean" in section and "Reward of more, mean" in section
+    assert "n = 35 completions" in section and "each is drawn as a share of" in section
+    # One chart with a mark where each round ends, a line at what the next one started from, and the
+    # largest mean of either reward at the same height.
+    assert (section.count("<svg"), section.count('l-3.5 6h7z" class="mark"')) == (1, 2)
+    assert section.count('class="chosen-line"') == 1 and "Reward of rl, more, mean" in section
+    assert section.count("<title>1</title>") == 2
+    assert "reward tools.ast → –; reward.tools.ast – → 100" in section
     markdown = (run.path / "report.md").read_text(encoding="utf-8")
     assert "- more ← rl · step 3: reward 0.1 → 0.4 in 4 steps" in markdown
 

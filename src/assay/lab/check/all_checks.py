@@ -232,6 +232,7 @@ def gather(seen: Sequence[Finding | Number | SharedItems]) -> CheckResult:
     return CheckResult(tuple(worst_first(list(findings))), numbers, shared)
 
 
+TOKENS = "conversation_tokens_"
 GO_ON = "or go on all the same with --despite REASON"
 
 
@@ -282,7 +283,12 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     overridden = {"despite": reason} if report.errors else {}
     errors = [asdict(error) for error in report.errors]
     shared = [asdict(each) for each in report.shared]
-    return session.copy(checked={**overridden, "errors": errors, "shared": shared})
+    tokens = {
+        place: {name: value for name, value in values.items() if name.startswith(TOKENS)}
+        for place, values in report.numbers.items()
+    }
+    seen = {"errors": errors, "shared": shared, "tokens": tokens}
+    return session.copy(checked={**overridden, **seen})
 
 
 def refuse_other_bases(session: Session) -> None:

@@ -150,6 +150,18 @@ def progress(
     return _progress(history, stage, (first, last), None)
 
 
+def step_before(run: RunDirectory, stage: str | None, steps: int, generations: int) -> int:
+    """The step before a stage's last so many steps, or before its last whole steps with at least so
+    many generations; the first one where there are no more. Raises InputError."""
+    history = History(run)
+    if stage is None and (stage := history.last_stage) is None:
+        raise InputError(f"{run} has recorded no step yet")
+    lines = [*_lines(history, stage)]
+    while len(lines) > 1 and max(steps, generations) > 0:
+        steps, generations = steps - 1, generations - lines.pop().get("completions", 0)
+    return lines[-1]["step"]
+
+
 def _progress(history: History, stage: str, span: tuple[int, int], report: int | None) -> Progress:
     experiment, (first, last), lines = history.experiment, span, history.lines(stage, span[1])
     then = {each.code for each in stage_health(history, stage, first).findings}

@@ -6,11 +6,11 @@ are found in `units`; figures come from `judge`.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import product, takewhile
 
 import numpy as np
 
-from assay.compare.arm import Arm
+from assay.compare.arm import Arm, load_arm
 from assay.compare.fairness import Terms, check_one_metric, check_own_training, find_differences
 from assay.compare.judged_table import compared_sides, interval_of
 from assay.compare.selection_pairs import same_weights
@@ -92,6 +92,9 @@ def build(
     cells, sides, notes = judge_cells(cells, layout, controls, ratios, terms)
     compared = [arm for side in sides.values() for parts in side.values() for arm in parts]
     _check_one_metric([*(arm for cell in cells.values() for arm in cell.parts), *compared])
+    cells = {
+        p: replace(c, alike=tuple(alike_to(c, cells, layout, sides))) for p, c in cells.items()
+    }
     views = {name: View(cells, side, ratios, name) for name, side in sides.items()}
     main = next(iter(views.values()), View(cells, {}, ratios, ""))
     select, every = sweep.selecting, (run for each in points for run in each.states)
@@ -236,6 +239,33 @@ def alike(control: Sequence[Arm], cell: SweepCell) -> bool:
     """Whether the checkpoints of a cell and of its control have the same weights, seed by seed."""
     before, after = [origin for arm in control for origin in origins_of(arm)], cell.origins
     return len(before) == len(after) and all(map(same_weights, before, after))
+
+
+def alike_to(
+    cell: SweepCell,
+    cells: Mapping[Place, SweepCell],
+    layout: TableLayout,
+    sides: Mapping[str, Controls],
+) -> Iterator[str]:
+    """The earlier checkpoints of a cell, and the controls, with its answer to every item."""
+    axis = next((key for key in layout.keys if key in CHECKPOINT_AXES), "")
+    own = layout.values(cell.place)
+    for place in takewhile(lambda place: axis and place != cell.place, cells):
+        values = layout.values(place)
+        if values | {axis: own[axis]} == own and answered_alike(cells[place].parts, cell):
+            yield f"{axis} {values[axis]}"
+    yield from (n for n, side in sides.items() if answered_alike(side.get(cell.place, ()), cell))
+
+
+def answered_alike(arms: Sequence[Arm], cell: SweepCell) -> bool:
+    """Whether arms answer as a cell does. Answers are read where no score differs."""
+    both = arms, cell.parts
+    scores = [[(a.scores.item_ids, a.scores.item_means.tolist()) for a in side] for side in both]
+    if not arms or scores[0] != scores[1]:
+        return False
+    origins = [[origin for arm in side for origin in origins_of(arm)] for side in both]
+    one, other = ([load_arm(o, first=cell.first).outputs for o in side] for side in origins)
+    return one == other
 
 
 def control_of(

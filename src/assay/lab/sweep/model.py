@@ -190,6 +190,8 @@ class SweepCell:
     """Against every control by name, all comparisons of the matrix as one family."""
     same_weights: tuple[str, ...] = ()
     """The controls that have the same weights as the cell: then a verdict is about nothing."""
+    alike: tuple[str, ...] = ()
+    """The earlier checkpoints and the controls that gave the same answer to every item."""
     own: tuple[str, ...] = ()
     """The controls that are the cell itself."""
     is_control: bool = False
