@@ -119,10 +119,11 @@ def _slopes(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
         rise = trend([line["step"] for line in lines], [line[metric] for line in lines], LEVEL)
         if rise is None or rise.steps < (LONG if flat or growing else WINDOW):
             continue
+        share = max(rise.start, ROUNDING) if growing else 1.0
         if flat:
             value = rise.interval.high * (rise.last - rise.first)
         else:
-            value = _rounded(sign * (rise.end - rise.start)) / (rise.start if growing else 1)
+            value = _rounded(sign * (rise.end - rise.start)) / share
         shown = flat or (rise.rises if sign > 0 else rise.falls)
         severity = _severity(rule, value) if shown else None
         slope = {"slope": rise.slope, "low": rise.interval.low, "high": rise.interval.high}
