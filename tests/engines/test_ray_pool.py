@@ -72,7 +72,8 @@ def test_what_a_call_raises_is_raised_and_the_processes_at_work_end() -> None:
     assert {*pool.dropped, *pool.idle} == set(pool.hosts)
 
 
-def test_processes_that_no_node_has_room_for_are_refused_before_and_fail_later() -> None:
+def test_processes_that_no_node_has_room_for_are_refused_before_and_fail_later(monkeypatch) -> None:
+    monkeypatch.setattr(ray_pool, "PATIENCE", 0.0)
     with pytest.raises(InputError, match="no node of the cluster has 2 CPUs"):
         spread(LocalPool(), [1], NodeNeeds(2.0))
     with pytest.raises(InputError, match="1 CPUs and 1 GPUs"):
@@ -84,8 +85,28 @@ def test_processes_that_no_node_has_room_for_are_refused_before_and_fail_later()
         return [] if pool.calls else [Node("1", "one", 1.0)]
 
     pool.nodes = gone  # type: ignore[method-assign]
-    with pytest.raises(RunFailure, match="no node of the cluster has 1 CPUs"):
+    with pytest.raises(RunFailure, match=r"no node of the cluster has 1 CPUs.*came in 0 s"):
         next(coming)
+
+
+def test_room_that_is_lost_is_waited_for() -> None:
+    pool, looks = LocalPool(), iter([[Node("1", "one", 1.0)], []])
+    pool.nodes = lambda: next(looks, [Node("1", "one", 1.0)])  # type: ignore[method-assign]
+    assert spread(pool, [3]) == [9] and next(looks, None) is None
+
+
+def test_sockets_of_a_cluster_here_lie_where_their_paths_are_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("long" * 20)
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    folder = ray_pool.own_folder("--on")
+    folder.rmdir()
+    assert folder.parent == Path("/tmp") and not [*deep.iterdir()]
+    monkeypatch.setattr(ray_pool.os, "access", lambda place, how: False)
+    with pytest.raises(InputError, match="--on: Ray's sockets take at most 107 bytes"):
+        ray_pool.own_folder("--on")
 
 
 @pytest.mark.parametrize("address", ["", "ray://head", "head:port", "head:70000", "a/b:6379"])

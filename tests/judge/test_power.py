@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 from scipy.stats import multinomial
 
+from assay.judge.paired import compare
 from assay.judge.power import (
     detectable_from_interval,
     items_needed,
     minimum_detectable_difference,
     predicted_power,
 )
+from assay.judge.sample_size import Design, given_discordance, plan
 from assay.judge.significance import mid_p_mcnemar
-from tests.judge.simulated import discordant_pairs
+from tests.judge.simulated import discordant_pairs, single_pass
 
 
 def rejected_share(items: int, discordance: float, difference: float) -> float:
@@ -56,3 +58,18 @@ def test_the_normal_approximation_agrees_where_it_takes_over():
     items = items_needed(0.2, 0.0125)
     assert items is not None and items > 10_000
     assert predicted_power(items, 0.2, 0.0125) == pytest.approx(0.8, abs=0.005)
+
+
+def test_a_difference_is_resolved_where_there_are_the_items_that_it_needs():
+    """N / N*: 1 where the items there are show the difference seen in 80 % of experiments."""
+    few, enough = (
+        compare(single_pass([0] * 10 * n), single_pass(([1] * 3 + [0] * 7) * n)) for n in (1, 4)
+    )
+    for found in (few, enough):
+        needed = found.items_needed
+        assert needed and found.resolution == found.items / needed
+        assert predicted_power(needed, 0.3, 0.3) >= 0.8 > predicted_power(needed - 1, 0.3, 0.3)
+    assert few.resolution < 1 < enough.resolution
+    assert compare(single_pass([0, 1]), single_pass([0, 1])).resolution is None
+    designs = plan(given_discordance(0.3), 0.1, (Design(100), Design(0))).designs
+    assert designs[0].resolution == 100 / designs[1].design.items and designs[1].resolution == 1

@@ -97,6 +97,7 @@ FAULTS = [
     ("fallbacks", {"fallback_share": 0.1}, "warning", "10.0%"),
     ("rising_api_errors", {"api_error_share": lambda s: 0.01 * (s - 10)}, "error", "a step"),
     ("falling_speed", {"seconds": 200.0}, "error", "limit 0.25"),
+    ("growing_memory", {"peak_memory_mb": lambda s: 4000 + 100 * s}, "warning", "a step"),
     ("no_bonus", {"bonus_to_advantage": 5e-4, "share_without_cot": 1.0}, "error", "5 steps"),
     ("no_kl", {"kl": 0.0}, "error", "kl: exactly 0 in all 5 steps"),
     ("no_entropy_bonus", {"entropy_bonus": 0.0}, "error", "exactly 0"),

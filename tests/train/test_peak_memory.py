@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from assay.train import loop
-from assay.train.loop import held_by_others, peak_memory_mb, start_peak
+from assay.train.loop import held_by_others, host_memory_mb, start_peak
 
 SIZE = 96
 """MiB, far above what else a process may take between two lines."""
@@ -28,11 +28,11 @@ def alone(monkeypatch):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="counts the GPU's memory")
 def test_memory_that_a_step_gave_back_counts_for_that_step_alone():
     start_peak()
-    before = peak_memory_mb()
+    before = host_memory_mb()
     touch()
-    during = peak_memory_mb()
+    during = host_memory_mb()
     start_peak()
-    after = peak_memory_mb()
+    after = host_memory_mb()
     assert during - before > 0.9 * SIZE
     assert during - after > 0.9 * SIZE
 
@@ -43,6 +43,6 @@ def test_other_processes_count_and_one_look_serves_for_seconds(monkeypatch):
     assert [held_by_others(look) for look in (-1, -1, -2)] == [7 * 2**20] * 2 + [5 * 2**20]
     assert looks == []
     monkeypatch.setattr(loop, "held_by_others", lambda look: 0)
-    alone = peak_memory_mb()
+    alone = host_memory_mb()
     monkeypatch.setattr(loop, "held_by_others", lambda look: 2**30)
-    assert peak_memory_mb() - alone >= 1000
+    assert host_memory_mb() - alone >= 1000

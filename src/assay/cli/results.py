@@ -171,6 +171,7 @@ def pairing_result(pairing: Pairing | None, table: ComparisonTable) -> Mapping[s
         "control": pairing.control,
         "comparison": pairing.comparison,
         "as_scored": as_scored(pairing.comparison),
+        "resolution": pairing.comparison.resolution,
         "worst_case": pairing.comparison.worst_case,
         "explanation": pairing.explanation(words().verdicts),
         "gained": pairing.flips.gained,

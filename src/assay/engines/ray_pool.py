@@ -14,6 +14,7 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.files import lock, sha256_file
-from assay.errors import AssayError, InputError, RunFailure
+from assay.errors import InputError, RunFailure
 
 RAY = "ray"
 """The address that stands for a cluster on this machine, started for the command."""
@@ -71,6 +72,8 @@ class Node:
     gpus: float = 0.0
 
 
+PATIENCE = 300.0
+"""Seconds for which room that was there is waited for: a node that left may come back."""
 MOST_LOST = 5
 """Processes that one piece of work may lose: it may be what kills them."""
 AHEAD = 2
@@ -86,7 +89,7 @@ def as_they_come(pool: "RayPool", needs: NodeNeeds, calls: Sequence[Call]) -> Ge
     anywhere. Raises InputError where no node has room for a process, RunFailure where none is left
     that has, or where a call loses too many, and what a call raises.
     """
-    room = room_of(pool, needs, InputError)
+    room, patience = room_of(pool, needs), Patience(pool)
     waiting = deque(enumerate(calls))
     lost: Counter[int | None] = Counter()
     tickets: dict[Any, tuple[Any, int | None]] = {}
@@ -107,7 +110,7 @@ def as_they_come(pool: "RayPool", needs: NodeNeeds, calls: Sequence[Call]) -> Ge
     try:
         while tickets or waiting:
             if not ready:
-                room_of(pool, needs, RunFailure)
+                patience.look(needs)
             come = pool.ready([*tickets], LOOK_AGAIN)
             for ticket in [each for each in tickets if each in come]:  # as they were given
                 host, number = tickets.pop(ticket)
@@ -138,12 +141,37 @@ def as_they_come(pool: "RayPool", needs: NodeNeeds, calls: Sequence[Call]) -> Ge
                 pool.rest(needs, host)
 
 
-def room_of(pool: "RayPool", needs: NodeNeeds, kind: type[AssayError]) -> int:
-    """How many processes the cluster holds at once. Raises `kind` where that is none."""
+def room_of(pool: "RayPool", needs: NodeNeeds) -> int:
+    """How many processes the cluster holds at once. Raises InputError where that is none."""
     room = sum(needs.fit(node) for node in pool.nodes())
     if not room:
-        raise kind(f"no node of the cluster has {needs}, which one process takes")
+        raise InputError(no_room(needs))
     return room
+
+
+def no_room(needs: NodeNeeds) -> str:
+    """What is wrong where no process finds a node."""
+    return f"no node of the cluster has {needs}, which one process takes"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Waits for room that was there."""
+
+    pool: "RayPool"
+    since: dict[NodeNeeds, float] = field(default_factory=dict)
+    """When there was found to be none."""
+
+    def look(self, needs: NodeNeeds) -> bool:
+        """Whether the last room has gone since the look before. Raises RunFailure where there was
+        none for longer than PATIENCE."""
+        if any(needs.fit(node) for node in self.pool.nodes()):
+            self.since.pop(needs, None)
+            return False
+        now, first = time.monotonic(), needs not in self.since
+        if now - self.since.setdefault(needs, now) >= PATIENCE:
+            raise RunFailure(f"{no_room(needs)}, and none came in {PATIENCE:g} s")
+        return first
 
 
 def need_ray(address: str, name: str) -> None:
@@ -317,7 +345,7 @@ def _started(name: str) -> RayPool:
     os.environ.update({**QUIET, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"})
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    folder = Path(tempfile.mkdtemp(prefix="assay-ray-"))
+    folder = own_folder(name)
     pool = RayPool(RAY, name, folder)
     pool.ray.init(
         # Without an address Ray joins whatever cluster of this user runs on the machine.
@@ -328,6 +356,24 @@ def _started(name: str) -> RayPool:
         **SILENT,
     )
     return pool
+
+
+SOCKET = "/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
+"""Ray's longest path of a socket in its folder; the kernel takes MOST_BYTES."""
+MOST_BYTES = 107
+
+
+def own_folder(name: str) -> Path:
+    """A folder for a cluster on this machine, whose sockets' paths are short enough; in /tmp where
+    TMPDIR is too long. Raises InputError where that cannot be written."""
+    for place in (tempfile.gettempdir(), "/tmp"):
+        made = Path(place) / "assay-ray-00000000"
+        if len(os.fsencode(f"{made}{SOCKET}")) <= MOST_BYTES and os.access(place, os.W_OK):
+            return Path(tempfile.mkdtemp(prefix="assay-ray-", dir=place))
+    problem = (
+        f"Ray's sockets take at most {MOST_BYTES} bytes of path, {len(SOCKET)} of them its own"
+    )
+    raise InputError(problem, field=name, fix="set TMPDIR to a shorter folder, such as /tmp")
 
 
 def _joined(address: str, name: str) -> RayPool:

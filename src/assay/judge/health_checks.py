@@ -113,15 +113,17 @@ def _multiples(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
 
 def _slopes(rule: Rule, evidence: Evidence) -> Iterator[MetricReading]:
     flat, sign = rule.kind == "flat", -1 if rule.kind == "falling" else 1
+    growing = rule.kind == "growing"
     for metric in rule.metrics:
-        lines = [line for line in evidence.lines if metric in line][-LONG:]
+        lines = [line for line in evidence.lines if metric in line][0 if growing else -LONG :]
         rise = trend([line["step"] for line in lines], [line[metric] for line in lines], LEVEL)
-        if rise is None or rise.steps < (LONG if flat else WINDOW):
+        if rise is None or rise.steps < (LONG if flat or growing else WINDOW):
             continue
+        share = max(rise.start, ROUNDING) if growing else 1.0
         if flat:
             value = rise.interval.high * (rise.last - rise.first)
         else:
-            value = _rounded(sign * (rise.end - rise.start))
+            value = _rounded(sign * (rise.end - rise.start)) / share
         shown = flat or (rise.rises if sign > 0 else rise.falls)
         severity = _severity(rule, value) if shown else None
         slope = {"slope": rise.slope, "low": rise.interval.low, "high": rise.interval.high}
@@ -282,7 +284,7 @@ def difference_figures(comparison: Comparison) -> dict[str, str]:
 CHECKS: Mapping[str, Callable[[Rule, Evidence], Iterator[MetricReading]]] = {
     **dict.fromkeys(("high", "low"), _levels),
     **dict.fromkeys(("grown", "shrunk"), _multiples),
-    **dict.fromkeys(("rising", "falling", "flat"), _slopes),
+    **dict.fromkeys(("rising", "falling", "flat", "growing"), _slopes),
     "zero": _zero,
     **dict.fromkeys(("idle", "never"), _idle),
     "broken": _broken,

@@ -18,7 +18,8 @@ IDLE = 5
 Kind = str
 """`high`, `low`: the mean of the recent steps against a threshold. `grown`, `shrunk`: that mean as
 a multiple of the mean of the first steps. `rising`, `falling`: a slope whose 99 % interval leaves
-0 and that comes to the threshold over the steps looked at. `flat`: a slope that cannot come to the
+0 and that comes to the threshold over the steps looked at. `growing`: such a rise over all steps of
+the stage, as a share of where it began. `flat`: a slope that cannot come to the
 threshold. `zero`: 0 in every recent step. `broken`: values that were not finite. `budget`: spending
 as a multiple of what the experiment allows. `dev`: the reward rises while the dev score falls.
 `idle`: nothing, at most the threshold, in each of the last IDLE steps that count. `never`: the same
@@ -145,6 +146,9 @@ RULES: Mapping[str, Rule] = {
         "rising", ("api_error_share",), 0.02, 0.1, (Advice("endpoint"), CHANGE_PROMPT)
     ),
     "falling_speed": Rule("shrunk", ("tokens_per_second",), 0.5, 0.25, (Advice("speed"),)),
+    "growing_memory": Rule(
+        "growing", ("peak_memory_mb", "host_memory_mb"), 0.2, 0.5, (Advice("memory"),)
+    ),
     "over_budget": Rule("budget", (), 1.0, 1.0, (Advice("budget"),)),
     # What to do otherwise: notes.
     "keep_start": Rule("start", (), None, None, (Advice("keep_start"),)),

@@ -72,6 +72,9 @@ class DesignPower:
     """The smallest difference seen with the wanted power; None where none is."""
     enough: bool
     """Whether that is the wanted difference or less."""
+    resolution: float | None = None
+    """N / N*: its items over those that the wanted difference needs; None for more than
+    MOST_ITEMS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +226,8 @@ def plan(
         raise InputError(f"a power of {power:g}", fix="from 0.5 to below 1, such as 0.8")
     plans = []
     for design in designs:
-        items = design.items or items_for(variances, design, difference, power)
+        needed = items_for(variances, design, difference, power)
+        items = design.items or needed
         if items is None:
             plans.append(DesignPower(replace(design, items=0), None, False))
             continue
@@ -231,5 +235,6 @@ def plan(
         smallest = smallest_difference(variances, whole, power)
         # Exact power has steps: what was asked for holds where the items were found for it.
         enough = not design.items or (smallest is not None and smallest <= difference)
-        plans.append(DesignPower(whole, smallest, enough))
+        resolution = items / needed if needed else None
+        plans.append(DesignPower(whole, smallest, enough, resolution))
     return Plan(difference, power, variances, tuple(plans))

@@ -147,6 +147,12 @@ class Comparison:
     """Whether of two scores the lower one is better, as with a loss."""
 
     @property
+    def resolution(self) -> float | None:
+        """N / N*: the items there are over those that the difference seen needs, below 1 where it
+        is too small for them (arXiv 2605.30315); None where no number of items is known."""
+        return self.items / self.items_needed if self.items_needed else None
+
+    @property
     def worst_case(self) -> Filled | None:
         """The figures with missing scores at the ends that most reduce the difference as scored."""
         return self.highest if self.difference < 0 else self.lowest
@@ -412,7 +418,8 @@ def _undecided(c: Comparison) -> list[Sentence]:
         smallest = c.minimum_detectable_difference * 100
         lines.append(Sentence("detectable", {"smallest": smallest}))
     if c.items_needed is not None:
-        lines.append(Sentence("items needed", {"needed": c.items_needed}))
+        ratio = c.resolution or 0.0
+        lines.append(Sentence("items needed", {"needed": c.items_needed, "ratio": ratio}))
     if c.items < EQUIVALENCE_ITEMS:
         numbers = {"margin": c.margin * 100, "threshold": EQUIVALENCE_ITEMS}
         lines.append(Sentence("margin rarely reachable", numbers))

@@ -184,7 +184,7 @@ def _costs(line: CostLine) -> list[str]:
 def plan_blocks(pilot: Pilot, plan: Plan, lang: str = "en") -> list[Block]:
     """The table of designs, then the known and the unknown variances."""
     w, design = words(lang), plan.designs[0].design
-    heads = ("items", "repeats", "seeds", "smallest", "answers")
+    heads = ("items", "repeats", "seeds", "smallest", "resolution", "answers")
     power = 100 * plan.power
     view = Table([w(f"plan.{h}", power=power) for h in heads], [_cells(p, w) for p in plan.designs])
     figures = {"difference": 100 * plan.difference, "power": power}
@@ -195,10 +195,11 @@ def plan_blocks(pilot: Pilot, plan: Plan, lang: str = "en") -> list[Block]:
 def _cells(planned: DesignPower, w: Words) -> list[str]:
     d = planned.design
     if not d.items:
-        return [w("plan.too_many", most=MOST_ITEMS), str(d.repeats), str(d.seeds), "–", "–"]
+        return [w("plan.too_many", most=MOST_ITEMS), str(d.repeats), str(d.seeds), *"–––"]
     smallest = planned.smallest
     seen = w("plan.nothing") if smallest is None else f"{100 * smallest:.1f}"
-    return [f"{d.items:,}", str(d.repeats), str(d.seeds), seen, f"{d.answers:,}"]
+    ratio = "–" if planned.resolution is None else f"{planned.resolution:.2f}"
+    return [f"{d.items:,}", str(d.repeats), str(d.seeds), seen, ratio, f"{d.answers:,}"]
 
 
 def _notes(pilot: Pilot, design: Design, w: Words) -> Iterator[str]:
@@ -234,7 +235,8 @@ def _row(planned: DesignPower) -> dict[str, Any]:
     d = planned.design
     design = {"repeats": d.repeats, "seeds": d.seeds, "arms": d.arms, "enough": planned.enough}
     counts = {"items": d.items or None, "answers": d.answers or None}
-    return {**counts, **design, "smallest_difference": planned.smallest}
+    seen = {"smallest_difference": planned.smallest, "resolution": planned.resolution}
+    return {**counts, **design, **seen}
 
 
 CLAUSES = {

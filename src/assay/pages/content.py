@@ -297,6 +297,8 @@ def beside(comparison: Comparison, words: Words) -> str:
         notes.append(words("table.detectable", smallest=f"{(smallest or 0) * 100:.1f}"))
     elif comparison.verdict == "undecided":
         notes.append(words("table.detectable_plain", smallest=number(smallest)))
+    if comparison.verdict == "undecided" and comparison.resolution is not None:
+        notes.append(words("table.resolution", ratio=number(comparison.resolution)))
     return words.semicolon.join(notes)
 
 

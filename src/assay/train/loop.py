@@ -103,7 +103,7 @@ def train(
             "update_seconds": updated - collected,
             "seconds": finished - started,
             "cpu_seconds": tree_cpu_seconds() - cpu,
-            "peak_memory_mb": peak_memory_mb(),
+            **peak_memory(),
         }
         recorder.metrics(state.step, values)
         check_step(state, settings, values)
@@ -148,6 +148,13 @@ def check_step(state: TrainState, settings: LoopSettings, values: Mapping[str, f
         raise RunFailure(
             f"step {state.step}: {state.skipped} updates had a non-finite gradient; "
             "lower the learning rate or start from an earlier checkpoint"
+        )
+    heard = values.get("advantage_max", 0.0) > values.get("advantage_min", 0.0)
+    masked = values.get("masked_share") or values.get("importance_cut_share")
+    if state.step == 1 and values.get("grad_norm") == 0 and heard and not masked:
+        raise RunFailure(
+            "step 1: the gradient is exactly 0 although completions have different advantages: the "
+            "loss does not depend on the policy, and no step would learn anything"
         )
     gap = values.get("rollout_gap_mean", 0.0)
     if gap > settings.max_rollout_gap:
@@ -253,18 +260,24 @@ def start_peak() -> None:
     """Let the peak start again from what is held now."""
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-        return
     try:
         CLEAR.write_text(RESET)
     except OSError:
-        return  # `peak_memory_mb` then counts from the start of the process.
+        return  # `host_memory_mb` then counts from the start of the process.
 
 
-def peak_memory_mb() -> float:
-    """MiB held at most since `start_peak`; on a CPU with what its other processes held not longer
-    than LOOK_SECONDS ago."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 2**20
+def peak_memory() -> dict[str, float]:
+    """MiB held at most since `start_peak` where the weights are; beside a GPU the machine's too."""
+    host = host_memory_mb()
+    if not torch.cuda.is_available():
+        return {"peak_memory_mb": host}
+    device = torch.cuda.max_memory_allocated() / 2**20
+    return {"peak_memory_mb": device, "host_memory_mb": host}
+
+
+def host_memory_mb() -> float:
+    """MiB of main memory, with what other processes of this one held not longer than LOOK_SECONDS
+    ago."""
     others = held_by_others(int(time.monotonic() / LOOK_SECONDS)) / 2**20
     try:
         return int(STATUS.read_text().split(PEAK)[1].split()[0]) / 1024 + others

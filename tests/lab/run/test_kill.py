@@ -18,7 +18,8 @@ from assay.runs.verify_files import verify_run
 from tests.forked import assay, kill
 from tests.tiny_labs import make_lab
 
-TIMES = {"seconds", "cpu_seconds", "rollout_seconds", "update_seconds", "peak_memory_mb"}
+TIMES = {"seconds", "cpu_seconds", "rollout_seconds", "update_seconds"}
+TIMES |= {"peak_memory_mb", "host_memory_mb"}
 # A stage is checked whenever it starts, so a resumed one says so at a step of its own.
 CHECK = "self_check_"
 # More answers than one chunk holds, so that a kill can leave a record half written.

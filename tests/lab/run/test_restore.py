@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from assay.errors import InputError
 from assay.lab.monitor.observer import Silent
@@ -128,6 +129,17 @@ def test_without_an_optimizer_state_before_it_a_damaged_checkpoint_stops_the_run
     (run.checkpoint("sft", 4) / "optimizer.pt").unlink()
     with pytest.raises(InputError, match="--new"):
         resume(run)
+
+
+def test_a_start_that_changed_is_no_anchor_of_a_resumed_stage(unbroken: RunDirectory) -> None:
+    """The reference of a KL is the start: it is as it was, or the stage does not go on."""
+    run = interrupted(unbroken, "rl", 1)
+    file = run.checkpoint("sft", 6) / "model.safetensors"
+    save_file({name: tensor * 1.01 for name, tensor in load_file(file).items()}, file)
+    told = Stopping()
+    resume(run, observer=told)
+    print(told.notes)
+    same(run, unbroken)
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ from assay.runs.records import (
 )
 from assay.tasks.helper_model import find_helper
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import FixedArm, error_type
+from assay.tasks.task import TRUNCATED, FixedArm, error_type
 
 
 @dataclass
@@ -114,6 +114,8 @@ class FunctionAnswerer(Answerer):
 
 JUDGEMENTS = "judgements.jsonl"
 """The journal of judges, beside the chunks of a record and deleted with them."""
+MANY_TRUNCATED = 0.1
+"""A larger share of answers that were cut and count as wrong is warned of."""
 DIFFERS, SWAPPED = "differs_from_math_verify", "swapped_order_differs"
 """Parts of rewards that mark a different verdict of the judge they are based on: than the reward's,
 and of that judge with its arguments in the wrong order."""
@@ -156,6 +158,13 @@ class RecordedOutcomes:
                 f"a fallback metric scored {self.fallback} of {self.answers} answers "
                 f"({self.fallback_share:.1%}, more than {MANY_FALLBACKS:.0%}): the score is not "
                 "the benchmark's, and no verdict is given on it"
+            )
+        cut = self.outcomes.get(TRUNCATED, 0)
+        if cut > MANY_TRUNCATED * self.answers:
+            warnings.append(
+                f"{cut} of {self.answers} answers ({cut / self.answers:.1%}, more than "
+                f"{MANY_TRUNCATED:.0%}) count as wrong because they were cut at the token limit; "
+                "raise sampling.max_tokens"
             )
         return tuple(warnings)
 

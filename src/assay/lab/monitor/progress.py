@@ -55,6 +55,7 @@ HIDDEN = frozenset(
         *("completions", "prompt_tokens", "completion_tokens", "tokens", "rollout_seconds"),
         *("update_seconds", "peak_memory_mb", "learning_rate", "skipped_steps", "tau"),
         "cpu_seconds",
+        "host_memory_mb",
         *("reward_std", "clipped_share"),
     }
 )

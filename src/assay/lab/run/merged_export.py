@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from assay.data.files import new_folder, refuse_taken, sha256_file
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.renderings.rendering import Renderer, chat_template, save_tokenizer
-from assay.errors import InputError
+from assay.errors import InputError, RunFailure, listed
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.lab.models.language_learner import LanguageLearner, language_model, model_folder
 from assay.lab.models.learner import begun_from
@@ -30,7 +30,7 @@ from assay.lab.session.session import Session
 from assay.models.folder import WEIGHTS, weight_files
 from assay.models.gguf_file import check_gguf, write_gguf
 from assay.models.load import GENERATION, is_composite, write_back
-from assay.models.supported import TEMPLATE, read_config
+from assay.models.supported import TEMPLATE, quiet_transformers, read_config
 from assay.models.weight_files import TESTED, in_file_names, save_weights, whole_state
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import (
@@ -134,6 +134,7 @@ def write_model(
         save_weights(model, part)
         (part / WEIGHTS).chmod(0o644)  # safetensors creates files that only their owner can read
         save_tokenizer(renderer, part)
+        check_written(model, part)
     file = f"model-{dtype if dtype in DTYPES else 'bf16'}.gguf" if gguf else ""
     if gguf:
         work(2, at="writes the GGUF file")
@@ -150,6 +151,20 @@ def write_model(
         weights_sha256=hashes[0] if len(hashes) == 1 else sha256_text(canonical_json(hashes)),
         gguf=file,
     )
+
+
+def check_written(model: PreTrainedModel, part: Path) -> None:
+    """Raise RunFailure unless Transformers, which other programs read the folder with, makes of it
+    the very weights of `model`."""
+    with quiet_transformers():
+        read = type(model).from_pretrained(part, dtype=model.dtype).state_dict()
+    own = model.state_dict()
+    lost = [n for n in own if n not in read or not torch.equal(own[n].cpu(), read[n].to(own[n]))]
+    if lost:
+        told = f"{len(lost)} of {len(own)} tensors, {listed(lost, 3)}"
+        raise RunFailure(
+            f"the export is read back as another model than the checkpoint: {told}; nothing is left"
+        )
 
 
 def keep_ends(part: Path, ends: frozenset[int]) -> None:

@@ -18,14 +18,16 @@ from assay.data.files import atomic_write_text
 from assay.engines.ray_pool import (
     LOOK_AGAIN,
     MOST_LOST,
+    PATIENCE,
     RAY,
     Node,
     NodeNeeds,
+    Patience,
     RayPool,
     look_at_nodes,
     room_of,
 )
-from assay.errors import InputError, RunFailure
+from assay.errors import InputError
 from assay.lab.sweep.missing_runs import (
     CPU,
     WORDS,
@@ -114,7 +116,7 @@ def spread_jobs(
     same; else as many as it takes by itself. OMP_NUM_THREADS of the user stays. Raises InputError
     where no node has room for a run, RunFailure where none is left that has.
     """
-    rooms = [room_of(pool, needs, InputError) for _, needs in work]
+    rooms, patience = [room_of(pool, needs) for _, needs in work], Patience(pool)
     waiting: dict[Any, Try] = {}
     working: dict[Any, str] = {}
     done: list[Done] = []
@@ -153,7 +155,8 @@ def spread_jobs(
             tell(f"{job.name}: {done[-1].failure or 'finished'}")
         if waiting and not working:
             for each in waiting.values():
-                room_of(pool, each.needs, RunFailure)
+                if patience.look(each.needs):
+                    tell(f"no node has {each.needs}: waits {PATIENCE:g} s for one to come back")
     return done
 
 

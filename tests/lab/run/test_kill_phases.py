@@ -1,0 +1,159 @@
+"""Every method, full and LoRA, killed at a random instant in each part of a step and in the gate:
+the trajectory that goes on is the one that was never broken, to the bit."""
+
+import os
+import random
+import shutil
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from assay.lab.run.runner import start
+from tests.forked import forked
+from tests.lab.run.test_dpo_runs import write_groups
+from tests.lab.run.test_kill import everything, faults
+from tests.tiny_labs import make_lab
+
+HEAD = """\
+name  = "tiny"
+task  = "math"
+seeds = [7]
+
+[model]
+policy = "path:model"
+
+[model.teacher]
+source = "path:teacher"
+
+[data.sums]
+source = "path:sums.jsonl"
+format = "messages"
+split  = { dev = 0.25, by = "conversation" }
+
+[data.groups]
+source = "path:groups.jsonl"
+format = "messages"
+"""
+SAMPLED = "prompts = 2\ngroup = 4\nsampling = { temperature = 1.0, max_tokens = 8 }\n"
+REWARDED = SAMPLED + "reward = { accuracy = 1.0, cosine = 0.5 }\n"
+OWN = {
+    "sft": "batch = 4\n",
+    "rft": f"{REWARDED}keep = 0.0\n",
+    "rce": f'{REWARDED}degenerate = "imitate"\n',
+    "grpo": f"{REWARDED}kl = {{ coef = 0.05 }}\nupdates = {{ minibatches = 2, epochs = 2 }}\n",
+    "dpo": "batch = 4\nbeta = 0.5\npairs = { per_group = 2 }\n",
+    "distill": f"{SAMPLED}lmbda = 0.5\nbeta = 0.5\n",
+}
+STAGE = """
+[stage.{name}]
+method = "{name}"
+data   = "{data}"
+steps  = 3
+{own}checkpoint_every = 1
+optimizer = {{ lr = 1e-3 }}
+{adapt}
+[evaluate.dev_{name}]
+data   = "sums.dev"
+reward = "accuracy"
+role   = "select"
+checkpoints = ["{name}.all"]
+sampling = {{ max_tokens = 8 }}
+"""
+ADAPT = {"full": "", "lora": 'adapt = { kind = "lora", rank = 2, alpha = 4 }\n'}
+JUDGED = {"rft", "rce", "grpo"}
+PLACES = {
+    "collect": ("assay.train.loop", "start_peak"),
+    "judge": ("assay.train.sampled_groups", "judge"),
+    "update": ("assay.train.loop", "run_updates"),
+    "save": ("assay.lab.run.recorder", "save_checkpoint"),
+    "gate": ("assay.lab.evaluate.checkpoint_selection", "promote"),
+}
+"""By the part of a step: the module and the name of what begins it."""
+
+
+def make_phases_lab(folder: Path, adapt: str) -> Path:
+    tables = "".join(
+        STAGE.format(
+            name=name, data="groups" if name == "dpo" else "sums", own=own, adapt=ADAPT[adapt]
+        )
+        for name, own in OWN.items()
+    )
+    file = make_lab(folder, HEAD + tables)
+    write_groups(folder / "groups.jsonl")
+    shutil.copytree(folder / "model", folder / "teacher")
+    weights = folder / "teacher" / "model.safetensors"
+    torch.manual_seed(5)
+    state = {name: each + 0.2 * torch.randn_like(each) for name, each in load_file(weights).items()}
+    save_file(state, weights, metadata={"format": "pt"})
+    return file
+
+
+def assay_until(method: str, part: str, nth: int, delay: float, *words: str) -> None:
+    """`assay WORDS` in this process, killed so long after the nth beginning of a part of a step in
+    a stage of this method."""
+    from importlib import import_module
+
+    from assay.cli.main import app
+    from assay.lab.run import runner
+
+    at, seen, build = [""], [0], runner.build_method
+
+    def building(stage: Any, *given: Any, **named: Any) -> Any:
+        at.append(stage.method)
+        return build(stage, *given, **named)
+
+    def killing(begun: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*given: Any, **named: Any) -> Any:
+            seen[0] += at[-1] == method
+            if at[-1] == method and seen[0] == nth:
+                threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
+            return begun(*given, **named)
+
+        return called
+
+    runner.build_method = building
+    if part:
+        module, name = import_module(PLACES[part][0]), PLACES[part][1]
+        setattr(module, name, killing(getattr(module, name)))
+    app(list(words))
+
+
+def ran(folder: Path, *until: Any) -> int | None:
+    words = ("run", str(folder / "tiny.toml"), "--or-resume", "--lab", str(folder))
+    words += ("--despite", "two methods learn from so few rows")
+    process = forked(assay_until, *until, *words, log=folder / "log.txt")
+    process.join(600)
+    return process.exitcode
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("adapt", ADAPT)
+def test_every_method_goes_on_as_if_nothing_had_been(tmp_path: Path, adapt: str) -> None:
+    file, chance = make_phases_lab(tmp_path, adapt), random.Random(adapt)
+    (whole,) = start(file, root=tmp_path, despite="two methods learn from so few rows")
+    expected = everything(whole.path)
+    (tmp_path / "runs").rename(tmp_path / "unbroken")
+    (tmp_path / "lab.sqlite").unlink()
+    met = 0
+    for method in OWN:
+        for part in PLACES:
+            if part != "judge" or method in JUDGED:
+                nth, delay = chance.choice((1, 1, 2)), chance.uniform(0, 0.01)
+                code = ran(tmp_path, method, part, nth, delay)
+                assert code in (0, -signal.SIGKILL), (tmp_path / "log.txt").read_text()[-3000:]
+                met += code != 0
+                assert faults(tmp_path) <= {"unknown"}
+    assert ran(tmp_path, "", "", 0, 0.0) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+    (run,) = (tmp_path / "runs" / "tiny").iterdir()
+    found = everything(run)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name] == value, name
+    assert met >= 20
