@@ -26,6 +26,7 @@ from transformers import AutoTokenizer
 from assay.data.formats.formats import iter_items
 from assay.data.renderings.prepared import prepared
 from assay.data.renderings.rendering import Renderer, chat_template
+from assay.data.renderings.template import qwen_template
 from assay.data.row import Row
 from benchmarks.models import model_folder
 from benchmarks.results import machine, save_result
@@ -94,29 +95,17 @@ def one_pass(tokenizer: Any, file: Path, template: str) -> list[int]:
     return counts
 
 
-def main() -> None:
-    """Measure, print and save."""
-    parser = ArgumentParser(prog="python -m benchmarks.data")
-    parser.add_argument("--rows", type=int, default=14_000)
-    rows = parser.parse_args().rows
-    tokenizer = AutoTokenizer.from_pretrained(model_folder("smollm2"))
-    renderer = Renderer(tokenizer, "hermes")
+def measured(renderer: Renderer, file: Path, rows: int, cache: Path) -> dict[str, Any]:
+    """Milliseconds a row, and passes of template and tokenizer."""
     template = chat_template(renderer)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "rows.jsonl"
-        with file.open("w", encoding="utf-8") as stream:
-            stream.writelines(json.dumps(conversation(n)) + "\n" for n in range(rows))
-        size = file.stat().st_size
-        base, counts = seconds(lambda: one_pass(tokenizer, file, template))
-        read, items = seconds(lambda: [*iter_items(file, "messages")])
-        talks = [(item.messages, item.tools) for item in items if isinstance(item, Row)]
-        os.environ["ASSAY_CACHE"] = folder
-        rendered, first = seconds(lambda: [prepared(renderer, *t, False) for t in talks])
-        again, second = seconds(lambda: [prepared(renderer, *t, False) for t in talks])
-        assert first == second
-    result = {
-        "rows": len(talks),
-        "megabytes": round(size / 1e6, 1),
+    base, counts = seconds(lambda: one_pass(renderer.tokenizer, file, template))
+    read, items = seconds(lambda: [*iter_items(file, "messages")])
+    talks = [(item.messages, item.tools) for item in items if isinstance(item, Row)]
+    os.environ["ASSAY_CACHE"] = str(cache)
+    rendered, first = seconds(lambda: [hash(prepared(renderer, *t, False)) for t in talks])
+    again, second = seconds(lambda: [hash(prepared(renderer, *t, False)) for t in talks])
+    assert first == second
+    return {
         "tokens": [min(counts), max(counts)],
         "pass_ms": base / rows * 1e3,
         "read_ms": read / rows * 1e3,
@@ -124,8 +113,29 @@ def main() -> None:
         "again_ms": again / rows * 1e3,
         "passes": (read + rendered) / base,
         "passes_again": (read + again) / base,
-        "machine": machine(),
     }
+
+
+def main() -> None:
+    """Measure, print and save."""
+    parser = ArgumentParser(prog="python -m benchmarks.data")
+    parser.add_argument("--rows", type=int, default=14_000)
+    rows = parser.parse_args().rows
+    folder = model_folder("smollm2")
+    thinking = AutoTokenizer.from_pretrained(folder)
+    thinking.chat_template = qwen_template(handler=False)
+    renderers = {
+        "hermes": Renderer(AutoTokenizer.from_pretrained(folder), "hermes"),
+        "qwen3": Renderer(thinking, "template"),
+    }
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / "rows.jsonl"
+        with file.open("w", encoding="utf-8") as stream:
+            stream.writelines(json.dumps(conversation(n)) + "\n" for n in range(rows))
+        result: dict[str, Any] = {"rows": rows, "megabytes": file.stat().st_size / 1e6}
+        for name, renderer in renderers.items():
+            result[name] = measured(renderer, file, rows, Path(place) / name)
+    result["machine"] = machine()
     print(json.dumps(result, indent=1))
     save_result("data", f"{rows}-rows", result)
 

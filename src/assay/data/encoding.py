@@ -95,8 +95,23 @@ class Codec:
                 return tokens[len(before) :]
         return self._plain(piece)
 
+    @cached_property
+    def _fast(self) -> bool:
+        """Whether the tokenizer gives its text as it stands to the library below."""
+        from transformers import PreTrainedTokenizerFast
+
+        own, base = type(self.tokenizer), PreTrainedTokenizerFast
+        whole = issubclass(own, base) and own._encode_plus is base._encode_plus
+        return whole and own.encode is base.encode and not self.tokenizer.split_special_tokens
+
     def _plain(self, text: str) -> list[int]:
-        return self.tokenizer.encode(text, add_special_tokens=False)
+        if not self._fast:
+            return self.tokenizer.encode(text, add_special_tokens=False)
+        backend = self.tokenizer.backend_tokenizer
+        # As the tokenizer's own `encode` sets them; `encode_batch_fast` leaves out the places.
+        backend.no_truncation()
+        backend.no_padding()
+        return backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
 
 def _broken(token: re.Match[str]) -> str:

@@ -1,18 +1,21 @@
-"""What a template writes of a conversation's beginnings, proven by one run of it.
+"""What a template writes of a conversation's beginnings, by runs of it that share their work.
 
-A template is a program. Until it first reads message k it does for the first k messages what it
-does for all; where its loop over the messages is what reads it, all that is left to do for those k
-is what follows the loop, which may read nothing that the messages change. Reads are watched; the
-loop and what follows it are looked at once for each template (`_loop_watched`).
+A template is a program: what it writes of a beginning is known by running it on that. Most of
+such a run repeats an earlier one. All that the body of the template's loop over the messages reads
+is watched: how many there are, other messages, its place in the loop, variables that were set
+before, values of namespaces, and what comparisons with those gave. Where all of it is for a message
+as it was before, the loop writes and sets what it did before, and its body does not run. A template
+with parts that cannot be watched is refused: its user runs it on each beginning as it stands.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any, cast
 
-from jinja2 import TemplateError, nodes
+from jinja2 import TemplateError, Undefined, nodes
+from jinja2.utils import Namespace
 
 from assay.data.renderings.template import (
     DATE,
@@ -24,18 +27,8 @@ from assay.data.row import Message
 from assay.data.tools import openai_tool
 
 Tools = Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Prefixes:
-    """What a template writes of a conversation, and of every part of it that ends before message k
-    of those in `ends`: `text[: ends[k]]`, then `question` with the generation prompt or `end`
-    without it."""
-
-    text: str
-    ends: Mapping[int, int]
-    question: str
-    end: str
+Writes = Callable[[int, bool], str]
+"""The text of so many first messages, with the generation prompt or without it."""
 
 
 def answer_pairs(
@@ -46,106 +39,220 @@ def answer_pairs(
     generation: bool,
 ) -> tuple[Mapping[int, tuple[str, str]], str]:
     """For each assistant message, by its name in `answers`, the text before it as a prompt and the
-    text that ends with it; and the whole text. Only what is proven."""
+    text that ends with it; and the whole text. Nothing of a template that cannot be watched."""
     source = template_source(tokenizer, bool(tools))
-    made = None if "strftime_now" in source else prefixes(tokenizer, source, messages, tools)
-    if made is None:
+    if "strftime_now" in source:
+        return {}, ""
+    if (write := beginnings(tokenizer, source, messages, tools)) is None:
         return {}, ""
     spoken = (k for k, message in enumerate(messages) if message.role == "assistant")
-    text, ends = made.text, made.ends
-    pairs = {
-        name: (text[: ends[k]] + made.question, text[: ends[k + 1]] + made.end)
-        for name, k in zip(answers, spoken, strict=True)
-        if k in ends and k + 1 in ends
-    }
-    return pairs, text[: ends[len(messages)]] + made.question if generation else text
+    try:
+        whole = write(len(messages), generation)
+        pairs = {
+            name: (write(k, True), write(k + 1, False))
+            for name, k in zip(answers, spoken, strict=True)
+        }
+    except Exception:
+        return {}, ""  # `apply_template` meets the same, and says it
+    return pairs, whole
 
 
-def prefixes(
+def beginnings(
     tokenizer: Any, source: str, messages: Sequence[Message], tools: Tools
-) -> Prefixes | None:
-    """The texts of a conversation's beginnings from one run of the template; None where that run
-    does not prove them."""
-    if (looped := _loop_watched(source)) is None or reads_parts_alone(tokenizer, source):
+) -> Writes | None:
+    """What writes a conversation's beginnings; None for a template that cannot be watched. It
+    raises what the template raises, and TypeError for what can only be seen while it runs."""
+    if (watched := _watched(source)) is None or reads_parts_alone(tokenizer, source):
         return None
     dumped = template_messages(messages)
-    more = {"tools": [openai_tool(tool) for tool in tools] or None, "documents": None}
-    more |= {**tokenizer.special_tokens_map, "date_string": DATE}
+    given = [_tool(openai_tool(tool)) for tool in tools] or None
+    fixed = {"tools": given, "documents": None, "date_string": DATE}
+    known: dict[Any, list[_Step]] = {}
 
-    def run(count: int, generation: bool) -> tuple[_Reads, list[int]]:
-        reads = _Reads(count)
-        context = {**more, "messages": _Watched(dumped[:count], reads)}
+    def write(count: int, generation: bool) -> str:
+        run = _Run(count, given, known)
+        context = {**tokenizer.special_tokens_map, **fixed, "namespace": run.namespace}
+        context["messages"] = _Messages(dumped, 0, run)
         context["add_generation_prompt"] = generation
-        for piece in looped.root_render_func(looped.new_context(context)):
-            reads.written.append(piece)
-        return reads, [0, *accumulate(map(len, reads.written))]
+        for piece in watched.root_render_func(watched.new_context(context)):
+            run.written.append(piece)
+        if not run.ended:
+            raise TypeError("the loop over the messages was left, or did not begin")
+        return "".join(run.written)
 
-    try:
-        reads, lengths = run(len(dumped), False)
-        ends = {k: lengths[pieces] for k, pieces in reads.pieces.items() if k}
-        least = min(ends, default=len(dumped))
-        prompt, prompt_lengths = run(least, True)
-    except Exception:
-        return None  # `apply_template` meets the same, and says it
-    if not (reads.ended and prompt.ended) or reads.behind or prompt.behind:
-        return None
-    ends[len(dumped)] = lengths[reads.ended]
-    text, begun = "".join(reads.written), "".join(prompt.written)
-    if begun[: prompt_lengths[prompt.ended]] != text[: ends[least]]:
-        return None
-    return Prefixes(text, ends, begun[ends[least] :], text[ends[len(dumped)] :])
+    return write
+
+
+class _Tool(dict[str, Any]):
+    """A tool, or its function, with the texts that were made of it."""
+
+    _texts: dict[str, str]
+
+
+def _tool(value: Mapping[str, Any]) -> _Tool:
+    made = _Tool({k: _tool(v) if k == "function" else v for k, v in value.items()})
+    made._texts = {}
+    return made
+
+
+SCALARS = (str, int, bool, float, type(None))
+COMPARISONS = {"eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "gt": operator.gt}
+COMPARISONS |= {"lteq": operator.le, "gteq": operator.ge}
+MIRRORED = {"lt": "gt", "gt": "lt", "lteq": "gteq", "gteq": "lteq"}
+"""What a comparison is called with its sides the other way around, where that is another one."""
+_ABSENT = object()
 
 
 @dataclass(slots=True)
-class _Reads:
-    """What a template has read of the messages, and written before."""
+class _Step:
+    """What the loop's body did for a message, and what it asked."""
+
+    asked: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = field(default_factory=list)
+    """Questions to a run, what about, and the answer."""
+    sets: dict[tuple[int, str], Any] = field(default_factory=dict)
+    """Namespace and name -> value."""
+    text: str = ""
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run of a template over the first `count` messages."""
 
     count: int
+    tools: Any
+    known: dict[Any, list[_Step]]
     written: list[str] = field(default_factory=list)
-    furthest: int = -1
-    """The last message read; `count` after a read that tells how many there are."""
-    pieces: dict[int, int] = field(default_factory=dict)
-    """Message -> the pieces that were written when the template's loop was the first to read it."""
-    ended: int = 0
-    """The pieces that were written when the loop ended."""
-    behind: bool = False
-    """Whether messages were read after that."""
+    spaces: list["_Space"] = field(default_factory=list)
+    """The namespaces that were made before the loop."""
+    step: _Step | None = None
+    """What the body does at this moment."""
+    ended: bool = False
 
-    def read(self, index: int) -> None:
-        """Note a read of message `index`, which may be none."""
-        self.behind |= self.ended > 0
-        self.furthest = max(self.furthest, index)
+    def ask(self, question: Callable[..., Any], *about: Any) -> Any:
+        """The answer to a question, on which the present step depends from here on."""
+        answer = question(self, *about)
+        if self.step is not None:
+            self.step.asked.append((question, about, answer))
+        return answer
+
+    def holds(self, step: _Step) -> bool:
+        """Whether all that a step asked has the same answer."""
+        return all(question(self, *about) == answer for question, about, answer in step.asked)
+
+    def has(self, index: int) -> bool:
+        """Whether there is a message `index`."""
+        return index < self.count
+
+    def counted(self) -> int:
+        """How many messages there are."""
+        return self.count
+
+    def value(self, place: int, name: str) -> Any:
+        """What stands in a namespace under a name."""
+        return self.frozen(self.spaces[place]._attrs.get(name, _ABSENT))
+
+    def compared(self, place: int, name: str, how: str, other: Any) -> bool:
+        """What a comparison with that gives."""
+        return COMPARISONS[how](self.spaces[place]._attrs[name], other)
+
+    def namespace(self, *values: Any, **named: Any) -> "_Space":
+        """Jinja's `namespace`."""
+        made = _Space(*values, **named)
+        if self.step is None and not self.ended:
+            made._run, made._place = self, len(self.spaces)
+            self.spaces.append(made)
+        return made
+
+    def frozen(self, value: Any, lasting: bool = False) -> Any:
+        """A value that equals another one only where templates cannot tell them apart. Raises
+        TypeError for what has none, and for what ends with the run where it has to be `lasting`."""
+        if value is _ABSENT or value is self.tools:
+            return "absent" if value is _ABSENT else "tools"
+        if type(value) in (*SCALARS, Undefined):
+            return type(value), repr(value)  # 0.0 equals -0.0
+        if isinstance(value, (list, tuple)):
+            return type(value), [self.frozen(each, lasting) for each in value]
+        if isinstance(value, dict):
+            return "table", [self.frozen(item, lasting) for item in value.items()]
+        if type(value) in (_Messages, _Space) and value._run is self and not lasting:
+            return type(value), value._place
+        raise TypeError(f"a template's {type(value).__name__} cannot be watched")
 
 
-class _Watched(Sequence[Any]):
-    """The messages from `start` on, whose reads are noted."""
+class _Space(Namespace):
+    """A namespace whose reads and writes are noted where a run made it before its loop."""
 
-    def __init__(self, messages: Sequence[Any], reads: _Reads, start: int = 0):
-        self._messages, self._reads, self._start = messages, reads, start
+    _run: _Run | None = None
+    _place = -1
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        self._attrs = dict(*values, **named)
+        _refuse_hidden(*self._attrs)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("_run", "_place", "_attrs", "_asked", "__class__"):
+            return object.__getattribute__(self, name)
+        self._asked(name, _Run.value)
+        if name not in self._attrs:
+            raise AttributeError(name)
+        return self._attrs[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _refuse_hidden(name)
+        if self._run is not None and self._run.step is not None:
+            self._run.frozen(value, lasting=True)
+            self._run.step.sets[self._place, name] = value
+        self._attrs[name] = value
+
+    def _asked(self, name: str, question: Callable[..., Any], *more: Any) -> None:
+        """Note a question about a value, unless the present step wrote it."""
+        run = self._run
+        if run is not None and run.step and (self._place, name) not in run.step.sets:
+            run.ask(question, self._place, name, *more)
+
+
+def _refuse_hidden(*names: str) -> None:
+    if any(name.startswith("_") for name in names):
+        raise TypeError("Transformers keeps no such names in a namespace")
+
+
+def _compared(space: Any, name: str, how: str, other: Any) -> Any:
+    """A comparison with a value of a namespace, of which only what it gives is noted."""
+    if type(space) is not _Space:
+        raise TypeError("what its name says is no namespace")
+    value = space._attrs.get(name, _ABSENT)
+    if type(value) in SCALARS and type(other) in SCALARS:
+        space._asked(name, _Run.compared, how, other)
+        return COMPARISONS[how](value, other)
+    return COMPARISONS[how](getattr(space, name), other)
+
+
+class _Messages(Sequence[Any]):
+    """The messages of a run from `place` on, whose reads are noted."""
+
+    def __init__(self, messages: Sequence[Any], place: int, run: _Run):
+        self._messages, self._place, self._run = messages, place, run
 
     def __getitem__(self, index: Any) -> Any:
         behind = isinstance(index, slice) and index.stop is index.step is None
         if behind and (index.start or 0) >= 0:
-            return _Watched(self._messages, self._reads, self._start + (index.start or 0))
-        ahead = self._reads.count if isinstance(index, slice) or index < 0 else index + self._start
-        self._reads.read(ahead)
-        return self._messages[self._start :][index]
+            return _Messages(self._messages, self._place + (index.start or 0), self._run)
+        if not isinstance(index, int) or index < 0:
+            return self._messages[self._place : self._run.ask(_Run.counted)][index]
+        if not self._run.ask(_Run.has, self._place + index):
+            raise IndexError(index)
+        return self._messages[self._place + index]
 
     def __len__(self) -> int:
-        self._reads.read(self._reads.count)
-        return len(self._messages) - self._start
+        return max(self._run.ask(_Run.counted) - self._place, 0)
 
     def __bool__(self) -> bool:
-        self._reads.read(self._start)
-        return len(self._messages) > self._start
-
-    def __iter__(self) -> Iterator[Any]:
-        for index in range(self._start, len(self._messages)):
-            self._reads.read(index)
-            yield self._messages[index]
-        self._reads.read(self._reads.count)
+        return self._run.ask(_Run.has, self._place)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __getattr__(self, name: str) -> Any:
+        raise TypeError(f"the messages have no {name!r} that is watched")
 
     def __repr__(self) -> str:
         raise TypeError("whoever writes the list itself is not watched")
@@ -153,27 +260,63 @@ class _Watched(Sequence[Any]):
     def __eq__(self, other: object) -> bool:
         raise TypeError("whoever compares the list itself is not watched")
 
-    def looped(self) -> Iterator[Any]:
-        """The same for the loop whose reads part the text."""
-        reads = self._reads
-        for index in range(self._start, len(self._messages)):
-            if index > reads.furthest:
-                reads.pieces[index] = len(reads.written)
-            reads.read(index)
-            yield self._messages[index]
-        # Where the count is known already, so may be what the last answer says.
-        reads.ended = len(reads.written) if reads.furthest < reads.count else 0
-        reads.furthest = reads.count
+
+def _looped(messages: Any, *before: Any) -> Iterator[tuple[Any, "_Loop"]]:
+    """The messages whose step is not known, each with its place; `before` are the variables that
+    the body reads and what stands before the loop sets."""
+    if type(messages) is not _Messages:
+        raise TypeError("the last loop is not over the messages")
+    run, start = messages._run, messages._place
+    key = repr((start, len(run.spaces), *map(run.frozen, before)))
+    for index in range(start, run.count):
+        steps = run.known.setdefault((key, index), [])
+        step = next(filter(run.holds, steps), None)
+        if step is None:
+            step, begin = _Step(), len(run.written)
+            run.step = step
+            yield messages._messages[index], _Loop(messages, index - start)
+            run.step = None
+            step.text = "".join(run.written[begin:])
+            steps.append(step)
+        else:
+            run.written.append(step.text)
+            for (place, name), value in step.sets.items():
+                run.spaces[place]._attrs[name] = value
+    run.ended = True
 
 
-FORWARD = ("first", "index", "index0", "previtem", "depth", "depth0", "cycle", "changed")
-"""What a template may ask of its loop without looking at the next message."""
+FACTS: dict[str, Callable[[_Messages, int], Any]] = {
+    "index0": lambda _, place: place,
+    "index": lambda _, place: place + 1,
+    "first": lambda _, place: place == 0,
+    "last": lambda messages, place: not messages[place + 1 :],
+    "length": lambda messages, _: len(messages),
+    "previtem": lambda messages, place: messages[place - 1] if place else Undefined(),
+    "nextitem": lambda messages, place: next(iter(messages[place + 1 :]), Undefined()),
+}
+
+
+class _Loop:
+    """The variable `loop` of the loop over the messages. What it lacks stops the run."""
+
+    def __init__(self, messages: _Messages, place: int):
+        self._messages, self._place = messages, place
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in FACTS:
+            raise TypeError(f"loop.{name} is not watched")
+        return FACTS[name](self._messages, self._place)
+
+
+OWN_LOOP = "place_in_the_messages_"
+"""What the variable `loop` of the loop over the messages is called."""
+APART = (nodes.Block, nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport)
 
 
 @lru_cache(maxsize=64)
-def _loop_watched(source: str) -> Any:
-    """The template as Transformers compiles it, with its loop over the messages watched; None for
-    one whose end depends on more than the caller's variables, or whose loop looks ahead."""
+def _watched(source: str) -> Any:
+    """The template as Transformers compiles it, with its last loop watched; None for one with parts
+    that cannot be."""
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
     try:
@@ -181,44 +324,75 @@ def _loop_watched(source: str) -> Any:
     except TemplateError:
         return None
     tree = environment.parse(source)
-    loops = [n for n, node in enumerate(tree.body) if isinstance(node, nodes.For)]
-    if not loops:
+    at = max((n for n, node in enumerate(tree.body) if isinstance(node, nodes.For)), default=-1)
+    if at < 0:
         return None
-    loop = cast(nodes.For, tree.body[loops[-1]])
-    before, behind = tree.body[: loops[-1]], tree.body[loops[-1] + 1 :]
-    apart = (nodes.Block, nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport)
-    names = [name.name for each in (*before, loop) for name in each.find_all(nodes.Name)]
-    # What the loop sets may differ from one beginning to the next, and a namespace of any name.
-    within = tree if [*tree.find_all(nodes.NSRef)] else loop
-    changed = {name.name for name in within.find_all(nodes.Name) if name.ctx != "load"} | {"loop"}
-    changed |= {macro.name for macro in tree.find_all(nodes.Macro)}
-    used = {name.name for each in behind for name in each.find_all(nodes.Name)}
+    loop = cast(nodes.For, tree.body[at])
+    macros = [*tree.find_all(nodes.Macro)]
     if (
         loop.test is not None
         or loop.else_
         or loop.recursive
-        or [*tree.find_all(apart)]
-        or {"add_generation_prompt", "cycler", "joiner", "self", "caller"} & {*names}
-        or changed & used
-        or not all(isinstance(n, nodes.Getattr) and n.attr in FORWARD for n in _own_loop(loop.body))
+        or [*tree.find_all(APART), *loop.find_all(nodes.Macro)]
+        or sum(isinstance(node, nodes.Macro) for node in tree.body) < len(macros)
+        or {"cycler", "joiner", "self", "caller", OWN_LOOP} & {*_names(tree)}
     ):
         return None
-    loop.iter = nodes.Filter(loop.iter, "watched", [], [], None, None, lineno=loop.lineno)
-    environment.filters = {**environment.filters, "watched": _watched}
+    stored = {*_names(*tree.body[:at], only="store"), "add_generation_prompt"}
+    outer = sorted(stored & {*_names(loop, *macros)})
+    spaces = {
+        each.target.name
+        for each in tree.find_all(nodes.Assign)
+        if isinstance(each.target, nodes.Name) and "namespace" in _names(each.node)
+    }
+    loop.body = [_rewritten(node, spaces, True) for node in loop.body]
+    loop.iter = _filter(loop.iter, "looped", [nodes.Name(name, "load") for name in outer])
+    loop.target = nodes.Tuple([loop.target, nodes.Name(OWN_LOOP, "store")], "store")
+    written = environment.filters["tojson"]
+
+    def tojson(value: Any, *how: Any, **named: Any) -> str:
+        if type(value) is not _Tool:
+            return written(value, *how, **named)
+        key = repr((how, named))
+        if key not in value._texts:
+            value._texts[key] = written(value, *how, **named)
+        return value._texts[key]
+
+    more = {"looped": _looped, "compared": _compared, "tojson": tojson}
+    environment.filters = {**environment.filters, **more}
+    for node in (loop, *loop.find_all(nodes.Node)):
+        node.set_lineno(loop.lineno)
     tree.set_environment(environment)
     return environment.from_string(tree)
 
 
-def _watched(messages: Any) -> Iterator[Any]:
-    return messages.looped() if isinstance(messages, _Watched) else iter(messages)
+def _names(*trees: nodes.Node, only: str = "") -> list[str]:
+    return [
+        n.name for tree in trees for n in tree.find_all(nodes.Name) if n.ctx == only or not only
+    ]
 
 
-def _own_loop(body: Iterable[nodes.Node]) -> Iterator[nodes.Node]:
-    """The nodes right above each use of a loop's own variable `loop`."""
-    for node in body:
-        inner = [*node.iter_child_nodes()]
-        if isinstance(node, nodes.For):
-            inner = [node.iter, *node.else_]
-        if any(isinstance(each, nodes.Name) and each.name == "loop" for each in inner):
-            yield node
-        yield from _own_loop(inner)
+def _rewritten(node: Any, spaces: Set[str], own: bool) -> Any:
+    """A node of the loop's body with OWN_LOOP for `loop`, where that is its `own`, and with its
+    comparisons with values of `spaces` noted."""
+    for name, value in node.iter_fields():
+        inner = own and not (isinstance(node, nodes.For) and name in ("body", "test"))
+        if isinstance(value, list):
+            value = [
+                _rewritten(v, spaces, inner) if isinstance(v, nodes.Node) else v for v in value
+            ]
+            setattr(node, name, value)
+        elif isinstance(value, nodes.Node):
+            setattr(node, name, _rewritten(value, spaces, inner))
+    if isinstance(node, nodes.Name) and node.name == "loop" and own:
+        return nodes.Name(OWN_LOOP, node.ctx)
+    if isinstance(node, nodes.Compare) and len(node.ops) == 1 and node.ops[0].op in COMPARISONS:
+        how, sides = node.ops[0].op, (node.expr, node.ops[0].expr)
+        for side, other, op in ((*sides, how), (*sides[::-1], MIRRORED.get(how, how))):
+            if isinstance(side, nodes.Getattr) and getattr(side.node, "name", "") in spaces:
+                return _filter(side.node, "compared", [*map(nodes.Const, (side.attr, op)), other])
+    return node
+
+
+def _filter(node: Any, name: str, values: list[nodes.Expr]) -> nodes.Filter:
+    return nodes.Filter(node, name, values, [], None, None)

@@ -164,11 +164,15 @@ def samples(stage: CommonStage) -> TypeGuard[SamplingStage]:
     return isinstance(stage, SamplingStage) and not stage.stored
 
 
+RENDERING = "rows written as tokens"
+
+
 def render_golds(session: Session, rows: Sequence[Row], rendering: RenderingSettings) -> Golds:
     """The gold answer of each row; what cannot be rendered is kept with its reason."""
     encoder = session.learner.encoder(rendering)
     answers, missing, broken = [], [], []
-    for row in rows:
+    for done, row in enumerate(rows):
+        session.observer.work(RENDERING, done, len(rows))
         messages = target_messages(session.task, row)
         if messages is None:
             missing.append(row.id)
@@ -182,7 +186,10 @@ def render_golds(session: Session, rows: Sequence[Row], rendering: RenderingSett
             continue
         sizes = encoder.size(prompt), encoder.size(turn.context)
         text = encoder.decode(turn.actions)
+        # Mostly they are equal, and long: one is kept.
+        prompt = turn.context if turn.context == prompt else prompt
         answers.append(Gold(row, prompt, turn.context, turn.actions, text, *sizes))
+    session.observer.work(RENDERING, len(rows), len(rows))
     return Golds(tuple(answers), tuple(missing), tuple(broken))
 
 
