@@ -78,7 +78,7 @@ class Experiment(SpecTable):
     engine: EngineSpec | None = None
     """Who samples; omitted: Assay's own engines."""
     task: str
-    """`tools`, `math`, `chat`, `demos`, `workflows`, an installed package's, or `path:FILE.py`."""
+    """`tools`, `math`, `chat`, `demos`, `workflows`, `reasoning_gym:NAME`, or `path:FILE.py`."""
     agent: AgentSpec | None = None
     """A program that asks the policy and says what the episode earned (docs/agents.md)."""
     seeds: Annotated[Many[int], Field(min_length=1)] = (42,)
@@ -131,6 +131,24 @@ class Experiment(SpecTable):
             resolved[name] = {"start": start, **stage} if isinstance(stage, Mapping) else stage
             start = f"{name}.last"
         return {**values, "stage": resolved}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rows_of_the_task(cls, values: Any) -> Any:
+        """Of `task = "NAME:SOURCE"` are the rows of a data set that names no others."""
+        named = values.get("task") if isinstance(values, Mapping) else None
+        tables = values.get("data") if isinstance(values, Mapping) else None
+        if not isinstance(named, str) or ":" not in named or not isinstance(tables, Mapping):
+            return values
+        if named.startswith("path:"):
+            return values
+        rows = {
+            name: {"source": named, **table}
+            if isinstance(table, Mapping) and "mix" not in table
+            else table
+            for name, table in tables.items()
+        }
+        return {**values, "data": rows}
 
     @model_validator(mode="before")
     @classmethod

@@ -280,6 +280,15 @@ class BaseTask:
         """The dialogue of a row of several turns; None where it is one question with one answer."""
         return None
 
+    def check_source(self, source: str, options: Mapping[str, Any]) -> None:
+        """Raise InputError for a source of the task, or options of it, that there are not; asked
+        before rows are read."""
+
+    def explained(self, name: str) -> list[str]:
+        """What `assay explain TASK:NAME` says of a source of rows, or `assay explain TASK` of
+        all."""
+        return []
+
 
 Task = BaseTask
 
@@ -301,6 +310,7 @@ TASKS: Mapping[str, str] = {
     "chat": "assay.labs.chat.task",
     "demos": "assay.labs.demos.task",
     "workflows": "assay.labs.workflows.task",
+    "reasoning_gym": "assay.labs.worlds.gym",
 }
 """Task name -> module whose `TASK` is the task."""
 
@@ -329,13 +339,13 @@ def call_syntax(name: str = "hermes") -> CallSyntax:
 def task(name: str, root: Path = Path()) -> Task:
     """The task that an experiment file calls `name`, importing its module.
 
-    `path:FILE` is the task of a user's file, relative to `root`; others are built in. Raises
-    InputError.
+    `path:FILE` is the task of a user's file, relative to `root`; others are built in, and `:NAME`
+    behind one is a source of its rows. Raises InputError.
     """
     if name.startswith(SCHEME):
         loaded = load_file(name, root)
         return only_task(loaded.module, loaded.path)
-    return import_module(lookup(TASKS, name, "task")).TASK
+    return import_module(lookup(TASKS, name.partition(":")[0], "task")).TASK
 
 
 def labs(task_: Task, source: str) -> tuple[BaseTask, ...]:

@@ -96,6 +96,8 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
     except InputError as wrong:
         yield _problem_of(("agent",), wrong)
         return
+    if skill.name != experiment.task and not experiment.data:
+        yield from _refused(("task",), skill.check_source, experiment.task, {})
     engine = experiment.engine or EngineSpec()
     if engine.sample == "vllm":
         yield from _refused(("engine", "sample"), need_vllm)
@@ -116,6 +118,8 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
         maker = made_source(skill, data.source)
         if maker is None and data.source is not None:
             yield _unknown((*place, "source"), data.source.partition(":")[0], kinds, "source")
+            if data.source.partition(":")[0] in skill.sources:
+                yield from _refused(place, skill.check_source, data.source, data.options or {})
         if data.format is not None:
             yield _unknown((*place, "format"), data.format, FORMATS, "format")
         for benchmark in data.disjoint_from:
