@@ -169,7 +169,10 @@ class Experiment(SpecTable):
             for kind in ("stage", "evaluate")
             if isinstance(values.get(kind), Mapping)
         }
-        short = {"function": agent} if isinstance(agent, str) else agent
+        short = agent
+        if isinstance(agent, str):
+            brought = {"command": (agent,), "kept": True}
+            short = {"function": agent} if ":" in agent else brought
         return {**values, **tables, "agent": short}
 
     def _conflicts(self) -> Refusals:
@@ -361,6 +364,13 @@ def stages(experiment: Experiment) -> Refusals:
                 yield refused(f"{place}.pack_tokens", problem, "take one of the two out")
         if isinstance(stage, DistillStage):
             yield from _teacher(experiment, place, stage)
+        if isinstance(stage, SamplingStage) and stage.curriculum and stage.curriculum.by:
+            wanted = CheckpointReference(name, "all")
+            looks = [e for e in experiment.evaluate.values() if e.role == "select" and e.data]
+            if not any(wanted in map(parse_checkpoint, each.checkpoints) for each in looks):
+                fix = f'add one of data with role = "select" and checkpoints = ["{name}.all"]'
+                problem = "no evaluation says which level the start has passed"
+                yield refused(f"{place}.curriculum", problem, fix)
         for evaluation in stage.other_rendering_than or ():
             field = f"{place}.other_rendering_than"
             yield from named(field, evaluation, experiment.evaluate, "no evaluation")

@@ -232,6 +232,9 @@ class BaseTask:
     group_metrics: Mapping[str, Any] = MappingProxyType({})
     fact_reading: Any = None
 
+    programs: Mapping[str, Callable[[], tuple[str, ...]]] = MappingProxyType({})
+    """Commands of agents that the task brings, by the word that stands for them."""
+
     kinds: tuple[str, ...] = ()
     """The kinds of model source that the task brings, such as "selector" of "selector:oracle"."""
 
@@ -280,9 +283,9 @@ class BaseTask:
         """The dialogue of a row of several turns; None where it is one question with one answer."""
         return None
 
-    def check_source(self, source: str, options: Mapping[str, Any]) -> None:
+    def check_source(self, source: str, options: BenchmarkOptions) -> None:
         """Raise InputError for a source of the task, or options of it, that there are not; asked
-        before rows are read."""
+        before a model is read."""
 
     def explained(self, name: str) -> list[str]:
         """What `assay explain TASK:NAME` says of a source of rows, or `assay explain TASK` of
@@ -311,6 +314,7 @@ TASKS: Mapping[str, str] = {
     "demos": "assay.labs.demos.task",
     "workflows": "assay.labs.workflows.task",
     "reasoning_gym": "assay.labs.worlds.gym",
+    "verifiers": "assay.labs.worlds.verifiers",
 }
 """Task name -> module whose `TASK` is the task."""
 

@@ -101,9 +101,9 @@ class GymTask(BaseTask):
     rewards = {"score": WorkerReward(f"{PACKAGE}:score", ask, judged)}  # noqa: RUF012
     sources = {NAME: read}  # noqa: RUF012
 
-    def check_source(self, source: str, options: Mapping[str, Any]) -> None:
+    def check_source(self, source: str, options: BenchmarkOptions) -> None:
         """See `BaseTask`."""
-        read(source.partition(":")[2], BenchmarkOptions(options))
+        read(source.partition(":")[2], options)
 
     def target(self, row: Row) -> Message:
         """The gold answer, in the tags that a system prompt of the package asks for."""

@@ -1,3 +1,4 @@
+# ruff: noqa: E402
 """The package reasoning-gym in processes of its own: its generators, and its scorers in a worker.
 
 Four scorers evaluate what a model wrote as Python, and five read it with sympy's parser, which does
@@ -21,14 +22,14 @@ for part in ("", ".pyplot", ".animation", ".collections"):
     sys.modules["matplotlib" + part] = MagicMock()
 sys.modules |= {"mpl_toolkits": MagicMock(), "mpl_toolkits.mplot3d": MagicMock()}
 
-import reasoning_gym  # pyright: ignore[reportMissingImports]
-from reasoning_gym import algorithmic, games  # pyright: ignore[reportMissingImports]
-from reasoning_gym.coaching.base_curriculum import (  # pyright: ignore[reportMissingImports]
+import reasoning_gym
+from reasoning_gym import algorithmic, games
+from reasoning_gym.coaching.base_curriculum import (
     DefaultCurriculumContext,
     RangeAttributeMode,
 )
-from reasoning_gym.factory import CURRICULA, DATASETS  # pyright: ignore[reportMissingImports]
-from reasoning_gym.utils import SYSTEM_PROMPTS  # pyright: ignore[reportMissingImports]
+from reasoning_gym.factory import CURRICULA, DATASETS
+from reasoning_gym.utils import SYSTEM_PROMPTS
 
 from assay.errors import InputError, nearest
 
