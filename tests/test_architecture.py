@@ -59,6 +59,7 @@ ROOMS = {
         "tools",
         "math",
         "demos",
+        "worlds",
     ),
     "rollout": ("policies", "engines", "engines.cpu", "engines.endpoint", ""),
     "judge": ("audit", ""),

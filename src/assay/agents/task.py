@@ -439,11 +439,13 @@ class Agent:
         self.__dict__.pop("_programs", None)
 
 
-def agent_settings(agent: Any, root: Path) -> dict[str, Any]:
-    """The settings of the host of an `[agent]` table. Raises InputError for a function that is not
+def agent_settings(agent: Any, root: Path, task: BaseTask) -> dict[str, Any]:
+    """The settings of the host of an `[agent]` table of a task. Raises InputError for a function that is not
     there or takes other arguments, and for a program that is not there."""
     made = {"deadline": agent.deadline, "kept": agent.kept, "folder": str(root.resolve())}
     if agent.command is not None:
+        if (program := task.programs.get(agent.command[0])) is not None:
+            return made | {"command": [*program(), *agent.command[1:]]}
         if (
             shutil.which(agent.command[0], path=None) is None
             and not (root / agent.command[0]).is_file()
@@ -487,7 +489,7 @@ def with_agent(
         return task
     own: Any = copy.copy(task)
     own.agent = Agent(
-        agent_settings(agent, root),
+        agent_settings(agent, root, task),
         agent.model_dump(mode="json", exclude_none=True),
         agent.concurrency,
         helpers,

@@ -12,7 +12,7 @@ from assay.cli.output import Outcome
 
 def explain(
     root: Path,
-    word: Annotated[str, typer.Argument(help="A key (lr, stage.rl.kl), a table, or a preset.")],
+    word: Annotated[str, typer.Argument(help="A key (lr, stage.rl.kl), a table, preset or task.")],
 ) -> Outcome:
     """Say what a key, a table or a preset means."""
     from rich.text import Text
@@ -20,7 +20,11 @@ def explain(
     from assay.errors import InputError, nearest
     from assay.experiment.reference import reference
     from assay.rl.presets import ELSEWHERE, PRESETS
+    from assay.tasks.task import TASKS, task
 
+    kind, _, source = word.partition(":")
+    if kind in TASKS and (told := task(kind).explained(source)):
+        return Outcome({"explained": told}, [Text("\n".join(told))])
     name = word.strip("[]`").split(".")[-1]
     entries: dict[str, list[str]] = {}
     keys: set[str] = {*PRESETS}

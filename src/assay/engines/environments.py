@@ -79,6 +79,7 @@ ENVIRONMENTS = {
     "vllm-cuda": ToolEnvironment((TORCH, "vllm==0.32.0")),
     # A binary wheel of llama.cpp: reads the GGUF files that are written here.
     "llamacpp": ToolEnvironment(("xllamacpp==2026.10.11549",)),
+    "verifiers": ToolEnvironment(("verifiers==0.4.0",)),
     "transformers4": ToolEnvironment((TORCH, "transformers==4.57.6", "jinja2>=3.1,<4")),
 }
 

@@ -88,7 +88,7 @@ class Experiment(SpecTable):
     engine: EngineSpec | None = None
     """Who samples; omitted: Assay's own engines."""
     task: str
-    """`tools`, `math`, `chat`, `demos`, `workflows`, an installed package's, or `path:FILE.py`."""
+    """`tools`, `math`, `chat`, `demos`, `workflows`, `reasoning_gym:NAME`, or `path:FILE.py`."""
     agent: AgentSpec | None = None
     """A program that asks the policy and says what the episode earned (docs/agents.md)."""
     seeds: Annotated[Many[int], Field(min_length=1)] = (42,)
@@ -155,6 +155,24 @@ class Experiment(SpecTable):
 
     @model_validator(mode="before")
     @classmethod
+    def _rows_of_the_task(cls, values: Any) -> Any:
+        """Of `task = "NAME:SOURCE"` are the rows of a data set that names no others."""
+        named = values.get("task") if isinstance(values, Mapping) else None
+        tables = values.get("data") if isinstance(values, Mapping) else None
+        if not isinstance(named, str) or ":" not in named or not isinstance(tables, Mapping):
+            return values
+        if named.startswith("path:"):
+            return values
+        rows = {
+            name: {"source": named, **table}
+            if isinstance(table, Mapping) and "mix" not in table
+            else table
+            for name, table in tables.items()
+        }
+        return {**values, "data": rows}
+
+    @model_validator(mode="before")
+    @classmethod
     def _agent_rewards(cls, values: Any) -> Any:
         """What an agent says is the reward where no other is named."""
         agent = values.get("agent") if isinstance(values, Mapping) else None
@@ -172,7 +190,10 @@ class Experiment(SpecTable):
             for kind in ("stage", "evaluate")
             if isinstance(values.get(kind), Mapping)
         }
-        short = {"function": agent} if isinstance(agent, str) else agent
+        short = agent
+        if isinstance(agent, str):
+            brought = {"command": (agent,), "kept": True}
+            short = {"function": agent} if ":" in agent else brought
         return {**values, **tables, "agent": short}
 
     def _conflicts(self) -> Refusals:
@@ -364,6 +385,13 @@ def stages(experiment: Experiment) -> Refusals:
                 yield refused(f"{place}.pack_tokens", problem, "take one of the two out")
         if isinstance(stage, DistillStage):
             yield from _teacher(experiment, place, stage)
+        if isinstance(stage, SamplingStage) and stage.curriculum and stage.curriculum.by:
+            wanted = CheckpointReference(name, "all")
+            looks = [e for e in experiment.evaluate.values() if e.role == "select" and e.data]
+            if not any(wanted in map(parse_checkpoint, each.checkpoints) for each in looks):
+                fix = f'add one of data with role = "select" and checkpoints = ["{name}.all"]'
+                problem = "no evaluation says which level the start has passed"
+                yield refused(f"{place}.curriculum", problem, fix)
         for evaluation in stage.other_rendering_than or ():
             field = f"{place}.other_rendering_than"
             yield from named(field, evaluation, experiment.evaluate, "no evaluation")

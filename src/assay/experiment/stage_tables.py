@@ -148,7 +148,7 @@ class SamplingStage(CommonStage, RewardSettings):
     """By name, names and weights, or parts; required for sampled candidates. Omitted for stored
     ones: what they carry."""
     curriculum: Curriculum | None = None
-    """Which stored candidates each epoch learns from; omitted: all."""
+    """Which stored candidates each epoch learns from, or which rows a round; omitted: all."""
     require_positive: bool | None = None
     """Leave out stored groups without a right candidate."""
     sampling: SamplingSpec = SamplingSpec()
@@ -170,8 +170,11 @@ class SamplingStage(CommonStage, RewardSettings):
         yield from super()._conflicts()
         if self.needs_reward and self.reward is None:
             yield refused("reward", "sampled candidates need a reward")
+        levels = self.curriculum is not None and self.curriculum.by is not None
         for field in ("curriculum", "require_positive"):
-            if not self.stored and getattr(self, field) is not None:
+            if self.stored or (levels and field == "curriculum"):
+                continue
+            if getattr(self, field) is not None:
                 fix = 'candidates = "stored", or remove it'
                 yield refused(field, "candidates are sampled", fix)
         if isinstance(self.adapt, LoraAdapt) and self.adapt.dropout is not None:

@@ -19,6 +19,7 @@ from assay.experiment.base_table import (
     SpecTable,
     Temperature,
     Tokens,
+    one_of,
     refused,
 )
 
@@ -176,10 +177,19 @@ class EveryEpochs(SpecTable):
 
 
 class Curriculum(SpecTable):
-    """Which of a stored group's candidates each epoch learns from, by reward."""
+    """Which of a stored group's candidates each epoch learns from, or which rows a round does."""
 
-    best: Annotated[Many[Few], Field(min_length=1)]
-    """How many, epoch by epoch: `[3, 5]`."""
+    best: Annotated[Many[Few], Field(min_length=1)] | None = None
+    """How many of the best, epoch by epoch: `[3, 5]`; this or `by`."""
+    by: str | None = None
+    """A field of rows, `extra.level`: the round learns from its first value that is not passed."""
+    passes: Share | None = None
+    """The share of right dev answers with which the start passes a value, such as 0.7."""
+
+    def _conflicts(self) -> Refusals:
+        yield from one_of(self, "best", "by")
+        if (self.by is None) != (self.passes is None):
+            yield refused("passes", "a level is passed by a share", "write by and passes together")
 
 
 class Updates(SpecTable):

@@ -42,7 +42,7 @@ from assay.pages.words import (
     worded,
     words,
 )
-from assay.runs.checkpoints import read_selection, read_selections
+from assay.runs.checkpoints import read_level, read_selection, read_selections
 from assay.runs.manifest_file import IMPORTED, PUT_ASIDE, WENT_ON
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_sink_states
@@ -331,6 +331,12 @@ def selection_section(facts: RunFacts, words: Words) -> list[str]:
         for rule in RULES
         if (chosen := read_selection(facts.run.path, stage, rule)) and not chosen.corrected
     ]
+    for stage in facts.experiment.stage:
+        if chosen := read_level(facts.run.path, stage):
+            rates = [f"{level} {percent(rate)}" for level, rate in chosen.rates]
+            values = {"stage": stage, "level": str(chosen.level), "by": chosen.by}
+            values |= {"passes": percent(chosen.passes), "rates": ", ".join(rates)}
+            sentences.append(words("promotion.level", **values))
     return [text for text in sentences if text]
 
 

@@ -4,7 +4,7 @@
 chosen is in `judge.selection` and `judge.reward_trend`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -146,6 +146,32 @@ class Selection:
     def corrected(self) -> bool:
         """Whether the choice holds after correction for the number of looks."""
         return self.rule == "gate"
+
+
+@dataclass(frozen=True, slots=True)
+class LevelChoice:
+    """The rows from which a stage learns: those with one value of a field."""
+
+    level: Any
+    by: str
+    passes: float
+    """The share of right answers from which a value counts as passed."""
+    checkpoint: str
+    """The stage's start, which was measured."""
+    evaluation: str
+    rates: Sequence[tuple[Any, float]]
+    """Each value with the share of its items that were right, the easiest first."""
+
+
+def write_level(run: Path, stage: str, choice: LevelChoice) -> None:
+    """Store the level of a stage in the run folder."""
+    write_json(run / SELECTION, _read(run) | {f"{stage}.level": asdict(choice)}, run)
+
+
+def read_level(run: Path, stage: str) -> LevelChoice | None:
+    """The level of a stage; None before it was chosen, and for a stage without levels."""
+    chosen = _read(run).get(f"{stage}.level")
+    return as_entry(LevelChoice, chosen, run / SELECTION) if chosen else None
 
 
 def write_selections(run: Path, stage: str, selections: Iterable[Selection]) -> None:

@@ -232,6 +232,9 @@ class BaseTask:
     group_metrics: Mapping[str, Any] = MappingProxyType({})
     fact_reading: Any = None
 
+    programs: Mapping[str, Callable[[], tuple[str, ...]]] = MappingProxyType({})
+    """Commands of agents that the task brings, by the word that stands for them."""
+
     kinds: tuple[str, ...] = ()
     """The kinds of model source that the task brings, such as "selector" of "selector:oracle"."""
 
@@ -280,6 +283,15 @@ class BaseTask:
         """The dialogue of a row of several turns; None where it is one question with one answer."""
         return None
 
+    def check_source(self, source: str, options: BenchmarkOptions) -> None:
+        """Raise InputError for a source of the task, or options of it, that there are not; asked
+        before a model is read."""
+
+    def explained(self, name: str) -> list[str]:
+        """What `assay explain TASK:NAME` says of a source of rows, or `assay explain TASK` of
+        all."""
+        return []
+
 
 Task = BaseTask
 
@@ -301,6 +313,8 @@ TASKS: Mapping[str, str] = {
     "chat": "assay.labs.chat.task",
     "demos": "assay.labs.demos.task",
     "workflows": "assay.labs.workflows.task",
+    "reasoning_gym": "assay.labs.worlds.gym",
+    "verifiers": "assay.labs.worlds.verifiers",
 }
 """Task name -> module whose `TASK` is the task."""
 
@@ -329,13 +343,13 @@ def call_syntax(name: str = "hermes") -> CallSyntax:
 def task(name: str, root: Path = Path()) -> Task:
     """The task that an experiment file calls `name`, importing its module.
 
-    `path:FILE` is the task of a user's file, relative to `root`; others are built in. Raises
-    InputError.
+    `path:FILE` is the task of a user's file, relative to `root`; others are built in, and `:NAME`
+    behind one is a source of its rows. Raises InputError.
     """
     if name.startswith(SCHEME):
         loaded = load_file(name, root)
         return only_task(loaded.module, loaded.path)
-    return import_module(lookup(TASKS, name, "task")).TASK
+    return import_module(lookup(TASKS, name.partition(":")[0], "task")).TASK
 
 
 def labs(task_: Task, source: str) -> tuple[BaseTask, ...]:

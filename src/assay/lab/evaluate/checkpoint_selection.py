@@ -5,13 +5,18 @@ Trains nothing; `run_evaluation` measures.
 """
 
 from collections.abc import Collection, Iterable
+from typing import Any
 
+from assay.data.episode import FULL_SCORE
+from assay.data.row_checks import field_value
+from assay.errors import InputError
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
     Rule,
     parse_checkpoint,
 )
 from assay.experiment.experiment import Experiment
+from assay.experiment.stage_tables import SamplingStage
 from assay.judge.selection import longest_rise, promote
 from assay.lab.evaluate.local_answerer import LocalAnswerer
 from assay.lab.evaluate.run_evaluation import measure, measure_stored
@@ -20,9 +25,12 @@ from assay.lab.session.session import Session
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import (
     DevLook,
+    LevelChoice,
     RewardRise,
     Selection,
+    read_level,
     read_selection,
+    write_level,
     write_selections,
 )
 from assay.runs.history import History
@@ -54,6 +62,32 @@ def measure_start(session: Session, stage: str) -> None:
         reference = parse_checkpoint(own_start(session, stage))
         assert reference is not None
         measure_stored(session, evaluation, reference)
+
+
+def choose_level(session: Session, name: str) -> None:
+    """Store from which rows a stage learns: those of the first level of which its start answers
+    fewer dev items right than `passes`, else of the last."""
+    stage = session.experiment.stage[name]
+    curriculum = stage.curriculum if isinstance(stage, SamplingStage) else None
+    if curriculum is None or curriculum.by is None or read_level(session.run.path, name):
+        return
+    measure_start(session, name)
+    evaluation, start = selectors(session, name)[0], own_start(session, name)
+    scores = read_scores(session.run, evaluation.record, start)
+    items = {item.id: item for item in evaluation.items}
+    right: dict[Any, list[bool]] = {}
+    for id_, row in zip(scores.item_ids, scores.scores, strict=True):
+        level = field_value(items[id_], curriculum.by)
+        right.setdefault(level, []).extend(score >= FULL_SCORE for score in row)
+    if None in right:
+        problem = f"items of {evaluation.name!r} have no {curriculum.by}"
+        raise InputError(problem, field=f"stage.{name}.curriculum.by", fix="name another field")
+    rates = [(level, sum(right[level]) / len(right[level])) for level in sorted(right)]
+    open_ = [level for level, rate in rates if rate < curriculum.passes]
+    level = (open_ or [rates[-1][0]])[0]
+    about = curriculum.by, curriculum.passes or 0.0, start, evaluation.name, rates
+    write_level(session.run.path, name, LevelChoice(level, *about))
+    session.observer.note(f"{name}: rows with {curriculum.by} {level}, the start's rates: {rates}")
 
 
 def choose(session: Session, stage: str) -> None:

@@ -33,6 +33,7 @@ from assay.lab.check.rendering_mismatch import refuse_other_renderings
 from assay.lab.data.prepare import describe, find_part
 from assay.lab.evaluate.checkpoint_selection import (
     choose,
+    choose_level,
     chosen_by,
     expand,
     measure_bases,
@@ -303,6 +304,7 @@ def work(session: Session) -> None:
 def run_stage(session: Session, name: str) -> None:
     """Train one stage from its last checkpoint to its last step."""
     stage = session.experiment.stage[name]
+    choose_level(session, name)
     inputs = session.stage_input(stage)
     with within(f"stage.{name}"):
         visits = visits_per_epoch(stage, inputs)

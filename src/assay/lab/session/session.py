@@ -14,6 +14,7 @@ import torch
 
 from assay.agents.task import with_agent
 from assay.data.row import Row
+from assay.data.row_checks import field_value
 from assay.errors import InputError, within
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import lines_named
@@ -34,6 +35,7 @@ from assay.models.precision import Precision, choose_precision
 from assay.models.supported import read_config, why_plain
 from assay.rollout.engines.endpoint.client import Unanswered
 from assay.rollout.engines.endpoint.openai_text import read_words
+from assay.runs.checkpoints import read_level
 from assay.runs.cost_ledger import CostLedger
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
@@ -309,6 +311,7 @@ class Session:
     ) -> StageInput:
         """The inputs that the method of a stage is built from: its rows in their order, or those
         that are handed in."""
+        rows = self._rows_of_level(stage) if rows is None else rows
         reward = None if isinstance(stage, SftStage) else stage.reward
         encoder = self.learner.encoder(stage)
         if isinstance(stage, SamplingStage) and stage.sampling.stop is not None:
@@ -325,6 +328,15 @@ class Session:
             order=find_order(self.sets, stage.data) if rows is None else None,
             tell=self._teller(stage) if isinstance(stage, DistillStage) else None,
         )
+
+    def _rows_of_level(self, stage: StageSpec) -> list[Row] | None:
+        """The rows from which a round with levels learns; None of all others, and before it."""
+        curriculum = stage.curriculum if isinstance(stage, SamplingStage) else None
+        name = next((n for n, each in self.experiment.stage.items() if each == stage), "")
+        if curriculum is None or (chosen := read_level(self.run.path, name)) is None:
+            return None
+        rows = find_part(self.sets, stage.data)
+        return [row for row in rows if field_value(row, chosen.by) == chosen.level]
 
     def reward_runner(
         self,

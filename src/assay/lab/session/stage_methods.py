@@ -135,7 +135,7 @@ def build_rce(stage: RceStage, inputs: StageInput, steps: int) -> Rce:
         schedule_of(stage.tau, steps),
         stage.likelihood_temperature,
         inputs.encoder.decode,
-        best=stage.curriculum.best if stage.curriculum else (),
+        best=(stage.curriculum and stage.curriculum.best) or (),
         normalise=stage.rewards == "normalised",
         imitate=stage.degenerate == "imitate",
     )
@@ -284,7 +284,8 @@ def group_stream(stage: SamplingStage, inputs: StageInput, steps: int) -> GroupS
         return sampled_prompts(stage, inputs, steps)
     groups = judged_groups(stage, inputs)
     # RCE takes the best itself, after it has looked at the whole group.
-    best = stage.curriculum.best if stage.curriculum and not isinstance(stage, RceStage) else ()
+    own = None if isinstance(stage, RceStage) else stage.curriculum
+    best = (own and own.best) or ()
     return StoredGroups(groups, stage.prompts, inputs.seed, inputs.order, best)
 
 

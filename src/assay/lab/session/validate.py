@@ -44,7 +44,14 @@ from assay.runs.run_names import find_named
 from assay.tasks.helper_model import KINDS, Usage
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_table import not_in_facts
-from assay.tasks.task import RewardFunction, Task, made_source, makers, task
+from assay.tasks.task import (
+    BenchmarkOptions,
+    RewardFunction,
+    Task,
+    made_source,
+    makers,
+    task,
+)
 from assay.tasks.user_code import forget_changed_files
 from assay.train.metric_names import METHODS, PART, is_written
 from assay.trainers.register import need_trainer
@@ -74,6 +81,8 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
     except InputError as wrong:
         yield _problem_of(("agent",), wrong)
         return
+    if skill.name != experiment.task and not experiment.data:
+        yield from _refused(("task",), skill.check_source, experiment.task, BenchmarkOptions())
     engine = experiment.engine or EngineSpec()
     if engine.sample == "vllm":
         yield from _refused(("engine", "sample"), need_vllm)
@@ -94,6 +103,9 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
         maker = made_source(skill, data.source)
         if maker is None and data.source is not None:
             yield _unknown((*place, "source"), data.source.partition(":")[0], kinds, "source")
+            if data.source.partition(":")[0] in skill.sources:
+                options = BenchmarkOptions(data.options or {}, root)
+                yield from _refused(place, skill.check_source, data.source, options)
         if data.format is not None:
             yield _unknown((*place, "format"), data.format, FORMATS, "format")
         for benchmark in data.disjoint_from:

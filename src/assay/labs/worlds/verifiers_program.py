@@ -1,0 +1,134 @@
+"""Plays environments of verifiers 0.4, run by the Python of an environment that holds it.
+
+Without an argument it reads one request and tells the rows of an environment; with "episodes" it
+reads a line for each episode and writes its reward (docs/agents.md). What verifiers and its judges
+ask by default goes to the address that the line names.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import sys
+from contextlib import AsyncExitStack
+from typing import Any
+
+import verifiers.v1 as vf
+from verifiers.v1.dialects.chat import message_to_wire
+from verifiers.v1.harnesses.utils.launch import (
+    CHAT_PROGRAM_SOURCE,
+)
+from verifiers.v1.runtimes.subprocess import (
+    SubprocessRuntime,
+)
+from verifiers.v1.utils import loaders
+
+Json = dict[str, Any]
+prepare_anew = SubprocessRuntime.prepare_uv_script
+
+
+async def prepare(self: Any, script: Any, env: Any = None, *, activate: bool = True) -> list[str]:
+    """The chat program's packages are all here: nothing is fetched for it."""
+    if script != CHAT_PROGRAM_SOURCE:
+        return await prepare_anew(self, script, env, activate=activate)
+    path = f"{self.scripts_dir}/{hashlib.sha256(script.encode()).hexdigest()}.py"
+    await self.write(path, script.encode())
+    return [sys.executable, path]
+
+
+SubprocessRuntime.prepare_uv_script = prepare
+
+
+def environment(name: str, options: Json) -> Any:
+    """An environment with these keys of its `[env]` table; its agents chat on this machine unless
+    they say otherwise."""
+    made = {**options, "taskset": {**options.get("taskset", {}), "id": name}}
+    seat: Json = {"runtime": {"type": "subprocess"}}
+    if loaders.default_harness_id(name) == "bash":
+        seat["harness"] = {"id": "null"}
+    for role, known in loaders.env_config_type(name, made.get("id", "")).model_fields.items():
+        if isinstance(known.default, vf.AgentConfig):
+            made[role] = {**seat, **made.get(role, {})}
+    return loaders.load_environment(loaders.resolve_env_config(made))
+
+
+def rows(name: str, options: Json) -> list[Json]:
+    """What Assay's rows hold of the tasks of an environment. Raises what loading it raises."""
+    own = {key: value for key, value in options.items() if key != "rows"}
+    tasks = environment(name, own).taskset
+    if "rows" in options:
+        tasks = tasks.take(options["rows"])
+    if not tasks.bounded:
+        raise ValueError("its tasks have no end: write how many rows")
+    told = []
+    for task in tasks:
+        data = task.data
+        asked = data.prompt if data.prompt is not None else data.description or data.name or name
+        messages = [{"role": "user", "content": asked}]
+        if not isinstance(asked, str):
+            messages = [message_to_wire(message) for message in asked]
+        if data.system_prompt:
+            messages.insert(0, {"role": "system", "content": data.system_prompt})
+        told.append({"place": data.idx, "key": task.key, "messages": messages})
+    return told
+
+
+async def played(env: Any, task: Any, url: str, key: str) -> Json:
+    """One episode: the rewards of the environment, or why there are none."""
+    variable = (
+        f"ASSAY_KEY_{hashlib.sha256(key.encode()).hexdigest()[:16]}"  # clients are kept by it
+    )
+    os.environ |= {variable: key, "PRIME_API_KEY": key, "PRIME_INFERENCE_URL": url}
+    context = vf.ModelContext(
+        client=vf.EvalClientConfig(base_url=url, api_key_var=variable),
+        model="policy",
+        sampling=vf.SamplingConfig(),
+    )
+    episode = await env.run_episode(task, context)
+    del os.environ[variable]
+    if not episode.ok:
+        errors = [*episode.errors, *(e for trace in episode.traces for e in trace.errors)]
+        return {"reward": None, "why": " ".join(f"{e.type}: {e.message}" for e in errors)[:400]}
+    traces = episode.traces
+    parts = {name: r.value for t in traces for name, r in t.rewards.items() if r is not None}
+    facts = {name: value for t in traces for name, value in t.metrics.items() if value is not None}
+    reward = sum(trace.reward for trace in traces) / len(traces)
+    return {"reward": reward, "parts": parts, "facts": facts}
+
+
+async def episodes(answers: Any) -> None:
+    """Play a line's episode after the other, each environment served from its first to the end."""
+    async with AsyncExitStack() as stack:
+        served: dict[str, tuple[Any, list[Any]]] = {}
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            asked = json.loads(line)
+            row = asked["row"]
+            name = json.dumps([row["world"], row["options"]])
+            if name not in served:
+                own = {key: value for key, value in row["options"].items() if key != "rows"}
+                env = environment(row["world"], own)
+                await stack.enter_async_context(env.serving())
+                most = row["options"].get("rows")
+                tasks = env.taskset if most is None else env.taskset.take(most)
+                served[name] = env, [*tasks]
+            env, tasks = served[name]
+            told = await played(env, tasks[row["place"]], asked["base_url"], asked["api_key"])
+            print(json.dumps(told), file=answers, flush=True)
+
+
+def main() -> None:
+    """Tell rows, or play episodes; what libraries print goes to standard error."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    if sys.argv[1:] == ["episodes"]:
+        sys.path.append(os.getcwd())
+        os.environ["PYTHONPATH"] = os.getcwd()  # for the servers of its tools
+        asyncio.run(episodes(answers))
+        return
+    request = json.loads(sys.stdin.readline())
+    sys.path.append(request["root"])
+    print(json.dumps(rows(request["name"], request["options"])), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
