@@ -76,5 +76,5 @@ def test_rewards_are_those_that_verifiers_gives_to_the_same_answers(name, monkey
 
 def test_without_verifiers_its_environment_is_named(monkeypatch):
     monkeypatch.setattr(verifiers, "installed", lambda name: None)
-    with pytest.raises(InputError, match="not installed.*assay engines add verifiers"):
+    with pytest.raises(InputError, match=r"not installed.*assay engines add verifiers"):
         verifiers.read("anything", BenchmarkOptions({}, FOLDER))

@@ -6,8 +6,9 @@ import os
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
-sys.path[:0] = [os.getcwd(), sys.argv[2]]
+sys.path[:0] = [str(Path.cwd()), sys.argv[2]]
 import verifiers.v1 as vf  # noqa: E402
 from replies import answer, grade  # noqa: E402
 from verifiers_program import environment  # noqa: E402
@@ -54,5 +55,5 @@ async def rewards(name: str, url: str) -> list[float]:
 server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 url = f"http://127.0.0.1:{server.server_port}/v1"
-os.environ |= {"PRIME_INFERENCE_URL": url, "PRIME_API_KEY": "k", "PYTHONPATH": os.getcwd()}
+os.environ |= {"PRIME_INFERENCE_URL": url, "PRIME_API_KEY": "k", "PYTHONPATH": str(Path.cwd())}
 print(json.dumps(asyncio.run(rewards(sys.argv[1], url))))
