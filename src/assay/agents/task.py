@@ -440,8 +440,8 @@ class Agent:
 
 
 def agent_settings(agent: Any, root: Path, task: BaseTask) -> dict[str, Any]:
-    """The settings of the host of an `[agent]` table of a task. Raises InputError for a function that is not
-    there or takes other arguments, and for a program that is not there."""
+    """The settings of the host of an `[agent]` table of a task. Raises InputError for a function
+    that is not there or takes other arguments, and for a program that is not there."""
     made = {"deadline": agent.deadline, "kept": agent.kept, "folder": str(root.resolve())}
     if agent.command is not None:
         if (program := task.programs.get(agent.command[0])) is not None:

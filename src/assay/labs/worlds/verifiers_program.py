@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import verifiers.v1 as vf
@@ -121,8 +122,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     if sys.argv[1:] == ["episodes"]:
-        sys.path.append(os.getcwd())
-        os.environ["PYTHONPATH"] = os.getcwd()  # for the servers of its tools
+        sys.path.append(str(Path.cwd()))
+        os.environ["PYTHONPATH"] = str(Path.cwd())  # for the servers of its tools
         asyncio.run(episodes(answers))
         return
     request = json.loads(sys.stdin.readline())
