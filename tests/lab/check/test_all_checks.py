@@ -249,7 +249,7 @@ def test_an_adapter_that_fits_nothing_is_found_without_training(lab: Path) -> No
 @pytest.mark.parametrize(
     ("setting", "words", "evidence"),
     [
-        ("stage.rl.prompts=400", "stage.rl: a step takes more rows than data.sums", "400 of 12"),
+        ("stage.rl.prompts=400", "stage.rl: a step takes 400 of 12 rows", "several times"),
         ("stage.sft.adapt={ kind = 'lora', rank = 33 }", "stage.sft: the rank of LoRA", "k_proj"),
     ],
 )
