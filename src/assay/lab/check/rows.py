@@ -209,11 +209,8 @@ def unread(subject: Subject) -> Seen:
         with within(f"stage.{name}"):
             visited = steps_of(stage, order.count) * rows_per_step(stage)
         if rows_per_step(stage) > order.count:
-            what = f"stage.{name}: a step takes more rows than data.{stage.data} has"
-            told = f"{rows_per_step(stage)} of {order.count}"
-            yield Finding(
-                "warning", what, told, "lower prompts or batch: a row comes several times"
-            )
+            what = f"stage.{name}: a step takes {rows_per_step(stage)} of {order.count} rows"
+            yield Finding("warning", what, "some come several times", "lower prompts or batch")
         if isinstance(order, Fixed) and visited < order.count:
             what = f"stage.{name}: the last rows of data.{stage.data} are never visited"
             told = f"{visited} of {order.count} rows, in the order that the data set asks for"

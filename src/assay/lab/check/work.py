@@ -445,8 +445,9 @@ def room(subject: Subject) -> Seen:
             yield Finding("note", f"{place}: {adaptation.left}", layers, fix)
         if adaptation.narrow:
             what = f"{place}: the rank of LoRA is above a side of {len(adaptation.narrow)} layers"
-            fix = "lower adapt.rank: more of it adds nothing"
-            yield Finding("warning", what, f"such as {adaptation.narrow[0]}", fix)
+            yield Finding(
+                "warning", what, adaptation.narrow[0], "lower adapt.rank: more adds nothing"
+            )
         work = stage_work(subject, stage)
         if work is not None:
             yield from memory(subject, name, stage, work, adaptation, shape)

@@ -250,16 +250,15 @@ def prepare(
             dropped[f"{reason} ({test})"] = ids
     rows, others = by_length(rows, spec, task, encoder)
     dropped |= others
+    reasons = ", ".join(f"{reason}: {len(ids)}" for reason, ids in dropped.items())
     if not rows:
-        reasons = ", ".join(f"{reason}: {len(ids)}" for reason, ids in dropped.items())
         raise InputError("no row is left", field=f"data.{name}", fix=reasons)
     if spec.take is not None and spec.take.rows is not None:
         rows = take(rows, spec.take.rows, spec.take.how)
     try:
         train, dev, test = held_out(rows, spec.split) if spec.split else (rows, (), ())
     except InputError as error:
-        reasons = [f"{reason}: {len(ids)} left out" for reason, ids in dropped.items()]
-        problem = "; ".join([*reasons, error.problem])
+        problem = "; left out before: ".join(filter(None, (error.problem, reasons)))
         raise InputError(problem, field=error.field, fix=error.fix) from None
     chosen = None
     if spec.take is not None and spec.take.selection is not None:
