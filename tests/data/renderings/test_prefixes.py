@@ -87,6 +87,10 @@ REFUSED = {
     "in a block": "{% set t %}" + LOOP + "{% endfor %}{% endset %}{{ t }}" + ASK,
     "kept messages": "{% set n = namespace(r=[]) %}" + LOOP + "{{ n.r | length }}"
     "{% set n.r = messages[1:] %}{% endfor %}" + ASK,
+    "kept messages, read behind": "{% set n = namespace(r=[]) %}"
+    + LOOP
+    + "{% set n.r = messages[1:] %}{% endfor %}{{ n.r | length }}"
+    + ASK,
     "kept place": "{% set n = namespace(r=0) %}" + LOOP + "{{ n.r.last }}{% set n.r = loop %}"
     "{% endfor %}" + ASK,
     "a namespace in another": "{% set n = namespace(r=0) %}"
