@@ -165,8 +165,8 @@ class MilestoneSpec(SpecTable):
 
 class AgentSpec(SpecTable):
     """A program that asks the policy through OpenAI's interface, once for each row; what it returns
-    is the reward. `agent = "path:FILE.py:FUNCTION"` is short for `function`, a bare word for a
-    `command` that is `kept`, such as the task's `verifiers`."""
+    is the reward. `agent = "path:FILE.py:FUNCTION"` is short for `function`, and a bare
+    `"verifiers"` for that task's program."""
 
     function: str | None = None
     """`path:FILE.py:FUNCTION`, called with the row and a client of OpenAI's shape; this or

@@ -180,11 +180,11 @@ class Curriculum(SpecTable):
     """Which of a stored group's candidates each epoch learns from, or which rows a round does."""
 
     best: Annotated[Many[Few], Field(min_length=1)] | None = None
-    """How many of the best, epoch by epoch: `[3, 5]`; this or `by`."""
+    """How many, epoch by epoch: `[3, 5]`; this or `by`."""
     by: str | None = None
-    """A field of rows, `extra.level`: the round learns from its first value that is not passed."""
+    """A field: the round learns from its first value not yet passed (docs/rounds.md)."""
     passes: Share | None = None
-    """The share of right dev answers with which the start passes a value, such as 0.7."""
+    """Share of right dev answers that passes a value."""
 
     def _conflicts(self) -> Refusals:
         yield from one_of(self, "best", "by")

@@ -24,10 +24,7 @@ sys.modules |= {"mpl_toolkits": MagicMock(), "mpl_toolkits.mplot3d": MagicMock()
 
 import reasoning_gym
 from reasoning_gym import algorithmic, games
-from reasoning_gym.coaching.base_curriculum import (
-    DefaultCurriculumContext,
-    RangeAttributeMode,
-)
+from reasoning_gym.coaching.base_curriculum import DefaultCurriculumContext, RangeAttributeMode
 from reasoning_gym.factory import CURRICULA, DATASETS
 from reasoning_gym.utils import SYSTEM_PROMPTS
 

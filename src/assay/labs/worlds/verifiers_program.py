@@ -16,12 +16,8 @@ from typing import Any
 
 import verifiers.v1 as vf
 from verifiers.v1.dialects.chat import message_to_wire
-from verifiers.v1.harnesses.utils.launch import (
-    CHAT_PROGRAM_SOURCE,
-)
-from verifiers.v1.runtimes.subprocess import (
-    SubprocessRuntime,
-)
+from verifiers.v1.harnesses.utils.launch import CHAT_PROGRAM_SOURCE
+from verifiers.v1.runtimes.subprocess import SubprocessRuntime
 from verifiers.v1.utils import loaders
 
 Json = dict[str, Any]
@@ -53,25 +49,25 @@ def environment(name: str, options: Json) -> Any:
     return loaders.load_environment(loaders.resolve_env_config(made))
 
 
-def rows(name: str, options: Json) -> list[Json]:
-    """What Assay's rows hold of the tasks of an environment. Raises what loading it raises."""
-    own = {key: value for key, value in options.items() if key != "rows"}
-    tasks = environment(name, own).taskset
-    if "rows" in options:
-        tasks = tasks.take(options["rows"])
+def world(name: str, options: Json) -> tuple[Any, list[Any]]:
+    """An environment, and as many of its tasks as `rows` says. Raises what loading it raises."""
+    env = environment(name, {key: value for key, value in options.items() if key != "rows"})
+    tasks = env.taskset.take(options["rows"]) if "rows" in options else env.taskset
     if not tasks.bounded:
         raise ValueError("its tasks have no end: write how many rows")
-    told = []
-    for task in tasks:
-        data = task.data
-        asked = data.prompt if data.prompt is not None else data.description or data.name or name
-        messages = [{"role": "user", "content": asked}]
-        if not isinstance(asked, str):
-            messages = [message_to_wire(message) for message in asked]
-        if data.system_prompt:
-            messages.insert(0, {"role": "system", "content": data.system_prompt})
-        told.append({"place": data.idx, "key": task.key, "messages": messages})
-    return told
+    return env, [*tasks]
+
+
+def row(task: Any) -> Json:
+    """What Assay's row holds of a task."""
+    data = task.data
+    asked = data.prompt if data.prompt is not None else data.description or data.name or "Begin."
+    messages = [{"role": "user", "content": asked}]
+    if not isinstance(asked, str):
+        messages = [message_to_wire(message) for message in asked]
+    if data.system_prompt:
+        messages.insert(0, {"role": "system", "content": data.system_prompt})
+    return {"place": data.idx, "key": task.key, "messages": messages}
 
 
 async def played(env: Any, task: Any, url: str, key: str) -> Json:
@@ -103,17 +99,13 @@ async def episodes(answers: Any) -> None:
         served: dict[str, tuple[Any, list[Any]]] = {}
         while line := await asyncio.to_thread(sys.stdin.readline):
             asked = json.loads(line)
-            row = asked["row"]
-            name = json.dumps([row["world"], row["options"]])
+            of = asked["row"]
+            name = json.dumps([of["world"], of["options"]])
             if name not in served:
-                own = {key: value for key, value in row["options"].items() if key != "rows"}
-                env = environment(row["world"], own)
-                await stack.enter_async_context(env.serving())
-                most = row["options"].get("rows")
-                tasks = env.taskset if most is None else env.taskset.take(most)
-                served[name] = env, [*tasks]
+                served[name] = world(of["world"], of["options"])
+                await stack.enter_async_context(served[name][0].serving())
             env, tasks = served[name]
-            told = await played(env, tasks[row["place"]], asked["base_url"], asked["api_key"])
+            told = await played(env, tasks[of["place"]], asked["base_url"], asked["api_key"])
             print(json.dumps(told), file=answers, flush=True)
 
 
@@ -128,7 +120,8 @@ def main() -> None:
         return
     request = json.loads(sys.stdin.readline())
     sys.path.append(request["root"])
-    print(json.dumps(rows(request["name"], request["options"])), file=answers, flush=True)
+    _, tasks = world(request["name"], request["options"])
+    print(json.dumps([row(task) for task in tasks]), file=answers, flush=True)
 
 
 if __name__ == "__main__":
