@@ -222,6 +222,11 @@ def alternatives(text: str) -> bool:
     return "or" in _WORDS.findall(unwrapped(text).lower())
 
 
+def relational(text: str) -> bool:
+    """Whether the text holds an inequality."""
+    return _RELATION.search(text) is not None
+
+
 def members(text: str) -> str:
     r"""The set alone of `x \in [1,2]`."""
     return _MEMBER.sub("", text, count=1) if _MEMBER.match(text) else text
@@ -271,7 +276,7 @@ def listed(text: str) -> list[str]:
 
 def links(text: str) -> list[str]:
     """The sides of a chain of equalities; the text alone where it has no plain `=`."""
-    if _RELATION.search(text) or ":=" in text:
+    if relational(text) or ":=" in text:
         return [text]
     return split(text, _LINK)
 
