@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,9 +37,14 @@ def over_limits(limits: Limits, own: int) -> bytes:
     private = sum(max(0, held(process.pid) - own) for process in processes)
     if private + shared_memory(processes) + in_private_folders(processes) > limits.memory_bytes:
         return failure("memory", "over the memory limit with all its processes")
-    if sum(map(cpu_seconds, processes)) > limits.cpu_seconds:
+    if group_cpu_seconds(processes) > limits.cpu_seconds:
         return failure("cpu", "over the limit of CPU time")
     return b""
+
+
+def group_cpu_seconds(processes: Iterable[psutil.Process]) -> float:
+    """CPU time of processes together, to a hundredth of a second."""
+    return sum(map(cpu_seconds, processes))
 
 
 def cpu_seconds(process: psutil.Process) -> float:
@@ -180,7 +185,7 @@ def tree_cpu_seconds(process: int | None = None) -> float:
     ended where they were waited for. 0 of one that is gone."""
     try:
         top = psutil.Process(process)
-        return sum(map(cpu_seconds, [top, *descendants(top)]))
+        return group_cpu_seconds([top, *descendants(top)])
     except psutil.NoSuchProcess:
         return 0.0
 

@@ -269,7 +269,7 @@ class Member:
             self.team.sum(reached_W)
             counts = zip(block.weights, reached_W.tolist(), strict=True)
             block.reached.update(weight for weight, count in counts if count)
-        return totals, get_total_norm(self.grads()).cpu()
+        return totals, norm_of(self.grads())
 
     def grads(self) -> list[Tensor]:
         """The gradients that this rank holds."""
@@ -301,6 +301,11 @@ class Member:
         """Write the weights into a folder; None on other ranks, which help where they must."""
         if folder is not None:
             self.policy.save(folder)
+
+
+def norm_of(grads: Sequence[Tensor]) -> Tensor:
+    """The norm of gradients together, on the CPU."""
+    return get_total_norm(grads).cpu()
 
 
 def serve(member: Member) -> None:

@@ -180,9 +180,14 @@ class ToolCell:
     was converted."""
     unlike: tuple[Unlike, ...] = ()
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether its keys hold the setting's own value."""
+        return bool(self.keys) and not self.how and self.value is None
+
     def written(self, settings: Settings, key: str) -> Values:
         """What an export writes for Assay's `key`."""
-        if self.value is None and (self.how or not self.keys):
+        if self.value is None and not self.is_plain:
             return {}
         value = settings.value(key) if self.value is None else self.value(settings)
         if isinstance(value, Mapping):

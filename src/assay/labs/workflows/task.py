@@ -69,6 +69,24 @@ PARAMETERS: Mapping[str, str] = _PROMPT["parameters"]
 """What `__call__` takes, by problem type."""
 
 
+def policy_prompt(
+    problem_text: str,
+    problem_type: str,
+    entry_point: str,
+    examples: Sequence[str] = (),
+    *,
+    operators: Mapping[str, OperatorFacts] = OPERATORS,
+) -> str:
+    """The one user message that asks for a program.
+
+    `examples` are whole programs, shown as they are.
+    """
+    named = f"\n\nEntry point: {entry_point}" if entry_point else ""
+    shown = [f"Example:\n{fenced(program)}" for program in examples]
+    fixed = prefix(problem_type, operators)
+    return "\n\n".join((fixed, *shown, f"Problem ({problem_type}):\n{problem_text}{named}"))
+
+
 def prefix(problem_type: str, operators: Mapping[str, OperatorFacts] = OPERATORS) -> str:
     """What the prompts of all problems of a type begin with."""
     listed = "\n".join(map(line_of, operators.values()))
@@ -311,12 +329,14 @@ class WorkflowsTask(BaseTask):
         without a problem are asked as they stand."""
         if PROBLEM not in row.extra:
             return row.prompt
-        kind, entry_point = row.extra[PROBLEM_TYPE], row.extra[ENTRY_POINT]
-        named = f"\n\nEntry point: {entry_point}" if entry_point else ""
-        examples = [program_of(each["text"]) or "" for each in row.extra.get(EXAMPLES, ())]
-        shown = [f"Example:\n{fenced(program)}" for program in examples]
-        problem = f"Problem ({kind}):\n{row.extra[PROBLEM]}{named}"
-        return (Message("user", "\n\n".join((prefix(kind, offered(row)), *shown, problem))),)
+        text = policy_prompt(
+            row.extra[PROBLEM],
+            row.extra[PROBLEM_TYPE],
+            row.extra[ENTRY_POINT],
+            [program_of(each["text"]) or "" for each in row.extra.get(EXAMPLES, ())],
+            operators=offered(row),
+        )
+        return (Message("user", text),)
 
     def target(self, row: Row) -> Message:
         """The program that a row ends with. Raises InputError."""

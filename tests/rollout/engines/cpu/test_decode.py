@@ -11,7 +11,7 @@ from torch import Tensor
 
 from assay.models.inference import InferenceModel
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.cpu import decode, engine
+from assay.rollout.engines.cpu import decode, sampler
 from assay.rollout.engines.cpu import kv_cache as rollout_cache
 from assay.rollout.engines.cpu.decode import LEAST_COLUMNS, StaticDecode
 from assay.rollout.engines.cpu.kv_cache import (
@@ -54,8 +54,8 @@ def test_fixed_shapes_draw_what_living_rows_alone_draw(family, monkeypatch):
     living = LocalSampler(module, ENDS).sample(contexts, keys, Sampling(1.0, 100))
     assert len({len(turn.actions) for turn in living}) > 5, "rows must finish at different times"
     captures = Captures()
-    monkeypatch.setattr(engine, "decoder", captures.decoder)
-    monkeypatch.setattr(engine, "ROWS", 8)  # some groups wait for the slots of others
+    monkeypatch.setattr(sampler, "decoder", captures.decoder)
+    monkeypatch.setattr(sampler, "ROWS", 8)  # some groups wait for the slots of others
     fixed = LocalSampler(module, ENDS).sample(contexts, keys, Sampling(1.0, 100))
     assert [turn.actions for turn in fixed] == [turn.actions for turn in living]
     for one, other in zip(fixed, living, strict=True):
@@ -65,7 +65,7 @@ def test_fixed_shapes_draw_what_living_rows_alone_draw(family, monkeypatch):
 
 def test_one_step_serves_many_tokens(monkeypatch):
     captures = Captures()
-    monkeypatch.setattr(engine, "decoder", captures.decoder)
+    monkeypatch.setattr(sampler, "decoder", captures.decoder)
     keys = [SampleKey(3, "0", sample) for sample in range(8)]
     tokens = 3 * LEAST_COLUMNS
     LocalSampler(tiny_model(), frozenset()).sample([PROMPTS[0]] * 8, keys, Sampling(1.0, tokens))
