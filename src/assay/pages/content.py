@@ -117,14 +117,16 @@ def headline_blocks(facts: "RunFacts", words: Words) -> list[Text]:
     ]
 
 
-MOST_SHOWN = 6
+MOST_SHOWN = 4
 
 
 def fewer(table: ComparisonTable, marked: Iterable[str] = ()) -> ComparisonTable:
-    """At most so many checkpoints, the first and the last among them, and those that are marked."""
+    """Of twice as many, so many checkpoints, first and last among them, and those that are marked;
+    each against the control alone, because the one before it may not be shown."""
     places = {round(n * (len(table.lines) - 1) / (MOST_SHOWN - 1)) for n in range(MOST_SHOWN)}
     kept = [x for n, x in enumerate(table.lines) if n in places or x.name in marked]
-    return replace(table, lines=tuple(kept)) if len(table.lines) > MOST_SHOWN else table
+    alone = tuple(replace(x, to_previous=None) for x in kept)
+    return replace(table, lines=alone) if len(table.lines) > 2 * MOST_SHOWN else table
 
 
 def result_blocks(facts: "RunFacts", measurement: "Measurement", words: Words) -> list[Block]:
@@ -147,7 +149,7 @@ def result_blocks(facts: "RunFacts", measurement: "Measurement", words: Words) -
 
     few = fewer(table, [name for name, own in marks.items() if own])
     blocks: list[Block] = [Text(about_evaluation(table, words), "soft")]
-    if few is table and len(missing) <= MOST_SHOWN:
+    if few is table and len(missing) <= 2 * MOST_SHOWN:
         return [*blocks, *tables(table, missing)]
     every = words("table.every_checkpoint", count=len(table.lines) + len(missing))
     return [*blocks, *tables(few, missing[:1]), Folded(every, tables(table, missing))]

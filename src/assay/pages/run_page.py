@@ -113,7 +113,8 @@ def _verdict(facts: RunFacts, w: Words) -> list[Block]:
     if table is not None and last is not None and table.lines[-1] is not content.best_line(facts):
         line = content.verdict_line(last, content.checkpoint_labels(table, w), w)
         blocks.append(Text(line))
-    wrong = story.warned(facts, w)
+    # One of each kind: that many checkpoints answer alike is told once, and in full further down.
+    wrong = [*{(place, f.code): (place, f) for place, f in story.warned(facts, w)}.values()]
     findings = [Findings([each for _, each in wrong], [place for place, _ in wrong])]
     return [*blocks, *(findings if wrong else [])]
 

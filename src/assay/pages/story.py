@@ -262,8 +262,8 @@ def health_blocks(facts: RunFacts, words: Words) -> list[Block]:
     rows: dict[str, list[Row]] = {severity: [] for severity in GROUPS}
     for place, each in placed_findings(facts, words):
         told, cost = worded(each, words), _cost(facts, place, words)
-        mends = f"{place}{words.colon}{told.what}"
-        rows[each.severity].append([told.fix or "–", mends, cost, told.evidence])
+        named = f"{place}{words.colon}{told.what}"
+        rows[each.severity].append([told.fix or "–", named, cost, told.evidence])
     titles = {severity: words(f"improvement.{group}") for severity, group in GROUPS.items()}
     blocks = [Table(heads, own, titles[severity]) for severity, own in rows.items() if own]
     return blocks or ([Text(words("page.healthy"))] if facts.metrics else [])

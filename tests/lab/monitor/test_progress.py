@@ -236,9 +236,9 @@ def test_nine_steps_foretell_nothing(run):
 
 
 def test_the_last_steps_or_generations_are_counted_from_the_end_in_whole_steps(run):
+    change_metrics(run, completions=16)
     steps = [line["step"] for line in History(run).lines("rl")]
     assert step_before(run, "rl", 3, 0) == steps[-4]
-    each = History(run).lines("rl")[-1]["completions"]
-    assert step_before(run, None, 0, each) == steps[-2]
-    assert step_before(run, None, 0, each + 1) == steps[-3]
+    assert step_before(run, None, 0, 16) == steps[-2]
+    assert step_before(run, None, 0, 17) == steps[-3]
     assert step_before(run, "rl", 10**6, 0) == steps[0]

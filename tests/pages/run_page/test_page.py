@@ -172,20 +172,19 @@ def test_a_page_is_read_in_700_words_and_its_markdown_has_250_lines(demo, page, 
     assert 100 < markdown.count("\n") <= 250 and "report.html" in markdown.splitlines()[-3]
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_run_of_forty_checkpoints_stays_as_short_and_folds_the_rest(demo, tmp_path, language):
+@pytest.mark.slow
+def test_a_run_of_forty_checkpoints_is_as_short_and_folds_the_rest(tmp_path):
     run = demo_run(tmp_path, Shape(items=20, steps=80, groups=2, group=2))
     for step in range(2, 81, 2):
         add_scores(run, f"rl.step-{step:06d}", [1.0] * (step // 8) + [0.0] * (20 - step // 8))
-    file = write_report(run, language)
+    file = write_report(run)
     page = Page(file)
-    length = len(re.findall("[\u4e00-\u9fff]", page.visible)) / 1.7 + len(page.visible.split())
-    assert length <= 800 and page.source.count("2026") >= 0
+    assert len(page.visible.split()) <= 700
     assert file.with_suffix(".md").read_text("utf-8").count("\n") <= 250
     results = page.source.partition('id="results"')[2].partition("</section>")[0]
     shown, _, folded = results.partition("<details")
-    assert shown.count("<table") == 2 and 6 <= shown.count("rl · ") <= 40
-    assert all(f"step {step}<" in folded or language == "zh" for step in range(2, 81, 2))
+    assert shown.count("<table") == 2 and "rl · step 30" in shown and "rl · step 32" not in shown
+    assert all(f"rl · step {step}" in folded for step in range(2, 81, 2))
 
 
 def test_verdict_and_errors_stand_before_the_results(tmp_path):
