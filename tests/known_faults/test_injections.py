@@ -12,12 +12,12 @@ from assay.errors import RunFailure
 from assay.lab.monitor.observer import Silent
 from assay.lab.monitor.stage_health import stage_health
 from assay.lab.run import merged_export
-from assay.lab.run.runner import start
 from assay.rl import losses
 from assay.rl.losses import Clip, PolicyLoss, TokenBatch, TokenLoss
 from assay.runs.history import History
 from assay.runs.run_directory import runs_of
 from tests.cli.conftest import assert_one_line, call
+from tests.from_files import start
 from tests.lab.run.test_restore import Stopping
 from tests.lab.sound_lab import found
 from tests.lab.tool_lab import look, make_tool_lab

@@ -27,12 +27,12 @@ NOT_HERE = frozenset({"kl", "kl_loss", "entropy_bonus", "validation_loss"}).unio
     *(NAMES[group] for group in APART)
 )
 NOT_HERE |= {"clip_raised_share", "groups_replaced", "masked_share", "entropy_cut_share"}
-NOT_HERE |= {"left_out_share"}
+NOT_HERE |= {"left_out_share", "host_memory_mb"}
 """Written by a language model's first update, by EGPO, where the loss has the term
 (`test_loss_parts`), a setting has a schedule (`test_schedules`), a reward has such parts
 (`tests/tasks/test_reward_metrics.py`) or an engine tells entropies
 (`tests/lab/run/test_proven_sampling.py`), where there is a reference or rows to validate on
-(`test_validation`), and where a part of the algorithm is set (`test_own_parts`)."""
+(`test_validation`), where a part of the algorithm is set (`test_own_parts`), and beside a GPU."""
 
 
 @pytest.mark.parametrize("method", METHODS)

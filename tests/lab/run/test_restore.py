@@ -90,7 +90,7 @@ def test_a_flipped_bit_is_named_and_the_checkpoint_before_leads_to_the_same_end(
     flip(bad)
     told = Stopping()
     resume(run, observer=told)
-    (warning,) = [note for note in told.notes if note.startswith("warning: sft.step-000004")]
+    (warning,) = [note for note in told.notes if note.startswith("warning: sft.step-000004 is")]
     assert str(bad) in warning and "sft.step-000002" in warning
     aside = run.path / "aside/001"
     assert (aside / "checkpoints/sft/step-000004" / name).is_file()
