@@ -65,6 +65,9 @@ IMPORTS = worker.resident()
 class NoRecords:
     """A journal of a stage that was never interrupted."""
 
+    def inside(self, part: str, done: int, total: int) -> None:
+        """Kept nowhere."""
+
     def recorded_rewards(self, step: int) -> dict[str, Journalled]:
         """None."""
         return {}

@@ -265,7 +265,9 @@ def health_blocks(facts: RunFacts, words: Words) -> list[Block]:
         named = f"{place}{words.colon}{told.what}"
         rows[each.severity].append([told.fix or "–", named, cost, told.evidence])
     titles = {severity: words(f"improvement.{group}") for severity, group in GROUPS.items()}
-    blocks = [Table(heads, own, titles[severity]) for severity, own in rows.items() if own]
+    blocks = list[Block](
+        Table(heads, own, titles[severity]) for severity, own in rows.items() if own
+    )
     return blocks or ([Text(words("page.healthy"))] if facts.metrics else [])
 
 

@@ -238,7 +238,9 @@ def _as_read(run: RunDirectory, line: Mapping[str, Any], row: Row | None, w: Wor
             turns = [{"reused": 0, "context": context, "actions": len(line["tokens"])}]
             then, now = line.get(PROMPT), prompt_sha256(context)
             state = "unproven" if then is None else "exact" if then == now else "other"
-            blocks = [Text(w(f"view.as_read_{state}"), "warning" if state == "other" else "soft")]
+            blocks.append(
+                Text(w(f"view.as_read_{state}"), "warning" if state == "other" else "soft")
+            )
     except (AssayError, OSError) as error:
         return [Text(flat(str(error)), "warning")]
     control, wrote = encoder.thinking.control if encoder.thinking else (), iter(line["tokens"])

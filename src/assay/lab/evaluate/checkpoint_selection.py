@@ -83,9 +83,10 @@ def choose_level(session: Session, name: str) -> None:
         problem = f"items of {evaluation.name!r} have no {curriculum.by}"
         raise InputError(problem, field=f"stage.{name}.curriculum.by", fix="name another field")
     rates = [(level, sum(right[level]) / len(right[level])) for level in sorted(right)]
-    open_ = [level for level, rate in rates if rate < curriculum.passes]
+    passes = curriculum.passes or 0.0
+    open_ = [level for level, rate in rates if rate < passes]
     level = (open_ or [rates[-1][0]])[0]
-    about = curriculum.by, curriculum.passes or 0.0, start, evaluation.name, rates
+    about = curriculum.by, passes, start, evaluation.name, rates
     write_level(session.run.path, name, LevelChoice(level, *about))
     session.observer.note(f"{name}: rows with {curriculum.by} {level}, the start's rates: {rates}")
 
