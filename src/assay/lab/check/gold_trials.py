@@ -470,7 +470,11 @@ def problem_of(world: World, row: Row) -> str:
         if request != dialogue.asks():
             return "asks something else when it is asked twice"
         if request is None:
-            return "is over before anything is asked" if heard == 0 else ""
+            why = getattr(
+                getattr(dialogue, "reward", None), "why", ""
+            )  # Of an agent: how it ended.
+            over = "is over before anything is asked" + (f": {why}" if why else "")
+            return over if heard == 0 else ""
         dialogue.hears("", "stop")
         replies = sum(message.role == "assistant" for message in dialogue.messages)
         if replies != heard + 1:
