@@ -1,4 +1,4 @@
-"""Questions about a company that two lookups answer: whom someone works for, and that person's room.
+"""Questions about a company that two lookups answer: someone's manager, and the manager's room.
 
 `source = "staff:COUNT"` gives the first COUNT of a stream that is the same every time, with gold
 conversations for SFT; `"staff_held_out:COUNT"` those of one with other people. Rooms are drawn
@@ -13,14 +13,64 @@ from assay.data.row import Message, Row, ToolCall
 from assay.tasks.task import BaseTask, Loaded
 
 PEOPLE = {
-    "staff": (
-        "Anna Bela Carl Dora Emil Fred Gina Hugo Ines Jack Kate Liam Mona Nils Olga Paul Rita Sven "
-        "Tina Uwe Vera Walt Xena Yuri Zoe Amir Bert Cleo Dina Egon"
-    ).split(),
-    "staff_held_out": (
-        "Alma Boris Clara Dario Elsa Felix Greta Hans Irene Jonas Karla Leo Maria Noah Oscar Petra "
-        "Ralf Sonja Tom Ulla Viktor Wanda Yara Zack"
-    ).split(),
+    "staff": [
+        "Anna",
+        "Bela",
+        "Carl",
+        "Dora",
+        "Emil",
+        "Fred",
+        "Gina",
+        "Hugo",
+        "Ines",
+        "Jack",
+        "Kate",
+        "Liam",
+        "Mona",
+        "Nils",
+        "Olga",
+        "Paul",
+        "Rita",
+        "Sven",
+        "Tina",
+        "Uwe",
+        "Vera",
+        "Walt",
+        "Xena",
+        "Yuri",
+        "Zoe",
+        "Amir",
+        "Bert",
+        "Cleo",
+        "Dina",
+        "Egon",
+    ],
+    "staff_held_out": [
+        "Alma",
+        "Boris",
+        "Clara",
+        "Dario",
+        "Elsa",
+        "Felix",
+        "Greta",
+        "Hans",
+        "Irene",
+        "Jonas",
+        "Karla",
+        "Leo",
+        "Maria",
+        "Noah",
+        "Oscar",
+        "Petra",
+        "Ralf",
+        "Sonja",
+        "Tom",
+        "Ulla",
+        "Viktor",
+        "Wanda",
+        "Yara",
+        "Zack",
+    ],
 }
 ASKS = (
     "In which room does the manager of {name} sit?",
@@ -56,8 +106,8 @@ def make_row(stream: str, number: int) -> Row:
         "manager_of": {name: manager, manager: other},
         "room_of": dict(zip(people, rooms, strict=True)),
     }
-    found_room = facts["room_of"][manager]
-    calls = (("manager_of", name, manager), ("room_of", manager, found_room))
+    answer = facts["room_of"][manager]
+    calls = (("manager_of", name, manager), ("room_of", manager, answer))
     talk = [Message("system", SYSTEM), Message("user", draw.choice(ASKS).format(name=name))]
     for place, (function, asked, told) in enumerate(calls):
         call = ToolCall(function, {"name": asked}, f"call_{place}")
@@ -65,13 +115,13 @@ def make_row(stream: str, number: int) -> Row:
             Message("assistant", "", (call,)),
             Message("tool", told, tool_call_id=call.id, name=function),
         ]
-    talk.append(Message("assistant", f"Room {found_room}."))
+    talk.append(Message("assistant", f"Room {answer}."))
     columns = {"facts": facts}
     return Row(
         f"{stream}-{number}",
         tuple(talk),
         TOOLS,
-        gold=found_room,
+        gold=answer,
         extra=columns,
         columns=columns,
     )
