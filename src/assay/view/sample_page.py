@@ -9,16 +9,13 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
 from assay.data.row import Message, Row
 from assay.errors import AssayError, InputError
 from assay.lab.data.prepare import rows_by_id
-from assay.lab.models.learner import Encoder, arm_of, first_context
-from assay.lab.monitor.observer import Silent
-from assay.lab.session.session import Session
 from assay.pages.examples import asked, item_rows, shortened
 from assay.pages.page import (
     Answer,
@@ -51,6 +48,10 @@ from assay.view.completions import CompletionFile
 from assay.view.frame import Shown, lab_address
 from assay.view.window import Window
 
+if TYPE_CHECKING:
+    from assay.lab.models.learner import Encoder
+    from assay.lab.session.session import Session
+
 
 @lru_cache(maxsize=64)
 def rows_at(run: RunDirectory, place: str, answers: bool) -> Mapping[str, Row]:
@@ -62,9 +63,13 @@ def rows_at(run: RunDirectory, place: str, answers: bool) -> Mapping[str, Row]:
 
 
 @lru_cache(maxsize=16)
-def reader_at(run: RunDirectory, place: str, answers: bool) -> tuple[Encoder, Session] | None:
+def reader_at(run: RunDirectory, place: str, answers: bool) -> "tuple[Encoder, Session] | None":
     """How the prompts of a stage or an evaluation were written; None where no learner of the run's
     wrote them, as behind an endpoint, or the experiment file does not name the evaluation."""
+    from assay.lab.models.learner import arm_of  # Needs the packages that train.
+    from assay.lab.monitor.observer import Silent
+    from assay.lab.session.session import Session
+
     experiment = History(run).experiment
     settings = (experiment.evaluate if answers else experiment.stage).get(place)
     session = Session(experiment, run, 0, Silent())
@@ -231,6 +236,8 @@ def _as_read(run: RunDirectory, line: Mapping[str, Any], row: Row | None, w: Wor
             return [Text(w("view.as_read_unknown"))]
         encoder, session = reader
         if not turns:
+            from assay.lab.models.learner import first_context
+
             assert row is not None
             context = first_context(encoder, session.task, row, None)
             if not isinstance(context, tuple):
@@ -241,7 +248,7 @@ def _as_read(run: RunDirectory, line: Mapping[str, Any], row: Row | None, w: Wor
             blocks.append(
                 Text(w(f"view.as_read_{state}"), "warning" if state == "other" else "soft")
             )
-    except (AssayError, OSError) as error:
+    except (AssayError, OSError, ImportError) as error:
         return [Text(flat(str(error)), "warning")]
     control, wrote = encoder.thinking.control if encoder.thinking else (), iter(line["tokens"])
     for n, turn in enumerate(turns, 1):
