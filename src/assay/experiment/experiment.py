@@ -58,7 +58,7 @@ RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_leng
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ExperimentOrigin:
     """What an experiment was read from: equal experiments may come from different places."""
 
     file: Path | None = field(default=None, compare=False)
@@ -121,14 +121,14 @@ class Experiment(SpecTable):
     """Guards by name."""
     milestone: dict[Name, MilestoneSpec] = Field(default_factory=dict)
     """Milestones by name."""
-    _origin: Origin = Origin()
+    _origin: ExperimentOrigin = ExperimentOrigin()
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> ExperimentOrigin:
         """What errors of a field name."""
         return self._origin
 
-    def read_from(self, origin: Origin) -> "Experiment":
+    def read_from(self, origin: ExperimentOrigin) -> "Experiment":
         """This experiment, with what it was read from."""
         self._origin = origin
         return self

@@ -20,7 +20,7 @@ from assay.data.toml_text import (
     unusable_values,
 )
 from assay.errors import InputError, nearest
-from assay.experiment.experiment import Experiment, Origin
+from assay.experiment.experiment import Experiment, ExperimentOrigin
 from assay.experiment.helper_tables import HELPERS, POLICY
 from assay.experiment.overrides import (
     NAMED,
@@ -71,7 +71,7 @@ def read_experiment(source: ExperimentSource, overrides: Sequence[str] = ()) -> 
         problems += [other for other in others if other.path not in paths]
     if experiment is None or problems:
         raise first_error(problems, file, text, settings)
-    return experiment.read_from(Origin(file, tuple(overrides)))
+    return experiment.read_from(ExperimentOrigin(file, tuple(overrides)))
 
 
 def read_text(file: Path) -> str:

@@ -29,7 +29,7 @@ def question_blocks(
 ) -> list[Block]:
     """A question with its answers side by side; nothing where one of them is not there."""
     answers = [answer_view(label, line, words) for label, line in sides if line is not None]
-    question, gold = asked(row)
+    question, gold = question_and_gold(row)
     whole = SideBySide(title, question, answers, gold, words("page.gold"))
     return [whole] if len(answers) == len(sides) else []
 
@@ -70,7 +70,7 @@ def item_rows(run: RunDirectory, evaluation: str) -> Mapping[str, Row]:
     return {row.id: row for row in rows}
 
 
-def asked(row: Row | None) -> tuple[str, str]:
+def question_and_gold(row: Row | None) -> tuple[str, str]:
     """The question of an item, its last user message, and the accepted answer; "" where unknown."""
     if row is None:
         return "", ""

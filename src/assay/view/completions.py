@@ -211,11 +211,11 @@ def read_completions(file: Path) -> list[Kept]:
 def kept(line: Mapping[str, Any], names: Mapping[str, str], length: int | None) -> Kept:
     """What is kept of a line; a length of 0 is that of text alone, and not known."""
     score = line[names["reward"]]
-    said = [text for each in stored_messages(line.get("messages")) for text in said_in(each)]
+    texts = [text for each in stored_messages(line.get("messages")) for text in said_in(each)]
     return {
         **{name: line[names[name]] for name in ("row", "number")},
         "id": line["sample_id"],
-        "text": "\n".join(said) if said else line[names["text"]],
+        "text": "\n".join(texts) if texts else line[names["text"]],
         "score": score,
         "outcome": outcome(score, line.get("error") or "", line.get(OUTCOME)),
         "length": length or None,

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from assay.data.row import Message, Row
 from assay.errors import AssayError, InputError
 from assay.lab.data.prepare import rows_by_id
-from assay.pages.examples import asked, item_rows, shortened
+from assay.pages.examples import item_rows, question_and_gold, shortened
 from assay.pages.page import (
     Answer,
     Block,
@@ -92,7 +92,7 @@ def title_of(question: str) -> str:
 def question_of(run: RunDirectory, place: CompletionFile, row: str) -> str:
     """What a row or an item of a file asks; "" where it cannot be read."""
     name = place.record.name if place.record else place.stage
-    return asked(row_at(run, name, place.record is not None, row)[0])[0]
+    return question_and_gold(row_at(run, name, place.record is not None, row)[0])[0]
 
 
 THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
@@ -113,7 +113,7 @@ def sample_page(window: Window, request: Request, w: Words) -> Shown:
     runs, (run, first) = {run for run, _ in lines}, lines[0]
     row, why = row_at(run, *_place_of(run, first), _id(first, group=True))
     problem = [Text(w("page.no_questions", why=why), "warning")] if why else []
-    question, gold = asked(row)
+    question, gold = question_and_gold(row)
     id_ = first["sample_id"] if len(lines) == 1 else first["sample_id"].rpartition("#")[0]
     beside = _beside(lab, run, [line for _, line in lines], w) if len(runs) == 1 else ()
     blocks: list[Block] = [Text(joined(Mark(id_, "soft"), *beside, by="  "))]
@@ -218,7 +218,7 @@ def _question(line: Mapping[str, Any], row: Row | None, w: Words) -> list[Block]
     if row is None:  # another trainer's sample keeps what was asked where it names no row
         prompt = (line.get("facts") or {}).get("prompt")
         return [Heading(w("view.question")), Code(str(prompt))] if prompt else []
-    question, gold = asked(row)
+    question, gold = question_and_gold(row)
     blocks: list[Block] = [Heading(w("view.question")), Code(question)]
     tools = json.dumps([*row.tools], ensure_ascii=False, indent=1) if row.tools else ""
     whole = [*conversation(row.prompt, w), *([Code(tools, "json")] if tools else [])]

@@ -126,7 +126,7 @@ async def changes(
     "now" what a run that is alone is at. When all are finished, no more is to come; one that was
     killed may be resumed.
     """
-    before, states, quiet, said = seen, None, 0, ""
+    before, states, quiet, shown = seen, None, 0, ""
     yield "retry: 3000\n\n"
     while not (window.closing.is_set() or await gone()):
         try:
@@ -138,9 +138,9 @@ async def changes(
         if (now := digest(latest)) != before:
             yield TURNED if turned else "event: grown\ndata: \n\n"
             before, quiet = now, 0
-        if len(names) == 1 and (text := now_text(named(window, names[0])[1], w)) != said:
+        if len(names) == 1 and (text := now_text(named(window, names[0])[1], w)) != shown:
             yield f"event: now\ndata: {text}\n\n"
-            said, quiet = text, 0
+            shown, quiet = text, 0
         if not unfinished(states):
             return
         if (quiet := quiet + 1) % SILENCE == 0:

@@ -6,6 +6,7 @@ ASSAY_VERIFIERS_PYTHON names the Python in which verifiers 0.4 is installed.
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.labs.worlds import verifiers
+from assay.rl.policy import Sampling
 from assay.tasks.helper_model import HelperAnswer
 from assay.tasks.task import BenchmarkOptions
 from tests.agents.scripted import Scripted, renderer, run
@@ -41,7 +43,7 @@ class Grader(SimpleNamespace):
 
 
 def says(text: str, key: str) -> str:
-    said = answer(text, '"add"' in text)
+    said = answer(text, (re.findall(r'"name": "(\w*add)"', text) or [""])[0])
     return f"<tool_call>\n{json.dumps(said)}\n</tool_call>" if isinstance(said, dict) else said
 
 
@@ -54,7 +56,7 @@ def test_rewards_are_those_that_verifiers_gives_to_the_same_answers(name, monkey
     loaded = verifiers.read(name, BenchmarkOptions({}, FOLDER))
     policy = Scripted(renderer().tokenizer, says)
     settings = {"kept": True, "deadline": 400.0}
-    helpers = {"grader": Grader(name="grader", sampling=None)}
+    helpers = {"grader": Grader(name="grader", sampling=Sampling(0.0, 8))}
     outcome = run(
         FOLDER,
         verifiers.command(),

@@ -65,12 +65,12 @@ def beginnings(
     if (watched := _watched(source)) is None or reads_parts_alone(tokenizer, source):
         return None
     dumped = template_messages(messages)
-    given = [_tool(openai_tool(tool)) for tool in tools] or None
-    fixed = {"tools": given, "documents": None, "date_string": DATE}
+    tool_list = [_tool(openai_tool(tool)) for tool in tools] or None
+    fixed = {"tools": tool_list, "documents": None, "date_string": DATE}
     known: dict[Any, list[_Step]] = {}
 
     def write(count: int, generation: bool) -> str:
-        run = _Run(count, given, known)
+        run = _Run(count, tool_list, known)
         context = {**tokenizer.special_tokens_map, **fixed, "namespace": run.namespace}
         context["messages"] = _Messages(dumped, 0, run)
         context["add_generation_prompt"] = generation
@@ -107,7 +107,7 @@ _ABSENT = object()
 class _Step:
     """What the loop's body did for a message, and what it asked."""
 
-    asked: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = field(default_factory=list)
+    questions: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = field(default_factory=list)
     """Questions to a run, what about, and the answer."""
     sets: dict[tuple[int, str], Any] = field(default_factory=dict)
     """Namespace and name -> value."""
@@ -132,12 +132,12 @@ class _Run:
         """The answer to a question, on which the present step depends from here on."""
         answer = question(self, *about)
         if self.step is not None:
-            self.step.asked.append((question, about, answer))
+            self.step.questions.append((question, about, answer))
         return answer
 
     def holds(self, step: _Step) -> bool:
         """Whether all that a step asked has the same answer."""
-        return all(question(self, *about) == answer for question, about, answer in step.asked)
+        return all(question(self, *about) == answer for question, about, answer in step.questions)
 
     def has(self, index: int) -> bool:
         """Whether there is a message `index`."""

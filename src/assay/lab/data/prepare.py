@@ -130,12 +130,12 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
     kind, _, rest = (spec.source or "").partition(":")
     csv = spec.csv and CsvOptions(**spec.csv.model_dump())
     layout = FileLayout(csv, spec.columns or {}, spec.nulls)
-    given: dict[str, tuple[Records, Mapping[str, Row]]] = {}
+    recorded: dict[str, tuple[Records, Mapping[str, Row]]] = {}
     for key in ("samples", "pass_rate", "examples"):
         if (table := getattr(spec, key)) is not None:
             run, tokens = getattr(table, "run", rest), getattr(table, "each", "") == "group"
             records = records_of(root, run, table, tokens=tokens)
-            given[key] = records, asked_rows(records, table, root)
+            recorded[key] = records, asked_rows(records, table, root)
     items: Iterable[Item]
     if kind in ("path", "hf"):
         lines = hub_records(hub_set(spec), root) if kind == "hf" else None
@@ -143,7 +143,7 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
         items = without_duplicates(items_of(lines, spec.format or "", layout, place, MOST_BAD))
     elif kind == "run":
         assert spec.samples is not None
-        items = spread(run_rows(*given["samples"], spec.samples.each))
+        items = spread(run_rows(*recorded["samples"], spec.samples.each))
     else:
         options = None if spec.options is None else BenchmarkOptions(spec.options, root)
         items = spread(read_source(task, kind, rest, options or BenchmarkOptions({}, root)))
@@ -155,10 +155,10 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
         items = with_template_options(items, spec.template_options)
     loaded = gather(shaped(items, spec.expand, spec.undeclared_calls == "keep"))
     if spec.pass_rate is not None:
-        rows = with_pass_rates(loaded.rows, spec.pass_rate, *given["pass_rate"])
+        rows = with_pass_rates(loaded.rows, spec.pass_rate, *recorded["pass_rate"])
         loaded = replace(loaded, rows=rows)
     if spec.examples is not None:
-        rows, fewer = with_examples(loaded.rows, spec.examples, *given["examples"])
+        rows, fewer = with_examples(loaded.rows, spec.examples, *recorded["examples"])
         remarks = {**loaded.remarks, **({FEWER: fewer} if fewer else {})}
         loaded = replace(loaded, rows=rows, remarks=remarks)
     return loaded

@@ -87,8 +87,9 @@ def choose_level(session: Session, name: str) -> None:
     open_ = [level for level, rate in rates if rate < passes]
     level = (open_ or [rates[-1][0]])[0]
     about = curriculum.by, passes, start, evaluation.name, rates
+    told = ", ".join(f"{each} {rate:.0%}" for each, rate in rates)
     write_level(session.run.path, name, LevelChoice(level, *about))
-    session.observer.note(f"{name}: rows with {curriculum.by} {level}, the start's rates: {rates}")
+    session.observer.note(f"{name}: rows with {curriculum.by} {level}, the start's rates: {told}")
 
 
 def choose(session: Session, stage: str) -> None:

@@ -85,8 +85,8 @@ def ask(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
     """What the worker is asked."""
     if "item" not in row.extra:
         return Reward(None, why=f"the row is none of {NAME}'s")
-    asked = {key: row.extra[key] for key in ("level", "options", "item")}
-    return {"name": row.extra["world"], **asked, "answer": answer_of(completion.text)}
+    settings = {key: row.extra[key] for key in ("level", "options", "item")}
+    return {"name": row.extra["world"], **settings, "answer": answer_of(completion.text)}
 
 
 def judged(row: Row, completion: Completion, value: float) -> Reward:

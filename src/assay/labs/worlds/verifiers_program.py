@@ -61,10 +61,10 @@ def world(name: str, options: Json) -> tuple[Any, list[Any]]:
 def row(task: Any) -> Json:
     """What Assay's row holds of a task."""
     data = task.data
-    asked = data.prompt if data.prompt is not None else data.description or data.name or "Begin."
-    messages = [{"role": "user", "content": asked}]
-    if not isinstance(asked, str):
-        messages = [message_to_wire(message) for message in asked]
+    prompt = data.prompt if data.prompt is not None else data.description or data.name or "Begin."
+    messages = [{"role": "user", "content": prompt}]
+    if not isinstance(prompt, str):
+        messages = [message_to_wire(message) for message in prompt]
     if data.system_prompt:
         messages.insert(0, {"role": "system", "content": data.system_prompt})
     return {"place": data.idx, "key": task.key, "messages": messages}
@@ -98,14 +98,14 @@ async def episodes(answers: Any) -> None:
     async with AsyncExitStack() as stack:
         served: dict[str, tuple[Any, list[Any]]] = {}
         while line := await asyncio.to_thread(sys.stdin.readline):
-            asked = json.loads(line)
-            of = asked["row"]
+            episode = json.loads(line)
+            of = episode["row"]
             name = json.dumps([of["world"], of["options"]])
             if name not in served:
                 served[name] = world(of["world"], of["options"])
                 await stack.enter_async_context(served[name][0].serving())
             env, tasks = served[name]
-            told = await played(env, tasks[of["place"]], asked["base_url"], asked["api_key"])
+            told = await played(env, tasks[of["place"]], episode["base_url"], episode["api_key"])
             print(json.dumps(told), file=answers, flush=True)
 
 

@@ -19,7 +19,8 @@ class Server(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         text = "\n".join(f"{m['role']}: {m.get('content') or ''}" for m in body["messages"])
-        said = grade(text) if body["model"] == "grader" else answer(text, bool(body.get("tools")))
+        tools = [*(each["function"]["name"] for each in body.get("tools") or ()), ""]
+        said = grade(text) if body["model"] == "grader" else answer(text, tools[0])
         message = {"role": "assistant", "content": said}
         if isinstance(said, dict):
             function = {"name": said["name"], "arguments": json.dumps(said["arguments"])}
@@ -28,12 +29,18 @@ class Server(BaseHTTPRequestHandler):
         end = "tool_calls" if isinstance(said, dict) else "stop"
         choice = {"index": 0, "message": message, "finish_reason": end}
         whole = {"id": "1", "object": "chat.completion", "created": 1, "model": body["model"]}
-        told = json.dumps({**whole, "choices": [choice]}).encode()
+        told, kind = json.dumps({**whole, "choices": [choice]}), "application/json"
+        if body.get("stream"):
+            for place, call in enumerate(message.get("tool_calls", ())):
+                call["index"] = place
+            chunk = {"index": 0, "delta": message, "finish_reason": end}
+            whole |= {"object": "chat.completion.chunk", "choices": [chunk]}
+            told, kind = f"data: {json.dumps(whole)}\n\ndata: [DONE]\n\n", "text/event-stream"
         self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(told)))
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(told.encode())))
         self.end_headers()
-        self.wfile.write(told)
+        self.wfile.write(told.encode())
 
     def log_message(self, *_: object) -> None:
         pass
