@@ -124,7 +124,9 @@ def test_private_folders_hold_a_limited_number_of_files_and_bytes(tool: str) -> 
 def test_the_kernel_refuses_more_processes_than_the_limit(tool: str) -> None:
     if tool == "unshare --user" and os.geteuid() == 0:
         pytest.skip("the kernel counts no processes of root, in no user namespace")
-    assert 7 <= inside("fork_until_refused", Limits(processes=8)).value <= 10
+    # The watch, which counts now and then, may see too many before the kernel refuses one.
+    tries = (inside("fork_until_refused", Limits(processes=8)).value for _ in range(5))
+    assert 7 <= next(each for each in tries if each is not None) <= 10
 
 
 def test_a_call_may_lower_its_own_limits_and_rank(tool: str) -> None:
