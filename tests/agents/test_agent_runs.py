@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from assay.lab.monitor.observer import Silent
+from assay.lab.replay import replay
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.from_files import start
@@ -81,6 +83,13 @@ def test_an_agent_is_trained_and_measured_and_the_manifest_names_its_file(tmp_pa
     again = agent_lab(tmp_path / "two")
     start(again, (), root=again.parent, despite=DESPITE)
     assert sampled(runs_of(again.parent, "tiny")[0]) == sampled(run)
+    same, punished = (
+        replay(run, 2, settings, stage="rl", observer=Silent())
+        for settings in ((), ("overlong={ buffer = 12, factor = 1.0 }",))
+    )
+    assert same.proof.exact
+    assert [s.reward_after for s in same.samples] == [s.reward_before for s in same.samples]
+    assert any(s.reward_after < s.reward_before for s in punished.samples)
 
 
 @pytest.mark.slow

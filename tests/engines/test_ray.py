@@ -7,8 +7,12 @@ What needs no Ray (splitting, merging, refusals) is in `test_ray_pool.py`.
 import json
 import os
 import random
+import re
+import shutil
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -25,6 +29,8 @@ from tests.tiny_labs import make_lab
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 CODE = "from assay.cli.main import app; app()"
 CHANCE = random.Random(7)
+RAYS_OWN = re.compile(r"^(?:\[20\d\d-|20\d\d-|\x1b|\((?:raylet|pid|autoscaler)).*", re.MULTILINE)
+"""Lines that Ray itself writes."""
 
 
 class Nodes:
@@ -112,8 +118,9 @@ def test_a_sweep_whose_nodes_are_killed_resumes_on_others_bit_for_bit(
         return sum(len(f.read_text().splitlines()) for f in spread.glob("runs/*/*/metrics.jsonl"))
 
     killed_thrice(process, nodes, log, lambda number: steps() >= 12 + 30 * number)
-    said = log.read_text()
-    assert "is lost" in said and "resumed on" in said
+    lines = log.read_text()
+    assert "is lost" in lines and "resumed on" in lines
+    assert not RAYS_OWN.findall(lines)
     words = ("fill", alone / "sweep.toml", "--lab", alone, "--workers", 2)
     assert assay(*words, log=log).wait(300) == 0
     assert trained(spread) == trained(alone)
@@ -149,6 +156,37 @@ def test_an_evaluation_whose_nodes_are_killed_has_the_answers_of_one_process(
     found = columns(spread)
     assert found == columns(alone)
     assert len({*zip(found["item_id"], found["repeat"], strict=True)}) == 3200
+
+
+def test_a_head_that_wants_a_token_is_told_in_one_line_at_once(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="make test-all, or pip install 'assay-lab[ray]'")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ray = [sys.executable, "-m", "ray.scripts.scripts"]
+    head = [*ray, "start", "--head", f"--port={port}", "--num-cpus=1", "--block"]
+    head += ["--include-dashboard=false", f"--temp-dir=/tmp/assay-token-{port}"]
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    started = subprocess.Popen(head, env={**os.environ, **token}, **quiet)
+    try:
+        assert wait_for(lambda: not port_is_free(port), 120)
+        tiny_sweep(tmp_path)
+        words = ("fill", tmp_path / "sweep.toml", "--lab", tmp_path, "--on", f"127.0.0.1:{port}")
+        began, log = time.monotonic(), tmp_path / "log.txt"
+        assert assay(*words, log=log).wait(60) == 2
+        (line,) = log.read_text().splitlines()
+        assert "wants another token" in line and "RAY_AUTH_TOKEN" in line
+        assert time.monotonic() - began < 20
+    finally:
+        started.terminate()
+        started.wait(60)
+        shutil.rmtree(f"/tmp/assay-token-{port}", ignore_errors=True)
+
+
+def port_is_free(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) != 0
 
 
 OWN = """

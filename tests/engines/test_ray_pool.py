@@ -1,8 +1,10 @@
 """Work is spread and its results are gathered whatever dies, and what cannot be spread is refused
 in one line before anything starts. None of this needs Ray; `test_ray.py` kills its real nodes."""
 
+import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -107,6 +109,19 @@ def test_sockets_of_a_cluster_here_lie_where_their_paths_are_short(
     monkeypatch.setattr(ray_pool.os, "access", lambda place, how: False)
     with pytest.raises(InputError, match="--on: Ray's sockets take at most 107 bytes"):
         ray_pool.own_folder("--on")
+
+
+def test_what_a_killed_command_left_behind_is_removed_by_the_next(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(ray_pool.tempfile, "gettempdir", lambda: "/tmp")
+    monkeypatch.setattr(ray_pool.psutil, "pid_exists", lambda pid: pid != 987654321)
+    dead, living = (Path(f"/tmp/assay-ray-{pid}-test") for pid in (987654321, os.getpid()))
+    for folder in (dead, living):
+        (folder / "session").mkdir(parents=True)
+    try:
+        shutil.rmtree(ray_pool.own_folder("--on"))
+        assert living.exists() and not dead.exists()
+    finally:
+        shutil.rmtree(living)
 
 
 @pytest.mark.parametrize("address", ["", "ray://head", "head:port", "head:70000", "a/b:6379"])

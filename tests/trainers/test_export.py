@@ -269,6 +269,20 @@ def test_another_version_of_the_tool_trains_only_where_that_is_asked_for(
     assert launched(UNTESTED="1").stdout.startswith("trains: ")
 
 
+def test_sessions_of_ray_that_ended_programs_left_are_removed_by_the_next(lab: Path) -> None:
+    export(lab, tool="verl")
+    python, left = lab / "python", Path("/tmp/assay-verl-999999999")
+    python.write_text(PYTHON.replace("$*", "$RAY_TMPDIR"))
+    python.chmod(0o755)
+    left.mkdir(exist_ok=True)
+    made = {"PATH": os.environ["PATH"], "PYTHON": str(python), "UNTESTED": "1"}
+    command = ["bash", str(lab / "out" / "run.sh")]
+    done = subprocess.run(command, env=made, capture_output=True, text=True, check=True)
+    own = Path(done.stdout.removeprefix("trains: ").strip())
+    assert own.is_dir() and own.name.startswith("assay-verl-") and not left.exists()
+    own.rmdir()
+
+
 ASKING = """
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.task import BaseTask

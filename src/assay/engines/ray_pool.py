@@ -16,13 +16,16 @@ import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from assay.data.files import lock, sha256_file
 from assay.errors import InputError, RunFailure
@@ -33,6 +36,9 @@ CLIENT = "ray://"
 FORMS = "write ray for this machine, ray://HOST:10001, or HOST:6379 on a node of the cluster"
 CONNECT_SECONDS, JOIN_SECONDS, LOOK_SECONDS = 5.0, 30.0, 120.0
 """For the port to open, for Ray to answer there, and for every node to be looked at."""
+LOOK_AT_JOIN = 0.2
+NO_TOKEN = b"InvalidAuthToken"
+"""What Ray writes where a head refuses a token."""
 STORE_BYTES = 128 << 20
 """Of the object store of a cluster on this machine; what goes through it is small."""
 QUIET = {
@@ -358,6 +364,14 @@ def _started(name: str) -> RayPool:
     return pool
 
 
+def remove_leftovers(place: Path) -> None:
+    """Remove what clusters of processes that were killed left behind in a folder."""
+    for folder in place.glob("assay-ray-*-*"):
+        owner = folder.name.split("-")[2]
+        if owner.isdecimal() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 SOCKET = "/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
 """Ray's longest path of a socket in its folder; the kernel takes MOST_BYTES."""
 MOST_BYTES = 107
@@ -365,15 +379,31 @@ MOST_BYTES = 107
 
 def own_folder(name: str) -> Path:
     """A folder for a cluster on this machine, whose sockets' paths are short enough; in /tmp where
-    TMPDIR is too long. Raises InputError where that cannot be written."""
+    TMPDIR is too long. What killed processes left there is removed. Raises InputError where that
+    cannot be written."""
     for place in (tempfile.gettempdir(), "/tmp"):
-        made = Path(place) / "assay-ray-00000000"
+        prefix = f"assay-ray-{os.getpid()}-"
+        made = Path(place) / f"{prefix}00000000"
         if len(os.fsencode(f"{made}{SOCKET}")) <= MOST_BYTES and os.access(place, os.W_OK):
-            return Path(tempfile.mkdtemp(prefix="assay-ray-", dir=place))
+            remove_leftovers(Path(place))
+            return Path(tempfile.mkdtemp(prefix=prefix, dir=place))
     problem = (
         f"Ray's sockets take at most {MOST_BYTES} bytes of path, {len(SOCKET)} of them its own"
     )
     raise InputError(problem, field=name, fix="set TMPDIR to a shorter folder, such as /tmp")
+
+
+@contextmanager
+def errors_to(descriptor: int) -> Iterator[None]:
+    """Inside, what this process writes to standard error goes to a file: Ray's own part writes
+    there before its level of logging holds."""
+    kept = os.dup(2)
+    os.dup2(descriptor, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _joined(address: str, name: str) -> RayPool:
@@ -389,10 +419,18 @@ def _joined(address: str, name: str) -> RayPool:
         except BaseException as error:
             failed.append(error)
 
-    # Ray waits for minutes for a port behind which something else is.
-    joining = threading.Thread(target=init, daemon=True)
-    joining.start()
-    joining.join(JOIN_SECONDS)
+    # Ray waits for minutes for a port behind which something else is, and says each second that a
+    # head refuses its token.
+    joining, until = threading.Thread(target=init, daemon=True), time.monotonic() + JOIN_SECONDS
+    with tempfile.TemporaryFile() as words, errors_to(words.fileno()):
+        joining.start()
+        refused = False
+        while joining.is_alive() and not refused and time.monotonic() < until:
+            joining.join(LOOK_AT_JOIN)
+            refused = NO_TOKEN in os.pread(words.fileno(), 1 << 16, 0)
+    if refused:
+        fix = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the one of its head"
+        raise InputError(f"{address} wants another token", field=name, fix=fix)
     if joining.is_alive():
         problem = f"{address} does not answer as a Ray cluster in {JOIN_SECONDS:g} s"
         raise InputError(problem, field=name, fix=FORMS)
@@ -408,9 +446,7 @@ def _refusal(address: str, name: str, error: BaseException) -> InputError:
         own = f"Ray {version('ray')} and Python {platform.python_version()}"
         problem, fix = f"{address} runs other versions than {own}: {text}", "install the same"
         return InputError(problem, field=name, fix=fix)
-    fix = "RAY_AUTH_MODE=token where it wants one"
-    if not address.startswith(CLIENT):
-        fix = f"from outside it: ray://HOST:10001; {fix}"
+    fix = FORMS if address.startswith(CLIENT) else "from outside it: ray://HOST:10001"
     return InputError(f"cannot join {address}: {text or type(error).__name__}", field=name, fix=fix)
 
 

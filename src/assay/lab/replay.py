@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, cast
 
-from assay.data.episode import Completion, Context, Episode, Reward, Turn
+from assay.data.episode import AGENT, Completion, Context, Episode, Reward, Turn
 from assay.data.row import Row
 from assay.errors import Finding, InputError, nearest
 from assay.experiment.experiment import Experiment
@@ -129,6 +129,25 @@ def completion_of(sample: Sample) -> Completion:
     return Completion(sample.text, sample.tokens, sample.ended, sample.messages)
 
 
+def earned_by_agent(sample: Sample, stage: GrpoStage) -> Reward | None:
+    """What the agent of a stored episode said that it earned, before length was punished; None
+    where its stage had no reward of an agent."""
+    told = sample.judgement
+    if stage.reward == AGENT:
+        parts = {name: part for name, part in told.parts.items() if name != OVERLONG}
+        value = told.value
+        value = None if value is None else value - told.parts.get(OVERLONG, 0.0)
+        return replace(told, value=value, parts=parts)
+    if not isinstance(stage.reward, dict) or AGENT not in stage.reward:
+        return None
+    inner = f"{AGENT}/"
+    parts, facts = (
+        {name.removeprefix(inner): own for name, own in all_.items() if name.startswith(inner)}
+        for all_ in (told.parts, told.facts)
+    )
+    return replace(told, value=told.parts.get(AGENT), parts=parts, facts=facts)
+
+
 def episode_of(sample: Sample, context: Context, reward: Reward) -> Episode:
     """The episode that a sample records, with a reward of one's own. `context` is the prompt of a
     single answer; turns of a conversation are stored with theirs."""
@@ -161,8 +180,15 @@ class Side:
 def score(stored: StoredStep, stage: GrpoStage) -> list[Reward]:
     """The stored completions judged now by the reward of a stage, in order, nothing added."""
     session = stored.session
-    pairs = [(stored.rows[each.row], completion_of(each)) for each in stored.samples]
-    assert stage.reward is not None
+    asked = session.experiment.stage[stored.stage]
+    assert isinstance(asked, GrpoStage) and stage.reward is not None
+    pairs = [
+        (
+            stored.rows[each.row],
+            replace(completion_of(each), earned=earned_by_agent(each, asked)),
+        )
+        for each in stored.samples
+    ]
     judge = reward_of(session.task, stage.reward, session.run.root)
     with session.reward_runner(judge, stage) as runner:
         return runner.score(pairs)

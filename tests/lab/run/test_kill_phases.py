@@ -14,8 +14,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from assay.lab.run.runner import start
+from assay.labs.math.rewards import REWARDS
+from assay.tasks.judge_reward import JudgeReward
 from tests.forked import forked
+from tests.from_files import start
+from tests.lab.run.test_costs_of_runs import asked
 from tests.lab.run.test_dpo_runs import write_groups
 from tests.lab.run.test_kill import everything, faults
 from tests.tiny_labs import make_lab
@@ -31,6 +34,11 @@ policy = "path:model"
 [model.teacher]
 source = "path:teacher"
 
+[model.judge]
+source = "scripted:judge.jsonl"
+price = { prompt = 0.0, completion = 1e6 }
+sampling = { max_tokens = 4 }
+
 [data.sums]
 source = "path:sums.jsonl"
 format = "messages"
@@ -41,7 +49,7 @@ source = "path:groups.jsonl"
 format = "messages"
 """
 SAMPLED = "prompts = 2\ngroup = 4\nsampling = { temperature = 1.0, max_tokens = 8 }\n"
-REWARDED = SAMPLED + "reward = { accuracy = 1.0, cosine = 0.5 }\n"
+REWARDED = SAMPLED + "reward = { accuracy = 1.0, cosine = 0.5, asked = 0.1 }\n"
 OWN = {
     "sft": "batch = 4\n",
     "rft": f"{REWARDED}keep = 0.0\n",
@@ -86,6 +94,7 @@ def make_phases_lab(folder: Path, adapt: str) -> Path:
     )
     file = make_lab(folder, HEAD + tables)
     write_groups(folder / "groups.jsonl")
+    (folder / "judge.jsonl").write_text('{"answer": "quite good"}\n')
     shutil.copytree(folder / "model", folder / "teacher")
     weights = folder / "teacher" / "model.safetensors"
     torch.manual_seed(5)
@@ -94,26 +103,27 @@ def make_phases_lab(folder: Path, adapt: str) -> Path:
     return file
 
 
-def assay_until(method: str, part: str, nth: int, delay: float, *words: str) -> None:
-    """`assay WORDS` in this process, killed so long after the nth beginning of a part of a step in
-    a stage of this method."""
+def assay_until(method: str, part: str, delay: float, *words: str) -> None:
+    """`assay WORDS` in this process, killed so long after the first beginning of a part of a step
+    in a stage of this method."""
     from importlib import import_module
 
     from assay.cli.main import app
     from assay.lab.run import runner
 
-    at, seen, build = [""], [0], runner.build_method
+    # A process of its own knows nothing of what the test has set.
+    REWARDS["asked"] = JudgeReward(asked, ("judge",))  # type: ignore[index]
+    at, build = [""], runner.build_method
 
-    def building(stage: Any, *given: Any, **named: Any) -> Any:
+    def building(stage: Any, *values: Any, **named: Any) -> Any:
         at.append(stage.method)
-        return build(stage, *given, **named)
+        return build(stage, *values, **named)
 
     def killing(begun: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*given: Any, **named: Any) -> Any:
-            seen[0] += at[-1] == method
-            if at[-1] == method and seen[0] == nth:
+        def called(*values: Any, **named: Any) -> Any:
+            if at[-1] == method:
                 threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
-            return begun(*given, **named)
+            return begun(*values, **named)
 
         return called
 
@@ -135,7 +145,10 @@ def ran(folder: Path, *until: Any) -> int | None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("adapt", ADAPT)
-def test_every_method_goes_on_as_if_nothing_had_been(tmp_path: Path, adapt: str) -> None:
+def test_every_method_goes_on_as_if_nothing_had_been(
+    tmp_path: Path, adapt: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(REWARDS, "asked", JudgeReward(asked, ("judge",)))  # type: ignore[arg-type]
     file, chance = make_phases_lab(tmp_path, adapt), random.Random(adapt)
     (whole,) = start(file, root=tmp_path, despite="two methods learn from so few rows")
     expected = everything(whole.path)
@@ -145,15 +158,14 @@ def test_every_method_goes_on_as_if_nothing_had_been(tmp_path: Path, adapt: str)
     for method in OWN:
         for part in PLACES:
             if part != "judge" or method in JUDGED:
-                nth, delay = chance.choice((1, 1, 2)), chance.uniform(0, 0.01)
-                code = ran(tmp_path, method, part, nth, delay)
+                code = ran(tmp_path, method, part, chance.uniform(0, 0.01))
                 assert code in (0, -signal.SIGKILL), (tmp_path / "log.txt").read_text()[-3000:]
                 met += code != 0
                 assert faults(tmp_path) <= {"unknown"}
-    assert ran(tmp_path, "", "", 0, 0.0) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+    assert ran(tmp_path, "", "", 0.0) == 0, (tmp_path / "log.txt").read_text()[-3000:]
     (run,) = (tmp_path / "runs" / "tiny").iterdir()
-    found = everything(run)
-    assert found.keys() == expected.keys()
+    resumed = everything(run)
+    assert resumed.keys() == expected.keys()
     for name, value in expected.items():
-        assert found[name] == value, name
-    assert met >= 20
+        assert resumed[name] == value, name
+    assert met >= 24

@@ -11,6 +11,14 @@ export VERL_FILE_LOGGER_PATH=$HERE/output/metrics.jsonl
 mkdir -p output
 # verl begins its log anew where it is resumed.
 [ ! -f output/metrics.jsonl ] || mv output/metrics.jsonl "output/metrics-$(date +%s%N).jsonl"
+if [ -z "${RAY_ADDRESS:-}" ]; then
+  # Ray leaves its sessions behind: they get a folder of this process, and those of ended ones go.
+  for old in /tmp/assay-verl-*; do
+    [ ! -e "$old" ] || kill -0 "${old##*-}" 2> /dev/null || rm -rf "$old"
+  done
+  export RAY_TMPDIR=/tmp/assay-verl-$$
+  mkdir -m 700 "$RAY_TMPDIR"
+fi
 FILES=(data.train_files="$HERE/data/train.parquet" data.val_files="$HERE/data/train.parquet" {MODEL}
   reward.reward_manager.module.path="$HERE/verl_reward.py"
   trainer.default_local_dir="$HERE/output" trainer.rollout_data_dir="$HERE/output/rollouts")
