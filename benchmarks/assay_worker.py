@@ -14,7 +14,8 @@ from benchmarks.worker import Meter, Record
 
 CHANNEL, SETTINGS = worker.open_channel()
 
-from collections.abc import Sequence  # noqa: E402 after the channel: libraries may print
+import random  # noqa: E402 after the channel: libraries may print
+from collections.abc import Sequence  # noqa: E402
 from contextlib import nullcontext  # noqa: E402
 from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -40,8 +41,9 @@ from assay.models.precision import (  # noqa: E402
     choose_precision,
     make_optimizer,
 )
+from assay.rl.aggregation import token_weights  # noqa: E402
 from assay.rl.objectives import GrpoObjective, Objective  # noqa: E402
-from assay.rl.packed import Packed  # noqa: E402
+from assay.rl.packed import Packed, pack  # noqa: E402
 from assay.rl.policy import Sampling  # noqa: E402
 from assay.rollout.engines.plain_sampler import PlainSampler  # noqa: E402
 from assay.rollout.engines.register import Sampler  # noqa: E402
@@ -363,10 +365,41 @@ class SftSide(Side):
         return self.compared(likelihood_batch(episodes_of(documents)), gradients)
 
 
+class TrainerSide(Side):
+    """GRPO's update alone: random answers of the cell's shape, behind a prompt each, as if another
+    program had sampled and judged them."""
+
+    def __init__(self) -> None:
+        cell = GrpoCell(**SETTINGS["cell"])
+        super().__init__(cell, shapes.GRPO_RATE, GrpoObjective(), SETTINGS["micro_tokens"])
+        draw = random.Random(0)
+
+        def tokens(count: int) -> tuple[int, ...]:
+            return tuple(draw.randrange(2, self.vocabulary) for _ in range(count))
+
+        turns = []
+        for _ in range(cell.prompts):
+            actions = tokens(cell.completion)
+            told = (-10.0,) * len(actions)
+            turns.append(Turn(tokens(cell.prompt), actions, (True,) * len(actions), told))
+        packed = pack([Episode(str(n), str(n), (turn,)) for n, turn in enumerate(turns)], 1.0)
+        weight_S = token_weights("token_mean", packed.mask_S, packed.episode_S)
+        advantage_S = torch.where(packed.episode_S % 2 == 0, 1.0, -1.0)
+        self.packed = packed.with_tokens(advantage_S=advantage_S, weight_S=weight_S)
+
+    def collect(self, step: int) -> Batch:
+        """The same batch each time: what it holds does not change what it costs."""
+        return Batch((self.packed,), self.objective)
+
+    def facts(self, batch: Batch) -> Record:
+        """Tokens of prompts and answers."""
+        return {"tokens": all_tokens(batch.updates[0])}
+
+
 def main() -> None:
     """Answer commands until the driver closes."""
     torch.set_num_threads(SETTINGS["cell"]["threads"])
-    side = {"grpo": GrpoSide, "sft": SftSide}[SETTINGS["method"]]()
+    side = {"grpo": GrpoSide, "sft": SftSide, "trainer": TrainerSide}[SETTINGS["method"]]()
     packages = worker.versions("assay-lab", "transformers", "torch", "peft")
     if SETTINGS.get("sampler") == "vllm":
         packages |= {f.package.partition("==")[0]: f.version for f in survey() if f.name == VLLM}

@@ -20,7 +20,7 @@ Sample = Callable[[Record], Completions]
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 
-def assay(model: str, dtype: str, threads: int) -> Sample:
+def assay(model: str, dtype: str, threads: int, device: str = "cpu") -> Sample:
     """Assay's sampler, log-probs included; nothing ends a completion but its length."""
     import torch
 
@@ -30,7 +30,7 @@ def assay(model: str, dtype: str, threads: int) -> Sample:
     from assay.rollout.policies.language import LanguagePolicy
 
     torch.set_num_threads(threads)
-    precision = choose_precision(dtype, "cpu")  # type: ignore[arg-type]
+    precision = choose_precision(dtype, device)  # type: ignore[arg-type]
     policy = LanguagePolicy(load_model(Path(model), precision).model, precision, frozenset())
 
     def sample(request: Record) -> Completions:
@@ -263,7 +263,7 @@ def main() -> None:
     """Make the engine, then serve requests until the driver closes."""
     channel, settings = open_channel()
     make, packages = ENGINES[settings["engine"]]
-    more = {"adapter": settings["adapter"]} if "adapter" in settings else {}
+    more = {name: settings[name] for name in ("adapter", "device") if name in settings}
     engine = make(settings["model"], settings["dtype"], settings["threads"], **more)
     channel.send(versions=versions(*packages))
     channel.serve(Side(engine))

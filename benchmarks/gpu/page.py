@@ -16,6 +16,8 @@ TITLES: Mapping[str, str] = {
     "handover": "vLLM and the proof of its hand-over",
     "ranks": "Several processes",
     "steps": "Steps beside TRL",
+    "trainer": "The trainer alone",
+    "rates": "Sampling beside vLLM",
 }
 
 

@@ -39,6 +39,8 @@ SECTIONS: Mapping[str, Section] = {
     "resume": Section("whole", "resume", 240),
     "memory": Section("steps", "memory", 240),
     "steps": Section("steps", "steps", 400),
+    "trainer": Section("rates", "trainer", 300),
+    "rates": Section("rates", "rates", 400),
     "handover": Section("whole", "handover", 180),
     "ranks": Section("whole", "ranks", 120),
 }

@@ -26,7 +26,7 @@ from benchmarks.worker import Record
 
 GIB = 2**30
 MICRO_ROWS, MICRO_TOKENS = 16, 8192
-"""TRL's rows of a micro-batch, and Assay's tokens of one."""
+"""TRL's rows of a micro-batch of GRPO, and Assay's tokens of one."""
 DOCUMENTS, PROMPT, ANSWER = 32, 96, 160
 """Of an SFT step."""
 TOGETHER = 16 * 1.2e9
@@ -80,7 +80,10 @@ class Bench:
         """What all sides are told."""
         cell = self.load.grpo if method == "grpo" else self.load.sft
         shared = {"method": method, "cell": asdict(cell), "model": str(self.folder), "end": None}
-        return {**shared, "device": self.setup.device, "micro_tokens": MICRO_TOKENS}
+        # Both sides' micro-batches hold as many tokens, on which the peak depends more than on all
+        # else.
+        tokens = MICRO_TOKENS if method == "grpo" else self.load.rows * (PROMPT + ANSWER)
+        return {**shared, "device": self.setup.device, "micro_tokens": tokens}
 
     def documents(self) -> str:
         """A file of random documents, enough for all steps."""

@@ -3,10 +3,12 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from assay.compare.arm import Arm, agreement
 from assay.judge.arms import arm_interval, compare_arms
 from assay.judge.scores import ItemScores
 from assay.runs.checkpoints import Selection, write_selections
@@ -57,6 +59,12 @@ def test_bare_names_of_several_seeds_compare_the_methods(arms, tmp_path):
     assert (control["interval"]["low"], control["interval"]["high"]) == pytest.approx(
         (interval.low, interval.high)
     )
+
+
+def test_equal_texts_are_counted_over_all_seeds():
+    one = Arm("one", single_pass([1.0]), cast(Any, None), {("item", 0): "yes"})
+    two = replace(one, outputs={("item", 0): "no"})
+    assert agreement(replace(one, seeds=(one, two)), replace(one, seeds=(one, one))) == 0.5
 
 
 def test_other_looks_of_the_lab_stand_beside_the_verdict_and_its_own_do_not(arms, tmp_path):

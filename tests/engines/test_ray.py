@@ -12,7 +12,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -158,7 +157,7 @@ def test_an_evaluation_whose_nodes_are_killed_has_the_answers_of_one_process(
     assert len({*zip(found["item_id"], found["repeat"], strict=True)}) == 3200
 
 
-def test_a_head_that_wants_a_token_is_told_in_one_line_at_once(tmp_path: Path) -> None:
+def test_a_head_that_wants_a_token_is_told_in_one_line(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="make test-all, or pip install 'assay-lab[ray]'")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -173,11 +172,10 @@ def test_a_head_that_wants_a_token_is_told_in_one_line_at_once(tmp_path: Path) -
         assert wait_for(lambda: not port_is_free(port), 120)
         tiny_sweep(tmp_path)
         words = ("fill", tmp_path / "sweep.toml", "--lab", tmp_path, "--on", f"127.0.0.1:{port}")
-        began, log = time.monotonic(), tmp_path / "log.txt"
+        log = tmp_path / "log.txt"
         assert assay(*words, log=log).wait(60) == 2
         (line,) = log.read_text().splitlines()
         assert "wants another token" in line and "RAY_AUTH_TOKEN" in line
-        assert time.monotonic() - began < 20
     finally:
         started.terminate()
         started.wait(60)

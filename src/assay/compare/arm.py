@@ -206,10 +206,15 @@ def with_seeds(first: Arm, further: Sequence[Arm], name: str) -> Arm:
 
 
 def agreement(control: Arm, other: Arm) -> float | None:
-    """Share of answers with equal text; None if an arm has no stored answers."""
-    both = control.outputs.keys() & other.outputs.keys()
-    same = sum(control.outputs[key] == other.outputs[key] for key in both)
-    return same / len(both) if both else None
+    """Share of answers with equal text, of several training seeds over all of them; None if an
+    arm has no stored answers."""
+    sides = zip(control.seeds or (control,), other.seeds or (other,), strict=False)
+    same = [
+        one.outputs[key] == two.outputs[key]
+        for one, two in sides
+        for key in one.outputs.keys() & two.outputs.keys()
+    ]
+    return sum(same) / len(same) if same else None
 
 
 def scored_apart(one: Arm, other: Arm) -> dict[str, tuple[float, float]]:

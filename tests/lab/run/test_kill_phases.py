@@ -18,7 +18,7 @@ from assay.labs.math.rewards import REWARDS
 from assay.tasks.judge_reward import JudgeReward
 from tests.forked import forked
 from tests.from_files import start
-from tests.lab.run.test_costs_of_runs import asked
+from tests.lab.run.test_costs_of_runs import EACH, asked
 from tests.lab.run.test_dpo_runs import write_groups
 from tests.lab.run.test_kill import everything, faults
 from tests.tiny_labs import make_lab
@@ -50,6 +50,7 @@ format = "messages"
 """
 SAMPLED = "prompts = 2\ngroup = 4\nsampling = { temperature = 1.0, max_tokens = 8 }\n"
 REWARDED = SAMPLED + "reward = { accuracy = 1.0, cosine = 0.5, asked = 0.1 }\n"
+REWARDED += "reward_concurrency = 1\n"
 OWN = {
     "sft": "batch = 4\n",
     "rft": f"{REWARDED}keep = 0.0\n",
@@ -74,6 +75,7 @@ checkpoints = ["{name}.all"]
 sampling = {{ max_tokens = 8 }}
 """
 ADAPT = {"full": "", "lora": 'adapt = { kind = "lora", rank = 2, alpha = 4 }\n'}
+HELPER = "helper/judge/"
 JUDGED = {"rft", "rce", "grpo"}
 PLACES = {
     "collect": ("assay.train.loop", "start_peak"),
@@ -142,6 +144,15 @@ def ran(folder: Path, *until: Any) -> int | None:
     return process.exitcode
 
 
+def paid_apart(recorded: dict[str, Any]) -> list[dict[str, float]]:
+    """Take what the judge was asked and cost out of the metrics, by step."""
+    return [
+        {name[len(HELPER) :]: line.pop(name) for name in [*line] if name.startswith(HELPER)}
+        for line in recorded["metrics.jsonl"]
+        if any(name.startswith(HELPER) for name in line)
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("adapt", ADAPT)
@@ -166,6 +177,11 @@ def test_every_method_goes_on_as_if_nothing_had_been(
     (run,) = (tmp_path / "runs" / "tiny").iterdir()
     resumed = everything(run)
     assert resumed.keys() == expected.keys()
+    # A call between whose answer and its record the process died is made, and counted, again.
+    paid, again = (paid_apart(each) for each in (expected, resumed))
+    assert all(line["cost"] == EACH * line["requests"] for line in again)
+    more = [two["requests"] - one["requests"] for one, two in zip(paid, again, strict=True)]
+    assert set(more) <= {0, 1} and sum(more) <= len(JUDGED)
     for name, value in expected.items():
         assert resumed[name] == value, name
     assert met >= 24
