@@ -46,7 +46,7 @@ from benchmarks.shapes import SftCell
 from benchmarks.worker import Record
 
 SUBJECT = "sft"
-BUDGETS = [{"tokens": tokens} for tokens in (2048, 4096, 8192)]
+BUDGETS = [{"tokens": tokens} for tokens in (512, 1024, 2048, 4096, 8192)]
 OPTIONS: Mapping[str, list[Record]] = {
     "padded": [{"rows": rows, "length": shapes.UNCUT} for rows in shapes.MICRO_BATCHES],
     "packed": [{"rows": 1, "length": length} for length in shapes.PACKED_LENGTHS],
