@@ -1,6 +1,5 @@
 """Tests of code that a model wrote: what is right passes, and no verdict can be forged."""
 
-import ast
 import subprocess
 import sys
 import tomllib
@@ -242,7 +241,7 @@ def test_tests_reach_other_functions_of_the_code_but_no_builtin_can_be_replaced(
     )
     assert passed(pool, code, ["assert double(half(4)) == 4"]) == 1
     assert passed(pool, code, ["assert len([double(1)]) == 4"]) == 0
-    assert free_names(ast.parse("for i in range(2):\n    assert f(g(i)) == len([i])")) == {"f", "g"}
+    assert free_names("for i in range(2):\n    assert f(g(i)) == len([i])") == {"f", "g"}
 
 
 def judged(pool: WorkerPool, row: Row, code: str, tests: str = TESTS) -> bool:

@@ -1,25 +1,26 @@
 """Values that tests and the code under test share over a pipe; the code may be hostile.
 
 Plain values travel whole, with their types. Mutable ones are numbered within a call, so that what
-is shared stays shared and what the call changed in its arguments is changed here too. Functions and
-objects of the code stay where they are and are asked from afar: a `Remote` equals no plain value,
-and no comparison with one is made there. What the tests make themselves is not handed over.
+is shared stays shared, and come back with what they hold after it. Functions and objects of the
+code stay where they are and are asked from afar: a `Remote` equals no plain value, and no
+comparison with one is made there. What the tests make themselves is not handed over.
 
 Messages are lines of JSON. A request is {"do": operation, "args": ..., "kwargs": ...}; its reply
-{"value": ..., "changed": ...}, {"raised": ..., "changed": ...}, {"end": true} for an iterator's
-end, or {"none": why}.
+{"value": ...}, {"raised": ...}, {"end": true} for an iterator's end, or {"none": why}, with what
+the arguments hold, {"held": ...}.
 """
 
 import builtins
-import collections
-import datetime
+import faulthandler
 import json
 import operator
 import os
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
+from functools import partial, partialmethod
 from itertools import islice
 from typing import Any
 
@@ -36,26 +37,13 @@ PLAIN: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     float: (float.__repr__, float),
     complex: (complex.__repr__, complex),
     bytes: (bytes.hex, bytes.fromhex),
+    range: (repr, lambda text: range(*map(int, text[6:-1].split(",")))),
     Decimal: (str, Decimal),
-    Fraction: (
-        lambda v: [hex(v.numerator), hex(v.denominator)],
-        lambda v: Fraction(*(int(part, 16) for part in v)),
-    ),
-    datetime.datetime: (datetime.datetime.isoformat, datetime.datetime.fromisoformat),
-    datetime.date: (datetime.date.isoformat, datetime.date.fromisoformat),
-    datetime.time: (datetime.time.isoformat, datetime.time.fromisoformat),
-    datetime.timedelta: (
-        lambda v: [v.days, v.seconds, v.microseconds],
-        lambda v: datetime.timedelta(*v),
-    ),
-    datetime.timezone: (
-        lambda v: v.utcoffset(None).total_seconds(),
-        lambda v: datetime.timezone(datetime.timedelta(seconds=v)),
-    ),
-    range: (
-        lambda v: [hex(n) for n in (v.start, v.stop, v.step)],
-        lambda v: range(*(int(bound, 16) for bound in v)),
-    ),
+    Fraction: (str, Fraction),
+    datetime: (datetime.isoformat, datetime.fromisoformat),
+    date: (date.isoformat, date.fromisoformat),
+    time: (time.isoformat, time.fromisoformat),
+    timedelta: (lambda v: v // timedelta.resolution, lambda n: n * timedelta.resolution),
 }
 """Types whose values JSON holds in another form: how it is written and read."""
 FROZEN: dict[type, Callable[[list[Any]], Any]] = {
@@ -66,23 +54,12 @@ FROZEN: dict[type, Callable[[list[Any]], Any]] = {
     type({}.items()): lambda items: dict(items).items(),
 }
 """Types of several values that cannot be changed: how one is made of a list."""
-MUTABLE: dict[type, Callable[[Any, list[Any]], None]] = {
-    list: lambda value, items: operator.setitem(value, slice(None), items),
-    bytearray: lambda value, items: operator.setitem(value, slice(None), bytes(items)),
-    collections.deque: lambda value, items: _refill(value, value.extend, items),
-    **{
-        kind: lambda value, items: _refill(value, value.update, items)
-        for kind in (set, dict, collections.OrderedDict, collections.defaultdict)
-    },
-    collections.Counter: lambda value, items: _refill(value, value.update, dict(items)),
-}
-"""Types that can be changed: how a value is given other contents."""
+MUTABLE = (list, bytearray, set, dict, deque, OrderedDict, defaultdict, Counter)
+"""Types that can be changed; a deque's bound and a dictionary's default stay where they are."""
 NAMES: dict[str, type] = {kind.__name__: kind for kind in (*PLAIN, *FROZEN, *MUTABLE)}
 BASES: tuple[Any, ...] = (str, int, float, complex, bytes, tuple, list, set, frozenset, dict)
 """A value of a class that derives from one of these travels as one of it."""
 ENDS = (StopIteration, StopAsyncIteration)
-FACTORIES: dict[Any, str] = {kind: kind.__name__ for kind in (int, float, str, list, set, dict)}
-"""Of default dictionaries, by the name under which they travel."""
 OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(operator, name) for name in ("eq", "getitem", "setitem", "contains")},
     **{kind.__name__: kind for kind in (str, repr, len, bool, hash, iter, next)},
@@ -94,9 +71,11 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 """What can be asked of an object from afar."""
 
 
-def _refill(value: Any, fill: Callable[[Any], None], items: Any) -> None:
+def refill(value: Any, items: list[Any]) -> None:
+    """Give a mutable value other contents."""
     value.clear()
-    fill(items)
+    fill = value.extend if hasattr(value, "extend") else value.update
+    fill(dict(items) if isinstance(value, dict) else items)
 
 
 class NoAnswer(BaseException):
@@ -119,8 +98,11 @@ class Remote:
     def __setattr__(self, name: str, value: Any) -> None:
         self._tested.ask("setattr", self, name, value)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._tested.ask("call", self, *args, **kwargs)
+    def __ask__(self, operation: str, *args: Any, **kwargs: Any) -> Any:
+        """What a special method gives; Python refuses a value of a wrong type."""
+        return self._tested.ask(operation, self, *args, **kwargs)
+
+    __hash__ = partialmethod(__ask__, "hash")  # type: ignore[assignment]
 
     def __instancecheck__(self, value: Any) -> bool:
         return self._tested.ask("isinstance", self, value) is True
@@ -128,26 +110,9 @@ class Remote:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Remote) and self._tested.ask("eq", self, other) is True
 
-    def __hash__(self) -> int:
-        return int(self._tested.ask("hash", self))
 
-
-def _asking(name: str, kind: type | None) -> Callable[..., Any]:
-    """A special method that asks the code; `kind` is of what Python wants from it."""
-
-    def method(self: Remote, *args: Any) -> Any:
-        value = self._tested.ask(name, self, *args)
-        if kind is not None and type(value) is not kind:
-            raise TypeError(f"{name} returned no {kind.__name__}")
-        return value
-
-    return method
-
-
-for _name, _kind in {"str": str, "repr": str, "len": int, "bool": bool, "contains": bool}.items():
-    setattr(Remote, f"__{_name}__", _asking(_name, _kind))
-for _name in ("getitem", "setitem", "iter", "next"):
-    setattr(Remote, f"__{_name}__", _asking(_name, None))
+for _name in OPERATIONS.keys() - {"eq", "hash", "getattr", "setattr", "isinstance"}:
+    setattr(Remote, f"__{_name}__", partialmethod(Remote.__ask__, _name))
 
 
 class Values:
@@ -160,7 +125,6 @@ class Values:
         self.objects: list[Any] = []
         """The mutable ones, in the order in which both sides meet them."""
         self.numbers: dict[int, int] = {}
-        self.before: list[list[Any]] = []
 
     def write(self, value: Any) -> Any:
         """A value as JSON. Raises NoAnswer for what must not leave this process."""
@@ -177,20 +141,12 @@ class Values:
             return {kind.__name__: [self.write(each) for each in value]}
         if kind in MUTABLE:
             self._number(value)
-            extra = {}
-            if isinstance(value, collections.defaultdict):
-                extra = {"factory": FACTORIES.get(value.default_factory)}
-            if isinstance(value, collections.deque):
-                extra = {"longest": value.maxlen}
-            return {kind.__name__: [self.write(each) for each in contents(value)], **extra}
-        if kind.__module__ == "numpy" and hasattr(value, "dtype") and not value.dtype.hasobject:
-            return {"numpy": [value.dtype.str, list(value.shape), value.tobytes().hex()]}
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            fields = [str(name) for name in kind._fields]
-            return {"namedtuple": [kind.__name__, fields, [self.write(each) for each in value]]}
+            return {kind.__name__: self.contents(value)}
         for base in BASES:
             if isinstance(value, base):
                 return self.write(value[:] if base is str else base(value))
+        if kind.__module__ == "numpy" and hasattr(kind, "tolist"):
+            return self.write(value.tolist())
         if self.keep is not None:
             if isinstance(value, type) and issubclass(value, Exception):
                 return {"exception": nearest(value).__name__}
@@ -210,12 +166,9 @@ class Values:
         if kind in FROZEN:
             return FROZEN[kind]([self.read(each) for each in inner])
         if kind in MUTABLE:
-            made = kind(maxlen=value["longest"]) if kind is collections.deque else kind()
+            made = kind()
             self._number(made)
-            if isinstance(made, collections.defaultdict):
-                factory = {known: each for each, known in FACTORIES.items()}
-                made.default_factory = factory.get(value["factory"])
-            MUTABLE[kind](made, [self.read(each) for each in inner])
+            refill(made, [self.read(each) for each in inner])
             return made
         if name == "same":
             return self.objects[inner]
@@ -223,15 +176,6 @@ class Values:
             return nearest(getattr(builtins, inner))
         if name == "iterator":
             return iter([self.read(each) for each in inner])
-        if name == "numpy":
-            import numpy
-
-            dtype, shape, data = inner
-            array = numpy.frombuffer(bytes.fromhex(data), numpy.dtype(dtype)).reshape(shape)
-            return array.copy() if shape else array[()]
-        if name == "namedtuple":
-            title, fields, items = inner
-            return collections.namedtuple(title, fields)(*map(self.read, items))
         return self.known(value["object"])
 
     def _number(self, value: Any) -> None:
@@ -240,12 +184,8 @@ class Values:
 
     def raised(self, error: Exception) -> dict[str, Any]:
         """The reply for an exception: its class's nearest built-in one, its arguments, its text."""
-        try:
-            args = self.write(error.args)
-        except NoAnswer:
-            args = self.write((str(error),))
-        told = {"kind": nearest(type(error)).__name__, "args": args, "text": described(error)}
-        return {"raised": told, "changed": self.changed()}
+        args, kind = self.write(error.args), nearest(type(error)).__name__
+        return {"raised": {"kind": kind, "args": args, "text": described(error)}}
 
     def exception(self, kind: str, args: Any, text: str) -> Exception:
         """An exception as it was raised there."""
@@ -254,24 +194,14 @@ class Values:
         except Exception:
             return Exception(str(text)[:WHY])
 
-    def remember(self) -> None:
-        """Keep what the arguments hold, so that a change of it is seen."""
-        self.before = [contents(each) for each in self.objects]
+    def contents(self, value: Any) -> list[Any]:
+        """What a mutable value holds: its items, or its pairs of key and value."""
+        return [self.write(each) for each in (value.items() if isinstance(value, dict) else value)]
 
-    def changed(self) -> list[Any]:
-        """[number, contents] of each argument that holds something else than it did."""
-        changes = []
-        for number, before in enumerate(self.before):
-            now = contents(self.objects[number])
-            if len(now) != len(before) or any(map(_other, now, before)):
-                changes.append([number, [self.write(each) for each in now]])
-        return changes
-
-    def take_changes(self, changes: list[Any]) -> None:
-        """Change the arguments here as `changed` found them there."""
-        for number, items in changes:
-            value = self.objects[number]
-            MUTABLE[type(value)](value, [self.read(each) for each in items])
+    def take_contents(self, held: list[Any]) -> None:
+        """Give the arguments here what they hold there after the call."""
+        for value, items in zip(self.objects, held, strict=False):
+            refill(value, [self.read(each) for each in items])
 
 
 def nearest(kind: type[Exception]) -> type[Exception]:
@@ -282,18 +212,6 @@ def nearest(kind: type[Exception]) -> type[Exception]:
         if known and not issubclass(each, ENDS):
             return each
     raise TypeError(f"{kind} is no exception")
-
-
-def contents(value: Any) -> list[Any]:
-    """What a mutable value holds: its items, or its pairs of key and value."""
-    return list(value.items()) if isinstance(value, dict) else list(value)
-
-
-def _other(one: Any, two: Any) -> bool:
-    """Whether an item is another one; pairs are made anew each time."""
-    if type(one) is tuple and type(two) is tuple and len(one) == len(two):
-        return any(map(operator.is_not, one, two))
-    return one is not two
 
 
 def described(error: BaseException) -> str:
@@ -307,39 +225,42 @@ def serve_code() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1):
         os.dup2(nothing, stream)
+    first = json.loads(reader.readline())
     names: dict[str, Any] = {"__name__": "answer"}
     problem = ""
+    faulthandler.dump_traceback_later(first["seconds"], file=2, exit=True)
     try:
-        exec(compile(json.loads(reader.readline())["answer"], "answer.py", "exec"), names)
+        exec(compile(first["answer"], "answer.py", "exec"), names)
     except BaseException as error:
         names, problem = {}, described(error)
-    kept: list[Any] = []
-    numbers: dict[int, int] = {}
+    kept: dict[int, Any] = {}
 
     def keep(value: Any) -> int:
-        if id(value) not in numbers:
-            numbers[id(value)] = len(kept)
-            kept.append(value)
-        return numbers[id(value)]
+        kept[id(value)] = value
+        return id(value)
 
+    def named(name: str) -> Any:
+        if name not in names:
+            raise NoAnswer(problem or f"the code has no {name}")
+        return names[name]
+
+    operations = {**OPERATIONS, "name": named}
     for line in reader:
+        faulthandler.dump_traceback_later(first["seconds"], file=2, exit=True)
         request = json.loads(line)
         values, operation = Values(keep, kept.__getitem__), request["do"]
+        args = [values.read(each) for each in request["args"]]
+        kwargs = {name: values.read(each) for name, each in request["kwargs"].items()}
+        shared = [*values.objects]
         try:
-            args = [values.read(each) for each in request["args"]]
-            kwargs = {name: values.read(each) for name, each in request["kwargs"].items()}
-            values.remember()
-            if operation == "name" and args[0] not in names:
-                raise NoAnswer(problem or f"the code has no {args[0]}")
-            value = (
-                names[args[0]] if operation == "name" else OPERATIONS[operation](*args, **kwargs)
-            )
-            reply = {"value": values.write(value), "changed": values.changed()}
+            reply = {"value": values.write(operations[operation](*args, **kwargs))}
         except StopIteration as error:
             reply = {"end": True} if operation == "next" else values.raised(error)
         except Exception as error:
             reply = values.raised(error)
         except BaseException as error:
             reply = {"none": described(error)}
+        reply["held"] = [values.contents(each) for each in shared]
         writer.write(json.dumps(reply).encode() + b"\n")
         writer.flush()
+        faulthandler.cancel_dump_traceback_later()

@@ -20,12 +20,11 @@ import ctypes
 import importlib
 import io
 import json
-import math
 import os
 import subprocess
+import symtable
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +36,6 @@ from assay.sandbox.shared_values import LONGEST_MESSAGE, WHY, NoAnswer, Remote, 
 PR_SET_DUMPABLE = 4
 CALL_SECONDS = 10.0
 """For one call of the tested function; the code that takes longer is ended, and fails the rest."""
-LOOK_SECONDS = 0.05
 
 
 @dataclass
@@ -56,15 +54,14 @@ class Count:
 
     def check(self, asserted: Callable[[], Any], text: str) -> None:
         """Look at one assertion; what the tested function raises in it is its failure."""
+        why = f"AssertionError {text}"
         try:
-            holds = bool(asserted())
+            if asserted():
+                self.held, self.asserted = self.held + 1, self.asserted + 1
+                return
         except (Exception, NoAnswer) as error:
-            self.failed(f"{type(error).__name__}: {error}")
-            return
-        if holds:
-            self.held, self.asserted = self.held + 1, self.asserted + 1
-        else:
-            self.failed(f"AssertionError {text}")
+            why = f"{type(error).__name__}: {error}"
+        self.failed(why)
 
 
 def run_tests(answer: str, tests: Sequence[str], entry_point: str) -> dict[str, Any]:
@@ -105,7 +102,7 @@ def counted(test: str, entry_point: str, tested: "TestedProcess") -> Count:
         tree = ast.parse(test)
         candidate = tested.fetch(entry_point)
         names: dict[str, Any] = {"__name__": "tests", "candidate": candidate, LOOK: count.check}
-        names |= {name: tested.fetch(name) for name in (entry_point, *sorted(free_names(tree)))}
+        names |= {name: tested.fetch(name) for name in (entry_point, *sorted(free_names(test)))}
         tree = ast.fix_missing_locations(EachAssertion().visit(tree))
         waits = any(map(waits_for_error, ast.walk(tree)))
         with contextlib.redirect_stdout(io.StringIO()):
@@ -135,12 +132,9 @@ class EachAssertion(ast.NodeTransformer):
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
         """The call; its message, which may call the function once more, is left out."""
         if isinstance(node.test, ast.Constant) and node.test.value:
-            return ast.copy_location(ast.Pass(), node)
-        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-        text = ast.Constant(ast.unparse(node.test))
-        look = ast.Name(LOOK, ast.Load())
-        called = ast.Call(look, [ast.Lambda(nothing, node.test), text], [])
-        return ast.copy_location(ast.Expr(called), node)
+            return ast.Pass()
+        text = ast.unparse(node.test)
+        return ast.parse(f"{LOOK}(lambda: ({text}), {text!r})").body[0]
 
     def visit_Try(self, node: ast.Try) -> ast.Try:
         """As it is."""
@@ -154,19 +148,15 @@ def waits_for_error(node: ast.AST) -> bool:
     )
 
 
-def free_names(tree: ast.Module) -> set[str]:
+def free_names(test: str) -> set[str]:
     """Names that a test reads and neither binds nor finds in Python: other functions of the code,
     such as the encoder whose inverse is tested."""
-    nodes = list(ast.walk(tree))
-    names = [node for node in nodes if isinstance(node, ast.Name)]
-    bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
-    for node in nodes:
-        match node:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
-                bound.add(name)
-            case ast.alias():
-                bound.add(node.asname or node.name.partition(".")[0])
-    read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    tables = [symtable.symtable(test, "tests.py", "exec")]
+    for table in tables:
+        tables += table.get_children()
+    shared = [each for table in tables for each in table.get_symbols() if each.is_global()]
+    bound = {each.get_name() for each in shared if each.is_assigned()}
+    read = {each.get_name() for each in shared if each.is_referenced()}
     return read - bound - {"candidate", *dir(builtins)}
 
 
@@ -188,10 +178,8 @@ class TestedProcess:
         self.unanswered: list[str] = []
         """Why there was no answer, each time: a test may catch what is raised."""
         self.made: dict[int, Remote] = {}
-        self.due = math.inf
-        threading.Thread(target=self.watch, daemon=True).start()
         with contextlib.suppress(OSError):
-            self.send({"answer": answer})
+            self.send({"answer": answer, "seconds": CALL_SECONDS})
 
     def ask(self, operation: str, *args: Any, **kwargs: Any) -> Any:
         """The value of an operation of the code. Raises what it raised, and NoAnswer."""
@@ -214,25 +202,25 @@ class TestedProcess:
             "args": [values.write(each) for each in args],
             "kwargs": {name: values.write(each) for name, each in kwargs.items()},
         }
+        why = "its process ended, took too long, or its value is too long or no reply"
         try:
             if self.lost:
                 raise EOFError
             self.send(message)
-            reply = self.receive()
-            if "none" in reply:
-                why = str(reply["none"])[:WHY]
-            elif "end" in reply and operation == "next":
+            assert self.process.stdout
+            reply = json.loads(self.process.stdout.readline(LONGEST_MESSAGE))
+            if "end" in reply and operation == "next":
                 return None, StopIteration()
-            else:
+            if "none" not in reply:
                 told = reply.get("raised")
                 raised = values.exception(**told) if told else None
                 value = None if told else values.read(reply["value"])
-                values.take_changes(reply["changed"])
+                values.take_contents(reply["held"])
                 return value, raised
+            why = str(reply["none"])[:WHY]
         except Exception:
             self.lost = True
             self.close()
-            why = "its process ended, took too long, or its value is too long or no reply"
         raise NoAnswer(why)
 
     def send(self, message: dict[str, Any]) -> None:
@@ -240,18 +228,6 @@ class TestedProcess:
         assert self.process.stdin
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
         self.process.stdin.flush()
-
-    def receive(self) -> dict[str, Any]:
-        """Read one line within CALL_SECONDS. Raises any Exception for what is no message."""
-        assert self.process.stdout
-        self.due = time.monotonic() + CALL_SECONDS
-        try:
-            line = self.process.stdout.readline(LONGEST_MESSAGE)
-        finally:
-            self.due = math.inf
-        if not line.endswith(b"\n"):
-            raise EOFError
-        return json.loads(line)
 
     def fetch(self, name: str) -> Any:
         """A global of the code. What it has not says so where it is called, not where it is read:
@@ -272,14 +248,6 @@ class TestedProcess:
 
         return missing
 
-    def watch(self) -> None:
-        """End the process once it is overdue. One thread for all calls: a timer for each would pile
-        up where the machine is busy, until a test could start no thread of its own."""
-        while self.process.poll() is None:
-            time.sleep(LOOK_SECONDS)
-            if time.monotonic() > self.due:
-                self.process.kill()
-
     def close(self) -> None:
         """End the process."""
         self.process.kill()
@@ -296,13 +264,11 @@ def run_program(program: str, text: str) -> dict[str, Any]:
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
         try:
             exec(compile(program, "program.py", "exec"), {"__name__": "__main__"})
-        except SystemExit as ended:
-            if ended.code not in (None, 0):
-                error = f"SystemExit: {ended.code}"
         except MemoryError:
             raise
         except BaseException as raised:
-            error = f"{type(raised).__name__}: {raised}"
+            if not isinstance(raised, SystemExit) or raised.code not in (None, 0):
+                error = f"{type(raised).__name__}: {raised}"
     return {"output": printed.getvalue(), "error": error}
 
 

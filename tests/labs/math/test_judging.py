@@ -131,7 +131,6 @@ def test_no_text_breaks_the_string_work(text: str) -> None:
     for read in (
         written.brackets,
         units.measured,
-        units.clock,
         regions.region,
         expression,
         written.without_percent,

@@ -97,5 +97,5 @@ def test_where_no_gold_is_given_the_last_assistant_message_holds_it(
 
 def test_the_benchmark_names_the_checker_with_its_version(shared: Path) -> None:
     benchmark = gsm8k(shared)
-    assert benchmark.checker == "math rules 9 over math-verify 0.9.0"
+    assert benchmark.checker == "math rules 10 over math-verify 0.9.0"
     assert benchmark.score is MATH.rewards["accuracy"]

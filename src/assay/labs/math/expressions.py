@@ -96,9 +96,6 @@ FUNCTIONS: dict[str, Any] = {
     r"\arccos": sympy.acos,
     r"\arctan": sympy.atan,
 }
-INVERSES = {rf"\{n}": getattr(sympy, f"a{n}") for n in ("sin", "cos", "tan", "cot", "sec", "csc")}
-APPLIED = "fgh"
-"""Letters that a bracket behind makes a function; another letter is multiplied."""
 CLOSING = {
     "(": ")", "[": "]", "{": "}", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil",
     r"\lvert": r"\rvert",
@@ -201,14 +198,12 @@ class _Reader:
     def power(self) -> Any:
         start = self.token
         value = self.base()
-        while self.token in ("^", "**", "!", "%", r"\%", "°"):
+        while self.token in ("^", "**", "!", "°"):
             mark = self.take()
             if mark == "!":
                 if self.token == "!":
                     raise SyntaxError
                 value = sympy.factorial(value)
-            elif mark in ("%", r"\%"):
-                value = value / 100
             elif mark == "°":
                 value = value * sympy.pi / 180
             else:
@@ -299,8 +294,6 @@ class _Reader:
                 function = lambda x, base=base: sympy.log(x, base)  # noqa: E731
             else:
                 raise SyntaxError
-        if power == -1 and token in INVERSES:
-            function, power = INVERSES[token], None
         value = function(self.operand())
         return value if power is None else value**power
 
@@ -331,13 +324,7 @@ class _Reader:
             sub = self._braced() if self.token == "{" else self.take()
         if token in CONSTANTS and not sub:
             return CONSTANTS[token]
-        primes = 0
-        while self.token == "'":
-            primes += len(self.take())
-        symbol = NAMES.get(token, token) + (f"_{sub}" if sub else "") + "'" * primes
-        if token in APPLIED and self.token == "(":
-            symbol += f"({self.inside('(')})"
-        return sympy.Symbol(symbol)
+        return sympy.Symbol(NAMES.get(token, token) + (f"_{sub}" if sub else ""))
 
 
 _PLACES = (

@@ -7,10 +7,7 @@ After the rules of OpenBMB/OlympiadBench (eval/auto_scoring_judge.py), rewritten
   number       within the row's `error`, else within 1e-8; where `error` lists several, each answer
                has its own. With a percent sign on one side only, 60 % is 60 and 0.6
   unit         the unit that the question asks for may follow the answer; another one is wrong
-  brackets     tuples, intervals and their unions have the same brackets and equal parts in order
-  equation     left minus right is that of the gold times a number; where both begin with the same
-               name, as in `f(x) = x`, or only one has a name, the other sides count
-  expression   the difference of both simplifies to 0
+  brackets     tuples and intervals have the same brackets and equal parts in order
 
 What is none of these is up to the rules of `judging`. Unlike in the original, 200 is not 2 without
 a percent sign, and a pair is no triple. Never called in the lab's own process.
@@ -26,7 +23,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from assay.labs.math import units, written
-from assay.labs.math.expressions import expression, is_read, proportional
+from assay.labs.math.expressions import expression, is_read
 from assay.labs.math.judging import (
     LONGEST_LIST,
     Ruling,
@@ -42,7 +39,6 @@ TOLERANCE = 1e-8
 """Absolute, where a row has no `error`."""
 SLACK = 1.01
 """A difference of 0.001 in decimals may be a little more in binary."""
-_UNION = re.compile(r"\\cup(?![a-zA-Z])")
 
 
 def judge(
@@ -107,28 +103,17 @@ def _answers(text: str) -> list[str]:
 
 
 def _same(gold: str, answer: str, tolerance: float, unit: str) -> bool:
-    """One answer of each: by its form, else by the rules of `judging`."""
-    if written.same_text(gold, answer):
-        return True
+    """One answer of each: two numbers by the tolerance, parts in brackets by it too, all else by
+    the rules of `judging`."""
     (kind, inner), (other, within) = written.brackets(gold), written.brackets(answer)
-    if kind and not _UNION.search(gold):
-        parts = written.listed(inner), written.listed(within)
-        if kind == other and len(parts[0]) == len(parts[1]):
-            return all(_same(*pair, tolerance, "") for pair in zip(*parts, strict=True))
-        return len(parts[0]) == 1 and rule(gold, answer).equal
+    parts = written.listed(inner), written.listed(within)
+    if kind == other != "" and len(parts[0]) == len(parts[1]) > 1:
+        return all(_same(*pair, tolerance, "") for pair in zip(*parts, strict=True))
     known, sides = written.links(gold), written.links(answer)
-    if max(len(known), len(sides)) == 2:
-        two, both = known if len(known) == 2 else sides, len(known) == len(sides)
-        named = written.is_name(two[0]) and (not both or _spelled(known[0]) == _spelled(sides[0]))
-        if named:
-            return _same(known[-1], sides[-1], tolerance, unit)
-        return (both and proportional(known, sides)) or rule(gold, answer).equal
+    if {len(known), len(sides)} == {1, 2} and written.is_name(max(known, sides, key=len)[0]):
+        return _same(known[-1], sides[-1], tolerance, unit)
     same = _same_number(gold, answer, tolerance, unit)
     return rule(gold, answer).equal if same is None else same
-
-
-def _spelled(name: str) -> str:
-    return re.sub(r"[\s{}]", "", name)
 
 
 def _same_number(gold: str, answer: str, tolerance: float, unit: str) -> bool | None:

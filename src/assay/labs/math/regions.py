@@ -35,10 +35,7 @@ _WITHOUT = re.compile(
 _BUILDER = re.compile(
     r"\s*(?:[a-zA-Z]\s*(?:\\in\s*(?:\\mathbb\s*\{?R\}?|R)\s*)?)(?:\||:|\\mid|\\vert)"
 )
-_MEMBER = re.compile(
-    r"\s*(\\?[a-zA-Z]+)\s*(?:\\in(?![a-zA-Z])|(?P<not>"
-    r"\\notin(?![a-zA-Z])|\\not\s*\\in(?![a-zA-Z])))\s*"
-)
+_MEMBER = re.compile(r"\s*(\\?[a-zA-Z]+)\s*\\in(?![a-zA-Z])\s*")
 _REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\R(?![a-zA-Z])|ℝ|\\Reals")
 _EMPTY = re.compile(r"\\(?:emptyset|varnothing)(?![a-zA-Z])|∅|\\\{\s*\\\}")
 _VARIABLE = re.compile(
@@ -136,8 +133,7 @@ def _piece(text: str) -> Region | None:
         value = _any(text[member.end() :])
         if value is None:
             return None
-        numbers = Complement(Reals, value.numbers) if member["not"] else value.numbers
-        return Region(numbers, value.names | {member[1]})
+        return Region(value.numbers, value.names | {member[1]})
     if _REALS.fullmatch(text):
         return Region(Reals)
     if _EMPTY.fullmatch(text):

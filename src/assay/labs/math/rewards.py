@@ -21,9 +21,7 @@ from assay.data.row import Row
 from assay.labs.math.sentences import (
     canonical,
     final_answer,
-    final_place,
     is_bare,
-    is_taken_back,
     number,
     stated_answer,
 )
@@ -44,7 +42,7 @@ RIGHT, WRONG = "right", "wrong"
 NO_ANSWER, UNPARSABLE = "no answer", "unparsable"
 READ = frozenset({RIGHT, WRONG, NO_ANSWER, UNPARSABLE})
 """The outcomes of an answer on which the comparison did not fail."""
-RULES = 9
+RULES = 10
 """The version of the rules here and in `judging`, for fingerprints."""
 DIFFERS = "differs_from_math_verify"
 """The part that is 1 where math-verify's own verdict is another than the reward's."""
@@ -74,19 +72,14 @@ def gold_completion(row: Row) -> Completion:
 
 
 def answer_of(completion: Completion) -> str | None:
-    """The final answer of a completion: boxed, after `####`, or a plain number that it states; ""
-    for one that it takes back.
+    """The final answer of a completion: boxed, after `####`, or a plain number that it states.
 
     What stands in a thought is none, closed or not: `<think>` may have been in the prompt. A number
     without a box that ends a completion that was cut may go on, and is none.
     """
     text = completion.text.rpartition(CLOSE)[2].partition(OPEN)[0]
-    answer, *place = final_place(text)
-    if answer is not None:
-        return "" if is_taken_back(text, answer, *place) else answer
-    if completion.ended in CUT:
-        return None
-    return stated_answer(text)
+    answer = final_answer(text)
+    return answer if answer or completion.ended in CUT else stated_answer(text)
 
 
 def with_answer(reward: Reward, answer: str | None) -> Reward:

@@ -7,11 +7,11 @@ are named. Pure string work on texts of bounded length.
 """
 
 import re
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 from assay.data.hashing import sha256_text
 from assay.labs.math import written
-from assay.labs.math.units import with_digits
 from assay.labs.math.written import plain
 
 _DECIMAL = re.compile(r"(?:\\?\$)?([+-]?)(?:\\?\$)?(\d{1,3}(?:,\d{3})+|\d{1,40})(\.\d{1,40})?\.?")
@@ -40,48 +40,37 @@ def final_answer(text: str) -> str | None:
     Boxes with nothing but commas, "or" and "and" between them are one answer, a list: who gives
     several answers is not asked for the last.
     """
-    return final_place(text)[0]
-
-
-def final_place(text: str) -> tuple[str | None, int, int]:
-    """The final answer, and where its boxes or its line begin and end."""
-    box, start, box_end = last_boxed(text)
+    box, end = last_boxed(text)
     marker = text.rfind("####")
-    marked = _MARKED.match(text, marker) if marker > box_end else None
-    if marked is None:
-        return box, start, box_end
-    return without_courtesy(marked[1]) or None, *marked.span()
+    marked = _MARKED.match(text, marker) if marker > end else None
+    return without_courtesy(marked[1]) or None if marked else box
 
 
 _COURTESY = re.compile(
-    r"(?:\n\s*-{3,}\s*|(?<=[.!?。！？*$)\]\n])\s*)[*_(]*"
-    r"(?!.*\d)(?:(?:please )?(?:let (?:me|us) know|feel free|do(?:n't| not) hesitate)"
-    r"|thanks?\b|good luck|(?:(?:I|we) )?(?:really )?hope (?:that )?(?:it|th|my)"
-    r"(?!.*(?:\bnot\b|n't|wrong|incorrect))"
-    r"|(?:if|do|would|should) you\b(?=.*(?:question|help|expl|clarif))"
-    r"|(?:is there|any)\b(?=.*(?:else|question))"
-    r"|希望(?=.*帮)|(?:如有|如果[你您]|请)(?=.*(?:问|告诉))|谢谢)[^\n.!?。！？]*[^\w$\\]*$",
+    r"(?<=[.*$)\]!\n。])\s*(?:(?:I )?hope (?:it|this)|let me know|thank you|希望)[^\d\n]*$",
     re.IGNORECASE,
 )
-"""A polite sentence at the end of a text, without the number of an answer."""
+"""A polite sentence at the end, such as Minerva's "I hope it is correct."."""
 
 
 def without_courtesy(text: str) -> str:
-    """A text without the polite sentences at its end, such as Minerva's "I hope it is correct"."""
+    """A text without the polite sentence at its end."""
     text = text.strip()
-    while match := _COURTESY.search(text, max(0, len(text) - 300)):
-        text = text[: match.start()].rstrip()
-    return text
+    match = _COURTESY.search(text, max(0, len(text) - 300))
+    return text[: match.start()].rstrip() if match else text
 
 
-def last_boxed(text: str) -> tuple[str | None, int, int]:
-    r"""What the last closed boxes that belong together hold, and their bounds; else (None, -1, -1).
+_FINAL = re.compile(r".*\bfinal answer is\b(?:[^.。\n]|\.(?=\d))*", re.DOTALL | re.IGNORECASE)
+"""A text up to the end of what it calls its final answer."""
 
-    `\boxed 42` is a box too, and `\fbox{42}`.
-    Braces nest to any depth; `\{` and `\}` are text. A box inside a box is what it holds.
+
+def last_boxed(text: str) -> tuple[str | None, int]:
+    r"""What the last closed boxes that belong together hold, and where they end; else (None, -1).
+
+    `\boxed 42` is a box too, and `\fbox{42}`. Braces nest to any depth; `\{` and `\}` are text.
     """
     together: list[str] = []
-    first = last = -1
+    last = -1
     for match in _BOX.finditer(text):
         if match.start() < last:
             continue
@@ -89,20 +78,10 @@ def last_boxed(text: str) -> tuple[str | None, int, int]:
         if end < 0:
             break  # every later box lies inside this unclosed one
         if last < 0 or not _JOINED.fullmatch(text, last, match.start()):
-            together, first = [], match.start()
-        together.append(match["bare"] or _unboxed(text[match.end() : end].strip()))
+            together = []
+        together.append(match["bare"] or text[match.end() : end].strip())
         last = end if match["bare"] else end + 1
-    return ", ".join(dict.fromkeys(filter(None, together))) or None, first, last
-
-
-def _unboxed(text: str) -> str:
-    for _ in range(4):
-        inner = _BOX.search(text)
-        end = _closing_brace(text, inner.end()) if inner and not inner["bare"] else -1
-        if inner is None or end < 0:
-            break
-        text = text[: inner.start()] + text[inner.end() : end].strip() + text[end + 1 :]
-    return text
+    return ", ".join(dict.fromkeys(filter(None, together))) or None, last
 
 
 def _closing_brace(text: str, start: int) -> int:
@@ -152,12 +131,8 @@ def canonical(answer: str) -> str:
 
 def decimal_text(value: Fraction) -> str:
     """A decimal fraction without zeros at its end: "-5.5", "1450"."""
-    places = 0
-    while value.denominator != 1:
-        value, places = value * 10, places + 1
-    digits = str(abs(value.numerator)).rjust(places + 1, "0")
-    sign = "-" if value < 0 else ""
-    return sign + (f"{digits[:-places]}.{digits[-places:]}" if places else digits)
+    with localcontext(prec=100):
+        return f"{(Decimal(value.numerator) / value.denominator).normalize():f}"
 
 
 def delimited(answer: str) -> str:
@@ -198,54 +173,7 @@ _STATEMENT = re.compile(
     r"\s*(?P<stated>.+)|.*?(?:答案|选项)\s*[是为]\s*[：:]?\s*(?P<chinese>.+)",
     re.IGNORECASE,
 )
-_VALUE_START, _STOP = re.compile(r"\w|\\[a-z]"), re.compile(rf"{_SENTENCE_END.pattern}|\n")
-_EXPLICIT = re.compile(
-    r"\b(?:(?:the|my|our)\s+(?:(?:final|correct|right)\s+)*answer|(?:correct|right|final)\s+"
-    r"(?:answer|value|result|one))\s+(?:is|must be|should be)\b:?|\banswer\**\s*[:：]"
-    r"|答案?\s*(?:[:：]|[是为])",
-    re.IGNORECASE,
-)
-"""Where an answer is called one."""
-_RETRACTS = re.compile(
-    r"\b(?:not|no|wrong|incorrect|mis\w+|error|oops|wait|hmm+|sorry|actually|right|correct|correction"
-    r"|thought|instead|rather|should|would|must|but|however|maybe|perhaps|or|it is|it's)\b|n't\b"
-    r"|(?:^|[.\n])\W{0,9}\d[\d.,]{0,30}\W{0,9}$|\bhope\b|[不错应或]|其实|等等",
-    re.IGNORECASE,
-)
-"""What a remark behind an answer does not hold, unless it takes the answer back."""
-_DENIED_BEFORE = re.compile(
-    r"(?:\b(?:not|never|cannot|unlike|(?:student|one|friend)s? (?:said|says|say|claims?))"
-    r"|n't|[不非]是?)"
-    r"(?:\s+(?:be|equals?|to|the|an?|answer|is|simply|just|value))*[^\w.\n]*$",
-    re.IGNORECASE,
-)
-_DENIED_BEHIND = re.compile(
-    r"[^\w.\n]{0,20}(?:(?:is|was|would be|[.!。\n]\W{0,9}"
-    r"(?:(?:no|wait|but|actually|hmm+|sorry|however|oh)\W{1,9}){0,4}"
-    r"(?:that|this|it)(?:'s| is| was))\s+(?:\w+ly\s+)?(?:wrong|incorrect|false|a mistake"
-    r"|not\s+(?:right|correct|true|valid|(?:the|my|our) (?:\w+ )?answer)(?!\s+to\b))"
-    r"|isn't (?:right|correct)|[^.!?。？\n]*[?？]|[，,。]?(?:这?是?)?(?:不对|错))",
-    re.IGNORECASE,
-)
-"""What denies the answer that it stands around."""
-_ALTERNATIVE = re.compile(
-    r"[\s$]*(\\?%)?[\s$]*(?:\\text\s*\{\s*)?\bor\b[\s}$]*(-?\d+(?:\.\d+)?)(\\?%)?"
-    r"(?=\s*(?:\$|\\[)\]]|[.,;]?\s*$|[.;\n]))"
-)
-"""A number that stands behind a plain one as another answer: "\\boxed{20}\\% or 25\\%"."""
-_PLAIN = re.compile(r"(-?\d+(?:\.\d+)?)(\\?%)?")
-_NUMBER = re.compile(r"-?(?:\d|\.\d)[\d.]*")
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
-_REMARK = re.compile(r"\s*[（(][^()（）]*[)）][.。]?$")
-_DOUBT = re.compile(
-    r"\?|？|\b(?:if|doubt|maybe|perhaps|possibly|wait|check\w*|suppose|assum\w+|would"
-    r"|answer (?:could|might|may))\b"
-    r"|可能|如果|假如|假设",
-    re.IGNORECASE,
-)
-_BLUR = re.compile(
-    r"\b(?:not|never|isn't|about|approximately|either|than)\b|不|约|或", re.IGNORECASE
-)
 _MARKER = re.compile(
     r"(?:^|(?<=[\s,，;；。、:：*]))(?:so|thus|hence|therefore|i\.e\.|that is|giving|which gives"
     r"|we (?:get|have|find))(?!\w),?\s*(?:that\s+)?"
@@ -263,94 +191,40 @@ def stated_answer(text: str) -> str | None:
     follows "Answer:", the one bold phrase, or what the last sentence concludes. The last number of
     a text is not enough: "6 and 7 make 42" has no final answer.
     """
-    if "####" in text or final_answer(text) or r"\boxed" in text:
+    if "####" in text or r"\boxed" in text:
         return None
     plain = without_courtesy(text)
+    final = _FINAL.match(plain)
+    plain = final[0] if final else plain
     if number(plain) is not None:
         return plain
     tagged = [next(filter(None, match.groups()), "") for match in _TAGGED.finditer(plain)]
     if tagged:
         return tagged[-1].strip() or None
-    lines = _without_remarks(plain).splitlines()[-12:]
-    line = lines[-1].strip() if lines else ""
+    before, _, line = plain.rpartition("\n")
+    line = line.strip()
     if not line or len(line) > LONGEST_LINE:
         return None
     if number(line) is not None:
-        return None if lines[-2].strip() else line
+        return None if before.rpartition("\n")[2].strip() else line
     return _of_line(line)
-
-
-def _explicit(text: str) -> list[tuple[str, int]]:
-    """What a text calls its answers, to the end of their sentences, and where these end."""
-    statements = []
-    for match in _EXPLICIT.finditer(text):
-        value = _VALUE_START.search(text, match.end())
-        stop = _STOP.search(text, value.start()) if value else None
-        end = stop.start() if stop else len(text)
-        statements.append((text[match.end() : end].strip(" *:$.。"), end))
-    return statements
-
-
-def is_taken_back(text: str, answer: str, start: int, end: int) -> bool:
-    r"""Whether the sentence around an answer at `start` to `end` denies it, such as "It is not
-    \boxed{12}.", or a later one calls another the answer, such as "The correct answer is 13."."""
-    if _DENIED_BEFORE.search(text, max(0, start - 80), start) or _DENIED_BEHIND.match(
-        text, end, end + 300
-    ):
-        return True
-    if _has_other_value(answer, _ALTERNATIVE.match(text, end, end + 80)):
-        return True
-    numbers = _numbers(answer)
-    for stated, _ in _explicit(text[end : end + 4_000]):
-        denial = re.match(r"not\b|不", stated) is not None
-        other = _numbers(stated)
-        same = other[: len(numbers)] == numbers and not re.search(r"\bor\b|或", stated)
-        if numbers and other and same == denial:
-            return True
-    return False
-
-
-def _has_other_value(answer: str, other: re.Match[str] | None) -> bool:
-    own = _PLAIN.fullmatch(answer)
-    if other is None or own is None or bool(other[1] or own[2]) != bool(other[3]):
-        return False
-    return float(other[2]) != float(own[1])
-
-
-def _numbers(text: str) -> list[float]:
-    plain = written.plain(text[:LONGEST_SENTENCE])
-    plain = plain if _NUMBER.search(plain) else with_digits(plain)
-    return [float(digits.strip(".")) for digits in _NUMBER.findall(plain) if digits.count(".") < 2]
-
-
-def _without_remarks(text: str) -> str:
-    """A text without what follows its last explicit answer, unless that takes the answer back."""
-    value, end = next(iter(_explicit(text[-2_000:])[::-1]), ("", 0))
-    end += max(0, len(text) - 2_000)
-    short = re.search(r"\d", value) and len(value.split()) < 5
-    return text[:end] if short and not _RETRACTS.search(text, end) else text
 
 
 def _of_line(line: str) -> str | None:
     label = _LABEL.fullmatch(line.replace("*", "").strip())
     if label:
         return next(filter(None, label.groups())).strip()
-    unmarked = _REMARK.sub("", line)
-    bold = list(_BOLD.finditer(unmarked))
+    bold = _BOLD.findall(line)
     if bold:
-        before = unmarked[: bold[0].start()]
-        before = _conclusion(_SENTENCE_END.split(before)[-1])
-        sure = len(bold) == 1 and not (_DOUBT.search(before) or _BLUR.search(before))
-        return bold[0][1].strip() if sure else None
+        return bold[0].strip() if len(bold) == 1 else None
     last = _SENTENCE_END.split(line)[-1]
     if re.match(r"(?:yes|no|是的?|不是|否)[,.，。]", line, re.IGNORECASE):
         last = line
-    if len(last) > LONGEST_SENTENCE or _DOUBT.search(last):
+    if len(last) > LONGEST_SENTENCE:
         return None
     match = _STATEMENT.fullmatch(last)
-    stated = next(filter(None, match.groups())).rstrip(".。 ") if match else ""
     if match:
-        return stated if re.search(r"\w", stated) and not _BLUR.search(last) else None
+        return next(filter(None, match.groups())).rstrip(".。 ")
     concluded = _conclusion(last)
     plain = written.plain(concluded)
     formulas = _formulas(plain)

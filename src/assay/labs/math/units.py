@@ -1,4 +1,4 @@
-r"""Reads units, counted things, sums of money and times of the day behind or before a number.
+r"""Reads units, counted things and sums of money behind or before a number.
 
 `pint` knows what a unit measures and how large it is; Chinese names are other words for the same.
 What it does not know counts things: two such phrases are the same unit where the words of one are
@@ -227,40 +227,6 @@ def _is_tail(match: re.Match[str]) -> bool:
     if word in ("st", "nd", "rd", "th"):
         return match["space"] == ""
     return bool(match["space"]) and len(word) > 2 and _VOWEL.search(word) is not None
-
-
-_CLOCK = re.compile(
-    r"(?P<day>上午|早上|凌晨|下午|晚上|中午)?\s*(?P<hour>\d{1,2})"
-    r"\s*(?:[:时点]\s*(?P<minute>\d{1,2}|半|整)?\s*(?:分钟?)?"
-    r"(?::(?P<second>\d{2}))?)?\s*(?P<half>[ap]\.?\s?m\b\.?|o'?\s?clock)?",
-    re.IGNORECASE,
-)
-
-
-def clock(text: str) -> tuple[int, int, int, str] | None:
-    """(hour, minute, second, "am", "pm" or "") of a time of the day such as "11:30 a.m."."""
-    plain = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text).strip().lower()
-    if plain in ("noon", "midnight", "正午"):
-        return 12, 0, 0, "am" if plain == "midnight" else "pm"
-    match = _CLOCK.fullmatch(plain)
-    if match is None or not (match["minute"] or match["half"] or match["day"] or "点" in plain):
-        return None
-    hour = int(match["hour"])
-    minute = {"半": 30, "整": 0, None: 0}.get(match["minute"])
-    minute = int(match["minute"]) if minute is None else minute
-    half = (match["half"] or "")[:1]
-    half = {"a": "am", "p": "pm"}.get(half, "")
-    if match["day"]:
-        half = "am" if match["day"] in ("上午", "早上", "凌晨") else "pm"
-    half = half or ("pm" if hour > 12 else "")
-    return hour, minute, int(match["second"] or 0), half
-
-
-def same_time(one: tuple[int, int, int, str], other: tuple[int, int, int, str]) -> bool:
-    """Whether two times are one: 15:00 is 3:00 p.m., and 3:00 alone is either 3:00 but no 15:00."""
-    if "" in (one[3], other[3]):
-        return one[:3] == other[:3]
-    return one[0] % 12 == other[0] % 12 and one[1:] == other[1:]
 
 
 def numeral(text: str) -> str:

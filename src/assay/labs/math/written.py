@@ -17,7 +17,7 @@ _SIZES = re.compile(
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _FONT = re.compile(
     r"\\(?P<font>text(?:bf|it|rm|sf|tt|normal)?|math"
-    r"(?:rm|bf|it|sf|tt|normal)|mbox|hbox|operatorname"
+    r"(?:rm|bf|it|sf|tt|normal)|mbox|hbox|boxed|operatorname"
     r"|boldsymbol|bm)\s*\{(?P<said>(?:[^{}]|\{[^{}]*\})*)\}|\{\\(?:rm|bf|it)\s+(?P<old>[^{}]*)\}"
 )
 _FUNCTIONS = frozenset(WORDS["functions"].split())
@@ -84,25 +84,13 @@ def plain(text: str, thousands: bool = True) -> str:
     text = _FONT.sub(_upright, text)
     for pattern, other in _SPELLINGS:
         text = pattern.sub(other, text)
-    text = _OUTWARD.sub(_inward, _SIZES.sub("", text))
+    text = _SIZES.sub("", text)
     if thousands:
         text = _THOUSANDS.sub(lambda m: m[1] + re.sub(r"\D", "", m[2]), text)
     text = _SPACES.sub(" ", text).strip()
     text = re.sub(r"^<([^<>]*,[^<>]*)>$", r"⟨\1⟩", text)
     text = re.sub(r"(?:[.,;]|(?<!\\)\\)$", "", text).rstrip()
     return numeral(text) if len(text) < 200 else text
-
-
-_OUTWARD = re.compile(
-    r"(^|\\(?:cup|cap|in|setminus)(?![a-zA-Z])|=|\b(?:or|and)\b)(\s*)([\[\]])([^\[\],;]+[,;][^\[\],;]+)"
-    r"([\[\]])(?=[\s.]*(?:$|\\(?:cup|cap|setminus)|or\b|and\b))"
-)
-
-
-def _inward(match: re.Match[str]) -> str:
-    """The interval `(0,1)` of `]0,1[`: a bracket that is turned outward leaves its end out."""
-    before, space, left, inner, right = match.groups()
-    return f"{before}{space}{'[' if left == '[' else '('}{inner}{']' if right == ']' else ')'}"
 
 
 def _upright(match: re.Match[str]) -> str:
