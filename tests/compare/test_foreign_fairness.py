@@ -142,6 +142,15 @@ def test_models_with_templates_of_their_own_are_compared_and_one_without_is_not(
     assert kinds(compared(plain, first))[path] == "confound"
 
 
+def test_rows_that_were_made_otherwise_than_the_results_file_says_are_a_confound(tmp_path: Path):
+    def line(row: dict[str, Any]) -> None:
+        row["arguments"]["gen_args_0"]["arg_1"]["until"] = ["two lines"]
+
+    table = compared(lm_eval(tmp_path, "base"), lm_eval(tmp_path, "tuned", line=line))
+    assert kinds(table)["evaluation.sums.sampling.until"] == "confound"
+    assert verdict(table) == "not comparable"
+
+
 def test_documents_in_another_order_ask_something_else(tmp_path: Path):
     base = lm_eval(tmp_path, "base")
     shuffled = lm_eval(

@@ -64,7 +64,7 @@ def read_results(
     """
     path = Path(path)
     if columns is None and sample_logs(path):
-        return read_folder(path, lm_eval.read_task, cluster)
+        return read_folder(path, cluster)
     if path.is_dir():
         raise InputError("is a folder", file=path, fix="name the files in it")
     if not path.is_file():
