@@ -403,6 +403,6 @@ class Reported(Part):
         """The run of that name."""
         return next((run for run in self.runs if run.name == name), None)
 
-    def metric(self, name: str) -> ReportedMetric | None:
+    def metric(self, name: str) -> ReportedMetric:
         """The metric of that name."""
-        return next((metric for metric in self.metrics if metric.name == name), None)
+        return next(metric for metric in self.metrics if metric.name == name)

@@ -51,16 +51,10 @@ def few_trials(report: Reported) -> Iterator[Finding]:
     for metric in rates(report):
         count, total = metric.counts[-1], metric.totals[-1]
         if total < FEW_TRIALS:
-            interval = wilson(count, total)
-            numbers = {
-                "count": count,
-                "total": total,
-                "rate": 100 * count / total,
-                "low": interval.low * 100,
-                "high": interval.high * 100,
-            }
             severity = "warning" if metric.reads else "note"
-            yield flaw("few_trials", severity, metric.name, numbers, metric.line)
+            numbers = {"count": count, "total": total, "rate": 100 * count / total}
+            limits = limits_of(count, total)
+            yield flaw("few_trials", severity, metric.name, metric.line, **numbers, **limits)
 
 
 def few_items(report: Reported) -> Iterator[Finding]:
@@ -74,16 +68,10 @@ def few_items(report: Reported) -> Iterator[Finding]:
             if cell.items is not None and cell.items < FEW_TRIALS:
                 by_name.setdefault(cell.name, []).append(cell)
     for name, group in by_name.items():
-        intervals = {wilson(cell.successes, cell.items or 1): cell for cell in group}
-        widest = max(intervals, key=lambda interval: interval.half_width)
-        numbers = {
-            "runs": len(group),
-            "items": intervals[widest].items or 0,
-            "score": intervals[widest].mean * 100,
-            "low": widest.low * 100,
-            "high": widest.high * 100,
-        }
-        yield flaw("few_items", "note", name or report.scoring.benchmark, numbers)
+        widest = max(group, key=lambda cell: wilson(cell.successes, cell.items or 1).half_width)
+        numbers = {"runs": len(group), "items": widest.items, "score": widest.mean * 100}
+        limits = limits_of(widest.successes, widest.items or 1)
+        yield flaw("few_items", "note", name or report.scoring.benchmark, **numbers, **limits)
 
 
 def rate_inside_noise(report: Reported) -> Iterator[Finding]:
@@ -94,46 +82,39 @@ def rate_inside_noise(report: Reported) -> Iterator[Finding]:
         (before, *_, after), (first, *_, last) = metric.counts, metric.totals
         comparison = compare_counts(before, first, after, last)
         if comparison.verdict not in DECIDED:
-            old, new = wilson(before, first), wilson(after, last)
             numbers = figures(comparison) | {
                 "before": f"{before}/{first}",
                 "after": f"{after}/{last}",
-                "before_low": old.low * 100,
-                "before_high": old.high * 100,
-                "after_low": new.low * 100,
-                "after_high": new.high * 100,
-                "reads": metric.reads or "",
+                **limits_of(before, first, "before_"),
+                **limits_of(after, last, "after_"),
             }
-            yield flaw("rate_inside_noise", "warning", metric.name, numbers, metric.line)
+            about, reads = metric.name, metric.reads
+            yield flaw("rate_inside_noise", "warning", about, metric.line, **numbers, reads=reads)
 
 
 def cumulative_as_rate(report: Reported) -> Iterator[Finding]:
     """Counts since the start, divided and read as if each reading were a sample of its own."""
     for metric in rates(report):
-        if not metric.cumulative or len(metric.counts) < 2:
-            continue
-        rates_differ = metric.counts[-1] * metric.totals[0] != metric.counts[0] * metric.totals[-1]
-        ends = (Counts(metric.counts[i], metric.totals[i]) for i in (0, -1))
+        ends = [Counts(metric.counts[i], metric.totals[i]) for i in (0, -1)]
+        first, last = ends
+        rates_differ = last.count * first.trials != first.count * last.trials
         # A running count that fell is an error of its own.
-        if rates_differ and (new := new_counts(*ends)) is not None:
-            interval = wilson(new.count, new.trials)
+        if metric.cumulative and rates_differ and (new := new_counts(first, last)) is not None:
+            severity = "warning" if metric.reads else "note"
             numbers = {
-                "first": f"{metric.counts[0]}/{metric.totals[0]}",
-                "last": f"{metric.counts[-1]}/{metric.totals[-1]}",
+                "first": f"{first.count}/{first.trials}",
+                "last": f"{last.count}/{last.trials}",
                 "new": new.count,
                 "trials": new.trials,
-                "low": interval.low * 100,
-                "high": interval.high * 100,
+                **limits_of(new.count, new.trials),
             }
-            severity = "warning" if metric.reads else "note"
-            yield flaw("cumulative_as_rate", severity, metric.name, numbers, metric.line)
+            yield flaw("cumulative_as_rate", severity, metric.name, metric.line, **numbers)
 
 
 def extrapolation(report: Reported) -> Iterator[Finding]:
     """Totals predicted from few steps, with the interval that these steps give."""
     for claim in report.forecasts:
         metric = report.metric(claim.metric)
-        assert metric is not None, "the record was checked"
         if not metric.values:
             continue
         totals = [float(value) for value in metric.values]
@@ -148,7 +129,7 @@ def extrapolation(report: Reported) -> Iterator[Finding]:
         if interval is not None:
             numbers |= {"low": interval.low, "high": interval.high}
         key = "forecast_from_one" if interval is None else "forecast"
-        yield flaw(key, "warning", metric.name, numbers, claim.line)
+        yield flaw(key, "warning", metric.name, claim.line, **numbers)
 
 
 def limit_not_shown(report: Reported) -> Iterator[Finding]:
@@ -159,18 +140,13 @@ def limit_not_shown(report: Reported) -> Iterator[Finding]:
         for limit, sign in ((claim.above, ">"), (claim.below, "<")):
             if metric is None or limit is None:
                 continue
-            interval = wilson(metric.counts[-1], metric.totals[-1])
-            if not interval.low < float(limit) / 100 < interval.high:
-                continue
-            numbers = {
-                "limit": f"{sign} {limit}",
-                "rate": f"{metric.counts[-1]}/{metric.totals[-1]}",
-                "low": interval.low * 100,
-                "high": interval.high * 100,
-                "step": claim.step or 0,
-            }
-            key = "limit_foretold" if claim.step else "limit_not_shown"
-            yield flaw(key, "warning", metric.name, numbers, claim.line)
+            count, total = metric.counts[-1], metric.totals[-1]
+            limits = limits_of(count, total)
+            if limits["low"] < float(limit) < limits["high"]:
+                key = "limit_foretold" if claim.step else "limit_not_shown"
+                numbers = {"limit": f"{sign} {limit}", "rate": f"{count}/{total}", **limits}
+                step = claim.step or 0
+                yield flaw(key, "warning", metric.name, claim.line, **numbers, step=step)
 
 
 def best_of_many(report: Reported) -> Iterator[Finding]:
@@ -180,29 +156,29 @@ def best_of_many(report: Reported) -> Iterator[Finding]:
     items the optimism has no size, and the choice is named all the same.
     """
     for search in report.searches:
-        run = report.run(search.chosen)
+        run, points = report.run(search.chosen), search.points
         assert run is not None, "the record was checked"
-        if search.on == "dev" or search.points == 1:
-            continue
-        known = [cell for cell in cells(report, run).values() if cell.items]
-        if search.points is None or not known:
-            numbers = {"points": search.points or "?"}
-            yield flaw("chosen_on_test", "warning", search.chosen, numbers, search.line)
+        if search.on == "dev" or points == 1:
             continue
         optimism = {
-            cell: 100
-            * expected_optimism(search.points, cell.items or 1, cell.mean * (1 - cell.mean))
-            for cell in known
+            cell: 100 * expected_optimism(points, cell.items, cell.mean * (1 - cell.mean))
+            for cell in cells(report, run).values()
+            if cell.items and points
         }
+        if points is None or not optimism:
+            numbers = {"points": points or "?"}
+            yield flaw("chosen_on_test", "warning", search.chosen, search.line, **numbers)
+            continue
         worst = max(optimism, key=lambda cell: optimism[cell])
         each = ", ".join(f"{c.name or search.chosen} {optimism[c]:.1f}" for c in optimism)
-        numbers = {
-            "points": search.points,
-            "each": each,
-            "worst": optimism[worst],
-            "items": worst.items or 0,
-        }
-        yield flaw("best_of_many", "warning", search.chosen, numbers, search.line)
+        numbers = {"points": points, "each": each, "worst": optimism[worst], "items": worst.items}
+        yield flaw("best_of_many", "warning", search.chosen, search.line, **numbers)
+
+
+def limits_of(count: float, total: int, prefix: str = "") -> dict[str, float]:
+    """The limits of a share, in percent."""
+    interval = wilson(count, total)
+    return {f"{prefix}low": interval.low * 100, f"{prefix}high": interval.high * 100}
 
 
 def rates(report: Reported) -> list[ReportedMetric]:
