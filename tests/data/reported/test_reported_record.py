@@ -56,7 +56,7 @@ def test_items_of_the_command_line_fill_a_gap_and_overrule_nothing(tmp_path: Pat
         ),
         (
             '[[metrics]]\nname = "cost"\n[[forecasts]]\nmetric = "costs"\nstep = 5\nsays = 1',
-            ("forecasts", "nothing is named 'costs'", "'cost'"),
+            ("r.toml:4: forecasts.0.metric", "nothing is named 'costs'", "'cost'"),
         ),
     ],
 )
@@ -75,7 +75,7 @@ def test_a_bad_record_is_named_by_line_and_field(tmp_path: Path, text: str, word
         ("r.csv", b"a,b\n1,2\n", "no table has the columns run and score .*titles: a, b"),
         ("r.csv", b"run,score\na,61 or so\n", r"r\.csv:2: score: '61 or so' is no number"),
         ("r.csv", b"run,score\na,61.5,2\n", "has 3 cells, and there are 2 columns"),
-        ("r.csv", b"run,score,says\na,61.5,good\n", r"r\.csv:2: .*.*got 'good'"),
+        ("r.csv", b"run,score,control,says\na,61.5,a,good\n", r"r\.csv:2: .*got 'good'"),
     ],
 )
 def test_a_file_without_results_is_refused(tmp_path: Path, name: str, content: bytes, words: str):
@@ -87,9 +87,9 @@ def test_a_file_without_results_is_refused(tmp_path: Path, name: str, content: b
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("says_of = { z = 'better' }", ("runs.says_of", "nothing is named 'z'")),
+        ("control = 'z'", ("r.toml:4: runs.0.control", "nothing is named 'z'")),
         ("right = [1, 2]", ("runs.0.right", "2 counts for 1 scores")),
-        ("[[comparisons]]\nrun = 'b'\ncontrol = 'a'\ncells = 'z'", ("comparisons.cells", "'z'")),
+        ("[[comparisons]]\nrun = 'b'\ncontrol = 'a'\ncells = 'z'", ("comparisons.0.cells", "'z'")),
         ("[[comparisons]]\nrun = 'b'\ncontrol = 'a'\ninterval = 1", ("interval", "two limits")),
     ],
 )
@@ -111,10 +111,13 @@ def test_rows_of_a_table_are_scores_repeats_counts_settings_and_claims(tmp_path:
     text = "run,benchmark,score,right,items,control,says,setting.data\n"
     text += "base,gsm8k,71.50,943,1319,,,\nbase,gsm8k,71.6%,944,1319,,,\n"
     text += 'ours,gsm8k,74.1,,1319,base,Better,"first 1000, in order"\nours,math500,N/A,,500,,,\n'
-    base, ours = table(tmp_path, "r.csv", "# a comment\n" + text).runs
+    record = table(tmp_path, "r.csv", "# a comment\n" + text)
+    base, ours = record.runs
     assert [str(value) for value in base.scores["gsm8k"]] == ["71.50", "71.6"]
     assert (base.right, base.items) == ({"gsm8k": (943, 944)}, {"gsm8k": 1319})
-    assert (ours.control, ours.says_of) == ("base", {"gsm8k": "better"})
+    (claim,) = record.comparisons
+    assert (claim.run, claim.control, claim.says) == ("ours", "base", "better")
+    assert (claim.cells, claim.line, ours.control) == (("gsm8k",), 5, "base")
     assert (ours.scores, ours.line) == ({"gsm8k": (Decimal("74.1"),)}, 5)
     assert ours.settings == {"data": "first 1000, in order"}
 

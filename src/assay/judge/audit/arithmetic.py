@@ -289,8 +289,9 @@ def harmonic_from_counts(report: Reported) -> Iterator[Finding]:
         def score(counts: Sequence[float], items=items, means=means) -> float:
             return harmonic_ratio([*zip(counts, items, strict=True)], means)
 
-        best = min(product(*possible), key=lambda counts: abs(score(counts) - float(says)))
-        holds = abs(score(best) - float(says)) <= float(rounding(says)) + 1e-15
+        printed = float(says)
+        best = min(product(*possible), key=lambda counts: abs(score(counts) - printed))
+        holds = abs(score(best) - printed) <= float(rounding(says)) + 1e-15
         numbers = {
             "says": str(says),
             "counts": ", ".join(f"{c}/{n}" for c, n in zip(best, items, strict=True)),

@@ -83,8 +83,8 @@ class RunPair:
     @property
     def says_of(self) -> dict[str, Verdict]:
         """Cell -> the report's verdict on it alone."""
-        said = ((cell, c.says) for c in reversed(self.claims) for cell in c.cells)
-        return {cell: says for cell, says in said if says}
+        said = reversed(self.claims)
+        return {cell: claim.says for claim in said if claim.says for cell in claim.cells}
 
     @property
     def line(self) -> int | None:
@@ -156,7 +156,7 @@ def _family(
         said = [c for c in claims if {c.run, c.control} == {run.name, control.name}]
         turned = tuple(c if c.run == run.name else _turned(c) for c in said)
         vary = next((claim.vary for claim in turned if claim.vary), ())
-        settings = [settings_of(report, each) for each in (control, run)]
+        before, after = (settings_of(report, each) for each in (control, run))
         yield RunPair(
             run,
             control,
@@ -166,7 +166,7 @@ def _family(
             vary or ("training",) * (control.trained != run.trained),
             tuple(
                 difference
-                for difference in differences(*settings, vary)
+                for difference in differences(before, after, vary)
                 if ABSENT not in (difference.control, difference.other)
                 and difference.kind != "declared"
                 and not same_value(difference.control, difference.other)
