@@ -17,8 +17,8 @@ from assay.errors import InputError
 from assay.judge.arms import as_repeats
 from assay.judge.identity import is_fallback
 from assay.judge.scores import ItemScores, on_one_scale
-from assay.runs.history import measured_checkpoints
-from assay.runs.manifest_file import Manifest, read_manifest
+from assay.runs.history import History
+from assay.runs.manifest_file import Manifest
 from assay.runs.records import (
     CLUSTER,
     OUTCOME,
@@ -55,9 +55,14 @@ class Provenance:
         return f"{self.run}@{self.checkpoint}"
 
     @cached_property
+    def history(self) -> History:
+        """What the run recorded."""
+        return History(self.run)
+
+    @property
     def manifest(self) -> Manifest:
         """The fingerprints of the run. Raises DamagedFile."""
-        return read_manifest(self.run)
+        return self.history.manifest
 
     @property
     def file(self) -> Path:
@@ -167,7 +172,7 @@ def load_arm(
     """
     run, record, checkpoint = origin.run, origin.record, origin.checkpoint
     if not record.finished(run, checkpoint):
-        known = ", ".join(measured_checkpoints(run, record)) or "none"
+        known = ", ".join(origin.history.measured(record)) or "none"
         problem = f"{run}: {record.name} of {checkpoint} has no finished record"
         raise InputError(problem, fix=f"finished are: {known}")
     columns = [*COLUMNS, OUTPUT] if outputs else COLUMNS

@@ -19,7 +19,6 @@ from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import CHECKED, overridden, read_manifest, saw_answers
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import experiment_of
 from assay.runs.status import read_status
 
 BASE = "base"
@@ -150,7 +149,7 @@ def check_fair(arms: Sequence[Arm]) -> list[Finding]:
 def _rendered_otherwise(origin: Provenance) -> bool:
     """Whether the experiment of a checkpoint allows another rendering in the evaluation than in
     training."""
-    stage = experiment_of(origin.run).stage.get(origin.checkpoint.partition(".")[0])
+    stage = origin.history.experiment.stage.get(origin.checkpoint.partition(".")[0])
     return stage is not None and origin.record.name in (stage.other_rendering_than or ())
 
 
@@ -373,7 +372,7 @@ def _declared(one: Provenance, two: Provenance) -> tuple[str, ...]:
     """The differences that the experiment files of two runs declare."""
     if one.run == two.run:
         return ()
-    return (*experiment_of(one.run).vary, *experiment_of(two.run).vary)
+    return (*one.history.experiment.vary, *two.history.experiment.vary)
 
 
 def _described(origin: Provenance, name: str, untrained: bool) -> dict[str, Any]:

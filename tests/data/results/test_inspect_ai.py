@@ -88,8 +88,8 @@ def test_a_second_scorer_without_numbers_is_named_and_costs_nothing(tmp_path, to
     file = made(tmp_path, {"match": {"value": "C"}, "tone": {"value": tone}})
     (result,) = read_results(file)
     assert (result.metric, result.answers[0].score) == ("match", 1.0)
-    assert result.not_numbers.keys() == names
-    with pytest.raises(InputError, match=r"holds no metric 'tone.*sample 1 is a"):
+    assert {*result.left_out} == names
+    with pytest.raises(InputError, match=r"holds no metric 'tone.* of numbers"):
         read_arms(str(file), ReadOptions(metric=min(names)))
 
 

@@ -178,8 +178,8 @@ def _record(rows: Rows, places: Mapping[str, int], file: Path, control: str) -> 
     except ValidationError as invalid:
         error = invalid.errors(include_url=False)[0]
         path = _path(error, values)
-        table = values[str(path[0])] if path else None
-        at = table[path[1]]["line"] if isinstance(table, list) and len(path) > 1 else None
+        parts: Any = values[str(path[0])] if path else None
+        at = parts[path[1]]["line"] if len(path) > 1 and isinstance(parts, list) else None
         raise _refused(error, path, file, at) from None
 
 

@@ -83,12 +83,11 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
     words = {name: problem for name in metrics if (problem := _no_number(name, scores))}
     if words.keys() == metrics.keys():
         raise next(iter(words.values()))
-    named = {name: f"sample {error.line} {error.problem}" for name, error in words.items()}
     whole = [name for name in metrics if name not in words]
-    results = _results(path, header, whole, scores, named, cluster)
+    results = _results(path, header, whole, scores, cluster)
     wrong = _contradictions(header, samples, results)
     contradictions = tuple(Contradiction(str(path), *each) for each in wrong)
-    left_out = tuple(name for name in _reducers(header) if name != MEAN)
+    left_out = (*words, *(name for name in _reducers(header) if name != MEAN))
     return [replace(each, left_out=left_out, contradictions=contradictions) for each in results]
 
 
@@ -152,7 +151,6 @@ def _results(
     header: Mapping[str, Any],
     metrics: Sequence[str],
     scores: Sequence[tuple[Record, Mapping[str, Any]]],
-    not_numbers: Mapping[str, str],
     cluster: str | None,
 ) -> list[Result]:
     spec, lines, questions = header["eval"], [], {}
@@ -172,7 +170,6 @@ def _results(
         benchmark=str(spec.get("task", "")),
         configured=True,
         questions=questions,
-        not_numbers=not_numbers,
         unfinished=_unfinished(header, len(lines)),
     )
 
