@@ -1,12 +1,19 @@
 """Fairness: what differs between two manifests and what of it was declared."""
 
 import copy
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.judge.confounds import ABSENT, confounds, differences
+from assay.judge.confounds import ABSENT, Confound, differences
+
+
+def confounds(control: Mapping, other: Mapping, vary: Sequence[str] = ()) -> list[Confound]:
+    """The differences that make two runs not comparable: neither declared nor mere notes."""
+    return [c for c in differences(control, other, vary) if c.kind == "confound"]
+
 
 MANIFEST = {
     "name": "verl7",

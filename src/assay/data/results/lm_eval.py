@@ -9,7 +9,7 @@ an item is a document of a task, so the mean over items is lm-eval's group score
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -347,6 +347,16 @@ def _together(folder: Path, metric: str, results: Sequence[Result]) -> Result:
     every = dict.fromkeys(result.benchmark for result in results)
     first = next(iter(tasks.values()))
     directions = {result.higher_is_better for result in tasks.values()} - {None}
+
+    def named(get: Callable[[Result], Mapping[str, str]]) -> dict[str, str]:
+        return {f"{t}/{item}": value for t, r in tasks.items() for item, value in get(r).items()}
+
+    # What is not of one task is the same in all.
+    settings = {
+        part: {key: each for r in tasks.values() for key, each in r.settings.get(part, {}).items()}
+        for part in ("evaluation", "dataset")
+        if part in first.settings
+    }
     return replace(
         first,
         file=str(folder),
@@ -354,31 +364,13 @@ def _together(folder: Path, metric: str, results: Sequence[Result]) -> Result:
             replace(a, item=f"{t}/{a.item}") for t, r in tasks.items() for a in r.answers
         ),
         benchmark=", ".join(tasks),
-        settings=_common_settings(tasks.values()),
+        settings={**first.settings, **settings},
         configured=all(result.configured for result in tasks.values()),
-        questions=_named(tasks, lambda result: result.questions),
-        clusters=_named(tasks, lambda result: result.clusters),
+        questions=named(lambda result: result.questions),
+        clusters=named(lambda result: result.clusters),
         left_out=tuple(task for task in every if task not in tasks),
         reads_answers=all(result.reads_answers for result in tasks.values()),
         contradictions=(*{repr(c): c for r in tasks.values() for c in r.contradictions}.values(),),
         unfinished="; ".join(f"{t}: {r.unfinished}" for t, r in tasks.items() if r.unfinished),
         higher_is_better=directions.pop() if len(directions) == 1 else None,
     )
-
-
-def _named(
-    tasks: Mapping[str, Result], get: Callable[[Result], Mapping[str, str]]
-) -> dict[str, str]:
-    return {f"{t}/{item}": value for t, r in tasks.items() for item, value in get(r).items()}
-
-
-def _common_settings(results: Iterable[Result]) -> dict[str, Any]:
-    """The settings of all tasks; what is not of one task is the same in all."""
-    settings: dict[str, Any] = {}
-    for result in results:
-        joined = {
-            part: {**settings.get(part, {}), **result.settings.get(part, {})}
-            for part in ("evaluation", "dataset")
-        }
-        settings = {**settings, **result.settings, **joined}
-    return settings

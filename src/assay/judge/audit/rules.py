@@ -239,11 +239,8 @@ def counted(report: Reported) -> bool:
 
 
 def audit_all(records: Iterable[Reported]) -> list[Finding]:
-    """The findings of all tables of a file; a note on a whole table is given once."""
-    findings = list(chain.from_iterable(map(audit, records)))
-    whole = [
-        (f.code, f.values["about"]) if f.values["line"] is None and f.severity == "note" else i
-        for i, f in enumerate(findings)
-    ]
-    once = [flaw for i, flaw in enumerate(findings) if whole[i] not in whole[:i]]
-    return worst_first(once)
+    """The findings of all tables of a file, each once."""
+    findings: list[Finding] = []
+    for each in chain.from_iterable(map(audit, records)):
+        findings += [] if each in findings else [each]
+    return worst_first(findings)
