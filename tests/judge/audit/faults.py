@@ -30,14 +30,9 @@ def two_runs(
     )
 
 
-def cells(first: str, second: str, says: str = "", items: int = 100) -> str:
+def cells(first: str, second: str, says: str = "") -> str:
     """A run and its control on several benchmarks."""
-    words = f'says = "{says}"\n' if says else ""
-    return (
-        f'[scoring]\nitems = {items}\ncontrol = "a"\n'
-        f'[[runs]]\nname = "a"\nscores = {{ {first} }}\n'
-        f'[[runs]]\nname = "b"\n{words}scores = {{ {second} }}\n'
-    )
+    return two_runs(f"{{ {first} }}", f"{{ {second} }}", says, items=100)
 
 
 def eight(score: float, changed: int = 0) -> str:
@@ -100,6 +95,30 @@ def search(says: str) -> str:
         '[[runs]]\nname = "base"\nscores = { A = 0.30, B = 0.44 }\n'
         '[[runs]]\nname = "best"\nscores = { A = 0.400, B = 0.412 }\n'
         f'[[searches]]\nchosen = "best"\npoints = 18\nbaseline = "base"\nsays = {says}\n'
+    )
+
+
+def named(name: str, **values: object) -> str:
+    """A metric of another name."""
+    return metric(**values).replace('"m"', f'"{name}"')
+
+
+def average(value: str) -> str:
+    """An average cost over 64 calls, with its total."""
+    return (
+        named("average", steps=5, values=value)
+        + named("total", steps=5, values="0.008562")
+        + named("calls", steps=5, values=64)
+        + '[[quotients]]\nvalue = "average"\ntotal = "total"\ncount = "calls"\n'
+    )
+
+
+def fallbacks(count: int) -> str:
+    """Errors that lead to fallbacks."""
+    return (
+        named("errors", steps=5, counts=4)
+        + named("fallback", steps=5, counts=count)
+        + '[[causes]]\ncause = "errors"\neffect = "fallback"\n'
     )
 
 
@@ -262,10 +281,6 @@ FAULTS: dict[str, tuple[str, str]] = {
         '[[runs]]\nname = "a"\n[[effects]]\nwhat = "clip"\nsays = "better"\ncontrol = "a"\n',
     ),
     "left_open": ('[[open]]\nplace = "table"\ncount = 3\n', '[[runs]]\nname = "a"\nscores = 5.0\n'),
-}
-
-
-FAULTS |= {
     "average_not_mean": (average_of(71.0), average_of(70.0)),
     "different_items": (
         two_runs(20.0, 60.0) + "items = 150\n",
@@ -275,32 +290,6 @@ FAULTS |= {
         '[[runs]]\nname = "a"\nscores = 5.0\n[[searches]]\nchosen = "a"\n',
         '[[runs]]\nname = "a"\nscores = 5.0\n[[searches]]\nchosen = "a"\non = "dev"\n',
     ),
+    "quotient": (average("0.000101"), average("0.000134")),
+    "cause_without_effect": (fallbacks(0), fallbacks(4)),
 }
-
-
-def named(name: str, **values: object) -> str:
-    """A metric of another name."""
-    return metric(**values).replace('"m"', f'"{name}"')
-
-
-def average(value: str) -> str:
-    """An average cost over 64 calls, with its total."""
-    return (
-        named("average", steps=5, values=value)
-        + named("total", steps=5, values="0.008562")
-        + named("calls", steps=5, values=64)
-        + '[[quotients]]\nvalue = "average"\ntotal = "total"\ncount = "calls"\n'
-    )
-
-
-def fallbacks(count: int) -> str:
-    """Errors that lead to fallbacks."""
-    return (
-        named("errors", steps=5, counts=4)
-        + named("fallback", steps=5, counts=count)
-        + '[[causes]]\ncause = "errors"\neffect = "fallback"\n'
-    )
-
-
-FAULTS["quotient"] = (average("0.000101"), average("0.000134"))
-FAULTS["cause_without_effect"] = (fallbacks(0), fallbacks(4))
