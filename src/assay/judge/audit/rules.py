@@ -1,7 +1,6 @@
 """All rules of the audit, and those about few trials or steps and the best of many scores."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -220,22 +219,8 @@ RULES: tuple[Rule, ...] = (
 
 
 def audit(report: Reported) -> list[Finding]:
-    """The findings of all rules in a record: errors first, then warnings, then notes.
-
-    Without a number of items or a count nothing is an error: the figures may be of another kind.
-    """
-    flaws = [flaw for rule in RULES for flaw in rule(report)]
-    if not counted(report):
-        flaws = [replace(f, severity="warning") if f.severity == "error" else f for f in flaws]
-    return worst_first(flaws)
-
-
-def counted(report: Reported) -> bool:
-    """Whether a record gives any number of items or any count."""
-    runs = any(run.items or run.right for run in report.runs)
-    readings = any(m.counts or m.totals or m.meaning == "count" for m in report.metrics)
-    drawn = any(comparison.items for comparison in report.comparisons)
-    return bool(report.scoring.items or runs or readings or drawn)
+    """The findings of all rules in a record: errors first, then warnings, then notes."""
+    return worst_first(chain.from_iterable(rule(report) for rule in RULES))
 
 
 def audit_all(records: Iterable[Reported]) -> list[Finding]:
