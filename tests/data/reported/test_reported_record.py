@@ -17,12 +17,6 @@ def read(folder: Path, text: str, items: int | None = None) -> Reported:
     return record
 
 
-def refusal(folder: Path, text: str) -> str:
-    with pytest.raises(InputError) as raised:
-        read(folder, text)
-    return str(raised.value).replace(str(folder) + "/", "")
-
-
 RUN = '[[runs]]\nname = "a"\nscores = '
 
 
@@ -38,32 +32,36 @@ def test_items_of_the_command_line_fill_a_gap_and_overrule_nothing(tmp_path: Pat
     assert read(tmp_path, text, items=200).scoring.items == 100
 
 
+CLAIM = '[[comparisons]]\nrun = "b"\ncontrol = "a"\n'
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (
-            '[[runs]]\nname = "a"\nscore = 1',
-            ("r.toml:3: runs.0.score", "unknown key", "audit-record.toml"),
-        ),
-        (RUN + '"many"', ("r.toml:3: runs.0.scores", "expected a number", "'many'")),
-        (RUN + "150.0", ("r.toml:3: runs.0.scores", "150.0 is outside 0 to 100", "share")),
-        (RUN + "1e-999999999", ("r.toml:3: runs.0.scores", "of this size")),
-        (RUN + '1\nsays = "good"', ("r.toml:4: runs.0.says", "got 'good'", "'better'")),
-        (RUN + "1\n" + RUN + "2", ("runs", "'a' occurs twice")),
+        ('[[runs]]\nname = "a"\nscore = 1', r":3: runs\.0\.score: unknown key .*audit-record.toml"),
+        (RUN + '"many"', r":3: runs\.0\.scores: expected a number, got 'many'"),
+        (RUN + "150.0", r":3: runs\.0\.scores: 150.0 is outside 0 to 100 .*share"),
+        (RUN + "1e-999999999", r":3: runs\.0\.scores: .*of this size"),
+        (RUN + '1\nsays = "good"', r":4: runs\.0\.says: .*'better'.* got 'good'"),
+        (RUN + "1\n" + RUN + "2", "runs: 'a' occurs twice"),
+        (RUN + '1\ncontrol = "z"', r":4: runs\.0\.control: nothing is named 'z'"),
+        (RUN + "1\nright = [1, 2]", r":4: runs\.0\.right: 2 counts for 1 scores"),
+        (RUN + "1\n" + CLAIM + 'cells = "z"', r":7: comparisons\.0\.cells: .*'z'"),
+        (RUN + "1\n" + CLAIM + "interval = 1", r":7: comparisons\.0\.interval: two limits"),
         (
             '[[metrics]]\nname = "m"\nsteps = [1, 2]\nvalues = [0.1]',
-            ("r.toml:4: metrics.0.values", "1 of them for 2 steps"),
+            r":4: metrics\.0\.values: 1 of them for 2 steps",
         ),
         (
             '[[metrics]]\nname = "cost"\n[[forecasts]]\nmetric = "costs"\nstep = 5\nsays = 1',
-            ("r.toml:4: forecasts.0.metric", "nothing is named 'costs'", "'cost'"),
+            r":4: forecasts\.0\.metric: nothing is named 'costs' .*'cost'",
         ),
     ],
 )
-def test_a_bad_record_is_named_by_line_and_field(tmp_path: Path, text: str, words: tuple[str, ...]):
-    said = refusal(tmp_path, text)
-    assert all(word in said for word in words), said
-    assert "\n" not in said
+def test_a_bad_record_is_named_by_line_and_field(tmp_path: Path, text: str, words: str):
+    with pytest.raises(InputError, match=rf"r\.toml{words}|{words}") as raised:
+        read(tmp_path, text)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -82,22 +80,6 @@ def test_a_file_without_results_is_refused(tmp_path: Path, name: str, content: b
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=words):
         read_reported(tmp_path / name)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("control = 'z'", ("r.toml:4: runs.0.control", "nothing is named 'z'")),
-        ("right = [1, 2]", ("runs.0.right", "2 counts for 1 scores")),
-        ("[[comparisons]]\nrun = 'b'\ncontrol = 'a'\ncells = 'z'", ("comparisons.0.cells", "'z'")),
-        ("[[comparisons]]\nrun = 'b'\ncontrol = 'a'\ninterval = 1", ("interval", "two limits")),
-    ],
-)
-def test_what_a_claim_names_must_be_in_the_record(
-    tmp_path: Path, text: str, words: tuple[str, ...]
-):
-    said = refusal(tmp_path, RUN + "1.0\n" + text.replace("'", '"'))
-    assert all(word in said for word in words), said
 
 
 def table(folder: Path, name: str, text: str, **columns: str) -> Reported:
