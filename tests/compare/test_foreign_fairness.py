@@ -12,6 +12,7 @@ from assay.compare.compare_names import compare_names
 from assay.compare.foreign_arms import ReadOptions
 from assay.compare.table import ComparisonTable
 from assay.errors import InputError
+from tests.compare.test_judged_table import control_of
 from tests.data.results.produced import FOLDER, copied
 
 STRICT = "exact_match,strict-match"
@@ -41,9 +42,7 @@ def compared(*files: str, metric: str = STRICT, allow: tuple[str, ...] = ()) -> 
 
 
 def verdict(table: ComparisonTable) -> str:
-    line = table.lines[1].to_control
-    assert line is not None
-    return line.comparison.verdict
+    return control_of(table.lines[1]).comparison.verdict
 
 
 def kinds(table: ComparisonTable) -> dict[str, str]:
