@@ -45,10 +45,9 @@ def one_run(fields: str, items: str = "400", more: str = "") -> str:
     return f'[scoring]\nitems = {items}\n[[runs]]\nname = "a"\n{fields}\n{more}'
 
 
-def average_of(says: float, cells: str = "x = 60.0, y = 70.0, z = 80.0", more: str = "") -> str:
-    """A run with an average over its cells."""
-    text = f'[[runs]]\nname = "a"\nscores = {{ {cells} }}\n{more}\n'
-    return text + f'[[averages]]\nrun = "a"\nsays = {says}\n'
+def average_of(says: str, scores: str) -> str:
+    """Scores and their average, as they are printed."""
+    return f"[[ratings]]\nmarks = [{scores}]\nsays = {says}\nrounded = true\n"
 
 
 def claimed(points: str, items: str, says: str = "better") -> str:
@@ -281,7 +280,6 @@ FAULTS: dict[str, tuple[str, str]] = {
         '[[runs]]\nname = "a"\n[[effects]]\nwhat = "clip"\nsays = "better"\ncontrol = "a"\n',
     ),
     "left_open": ('[[open]]\nplace = "table"\ncount = 3\n', '[[runs]]\nname = "a"\nscores = 5.0\n'),
-    "average_not_mean": (average_of(71.0), average_of(70.0)),
     "different_items": (
         two_runs(20.0, 60.0) + "items = 150\n",
         two_runs(20.0, 60.0) + "items = 200\n",

@@ -142,22 +142,10 @@ VALUES = st.lists(st.integers(0, 1000), min_size=2, max_size=6)
 @given(VALUES, st.integers(0, 2))
 def test_a_mean_of_unrounded_scores_follows_from_rounded_ones(tenths: list[int], digits: int):
     exact = [Fraction(value, 10) for value in tenths]
-    cells = ", ".join(f"c{i} = {printed(v, digits):f}" for i, v in enumerate(exact))
+    scores = ", ".join(f"{printed(value, digits):f}" for value in exact)
     mean = printed(sum(exact, Fraction(0)) / len(exact), digits)
-    assert not found(average_of(float(mean), cells).replace(str(float(mean)), f"{mean:f}"))
-
-
-def test_an_average_over_all_items_is_granted():
-    items = "items = { x = 100, y = 300 }"
-    assert not found(average_of(67.5, "x = 60.0, y = 70.0", items), "average_not_mean")
-    assert found(average_of(67.5, "x = 60.0, y = 70.0"), "average_not_mean")
-
-
-def test_an_average_over_named_cells_or_over_repeats_is_held_against_those():
-    text = average_of(75.0) + 'of = ["y", "z"]\n'
-    assert not found(text)
-    assert not found(average_of(71.0, "x = [70.0, 71.0, 72.0]"), "average_not_mean")
-    assert found(average_of(72.0, "x = [70.0, 71.0, 72.0]"), "average_not_mean")
+    assert not found(average_of(f"{mean:f}", scores))
+    assert found(average_of(f"{mean + 3:f}", scores), "mark_not_mean")
 
 
 @pytest.mark.parametrize("points", ["", "points = 5\n"])

@@ -132,8 +132,6 @@ class ReportedRun(Part):
     """Items, where they differ from those of `[scoring]`."""
     right: Counts = Field(default_factory=dict)
     """Cell -> right items of each repeat; scores without a percentage are these over the items."""
-    not_run: Many[str] = ()
-    """Cells that it has no result of (N/A)."""
     trained: bool = True
     """False for a base model: what a run was trained with is then what a comparison is about."""
     control: Annotated[str | None, "runs"] = None
@@ -279,20 +277,12 @@ class Threshold(Part):
 
 
 class Rating(Part):
-    """Marks, and the overall mark that is printed with them."""
+    """Marks or scores, and the overall one that is printed with them as their mean."""
 
     name: str = ""
     marks: Many[Number]
-    says: Number
-
-
-class ReportedAverage(Part):
-    """An average over cells of one run, or over the repeats of one cell, as it is printed."""
-
-    run: RunName
-    name: str = "average"
-    of: CellNames = ()
-    """The cells that it averages; all of the run, those not run too, where none are named."""
+    rounded: bool = False
+    """Whether they are scores, printed with some of their digits; marks are exact."""
     says: Number
 
 
@@ -344,7 +334,6 @@ class Reported(Part):
     forecasts: tuple[ReportedForecast, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     ratings: tuple[Rating, ...] = ()
-    averages: tuple[ReportedAverage, ...] = ()
     searches: tuple[Search, ...] = ()
     effects: tuple[Effect, ...] = ()
     open: tuple[Open, ...] = ()
@@ -363,7 +352,7 @@ class Reported(Part):
     def _names_lead_somewhere(self) -> "Reported":
         """A comparison may name runs without a result; all other names are of the record."""
         runs, metrics = ([part.name for part in parts] for parts in (self.runs, self.metrics))
-        cells = [cell for run in self.runs for cell in (*run.scores, *run.right, *run.not_run)]
+        cells = [cell for run in self.runs for cell in (*run.scores, *run.right)]
         known = {"runs": runs, "metrics": metrics, "cells": cells}
         for place, part in self._parts():
             for key, described in type(part).model_fields.items():

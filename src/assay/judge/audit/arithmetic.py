@@ -220,52 +220,18 @@ def _is_change(change: Change, mode: Mode) -> bool:
 
 
 def mark_not_mean(report: Reported) -> Iterator[Finding]:
-    """An overall mark that is not the mean of the marks it is printed with."""
+    """An overall mark or average that is not the mean of those it is printed with."""
     for rating in report.ratings:
-        mean = sum(map(Fraction, rating.marks), Fraction(0)) / len(rating.marks)
-        if not prints(rating.says, mean):
-            name, marks = rating.name or report.about, ", ".join(map(str, rating.marks))
-            numbers = {"marks": marks, "mean": float(mean), "says": str(rating.says)}
-            yield flaw("mark_not_mean", "error", name, rating.line, **numbers)
-
-
-def average_not_mean(report: Reported) -> Iterator[Finding]:
-    """Averages that are neither the mean of their cells nor the mean of all their items."""
-    for average in report.averages:
-        run = report.run(average.run)
-        assert run is not None, "the record was checked"
-        scored = {k: cell for k, cell in cells(report, run).items() if k not in run.not_run}
-        present = [scored[name] for name in average.of or scored if name in scored]
-        if not present or _mean_fits(average.says, present):
-            continue
-        values = [float(sum(cell.values) / len(cell.values)) for cell in present]
-        numbers = {
-            "says": str(average.says),
-            "mean": sum(values) / len(values),
-            "cells": len(present),
-            "values": ", ".join(f"{value:.4g}" for value in values),
-        }
-        yield flaw(
-            "average_not_mean",
-            "error",
-            f"{run.name} · {average.name}",
-            average.line or run.line,
-            **numbers,
+        share = Fraction(1, len(rating.marks))
+        ranges = (
+            (sum(map(mode if rating.rounded else exactly, rating.marks), exactly(0)), mode)
+            for mode in MODES
         )
-
-
-def _mean_fits(says: Decimal, group: Sequence[PrintedCell]) -> bool:
-    """Whether a printed average may be the mean of the cells, or of all their items."""
-    items = [cell.items or 0 for cell in group]
-    for weights in ([1] * len(group), items if all(items) else []):
-        for mode in MODES if weights else ():
-            total = exactly(0)
-            for cell, weight in zip(group, weights, strict=True):
-                share = Fraction(weight, len(cell.values) * sum(weights))
-                total += sum(map(mode, cell.values), exactly(0)).times(share)
-            if total.meets(mode(says)):
-                return True
-    return False
+        if not any(total.times(share).meets(mode(rating.says)) for total, mode in ranges):
+            name, marks = rating.name or report.about, ", ".join(map(str, rating.marks))
+            mean = float(sum(map(Fraction, rating.marks), Fraction(0)) * share)
+            numbers = {"marks": marks, "mean": mean, "says": str(rating.says)}
+            yield flaw("mark_not_mean", "error", name, rating.line, **numbers)
 
 
 MOST_COUNTS = 10_000

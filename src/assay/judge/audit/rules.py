@@ -193,7 +193,6 @@ RULES: tuple[Rule, ...] = (
     arithmetic.quotient,
     arithmetic.wrong_change,
     arithmetic.mark_not_mean,
-    arithmetic.average_not_mean,
     arithmetic.harmonic_from_counts,
     claims.not_comparable,
     claims.label_disagrees,
