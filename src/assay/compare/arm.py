@@ -136,7 +136,8 @@ class Arm:
     @cached_property
     def answers(self) -> list[tuple[float | None, str, Mapping[str, float]]]:
         """Score, error type and parts of every answer."""
-        parts = _parts_by_text(text for _, _, text in self.judged)
+        # Equal texts are parsed once.
+        parts = {text: json.loads(text) for text in {text for _, _, text in self.judged}}
         return [(score, error, parts[text]) for score, error, text in self.judged]
 
     @property
@@ -147,14 +148,7 @@ class Arm:
     @property
     def fallbacks(self) -> int:
         """Answers that were scored by a fallback metric."""
-        texts = [text for _, _, text in self.judged]
-        marked = {text for text, parts in _parts_by_text(texts).items() if is_fallback(parts)}
-        return sum(text in marked for text in texts)
-
-
-def _parts_by_text(texts: Iterable[str]) -> dict[str, Mapping[str, float]]:
-    """The parsed JSON of parts; equal texts are parsed once."""
-    return {text: json.loads(text) for text in set(texts)}
+        return sum(bool(is_fallback(parts)) for _, _, parts in self.answers)
 
 
 def load_arm(
