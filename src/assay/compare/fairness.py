@@ -108,11 +108,12 @@ def check_fair(arms: Sequence[Arm]) -> list[Finding]:
     own = [arm for arm in arms if arm.provenance is not None]
     foreign = len(own) < len(arms)
     for other in arms[1:]:
+        _check_measure(arms[0], other)
         if arms[0].result is not None or other.result is not None:
             _check_same_task(arms[0], other)
     for other in own[1:]:
         _check_items(own[0], other)
-        _check_checker(own[0], other)
+        _check_reward(own[0], other)
     check_one_metric({arm.name: arm for arm in own})
     untested = dict.fromkeys(run for arm in own for run in _check_untrained(arm))
     manifests = {str(_origin(arm).run): _origin(arm).manifest for arm in own}
@@ -153,11 +154,8 @@ def _rendered_otherwise(origin: Provenance) -> bool:
     return stage is not None and origin.record.name in (stage.other_rendering_than or ())
 
 
-def _check_same_task(control: Arm, other: Arm) -> None:
-    """Raise InputError for another benchmark, metric, checker or other items than the control's."""
-    if control.format == other.format and control.benchmark != other.benchmark:
-        problem = f"{control.name} is on {control.benchmark}, {other.name} on {other.benchmark}"
-        raise InputError(problem, fix="compare one benchmark at a time")
+def _check_measure(control: Arm, other: Arm) -> None:
+    """Raise InputError for another metric or checker than the control's."""
     measures = {
         "metric": map(_metric, (control, other)),
         "checker": (control.checker, other.checker),
@@ -166,6 +164,13 @@ def _check_same_task(control: Arm, other: Arm) -> None:
         if ours and theirs and ours != theirs:
             problem = f"{control.name} has the {what} {ours!r}, {other.name} {theirs!r}"
             raise InputError(problem, fix=f"score both with one {what}")
+
+
+def _check_same_task(control: Arm, other: Arm) -> None:
+    """Raise InputError for another benchmark or other items than the control's."""
+    if control.format == other.format and control.benchmark != other.benchmark:
+        problem = f"{control.name} is on {control.benchmark}, {other.name} on {other.benchmark}"
+        raise InputError(problem, fix="compare one benchmark at a time")
     _check_items_listed(control.name, control.scores.item_ids, other.name, other.scores.item_ids)
     if control.result is None or other.result is None or control.format != other.format:
         return
@@ -206,13 +211,9 @@ def _check_items(first: Arm, other: Arm) -> None:
         raise InputError(problem, fix="evaluate both on the same file of items")
 
 
-def _check_checker(first: Arm, other: Arm) -> None:
-    """Raise InputError for another checker of two runs, or another version of it."""
+def _check_reward(first: Arm, other: Arm) -> None:
+    """Raise InputError for another version of the reward that scores two runs."""
     one, two = _origin(first), _origin(other)
-    checkers = one.record.checker, two.record.checker
-    if checkers[0] != checkers[1]:
-        problem = f"checked by {checkers[0]!r} in {one.run} and by {checkers[1]!r} in {two.run}"
-        raise InputError(problem, fix="score both with one checker")
     rewards = [_measured_with(each).get("reward", {}) for each in (one, two)]
     for name in rewards[0].keys() & rewards[1].keys():
         tables = [{"reward": reward[name]} for reward in rewards]

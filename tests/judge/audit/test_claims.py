@@ -8,7 +8,7 @@ from assay.judge.audit.claims import pairs, same_value
 from assay.judge.audit.rules import forecast_total
 from assay.judge.binomial import compare_counts
 from assay.judge.intervals import wilson
-from tests.judge.audit.faults import cells, claimed, found, metric, record, two_runs
+from tests.judge.audit.faults import cells, claimed, course, found, rate, record, two_runs
 
 TWO = cells("x = 20, y = 20", "x = 60, y = 21")
 
@@ -143,7 +143,7 @@ def test_a_claimed_range_is_judged_at_its_best():
     assert (flaw.values["least"], flaw.values["fewest"]) == (0.5, 100)
 
 
-RISE, FALL = "[0.1, 0.2]", "[0.2, 0.1]"
+RISE, FALL = (0.1, 0.2), (0.2, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,10 @@ RISE, FALL = "[0.1, 0.2]", "[0.2, 0.1]"
         ("score", FALL, "stable", None),
     ],
 )
-def test_a_course_means_one_thing(meaning: str, values: str, reads: str, key: str | None):
-    text = metric(steps=[1, 2], values=values, meaning=f'"{meaning}"', reads=f'"{reads}"')
-    assert [flaw.code for flaw in found(text)] == ([key] if key else [])
+def test_a_course_means_one_thing(
+    meaning: str, values: tuple[float, float], reads: str, key: str | None
+):
+    assert [flaw.code for flaw in found(course(*values, meaning, reads))] == ([key] if key else [])
 
 
 def test_three_places_are_each_held_against_the_first():
@@ -192,7 +193,7 @@ def test_the_forecast_covers_as_often_as_it_says(steps: list[int]):
 
 
 def test_a_rate_has_the_interval_of_its_last_reading():
-    text = metric(steps=[3, 5], counts=[2, 2], totals=[44, 64])
+    text = rate(2, 2)
     (flaw,) = found(text, "few_trials")
     assert (flaw.values["low"], flaw.values["high"]) == pytest.approx(
         (100 * wilson(2, 64).low, 100 * wilson(2, 64).high)
@@ -202,6 +203,5 @@ def test_a_rate_has_the_interval_of_its_last_reading():
 
 
 def test_new_events_are_those_between_the_readings():
-    text = metric(steps=[3, 5], counts=[2, 4], totals=[44, 64], cumulative="true")
-    (flaw,) = found(text, "cumulative_as_rate")
+    (flaw,) = found(rate(2, 4, cumulative="true"), "cumulative_as_rate")
     assert (flaw.values["new"], flaw.values["trials"]) == (2, 20)
