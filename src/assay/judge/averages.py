@@ -190,8 +190,8 @@ def average_change(pairs: Sequence[tuple[ItemScores, ItemScores]]) -> Average:
     wide = max(1.0, float(np.abs(total_I).max()))
     limits = difference_interval(total_I, sources, (-wide, wide))
     low, high = pairs[0][0].bounds
-    ends = max(mean - abs(limits.low), low - high), min(mean + abs(limits.high), high - low)
-    return Average(mean, Interval(*map(float, ends), limits.method), len(pairs), len(ids))
+    low, high = max(mean - abs(limits.low), low - high), min(mean + abs(limits.high), high - low)
+    return Average(mean, Interval(float(low), float(high), limits.method), len(pairs), len(ids))
 
 
 def _effects(cell: ItemScores) -> dict[str, float]:

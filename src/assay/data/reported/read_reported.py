@@ -179,7 +179,7 @@ def _record(rows: Rows, places: Mapping[str, int], file: Path, control: str) -> 
         error = invalid.errors(include_url=False)[0]
         path = _path(error, values)
         parts: Any = values[str(path[0])] if path else None
-        at = parts[path[1]]["line"] if len(path) > 1 and isinstance(parts, list) else None
+        at = parts[path[1]]["line"] if len(path) > 1 and isinstance(path[1], int) else None
         raise _refused(error, path, file, at) from None
 
 

@@ -246,18 +246,18 @@ def _sampling(
 ) -> dict[str, Any]:
     """The settings of generation: what the task and the command line ask for, and the values in
     the rows in place of those that the rows have otherwise."""
-    asked = {"repeats": about.get("repeats", 1)} | (about.get("generation_kwargs") or {})
-    asked |= arguments(config.get("gen_kwargs"))
-    used: dict[str, list[Any]] = {key: [] for key in asked}
+    stated = {"repeats": about.get("repeats", 1)} | (about.get("generation_kwargs") or {})
+    stated |= arguments(config.get("gen_kwargs"))
+    used: dict[str, list[Any]] = {key: [] for key in stated}
     for line in lines if about.get("output_type") == "generate_until" else ():
         drawn = next(iter(line.need("resps", list)), None)
         options: dict[str, Any] = {"repeats": len(drawn) if isinstance(drawn, list) else 1}
         for request in _requests(line):
             options |= request[1] if len(request) > 1 and isinstance(request[1], dict) else {}
-        for key in options.keys() & asked.keys():
-            if not _same(options[key], asked[key]) and options[key] not in used[key]:
+        for key in options.keys() & stated.keys():
+            if not _same(options[key], stated[key]) and options[key] not in used[key]:
                 used[key].append(comparable(options[key]))
-    return {key: used[key] or value for key, value in asked.items()}
+    return {key: used[key] or value for key, value in stated.items()}
 
 
 def _same(used: Any, stated: Any) -> bool:

@@ -83,8 +83,10 @@ class RunPair:
     @property
     def says_of(self) -> dict[str, Verdict]:
         """Cell -> the report's verdict on it alone."""
-        said = reversed(self.claims)
-        return {cell: claim.says for claim in said if claim.says for cell in claim.cells}
+        verdicts: dict[str, Verdict] = {}
+        for claim in reversed(self.claims):
+            verdicts |= dict.fromkeys(claim.cells, claim.says) if claim.says else {}
+        return verdicts
 
     @property
     def line(self) -> int | None:
@@ -153,8 +155,8 @@ def _family(
     )
     overall = adjust_family({name: mean for name, mean in means.items() if mean is not None})
     for run, control in family:
-        said = [c for c in claims if {c.run, c.control} == {run.name, control.name}]
-        turned = tuple(c if c.run == run.name else _turned(c) for c in said)
+        about = [c for c in claims if {c.run, c.control} == {run.name, control.name}]
+        turned = tuple(c if c.run == run.name else _turned(c) for c in about)
         vary = next((claim.vary for claim in turned if claim.vary), ())
         before, after = (settings_of(report, each) for each in (control, run))
         yield RunPair(
