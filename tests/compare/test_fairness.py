@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from assay.compare.arm import Provenance, load_arm, one_metric
 from assay.compare.compare_names import ArmRequest
+from assay.compare.judged_table import MIXED, compare_checkpoints
 from assay.errors import InputError
 from assay.runs.manifest_file import write_manifest
 from assay.runs.records import EvaluationRecord, RecordWriter
@@ -20,7 +22,9 @@ from tests.english import english
 from tests.pages.synthetic import (
     MANIFEST,
     RECORD,
+    add_scores,
     answer,
+    empty_run,
     item_ids,
 )
 
@@ -159,24 +163,6 @@ def test_beside_a_model_before_training_the_training_is_what_is_compared(run, tm
     assert both.differences == ()
 
 
-def damage(run: RunDirectory, checkpoint: str = "rl.step-000030") -> Path:
-    (file,) = run.evaluations.glob(f"*/{checkpoint}.parquet")
-    whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) // 2])
-    return file
-
-
-def test_a_damaged_record_is_named_and_the_other_runs_are_still_compared(run, tmp_path):
-    broken = other_run(tmp_path, MANIFEST, SFT, "broken", CLEAN)
-    whole = other_run(tmp_path, MANIFEST, SFT, "whole", CLEAN)
-    file = damage(broken)
-    table = runs_table(run, broken, whole)
-    assert [line.name.partition("/")[0] for line in table.lines] == ["verl7", "whole"]
-    (found,) = table.left_out
-    assert found.severity == "error" and str(file) in english(found).evidence
-    assert "broken/" in english(found).what
-
-
 def save_weights(run: RunDirectory, values: list[float]) -> None:
     import torch
     from safetensors.torch import save_file
@@ -223,3 +209,60 @@ def test_a_declared_factor_that_does_not_differ_is_found(run, tmp_path):
     assert runs_table(run, other, vary=["stage"]).findings == ()
     table = runs_table(ArmRequest(run, "base"), ArmRequest(run), vary=["stage.rl.lambda"])
     assert table.findings == ()
+
+
+LAST = "rl.step-000030"
+
+
+def measured(root: Path, name: str, loosely: int) -> RunDirectory:
+    """A run of which the first so many answers of each record were scored by a fallback metric."""
+    run = empty_run(root, name)
+    for checkpoint, scores in (("base", [0.0] * len(RL)), (LAST, RL)):
+        add_scores(run, checkpoint, scores, CLEAN, marking(loosely))
+    return run
+
+
+def marking(loosely: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    def change(line: dict[str, Any]) -> dict[str, Any]:
+        number = int(line["item_id"].rpartition("_")[2])
+        return line | {"parts": f'{{"fallback": {float(number < loosely)}}}'}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(0, len(RL)), (0, 1), (1, 1), (1, len(RL)), (len(RL), 0)]
+)
+def test_runs_whose_metrics_differ_or_mix_are_refused_whatever_is_allowed(
+    tmp_path: Path, one: int, other: int
+):
+    runs = measured(tmp_path, "one", one), measured(tmp_path, "other", other)
+    for allow in ((), EVERYTHING, ("evaluation.metric",)):
+        with pytest.raises(
+            InputError, match=rf"mixed metrics: a fallback scored {one} of 20 answers"
+        ):
+            runs_table(*runs, allow=allow)
+
+
+@pytest.mark.parametrize("loosely", [0, len(RL)])
+def test_runs_of_one_metric_are_compared(tmp_path: Path, loosely: int):
+    runs = measured(tmp_path, "one", loosely), measured(tmp_path, "other", loosely)
+    table = runs_table(*runs)
+    assert control_of(table.lines[1]).comparison.verdict != "not comparable"
+    assert len([f for f in table.findings if f.code == "fallback_scores"]) == (2 if loosely else 0)
+
+
+@pytest.mark.parametrize(("loosely", "mixed"), [(0, False), (1, True), (len(RL), False)])
+def test_checkpoints_of_a_run_with_both_metrics_get_no_verdict(
+    tmp_path: Path, loosely: int, mixed: bool
+):
+    run = measured(tmp_path, "one", loosely)
+    comparison = control_of(compare_checkpoints(run, "held_out").lines[1]).comparison
+    assert (comparison.verdict == "not comparable") == mixed
+    assert comparison.confounds == ((MIXED.path,) if mixed else ())
+
+
+def test_records_that_name_no_metric_have_one(tmp_path: Path):
+    run = empty_run(tmp_path, "one")
+    record = add_scores(run, LAST, RL, CLEAN)
+    assert one_metric([load_arm(Provenance(run, LAST, record))]) and one_metric([])

@@ -12,6 +12,7 @@ from assay.compare.compare_names import compare_names
 from assay.compare.foreign_arms import ReadOptions
 from assay.compare.table import ComparisonTable
 from assay.errors import InputError
+from tests.compare.test_judged_table import control_of
 from tests.data.results.produced import FOLDER, copied
 
 STRICT = "exact_match,strict-match"
@@ -27,6 +28,7 @@ def lm_eval(
     found = json.loads(log.read_text())
     found["config"]["model_args"] = {"pretrained": name, **arguments}
     found["model_name"] = name
+    del found["task_hashes"]  # of the rows as they were written
     about(found)
     log.write_text(json.dumps(found))
     rows = [json.loads(text) for text in samples.read_text().splitlines()]
@@ -41,105 +43,79 @@ def compared(*files: str, metric: str = STRICT, allow: tuple[str, ...] = ()) -> 
 
 
 def verdict(table: ComparisonTable) -> str:
-    line = table.lines[1].to_control
-    assert line is not None
-    return line.comparison.verdict
+    return control_of(table.lines[1]).comparison.verdict
 
 
 def kinds(table: ComparisonTable) -> dict[str, str]:
     return {difference.path: difference.kind for difference in table.differences}
 
 
-def states(table: ComparisonTable) -> dict[str, str]:
-    return {part.part: table.state(part) for part in table.parts}
+def config(**values: Any) -> dict[str, Change]:
+    return {"about": lambda log: log["config"].update(values)}
 
 
-@pytest.mark.parametrize(
-    ("argument", "value", "part"),
-    [
-        ("load_in_4bit", True, "precision and engine"),
-        ("house_option", "x", "precision and engine"),
-        ("enable_thinking", True, "prompt rendering"),
-        ("max_gen_toks", 32, "sampling"),
-    ],
-)
-def test_an_argument_that_is_not_the_models_name_is_a_confound_of_its_part(
-    tmp_path: Path, argument: str, value: Any, part: str
-):
-    base = lm_eval(tmp_path, "base")
-    table = compared(base, lm_eval(tmp_path, "tuned", **{argument: value}))
-    assert verdict(table) == "not comparable"
-    path = f"model_args.{argument}"
-    assert kinds(table) == {"base_weights.pretrained": "tested", path: "confound"}
-    assert {name for name, state in states(table).items() if state == "confound"} == {part}
-    allowed = compared(base, lm_eval(tmp_path, "again", **{argument: value}), allow=(path,))
-    assert verdict(allowed) != "not comparable"
-
-
-def test_another_device_is_a_warning_in_the_table_and_another_gpu_of_its_kind_is_nothing(tmp_path):
-    cuda, cpu = lm_eval(tmp_path, "base"), lm_eval(tmp_path, "tuned", device="cpu")
-    table = compared(cuda, cpu)
-    assert kinds(table)["machine.device"] == "warning"
-    assert states(table)["precision and engine"] == "warning"
-    assert verdict(table) != "not comparable"
-    assert "machine.device" not in kinds(compared(cuda, lm_eval(tmp_path, "next", device="cuda:3")))
-
-
-def dtype(name: str) -> Change:
-    return lambda log: log["config"].update(model_dtype=f"torch.{name}")
-
-
-def test_a_type_that_was_asked_for_and_found_anyway_is_no_confound(tmp_path: Path):
-    found = lm_eval(tmp_path, "base", dtype("float32"))
-    asked = lm_eval(tmp_path, "tuned", dtype("float32"), dtype="float32")
-    assert kinds(compared(found, asked))["model_args.dtype"] == "note"
-    other = lm_eval(tmp_path, "other", dtype("bfloat16"))
-    assert kinds(compared(found, other))["machine.dtype"] == "warning"
-
-
-SEEDS = {"random_seed": 7, "numpy_seed": 8, "torch_seed": 9, "fewshot_seed": 10}
-
-
-@pytest.mark.parametrize("config", [{"limit": 1000}, SEEDS], ids=["limit", "seeds"])
-def test_what_changed_no_item_is_a_note(tmp_path: Path, config: dict):
-    files = lm_eval(tmp_path, "base"), lm_eval(tmp_path, "t", lambda x: x["config"].update(config))
-    table = compared(*files)
-    assert set(kinds(table).values()) == {"tested", "note"}
-    assert verdict(table) != "not comparable"
+def template(name: str) -> dict[str, Change]:
+    """A chat template of its own, and so prompts of its own."""
+    return {
+        "about": lambda log: log.update(chat_template_sha=name),
+        "line": lambda row: row.update(prompt_hash=name),
+    }
 
 
 def shots(log: dict[str, Any]) -> None:
     log["n-shot"]["sums"] = 2
 
 
-def test_a_seed_that_chose_other_examples_is_a_confound(tmp_path: Path):
-    def seeded(log: dict[str, Any]) -> None:
-        shots(log)
-        log["config"]["fewshot_seed"] = 99
-
-    base = lm_eval(tmp_path, "base", shots)
-    same = compared(base, lm_eval(tmp_path, "same", seeded))
-    assert kinds(same)["random_seeds.fewshot_seed"] == "note", "the prompts are the same"
-    other = lm_eval(tmp_path, "other", seeded, lambda row: row.update(prompt_hash="x"))
-    found = kinds(compared(base, other))
-    assert found["random_seeds.fewshot_seed"] == "confound"
-    assert found["evaluation.sums.prompts_sha256"] == "confound"
+def seeded(log: dict[str, Any]) -> None:
+    shots(log)
+    log["config"]["fewshot_seed"] = 99
 
 
-def template(name: str | None) -> Change:
-    return lambda log: log.update(chat_template_sha=name)
+def ended(row: dict[str, Any]) -> None:
+    row["arguments"]["gen_args_0"]["arg_1"]["until"] = ["two lines"]
 
 
-def test_models_with_templates_of_their_own_are_compared_and_one_without_is_not(tmp_path: Path):
-    first, second = (
-        lm_eval(tmp_path, n, template(n), lambda row, n=n: row.update(prompt_hash=n))
-        for n in ("base", "tuned")
-    )
-    plain = lm_eval(tmp_path, "plain")
-    both = kinds(compared(first, second))
-    path = "evaluation.sums.rendering.chat_template_sha"
-    assert both[path] == "tested" and both["evaluation.sums.prompts_sha256"] == "follows"
-    assert kinds(compared(plain, first))[path] == "confound"
+SEEDS = {"random_seed": 7, "numpy_seed": 8, "torch_seed": 9, "fewshot_seed": 10}
+FLOAT = config(model_dtype="torch.float32")
+TEMPLATE = "evaluation.sums.rendering.chat_template_sha"
+TURNS = "evaluation.sums.rendering.fewshot_as_multiturn"
+PROMPTS, SEED = "evaluation.sums.prompts_sha256", "random_seeds.fewshot_seed"
+
+
+@pytest.mark.parametrize(
+    ("control", "other", "kind_of"),
+    [
+        ({}, {"load_in_4bit": True}, {"model_args.load_in_4bit": "confound"}),
+        ({}, {"house_option": "x"}, {"model_args.house_option": "confound"}),
+        ({}, {"device": "cpu"}, {"machine.device": "warning"}),
+        ({}, {"device": "cuda:3"}, {}),
+        # A type that was asked for and found anyway.
+        (FLOAT, {**FLOAT, "dtype": "float32"}, {"model_args.dtype": "note"}),
+        (FLOAT, config(model_dtype="torch.bfloat16"), {"machine.dtype": "warning"}),
+        ({}, config(limit=1000), {"dataset.limit": "note"}),
+        ({}, config(**SEEDS), {f"random_seeds.{seed}": "note" for seed in SEEDS}),
+        # A seed that chose other worked examples, or none.
+        ({"about": shots}, {"about": seeded}, {SEED: "note"}),
+        (
+            {"about": shots},
+            {"about": seeded, "line": template("x")["line"]},
+            {SEED: "confound", PROMPTS: "confound"},
+        ),
+        (template("base"), template("tuned"), {TEMPLATE: "tested", PROMPTS: "follows"}),
+        ({}, template("tuned"), {TEMPLATE: "confound", TURNS: "confound", PROMPTS: "follows"}),
+        # What the rows were made with, whatever the results file says.
+        ({}, {"line": ended}, {"evaluation.sums.sampling.until": "confound"}),
+    ],
+)
+def test_every_setting_of_lm_eval_counts_as_what_it_is(
+    tmp_path: Path, control: dict, other: dict, kind_of: dict[str, str]
+):
+    files = lm_eval(tmp_path, "base", **control), lm_eval(tmp_path, "tuned", **other)
+    table = compared(*files)
+    assert kinds(table) == {"base_weights.pretrained": "tested"} | kind_of
+    confounds = tuple(path for path, kind in kind_of.items() if kind == "confound")
+    assert (verdict(table) == "not comparable") is bool(confounds)
+    assert verdict(compared(*files, allow=confounds)) != "not comparable"
 
 
 def test_documents_in_another_order_ask_something_else(tmp_path: Path):

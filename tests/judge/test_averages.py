@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from assay.judge.averages import average, average_change
+from assay.judge.averages import Average, average_change
 from assay.judge.intervals import difference_interval
 from assay.judge.scores import ItemScores
 from tests.judge.simulated import single_pass
@@ -12,6 +12,11 @@ from tests.judge.simulated import single_pass
 def drawn(seed: int, items: int, chance: float = 0.5, first: int = 0) -> ItemScores:
     scores = (np.random.default_rng(seed).random(items) < chance).astype(float)
     return ItemScores(tuple(f"item-{first + i:04d}" for i in range(items)), scores[:, None])
+
+
+def average(cells: list[ItemScores]) -> Average:
+    """Of cells against a control that has nothing right."""
+    return average_change([(ItemScores(c.item_ids, 0 * c.scores), c) for c in cells])
 
 
 def test_the_average_of_one_cell_is_that_of_its_items():

@@ -1,12 +1,19 @@
 """Fairness: what differs between two manifests and what of it was declared."""
 
 import copy
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.judge.confounds import ABSENT, confounds, differences
+from assay.judge.confounds import ABSENT, OTHER, Confound, differences, part_of
+
+
+def confounds(control: Mapping, other: Mapping, vary: Sequence[str] = ()) -> list[Confound]:
+    """The differences that make two runs not comparable: neither declared nor mere notes."""
+    return [c for c in differences(control, other, vary) if c.kind == "confound"]
+
 
 MANIFEST = {
     "name": "verl7",
@@ -107,3 +114,54 @@ def test_a_table_that_is_empty_on_one_side_is_no_difference_beside_its_values():
     one, other = {"model_args": {}}, {"model_args": {"dtype": "float16"}}
     assert [d.path for d in differences(one, other)] == ["model_args.dtype"]
     assert [d.path for d in differences(other, one)] == ["model_args.dtype"]
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        ("base_weights.sha256", "base weights"),
+        ("data.train.train.row_ids_sha256", "rows"),
+        ("data.train.split.dev", "split"),
+        ("data.train.prompts_sha256", "prompt rendering"),
+        ("stages.rl.reward.accuracy.source_sha256", "reward"),
+        ("stages.rl.kl.coef", "estimator"),
+        ("stages.rl.optimizer.lr", "hyper-parameters"),
+        ("evaluation.test.sampling.temperature", "sampling"),
+        ("evaluation.dev.reward.accuracy.source_sha256", "checker"),
+        ("evaluation.test.items_hash", "items"),
+        ("model_args.load_in_4bit", "precision and engine"),
+        ("model_args.enable_thinking", "prompt rendering"),
+        ("model_args.max_gen_toks", "sampling"),
+        ("machine.device", "precision and engine"),
+        ("packages.torch", "packages and machine"),
+        ("sandbox", OTHER),
+    ],
+)
+def test_a_path_belongs_to_the_part_it_is_a_setting_of(path, part):
+    assert part_of(path) == part
+
+
+FILE = {
+    "base_weights": {"sha256": "w"},
+    "data": {"a": {"file_sha256": "1", "contents_sha256": "1", "train": {"row_ids_sha256": "1"}}},
+    "evaluation": {"t": {"options": {}, "items_hash": "1", "prompts_sha256": "1"}},
+}
+
+
+def with_data(**values: object) -> dict:
+    return {**FILE, "data": {"a": {**FILE["data"]["a"], **values}}}
+
+
+def test_a_fingerprint_follows_from_the_setting_it_is_worked_out_from():
+    other = with_data(file_sha256="2", contents_sha256="2", train={"row_ids_sha256": "2"})
+    kinds = {d.path: d.kind for d in differences(FILE, other, vary=["data.a.file_sha256"])}
+    assert kinds == {
+        "data.a.file_sha256": "declared",
+        "data.a.contents_sha256": "follows",
+        "data.a.train.row_ids_sha256": "follows",
+    }
+
+
+def test_a_fingerprint_that_nothing_explains_is_a_confound():
+    (found,) = differences(FILE, with_data(contents_sha256="2"))
+    assert (found.path, found.kind) == ("data.a.contents_sha256", "confound")

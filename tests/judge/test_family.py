@@ -9,7 +9,7 @@ from statsmodels.stats.proportion import confint_proportions_2indep, proportions
 
 from assay.errors import InputError
 from assay.judge.binomial import compare_counts, newcombe, score_test
-from assay.judge.families import adjust_family, holm
+from assay.judge.families import adjust_family, holm, tally
 from assay.judge.intervals import tango
 from assay.judge.selection import (
     expected_maximum,
@@ -86,3 +86,22 @@ def test_the_optimism_of_the_best_of_18_on_200_items_is_4_8_points():
 )
 def test_the_expected_maximum_is_that_of_the_tables(looks, expected):
     assert expected_maximum(looks) == pytest.approx(expected, abs=1e-5)
+
+
+def test_signs_and_verdicts_are_counted_out_of_what_was_compared():
+    control = single_pass([1.0] * 30 + [0.0] * 70)
+    others = {
+        "up": single_pass([1.0] * 60 + [0.0] * 40),
+        "little up": single_pass([1.0] * 31 + [0.0] * 69),
+        "down": single_pass([0.0] * 100),
+        "same": control,
+    }
+    found = judge_family(control, others)
+    found["unfair"] = not_comparable(found["up"], ["model"])
+    counts = tally(found, 7, 2, dict.fromkeys(found, frozenset("abc")))
+    assert (counts.run, counts.missing, counts.compared) == (7, 2, 4)
+    assert (counts.improved, counts.declined, counts.unchanged) == (2, 1, 1)
+    assert (counts.better, counts.worse, counts.not_comparable) == (1, 1, 1)
+    assert counts.undecided + counts.equivalent == 2
+    assert (counts.largest_gain, counts.largest_loss) == ("up", "down")
+    assert counts.groups == 1

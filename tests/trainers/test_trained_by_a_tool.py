@@ -21,7 +21,6 @@ from assay.engines.environments import MARK, RunningTool
 from assay.engines.proof import Proof
 from assay.errors import RunFailure
 from assay.experiment.tables import patience_seconds
-from assay.judge.confounds import confounds
 from assay.lab.run import trainer_export
 from assay.lab.run.recorder import Following
 from assay.lab.run.runner import resume
@@ -33,6 +32,7 @@ from assay.runs.status import read_status
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.from_files import start
+from tests.judge.test_confounds import confounds
 from tests.sample_lines import read_samples
 from tests.tiny_labs import make_lab
 

@@ -17,8 +17,8 @@ from assay.errors import InputError
 from assay.judge.arms import as_repeats
 from assay.judge.identity import is_fallback
 from assay.judge.scores import ItemScores, on_one_scale
-from assay.runs.history import measured_checkpoints
-from assay.runs.manifest_file import Manifest, read_manifest
+from assay.runs.history import History
+from assay.runs.manifest_file import Manifest
 from assay.runs.records import (
     CLUSTER,
     OUTCOME,
@@ -55,9 +55,14 @@ class Provenance:
         return f"{self.run}@{self.checkpoint}"
 
     @cached_property
+    def history(self) -> History:
+        """What the run recorded."""
+        return History(self.run)
+
+    @property
     def manifest(self) -> Manifest:
         """The fingerprints of the run. Raises DamagedFile."""
-        return read_manifest(self.run)
+        return self.history.manifest
 
     @property
     def file(self) -> Path:
@@ -131,7 +136,8 @@ class Arm:
     @cached_property
     def answers(self) -> list[tuple[float | None, str, Mapping[str, float]]]:
         """Score, error type and parts of every answer."""
-        parts = _parts_by_text(text for _, _, text in self.judged)
+        # Equal texts are parsed once.
+        parts = {text: json.loads(text) for text in {text for _, _, text in self.judged}}
         return [(score, error, parts[text]) for score, error, text in self.judged]
 
     @property
@@ -142,14 +148,7 @@ class Arm:
     @property
     def fallbacks(self) -> int:
         """Answers that were scored by a fallback metric."""
-        texts = [text for _, _, text in self.judged]
-        marked = {text for text, parts in _parts_by_text(texts).items() if is_fallback(parts)}
-        return sum(text in marked for text in texts)
-
-
-def _parts_by_text(texts: Iterable[str]) -> dict[str, Mapping[str, float]]:
-    """The parsed JSON of parts; equal texts are parsed once."""
-    return {text: json.loads(text) for text in set(texts)}
+        return sum(bool(is_fallback(parts)) for _, _, parts in self.answers)
 
 
 def load_arm(
@@ -167,7 +166,7 @@ def load_arm(
     """
     run, record, checkpoint = origin.run, origin.record, origin.checkpoint
     if not record.finished(run, checkpoint):
-        known = ", ".join(measured_checkpoints(run, record)) or "none"
+        known = ", ".join(origin.history.measured(record)) or "none"
         problem = f"{run}: {record.name} of {checkpoint} has no finished record"
         raise InputError(problem, fix=f"finished are: {known}")
     columns = [*COLUMNS, OUTPUT] if outputs else COLUMNS

@@ -32,10 +32,10 @@ from assay.judge.sample_size import (
     plan,
     variances_of,
 )
-from assay.judge.scores import ItemScores, on_one_scale, on_shared_items
+from assay.judge.scores import on_one_scale, on_shared_items
 from assay.judge.verdict import asked_non_inferior, with_margin
 from assay.runs.checkpoints import Selection, read_selection
-from assay.runs.history import evaluation_records, find_record, measured_checkpoints
+from assay.runs.history import History, evaluation_records, measured_checkpoints
 from assay.runs.records import EvaluationRecord, read_scores
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
@@ -311,18 +311,20 @@ def own_arm(request: ArmRequest, on: str | None = None) -> Arm:
     name = on or next(reporting, None)
     if name is None:
         raise InputError(f"{run} has no reporting evaluation", fix="name one with --on")
-    record = find_record(run, name)
-    origin = Provenance(run, request.checkpoint or last_measured(run, record), record)
+    origin = origin_of(request, name)
     _ = origin.manifest  # a damaged one is refused here, where others can still be compared
     return load_arm(origin)
 
 
-def last_measured(run: RunDirectory, record: EvaluationRecord) -> str:
-    """The last checkpoint with a finished record. Raises InputError where there is none."""
-    names = measured_checkpoints(run, record)
+def origin_of(request: ArmRequest, on: str) -> Provenance:
+    """The record of the checkpoint that was asked for, else of the last one with a finished record.
+    Raises InputError where there is none."""
+    history = History(request.run)
+    record = history.record(on)
+    names = history.measured(record)
     if not names:
-        raise InputError(f"{run} has no finished record of {record.name}")
-    return names[-1]
+        raise InputError(f"{request.run} has no finished record of {record.name}")
+    return Provenance(request.run, request.checkpoint or names[-1], record)
 
 
 def pool_seeds(
@@ -413,10 +415,12 @@ def pilot(root: Path, names: Sequence[str], on: str | None = None) -> Pilot:
     """
     if len(names) != 2:
         raise InputError(f"{len(names)} pilot runs", fix="name two, the control first")
-    runs = [seeds_of(root, read_run_name(root, name)) for name in names]
-    known = [evaluation_records(run) for each in runs for run in each]
-    evaluation = on or shared_evaluations(runs[0][0], known)[0]
-    scores = [_scores(each, name, evaluation) for each, name in zip(runs, names, strict=True)]
+    requests = [arm_named(root, name) for name in names]
+    sides = [(request, *request.seeds) for request in requests]
+    known = [evaluation_records(each.run) for side in sides for each in side]
+    evaluation = on or shared_evaluations(requests[0].run, known)[0]
+    origins = [[origin_of(each, evaluation) for each in side] for side in sides]
+    scores = [[read_scores(o.run, o.record, o.checkpoint) for o in side] for side in origins]
     whole = on_shared_items(*on_one_scale(*scores[0], *scores[1]))
     control, other = whole[: len(scores[0])], whole[len(scores[0]) :]
     return Pilot(
@@ -437,16 +441,3 @@ def plan_from(pilot: Pilot, design: Design, difference: float, power: float) -> 
             raise InputError(str(count), field=f"--{name}", fix=f"from {lowest} to {MOST}")
     designs = [replace(design, items=pilot.items), design] if pilot.items else [design]
     return plan(pilot.variances, difference, designs, power)
-
-
-def _scores(runs: Sequence[RunDirectory], name: str, evaluation: str) -> list[ItemScores]:
-    """The scores of an arm's checkpoint in each of its runs."""
-    reference = read_run_name(runs[0].root, name).checkpoint
-    scores = []
-    for run in runs:
-        record = find_record(run, evaluation)
-        wanted = last_measured(run, record)
-        if reference is not None:
-            wanted = checkpoint_name(resolve_checkpoint(run, reference))
-        scores.append(read_scores(run, record, wanted))
-    return scores

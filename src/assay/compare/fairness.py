@@ -19,7 +19,6 @@ from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import CHECKED, overridden, read_manifest, saw_answers
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import experiment_of
 from assay.runs.status import read_status
 
 BASE = "base"
@@ -109,11 +108,12 @@ def check_fair(arms: Sequence[Arm]) -> list[Finding]:
     own = [arm for arm in arms if arm.provenance is not None]
     foreign = len(own) < len(arms)
     for other in arms[1:]:
+        _check_measure(arms[0], other)
         if arms[0].result is not None or other.result is not None:
             _check_same_task(arms[0], other)
     for other in own[1:]:
         _check_items(own[0], other)
-        _check_checker(own[0], other)
+        _check_reward(own[0], other)
     check_one_metric({arm.name: arm for arm in own})
     untested = dict.fromkeys(run for arm in own for run in _check_untrained(arm))
     manifests = {str(_origin(arm).run): _origin(arm).manifest for arm in own}
@@ -150,15 +150,12 @@ def check_fair(arms: Sequence[Arm]) -> list[Finding]:
 def _rendered_otherwise(origin: Provenance) -> bool:
     """Whether the experiment of a checkpoint allows another rendering in the evaluation than in
     training."""
-    stage = experiment_of(origin.run).stage.get(origin.checkpoint.partition(".")[0])
+    stage = origin.history.experiment.stage.get(origin.checkpoint.partition(".")[0])
     return stage is not None and origin.record.name in (stage.other_rendering_than or ())
 
 
-def _check_same_task(control: Arm, other: Arm) -> None:
-    """Raise InputError for another benchmark, metric, checker or other items than the control's."""
-    if control.format == other.format and control.benchmark != other.benchmark:
-        problem = f"{control.name} is on {control.benchmark}, {other.name} on {other.benchmark}"
-        raise InputError(problem, fix="compare one benchmark at a time")
+def _check_measure(control: Arm, other: Arm) -> None:
+    """Raise InputError for another metric or checker than the control's."""
     measures = {
         "metric": map(_metric, (control, other)),
         "checker": (control.checker, other.checker),
@@ -167,6 +164,13 @@ def _check_same_task(control: Arm, other: Arm) -> None:
         if ours and theirs and ours != theirs:
             problem = f"{control.name} has the {what} {ours!r}, {other.name} {theirs!r}"
             raise InputError(problem, fix=f"score both with one {what}")
+
+
+def _check_same_task(control: Arm, other: Arm) -> None:
+    """Raise InputError for another benchmark or other items than the control's."""
+    if control.format == other.format and control.benchmark != other.benchmark:
+        problem = f"{control.name} is on {control.benchmark}, {other.name} on {other.benchmark}"
+        raise InputError(problem, fix="compare one benchmark at a time")
     _check_items_listed(control.name, control.scores.item_ids, other.name, other.scores.item_ids)
     if control.result is None or other.result is None or control.format != other.format:
         return
@@ -207,13 +211,9 @@ def _check_items(first: Arm, other: Arm) -> None:
         raise InputError(problem, fix="evaluate both on the same file of items")
 
 
-def _check_checker(first: Arm, other: Arm) -> None:
-    """Raise InputError for another checker of two runs, or another version of it."""
+def _check_reward(first: Arm, other: Arm) -> None:
+    """Raise InputError for another version of the reward that scores two runs."""
     one, two = _origin(first), _origin(other)
-    checkers = one.record.checker, two.record.checker
-    if checkers[0] != checkers[1]:
-        problem = f"checked by {checkers[0]!r} in {one.run} and by {checkers[1]!r} in {two.run}"
-        raise InputError(problem, fix="score both with one checker")
     rewards = [_measured_with(each).get("reward", {}) for each in (one, two)]
     for name in rewards[0].keys() & rewards[1].keys():
         tables = [{"reward": reward[name]} for reward in rewards]
@@ -373,7 +373,7 @@ def _declared(one: Provenance, two: Provenance) -> tuple[str, ...]:
     """The differences that the experiment files of two runs declare."""
     if one.run == two.run:
         return ()
-    return (*experiment_of(one.run).vary, *experiment_of(two.run).vary)
+    return (*one.history.experiment.vary, *two.history.experiment.vary)
 
 
 def _described(origin: Provenance, name: str, untrained: bool) -> dict[str, Any]:

@@ -153,7 +153,7 @@ def _by_metric(path: Path, results: Sequence[Result], metric: str | None) -> lis
     if wanted not in known and (plain := wanted.removesuffix(",none")) in known:
         wanted = plain
     if wanted not in known:
-        why = next((r.not_numbers[wanted] for r in results if wanted in r.not_numbers), "")
-        problem = f"holds no metric {wanted!r}" + (f": {why}" if why else "")
+        words = any(wanted in result.left_out for result in results)
+        problem = f"holds no metric {wanted!r}" + (" of numbers" if words else "")
         raise InputError(problem, file=path, fix=nearest(wanted, known))
     return [result for result in results if result.metric == wanted]

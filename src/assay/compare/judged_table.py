@@ -44,7 +44,7 @@ from assay.judge.intervals import Interval, score_interval
 from assay.judge.paired import compare, score_range
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.verdict import FEW_UNSCORED, Comparison, not_comparable, with_lower_better
-from assay.runs.history import evaluation_records, find_record, measured_checkpoints
+from assay.runs.history import History
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 
@@ -132,9 +132,10 @@ def compare_checkpoints(
     the table are one family. Raises InputError, DamagedFile, and what `judge.paired.compare`
     raises. Where a fallback metric scored some of the answers, none are comparable.
     """
-    record = find_record(run, evaluation)
+    history = History(run)
+    record = history.record(evaluation)
     if others is None:
-        others = [name for name in measured_checkpoints(run, record) if name != control]
+        others = [name for name in history.measured(record) if name != control]
     arms = [load_arm(Provenance(run, name, record), name) for name in (control, *others)]
     pairs = [(control, name) for name in others]
     for place, name in enumerate(others):
@@ -410,7 +411,8 @@ def reported_rows(run: RunDirectory) -> Iterator[ScoreRow]:
 
     Raises what reading the records raises.
     """
-    for record in evaluation_records(run):
-        measured = measured_checkpoints(run, record)
+    history = History(run)
+    for record in history.evaluations:
+        measured = history.measured(record)
         if record.role == "report" and measured:
             yield from score_rows(compare_checkpoints(run, record.key, measured[0], measured[1:]))

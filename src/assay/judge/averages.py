@@ -5,7 +5,7 @@ effect on all cells that hold it. Harmonic means take counts, because rounded pe
 another number. Training seeds are not sampled here: the figures hold for the given runs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,15 +44,11 @@ def harmonic_ratio(counts: Sequence[tuple[float, int]], baselines: Sequence[floa
     return len(counts) / inverse
 
 
-def counts_of(scores: ItemScores) -> tuple[float, int]:
-    """The sum of the item means and the number of items that have one."""
-    means = scores.item_means
-    return float(np.nansum(means)), int((~np.isnan(means)).sum())
-
-
 def harmonic_score(parts: Sequence[ItemScores], baselines: Sequence[float]) -> float:
     """`harmonic_ratio` of the scores of several benchmarks."""
-    return harmonic_ratio([counts_of(part) for part in parts], baselines)
+    means = [part.item_means for part in parts]
+    counts = [(float(np.nansum(each_I)), int((~np.isnan(each_I)).sum())) for each_I in means]
+    return harmonic_ratio(counts, baselines)
 
 
 BOOTSTRAP = "bootstrap over items within benchmarks"
@@ -175,22 +171,27 @@ class Average:
     """Different items in all."""
 
 
-def average(cells: Sequence[ItemScores]) -> Average:
-    """The mean score of cells."""
-    values = [cell.mean for cell in cells]
-    return _average(values, [*map(_effects, cells)], cells, cells[0].bounds)
-
-
 def average_change(pairs: Sequence[tuple[ItemScores, ItemScores]]) -> Average:
-    """The mean difference of (control, other) pairs of cells, other minus control."""
-    values = [other.mean - control.mean for control, other in pairs]
-    effects = []
+    """The mean difference of (control, other) pairs of cells, other minus control.
+
+    Limits by Student's t over the items, or over their clusters where a cell has some.
+    """
+    mean = float(np.mean([other.mean - control.mean for control, other in pairs]))
+    changes, known = dict[str, float](), dict[str, str]()
     for control, other in pairs:
         before, after = _effects(control), _effects(other)
-        both = {**before, **after}
-        effects.append({item: after.get(item, 0.0) - before.get(item, 0.0) for item in both})
+        for item in {**before, **after}:
+            change = after.get(item, 0.0) - before.get(item, 0.0)
+            changes[item] = changes.get(item, 0.0) + change
+        known |= zip(other.item_ids, other.clusters or (), strict=False)
+    ids = sorted(changes)
+    total_I = np.array([changes[item] for item in ids]) * len(ids) / len(pairs)
+    sources = tuple(known.get(item, item) for item in ids) if known else None
+    wide = max(1.0, float(np.abs(total_I).max()))
+    limits = difference_interval(total_I, sources, (-wide, wide))
     low, high = pairs[0][0].bounds
-    return _average(values, effects, [other for _, other in pairs], (low - high, high - low))
+    low, high = max(mean - abs(limits.low), low - high), min(mean + abs(limits.high), high - low)
+    return Average(mean, Interval(float(low), float(high), limits.method), len(pairs), len(ids))
 
 
 def _effects(cell: ItemScores) -> dict[str, float]:
@@ -199,28 +200,6 @@ def _effects(cell: ItemScores) -> dict[str, float]:
     scored = ~np.isnan(means)
     effect = (means - means[scored].mean()) / scored.sum()
     return {i: float(e) for i, e, keep in zip(cell.item_ids, effect, scored, strict=True) if keep}
-
-
-def _average(
-    values: Sequence[float],
-    effects: Sequence[Mapping[str, float]],
-    cells: Sequence[ItemScores],
-    bounds: tuple[float, float],
-) -> Average:
-    """Limits by Student's t over the items, or over their clusters where a cell has some."""
-    mean, ids = float(np.mean(values)), sorted({item for effect in effects for item in effect})
-    columns = [np.array([effect.get(item, 0.0) for item in ids]) for effect in effects]
-    total = np.sum(columns, axis=0) * len(ids) / len(values)
-    known = {
-        item: cluster
-        for cell in cells
-        for item, cluster in zip(cell.item_ids, cell.clusters or (), strict=False)
-    }
-    sources = tuple(known.get(item, item) for item in ids) if known else None
-    wide = max(1.0, float(np.abs(total).max()))
-    limits = difference_interval(total, sources, (-wide, wide))
-    low, high = max(mean - abs(limits.low), bounds[0]), min(mean + abs(limits.high), bounds[1])
-    return Average(mean, Interval(float(low), float(high), limits.method), len(values), len(ids))
 
 
 def value_of(parts: Sequence[ItemScores], baselines: Sequence[float] = ()) -> float:

@@ -140,13 +140,6 @@ def differences(
     ]
 
 
-def confounds(
-    control: Mapping[str, Any], other: Mapping[str, Any], vary: Sequence[str] = ()
-) -> list[Confound]:
-    """The differences that make two runs not comparable: neither declared nor mere notes."""
-    return [c for c in differences(control, other, vary) if c.kind == "confound"]
-
-
 def leaf_paths(table: Mapping[str, Any]) -> set[str]:
     """The dotted paths of all values of a nested table."""
     return {".".join(path) for path, _ in _leaves(table)}

@@ -8,10 +8,14 @@ cover all differences at once. `tally` counts verdicts that are corrected alread
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from assay.judge.verdict import ALPHA, Comparison, Correction, adjusted
+
+Name = TypeVar("Name")
+"""Of a comparison in its family."""
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
@@ -37,7 +41,7 @@ def corrections(p_values: Sequence[float]) -> tuple[Correction, ...]:
     return tuple(Correction(p, max(step, 1)) for p, step in zip(adjusted_p, steps, strict=True))
 
 
-def adjust_family(comparisons: Mapping[str, Comparison]) -> dict[str, Comparison]:
+def adjust_family(comparisons: Mapping[Name, Comparison]) -> dict[Name, Comparison]:
     """The comparisons of one family with Holm's correction and the verdicts that follow from it.
 
     The worst cases of missing scores are corrected by themselves, as a family of their own.

@@ -253,6 +253,10 @@ class History:
         """The evaluations with a record, finished or not."""
         return evaluation_records(self.run)
 
+    def record(self, on: str) -> EvaluationRecord:
+        """The record of an evaluation."""
+        return find_record(self.run, on)
+
     def measured(self, record: EvaluationRecord) -> list[str]:
         """Checkpoints with a finished record: the base first, then by stage and step."""
         return measured_checkpoints(self.run, record)

@@ -17,12 +17,6 @@ def read(folder: Path, text: str, items: int | None = None) -> Reported:
     return record
 
 
-def refusal(folder: Path, text: str) -> str:
-    with pytest.raises(InputError) as raised:
-        read(folder, text)
-    return str(raised.value).replace(str(folder) + "/", "")
-
-
 RUN = '[[runs]]\nname = "a"\nscores = '
 
 
@@ -38,32 +32,36 @@ def test_items_of_the_command_line_fill_a_gap_and_overrule_nothing(tmp_path: Pat
     assert read(tmp_path, text, items=200).scoring.items == 100
 
 
+CLAIM = '[[comparisons]]\nrun = "b"\ncontrol = "a"\n'
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (
-            '[[runs]]\nname = "a"\nscore = 1',
-            ("r.toml:3: runs.0.score", "unknown key", "audit-record.toml"),
-        ),
-        (RUN + '"many"', ("r.toml:3: runs.0.scores", "expected a number", "'many'")),
-        (RUN + "150.0", ("r.toml:3: runs.0.scores", "150.0 is outside 0 to 100", "share")),
-        (RUN + "1e-999999999", ("r.toml:3: runs.0.scores", "of this size")),
-        (RUN + '1\nsays = "good"', ("r.toml:4: runs.0.says", "got 'good'", "'better'")),
-        (RUN + "1\n" + RUN + "2", ("runs", "'a' occurs twice")),
+        ('[[runs]]\nname = "a"\nscore = 1', r":3: runs\.0\.score: unknown key .*audit-record.toml"),
+        (RUN + '"many"', r":3: runs\.0\.scores: expected a number, got 'many'"),
+        (RUN + "150.0", r":3: runs\.0\.scores: 150.0 is outside 0 to 100 .*share"),
+        (RUN + "1e-999999999", r":3: runs\.0\.scores: .*of this size"),
+        (RUN + '1\nsays = "good"', r":4: runs\.0\.says: .*'better'.* got 'good'"),
+        (RUN + "1\n" + RUN + "2", "runs: 'a' occurs twice"),
+        (RUN + '1\ncontrol = "z"', r":4: runs\.0\.control: nothing is named 'z'"),
+        (RUN + "1\nright = [1, 2]", r":4: runs\.0\.right: 2 counts for 1 scores"),
+        (RUN + "1\n" + CLAIM + 'cells = "z"', r":7: comparisons\.0\.cells: .*'z'"),
+        (RUN + "1\n" + CLAIM + "interval = 1", r":7: comparisons\.0\.interval: two limits"),
         (
             '[[metrics]]\nname = "m"\nsteps = [1, 2]\nvalues = [0.1]',
-            ("r.toml:4: metrics.0.values", "1 of them for 2 steps"),
+            r":4: metrics\.0\.values: 1 of them for 2 steps",
         ),
         (
             '[[metrics]]\nname = "cost"\n[[forecasts]]\nmetric = "costs"\nstep = 5\nsays = 1',
-            ("forecasts", "nothing is named 'costs'", "'cost'"),
+            r":4: forecasts\.0\.metric: nothing is named 'costs' .*'cost'",
         ),
     ],
 )
-def test_a_bad_record_is_named_by_line_and_field(tmp_path: Path, text: str, words: tuple[str, ...]):
-    said = refusal(tmp_path, text)
-    assert all(word in said for word in words), said
-    assert "\n" not in said
+def test_a_bad_record_is_named_by_line_and_field(tmp_path: Path, text: str, words: str):
+    with pytest.raises(InputError, match=rf"r\.toml{words}|{words}") as raised:
+        read(tmp_path, text)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -75,29 +73,13 @@ def test_a_bad_record_is_named_by_line_and_field(tmp_path: Path, text: str, word
         ("r.csv", b"a,b\n1,2\n", "no table has the columns run and score .*titles: a, b"),
         ("r.csv", b"run,score\na,61 or so\n", r"r\.csv:2: score: '61 or so' is no number"),
         ("r.csv", b"run,score\na,61.5,2\n", "has 3 cells, and there are 2 columns"),
-        ("r.csv", b"run,score,says\na,61.5,good\n", r"r\.csv:2: .*.*got 'good'"),
+        ("r.csv", b"run,score,control,says\na,61.5,a,good\n", r"r\.csv:2: .*got 'good'"),
     ],
 )
 def test_a_file_without_results_is_refused(tmp_path: Path, name: str, content: bytes, words: str):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=words):
         read_reported(tmp_path / name)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("says_of = { z = 'better' }", ("runs.says_of", "nothing is named 'z'")),
-        ("right = [1, 2]", ("runs.0.right", "2 counts for 1 scores")),
-        ("[[comparisons]]\nrun = 'b'\ncontrol = 'a'\ncells = 'z'", ("comparisons.cells", "'z'")),
-        ("[[comparisons]]\nrun = 'b'\ncontrol = 'a'\ninterval = 1", ("interval", "two limits")),
-    ],
-)
-def test_what_a_claim_names_must_be_in_the_record(
-    tmp_path: Path, text: str, words: tuple[str, ...]
-):
-    said = refusal(tmp_path, RUN + "1.0\n" + text.replace("'", '"'))
-    assert all(word in said for word in words), said
 
 
 def table(folder: Path, name: str, text: str, **columns: str) -> Reported:
@@ -111,10 +93,13 @@ def test_rows_of_a_table_are_scores_repeats_counts_settings_and_claims(tmp_path:
     text = "run,benchmark,score,right,items,control,says,setting.data\n"
     text += "base,gsm8k,71.50,943,1319,,,\nbase,gsm8k,71.6%,944,1319,,,\n"
     text += 'ours,gsm8k,74.1,,1319,base,Better,"first 1000, in order"\nours,math500,N/A,,500,,,\n'
-    base, ours = table(tmp_path, "r.csv", "# a comment\n" + text).runs
+    record = table(tmp_path, "r.csv", "# a comment\n" + text)
+    base, ours = record.runs
     assert [str(value) for value in base.scores["gsm8k"]] == ["71.50", "71.6"]
     assert (base.right, base.items) == ({"gsm8k": (943, 944)}, {"gsm8k": 1319})
-    assert (ours.control, ours.says_of) == ("base", {"gsm8k": "better"})
+    (claim,) = record.comparisons
+    assert (claim.run, claim.control, claim.says) == ("ours", "base", "better")
+    assert (claim.cells, claim.line, ours.control) == (("gsm8k",), 5, "base")
     assert (ours.scores, ours.line) == ({"gsm8k": (Decimal("74.1"),)}, 5)
     assert ours.settings == {"data": "first 1000, in order"}
 

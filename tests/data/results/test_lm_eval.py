@@ -13,6 +13,8 @@ from assay.data.results.foreign_result import Result
 from assay.data.results.readers import read_results
 from tests.data.results.produced import FOLDER, PRODUCED, copied
 
+METRIC = "exact_match,strict-match"
+
 
 def log_of(samples: Path) -> dict:
     """What lm-eval wrote about the same run."""
@@ -134,8 +136,7 @@ def edited(folder: Path, change, line=None) -> Path:
     place = copied("lm_eval/sums-small", folder)
     log = place / log_name(place)
     about = json.loads(log.read_text())
-    change(about)
-    log.write_text(json.dumps(about))
+    log.write_text(json.dumps(change(about) or about))
     if line is not None:
         rewritten(place, next(place.glob("samples_sums_2*")).name, lambda r: r | line(r))
     return place
@@ -146,10 +147,9 @@ def test_a_run_as_lm_eval_wrote_it_contradicts_nothing(file: Path):
     assert all(result.contradictions == () for result in read_results(file))
 
 
-@pytest.mark.parametrize("key", ["exact_match,strict-match", "exact_match_stderr,strict-match"])
-def test_a_mean_or_its_error_that_the_rows_do_not_have_is_named(tmp_path: Path, key: str):
-    place = edited(tmp_path, lambda log: log["results"]["sums"].update({key: 0.5}))
-    assert contradicted(place) == {f"results.sums.{key}"}
+def test_a_mean_that_the_rows_do_not_have_is_named(tmp_path: Path):
+    place = edited(tmp_path, lambda log: log["results"]["sums"].update({METRIC: 0.5}))
+    assert contradicted(place) == {f"results.sums.{METRIC}"}
     assert contradicted(place, "sums_choice") == set()
     (stated,) = {c.stated for r in read_results(place) for c in r.contradictions}
     assert stated == 0.5
@@ -159,7 +159,7 @@ def test_rows_that_were_changed_or_are_of_another_run_are_named(tmp_path: Path):
     place = copied("lm_eval/sums-small", tmp_path)
     mine = next(place.glob("samples_sums_2*"))
     mine.write_text(samples("sums-large").read_text())
-    assert "results.sums.exact_match,strict-match" in contradicted(place)
+    assert f"results.sums.{METRIC}" in contradicted(place)
     mine.write_text(samples("two_examples").read_text())
     assert "task_hashes.sums" in contradicted(place)
 
@@ -168,7 +168,7 @@ def test_rows_that_were_changed_or_are_of_another_run_are_named(tmp_path: Path):
 def test_what_is_no_mean_over_documents_is_not_held_against_one(tmp_path: Path, way: str):
     def other(log: dict) -> None:
         log["configs"]["sums"]["metric_list"] = [{"metric": "exact_match", "aggregation": way}]
-        log["results"]["sums"]["exact_match,strict-match"] = 3.25
+        log["results"]["sums"][METRIC] = 3.25
 
     assert contradicted(edited(tmp_path, other)) == set()
 
@@ -179,88 +179,39 @@ def asked(**settings: object):
 
 
 @pytest.mark.parametrize(
-    ("stated", "used", "fields"),
+    ("stated", "used", "command", "known"),
     [
-        ({"temperature": 0.0}, {"temperature": 0.9}, {"temperature"}),
-        ({"until": ["a"]}, {"until": ["b"]}, {"until"}),
-        ({"until": ["a"]}, {"until": ["a", "</s>"]}, set()),
-        ({"temperature": 0.0, "until": ["a"]}, {"temperature": 0.0}, set()),
+        ({"temperature": 0.0}, {"temperature": 0.9}, "", {"temperature": [0.9]}),
+        ({"until": ["a"]}, {"until": ["b"]}, "", {"until": [["b"]]}),
+        ({"until": ["a"]}, {"until": ["a", "</s>"]}, "", {"until": ["a"]}),
+        ({"temperature": 0.0, "until": ["a"]}, {"temperature": 0.0}, "", {"until": ["a"]}),
+        ({"temperature": 0.0}, {"temperature": 0.9}, "temperature=0.9", {"temperature": 0.9}),
     ],
 )
-def test_settings_in_rows_that_the_results_file_has_otherwise_are_named(
-    tmp_path: Path, stated: dict, used: dict, fields: set
+def test_settings_that_the_rows_were_made_with_win_over_those_of_the_results_file(
+    tmp_path: Path, stated: dict, used: dict, command: str, known: dict
 ):
     def change(log: dict) -> None:
         log["configs"]["sums"]["generation_kwargs"] = stated
+        log["config"]["gen_kwargs"] = command
 
-    found = contradicted(edited(tmp_path, change, asked(**used)))
-    assert found == {f"configs.sums.generation_kwargs.{name}" for name in fields}
-
-
-def test_settings_of_the_command_line_and_of_a_task_in_python_contradict_nothing(tmp_path: Path):
-    def command(log: dict) -> None:
-        log["configs"]["sums"]["generation_kwargs"] = {"temperature": 0.0}
-        log["config"]["gen_kwargs"] = "temperature=0.9"
-
-    def python(log: dict) -> None:
-        log["configs"]["sums"]["generation_kwargs"] = {"temperature": 0.0}
-        del log["configs"]["sums"]["doc_to_text"]
-
-    for name, change in {"command": command, "python": python}.items():
-        assert contradicted(edited(tmp_path / name, change, asked(temperature=0.9))) == set()
+    place = edited(tmp_path, change, asked(**used))
+    assert settings_in(place)["sampling"] == stated | known | {"repeats": 1}
 
 
-@pytest.mark.parametrize(("score", "wrong"), [("plain", False), ("weighed", False), (0.9, True)])
-def test_a_group_that_is_no_mean_of_its_tasks_is_named(tmp_path: Path, score, wrong: bool):
-    def grouped(log: dict) -> None:
-        log["group_subtasks"] = {"outer": ["inner"], "inner": ["sums_choice", "more"]}
-        log["results"]["more"] = {"acc,none": 0.0}
-        log["n-samples"]["more"] = {"effective": 36}
-        ours = log["results"]["sums_choice"]["acc,none"]
-        group = {"plain": ours / 2, "weighed": ours / 4}.get(score, score)
-        log["results"]["outer"] = {"acc,none": group, "acc_stderr,none": 7}
-
-    found = contradicted(edited(tmp_path, grouped), "sums_choice")
-    assert found == ({"results.outer.acc,none"} if wrong else set())
-
-
-ROWS = 12
-"""Documents of `sums`."""
-
-
-@pytest.mark.parametrize(
-    ("size", "limit", "field"),
-    [
-        (ROWS, ROWS, None),
-        (ROWS * 3, 1 / 3, None),
-        (ROWS, 2.0 * ROWS, None),
-        (ROWS * 3, None, "n-samples.sums.original"),
-        (ROWS - 1, None, "n-samples.sums.original"),
-        (ROWS, 5.0, "config.limit"),
-    ],
-)
-def test_a_size_or_a_limit_that_does_not_leave_the_rows_is_named(
-    tmp_path: Path, size: int, limit: float | None, field: str | None
-):
-    def counted(log: dict) -> None:
-        log["n-samples"] = {"sums": {"original": size, "effective": ROWS}}
-        log["config"]["limit"] = limit
-
-    assert contradicted(edited(tmp_path, counted)) == ({field} if field else set())
+def settings_in(folder: Path) -> dict:
+    result = read_results(next(folder.glob("samples_sums_2*")))[0]
+    return result.settings["evaluation"]["sums"]
 
 
 @pytest.mark.parametrize("name", ["system_instruction", "chat_template"])
-def test_a_text_with_the_checksum_of_another_is_named(tmp_path: Path, name: str):
-    def text(text: str | None, sha: str | None):
-        return lambda log: log.update({name: text, f"{name}_sha": sha})
-
-    right = hashlib.sha256(b"Be good").hexdigest()
-    assert contradicted(edited(tmp_path / "right", text("Be good", right))) == set()
-    for n, wrong in enumerate([("Be bad", right), ("Be bad", None), (None, right)]):
-        assert contradicted(edited(tmp_path / str(n), text(*wrong))) == {f"{name}_sha"}
-
-
-METRIC = "exact_match,strict-match"
+def test_a_text_is_known_by_its_own_checksum(tmp_path: Path, name: str):
+    for text, sha in (("Be good", "another"), ("Be good", None), (None, "another")):
+        place = edited(
+            tmp_path / f"{text} {sha}", lambda log, t=text, s=sha: log | {name: t, f"{name}_sha": s}
+        )
+        own = hashlib.sha256(b"Be good").hexdigest() if text else sha
+        assert settings_in(place)["rendering"][f"{name}_sha"] == own
 
 
 def group(folder: Path, model: str, kept: int = 5) -> Path:

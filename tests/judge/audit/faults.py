@@ -30,14 +30,9 @@ def two_runs(
     )
 
 
-def cells(first: str, second: str, says: str = "", items: int = 100) -> str:
+def cells(first: str, second: str, says: str = "") -> str:
     """A run and its control on several benchmarks."""
-    words = f'says = "{says}"\n' if says else ""
-    return (
-        f'[scoring]\nitems = {items}\ncontrol = "a"\n'
-        f'[[runs]]\nname = "a"\nscores = {{ {first} }}\n'
-        f'[[runs]]\nname = "b"\n{words}scores = {{ {second} }}\n'
-    )
+    return two_runs(f"{{ {first} }}", f"{{ {second} }}", says, items=100)
 
 
 def eight(score: float, changed: int = 0) -> str:
@@ -50,10 +45,9 @@ def one_run(fields: str, items: str = "400", more: str = "") -> str:
     return f'[scoring]\nitems = {items}\n[[runs]]\nname = "a"\n{fields}\n{more}'
 
 
-def average_of(says: float, cells: str = "x = 60.0, y = 70.0, z = 80.0", more: str = "") -> str:
-    """A run with an average over its cells."""
-    text = f'[[runs]]\nname = "a"\nscores = {{ {cells} }}\n{more}\n'
-    return text + f'[[averages]]\nrun = "a"\nsays = {says}\n'
+def average_of(says: str, scores: str) -> str:
+    """Scores and their average, as they are printed."""
+    return f"[[ratings]]\nmarks = [{scores}]\nsays = {says}\nrounded = true\n"
 
 
 def claimed(points: str, items: str, says: str = "better") -> str:
@@ -68,6 +62,17 @@ def metric(**values: object) -> str:
     """A metric named m, with these fields as TOML."""
     lines = [f"{key} = {value}" for key, value in values.items()]
     return "\n".join(["[[metrics]]", 'name = "m"', *lines, ""])
+
+
+def rate(first: int, last: int, **values: object) -> str:
+    """Counts of 44 and then of 64 trials."""
+    return metric(steps=[3, 5], counts=[first, last], totals=[44, 64], **values)
+
+
+def course(first: float, last: float, meaning: str, reads: str) -> str:
+    """What a report reads from two values of a metric."""
+    words = {"meaning": f'"{meaning}"', "reads": f'"{reads}"'}
+    return metric(steps=[1, 2], values=[first, last], **words)
 
 
 def settings(first: str, second: str, vary: str = "") -> str:
@@ -103,7 +108,33 @@ def search(says: str) -> str:
     )
 
 
+def named(name: str, **values: object) -> str:
+    """A metric of another name."""
+    return metric(**values).replace('"m"', f'"{name}"')
+
+
+def average(value: str) -> str:
+    """An average cost over 64 calls, with its total."""
+    return (
+        named("average", steps=5, values=value)
+        + named("total", steps=5, values="0.008562")
+        + named("calls", steps=5, values=64)
+        + '[[quotients]]\nvalue = "average"\ntotal = "total"\ncount = "calls"\n'
+    )
+
+
+def fallbacks(count: int) -> str:
+    """Errors that lead to fallbacks."""
+    return (
+        named("errors", steps=5, counts=4)
+        + named("fallback", steps=5, counts=count)
+        + '[[causes]]\ncause = "errors"\neffect = "fallback"\n'
+    )
+
+
 COST = metric(steps=[3, 5], values="[0.006236, 0.008562]", cumulative="true")
+FORECAST = '[[forecasts]]\nmetric = "m"\nstep = 500\nsays = 0.85\n'
+QUARTERS = two_runs("[15.00, 14.25]", "[20.00, 20.50]"), two_runs("[15.0, 14.5]", "[20.0, 20.5]")
 RATE = metric(steps=1, counts=2, totals=64)
 FULL = metric(steps=1, counts=600, totals=600)
 
@@ -152,22 +183,10 @@ FAULTS: dict[str, tuple[str, str]] = {
     ),
     "few_trials": (RATE, FULL),
     "few_items": (two_runs(50.0, 60.0, items=40), two_runs(50.0, 60.0, items=400)),
-    "rate_inside_noise": (
-        metric(steps=[3, 5], counts=[43, 64], totals=[44, 64], reads='"better"'),
-        metric(steps=[3, 5], counts=[4, 64], totals=[44, 64], reads='"better"'),
-    ),
-    "cumulative_as_rate": (
-        metric(steps=[3, 5], counts=[2, 2], totals=[44, 64], cumulative="true"),
-        metric(steps=[3, 5], counts=[2, 2], totals=[44, 64]),
-    ),
-    "forecast": (
-        COST + '[[forecasts]]\nmetric = "m"\nstep = 500\nsays = 0.85\n',
-        COST,
-    ),
-    "forecast_from_one": (
-        metric(steps=5, values=0.0085) + '[[forecasts]]\nmetric = "m"\nstep = 500\nsays = 0.85\n',
-        COST + '[[forecasts]]\nmetric = "m"\nstep = 500\nsays = 0.85\n',
-    ),
+    "rate_inside_noise": (rate(43, 64, reads='"better"'), rate(4, 64, reads='"better"')),
+    "cumulative_as_rate": (rate(2, 2, cumulative="true"), rate(2, 2)),
+    "forecast": (COST + FORECAST, COST),
+    "forecast_from_one": (metric(steps=5, values=0.0085) + FORECAST, COST + FORECAST),
     "limit_not_shown": (
         RATE + '[[thresholds]]\nmetric = "m"\nbelow = 5\n',
         RATE + '[[thresholds]]\nmetric = "m"\nbelow = 50\n',
@@ -203,30 +222,18 @@ FAULTS: dict[str, tuple[str, str]] = {
         '[[runs]]\nname = "a"\n[[comparisons]]\nrun = "b"\ncontrol = "a"\n',
         '[[runs]]\nname = "a"\n[[runs]]\nname = "b"\n[[comparisons]]\nrun = "b"\ncontrol = "a"\n',
     ),
-    "impossible_granularity": (
-        two_runs("[15.00, 14.25]", "[20.00, 20.50]"),
-        two_runs("[15.00, 14.50]", "[20.00, 20.50]"),
-    ),
+    "impossible_granularity": QUARTERS,
     "items_score_in_parts": (
         two_runs([15.13, 14.21], [20.07, 20.31]),
         two_runs([15.13, 14.21], [20.07, 20.31], more="step = 0.01"),
     ),
-    "fraction_of_plausible": (
-        two_runs("[15.00, 14.25]", "[20.00, 20.50]"),
-        two_runs("[15.00, 14.50]", "[20.00, 20.50]"),
-    ),
+    "fraction_of_plausible": QUARTERS,
     "not_from_counts": (
         metric(steps=1, values=97.9, counts=43, totals=44),
         metric(steps=1, values=97.7, counts=43, totals=44),
     ),
-    "running_count_fell": (
-        metric(steps=[1, 2], counts=[5, 4], totals=[44, 64], cumulative="true"),
-        metric(steps=[1, 2], counts=[5, 5], totals=[44, 64], cumulative="true"),
-    ),
-    "running_rest_fell": (
-        metric(steps=[1, 2], counts=[43, 64], totals=[44, 64], cumulative="true"),
-        metric(steps=[1, 2], counts=[43, 63], totals=[44, 64], cumulative="true"),
-    ),
+    "running_count_fell": (rate(5, 4, cumulative="true"), rate(5, 5, cumulative="true")),
+    "running_rest_fell": (rate(43, 64, cumulative="true"), rate(43, 63, cumulative="true")),
     "identity_holds": (
         losses(("0.01162", "0.00034", "0.09400")),
         losses(("0.01262", "0.00034", "0.09400")),
@@ -245,28 +252,17 @@ FAULTS: dict[str, tuple[str, str]] = {
     ),
     "harmonic_holds": (search("1.1001"), search("1.2000")),
     "harmonic_fails": (search("1.2000"), search("1.1001")),
-    "misread_direction": (
-        metric(steps=[1, 2], values=[1.0, 2.0], meaning='"loss"', reads='"better"'),
-        metric(steps=[1, 2], values=[2.0, 1.0], meaning='"loss"', reads='"better"'),
-    ),
-    "distance_misread": (
-        metric(steps=[1, 2], values=[0.09, 0.07], meaning='"distance"', reads='"away"'),
-        metric(steps=[1, 2], values=[0.07, 0.09], meaning='"distance"', reads='"away"'),
-    ),
+    "misread_direction": (course(1, 2, "loss", "better"), course(2, 1, "loss", "better")),
+    "distance_misread": (course(9, 7, "distance", "away"), course(7, 9, "distance", "away")),
     "policy_loss_read": (
-        metric(steps=[1, 2], values=[0.1, 0.2], meaning='"policy loss"', reads='"better"'),
-        metric(steps=[1, 2], values=[0.1, 0.2], meaning='"policy loss"'),
+        course(1, 2, "policy loss", "better"),
+        course(1, 2, "policy loss", "stable"),
     ),
     "effect_without_control": (
         '[[effects]]\nwhat = "clip"\nsays = "better"\n',
         '[[runs]]\nname = "a"\n[[effects]]\nwhat = "clip"\nsays = "better"\ncontrol = "a"\n',
     ),
     "left_open": ('[[open]]\nplace = "table"\ncount = 3\n', '[[runs]]\nname = "a"\nscores = 5.0\n'),
-}
-
-
-FAULTS |= {
-    "average_not_mean": (average_of(71.0), average_of(70.0)),
     "different_items": (
         two_runs(20.0, 60.0) + "items = 150\n",
         two_runs(20.0, 60.0) + "items = 200\n",
@@ -275,32 +271,6 @@ FAULTS |= {
         '[[runs]]\nname = "a"\nscores = 5.0\n[[searches]]\nchosen = "a"\n',
         '[[runs]]\nname = "a"\nscores = 5.0\n[[searches]]\nchosen = "a"\non = "dev"\n',
     ),
+    "quotient": (average("0.000101"), average("0.000134")),
+    "cause_without_effect": (fallbacks(0), fallbacks(4)),
 }
-
-
-def named(name: str, **values: object) -> str:
-    """A metric of another name."""
-    return metric(**values).replace('"m"', f'"{name}"')
-
-
-def average(value: str) -> str:
-    """An average cost over 64 calls, with its total."""
-    return (
-        named("average", steps=5, values=value)
-        + named("total", steps=5, values="0.008562")
-        + named("calls", steps=5, values=64)
-        + '[[quotients]]\nvalue = "average"\ntotal = "total"\ncount = "calls"\n'
-    )
-
-
-def fallbacks(count: int) -> str:
-    """Errors that lead to fallbacks."""
-    return (
-        named("errors", steps=5, counts=4)
-        + named("fallback", steps=5, counts=count)
-        + '[[causes]]\ncause = "errors"\neffect = "fallback"\n'
-    )
-
-
-FAULTS["quotient"] = (average("0.000101"), average("0.000134"))
-FAULTS["cause_without_effect"] = (fallbacks(0), fallbacks(4))

@@ -1,14 +1,14 @@
-"""Numbers that cannot be: no rounding of a possible number is ever called impossible."""
+"""Numbers that cannot be: no number that may be printed so is ever called impossible."""
 
-from decimal import Decimal
+from decimal import ROUND_DOWN, Decimal
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.judge.audit.cells import on_grid
-from tests.judge.audit.faults import found, losses, metric, search, two_runs
+from assay.judge.audit.cells import cut_off, exactly, on_grid, prints
+from tests.judge.audit.faults import average_of, found, losses, metric, one_run, search, two_runs
 
 DIGITS = st.integers(0, 4)
 
@@ -18,11 +18,23 @@ def printed(value: Fraction, digits: int) -> Decimal:
     return Decimal(round(value * 10**digits)).scaleb(-digits)
 
 
-@given(st.integers(1, 3000), st.data(), DIGITS)
-def test_every_rounded_share_of_items_is_possible(items: int, data: st.DataObject, digits: int):
+def cut(value: Fraction, digits: int) -> Decimal:
+    """A number with the digits after its point cut off."""
+    exact = Decimal(value.numerator) / Decimal(value.denominator)
+    return exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_DOWN)
+
+
+@given(st.sampled_from([printed, cut]), st.integers(1, 3000), st.data(), DIGITS)
+def test_every_share_of_items_is_possible_and_agrees_with_its_counts(show, items, data, digits):
     right = data.draw(st.integers(0, items))
-    value = printed(Fraction(100 * right, items), digits)
+    value = show(Fraction(100 * right, items), digits)
     assert on_grid(value, Fraction(100, items))
+    text = metric(steps=1, values=f"{value:f}", counts=right, totals=items)
+    assert not found(text, "not_from_counts")
+    # Two units of the last digit away it does not.
+    other = value + 2 * Decimal(1).scaleb(-digits)
+    text = metric(steps=1, values=f"{other:f}", counts=right, totals=items)
+    assert found(text, "not_from_counts")
 
 
 @given(st.lists(st.integers(40, 199), min_size=2, max_size=6), st.integers(2, 5))
@@ -43,18 +55,6 @@ def test_a_quarter_of_half_percent_steps_is_restored():
         "fraction_of_plausible",
     )
     assert (flaw.values["times"], flaw.values["restored"]) == (4, "57.00, 62.00")
-
-
-@given(st.integers(1, 400), st.data(), DIGITS)
-def test_a_rounded_rate_agrees_with_its_counts(total: int, data: st.DataObject, digits: int):
-    count = data.draw(st.integers(0, total))
-    value = printed(Fraction(100 * count, total), digits)
-    text = metric(steps=1, values=f"{value:f}", counts=count, totals=total)
-    assert not found(text, "not_from_counts")
-    # Two units of the last digit away it does not.
-    other = value + 2 * Decimal(1).scaleb(-digits)
-    text = metric(steps=1, values=f"{other:f}", counts=count, totals=total)
-    assert found(text, "not_from_counts")
 
 
 @given(st.decimals(0, 5, places=5), st.decimals(0, 1, places=5))
@@ -98,3 +98,60 @@ def test_a_harmonic_score_is_tried_with_all_counts_that_round_to_the_scores():
 )
 def test_a_count_or_a_sum_since_the_start_never_goes_down(facts: dict[str, object], falls: bool):
     assert bool(found(metric(**facts), "running_count_fell")) is falls
+
+
+@pytest.mark.parametrize(
+    ("shown", "possible"),
+    [
+        *((shown, True) for shown in ("66.67", "66.7", "66.6", "66.66", "67", "66")),
+        *((shown, False) for shown in ("66.5", "66.65", "66.68", "66.8", "65")),
+    ],
+)
+def test_two_thirds_may_be_rounded_or_cut_off(shown: str, possible: bool):
+    assert prints(Decimal(shown), Fraction(200, 3)) is possible
+
+
+def test_negative_numbers_are_cut_off_towards_zero():
+    assert cut_off(Decimal("-1.2")).meets(exactly(Fraction("-1.29")))
+    assert not cut_off(Decimal("-1.2")).meets(exactly(Fraction("-1.3")))
+    assert not cut_off(Decimal("-1.2")).meets(exactly(Fraction("-1.19")))
+
+
+def test_a_change_of_two_numbers_takes_both_as_rounded_or_both_as_cut_off():
+    row = '[[changes]]\nof = "c"\nbefore = 43.7\nafter = 45.9\nsays = {}\n'
+    assert not found(row.format("2.2"), "wrong_change")
+    assert not found(row.format("2.3"), "wrong_change")
+    assert found(row.format("2.4"), "wrong_change")
+    assert found(row.format("2.0"), "wrong_change")
+
+
+def test_more_right_ones_than_items_cannot_be_and_are_compared_with_nothing():
+    text = two_runs(20.0, 60.0).replace("scores = 60.0", "right = 410").replace("200", "400")
+    assert [flaw.code for flaw in found(text)] == ["not_from_counts"]
+
+
+def test_counts_over_all_passes_give_the_score_too():
+    passes = one_run("scores = 52.5\nright = 630").replace("[scoring]", "[scoring]\nrepeats = 3")
+    assert not found(passes, "not_from_counts")
+    assert found(one_run("scores = 52.5\nright = 630"), "not_from_counts")
+
+
+VALUES = st.lists(st.integers(0, 1000), min_size=2, max_size=6)
+
+
+@given(VALUES, st.integers(0, 2))
+def test_a_mean_of_unrounded_scores_follows_from_rounded_ones(tenths: list[int], digits: int):
+    exact = [Fraction(value, 10) for value in tenths]
+    scores = ", ".join(f"{printed(value, digits):f}" for value in exact)
+    mean = printed(sum(exact, Fraction(0)) / len(exact), digits)
+    assert not found(average_of(f"{mean:f}", scores))
+    assert found(average_of(f"{mean + 3:f}", scores), "mark_not_mean")
+
+
+@pytest.mark.parametrize("points", ["", "points = 5\n"])
+def test_the_best_checkpoint_of_the_test_is_named_without_a_number_of_items(points: str):
+    text = '[[runs]]\nname = "a"\nscores = 50.0\n[[searches]]\nchosen = "a"\n' + points
+    assert [flaw.code for flaw in found(text)] == ["chosen_on_test"]
+    assert not found(text + 'on = "dev"\n')
+    counted = text.replace("scores = 50.0", "scores = 50.0\nitems = 400")
+    assert found(counted)[0].code == ("best_of_many" if points else "chosen_on_test")

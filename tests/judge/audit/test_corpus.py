@@ -12,7 +12,7 @@ from assay.judge.audit.rules import audit_all
 CORPUS = Path(__file__).parent / "corpus"
 CLASSES = {
     "impossible_score": {"impossible_granularity", "fraction_of_plausible"},
-    "average_mismatch": {"average_not_mean", "mark_not_mean", "quotient"},
+    "average_mismatch": {"mark_not_mean", "quotient"},
     "change_mismatch": {"wrong_change"},
     "contradiction": {"label_disagrees", "contradicted"},
     "several_factors": {"several_factors", "different_data"},

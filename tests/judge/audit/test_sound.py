@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from assay.data.reported.reported_record import (
+    Rating,
     Reported,
-    ReportedAverage,
     ReportedComparison,
     ReportedRun,
     Scoring,
@@ -30,7 +30,7 @@ def shown(count: int, items: int, digits: int, mode: str) -> Decimal:
     return exact.quantize(Decimal(1).scaleb(-digits), rounding=mode)
 
 
-def runs_of(rng: np.random.Generator) -> Iterator[tuple[ReportedRun, ReportedAverage]]:
+def runs_of(rng: np.random.Generator) -> Iterator[tuple[ReportedRun, Rating]]:
     """Runs on the same benchmarks, as good as each other or not, each with its average."""
     sizes = {f"bench{i}": int(rng.choice(ITEMS)) for i in range(rng.integers(1, 6))}
     base = {cell: rng.uniform(0.1, 0.9) for cell in sizes}
@@ -47,13 +47,14 @@ def runs_of(rng: np.random.Generator) -> Iterator[tuple[ReportedRun, ReportedAve
             name=f"run{index}", scores=scores, right=counts, items=sizes, trained=index > 0,
             settings={k: Decimal(v) if isinstance(v, int) else v for k, v in settings.items()},
         )  # fmt: skip
-        yield run, ReportedAverage(run=run.name, says=says)
+        marks = tuple(value for (value,) in scores.values())
+        yield run, Rating(marks=marks, says=says, rounded=True)
 
 
 def sound(seed: int) -> Reported:
     """One report, whose claims are those that its numbers carry."""
     runs, averages = zip(*runs_of(np.random.default_rng(seed)), strict=True)
-    report = Reported(scoring=Scoring(control="run0"), runs=runs, averages=averages)
+    report = Reported(scoring=Scoring(control="run0"), runs=runs, ratings=averages)
     claims = tuple(
         ReportedComparison(
             run=pair.run.name, control=pair.control.name, says=verdict, cells=(cell,)

@@ -13,7 +13,6 @@ from assay.data.splits import visits
 from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.judge.confounds import confounds
 from assay.lab.data.prepare import (
     DataSet,
     describe,
@@ -31,6 +30,7 @@ from assay.runs.run_names import checkpoint_steps
 from assay.tasks.task import task
 from tests.data.chat import tokenizer
 from tests.from_files import start
+from tests.judge.test_confounds import confounds
 from tests.lab.sound_lab import found, look, make_sound_lab, silent
 from tests.models.folders import save_tiny_model
 from tests.tiny_labs import make_lab

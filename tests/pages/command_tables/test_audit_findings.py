@@ -43,7 +43,7 @@ def test_every_figure_of_a_finding_can_be_read(key: str):
 
 
 def test_the_line_of_the_report_stands_before_the_evidence():
-    flaw = made("left_open", "warning", "r", {"count": 2, "places": 1, "where": "x"}, 12)
+    flaw = made("left_open", "warning", "r", 12, count=2, places=1, where="x")
     (said,) = audit_findings([flaw])
     assert said.evidence.startswith("line 12: ")
 

@@ -31,6 +31,7 @@ ENDINGS = (".toml", ".csv", ".md", ".markdown")
 ROLES = ("run", "benchmark", "score", "items", "right", "control", "says")
 """What a column of a table may be; `score`, `items` and `right` also of one benchmark, as in
 `score.gsm8k`, and `setting.NAME`."""
+ROLE = re.compile(rf"{'|'.join(ROLES)}|(score|items|right|setting)\..+")
 NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*%?")
 MISSING = re.compile(r"[-–—]*|n/?a", re.IGNORECASE)
 SEPARATOR = re.compile(r"[>\s]*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
@@ -110,10 +111,7 @@ def read_reported(
 def _tables(text: str, file: Path, columns: Mapping[str, str], control: str) -> ReportFile:
     """One record of each table that has the columns."""
     for role in columns:
-        first, dot, name = role.partition(".")
-        if not (
-            role in ROLES or (dot and name and first in ("score", "items", "right", "setting"))
-        ):
+        if not ROLE.fullmatch(role):
             fix = nearest(role, (*ROLES, "score.BENCHMARK", "setting.NAME"))
             raise InputError("is no role of a column", field=role, fix=fix)
     records, skipped, titles = [], [], dict[str, None]()
@@ -135,32 +133,31 @@ def _tables(text: str, file: Path, columns: Mapping[str, str], control: str) -> 
 def _places(titles: Sequence[str], columns: Mapping[str, str]) -> dict[str, int]:
     """The column of each role; nothing where a title of the map is absent."""
     if not columns:
-        return {t: i for i, t in enumerate(titles) if t.partition(".")[0] in (*ROLES, "setting")}
+        return {title: place for place, title in enumerate(titles) if ROLE.fullmatch(title)}
     if not set(columns.values()) <= set(titles):
         return {}
     return {role: titles.index(title) for role, title in columns.items()}
 
 
 def _record(rows: Rows, places: Mapping[str, int], file: Path, control: str) -> Reported:
-    """The record of a table; rows that repeat a run and benchmark are repeats of its score."""
-    runs: dict[str, dict[str, Any]] = {}
+    """The record of a table; rows that repeat a run and benchmark are repeats of its score, and
+    what one says of a score is a comparison with the run's control."""
+    runs, claims = dict[str, dict[str, Any]](), list[dict[str, Any]]()
     named = [role.partition(".")[2] for role in places if role.startswith(("score", "right"))]
     for line, cells in rows[1:]:
         if len(cells) != len(rows[0][1]):
             problem = f"has {len(cells)} cells, and there are {len(rows[0][1])} columns"
             raise InputError(problem, file=file, line=line)
-        texts = {role: cells[place] for role, place in places.items()}
-        run = runs.setdefault(texts["run"], {"name": texts["run"], "line": line, "settings": {}})
-        for role, text in texts.items():
-            if role.startswith("setting.") and not MISSING.fullmatch(text):
-                run["settings"][role.removeprefix("setting.")] = text
-        if texts.get("control"):
-            run["control"] = texts["control"]
-        for name in dict.fromkeys(named):
-            cell = name or texts.get("benchmark", "")
+        texts = {r: text for r, n in places.items() if not MISSING.fullmatch(text := cells[n])}
+        name = cells[places["run"]]
+        run = runs.setdefault(name, {"name": name, "line": line, "settings": {}})
+        run["settings"] |= {r[8:]: text for r, text in texts.items() if r.startswith("setting.")}
+        run |= {"control": texts["control"]} if "control" in texts else {}
+        benchmarks = [cell or texts.get("benchmark", "") for cell in dict.fromkeys(named)]
+        for cell in benchmarks:
             for role, key in (("score", "scores"), ("right", "right"), ("items", "items")):
-                text = texts.get(f"{role}.{name}" if name else role, texts.get(role, ""))
-                if MISSING.fullmatch(text):
+                text = texts.get(f"{role}.{cell}", texts.get(role))
+                if text is None:
                     continue
                 match = NUMBER.fullmatch(text)
                 if match is None or (role != "score" and "." in match[1]):
@@ -170,16 +167,19 @@ def _record(rows: Rows, places: Mapping[str, int], file: Path, control: str) -> 
                 else:
                     value = Decimal(match[1]) if role == "score" else int(match[1])
                     run.setdefault(key, {}).setdefault(cell, []).append(value)
-            if texts.get("says"):
-                run.setdefault("says_of", {})[cell] = texts["says"].lower()
-    values = {"about": file.name, "scoring": {"control": control}, "runs": [*runs.values()]}
+        against, says = run.get("control", control), texts.get("says")
+        if against and says:
+            claim = {"run": name, "control": against, "says": says.lower(), "line": line}
+            claims.append({**claim, "cells": [*filter(None, benchmarks)]})
+    values = {"about": file.name, "scoring": {"control": control}}
+    values |= {"runs": [*runs.values()], "comparisons": claims}
     try:
         return Reported.model_validate(values)
     except ValidationError as invalid:
         error = invalid.errors(include_url=False)[0]
         path = _path(error, values)
-        lines = [run["line"] for run in runs.values()]
-        at = next((lines[part] for part in path[1:2] if isinstance(part, int)), None)
+        parts: Any = values[str(path[0])] if path else None
+        at = parts[path[1]]["line"] if len(path) > 1 and isinstance(path[1], int) else None
         raise _refused(error, path, file, at) from None
 
 

@@ -59,6 +59,10 @@ Count = Annotated[int, Field(ge=0, strict=True)]
 Items = Annotated[int, Field(ge=1, strict=True)]
 Cells = Annotated[dict[str, Many[Number]], BeforeValidator(by_cell)]
 Counts = Annotated[dict[str, Many[Count]], BeforeValidator(by_cell)]
+RunName = Annotated[str, "runs"]
+MetricName = Annotated[str, "metrics"]
+CellNames = Annotated[tuple[str, ...], BeforeValidator(several), "cells"]
+"""Names of what is elsewhere in the record: of runs, metrics and cells."""
 
 
 class Part(BaseModel):
@@ -104,7 +108,7 @@ class Scoring(Part):
     """Categories that the benchmark's overall score averages."""
     repeats: Items = 1
     """Passes over the items that each printed score is the mean of."""
-    control: str = ""
+    control: RunName = ""
     """The run that others are compared with; empty where none is."""
     nested: bool = False
     """Whether the items of a smaller cell are among those of a larger one."""
@@ -128,16 +132,13 @@ class ReportedRun(Part):
     """Items, where they differ from those of `[scoring]`."""
     right: Counts = Field(default_factory=dict)
     """Cell -> right items of each repeat; scores without a percentage are these over the items."""
-    not_run: Many[str] = ()
-    """Cells that it has no result of (N/A)."""
     trained: bool = True
     """False for a base model: what a run was trained with is then what a comparison is about."""
-    control: str | None = None
+    control: Annotated[str | None, "runs"] = None
     """The run it is compared with, where that is not the one of `[scoring]`; "" for none."""
     says: Verdict | None = None
-    """What the report says of the whole run, against its control."""
-    says_of: dict[str, Verdict] = Field(default_factory=dict)
-    """Cell -> what the report says of it alone; this is said of no other cell."""
+    """What the report says of the whole run, against its control; of single cells a comparison
+    says it."""
     finished: bool = True
     """Whether the report has its results."""
 
@@ -168,7 +169,7 @@ class ReportedComparison(Part):
     control: str
     says: Verdict | None = None
     """What the report says of `run` against `control`."""
-    cells: Many[str] = ()
+    cells: CellNames = ()
     """The cells that it is said of; none where it is said of the whole."""
     vary: Many[str] = ()
     """The settings that the comparison is about."""
@@ -235,31 +236,31 @@ class Change(Part):
 class Identity(Part):
     """Metrics that must add up, row by row: loss = part + coefficient x term."""
 
-    loss: str
-    part: str
+    loss: MetricName
+    part: MetricName
     coefficient: Number
-    term: str
+    term: MetricName
 
 
 class Quotient(Part):
     """Metrics of which one is another over a third: average = total / count."""
 
-    value: str
-    total: str
-    count: str
+    value: MetricName
+    total: MetricName
+    count: MetricName
 
 
 class Cause(Part):
     """Something of which the report says that it leads to another thing, both of them counted."""
 
-    cause: str
-    effect: str
+    cause: MetricName
+    effect: MetricName
 
 
 class ReportedForecast(Part):
     """A total that the report foretells for a later step."""
 
-    metric: str
+    metric: MetricName
     """A metric with totals since the start."""
     step: Count
     says: Number
@@ -268,7 +269,7 @@ class ReportedForecast(Part):
 class Threshold(Part):
     """A rate that the report calls, or foretells to be, above or below a limit in percent."""
 
-    metric: str
+    metric: MetricName
     above: Number | None = None
     below: Number | None = None
     step: Count | None = None
@@ -276,33 +277,25 @@ class Threshold(Part):
 
 
 class Rating(Part):
-    """Marks, and the overall mark that is printed with them."""
+    """Marks or scores, and the overall one that is printed with them as their mean."""
 
     name: str = ""
     marks: Many[Number]
-    says: Number
-
-
-class ReportedAverage(Part):
-    """An average over cells of one run, or over the repeats of one cell, as it is printed."""
-
-    run: str
-    name: str = "average"
-    of: Many[str] = ()
-    """The cells that it averages; all of the run, those not run too, where none are named."""
+    rounded: bool = False
+    """Whether they are scores, printed with some of their digits; marks are exact."""
     says: Number
 
 
 class Search(Part):
     """A choice of the best of several points: checkpoints, seeds, prompts or settings."""
 
-    chosen: str
+    chosen: RunName
     """The run that was reported."""
     on: Literal["test", "dev"] = "test"
     """Whether the scores that chose it are the reported ones, or those of items apart."""
     points: Items | None = None
     """How many were tried."""
-    baseline: str = ""
+    baseline: RunName = ""
     """The run whose scores the others are divided by, where points were ranked so."""
     says: Number | None = None
     """The printed harmonic mean of ratios to the baseline."""
@@ -341,7 +334,6 @@ class Reported(Part):
     forecasts: tuple[ReportedForecast, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     ratings: tuple[Rating, ...] = ()
-    averages: tuple[ReportedAverage, ...] = ()
     searches: tuple[Search, ...] = ()
     effects: tuple[Effect, ...] = ()
     open: tuple[Open, ...] = ()
@@ -358,51 +350,36 @@ class Reported(Part):
 
     @model_validator(mode="after")
     def _names_lead_somewhere(self) -> "Reported":
-        metrics = [metric.name for metric in self.metrics]
-        runs = [run.name for run in self.runs]
-        for place, name, known in self._references(metrics, runs):
-            if name and name not in known:
-                raise refused(place, f"nothing is named {name!r}", nearest(name, known))
+        """A comparison may name runs without a result; all other names are of the record."""
+        runs, metrics = ([part.name for part in parts] for parts in (self.runs, self.metrics))
+        cells = [cell for run in self.runs for cell in (*run.scores, *run.right)]
+        known = {"runs": runs, "metrics": metrics, "cells": cells}
+        for place, part in self._parts():
+            for key, described in type(part).model_fields.items():
+                names, value = known.get(["", *described.metadata][-1]), getattr(part, key)
+                if names is None or not value:
+                    continue
+                for name in (value,) if isinstance(value, str) else value:
+                    if name not in names:
+                        problem = f"nothing is named {name!r}"
+                        raise refused(f"{place}.{key}", problem, nearest(name, names))
         for kind, names in (("metrics", metrics), ("runs", runs)):
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
                 raise refused(kind, f"{twice!r} occurs twice")
         return self
 
-    def _references(
-        self, metrics: list[str], runs: list[str]
-    ) -> Iterator[tuple[str, str, list[str]]]:
-        """Place, name and the names it may be. A comparison may name what was never run."""
-        yield "scoring.control", self.scoring.control, runs
-        for part in self.runs:
-            yield "runs.control", part.control or "", runs
-        names = [cell for run in self.runs for cell in (*run.scores, *run.right, *run.not_run)]
-        for part in self.averages:
-            yield "averages.run", part.run, runs
-            yield from (("averages.of", cell, names) for cell in part.of)
-        for part in self.runs:
-            yield from (("runs.says_of", cell, names) for cell in part.says_of)
-        for part in self.comparisons:
-            yield from (("comparisons.cells", cell, names) for cell in part.cells)
-        for part in self.searches:
-            yield from (("searches", name, runs) for name in (part.chosen, part.baseline))
-        for part in self.identities:
-            yield from (("identities", name, metrics) for name in (part.loss, part.part, part.term))
-        for part in self.quotients:
-            yield from (("quotients", n, metrics) for n in (part.value, part.total, part.count))
-        for part in self.causes:
-            yield from (("causes", name, metrics) for name in (part.cause, part.effect))
-        for part in (*self.forecasts, *self.thresholds):
-            yield (
-                "forecasts" if isinstance(part, ReportedForecast) else "thresholds",
-                part.metric,
-                metrics,
-            )
+    def _parts(self) -> Iterator[tuple[str, Part]]:
+        """Every table with its place."""
+        yield "scoring", self.scoring
+        for key, value in self:
+            for index, part in enumerate(value if isinstance(value, tuple) else ()):
+                yield f"{key}.{index}", part
 
     def run(self, name: str) -> ReportedRun | None:
         """The run of that name."""
         return next((run for run in self.runs if run.name == name), None)
 
-    def metric(self, name: str) -> ReportedMetric | None:
+    def metric(self, name: str) -> ReportedMetric:
         """The metric of that name."""
-        return next((metric for metric in self.metrics if metric.name == name), None)
+        return next(metric for metric in self.metrics if metric.name == name)

@@ -87,9 +87,7 @@ class Result:
     clusters: Mapping[str, str] = field(default_factory=dict)
     """The source that an item came from, by item; items of one source are not independent."""
     left_out: tuple[str, ...] = ()
-    """What the file was made to hold as well and has no scores of, by name."""
-    not_numbers: Mapping[str, str] = field(default_factory=dict)
-    """What the file has beside its metrics that is no number, by name: where, and what it is."""
+    """What the file holds, or was made to hold, as well and has no scores of, by name."""
     unfinished: str = ""
     """Why this is not the whole run, where the file says so."""
     higher_is_better: bool | None = None

@@ -10,9 +10,8 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import sqrt
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from assay.data.loaded import DataError, Record
@@ -37,10 +36,6 @@ AVERAGES = ("accuracy", MEAN)
 """Metrics of inspect-ai that are the mean of the samples' values."""
 OF_ANSWERS = ("match", "includes", "pattern", "answer", "exact", "f", "math")
 """Scorers of inspect-ai that read the last answer alone, without the numbers in their names."""
-OBEDIENT = ("generate", "multiple_choice", "chain_of_thought", "prompt_template", "use_tools")
-OBEDIENT += ("system_message", "user_message", "assistant_message")
-"""Solvers of inspect-ai that ask the evaluated model by the log's settings and their own, or ask
-nothing."""
 SCORING = ("scorer", "scorers")
 """Types of the events that begin the scoring of a sample, whose calls are the judge's."""
 
@@ -85,14 +80,14 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
             raise DataError("no sample has a score", file=path, fix=f"its status is {status}")
         fix = "run the evaluation with --log-samples"
         raise DataError("holds no samples", file=path, fix=fix)
-    wrong = {name: problem for name in metrics if (problem := _no_number(name, scores))}
-    if wrong.keys() == metrics.keys():
-        raise next(iter(wrong.values()))
-    named = {name: f"sample {error.line} {error.problem}" for name, error in wrong.items()}
-    whole = [name for name in metrics if name not in wrong]
-    results = _results(path, header, whole, scores, named, cluster)
-    contradictions = tuple(_contradictions(path, header, samples, results))
-    left_out = tuple(name for name in _reducers(header) if name != MEAN)
+    words = {name: problem for name in metrics if (problem := _no_number(name, scores))}
+    if words.keys() == metrics.keys():
+        raise next(iter(words.values()))
+    whole = [name for name in metrics if name not in words]
+    results = _results(path, header, whole, scores, cluster)
+    wrong = _contradictions(header, samples, results)
+    contradictions = tuple(Contradiction(str(path), *each) for each in wrong)
+    left_out = (*words, *(name for name in _reducers(header) if name != MEAN))
     return [replace(each, left_out=left_out, contradictions=contradictions) for each in results]
 
 
@@ -107,103 +102,30 @@ def _no_number(metric: str, scores: Sequence[tuple[Record, Mapping[str, Any]]]) 
 
 
 def _contradictions(
-    path: Path, header: Mapping[str, Any], samples: Sequence[Record], results: Sequence[Result]
-) -> Iterator[Contradiction]:
-    """Means and counts of the header that the samples do not have, and samples of another model."""
-    summary, file = header.get("results") or {}, str(path)
-    rows = {result.metric: _by_item(result) for result in results}
+    header: Mapping[str, Any], samples: Sequence[Record], results: Sequence[Result]
+) -> Found:
+    """Means of the header that the samples do not have, and samples that used another model."""
     spec, reducers = header["eval"], _reducers(header)
+    rows = {result.metric: _by_item(result) for result in results}
     own = {*_metric_names([spec.get("metrics"), spec.get("scorers")])}
-    for score in summary.get("scores") or ():
+    for score in (header.get("results") or {}).get("scores") or ():
         name, scorer = score.get("name"), score.get("scorer")
         label = name if scorer in (None, name) else f"{scorer}.{name}"
         reducer = score.get("reducer") or (reducers[0] if len(reducers) == 1 else MEAN)
         items = rows.get(label, {}) if reducer == MEAN else {}
-        every = [value for values in items.values() for value in values]
-        if not every:
-            continue
-        place, counts = f"results.{label}", (len(items), len(every))
         # Without a reducer a metric is of the items' means, or of every epoch.
-        ways = [*map(fmean, items.values())], every
-        counted = {average: [*map(fmean, ways)] for average in AVERAGES}
-        counted["stderr"] = [*map(_standard_error, ways)]
-        if score.get("scored_samples") not in (None, *counts):
-            yield Contradiction(file, f"{place}.scored_samples", score["scored_samples"], counts[0])
-        for key, metric in (score.get("metrics") or {}).items():
+        ways = [*map(fmean, items.values())], [each for of in items.values() for each in of]
+        for key, metric in (score.get("metrics") or {}).items() if items else ():
             options = metric.get("params") or metric.get("options")
             # A metric of inspect-ai has its name before its own in what the log asked for.
-            known = counted.get(metric.get("name", key))
-            if not known or options or key in own:
+            if metric.get("name", key) not in AVERAGES or options or key in own:
                 continue
-            if all(differ(metric.get("value"), each) for each in known):
-                yield Contradiction(file, f"{place}.{key}", metric["value"], known[0])
-    for each in (_wrong_models, _wrong_settings, _wrong_counts):
-        yield from (Contradiction(file, *difference) for difference in each(header, samples))
-
-
-def _standard_error(values: Sequence[float]) -> float:
-    """That of a mean, as `stderr` of inspect-ai 0.3.285 has it."""
-    return stdev(values) / sqrt(len(values)) if len(values) > 1 else 0.0
-
-
-def _wrong_models(header: Mapping[str, Any], samples: Sequence[Record]) -> Found:
-    """Samples of another model: by their usage, or because an answer that a call gave is said to be
-    another's."""
-    model, stated = header["eval"].get("model"), (header.get("stats") or {}).get("model_usage")
+            if all(differ(metric.get("value"), fmean(each)) for each in ways):
+                yield f"results.{label}.{key}", metric["value"], fmean(ways[0])
+    model, stated = spec.get("model"), (header.get("stats") or {}).get("model_usage")
     used = {name for sample in samples for name in sample.maybe("model_usage", dict) or ()}
     if used and model in (stated or ()) and model not in used:
         yield "eval.model", model, ", ".join(sorted(used))
-    for sample in samples:
-        output = sample.maybe("output", dict) or {}
-        calls = [call.get("output") or {} for call in sample.maybe("events", list) or ()]
-        # An API may answer by the name of a snapshot, in the call as in the sample.
-        same = {str(o.get("model")) for o in calls if o.get("choices") == output.get("choices")}
-        if output.get("choices") and same and output.get("model") not in {*same, model}:
-            yield "samples.output.model", output.get("model"), ", ".join(sorted(same))
-            return
-
-
-def _wrong_settings(header: Mapping[str, Any], samples: Sequence[Record]) -> Found:
-    """Settings of the header that calls of the model lack or have otherwise, where all solvers of
-    the plan ask as it says. Others may have settings of their own, or open the model anew without
-    those of the log, but cannot take a single one away."""
-    spec, plan = (comparable(header.get(part) or {}) for part in ("eval", "plan"))
-    calls = [call for sample in samples for call in _calls(sample, spec.get("model"))]
-    steps = plan.get("steps") or []
-    alone = bool(steps) and all(step.get("solver") in OBEDIENT for step in steps)
-    every = _stated(spec, plan)
-    stated = {key: every[key] for key in every if key not in (*TRANSPORT, "seed")}
-    anew = not any(call.get(key) == value for call in calls for key, (_, value) in stated.items())
-    for key, (place, value) in stated.items() if alone or not anew else ():
-        own = [value, *(step["params"][key] for step in steps if key in (step.get("params") or {}))]
-        others = [used for call in calls if (used := call.get(key)) not in own]
-        if others and (alone or all(call.get(key) is None for call in calls)):
-            yield f"{place}.{key}", value, others[0]
-
-
-def _wrong_counts(header: Mapping[str, Any], samples: Sequence[Record]) -> Found:
-    """Counts of the header that the samples of a whole log do not have. A source may add samples
-    to a data set while it is run."""
-    results, spec = header.get("results") or {}, header["eval"]
-    if _unfinished(header, len(samples)):
-        return
-    scored = sum(bool(sample.value.get("scores")) for sample in samples)
-    whole = sum(not sample.value.get("error") for sample in samples)
-    completed = results.get("completed_samples")
-    # `inspect score` counts what has a score instead.
-    if completed not in (None, scored, whole):
-        yield "results.completed_samples", completed, whole
-    items = {sample.value.get("id") for sample in samples}
-    config, data = spec.get("config") or {}, spec.get("dataset") or {}
-    limit, size, ids = config.get("limit"), data.get("samples"), data.get("sample_ids")
-    if size is None or config.get("sample_id") is not None:
-        return
-    wanted = len(range(size)[slice(*(limit if isinstance(limit, list) else [limit]))])
-    stopped = results.get("early_stopping") or results.get("logged_samples") is not None
-    added = ids is not None and not items <= {*ids}
-    if (len(items) < wanted and not stopped) or (len(items) > wanted and not added):
-        place = "eval.dataset.samples" if limit is None else "eval.config.limit"
-        yield place, size if limit is None else limit, len(items)
 
 
 def _by_item(result: Result) -> dict[str, list[float]]:
@@ -229,7 +151,6 @@ def _results(
     header: Mapping[str, Any],
     metrics: Sequence[str],
     scores: Sequence[tuple[Record, Mapping[str, Any]]],
-    not_numbers: Mapping[str, str],
     cluster: str | None,
 ) -> list[Result]:
     spec, lines, questions = header["eval"], [], {}
@@ -249,7 +170,6 @@ def _results(
         benchmark=str(spec.get("task", "")),
         configured=True,
         questions=questions,
-        not_numbers=not_numbers,
         unfinished=_unfinished(header, len(lines)),
     )
 

@@ -9,11 +9,10 @@ an item is a document of a task, so the mean over items is lm-eval's group score
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import stdev
 from typing import Any
 
 from assay.data.hashing import canonical_json, sha256_text
@@ -42,6 +41,7 @@ COLUMNS = KEYS | {"target", "arguments", "filter", "metrics", "doc_hash", "promp
 COLUMNS |= {"target_hash"}
 NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(\.\d+)?)\.jsonl?")
 RENDERING = ("chat_template_sha", "system_instruction_sha", "fewshot_as_multiturn")
+TEXTS = ("chat_template", "system_instruction")
 AVERAGED = ("acc", "acc_norm", "acc_mutual_info", "acc_bytes", "exact_match")
 """Metrics that lm-eval averages where a task does not say how."""
 HASHED = ("doc_hash", "prompt_hash", "target_hash")
@@ -66,7 +66,7 @@ def read_task(path: Path, cluster: str | None = None) -> list[Result]:
     """The same, none where no metric has a number for every document. Raises DataError."""
     records = list(read_objects(path))
     file, log = _results_file(path)
-    task = _task_name(path)
+    task, _ = _task_and_date(path)
     by_filter: dict[str, list[Record]] = {}
     for record in records:
         by_filter.setdefault(record.maybe("filter", str) or "none", []).append(record)
@@ -75,15 +75,13 @@ def read_task(path: Path, cluster: str | None = None) -> list[Result]:
         for name, lines in by_filter.items()
         for result in _results(path, task, log, name, lines, cluster)
     ]
-    differences = *_sums(log, task, by_filter), *_groups(log, task), *_told(log, task, records)
-    differences += *_counts(log, task, next(iter(by_filter.values()))), *_texts(log)
-    wrong = tuple(Contradiction(file, *each) for each in differences)
+    wrong = tuple(Contradiction(file, *each) for each in _sums(log, task, by_filter))
     return [replace(result, contradictions=wrong) for result in results]
 
 
 def _sums(log: Mapping[str, Any], task: str, by_filter: Mapping[str, Sequence[Record]]) -> Found:
-    """Means of the task, with their standard errors, and a hash of its rows that these do not
-    have. A metric that is no mean over documents is not looked at."""
+    """Means of the task, and a hash of its rows, that these do not have. A metric that is no mean
+    over documents is not looked at."""
     summary = (log.get("results") or {}).get(task) or {}
     listed = (log.get("configs") or {}).get(task, {}).get("metric_list") or ()
     ways = {each.get("metric"): each.get("aggregation") for each in listed}
@@ -94,109 +92,15 @@ def _sums(log: Mapping[str, Any], task: str, by_filter: Mapping[str, Sequence[Re
             known = [each for each in scores if each is not None]
             if way not in ("mean", "nanmean") or not known or (way == "mean" and None in scores):
                 continue
-            counted = {f"{metric},{name}": math.fsum(known) / len(known)}
-            if way == "mean" and len(known) > 1:
-                error = stdev(known) / math.sqrt(len(known))
-                counted[f"{metric}_stderr,{name}"] = error
-            for key, value in counted.items():
-                if differ(summary.get(key), value):
-                    yield f"results.{task}.{key}", summary[key], value
+            key, counted = f"{metric},{name}", math.fsum(known) / len(known)
+            if differ(summary.get(key), counted):
+                yield f"results.{task}.{key}", summary[key], counted
     lines = [line.value for each in by_filter.values() for line in each]
     stated = (log.get("task_hashes") or {}).get(task)
     if stated is not None and all(row.keys() >= {*HASHED} for row in lines):
         joined = "".join(str(row[key]) for row in lines for key in HASHED)
         if stated != sha256_text(joined):
             yield f"task_hashes.{task}", stated, sha256_text(joined)
-
-
-def _counts(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> Found:
-    """The size of a task and a limit that do not leave the documents of its rows. Documents that
-    `--samples` chose, which no file says, are another beginning than that of the task."""
-    sizes = {name: each.get("original") for name, each in (log.get("n-samples") or {}).items()}
-    size, limit = sizes.get(task), (log.get("config") or {}).get("limit")
-    first = {str(line.value.get("doc_id")) for line in lines} == {*map(str, range(len(lines)))}
-    if limit is None:
-        if size is not None and (len(lines) > size or (first and len(lines) < size)):
-            yield f"n-samples.{task}.original", size, len(lines)
-        return
-    # Older versions took a share of the first task for all.
-    shares = [math.ceil(n * limit) for n in sizes.values() if n] if limit < 1 else [int(limit)]
-    counts = {min(each, size or each) for each in shares}
-    if counts and len(lines) not in counts:
-        yield "config.limit", limit, len(lines)
-
-
-def _texts(log: Mapping[str, Any]) -> Found:
-    """Texts of which the results file has another checksum."""
-    for name in ("system_instruction", "chat_template"):
-        text, key = log.get(name), f"{name}_sha"
-        own = sha256_text(text) if isinstance(text, str) and text else None
-        if {name, key} <= log.keys() and (own or not text) and log[key] != own:
-            yield key, log[key], own
-
-
-def _groups(log: Mapping[str, Any], task: str) -> Found:
-    """Scores of the groups over the task that are no mean of their tasks' scores, weighted by
-    documents or not (`Group.aggregate` of lm-eval 0.4.13)."""
-    results, below = log.get("results") or {}, log.get("group_subtasks") or {}
-    sizes = {
-        name: int(each.get("effective") or 0) for name, each in (log.get("n-samples") or {}).items()
-    }
-    for group in below:
-        leaves = _leaves(group, below)
-        for key, stated in results.get(group, {}).items() if task in leaves else ():
-            parts = [
-                (results[t][key], sizes.get(t, 0)) for t in leaves if key in results.get(t, {})
-            ]
-            if "_stderr," in key or "," not in key or not parts or not all(n for _, n in parts):
-                continue
-            plain = math.fsum(value for value, _ in parts) / len(parts)
-            weighed = math.fsum(v * n for v, n in parts) / sum(n for _, n in parts)
-            if differ(stated, plain) and differ(stated, weighed):
-                yield f"results.{group}.{key}", stated, weighed
-
-
-def _leaves(group: str, below: Mapping[str, Sequence[str]]) -> list[str]:
-    """The tasks of a group and of the groups in it."""
-    members = below.get(group) or ()
-    return [
-        leaf for each in members for leaf in (_leaves(each, below) if below.get(each) else [each])
-    ]
-
-
-def _told(log: Mapping[str, Any], task: str, records: Sequence[Record]) -> Found:
-    """Settings of generation by which the rows were made and that the results file has otherwise.
-
-    A task in Python (it has no `doc_to_text`) may ask by settings of its own.
-    """
-    about = (log.get("configs") or {}).get(task) or {}
-    if about.get("output_type") != "generate_until" or about.get("doc_to_text") is None:
-        return
-    stated = about.get("generation_kwargs") or {}
-    more = arguments((log.get("config") or {}).get("gen_kwargs"))
-    settings: dict[str, dict[str, Any]] = {}
-    for line in records:
-        for request in _requests(line):
-            if len(request) > 1 and isinstance(request[1], dict):
-                used = {**dict.fromkeys(more), **request[1]}
-                settings.setdefault(fingerprint(used), used)
-        drawn = next(iter(line.need("resps", list)), None)
-        count = len(drawn) if isinstance(drawn, list) else 1
-        settings.setdefault(str(count), {"repeats": count})
-    stated = {"repeats": about.get("repeats", 1), **stated}
-    for each in settings.values():
-        for key, value in each.items():
-            # What the command line asks for wins.
-            if key in more and not _same(value, more[key]):
-                yield f"config.gen_kwargs.{key}", more[key], value
-            elif key in stated and key not in more and not _same(value, stated[key]):
-                yield f"configs.{task}.generation_kwargs.{key}", stated[key], value
-
-
-def _same(used: Any, stated: Any) -> bool:
-    """Whether a setting was used as it is stated; a model may add endings of its own."""
-    lists = [each if isinstance(each, list) else [each] for each in (used, stated)]
-    return all(each in lists[0] for each in lists[1])
 
 
 def _requests(line: Record) -> list[Sequence[Any]]:
@@ -214,9 +118,9 @@ def _metrics(lines: Sequence[Record]) -> list[str]:
     return [name for name in named if all(is_score(line.value.get(name)) for line in lines)]
 
 
-def _task_name(path: Path) -> str:
+def _task_and_date(path: Path) -> tuple[str, str]:
     match = NAME.fullmatch(path.name)
-    return match["task"] if match else ""
+    return (match["task"], match["date"]) if match else ("", "")
 
 
 def _results(
@@ -281,8 +185,8 @@ def _text(line: Record) -> str | None:
 
 def _results_file(path: Path) -> tuple[str, Mapping[str, Any]]:
     """What the same run wrote about itself, and where; empty where the file was moved away."""
-    match = NAME.fullmatch(path.name)
-    near = sorted(path.parent.glob(f"*_{match['date']}.json")) if match else []
+    _, date = _task_and_date(path)
+    near = sorted(path.parent.glob(f"*_{date}.json")) if date else []
     files = [file for file in near if not NAME.fullmatch(file.name)]
     if not files:
         return "", {}
@@ -300,16 +204,15 @@ def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dic
         return settings
     # Turns are told apart in a chat template alone.
     rendering = RENDERING if log.get("chat_template_sha") else RENDERING[:2]
+    shas = {f"{n}_sha": sha256_text(log[n]) for n in TEXTS if isinstance(log.get(n) or None, str)}
     config, about = log.get("config") or {}, comparable(log["configs"].get(task) or {})
     model = model_arguments(config.get("model_args"), log.get("model_name"))
     evaluation |= {
         "task": {key: about[key] for key in about if _is_task(key)},
         "version": (log.get("versions") or {}).get(task),
         "examples": (log.get("n-shot") or {}).get(task),
-        "sampling": {"repeats": about.get("repeats")}
-        | (about.get("generation_kwargs") or {})
-        | arguments(config.get("gen_kwargs")),
-        "rendering": {key: log.get(key) or None for key in rendering},
+        "sampling": _sampling(about, config, lines),
+        "rendering": {key: {**log, **shas}.get(key) or None for key in rendering},
     }
     packages = {"lm_eval": "lm_eval_version", "transformers": "transformers_version"}
     computed = {
@@ -336,6 +239,31 @@ def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dic
             task: {key: about[key] for key in about if _is_source(key)},
         },
     }
+
+
+def _sampling(
+    about: Mapping[str, Any], config: Mapping[str, Any], lines: Sequence[Record]
+) -> dict[str, Any]:
+    """The settings of generation: what the task and the command line ask for, and the values in
+    the rows in place of those that the rows have otherwise."""
+    stated = {"repeats": about.get("repeats", 1)} | (about.get("generation_kwargs") or {})
+    stated |= arguments(config.get("gen_kwargs"))
+    used: dict[str, list[Any]] = {key: [] for key in stated}
+    for line in lines if about.get("output_type") == "generate_until" else ():
+        drawn = next(iter(line.need("resps", list)), None)
+        options: dict[str, Any] = {"repeats": len(drawn) if isinstance(drawn, list) else 1}
+        for request in _requests(line):
+            options |= request[1] if len(request) > 1 and isinstance(request[1], dict) else {}
+        for key in options.keys() & stated.keys():
+            if not _same(options[key], stated[key]) and options[key] not in used[key]:
+                used[key].append(comparable(options[key]))
+    return {key: used[key] or value for key, value in stated.items()}
+
+
+def _same(used: Any, stated: Any) -> bool:
+    """Whether a setting was used as it is stated; a model may add endings of its own."""
+    lists = [each if isinstance(each, list) else [each] for each in (used, stated)]
+    return all(each in lists[0] for each in lists[1])
 
 
 def _prompts(lines: Sequence[Record]) -> str:
@@ -375,21 +303,19 @@ def sample_logs(folder: Path) -> list[Path]:
     return here or below
 
 
-def read_folder(
-    folder: Path, read: Callable[[Path, str | None], list[Result]], cluster: str | None
-) -> list[Result]:
-    """One result for each run in a folder and each metric, by the reader of one log; tasks without
-    a metric, such as perplexities, are named as left out beside those that have one.
+def read_folder(folder: Path, cluster: str | None) -> list[Result]:
+    """One result for each run in a folder and each metric; tasks without a metric, such as
+    perplexities, are named as left out beside those that have one.
 
     Raises DataError.
     """
-    logs = {file: read(file, cluster) for file in sample_logs(folder)}
+    logs = {file: read_task(file, cluster) for file in sample_logs(folder)}
     if not any(logs.values()):
         raise DataError(UNMEASURED, file=folder, fix=PERPLEXITY)
     task_runs = _runs([each for log in logs.values() for each in log])
     bare: dict[str, list[str]] = {}
     for file in (file for file, results in logs.items() if not results):
-        bare.setdefault(str(file.parent), []).append(_task_name(file) or file.name)
+        bare.setdefault(str(file.parent), []).append(_task_and_date(file)[0] or file.name)
     return [replace(r, left_out=(*r.left_out, *bare.get(r.file, ()))) for r in task_runs]
 
 
@@ -402,7 +328,7 @@ def _runs(results: Sequence[Result]) -> list[Result]:
     for result in results:
         file = Path(result.file)
         model = [result.settings.get(part) for part in ("base_weights", "model_args", "engine")]
-        key = (file.parent, _date(file), result.run, fingerprint(model))
+        key = (file.parent, _task_and_date(file)[1], result.run, fingerprint(model))
         runs.setdefault(key, []).append(result)
     alike = Counter((folder, run) for folder, _, run, _ in runs)
     return [
@@ -415,17 +341,22 @@ def _runs(results: Sequence[Result]) -> list[Result]:
     ]
 
 
-def _date(file: Path) -> str:
-    match = NAME.fullmatch(file.name)
-    return match["date"] if match else ""
-
-
 def _together(folder: Path, metric: str, results: Sequence[Result]) -> Result:
     """The results of one run by one metric as one."""
     tasks = {result.benchmark: result for result in results if result.metric == metric}
     every = dict.fromkeys(result.benchmark for result in results)
     first = next(iter(tasks.values()))
     directions = {result.higher_is_better for result in tasks.values()} - {None}
+
+    def named(get: Callable[[Result], Mapping[str, str]]) -> dict[str, str]:
+        return {f"{t}/{item}": value for t, r in tasks.items() for item, value in get(r).items()}
+
+    # What is not of one task is the same in all.
+    settings = {
+        part: {key: each for r in tasks.values() for key, each in r.settings.get(part, {}).items()}
+        for part in ("evaluation", "dataset")
+        if part in first.settings
+    }
     return replace(
         first,
         file=str(folder),
@@ -433,31 +364,13 @@ def _together(folder: Path, metric: str, results: Sequence[Result]) -> Result:
             replace(a, item=f"{t}/{a.item}") for t, r in tasks.items() for a in r.answers
         ),
         benchmark=", ".join(tasks),
-        settings=_common_settings(tasks.values()),
+        settings={**first.settings, **settings},
         configured=all(result.configured for result in tasks.values()),
-        questions=_named(tasks, lambda result: result.questions),
-        clusters=_named(tasks, lambda result: result.clusters),
+        questions=named(lambda result: result.questions),
+        clusters=named(lambda result: result.clusters),
         left_out=tuple(task for task in every if task not in tasks),
         reads_answers=all(result.reads_answers for result in tasks.values()),
         contradictions=(*{repr(c): c for r in tasks.values() for c in r.contradictions}.values(),),
         unfinished="; ".join(f"{t}: {r.unfinished}" for t, r in tasks.items() if r.unfinished),
         higher_is_better=directions.pop() if len(directions) == 1 else None,
     )
-
-
-def _named(
-    tasks: Mapping[str, Result], get: Callable[[Result], Mapping[str, str]]
-) -> dict[str, str]:
-    return {f"{t}/{item}": value for t, r in tasks.items() for item, value in get(r).items()}
-
-
-def _common_settings(results: Iterable[Result]) -> dict[str, Any]:
-    """The settings of all tasks; what is not of one task is the same in all."""
-    settings: dict[str, Any] = {}
-    for result in results:
-        joined = {
-            part: {**settings.get(part, {}), **result.settings.get(part, {})}
-            for part in ("evaluation", "dataset")
-        }
-        settings = {**settings, **result.settings, **joined}
-    return settings

@@ -24,25 +24,16 @@ from assay.errors import InputError
 
 Reader = Callable[[Path, str | None], list[Result]]
 
-READERS: Mapping[str, Reader] = {
-    "lm-eval": lm_eval.read,
-    "inspect-ai": inspect_ai.read,
-    "bfcl": bfcl_files.read,
-    "verl": column_mapping.read_verl,
-    "trl": column_mapping.read_trl,
-    "table": column_mapping.read_table,
+READERS: Mapping[str, tuple[Reader, tuple[frozenset[str], ...]]] = {
+    "lm-eval": (lm_eval.read, (lm_eval.KEYS,)),
+    "inspect-ai": (inspect_ai.read, (inspect_ai.KEYS,)),
+    "bfcl": (bfcl_files.read, (bfcl_files.SCORE_KEYS, bfcl_files.RESULT_KEYS)),
+    "verl": (column_mapping.read_verl, (column_mapping.VERL_KEYS,)),
+    "trl": (column_mapping.read_trl, (column_mapping.TRL_KEYS,)),
+    "table": (column_mapping.read_table, (frozenset({"item"}),)),
 }
-
-MARKS: Mapping[str, tuple[frozenset[str], ...]] = {
-    "lm-eval": (lm_eval.KEYS,),
-    "inspect-ai": (inspect_ai.KEYS,),
-    "bfcl": (bfcl_files.SCORE_KEYS, bfcl_files.RESULT_KEYS),
-    "verl": (column_mapping.VERL_KEYS,),
-    "trl": (column_mapping.TRL_KEYS,),
-    "table": (frozenset({"item"}),),
-}
-"""Columns by which a format is known; the first that fits counts. TRL's are those of a parquet
-file: prime-rl writes the same into JSON lines beside much else."""
+"""With the columns by which each format is known; the first that fits counts. TRL's are those of a
+parquet file: prime-rl writes the same into JSON lines beside much else."""
 
 LONGEST_NAME = 4096
 """Of a run, a benchmark or a metric of another tool; they hold settings and paths."""
@@ -64,7 +55,7 @@ def read_results(
     """
     path = Path(path)
     if columns is None and sample_logs(path):
-        return read_folder(path, lm_eval.read_task, cluster)
+        return read_folder(path, cluster)
     if path.is_dir():
         raise InputError("is a folder", file=path, fix="name the files in it")
     if not path.is_file():
@@ -74,7 +65,8 @@ def read_results(
     if columns is not None:
         results = read_mapped(path, columns, cluster)
     else:
-        results = READERS[recognise(path)](path, cluster)
+        read, _ = READERS[recognise(path)]
+        results = read(path, cluster)
     for result in results:
         check_names(result, path)
     return results
@@ -102,7 +94,7 @@ def recognise(path: Path) -> str:
         fix = "name a file of " + ", ".join(SUFFIXES)
         raise InputError("is a binary file of no known format", file=path, fix=fix)
     columns = _columns(path)
-    for name, marks in MARKS.items():
+    for name, (_, marks) in READERS.items():
         if any(mark <= columns for mark in marks) and (name != "trl" or path.suffix == ".parquet"):
             return name
     columns_text = ", ".join(sorted(columns)[:8]) or "nothing"

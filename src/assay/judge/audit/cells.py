@@ -5,12 +5,12 @@ printed as 66.67, 66.7, 66.66 or 66.6; numbers of one place are compared as all 
 cut off.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil
-from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -32,10 +32,8 @@ class PrintedCell:
     items: int | None
     scale: int
     """100 where percentages are printed, 1 where shares are."""
-    step: Decimal
-    """Smallest step of one item's score."""
-    repeats: int = 1
-    """Passes over the items that each value is the mean of."""
+    unit: Fraction | None
+    """The smallest step of a printed score: one step of one item once; None without items."""
 
     @property
     def mean(self) -> float:
@@ -51,40 +49,26 @@ class PrintedCell:
 
 def cells(report: Reported, run: ReportedRun) -> dict[str, PrintedCell]:
     """The scored cells of a run by name."""
-    scoring = report.scoring
-    printed: dict[str, tuple[Decimal, ...]] = {}
-    for name, counts in run.right.items():
-        items = items_of(report, run, name)
-        if items and counts and max(counts) <= items:  # a count above its items gives no score
-            printed[name] = tuple(Decimal(scoring.highest * count) / items for count in counts)
-    printed |= {name: values for name, values in run.scores.items() if values}
-    return {
-        name: PrintedCell(
-            name,
-            values,
-            items_of(report, run, name),
-            scoring.highest,
-            scoring.step,
-            scoring.repeats,
-        )
-        for name, values in printed.items()
-    }
+    scoring, printed = report.scoring, dict[str, PrintedCell]()
+    for name in dict.fromkeys((*run.right, *run.scores)):
+        items, counts = items_of(report, run, name), run.right.get(name)
+        values = run.scores.get(name, ())
+        # A count above its items gives no score.
+        if not values and items and counts and max(counts) <= items:
+            values = tuple(Decimal(scoring.highest * count) / items for count in counts)
+        if values:
+            step = Fraction(scoring.step) * scoring.highest / scoring.repeats
+            unit = None if items is None else step / items
+            printed[name] = PrintedCell(name, values, items, scoring.highest, unit)
+    return printed
 
 
 def items_of(report: Reported, run: ReportedRun, cell: str) -> int | None:
     """Items of one cell: the run's own number before the report's."""
     for items in (run.items, report.scoring.items):
-        count = items.get(cell) if isinstance(items, dict) else items
-        if count:
+        if count := items.get(cell) if isinstance(items, dict) else items:
             return count
     return None
-
-
-def unit_of(cell: PrintedCell) -> Fraction | None:
-    """The smallest step of a printed score: one step of one item once; None without items."""
-    if cell.items is None:
-        return None
-    return Fraction(cell.step) * cell.scale / (cell.items * cell.repeats)
 
 
 def compare_means(comparisons: Sequence[Comparison]) -> Comparison | None:
@@ -134,11 +118,7 @@ def at(name: str, cell: str) -> str:
 
 
 def flaw(
-    code: str,
-    severity: Severity,
-    about: str,
-    numbers: Mapping[str, float | int | str] = MappingProxyType({}),
-    line: int | None = None,
+    code: str, severity: Severity, about: str, line: int | None = None, /, **numbers: Any
 ) -> Finding:
     """A finding about a run, comparison or metric as the report names it, on a line of the report.
 
@@ -150,49 +130,31 @@ def flaw(
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The numbers from low to high. The ends belong to it, unless they are `open`."""
+    """The numbers from low to high, both ends among them."""
 
     low: Fraction
     high: Fraction
-    open_low: bool = False
-    open_high: bool = False
 
     def __add__(self, other: "Range") -> "Range":
-        return Range(
-            self.low + other.low,
-            self.high + other.high,
-            self.open_low or other.open_low,
-            self.open_high or other.open_high,
-        )
-
-    def __neg__(self) -> "Range":
-        return Range(-self.high, -self.low, self.open_high, self.open_low)
+        return Range(self.low + other.low, self.high + other.high)
 
     def times(self, factor: Fraction | int) -> "Range":
         """The range stretched."""
-        if factor < 0:
-            return (-self).times(-factor)
-        return Range(self.low * factor, self.high * factor, self.open_low, self.open_high)
+        ends = (self.low * factor, self.high * factor)
+        return Range(min(ends), max(ends))
 
     def over(self, other: "Range") -> "Range":
         """The quotient; the other range lies above 0."""
-        ends = [self.low / other.low, self.low / other.high]
-        ends += [self.high / other.low, self.high / other.high]
-        return Range(min(ends), max(ends))
+        one, two = self.times(1 / other.low), self.times(1 / other.high)
+        return Range(min(one.low, two.low), max(one.high, two.high))
 
     def meets(self, other: "Range") -> bool:
         """Whether a number is in both."""
-        apart = self.low > other.high or other.low > self.high
-        ends = ((self, other), (other, self))
-        touch = any(a.low == b.high and (a.open_low or b.open_high) for a, b in ends)
-        return not apart and not touch
+        return self.low <= other.high and other.low <= self.high
 
     def holds_multiple(self, unit: Fraction) -> bool:
         """Whether a whole number of units is in it."""
-        first = ceil(self.low / unit) * unit
-        if first == self.low and self.open_low:
-            first += unit
-        return first < self.high or (first == self.high and not self.open_high)
+        return ceil(self.low / unit) * unit <= self.high
 
 
 Mode = Callable[[Decimal], Range]
@@ -210,12 +172,15 @@ def rounded(value: Decimal) -> Range:
     return Range(Fraction(value) - rounding(value), Fraction(value) + rounding(value))
 
 
+BELOW = 1 - Fraction(1, 10**9)
+"""How far cut-off digits reach to the next number, which prints other digits; shares of fewer items
+than a billion lie no nearer to it."""
+
+
 def cut_off(value: Decimal) -> Range:
     """The numbers that begin with its digits: further from 0 by less than the last of them."""
-    number, digit = Fraction(value), 2 * rounding(value)
-    if value.is_signed():
-        return Range(number - digit, number, open_low=True)
-    return Range(number, number + digit, open_high=True)
+    number, reach = Fraction(value), 2 * rounding(value) * BELOW
+    return Range(number - reach, number) if value.is_signed() else Range(number, number + reach)
 
 
 MODES: tuple[Mode, ...] = (rounded, cut_off)

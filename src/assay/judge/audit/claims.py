@@ -6,8 +6,8 @@ Scores came without their items, so every comparison is unpaired; a paired one w
 the training is what is compared.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 
 import numpy as np
@@ -16,7 +16,6 @@ from assay.data.reported.reported_record import (
     Meaning,
     Reading,
     Reported,
-    ReportedMetric,
     ReportedRun,
     Verdict,
 )
@@ -66,25 +65,33 @@ class RunPair:
 
     run: ReportedRun
     control: ReportedRun
-    says: Verdict | None
-    """The report's verdict on the whole run."""
     by_cell: Mapping[str, Comparison]
     """The cells that both have, with Holm-adjusted p-values; without those of unknown size."""
-    overall: Comparison | None = None
+    overall: Comparison | None
     """The mean over these cells, where there are several and none is part of another."""
-    differs: tuple[Confound, ...] = ()
+    claims: tuple[Claim, ...]
+    """What the report says of the two, all in the pair's direction."""
+    vary: tuple[str, ...]
+    differs: tuple[Confound, ...]
     """Settings known of both runs that differ, without those that the comparison is about."""
-    vary: tuple[str, ...] = ()
-    line: int | None = None
-    says_of: Mapping[str, Verdict] = field(default_factory=dict)
-    """Cell -> the report's verdict on it alone."""
-    claims: tuple[Claim, ...] = ()
-    """The report's own comparisons of the two, all in the pair's direction."""
 
     @property
-    def claimed(self) -> bool:
-        """Whether the report gives a verdict on the pair, or claims the comparison."""
-        return bool(self.says or self.says_of or self.claims)
+    def says(self) -> Verdict | None:
+        """The report's verdict on the whole run."""
+        return next((c.says for c in self.claims if c.says and not c.cells), None)
+
+    @property
+    def says_of(self) -> dict[str, Verdict]:
+        """Cell -> the report's verdict on it alone."""
+        verdicts: dict[str, Verdict] = {}
+        for claim in reversed(self.claims):
+            verdicts |= dict.fromkeys(claim.cells, claim.says) if claim.says else {}
+        return verdicts
+
+    @property
+    def line(self) -> int | None:
+        """Of the first claim that has one, or of the run."""
+        return next((claim.line for claim in self.claims if claim.line), self.run.line)
 
     @property
     def confounded(self) -> bool:
@@ -96,70 +103,77 @@ class RunPair:
         """`run / control`."""
         return f"{self.run.name} / {self.control.name}"
 
-    def claim_of(self, cell: str) -> Claim | None:
-        """The report's own comparison of a cell: the one that names it, else the one of all."""
+    def claims_of(self, cell: str) -> list[Claim]:
+        """What the report says of a cell: the claims that name it, else those of all."""
         named = [claim for claim in self.claims if cell in claim.cells]
-        whole = [claim for claim in self.claims if not claim.cells]
-        return next(iter([*named, *whole]), None)
+        return named or [claim for claim in self.claims if not claim.cells]
+
+
+Sides = tuple[ReportedRun, ReportedRun]
+"""A run and its control."""
 
 
 def pairs(report: Reported) -> list[RunPair]:
-    """Every comparison of the report, each once: families against a control, then its own."""
-    by_runs: dict[frozenset[str], RunPair] = {}
-    for pair in families(report):
-        by_runs.setdefault(frozenset((pair.run.name, pair.control.name)), pair)
-    for claim in report.comparisons:
-        run, control = report.run(claim.run), report.run(claim.control)
-        if run is not None and control is not None and run.name != control.name:
-            key = frozenset((claim.run, claim.control))
-            if key not in by_runs:
-                cells = _compare(report, control, run)
-                by_runs[key] = RunPair(
-                    run, control, None, adjust_family(cells), _mean(report, cells)
-                )
-            by_runs[key] = _with(by_runs[key], claim)
-    return [_of_settings(report, pair) for pair in by_runs.values()]
+    """Every comparison of the report, each once: runs against their control, where all cells of all
+    with one control are one family, then those that it claims."""
+    controls = {
+        run.name: report.scoring.control if run.control is None else run.control
+        for run in report.runs
+    }
+    claims = [
+        *(
+            Claim(run=r.name, control=controls[r.name], says=r.says, line=r.line)
+            for r in report.runs
+            if r.says
+        ),
+        *report.comparisons,
+    ]
+    wanted = [(r.name, controls[r.name], "") for r in report.runs if r.scores or r.right]
+    wanted += [(claim.run, claim.control, claim.run) for claim in report.comparisons]
+    families: dict[tuple[str, str], list[Sides]] = {}
+    known = set[frozenset[str]]()
+    for *names, alone in wanted:
+        run, control = map(report.run, names)
+        if run is not None and control is not None and run is not control:
+            if not known.issuperset(key := {frozenset(names)}):
+                families.setdefault((control.name, alone), []).append((run, control))
+            known |= key
+    return [pair for family in families.values() for pair in _family(report, family, claims)]
 
 
-def families(report: Reported) -> Iterator[RunPair]:
-    """Runs against their control. All cells of all runs with one control are one family."""
-    members: dict[str, list[ReportedRun]] = {}
-    for run in report.runs:
-        name = report.scoring.control if run.control is None else run.control
-        if name and name != run.name and (run.scores or run.right):
-            members.setdefault(name, []).append(run)
-    for name, runs in members.items():
-        control = report.run(name)
-        if control is None:
-            continue
-        compared = {run.name: _compare(report, control, run) for run in runs}
-        flat = {f"{n}\n{cell}": c for n, by_cell in compared.items() for cell, c in by_cell.items()}
-        judged = adjust_family(flat)
-        means = {n: _mean(report, by_cell) for n, by_cell in compared.items()}
-        overall = adjust_family({n: mean for n, mean in means.items() if mean is not None})
-        for run in runs:
-            cells = {cell: judged[f"{run.name}\n{cell}"] for cell in compared[run.name]}
-            mean = overall.get(run.name)
-            yield RunPair(run, control, run.says, cells, mean, line=run.line, says_of=run.says_of)
-
-
-def _mean(report: Reported, by_cell: Mapping[str, Comparison]) -> Comparison | None:
-    """The mean over the cells of a pair; none over subsets that hold each other."""
-    return None if report.scoring.nested else compare_means(list(by_cell.values()))
-
-
-def _with(pair: RunPair, claim: Claim) -> RunPair:
-    """The pair with one more claim of the report about it, turned where it is the other way."""
-    if claim.run != pair.run.name:
-        claim = _turned(claim)
-    told = dict.fromkeys(claim.cells, claim.says) if claim.says else {}
-    return replace(
-        pair,
-        says=pair.says or (None if claim.cells else claim.says),
-        says_of={**{cell: says for cell, says in told.items() if says}, **pair.says_of},
-        claims=(*pair.claims, claim),
-        line=pair.line or claim.line,
+def _family(
+    report: Reported, family: Sequence[Sides], claims: Sequence[Claim]
+) -> Iterator[RunPair]:
+    """Runs against one control, corrected together."""
+    compared = {run.name: _compare(report, control, run) for run, control in family}
+    cells = adjust_family({(n, cell): c for n, of in compared.items() for cell, c in of.items()})
+    # Subsets that hold each other have no mean.
+    means = (
+        {}
+        if report.scoring.nested
+        else {n: compare_means([*c.values()]) for n, c in compared.items()}
     )
+    overall = adjust_family({name: mean for name, mean in means.items() if mean is not None})
+    for run, control in family:
+        about = [c for c in claims if {c.run, c.control} == {run.name, control.name}]
+        turned = tuple(c if c.run == run.name else _turned(c) for c in about)
+        vary = next((claim.vary for claim in turned if claim.vary), ())
+        before, after = (settings_of(report, each) for each in (control, run))
+        yield RunPair(
+            run,
+            control,
+            {cell: c for (name, cell), c in cells.items() if name == run.name},
+            overall.get(run.name),
+            turned,
+            vary or ("training",) * (control.trained != run.trained),
+            tuple(
+                difference
+                for difference in differences(before, after, vary)
+                if ABSENT not in (difference.control, difference.other)
+                and difference.kind != "declared"
+                and not same_value(difference.control, difference.other)
+            ),
+        )
 
 
 def _turned(claim: Claim) -> Claim:
@@ -168,22 +182,6 @@ def _turned(claim: Claim) -> Claim:
     limits = tuple(-limit for limit in reversed(claim.interval))
     update = {"run": claim.control, "control": claim.run, "says": says, "interval": limits}
     return claim.model_copy(update=update)
-
-
-def _of_settings(report: Reported, pair: RunPair) -> RunPair:
-    """The pair with the factors it varies, and the other settings that are known of both runs and
-    differ."""
-    named = next((claim.vary for claim in pair.claims if claim.vary), ())
-    control, run = (settings_of(report, each) for each in (pair.control, pair.run))
-    differs = tuple(
-        difference
-        for difference in differences(control, run, named)
-        if ABSENT not in (difference.control, difference.other)
-        and difference.kind != "declared"
-        and not same_value(difference.control, difference.other)
-    )
-    training = pair.control.trained != pair.run.trained
-    return replace(pair, differs=differs, vary=named or ("training",) * training)
 
 
 def _compare(report: Reported, control: ReportedRun, run: ReportedRun) -> dict[str, Comparison]:
@@ -202,24 +200,22 @@ def not_comparable(report: Reported) -> Iterator[Finding]:
     A note where the report says nothing of the two: a table of runs is no comparison yet.
     """
     for pair in pairs(report):
-        severity = "error" if pair.claimed else "note"
+        severity = "error" if pair.claims else "note"
         if pair.confounded:
             shown = "; ".join(f"{c.path}: {c.control} → {c.other}" for c in pair.differs)
             vary = ", ".join(pair.vary) or "–"
             numbers = {"count": len(pair.differs), "what": shown, "vary": vary}
-            yield flaw("several_factors", severity, pair.name, numbers, pair.line)
+            yield flaw("several_factors", severity, pair.name, pair.line, **numbers)
         for data in (c for c in pair.differs if c.path == DATA and pair.confounded):
-            numbers = {"control": str(data.control), "other": str(data.other)}
-            yield flaw("different_data", severity, pair.name, numbers, pair.line)
-        sizes = {
-            cell: [items_of(report, run, cell) for run in (pair.control, pair.run)]
-            for cell in pair.by_cell
-        }
-        apart = {cell: both for cell, both in sizes.items() if both[0] != both[1]}
+            both = {"control": str(data.control), "other": str(data.other)}
+            yield flaw("different_data", severity, pair.name, pair.line, **both)
+        sides = (pair.control, pair.run)
+        sizes = [(cell, *(items_of(report, s, cell) for s in sides)) for cell in pair.by_cell]
+        apart = [each for each in sizes if each[1] != each[2]]
         if apart and not any(claim.paired for claim in pair.claims):
-            cell, (before, after) = next(iter(apart.items()))
-            numbers = {"control": before or 0, "other": after or 0, "count": len(apart)}
-            yield flaw("different_items", severity, at(pair.name, cell), numbers, pair.line)
+            cell, before, after = apart[0]
+            numbers = {"control": before, "other": after, "count": len(apart)}
+            yield flaw("different_items", severity, at(pair.name, cell), pair.line, **numbers)
 
 
 def label_disagrees(report: Reported) -> Iterator[Finding]:
@@ -232,14 +228,9 @@ def label_disagrees(report: Reported) -> Iterator[Finding]:
         for key, value in mention.settings.items():
             first, place = settings.setdefault(key, (value, mention.place))
             if not same_value(first, value):
-                numbers = {
-                    "setting": key,
-                    "here": str(first),
-                    "place": place,
-                    "there": str(value),
-                    "other": mention.place,
-                }
-                yield flaw("label_disagrees", "error", mention.of, numbers, mention.line)
+                numbers = {"setting": key, "here": str(first), "place": place}
+                numbers |= {"there": str(value), "other": mention.place}
+                yield flaw("label_disagrees", "error", mention.of, mention.line, **numbers)
 
 
 def same_values(report: Reported) -> Iterator[Finding]:
@@ -262,8 +253,8 @@ def same_values(report: Reported) -> Iterator[Finding]:
                 continue
             numbers = {"equal": len(equal), "cells": len(shared), "figures": figures}
             key = "same_values" if everything else "mostly_same_values"
-            about = f"{first.name} / {second.name}"
-            yield flaw(key, "error" if everything else "warning", about, numbers, second.line)
+            about, severity = f"{first.name} / {second.name}", "error" if everything else "warning"
+            yield flaw(key, severity, about, second.line, **numbers)
 
 
 def never_run(report: Reported) -> Iterator[Finding]:
@@ -272,7 +263,7 @@ def never_run(report: Reported) -> Iterator[Finding]:
         for name in (claim.run, claim.control):
             if report.run(name) is None:
                 about = f"{claim.run} / {claim.control}"
-                yield flaw("never_run", "error", about, {"name": name}, claim.line)
+                yield flaw("never_run", "error", about, claim.line, name=name)
 
 
 def inside_noise(report: Reported) -> Iterator[Finding]:
@@ -298,7 +289,7 @@ def _one(
 ) -> Iterator[Finding]:
     """The flaw, or the note, of a comparison of one cell, unless the report tested it itself."""
     decided = comparison.verdict in DECIDED
-    claim = pair.claim_of(cell)
+    claims = pair.claims_of(cell)
     if decided and pair.confounded:
         return
     if decided and says in (None, "undecided", comparison.verdict):
@@ -306,16 +297,15 @@ def _one(
     elif decided:
         key, severity = "contradicted", "error" if says in DECIDED else "warning"
     elif says in DECIDED:
-        if claim is not None and tested(claim):
+        if any(map(tested, claims)):
             return
         key, severity = "inside_noise", "warning"
     elif says == "same" and comparison.verdict != "equivalent":
         key, severity = "no_effect_not_shown", "warning"
     else:
         key, severity = comparison.verdict, "note"
-    numbers = figures(comparison) | {"says": says or ""}
-    line = claim.line if claim else pair.line
-    yield flaw(key, severity, at(pair.name, cell), numbers, line)
+    line = claims[0].line if claims else pair.line
+    yield flaw(key, severity, at(pair.name, cell), line, **figures(comparison), says=says or "")
 
 
 def _several(pair: RunPair, by_cell: Mapping[str, Comparison]) -> Finding:
@@ -334,19 +324,17 @@ def _several(pair: RunPair, by_cell: Mapping[str, Comparison]) -> Finding:
         "says": pair.says or "",
         "fewest": min(c.items for c in by_cell.values()),
     }
-    overall, claim = pair.overall, pair.claim_of("")
+    says, overall = pair.says, pair.overall
     verdict = overall.verdict if overall else None
-    shown = verdict == pair.says or len(carried) == len(by_cell)
-    shown = shown or bool(claim and tested(claim))
-    opposed = pair.says in DECIDED and verdict in DECIDED and verdict != pair.says
-    if overall and opposed and not pair.confounded:
-        turned = figures(overall) | {"says": pair.says or ""}
-        return flaw("contradicted", "error", pair.name, turned, pair.line)
-    if pair.says in DECIDED and not shown:
-        return flaw("cells_inside_noise", "warning", pair.name, numbers, pair.line)
-    if pair.says == "same" and (decided or verdict != "equivalent"):
-        return flaw("cells_not_the_same", "warning", pair.name, numbers, pair.line)
-    return flaw("cells_judged", "note", pair.name, numbers, pair.line)
+    shown = verdict == says or len(carried) == len(by_cell) or any(map(tested, pair.claims_of("")))
+    code, severity = "cells_judged", "note"
+    if overall and says in DECIDED and verdict == REVERSED.get(says) and not pair.confounded:
+        code, severity, numbers = "contradicted", "error", figures(overall) | {"says": says}
+    elif says in DECIDED and not shown:
+        code, severity = "cells_inside_noise", "warning"
+    elif says == "same" and (decided or verdict != "equivalent"):
+        code, severity = "cells_not_the_same", "warning"
+    return flaw(code, severity, pair.name, pair.line, **numbers)
 
 
 def tested(claim: Claim) -> bool:
@@ -384,15 +372,12 @@ def difference_inside_noise(report: Reported) -> Iterator[Finding]:
         items, after = max(claim.items), float(claim.score or 50) / 100
         before = min(max(after - max(sizes) / 100, 0.0), 1.0)
         comparison = compare_counts(before * items, items, after * items, items)
-        numbers = figures(comparison) | {
-            "least": min(sizes),
-            "largest": max(sizes),
-            "fewest": min(claim.items),
-        }
+        numbers = figures(comparison) | {"least": min(sizes), "largest": max(sizes)}
         carried = comparison.verdict in DECIDED
         key = "difference_could_be_real" if carried else "difference_inside_noise"
         severity = "note" if carried or claim.says == "same" else "warning"
-        yield flaw(key, severity, f"{claim.run} / {claim.control}", numbers, claim.line)
+        about, fewest = f"{claim.run} / {claim.control}", min(claim.items)
+        yield flaw(key, severity, about, claim.line, **numbers, fewest=fewest)
 
 
 def unpaired(report: Reported) -> Iterator[Finding]:
@@ -401,32 +386,33 @@ def unpaired(report: Reported) -> Iterator[Finding]:
     claims = [claim for claim in report.comparisons if claim.points and not claim.paired]
     if drawn or claims:
         name = report.scoring.benchmark or report.about
-        yield flaw("unpaired", "note", name, {"comparisons": len(drawn) + len(claims)})
+        yield flaw("unpaired", "note", name, comparisons=len(drawn) + len(claims))
 
 
 def repeats_alike(report: Reported) -> Iterator[Finding]:
     """Repeats that vary far less than samples would: they are not further items."""
-    spreads, errors, same, repeats = [], [], [], 0
-    for run in report.runs:
-        for cell in cells(report, run).values():
-            if len(cell.values) < 2 or cell.items is None or not 0 < cell.mean < 1:
-                continue
-            shares = np.array([float(value) / cell.scale for value in cell.values])
-            spreads.append(shares.std(ddof=1))
-            errors.append(np.sqrt(cell.mean * (1 - cell.mean) / cell.items))
-            repeats = max(repeats, len(shares))
-            if len(shares) > 2 and spreads[-1] == 0:
-                same.append(run.name)
-    if spreads and np.mean(spreads) < np.mean(errors) / 2:
+    repeated = [
+        (run.name, cell)
+        for run in report.runs
+        for cell in cells(report, run).values()
+        if len(cell.values) > 1 and cell.items and 0 < cell.mean < 1
+    ]
+    if not repeated:
+        return
+    shares = [np.array([float(v) / cell.scale for v in cell.values]) for _, cell in repeated]
+    spread = float(np.mean([each.std(ddof=1) for each in shares]))
+    noise = [(cell.mean * (1 - cell.mean) / (cell.items or 1)) ** 0.5 for _, cell in repeated]
+    same = [name for name, cell in repeated if len(cell.values) > 2 and len({*cell.values}) == 1]
+    if spread < np.mean(noise) / 2:
         numbers = {
-            "scores": len(spreads),
-            "repeats": repeats,
-            "spread": float(np.mean(spreads)) * 100,
-            "error": float(np.mean(errors)) * 100,
+            "scores": len(repeated),
+            "repeats": max(map(len, shares)),
+            "spread": spread * 100,
+            "error": float(np.mean(noise)) * 100,
             "identical": ", ".join(same) or "–",
         }
         name = report.scoring.benchmark or report.about
-        yield flaw("repeats_alike", "note", name, numbers)
+        yield flaw("repeats_alike", "note", name, **numbers)
 
 
 def nested_subsets(report: Reported) -> Iterator[Finding]:
@@ -435,9 +421,8 @@ def nested_subsets(report: Reported) -> Iterator[Finding]:
     sizes = {items for claim in report.comparisons for items in claim.items}
     sizes |= {c.items for pair in drawn for c in pair.by_cell.values()}
     if report.scoring.nested and len(sizes) > 1:
-        shown = ", ".join(map(str, sorted(sizes)))
-        numbers = {"sizes": shown, "largest": max(sizes)}
-        yield flaw("nested_subsets", "warning", report.scoring.benchmark, numbers)
+        numbers = {"sizes": ", ".join(map(str, sorted(sizes))), "largest": max(sizes)}
+        yield flaw("nested_subsets", "warning", report.scoring.benchmark, **numbers)
 
 
 RISING_MEANS: dict[Meaning, Reading] = {
@@ -460,44 +445,33 @@ def misread_direction(report: Reported) -> Iterator[Finding]:
     """Conclusions that contradict the direction in which their metric went."""
     for metric in report.metrics:
         shown = metric.values or metric.counts
-        course = 0 if len(shown) < 2 else (shown[-1] > shown[0]) - (shown[-1] < shown[0])
-        if metric.reads in (None, "stable") or metric.meaning is None or course == 0:
+        if len(shown) < 2 or metric.reads in (None, "stable") or shown[-1] == shown[0]:
             continue
         numbers = {"readings": " → ".join(map(str, shown)), "reads": metric.reads}
+        rising = RISING_MEANS.get(metric.meaning) if metric.meaning else None
+        means = OPPOSITE[rising] if rising and shown[-1] < shown[0] else rising
         if metric.meaning == "policy loss":
-            yield flaw("policy_loss_read", "warning", metric.name, numbers, metric.line)
-            continue
-        rising = RISING_MEANS.get(metric.meaning)
-        means = rising if course > 0 or rising is None else OPPOSITE[rising]
-        if means is not None and metric.reads == OPPOSITE[means]:
+            yield flaw("policy_loss_read", "warning", metric.name, metric.line, **numbers)
+        elif means is not None and metric.reads == OPPOSITE[means]:
             key = "distance_misread" if metric.meaning == "distance" else "misread_direction"
-            yield flaw(key, "error", metric.name, numbers | {"means": means}, metric.line)
+            yield flaw(key, "error", metric.name, metric.line, **numbers, means=means)
 
 
 def cause_without_effect(report: Reported) -> Iterator[Finding]:
     """A count of effects below the count of their stated cause."""
     for claim in report.causes:
-        cause, effect = report.metric(claim.cause), report.metric(claim.effect)
-        assert cause is not None and effect is not None, "the record was checked"
-        before, after = _last(cause), _last(effect)
-        if before is not None and after is not None and after < before:
-            numbers = {"effects": after, "causes": before, "cause": claim.cause}
-            yield flaw("cause_without_effect", "error", claim.effect, numbers, claim.line)
-
-
-def _last(metric: ReportedMetric) -> int | None:
-    """The last count of a metric, printed as a count or as a whole number."""
-    if metric.counts:
-        return metric.counts[-1]
-    return int(metric.values[-1]) if metric.values else None
+        metrics = (report.metric(claim.cause), report.metric(claim.effect))
+        before, after = ([*m.counts, *map(int, m.values if not m.counts else ())] for m in metrics)
+        if before and after and after[-1] < before[-1]:
+            numbers = {"effects": after[-1], "causes": before[-1], "cause": claim.cause}
+            yield flaw("cause_without_effect", "error", claim.effect, claim.line, **numbers)
 
 
 def effect_without_control(report: Reported) -> Iterator[Finding]:
     """Claims that something works, or does not, without a run that lacks it."""
     for claim in report.effects:
         if report.run(claim.control) is None:
-            numbers = {"says": claim.says}
-            yield flaw("effect_without_control", "warning", claim.what, numbers, claim.line)
+            yield flaw("effect_without_control", "warning", claim.what, claim.line, says=claim.says)
 
 
 def left_open(report: Reported) -> Iterator[Finding]:
@@ -506,6 +480,5 @@ def left_open(report: Reported) -> Iterator[Finding]:
     places += [(run.name, 1) for run in report.runs if not run.finished]
     if places:
         shown = ", ".join(f"{place} ({count})" if count > 1 else place for place, count in places)
-        total = sum(count for _, count in places)
-        numbers = {"count": total, "places": len(places), "where": shown}
-        yield flaw("left_open", "note", report.about, numbers)
+        numbers = {"count": sum(count for _, count in places), "places": len(places)}
+        yield flaw("left_open", "note", report.about, **numbers, where=shown)

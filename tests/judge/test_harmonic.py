@@ -5,7 +5,13 @@ import pytest
 from scipy import stats
 
 from assay.errors import InputError
-from assay.judge.averages import harmonic_interval, harmonic_score
+from assay.judge.averages import (
+    compare_harmonic,
+    harmonic_interval,
+    harmonic_ratio,
+    harmonic_score,
+)
+from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
 from tests.judge.simulated import item_ids, single_pass
 
@@ -29,16 +35,9 @@ def parts(name: str) -> list[ItemScores]:
 
 
 def test_the_rows_of_report_001_come_out_of_its_counts():
-    printed = {
-        "short CoT": (0.4, 0.707, 0.412, 0.108),
-        "long CoT": (0.325, 0.694, 0.408, 0.138),
-        "GRPO": (0.525, 0.775, 0.618, 0.246),
-    }
-    for name, scores in printed.items():
-        shares = [h / n for h, n in zip(REPORTED[name], SIZES, strict=True)]
-        assert [round(share, 3) for share in shares] == list(scores)
     value = harmonic_score(parts("short CoT"), BASELINES)
     assert value == pytest.approx(1.0758890919394155, rel=1e-15)
+    assert harmonic_ratio([(0, 40), *zip(REPORTED["GRPO"], SIZES, strict=True)][:4], BASELINES) == 0
     found = {name: harmonic_interval(parts(name), BASELINES) for name in REPORTED}
     for name, each in found.items():
         ratios = [h / n / b for h, n, b in zip(REPORTED[name], SIZES, BASELINES, strict=True)]
@@ -65,3 +64,24 @@ def test_items_of_one_source_are_drawn_together():
 def test_a_baseline_of_0_has_no_ratio():
     with pytest.raises(InputError):
         harmonic_interval([right(3, 10)], [0.0])
+
+
+def test_one_benchmark_is_compared_as_its_score_is():
+    control, other = right(80, 200), single_pass([1.0] * 60 + [0.0] * 20 + [1.0] * 36 + [0.0] * 84)
+    alone = compare(control, other)
+    found = compare_harmonic([control], [other], [0.5])
+    assert found.difference == pytest.approx(alone.difference / 0.5)
+    width = alone.interval.half_width / 0.5
+    assert found.interval.half_width == pytest.approx(width, rel=0.1)
+    assert found.p_value == pytest.approx(alone.p_value, rel=0.3)
+    assert found.verdict == alone.verdict == "better"
+
+
+def test_a_benchmark_at_zero_does_not_break_the_comparison():
+    found = compare_harmonic(
+        [right(0, 40), right(50, 60)], [right(9, 40), right(50, 60)], [0.3, 0.5]
+    )
+    assert found.control_score == 0.0
+    assert found.difference == pytest.approx(found.score)
+    assert found.interval.low < found.difference < found.interval.high
+    assert found.verdict == "better"
