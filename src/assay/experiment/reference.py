@@ -99,7 +99,7 @@ def reference() -> str:
         fields = {k: f for k, f in model.model_fields.items() if _is_own(k, f, None)}
         more = ""
         like = max(listed, key=lambda earlier: len(_shared(fields, earlier)), default=None)
-        if like and len(_shared(fields, like)) > 1:
+        if like and _shared(fields, like):
             fields, more = _without(fields, like, f"[{name_of(like)}](#{name_of(like).lower()})")
         parts.append(_section(f"### {name_of(model)}", model, fields, more))
         listed += [] if more else [model]
