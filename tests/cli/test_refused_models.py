@@ -24,18 +24,8 @@ def edit(lab: TinyLab, file: str, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (T5, ("'t5'", "no causal language model")),
-        ({"quantization_config": {"quant_method": "gptq"}}, ("quantization_config", "quantised")),
-        ({"hidden_size": 10**9}, ("config.json", "asks for at least")),
-    ],
-)
-def test_no_verb_works_on_what_its_config_refuses(
-    lab: TinyLab, changes: dict[str, object], words: tuple[str, ...]
-) -> None:
-    edit(lab, "config.json", **changes)
+def test_no_verb_works_on_what_its_config_refuses(lab: TinyLab) -> None:
+    edit(lab, "config.json", **T5)
     target = ("path:model", "--benchmark", "math/gsm8k", "--lab", lab.root)
     for arguments in (
         ("check", lab.file, "--lab", lab.root),
@@ -43,7 +33,7 @@ def test_no_verb_works_on_what_its_config_refuses(
         ("eval", *target),
         ("serve", "path:model", "--port", 0, "--lab", lab.root),
     ):
-        assert_one_line(call(*arguments), "config.json", *words)
+        assert_one_line(call(*arguments), "config.json", "'t5'", "no causal language model")
     assert not (lab.root / "runs").exists()
 
 

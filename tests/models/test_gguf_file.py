@@ -30,11 +30,9 @@ from assay.models.gguf_file import (
 )
 from assay.models.gguf_header import read_header
 from assay.models.weight_files import save_weights
-from tests.data.chat import LINES, metaspace, tokenizer
+from tests.data.chat import metaspace, tokenizer
 from tests.models.folders import tiny_model
 from tests.models.llama_cpp import PIECES, by_llama_cpp, by_transformers, chat, exported, trained
-
-TEXT = f"{LINES[0]} 2026 {LINES[3]}"
 
 
 def whole(kind: str, folder: Path, tied: bool, dtype: torch.dtype = torch.float32) -> Any:

@@ -39,7 +39,6 @@ CASES = [
     (["irrelevance", "live_irrelevance", "live_relevance"], 18),
 ]
 """Categories, and the entries asked of each."""
-PLAIN = "I cannot help with that."
 
 
 def _other_value(calls: Sequence[ToolCall]) -> str:
