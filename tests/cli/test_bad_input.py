@@ -52,10 +52,7 @@ def test_a_name_that_has_a_run_offers_what_can_be_done(trained: TinyLab):
     ("arguments", "words"),
     [
         (("resume", "tiyn"), ("'tiyn'", "'tiny'")),
-        (("report", "tiny/0000"), ("tiny", "0000")),
-        (("report", "tiny", "--lang", "fr"), ("'fr'", "en")),
         (("compare", "tiny@sft.best", "tiny@rl.lst"), ("rl.lst",)),
-        (("compare", "tiny@base", "tiny@rl.step-3"), ("rl.step-3", "rl.step-4")),
         (("report", "tiny:tset/base/1+1"), ("tset", "test")),
         (("report", "tiny:test/bas/1+1#0"), ("'bas'", "'base'")),
         (("report", "tiny:test/base/1+2#0"), ("1+2#0", "did you mean")),

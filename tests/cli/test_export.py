@@ -156,7 +156,6 @@ def test_a_full_disk_is_seen_before_anything_is_written(
     [
         ("tiny", ["'tiny' names no checkpoint", "tiny@low.last"]),
         ("tiny@base", ["'base' has no folder"]),
-        ("tiny@low.step-9", ["no checkpoint low.step-9"]),
     ],
 )
 def test_what_is_no_checkpoint_is_refused(
