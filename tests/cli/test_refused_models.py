@@ -24,18 +24,8 @@ def edit(lab: TinyLab, file: str, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (T5, ("'t5'", "no causal language model")),
-        ({"quantization_config": {"quant_method": "gptq"}}, ("quantization_config", "quantised")),
-        ({"hidden_size": 10**9}, ("config.json", "asks for at least")),
-    ],
-)
-def test_no_verb_works_on_what_its_config_refuses(
-    lab: TinyLab, changes: dict[str, object], words: tuple[str, ...]
-) -> None:
-    edit(lab, "config.json", **changes)
+def test_no_verb_works_on_what_its_config_refuses(lab: TinyLab) -> None:
+    edit(lab, "config.json", **T5)
     target = ("path:model", "--benchmark", "math/gsm8k", "--lab", lab.root)
     for arguments in (
         ("check", lab.file, "--lab", lab.root),
@@ -43,7 +33,7 @@ def test_no_verb_works_on_what_its_config_refuses(
         ("eval", *target),
         ("serve", "path:model", "--port", 0, "--lab", lab.root),
     ):
-        assert_one_line(call(*arguments), "config.json", *words)
+        assert_one_line(call(*arguments), "config.json", "'t5'", "no causal language model")
     assert not (lab.root / "runs").exists()
 
 
@@ -62,19 +52,10 @@ def test_a_run_whose_model_is_no_longer_what_it_was_is_one_line_for_every_verb(
     assert not out.exists()
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "words"),
-    [
-        ("tokenizer.json", '{"a', "is no JSON object"),
-        ("chat_template.jinja", "{{ nope.there }}", "'nope' is undefined"),
-    ],
-)
-def test_no_run_is_made_with_a_damaged_tokenizer_or_template(
-    lab: TinyLab, file: str, content: str, words: str
-) -> None:
-    (lab.root / "model" / file).write_text(content)
+def test_no_run_is_made_with_a_damaged_template(lab: TinyLab) -> None:
+    (lab.root / "model" / "chat_template.jinja").write_text("{{ nope.there }}")
     for arguments in (("run", lab.file, "--lab", lab.root), evaluation(lab)):
-        assert_one_line(call(*arguments), file, words)
+        assert_one_line(call(*arguments), "chat_template.jinja", "'nope' is undefined")
     assert not (lab.root / "runs").exists()
 
 

@@ -36,7 +36,7 @@ HEAVY = {
     "resume": ["resume", "tiny"],
     "serve": ["serve", "tiny@rl.last"],
     "export": ["export", "tiny@rl.last", "exported"],
-    "convert for a model": [
+    "convert for": [
         "convert",
         "sums.jsonl",
         "o.jsonl",

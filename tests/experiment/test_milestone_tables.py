@@ -8,39 +8,13 @@ from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import experiment_toml
+from tests.experiment.spec_texts import write_spec
 
-TEXT = """
-name = "e"
-task = "math"
-
-[data.train]
-source = "path:rows.jsonl"
-format = "messages"
-
-[stage.sft]
-method = "sft"
-data = "train"
-steps = 5
-
-[stage.rl]
-method = "grpo"
-data = "train"
-steps = 25
-checkpoint_every = 10
-prompts = 2
-reward = "accuracy"
-
-[evaluate.dev]
-data = "train"
-reward = "accuracy"
-role = "select"
-checkpoints = ["base", "rl.all"]
-
-[evaluate.test]
-benchmark = "math/gsm8k"
-role = "report"
-checkpoints = ["base", "sft.last", "rl.last", "rl.step-10"]
-"""
+CHANGES = (
+    ('start = "sft.best"\nsteps = 15', "steps = 25\ncheckpoint_every = 10"),
+    ('"sft.all"]', '"base", "rl.all"]'),
+    ('"sft.best", "rl.last"]', '"sft.last", "rl.last", "rl.step-10"]'),
+)
 MILESTONE = {
     "stage": '"rl"',
     "step": "20",
@@ -53,8 +27,8 @@ MILESTONE = {
 def read(folder: Path, **changes: str | None) -> Experiment:
     values = {key: value for key, value in (MILESTONE | changes).items() if value is not None}
     table = "".join(f"{key} = {value}\n" for key, value in values.items())
-    file = folder / "e.toml"
-    file.write_text(f"{TEXT}\n[milestone.above]\n{table}")
+    file = write_spec(folder, *CHANGES)
+    file.write_text(f"{file.read_text()}\n[milestone.above]\n{table}")
     return read_experiment(file)
 
 
@@ -67,15 +41,10 @@ def test_a_verdict_is_read_and_written_again(tmp_path):
     assert read_experiment(file).milestone == experiment.milestone
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"against": '"rl.step-10"'},
-        {"evaluation": '"test"', "step": "10", "against": '"sft.last"'},
-    ],
-)
-def test_checkpoints_that_are_made_and_measured_can_be_compared(tmp_path, changes):
-    assert read(tmp_path, **changes).milestone["above"].evaluation
+def test_checkpoints_that_are_made_and_measured_can_be_compared(tmp_path):
+    assert read(tmp_path, against='"rl.step-10"').milestone["above"].evaluation
+    other = read(tmp_path, evaluation='"bfcl"', step="10", against='"sft.last"')
+    assert other.milestone["above"].evaluation == "bfcl"
 
 
 @pytest.mark.parametrize(

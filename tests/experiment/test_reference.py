@@ -1,8 +1,9 @@
 """The manual's page on the experiment file is the one that the models give."""
 
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
-from assay.experiment.reference import OWN_SECTIONS, reference
+from assay.experiment.reference import OWN_SECTIONS, reference, tables_in
 from tests.experiment.test_toml_write import all_tables
 
 PAGE = Path(__file__).parents[2] / "docs" / "experiment.md"
@@ -17,14 +18,18 @@ def test_the_page_is_up_to_date():
 def test_every_key_is_explained():
     for model in all_tables():
         for name, field in model.model_fields.items():
-            assert field.description, f"{model.__name__}.{name}"
+            inner = any(table.__doc__ for table in tables_in(field))
+            assert field.description or inner, f"{model.__name__}.{name}"
 
 
 def test_every_key_is_on_the_page():
     page = reference()
     for model in all_tables():
-        for name in model.model_fields.keys() - set(OWN_SECTIONS):
-            assert f"- `{name}` (" in page
+        for name, field in model.model_fields.items():
+            only = get_args(field.annotation)
+            one = len(only) == 1 and get_origin(field.annotation) is Literal
+            shown = f'`{name} = "{only[0]}"`' if one else f"- `{name}` ("
+            assert name in OWN_SECTIONS or shown in page
 
 
 def test_links_lead_to_headings():
@@ -39,5 +44,5 @@ def test_the_page_has_types_limits_and_defaults():
     assert "- `dual` (number>1): Bound on the ratio" in page
     assert '- `role` (`"select"`, `"report"`; required): ' in page
     assert "- `lr` (number>0,≤10; by method): " in page
-    assert "- `reward` (string or table of number or [RewardPart](#rewardpart)): " in page
-    assert "- `take` ([TakeRows](#takerows)): " in page
+    assert "- `reward` ([reward](rewards.md#tables); required): " in page
+    assert "- `take` ([TakeRows](#takerows))\n" in page

@@ -51,15 +51,6 @@ def make_tool_lab(folder: Path, **row: str) -> Path:
     )
 
 
-def prefill_think(folder: Path) -> None:
-    """Make the model's template end its prompts inside a chain of thought."""
-    template = folder / "model" / "chat_template.jinja"
-    text = template.read_text()
-    header = "{{- '<|im_start|>assistant\\n' }}"
-    assert text.count(header) == 1
-    template.write_text(text.replace(header, PREFILLED))
-
-
 def write_calls(
     file: Path, *, reasoning: str = "", beside: str = "", results: str = "tool", rows: int = 8
 ) -> None:

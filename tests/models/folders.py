@@ -28,21 +28,23 @@ CONFIGS: dict[str, Callable[..., PreTrainedConfig]] = {
 }
 
 
+SIZES: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "vocab_size": VOCABULARY,
+    "eos_token_id": 256,
+    "bos_token_id": None,
+}
+
+
 def tiny_model(kind: str = "llama", *, tied: bool = True, **sizes: Any) -> PreTrainedModel:
     """A random model with two layers and hidden size 32, the same at every call."""
     torch.manual_seed(0)
-    wanted: dict[str, Any] = {
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "vocab_size": VOCABULARY,
-    } | sizes
-    config = CONFIGS[kind](
-        **wanted, tie_word_embeddings=tied, eos_token_id=256, bos_token_id=None, pad_token_id=256
-    )
+    config = CONFIGS[kind](**SIZES | {"tie_word_embeddings": tied, "pad_token_id": 256} | sizes)
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
 
 

@@ -30,11 +30,9 @@ from assay.models.gguf_file import (
 )
 from assay.models.gguf_header import read_header
 from assay.models.weight_files import save_weights
-from tests.data.chat import LINES, metaspace, tokenizer
+from tests.data.chat import metaspace, tokenizer
 from tests.models.folders import tiny_model
 from tests.models.llama_cpp import PIECES, by_llama_cpp, by_transformers, chat, exported, trained
-
-TEXT = f"{LINES[0]} 2026 {LINES[3]}"
 
 
 def whole(kind: str, folder: Path, tied: bool, dtype: torch.dtype = torch.float32) -> Any:
@@ -82,29 +80,26 @@ def test_a_template_without_a_first_token_gets_none(tmp_path: Path) -> None:
     assert made == {"tokenizer.chat_template": '{%- set bos_token = "" %}{{ bos_token }}x'}
 
 
-@pytest.mark.parametrize("field", ["eos_token_id", "rms_norm_eps", "pad_token", "merges"])
-def test_a_header_that_is_not_the_folders_is_refused(tmp_path: Path, field: str) -> None:
-    model = whole("llama", tmp_path, True)
-    file = (
-        tmp_path
-        / {
-            "eos_token_id": "generation_config.json",
-            "rms_norm_eps": "config.json",
-            "pad_token": "tokenizer_config.json",
-            "merges": "tokenizer.json",
-        }[field]
-    )
-    stated = json.loads(file.read_text())
-    if field == "merges":
-        stated["model"]["merges"].pop()
+@pytest.mark.parametrize(
+    ("name", "field", "value", "told"),
+    [
+        ("generation_config.json", "eos_token_id", 5, "eos_token_id"),
+        ("config.json", "rms_norm_eps", 0.5, "layer_norm_rms_epsilon"),
+        ("tokenizer_config.json", "pad_token", "<think>", "padding_token_id"),
+        ("tokenizer.json", "merges", None, "merges"),
+    ],
+)
+def test_a_header_that_is_not_the_folders_is_refused(tmp_path: Path, name, field, value, told):
+    whole("llama", tmp_path, True)
+    stated = json.loads((tmp_path / name).read_text())
+    if value is None:
+        stated["model"][field].pop()
     else:
-        stated[field] = {"eos_token_id": 5, "rms_norm_eps": 0.5, "pad_token": "<think>"}[field]
-    file.write_text(json.dumps(stated))
-    named = {"rms_norm_eps": "layer_norm_rms_epsilon", "pad_token": "padding_token_id"}
-    with pytest.raises(InputError, match=named.get(field, field)) as caught:
+        stated[field] = value
+    (tmp_path / name).write_text(json.dumps(stated))
+    with pytest.raises(InputError, match=told) as caught:
         refuse_unlike(tmp_path / "model.gguf", tmp_path)
     assert "\n" not in str(caught.value)
-    del model
 
 
 @pytest.mark.slow

@@ -85,23 +85,13 @@ def test_a_head_that_contradicts_its_tie_stops_the_load(save_model: SaveModel) -
         load_model(folder, FP32)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"architectures": ["LlamaForSequenceClassification"]}, "ForSequence.*LlamaForCausalLM"),
-        (
-            {"model_type": "vit", "architectures": ["ViTModel"]},
-            r"'vit' \(ViTModel\) is no causal language model",
-        ),
-        ({"model_type": "nonsense"}, "'nonsense'.*llama, mistral, qwen2, qwen3"),
-    ],
-)
-def test_other_architectures_are_refused_with_both_names(
-    save_model: SaveModel, change: dict[str, object], message: str
-) -> None:
+def test_other_architectures_are_refused_with_both_names(save_model: SaveModel) -> None:
     folder = save_model(tiny_model())
-    edit_json(folder / "config.json", **change)
-    with pytest.raises(InputError, match=message):
+    edit_json(folder / "config.json", architectures=["LlamaForSequenceClassification"])
+    with pytest.raises(InputError, match=r"ForSequence.*LlamaForCausalLM"):
+        load_model(folder, FP32)
+    edit_json(folder / "config.json", model_type="nonsense")
+    with pytest.raises(InputError, match=r"'nonsense'.*llama, mistral, qwen2, qwen3"):
         load_model(folder, FP32)
 
 

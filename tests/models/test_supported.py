@@ -29,21 +29,9 @@ from assay.models.supported import (
     why_plain,
 )
 from tests.models.conftest import SaveModel
-from tests.models.folders import tiny_model
+from tests.models.folders import SIZES, tiny_model
 
 FP32 = choose_precision("fp32", "cpu")
-SIZES: dict[str, Any] = {
-    "vocab_size": 259,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "eos_token_id": 256,
-    "bos_token_id": None,
-}
-
 HUGE = b'{"model_type": "llama", "hidden_size": ' + b"9" * 5000 + b"}"
 """Python reads no integer of so many digits."""
 
@@ -108,7 +96,7 @@ def test_mistrals_own_default_is_a_window(save_model: SaveModel) -> None:
     [
         ("bart", "'bart' writes from what an encoder read"),
         ("t5", "'t5' .*no causal language model"),
-        ("vit", "'vit' .*no causal language model"),
+        ("vit", r"'vit' .*is no causal language model"),
     ],
 )
 def test_what_needs_more_than_text_is_refused_with_the_reason(

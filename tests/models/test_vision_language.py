@@ -154,8 +154,7 @@ def test_the_scores_of_a_batch_are_those_of_each_sequence_in_other_orders_and_si
 
 def changed(root: Path, tmp_path: Path, kind: str, file: str, **values: Any) -> Path:
     """A copy of a folder with other values in one of its JSON files; None takes a key out."""
-    folder = tmp_path / kind
-    shutil.copytree(root / kind, folder)
+    folder = shutil.copytree(root / kind, tmp_path / kind)
     found = json.loads((folder / file).read_text()) | values
     kept = {key: value for key, value in found.items() if value is not None}
     (folder / file).write_text(json.dumps(kept))
@@ -182,20 +181,15 @@ def test_a_model_that_is_not_known_here_is_refused_with_its_field(
 WINDOWED = {"layer_types": ["sliding_attention", "full_attention"], "use_sliding_window": True}
 
 
-@pytest.mark.parametrize(
-    ("kind", "change", "problem"),
-    [
+def test_layers_with_a_window_and_a_larger_model_are_refused(root, tmp_path) -> None:
+    for kind, change, problem in (
         ("qwen2_5_vl", WINDOWED, "a sliding window, whose caches cannot be shared"),
         ("smolvlm", {"num_hidden_layers": 40}, r"asks for [\d,]+ weights, and its files hold"),
-    ],
-)
-def test_layers_with_a_window_and_a_larger_model_are_refused(
-    root, tmp_path, kind, change, problem
-) -> None:
-    text = json.loads((root / kind / "config.json").read_text())["text_config"] | change
-    folder = changed(root, tmp_path, kind, "config.json", text_config=text)
-    with pytest.raises(InputError, match=problem):
-        check_vision_language(folder)
+    ):
+        text = json.loads((root / kind / "config.json").read_text())["text_config"] | change
+        folder = changed(root, tmp_path, kind, "config.json", text_config=text)
+        with pytest.raises(InputError, match=problem):
+            check_vision_language(folder)
 
 
 @pytest.mark.parametrize(
@@ -208,16 +202,14 @@ def test_layers_with_a_window_and_a_larger_model_are_refused(
     ],
 )
 def test_a_folder_without_one_of_its_files_is_refused(root, tmp_path, file, problem) -> None:
-    folder = tmp_path / "smolvlm"
-    shutil.copytree(root / "smolvlm", folder)
+    folder = shutil.copytree(root / "smolvlm", tmp_path / "smolvlm")
     (folder / file).unlink()
     with pytest.raises(InputError, match=problem):
         check_vision_language(folder)
 
 
 def test_the_template_of_an_older_folder_is_read(root, tmp_path) -> None:
-    folder = tmp_path / "smolvlm"
-    shutil.copytree(root / "smolvlm", folder)
+    folder = shutil.copytree(root / "smolvlm", tmp_path / "smolvlm")
     source = (folder / "chat_template.jinja").read_text()
     (folder / "chat_template.jinja").unlink()
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": source}))
@@ -237,8 +229,7 @@ def test_the_template_of_an_older_folder_is_read(root, tmp_path) -> None:
     ],
 )
 def test_a_template_that_leaves_something_out_is_refused(root, tmp_path, source, problem) -> None:
-    folder = tmp_path / "smolvlm"
-    shutil.copytree(root / "smolvlm", folder)
+    folder = shutil.copytree(root / "smolvlm", tmp_path / "smolvlm")
     (folder / "chat_template.jinja").write_text(source)
     with pytest.raises(InputError, match=problem):
         check_vision_language(folder)

@@ -351,31 +351,6 @@ def test_a_model_that_fails_is_a_500_without_a_traceback_and_the_server_goes_on(
     assert "no memory" in capsys.readouterr().err
 
 
-def test_a_request_that_fails_does_not_fail_the_others_beside_it() -> None:
-    def answer(prompt: str, key: object) -> str:
-        if "bad" in prompt:
-            raise RuntimeError("no memory")
-        return "a fine answer"
-
-    body = {**ONCE, "stream": True, "stop": " answer"}
-    with client(answer) as (http, sampler):
-        sampler.released.clear()
-        answers: dict[str, str] = {}
-
-        def ask(prompt: str) -> None:
-            answers[prompt] = http.post(COMPLETIONS, json={**body, "prompt": prompt}).text
-
-        threads = [threading.Thread(target=ask, args=(each,)) for each in ("good", "bad")]
-        for thread in threads:
-            thread.start()
-        sampler.released.set()
-        for thread in threads:
-            thread.join()
-    assert "internal_error" in answers["bad"]
-    said = "".join(piece["choices"][0]["text"] for piece in events(answers["good"]))
-    assert said == "a fine"
-
-
 def test_a_server_that_stops_answers_503_instead_of_half_an_answer() -> None:
     sampler = Says(lambda *_: "a long answer")
     sampler.released.clear()

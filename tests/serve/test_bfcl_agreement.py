@@ -39,7 +39,6 @@ CASES = [
     (["irrelevance", "live_irrelevance", "live_relevance"], 18),
 ]
 """Categories, and the entries asked of each."""
-PLAIN = "I cannot help with that."
 
 
 def _other_value(calls: Sequence[ToolCall]) -> str:
@@ -49,25 +48,11 @@ def _other_value(calls: Sequence[ToolCall]) -> str:
     return call_text([changed, *rest])
 
 
-def _fewer_arguments(calls: Sequence[ToolCall]) -> str:
-    first, *rest = calls
-    return call_text([ToolCall(first.name, dict(list(first.arguments.items())[1:])), *rest])
-
-
-def _bare(calls: Sequence[ToolCall]) -> str:
-    return call_text(calls).replace("<tool_call>\n", "<tool_call>").replace("\n</tool", "</tool")
-
-
 SINGLE: Mapping[str, Callable[[Sequence[ToolCall]], str]] = {
     "right": call_text,
-    "right, after words": lambda calls: f"Let me see.\n{call_text(calls)}",
     "another value": _other_value,
     "right, after reasoning": lambda calls: f"<think>\nEasy.\n</think>\n\n{call_text(calls)}",
-    "an argument left out": _fewer_arguments,
-    "another function": lambda calls: call_text([ToolCall("nothing", c.arguments) for c in calls]),
-    "called twice": lambda calls: call_text([*calls, *calls]),
     "broken JSON": lambda calls: call_text(calls).replace('"name"', '"name'),
-    "no line breaks in the tags": _bare,
     "a broken call beside a right one": lambda calls: (
         f"<tool_call>\nnothing\n</tool_call>\n{call_text(calls)}"
     ),

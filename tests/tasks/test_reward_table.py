@@ -214,16 +214,11 @@ def test_options_reach_a_reward_in_a_worker() -> None:
     assert rewards[0].why != f"+ {os.getpid()}"
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"sizes": 3}, "options.sizes: 'padded' has no option 'sizes' .*size"),
-        ({"size": "3"}, "options.size: expected an integer, got '3'"),
-    ],
-)
-def test_an_option_that_a_reward_does_not_have_or_take_is_refused(options, problem) -> None:
-    with pytest.raises(InputError, match=problem):
-        with_options("padded", padded, options)
+def test_an_option_that_a_reward_does_not_have_or_take_is_refused() -> None:
+    with pytest.raises(InputError, match=r"options.sizes: 'padded' has no option 'sizes' .*size"):
+        with_options("padded", padded, {"sizes": 3})
+    with pytest.raises(InputError, match=r"options.size: expected an integer, got '3'"):
+        with_options("padded", padded, {"size": "3"})
 
 
 def test_the_full_reward_of_a_judge_is_what_it_says(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from assay.data.episode import Episode, Reward, Turn
 from assay.experiment.training_settings import Pairs
 from assay.rl.preference import Preference
 from assay.train.checkpoint import Place, TrainState
@@ -14,18 +13,7 @@ from assay.train.loop import LoopSettings, train
 from assay.train.pair_choice import choose_pairs
 from assay.train.update import accumulate, micro_batches
 from tests.train import toys
-
-
-def group(number: int, *rewards: float | None) -> tuple[Episode, ...]:
-    """Answers to query `number` of one or two actions, with these rewards."""
-    found = []
-    for n, value in enumerate(rewards):
-        actions = tuple((number + n + i) % toys.CANDIDATES for i in range(1 + n % 2))
-        turn = Turn(toys.query(number), actions, (True,) * len(actions))
-        reward = Reward(value, why="" if value is not None else "no verdict")
-        found.append(Episode(f"q{number}#{n}", f"q{number}", (turn,), reward))
-    return tuple(found)
-
+from tests.train.test_stored_candidates import stored as group
 
 GROUPS = [group(0, 1.0, 0.0, 0.5), group(1, 0.2, None, 0.8), group(2, 0.5, 0.5)]
 

@@ -15,6 +15,7 @@ from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
 from assay.train.checkpoint import Place
 from assay.train.grpo import Grpo
+from assay.train.likelihood import Rft
 from assay.train.pair_choice import OVERLONG, choose, groups_that_teach
 from assay.train.sampled_groups import StoredPrompts
 from assay.train.update import accumulate
@@ -55,7 +56,7 @@ def collected(made: Grpo):
     return made.collect(toys.CandidatePolicy(), Place(), toys.MemoryRecorder())
 
 
-def gradient(made: Grpo) -> torch.Tensor:
+def gradient(made: Grpo | Rft) -> torch.Tensor:
     """Gradients of the step's updates at the starting weights, one below the other."""
     policy, found = toys.CandidatePolicy(), []
     batch = made.collect(policy, Place(), toys.MemoryRecorder())

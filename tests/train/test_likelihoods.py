@@ -9,23 +9,11 @@ from assay.rl.packed import pack
 from assay.train.checkpoint import Place
 from assay.train.likelihood import Rce, Rft
 from assay.train.sampled_groups import StoredPrompts, value_of
-from assay.train.update import accumulate
 from tests.train import toys
-from tests.train.test_group_choice import group
+from tests.train.test_group_choice import gradient, group
 
 ROWS = [group(n, [1.0, 1.0, 0.0, 1.0]) for n in range(3)]
 """Nine of twelve completions are kept."""
-
-
-def gradients(made: Rft) -> list[torch.Tensor]:
-    policy, found = toys.CandidatePolicy(), []
-    batch = made.collect(policy, Place(), toys.MemoryRecorder())
-    for packed in batch.updates:
-        policy.module.zero_grad()
-        accumulate(policy, packed, batch.objective, 10**6)
-        assert policy.weight.grad is not None
-        found.append(policy.weight.grad.clone())
-    return found
 
 
 def rft(batch: int) -> Rft:
@@ -34,13 +22,13 @@ def rft(batch: int) -> Rft:
 
 def test_the_last_minibatch_of_rft_is_weighed_by_its_completions():
     kept = [e for one in ROWS for e in one if value_of(e) == 1.0]
-    first, last = gradients(rft(8))
+    first, last = gradient(rft(8))
     policy = toys.CandidatePolicy()
     (alone,) = (e.turns[0] for e in kept[8:])
     logps_S = policy.score(pack(kept[8:])).logps_S
     (-logps_S.sum() / len(alone.actions) * (1 / 8)).backward()
     torch.testing.assert_close(last, policy.weight.grad)
-    (whole,) = gradients(rft(9))
+    (whole,) = gradient(rft(9))
     assert whole.norm() > 0 and first.norm() > last.norm()
     # Whole minibatches weigh 1, whatever their number.
     made = rft(3).collect(toys.CandidatePolicy(), Place(), toys.MemoryRecorder())

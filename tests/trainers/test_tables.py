@@ -272,19 +272,11 @@ def test_defaults_of_assay_differ_by_guards_and_fixed_constants_alone(
     }
 
 
-@pytest.mark.parametrize(
-    ("tool", "more", "key"),
-    [
-        ("trl", {"optimizer": {"warmup": 0.2}}, "optimizer.warmup"),
-        ("trl", {"updates": {"minibatches": 2}}, "updates.minibatches"),
-        ("trl", {"algorithm": "dapo"}, "drop_without_signal"),
-    ],
-)
-def test_another_definition_is_listed_without_being_asked(
-    tool: str, more: Mapping[str, Any], key: str
-) -> None:
-    made = translate(tool, {**GRPO, **more})
-    assert key in [each.key for each in made.differences if not each.allowed]
+def test_another_definition_is_listed_without_being_asked() -> None:
+    more = {"optimizer": {"warmup": 0.2}, "updates": {"minibatches": 2}, "algorithm": "dapo"}
+    made = translate("trl", {**GRPO, **more})
+    listed = {each.key for each in made.differences if not each.allowed}
+    assert {"optimizer.warmup", "updates.minibatches", "drop_without_signal"} <= listed
 
 
 def test_minima_of_the_rate_are_written_as_each_tool_takes_them() -> None:

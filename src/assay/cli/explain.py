@@ -28,12 +28,14 @@ def explain(
     name = word.strip("[]`").split(".")[-1]
     entries: dict[str, list[str]] = {}
     keys: set[str] = {*PRESETS}
-    page = re.sub(r"\[(\w+)\]\(#\w+\)", r"\1", reference())
+    page = reference()
+    bare = re.findall(rf"^- `{re.escape(name)}` (\(.*\))$", page, re.MULTILINE)
+    inner = re.findall(r"\(#(\w+)\)", " ".join(bare))  # which say what the key means
+    page = re.sub(r"\[(\w+)\]\([\w.]*#\w+\)", r"\1", page)
     for part in re.split(r"\n##+ ", page)[1:]:
-        heading, _, body = part.partition("\n")
-        lines = [line for line in body.splitlines() if line.strip()]
+        heading, *lines = filter(str.strip, part.splitlines())
         keys |= {line.split("`")[1] for line in lines if line.startswith("- `")}
-        table = name.lower() in re.findall(r"\w+", heading.lower())
+        table = {name.lower(), *inner} & {*re.findall(r"\w+", heading.lower())}
         if chosen := [line for line in lines if table or line.startswith(f"- `{name}` ")]:
             entries[heading] = chosen
     preset = asdict(PRESETS[name]) | {"elsewhere": ELSEWHERE[name]} if name in PRESETS else {}

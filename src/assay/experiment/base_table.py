@@ -95,12 +95,12 @@ class RenderingSettings(SpecTable):
     """How conversations become text. Rows may carry template options of their own."""
 
     rendering: str = "auto"
-    """How conversations become text: `auto`, `template`, `template_bare`, `hermes`, `qwen3`,
-    `qwen3_fc`, `completion` (docs/renderings.md)."""
+    """`auto`, `template`, `template_bare`, `hermes`, `qwen3`, `qwen3_fc`, `completion`
+    (docs/renderings.md)."""
     template_options: dict[str, Any] | None = None
-    """Variables of the chat template, such as `{ enable_thinking = false }`."""
+    """Variables of the chat template: `{ enable_thinking = false }`."""
     keep_special: Many[str] | None = Field(default=None, min_length=1)
-    """Special tokens that assistant messages may hold, such as `["<think>", "</think>"]`."""
+    """Special tokens that assistant messages may hold: `["<think>", "</think>"]`."""
 
 
 def rendering_key(settings: RenderingSettings) -> str:

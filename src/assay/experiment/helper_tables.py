@@ -54,7 +54,7 @@ class HelperSampling(EvaluationSampling):
     """How answers of a helper model are drawn."""
 
     beams: Annotated[int, Field(ge=1, le=16)] = 1
-    """Above 1, beam search at temperature 0 by a model in this process that reads images."""
+    """Beam search at temperature 0, by a model in this process that reads images."""
 
     def _conflicts(self) -> Refusals:
         yield from super()._conflicts()
@@ -75,19 +75,17 @@ class HelperSpec(SpecTable):
     concurrency: Few | None = None
     """Most requests at once; omitted: 8."""
     deadline: Positive | None = None
-    """Seconds for one answer of an endpoint, retries included; omitted: 300."""
+    """Seconds for one answer, retries included; omitted: 300."""
     timeout: Positive | None = None
     """Seconds for one attempt; omitted: half of `deadline`."""
     dtype: Literal["float32", "bfloat16"] | None = None
-    """Number format of products in this process; omitted: that of the run."""
+    """Of matrix products in this process; omitted: the run's."""
     rendering: str = "auto"
     """As for stages."""
     sampling: HelperSampling = HelperSampling()
-    """How answers are drawn."""
     price: Price | Literal["unknown"] | None = None
     """`"unknown"` shows N/A; needed of an `openai:` model."""
     budget: Budget | None = None
-    """What it may cost."""
     cache: bool | None = None
     """Ask nothing twice in a run; omitted: for an `openai:` model at temperature 0."""
 

@@ -14,6 +14,7 @@ from assay.experiment.base_table import SpecTable
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.helper_tables import HelperSpec
+from assay.experiment.reward_tables import RewardPart
 from assay.experiment.rubric_file import RubricFile
 from assay.experiment.selection_tables import SelectionsSpec, SelectorSpec
 from assay.experiment.stage_tables import (
@@ -40,11 +41,10 @@ from assay.experiment.toml_write import inline
 INTRODUCTION = """\
 # The experiment file
 
-One TOML file describes one experiment. Behind each key stands its type, or the default that shows
-it; a key may be omitted unless it is required. Unknown keys are errors. Any value can be set on the
-command line: `assay run FILE --set stage.NAME.steps=20`. The run's `spec.toml` has every default.
-
-Made by `python -m assay.experiment.reference > docs/experiment.md`.
+An experiment is one TOML file. Brackets hold a key's type and its default, or the default alone
+where it shows the type. Keys may be omitted unless they are required; unknown keys are errors.
+`assay run FILE --set stage.NAME.steps=20` sets any key, `assay explain KEY` prints what stands
+here, a run's `spec.toml` has every default. `make docs` writes this page.
 """
 
 SECTIONS: Mapping[str, tuple[type[SpecTable], type[SpecTable] | None]] = {
@@ -75,8 +75,6 @@ SECTIONS: Mapping[str, tuple[type[SpecTable], type[SpecTable] | None]] = {
 OWN_SECTIONS = {"note", "log", "helpers", "selector", "data", "selections", "stage", "evaluate"}
 OWN_SECTIONS |= {"engine", "guard", "milestone", "synthesise"}
 _WORDS = {int: "integer", float: "number", str: "string", bool: "boolean", Any: "any value"}
-HUGE = 1e4
-"""A limit of this size only catches slips of the hand; the page leaves it out."""
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -90,17 +88,18 @@ def reference() -> str:
         if model is DpoStage:
             fields, more = _without(fields, SamplingStage, "stages that sample")
         parts.append(_section(f"## {heading}", model, fields, more))
-        inner |= {name_of(table): table for f in fields.values() for table in _tables(f)}
+        inner |= {name_of(table): table for f in fields.values() for table in tables_in(f)}
     for table in [*inner.values()]:
-        inner |= {name_of(t): t for f in table.model_fields.values() for t in _tables(f)}
+        inner |= {name_of(t): t for f in table.model_fields.values() for t in tables_in(f)}
     parts.append("## Inner tables\n")
     listed: list[type[SpecTable]] = []
     known = inner.values()
     ordered = dict.fromkeys(t for m in known for t in m.__mro__[1::-1] if t in known)
     for model in ordered:
-        fields, more = dict(model.model_fields), ""
+        fields = {k: f for k, f in model.model_fields.items() if _is_own(k, f, None)}
+        more = ""
         like = max(listed, key=lambda earlier: len(_shared(fields, earlier)), default=None)
-        if like and len(_shared(fields, like)) > 1:
+        if like and _shared(fields, like):
             fields, more = _without(fields, like, f"[{name_of(like)}](#{name_of(like).lower()})")
         parts.append(_section(f"### {name_of(model)}", model, fields, more))
         listed += [] if more else [model]
@@ -122,23 +121,26 @@ def _without(
 
 
 def _is_own(key: str, field: FieldInfo, base: type[SpecTable] | None) -> bool:
-    """Whether the section lists a field: not one of the base, nor one with sections of its own."""
+    """Whether the section lists a field: not one of the base, nor one with sections of its own, nor
+    one with a single value, which the heading or the first sentence has."""
+    if len(get_args(field.annotation)) == 1 and get_origin(field.annotation) is Literal:
+        return False
     if key in OWN_SECTIONS and field.annotation is Experiment.model_fields[key].annotation:
         return False
-    above = base.model_fields.get(key) if base else None
-    return above is None or repr(above) != repr(field)
+    return base is None or repr(base.model_fields.get(key)) != repr(field)
 
 
 def _section(
     heading: str, model: type[SpecTable], fields: Mapping[str, FieldInfo], more: str = ""
 ) -> str:
-    rows = [f"- `{key}` ({_type_and_default(f)}): {_text(f)}" for key, f in fields.items()]
+    rows = [f"- `{key}` ({_type_and_default(f)}){_text(f)}" for key, f in fields.items()]
     about = " ".join((model.__doc__ or "").split()) + more
     return "\n".join([heading, "", about, "", *rows, ""])
 
 
 def _text(field: FieldInfo) -> str:
-    return " ".join((field.description or "").split())
+    """What a key means; nothing where the inner table says it."""
+    return f": {' '.join(field.description.split())}" if field.description else ""
 
 
 def _type_and_default(field: FieldInfo) -> str:
@@ -161,10 +163,10 @@ def _default(field: FieldInfo) -> str:
     return f"; `{inline(field.default)}`"
 
 
-def _tables(field: FieldInfo) -> Iterator[type[SpecTable]]:
-    for kind in _leaves(field.annotation):
-        if isinstance(kind, type) and issubclass(kind, SpecTable):
-            yield kind
+def tables_in(field: FieldInfo) -> Iterator[type[SpecTable]]:
+    """The inner tables that a key may hold."""
+    leaves = _leaves(field.annotation)
+    return (each for each in leaves if isinstance(each, type) and issubclass(each, SpecTable))
 
 
 def _leaves(annotation: Any) -> Iterator[Any]:
@@ -179,6 +181,8 @@ def _leaves(annotation: Any) -> Iterator[Any]:
 def _words(annotation: Any) -> str:
     """A type in words."""
     origin, arguments = get_origin(annotation), get_args(annotation)
+    if annotation is not RewardPart and RewardPart in _leaves(annotation):
+        return "[reward](rewards.md#tables)"
     if origin is Annotated:
         return _words(arguments[0]) + _limits(arguments[1:])
     if {str, int, float, bool} <= {*arguments}:
@@ -198,13 +202,10 @@ def _words(annotation: Any) -> str:
 
 
 def _limits(metadata: Any) -> str:
-    bounds = []
-    for item in metadata:
-        items = getattr(item, "metadata", [item])
-        for bound in items:
-            limits = ((sign, getattr(bound, key, None)) for key, sign in _BOUNDS.items())
-            bounds += [f"{sign}{v:g}" for sign, v in limits if v is not None and abs(v) < HUGE]
-    return ",".join(bounds)
+    """Bounds in signs, but for huge ones, which only catch slips of the hand."""
+    bounds = [bound for item in metadata for bound in getattr(item, "metadata", [item])]
+    limits = [(sign, getattr(b, key, None)) for b in bounds for key, sign in _BOUNDS.items()]
+    return ",".join(f"{sign}{v:g}" for sign, v in limits if v is not None and abs(v) < 1e4)
 
 
 def name_of(table: type) -> str:

@@ -30,7 +30,7 @@ class Bounds(SpecTable):
     below: float | None = None
     """The value is below this."""
     outcome: Annotated[Many[str], Field(min_length=1)] | None = None
-    """The outcome is one of these: `["no answer", "timed out"]`."""
+    """One of these: `["no answer", "timed out"]`."""
 
     def _conflicts(self) -> Refusals:
         if self.above is None and self.below is None and self.outcome is None:
@@ -48,12 +48,11 @@ class RewardPart(SpecTable):
     weight: Weight = 1.0
     """The kind's value is multiplied by it."""
     value: Weight | None = None
-    """Worth of the kind's full reward, before the weight; omitted: the kind's own."""
+    """Worth of the full reward, before the weight; omitted: the kind's own."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Parameters of the kind, such as `{ size = 4 }`."""
+    """Of the kind, such as `{ size = 4 }`."""
     when: dict[str, float | Bounds] = Field(default_factory=dict)
-    """Other parts with the value, bounds or outcomes that they must have given; else this is worth
-    0."""
+    """Values, bounds or outcomes that other parts must have; else this is worth 0."""
 
     @property
     def worth(self) -> float:

@@ -32,9 +32,9 @@ class CriterionSpec(SpecTable):
     about: str
     """What the grades mean."""
     scale: Annotated[Many[Point], Field(min_length=2, max_length=2)] = (1, 5)
-    """The lowest and the highest grade; grades are whole numbers."""
+    """The lowest and the highest grade, whole numbers."""
     weight: Positive = 1.0
-    """In the score, the mean of all grades from 0 to 1."""
+    """In the score, the mean of grades as shares."""
 
     def _conflicts(self) -> Refusals:
         low, high = self.scale
@@ -49,23 +49,23 @@ class RubricFile(SpecTable):
     model: Name
     """The helper model that judges."""
     about: str = ""
-    """What is judged, in a sentence or two for the judge."""
+    """What is judged, for the judge."""
     criteria: dict[Name, CriterionSpec]
     """What is graded, or, of pairs, looked at."""
     pairs: bool = False
-    """The judge says whether an answer is better than the row's own: 1, 0, or 0.5 for a tie."""
+    """Whether the answer is better than the row's own: 1, 0, or 0.5 for a tie."""
     both_orders: bool = False
     """Ask about every pair twice; a verdict that flips is a tie."""
     reference: bool = False
     """One who grades sees the row's own answer."""
     attempts: Few = 3
-    """How often the judge is asked until its verdict can be read."""
+    """How often it is asked until its verdict can be read."""
     longest: Few | None = None
     """Characters; a longer answer earns 0 without being judged."""
     labels: str | None = None
-    """File of labels (docs/llm-judge.md) that the judge is held to before a run begins."""
+    """File of people's labels that the judge is held to before a run (docs/llm-judge.md)."""
     least_kappa: Share = 0.6
-    """Verdicts of a judge with less say so, and pass no gate."""
+    """Verdicts of a judge with less are marked and pass no gate."""
 
     def _conflicts(self) -> Refusals:
         if not self.criteria:

@@ -36,8 +36,8 @@ class SelectionsSpec(SpecTable):
     data: str
     """The queries: a data set of the demos task."""
     kind: Literal["beam", "mixed"] | None = None
-    """`beam`: a beam search by InfoScore; `mixed`: a trained selector's beam and samples, similar
-    and random demonstrations. This or `file`."""
+    """A beam search by InfoScore, or a trained selector's beam and samples, similar and random
+    selections; this or `file`."""
     file: str | None = None
     """`path:rl_data.json`: selections made elsewhere."""
     width: Few = 5
@@ -103,7 +103,7 @@ class SelectorSpec(SpecTable):
     features: Annotated[str, Field(pattern=r"^(minilm|clip|path:.+)$")] = "minilm"
     """`minilm` (texts), `clip` (texts, images), `path:DIR` (an encoder)."""
     answers: bool = False
-    """A demonstration's features are the mean of question and answer."""
+    """Features are the mean of question and answer."""
     hidden: Few = 256
     """Width of the pointer's layers."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None

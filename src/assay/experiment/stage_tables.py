@@ -58,16 +58,14 @@ class CommonStage(RenderingSettings):
     data: str
     """The data set to train on."""
     start: Annotated[str, Field(json_schema_extra={"filled": "the stage before"})] = "base"
-    """`base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`, `run:NAME@CHECKPOINT`, or by another rule
-    `STAGE.dev_score`, `STAGE.reward_trend` (docs/rounds.md)."""
+    """`base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`, `STAGE.dev_score`, `STAGE.reward_trend`,
+    `run:NAME@CHECKPOINT` (docs/rounds.md)."""
     steps: Count | None = None
     """Optimizer steps (sft) or rounds of sampling and updating; this or `epochs`."""
     epochs: Count | None = None
-    """Passes over the data; this or `steps`."""
+    """Passes over the data."""
     optimizer: Annotated[Optimizer, Field(json_schema_extra={"filled": "its defaults"})]
-    """How weights are updated."""
     adapt: Adapt = FullAdapt()
-    """Which weights are trained."""
     other_rendering_than: Many[str] | None = None
     """Evaluations that may use another rendering than this stage."""
     micro_tokens: Count = 2048
@@ -75,15 +73,15 @@ class CommonStage(RenderingSettings):
     checkpoint_every: Count | EveryEpochs | None = None
     """Steps between checkpoints, or `{ epochs = 1 }`; omitted: after the last."""
     validation: str | None = None
-    """Rows, `NAME` or `NAME.dev`, whose loss is recorded as `validation_loss`."""
+    """Rows whose loss is recorded as `validation_loss`, such as `train.dev`."""
     validation_every: Count | EveryEpochs | None = None
     """Steps between measurements, or `{ epochs = 1 }`; omitted: after the last."""
     max_skipped_steps: Annotated[int, Field(ge=0)] = 3
     """More steps with a non-finite gradient stop the run."""
     trainer: Literal["assay", "trl", "verl", "swift"] | None = None
-    """Who trains `sft` and `grpo` stages: `assay` (default), or another tool (docs/trainers.md)."""
+    """`assay` (default), or another tool for `sft` and `grpo` (docs/trainers.md)."""
     allow: Many[str] | None = Field(default=None, min_length=1)
-    """Settings by name that the tool has nothing for, and trains without: `["importance"]`."""
+    """Settings that the tool lacks and trains without: `["importance"]`."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -130,7 +128,7 @@ class SftStage(CommonStage):
     batch: Few = 16
     """Rows per optimizer step; packs with `pack_tokens`."""
     pack_tokens: Count | None = None
-    """Packs of at most so many tokens by ms-swift's rule; no row sees another."""
+    """Tokens of a pack, at most, by ms-swift's rule; no row sees another."""
     loss_on: Literal["all", "last"] = "all"
     """Which assistant messages are trained on."""
 
@@ -145,14 +143,11 @@ class SamplingStage(CommonStage, RewardSettings):
     candidates: Literal["sampled", "stored"] | None = None
     """Sampled from the model (default), or held by the data."""
     reward: Reward | None = None
-    """By name, names and weights, or parts; required for sampled candidates. Omitted for stored
-    ones: what they carry."""
+    """Required for sampled candidates; omitted for stored ones: what they carry."""
     curriculum: Curriculum | None = None
-    """Which stored candidates each epoch learns from, or which rows a round; omitted: all."""
     require_positive: bool | None = None
     """Leave out stored groups without a right candidate."""
     sampling: SamplingSpec = SamplingSpec()
-    """How completions are drawn."""
     max_abstained_share: Share = 0.1
     """A larger share of unscored completions stops the run."""
 
@@ -203,14 +198,14 @@ class RceStage(SamplingStage):
     candidates: Literal["sampled", "stored"] = (  # pyright: ignore[reportIncompatibleVariableOverride]
         "sampled"
     )
-    """As above."""
+    """Of the model, or of the data."""
     tau: Annotated[Annotated[float, Field(ge=1e-6, le=1e6)] | ScheduleSpec, between(1e-6, 1e6)] = (
         ScheduleSpec(start=1.0)
     )
     """Temperature of the weights; small picks the best candidate."""
     rewards: Literal["raw", "normalised"] | None = None
-    """What is divided by tau: the rewards (default), or (reward - mean) / deviation of their group,
-    held in [-3, 3]."""
+    """What is divided by tau: rewards (default), or those standardised in their group and held in
+    [-3, 3]."""
     degenerate: Literal["skip", "imitate"] = "skip"
     """Groups of equal rewards are left out, or learned all alike."""
     likelihood_temperature: Temperature = 1.0
@@ -227,34 +222,28 @@ class GrpoStage(SamplingStage):
     group: Few = 8
     """Completions per prompt; 1 where the estimator compares with no group."""
     updates: Updates = Updates()
-    """How one rollout is used."""
     kl: Kl = Kl()
     """Penalty for moving away from a reference."""
     drop_without_signal: bool | Literal["auto"] = "auto"
     """Leave out groups of equal rewards; `auto`: where no KL, entropy term or whitening acts."""
     dynamic: Dynamic | None = None
-    """Replace groups without reward variance."""
     mask_truncated: bool = False
     """Give truncated completions no weight in the update."""
     overlong: Overlong | None = None
-    """Soft punishment of long completions."""
     entropy_coef: Weight = 0.0
     """Weight of the entropy bonus."""
     top_entropy_share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Learn only at this share of the tokens, of highest entropy (arXiv 2506.01939: 0.2). Costs a
+    """Learn only at this share of the tokens, of highest entropy (arXiv 2506.01939: 0.2); costs a
     forward pass."""
     clip: ClipSpec = ClipSpec()
-    """Bounds of the probability ratio."""
     importance: ImportanceSpec | None = None
-    """Correction of the rollout gap; omitted: token ratios held at 2."""
     advantage: str | None = None
-    """Advantage estimator by name, in place of the preset's."""
+    """Estimator by name, in place of the preset's."""
     advantage_options: AdvantageSpec | None = None
-    """Numbers of the estimator."""
     loss: str | None = None
-    """Policy loss by name, in place of the preset's."""
+    """By name, in place of the preset's."""
     aggregation: str | None = None
-    """Aggregation of token losses by name, in place of the preset's."""
+    """By name, in place of the preset's."""
     rewards: Literal["raw", "normalised"] | None = None
     """`normalised`: standardised before the estimator (reports 002, 004). Needs `as_reported`."""
     dropout: bool | None = None
@@ -263,8 +252,8 @@ class GrpoStage(SamplingStage):
     max_rollout_gap: Positive = 0.25
     """A larger mean gap of log-probs between rollout and training stops the run."""
     max_steps_without_bonus: Count = 5
-    """So many steps with signal in a row with an `egpo` bonus below a thousandth of the advantages
-    stop the run, as a guard does."""
+    """So many steps with signal in a row, their `egpo` bonus below a thousandth of the advantages,
+    stop the run."""
 
     @property
     def keeps_start(self) -> bool:
@@ -305,20 +294,17 @@ class DistillStage(SamplingStage):
     method: Literal["distill"]
     """The method."""
     teacher: Name = "teacher"
-    """The helper model, `[model.NAME]`, that is learned from; its vocabulary is the student's."""
+    """The helper model learned from; its vocabulary is the student's."""
     group: Few = 1
     """Completions per prompt that the student answers."""
     lmbda: Share = 1.0
-    """Share of the visits to prompts that the student answers; the others are the rows' own
-    answers."""
+    """Share of visits to prompts that the student answers; else the row's answer is learned."""
     beta: Share = 1.0
-    """Of the generalised Jensen-Shannon divergence: 0 is KL(teacher || student), 1 is KL(student ||
-    teacher)."""
+    """Divergence: 0 is KL(teacher || student), 1 is KL(student || teacher)."""
     loss_temperature: Temperature = 1.0
-    """Of both models' softmax in the divergence; `sampling` has that of the samples."""
+    """Of both models in the divergence, not of the samples."""
     loss_top_k: Few | None = None
-    """Tell only the teacher's likeliest words apart, all others are one; omitted: all words, which
-    an `openai:` teacher does not tell."""
+    """Only the teacher's likeliest words are told apart; an `openai:` teacher needs it."""
     reward: Reward | None = None
     """Recorded, not learned from."""
 
@@ -341,20 +327,18 @@ class DpoStage(CommonStage, RewardSettings):
     method: Literal["dpo"]
     """The method."""
     batch: Few = 16
-    """Pairs per optimizer step. An epoch is a pass over the pairs."""
+    """Pairs per optimizer step; an epoch visits each once."""
     beta: Annotated[float, Field(gt=0, le=1000)] = 0.1
     """Scale of the implicit reward; larger stays closer to the start."""
     scores: Literal["plain", "score"] = "plain"
-    """`score`: Score-DPO weighs the chosen one's log-ratios by its score, the rejected one's by 1 -
-    its score (ScoreFlow)."""
+    """`score`: Score-DPO (docs/algorithms.md)."""
     score_range: Range | None = None
-    """Scores that become 0 and 1 for Score-DPO; omitted: 0 and 1. Others are refused."""
+    """Scores that become 0 and 1 for Score-DPO; omitted: 0 and 1. Scores beyond are refused."""
     label_smoothing: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
     """Share of pairs taken to be the wrong way round (cDPO)."""
     pairs: Pairs = Pairs()
-    """Which candidates make a pair."""
     reward: Reward | None = None
-    """What candidates are judged by again; omitted: what they carry."""
+    """Judges candidates again; omitted: what they carry."""
     require_positive: bool | None = None
     """Leave out groups without a right candidate."""
 

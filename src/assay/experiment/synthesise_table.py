@@ -30,13 +30,12 @@ class SynthesiseSpec(RewardSettings, RenderingSettings):
     data: str
     """The seeds: a data set such as `train`."""
     teacher: str = "teacher"
-    """The helper model that writes the rows."""
+    """The helper model that writes them."""
     prompt: str
-    """What it is asked, with gaps `{question}`, `{answer}`, `{tools}`, `{number}`, `{extra.NAME}`;
-    `path:FILE`, or `path:FILE.py:FUNCTION` of seed and sample number."""
+    """Text with gaps `{question}`, `{answer}`, `{tools}`, `{number}`, `{extra.NAME}`; `path:FILE`;
+    `path:FILE.py:FUNCTION` of seed and sample number."""
     read: str = JSON
-    """How its rows are written: `json`, or `path:FILE.py:FUNCTION` of seed and text, which gives
-    objects."""
+    """`json`, or `path:FILE.py:FUNCTION` from seed and text to objects."""
     format: str = "messages"
     """The data format of these objects."""
     keep: Many[str] = ()
@@ -48,10 +47,9 @@ class SynthesiseSpec(RewardSettings, RenderingSettings):
     calls: Count | None = None
     """Most calls of helper models for this table."""
     reward: Reward
-    """What the gold answer has to earn in full, and an empty one must not."""
+    """The gold answer has to earn it in full, an empty one must not."""
     disjoint_from: Many[str] = ()
-    """Benchmarks and data sets that share no question with a made row, beside the file's
-    evaluations."""
+    """Benchmarks and data sets that share no question with a row, beside the file's evaluations."""
 
     def _conflicts(self) -> Refusals:
         if self.read != JSON and not self.read.startswith(FILE):

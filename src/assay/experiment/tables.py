@@ -43,7 +43,7 @@ class EvaluateSpec(RewardSettings, RenderingSettings):
     benchmark: str | None = None
     """Such as `bfcl/simple_python`; this or `data`."""
     data: str | None = None
-    """Rows such as `train.dev`, scored by `reward`; this or `benchmark`."""
+    """Rows such as `train.dev`, scored by `reward`."""
     role: Literal["select", "report"]
     """`select` may choose checkpoints (`STAGE.best`); `report` never does."""
     checkpoints: Annotated[Many[str], Field(min_length=1)]
@@ -51,17 +51,16 @@ class EvaluateSpec(RewardSettings, RenderingSettings):
     repeats: Few = 1
     """Full passes over the items."""
     take: Take | None = None
-    """Use only some items."""
     fewer: dict[str, Count] = Field(default_factory=dict)
-    """Checkpoints (`base` or a stage) that answer only so many items, `{ base = 100 }`."""
+    """`base` or stages whose checkpoints answer only so many items, `{ base = 100 }`."""
     same_prompt: bool | None = None
-    """Items share training prompts and differ in a hidden state. Omitted: so for dialogues."""
+    """Items may share training prompts, because a hidden state differs; omitted: those of
+    dialogues."""
     sampling: EvaluationSampling = EvaluationSampling()
-    """How answers are drawn."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the benchmark, such as `examples` in the prompt."""
     reward: Reward | None = None
-    """How answers are scored, for `data`."""
+    """Scores answers to `data`."""
 
     def _conflicts(self) -> Refusals:
         if self.fewer and self.role == "select":
@@ -106,9 +105,9 @@ class GuardSpec(SpecTable):
     metric: str
     """Of `metrics.jsonl`, such as `truncated_share`."""
     above: float | None = None
-    """Stop above this; this or `below`. Values that are not finite meet any."""
+    """Stop above this; this or `below`. Values that are not finite stop too."""
     below: float | None = None
-    """Stop below this; this or `above`."""
+    """Stop below this."""
     steps: Count = 1
     """Steps in a row that record the metric."""
     stage: str | None = None
@@ -134,9 +133,9 @@ class MilestoneSpec(SpecTable):
     below: float | None = None
     """Values below this are expected."""
     evaluation: str | None = None
-    """The evaluation whose verdict is expected at `step`."""
+    """Whose verdict is expected at `step`."""
     verdict: Literal["better", "worse", "equivalent"] | None = None
-    """Expected item by item against `against`; with `evaluation`."""
+    """Of `evaluation`, item by item against `against`."""
     against: str = "base"
     """The checkpoint compared with."""
 
@@ -165,8 +164,8 @@ class MilestoneSpec(SpecTable):
 
 class AgentSpec(SpecTable):
     """A program that asks the policy through OpenAI's interface, once for each row; what it returns
-    is the reward. `agent = "path:FILE.py:FUNCTION"` is short for `function`, and a bare
-    `"verifiers"` for that task's program."""
+    is the reward (docs/agents.md). `agent = "path:FILE.py:FUNCTION"` is short for `function`, a
+    bare `"verifiers"` for that task's program."""
 
     function: str | None = None
     """`path:FILE.py:FUNCTION`, called with the row and a client of OpenAI's shape; this or
@@ -190,19 +189,18 @@ class EngineSpec(SpecTable):
     """Who samples completions, and how many train."""
 
     sample: Literal["own", "vllm"] = "own"
-    """`own`: Assay's engines; `vllm`: vLLM in its own process, by `assay engines add vllm`. See
-    docs/engines.md."""
+    """Assay's engines, or vLLM in its own process (docs/engines.md)."""
     evaluate: str = "own"
-    """Where evaluations are answered. `own`: in this process; `ray`: in processes that Ray spreads
-    over this machine; `ray://HOST:10001` or `HOST:6379`: over the cluster there."""
+    """Who answers evaluations: this process, or `ray` on this machine, or the cluster at
+    `ray://HOST:10001` or `HOST:6379`."""
     ranks: int = Field(default=1, ge=1, le=1024)
-    """Processes that train one model together, each with a GPU or its share of the cores."""
+    """Processes that train one model, each with a GPU or its share of the cores."""
     sharded: bool | None = None
-    """Whether each of several `ranks` holds a part of weights, gradients and moments (FSDP2);
-    absent: where they would not fit whole."""
+    """Each rank holds a part of weights, gradients and moments (FSDP2); omitted: where whole ones
+    would not fit."""
     patience: float = Field(default=30, gt=0)
-    """Minutes for which another process of a training may say nothing, a rank, vLLM's or a tool's;
-    then the run ends, to be resumed."""
+    """Minutes that a rank, vLLM or another tool may be silent before the run ends, to be
+    resumed."""
 
 
 def patience_seconds(engine: EngineSpec | None) -> float:

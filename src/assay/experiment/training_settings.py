@@ -77,17 +77,17 @@ class Optimizer(SpecTable):
     name: Literal["adamw", "adamw8bit"] = "adamw"
     """`adamw8bit` keeps its state in 8 bits and needs bitsandbytes."""
     lr: Annotated[float, Field(gt=0, le=10, json_schema_extra={"filled": "by method"})]
-    """Peak learning rate: 1e-5 for sft, rft, rce; 1e-6 for grpo, dpo; 1e-4 with LoRA."""
+    """Peak rate: 1e-5 for sft, rft, rce, distill; 1e-6 for grpo, dpo; 1e-4 with LoRA."""
     weight_decay: Annotated[float, Field(ge=0, le=100)] = 0.0
     """Decoupled weight decay."""
     betas: Betas = (0.9, 0.999)
     """Decay rates of the two moments."""
     schedule: Literal["constant", "cosine", "linear"] = "constant"
-    """Shape after warm-up; `cosine` and `linear` end at `min_lr`."""
+    """Shape after warm-up."""
     min_lr: Annotated[float, Field(ge=0, le=10)] | None = None
     """Where `cosine` and `linear` end; omitted: 0."""
     warmup: Share = 0.0
-    """Share of the steps over which the rate rises."""
+    """Share of the steps in which the rate rises."""
     clip_norm: Positive = 1.0
     """Gradients with a larger global norm are scaled down to it."""
 
@@ -100,14 +100,14 @@ class Optimizer(SpecTable):
 
 
 class FullAdapt(SpecTable):
-    """Every weight is trained."""
+    """`kind = "full"`, or nothing: every weight is trained."""
 
     kind: Literal["full"] = "full"
     """Which weights are trained."""
 
 
 class LoraAdapt(SpecTable):
-    """Low-rank adapters are trained."""
+    """`kind = "lora"`: low-rank adapters are trained."""
 
     kind: Literal["lora"]
     """Which weights are trained."""
@@ -127,7 +127,7 @@ class LoraAdapt(SpecTable):
 
 
 class FreezeAdapt(SpecTable):
-    """Some weights stay as they are."""
+    """`kind = "freeze"`: some weights stay as they are."""
 
     kind: Literal["freeze"]
     """Which weights are trained."""
@@ -177,12 +177,13 @@ class EveryEpochs(SpecTable):
 
 
 class Curriculum(SpecTable):
-    """Which of a stored group's candidates each epoch learns from, or which rows a round does."""
+    """Which of a stored group's candidates each epoch learns from, or which rows a round; omitted:
+    all."""
 
     best: Annotated[Many[Few], Field(min_length=1)] | None = None
     """How many, epoch by epoch: `[3, 5]`; this or `by`."""
     by: str | None = None
-    """A field: the round learns from its first value not yet passed (docs/rounds.md)."""
+    """A field; the round learns from its first value not yet passed (docs/rounds.md)."""
     passes: Share | None = None
     """Share of right dev answers that passes a value."""
 
@@ -202,7 +203,7 @@ class Updates(SpecTable):
 
 
 class AdaptiveKl(SpecTable):
-    """Moves the KL coefficient after each step, by the step's KL."""
+    """Moves `coef` after each step, by the step's KL; `{}` as Lever-Plus does."""
 
     above: Positive = 0.1
     """A larger KL multiplies the coefficient by `factor`."""
@@ -235,14 +236,12 @@ class Kl(SpecTable):
     coef: Annotated[Annotated[float, Field(ge=0, le=1e6)] | ScheduleSpec, between(0, 1e6)] = 0.0
     """Weight of the penalty."""
     estimator: str = "k3"
-    """`k2`, `k3` and others; `k1` in the reward only. Of whole completions: `k3_sequence` (new
-    || reference) and `k3_sequence_reverse` (reference || new; reports 002 and 004)."""
+    """`k1` (in the reward only), `k2`, `k3` or others (docs/algorithms.md)."""
     where: Literal["loss", "reward"] = "loss"
     """Added to the loss, or subtracted from the reward."""
     reference: Literal["stage_start", "base"] = "stage_start"
-    """The weights the stage started from, or the experiment's model."""
+    """The stage's start, or the experiment's model."""
     adaptive: AdaptiveKl | None = None
-    """Moves `coef` after each step, `{}` as Lever-Plus does."""
 
     def _conflicts(self) -> Refusals:
         if self.adaptive is None:
@@ -299,7 +298,7 @@ class AdvantageSpec(SpecTable):
     limit: Positive | None = None
     """Advantages are held between minus this and this; omitted: none."""
     lone: Literal["zero", "reward"] | None = None
-    """Advantage of a completion alone in its group: zero (default), or its reward as in verl."""
+    """Of a completion alone in its group: zero (default), or its reward as in verl."""
     scale_by_std: bool | None = None
     """`pass_at_k`: divide by the group's deviation (default)."""
     gamma: Share | None = None
@@ -313,12 +312,13 @@ class AdvantageSpec(SpecTable):
 
 
 class ImportanceSpec(SpecTable):
-    """Each token's policy loss times its probability in training over that in the rollout."""
+    """Each token's policy loss times its probability in training over that in the rollout; omitted:
+    token ratios held at 2."""
 
     mode: Literal["token", "sequence"] = "token"
     """One ratio a token, or their product over a completion."""
     how: Literal["truncate", "mask", "off"] = "truncate"
-    """Hold ratios at the bounds, give those beyond no weight, or nothing."""
+    """Ratios beyond the bounds are held there, or get no weight; `off`: no correction."""
     low: Annotated[float, Field(gt=0, le=1)] | None = None
     """Lower bound; omitted: none."""
     high: Annotated[float, Field(ge=1, le=1e6)] = 2.0
@@ -336,8 +336,7 @@ class Pairs(SpecTable):
     """The pairs of stored groups; omitted: every two candidates of a group whose scores differ."""
 
     total: Count | None = None
-    """Pairs drawn over all groups, with replacement, by (better - worse)^`power` (ScoreFlow:
-    2000)."""
+    """Pairs drawn over all groups, with replacement, by (better - worse)^`power`."""
     per_group: Few | None = None
     """Pairs drawn so from each group."""
     power: Annotated[float, Field(ge=0, le=100)] | None = None

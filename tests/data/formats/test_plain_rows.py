@@ -125,7 +125,6 @@ def test_texts_are_parted_where_trl_parts_them(
 
 
 TOOLS = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}]
-CALL = {"name": "f", "arguments": {"a": 1}}
 OPENAI_CALL = {"type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
 
 

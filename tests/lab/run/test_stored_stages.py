@@ -141,17 +141,3 @@ def test_a_file_without_a_right_candidate_is_refused_and_a_dead_one_trains_nothi
     shutil.rmtree(tmp_path / "runs")
     words = ("--set", "stage.weigh.require_positive=true")
     assert_one_line(call("run", file, "--lab", tmp_path, *words), "no stored candidate is left")
-
-
-SAMPLED = """
-[stage.rl]
-method = "grpo"
-data   = "train"
-steps  = 4
-prompts = 4
-group  = 4
-reward = "share"
-kl     = { coef = 0.5, adaptive = {} }
-updates = { minibatches = 2 }
-optimizer = { lr = 1e-2 }
-"""

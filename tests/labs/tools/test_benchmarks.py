@@ -69,16 +69,11 @@ def test_every_benchmark_knows_its_checker_and_its_gold(name):
     assert strict.checker == "bfcl-eval==2026.3.23 ast_checker, parser strict"
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        ({"parse": "strict"}, InputError, "unknown benchmark option 'parse'.*'parser'"),
-        ({"parser": "strickt"}, InputError, "unknown parser 'strickt'.*'strict'"),
-    ],
-)
-def test_wrong_options_are_refused_in_one_line(options, error, words):
-    with pytest.raises(error, match=words):
-        made(**options)
+def test_wrong_options_are_refused_in_one_line():
+    with pytest.raises(InputError, match=r"unknown benchmark option 'parse'.*'parser'"):
+        made(parse="strict")
+    with pytest.raises(InputError, match=r"unknown parser 'strickt'.*'strict'"):
+        made(parser="strickt")
 
 
 SIZES = {"irrelevance": 240, "live_irrelevance": 884, "live_relevance": 16}

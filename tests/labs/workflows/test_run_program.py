@@ -157,15 +157,9 @@ def test_programs_of_a_group_get_the_same_draws_and_those_of_other_steps_do_not(
     assert len(set(numbers)) == len(numbers), "two calls of a program have draws of their own"
 
 
-@pytest.mark.parametrize(
-    ("row", "completion", "visit"),
-    [
-        ("a", "3/a#0", "3"),
-        ("7/x", "3/7/x#2", "3"),
-    ],
-)
-def test_a_step_and_a_repeat_are_visits_whatever_a_row_is_called(row, completion, visit) -> None:
-    assert visit_of(replace(ROW, id=row), Completion("", id=completion)) == visit
+@pytest.mark.parametrize(("row", "completion"), [("a", "3/a#0"), ("7/x", "3/7/x#2")])
+def test_a_step_and_a_repeat_are_visits_whatever_a_row_is_called(row, completion) -> None:
+    assert visit_of(replace(ROW, id=row), Completion("", id=completion)) == "3"
 
 
 FORGED = {
