@@ -39,6 +39,17 @@ def test_grpo_shows_what_tells_learning_and_no_loss():
     assert "loss" not in shown
 
 
+def test_in_a_terminal_a_step_takes_one_line_and_lacks_the_figures_that_do_not_fit(monkeypatch):
+    monkeypatch.setattr("assay.pages.live_display.columns", lambda: 100)
+    clock = Time()
+    observer, lines = plain_lines(clock)
+    observer.stage("rl", "grpo", 0, 9)
+    clock.now += 20
+    observer.step(1, GRPO)
+    shown = "rl 1/9  reward 0.410  groups with signal 62%  gradient norm 0.31  KL 0.0021  length 41"
+    assert lines[1] == f"{shown}  2:40 left" and len(lines[1]) <= 100
+
+
 def plain_lines(clock: Time) -> tuple[PlainProgress, list[str]]:
     lines: list[str] = []
     return PlainProgress(lines.append, clock), lines

@@ -10,6 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from assay.cli import start
 from assay.cli.output import (
     Common,
     Outcome,
@@ -177,3 +178,19 @@ def test_ctrl_c_names_the_run_only_where_one_is_to_be_resumed(tmp_path):
     assert message("") == again  # before a run is made
     assert message("interrupted") == "interrupted; continue with 'assay resume demo'"
     assert message("finished") == again
+
+
+def test_ctrl_c_before_a_verb_works_says_how_to_go_on_too(monkeypatch, capsys):
+    def stopped() -> None:
+        raise KeyboardInterrupt
+
+    swallows = typer.Typer()  # Ctrl-C while it reads what was typed
+    swallows.callback(invoke_without_command=True)(stopped)
+    monkeypatch.setattr("sys.argv", ["assay"])
+    again = "assay: interrupted; call the same command again to go on\n"
+    loads, has_told = Mock(side_effect=KeyboardInterrupt), Mock(side_effect=SystemExit(130))
+    for program, written in ((loads, again), (swallows, again), (has_told, "")):
+        monkeypatch.setattr("assay.cli.main.app", program)
+        with pytest.raises(SystemExit) as end:
+            start()
+        assert (end.value.code, capsys.readouterr().err) == (130, written)
