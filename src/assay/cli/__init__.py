@@ -2,7 +2,7 @@ import sys
 
 
 def start() -> None:
-    """The command `assay`. Ctrl-C while it loads, or reads what was typed, says how to go on too."""
+    """The command `assay`; Ctrl-C while it loads or reads its words says how to go on too."""
     try:
         from assay.cli.main import app
 
