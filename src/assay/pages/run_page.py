@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from assay.compare.table import Line
 from assay.data.files import atomic_write_text
 from assay.lab.monitor.observer import Observer, Passing
 from assay.lab.monitor.progress import progress, report_file
@@ -33,7 +34,7 @@ from assay.pages.page import (
 )
 from assay.pages.progress_content import progress_blocks, progress_page
 from assay.pages.provenance import data_blocks, fingerprint_blocks
-from assay.pages.words import Words, in_language, words
+from assay.pages.words import Words, in_language, percent, words
 from assay.runs.history import leaving_out
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import STATUS, stored_status
@@ -113,10 +114,23 @@ def _verdict(facts: RunFacts, w: Words) -> list[Block]:
     if table is not None and last is not None and table.lines[-1] is not content.best_line(facts):
         line = content.verdict_line(last, content.checkpoint_labels(table, w), w)
         blocks.append(Text(line))
+    cut = max(table.lines if table else (), key=cut_share, default=None)
+    if cut and cut_share(cut) > MANY_CUT:
+        figures = {"share": percent(cut_share(cut)), "label": content.checkpoint_label(cut.name, w)}
+        blocks.append(Text(w("page.cut", **figures), "warning"))
     # One of each kind: that many checkpoints answer alike is told once, and in full further down.
     wrong = [*{(place, f.code): (place, f) for place, f in story.warned(facts, w)}.values()]
     findings = [Findings([each for _, each in wrong], [place for place, _ in wrong])]
     return [*blocks, *(findings if wrong else [])]
+
+
+MANY_CUT = 0.1
+"""Of a checkpoint's answers, before it is told at the head that the token limit cut them."""
+
+
+def cut_share(line: Line) -> float:
+    """The share of a checkpoint's answers that the token limit cut."""
+    return (line.truncated or 0) / max(line.items * line.repeats, 1)
 
 
 def head(facts: RunFacts, w: Words) -> list[Block]:

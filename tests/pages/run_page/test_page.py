@@ -263,7 +263,7 @@ def test_a_run_without_any_record_still_has_a_page(tmp_path):
     page = Page(write_report(empty_run(tmp_path)))
     assert "held_out: not run" in page.source
     assert "no reporting evaluation" not in page.source
-    assert "Not measured yet: held_out has no score." in page.source
+    assert "Not measured: held_out has no score." in page.source
     assert {"training", "health", "methods"}.isdisjoint(sections(page))
 
 
