@@ -117,16 +117,17 @@ def headline_blocks(facts: "RunFacts", words: Words) -> list[Text]:
     ]
 
 
-MOST_SHOWN = 4
+MOST_WHOLE, MOST_SHOWN = 8, 3
+"""Checkpoints in a table that is shown whole, and of a longer one beside what is marked."""
 
 
 def fewer(table: ComparisonTable, marked: Iterable[str] = ()) -> ComparisonTable:
-    """Of twice as many, so many checkpoints, first and last among them, and those that are marked;
-    each against the control alone, because the one before it may not be shown."""
+    """Of many checkpoints a few, first and last among them, and those that are marked; each against
+    the control alone, because the one before it may not be shown."""
     places = {round(n * (len(table.lines) - 1) / (MOST_SHOWN - 1)) for n in range(MOST_SHOWN)}
     kept = [x for n, x in enumerate(table.lines) if n in places or x.name in marked]
     alone = tuple(replace(x, to_previous=None) for x in kept)
-    return replace(table, lines=alone) if len(table.lines) > 2 * MOST_SHOWN else table
+    return replace(table, lines=alone) if len(table.lines) > MOST_WHOLE else table
 
 
 def result_blocks(facts: "RunFacts", measurement: "Measurement", words: Words) -> list[Block]:
@@ -149,7 +150,7 @@ def result_blocks(facts: "RunFacts", measurement: "Measurement", words: Words) -
 
     few = fewer(table, [name for name, own in marks.items() if own])
     blocks: list[Block] = [Text(about_evaluation(table, words), "soft")]
-    if few is table and len(missing) <= 2 * MOST_SHOWN:
+    if few is table and len(missing) <= MOST_WHOLE:
         return [*blocks, *tables(table, missing)]
     every = words("table.every_checkpoint", count=len(table.lines) + len(missing))
     return [*blocks, *tables(few, missing[:1]), Folded(every, tables(table, missing))]
