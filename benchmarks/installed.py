@@ -1,11 +1,10 @@
-"""Measure what `pip install assay-lab` alone brings: packages and megabytes, as they lie on this disk.
+"""Measure what `pip install assay-lab` alone brings: packages, and megabytes on this disk.
 
 python -m benchmarks.installed
 """
 
 import json
 from importlib.metadata import distribution
-from os.path import getsize
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -27,7 +26,9 @@ def required(name: str, extras: tuple[str, ...] = ()) -> set[str]:
 def megabytes(name: str) -> float:
     """The size of a package's files, without what Python compiled of them."""
     paths = (Path(str(file.locate())) for file in distribution(name).files or ())
-    return sum(getsize(path) for path in paths if path.suffix != ".pyc" and path.exists()) / 1e6
+    return (
+        sum(path.stat().st_size for path in paths if path.suffix != ".pyc" and path.exists()) / 1e6
+    )
 
 
 if __name__ == "__main__":
