@@ -117,6 +117,7 @@ def headline_blocks(facts: "RunFacts", words: Words) -> list[Text]:
     ]
 
 
+MOST_PAIRS = 4
 MOST_WHOLE, MOST_SHOWN = 8, 3
 """Checkpoints in a table that is shown whole, and of a longer one beside what is marked."""
 
@@ -228,16 +229,20 @@ def address(line: Scored, folder: Path | None) -> str:
 def difference_blocks(
     table: ComparisonTable, labels: Labels, words: Words, note: str = ""
 ) -> list[Block]:
-    """The verdicts with their figures, then in words with the changed items."""
+    """The verdicts with their figures, then in words with the changed items; of more than
+    MOST_PAIRS only those against the control have figures."""
     rows: list[Row] = []
     flip_lines: list[Line] = []
-    for pairing in pairings(table):
+    every = pairings(table)
+    few = every if len(every) <= MOST_PAIRS else [line.to_control for line in table.lines]
+    for pairing in every:
         comparison, flips = pairing.comparison, pairing.flips
         what = against(pairing, labels, words)
         p = "–" if comparison.verdict == "not comparable" else f"{comparison.adjusted_p:.2g}"
         verdict = Cell(verdict_mark(comparison, words), [beside(comparison, words)])
         difference = Mark(difference_text(comparison.difference, comparison.interval), "score")
-        rows.append([Cell(what, kind="head"), verdict, difference, limits(comparison, words), p])
+        row = [Cell(what, kind="head"), verdict, difference, limits(comparison, words), p]
+        rows += [row] if pairing in few else []
         changed = words(
             "table.flips",
             gained=len(flips.gained),

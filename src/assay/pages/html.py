@@ -199,13 +199,15 @@ def _panels(block: model.Panels, words: Words) -> Markup:
 
 
 def _findings(block: model.Findings, words: Words) -> Markup:
-    heads = [words(f"table.{name}") for name in ("severity", "finding", "evidence", "advice")]
+    names = ["severity", "finding", "evidence"]
+    names += ["advice"] if any(worded(each, words).fix for each in block.findings) else []
     rows = []
     for index, finding in enumerate(worded(each, words) for each in block.findings):
         place = f"{block.places[index]}{words.colon}" if block.places else ""
         badge = model.Mark(words(f"severity.{finding.severity}"), finding.severity)
-        rows.append((badge, place + finding.what, finding.evidence, finding.fix))
-    return _table(model.Table(heads, rows), words)
+        row = (badge, place + finding.what, finding.evidence, finding.fix)
+        rows.append(row[: len(names)])
+    return _table(model.Table([words(f"table.{name}") for name in names], rows), words)
 
 
 def _folded_text(title: str, text: str) -> Markup:

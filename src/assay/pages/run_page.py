@@ -34,7 +34,7 @@ from assay.pages.page import (
 )
 from assay.pages.progress_content import progress_blocks, progress_page
 from assay.pages.provenance import data_blocks, fingerprint_blocks
-from assay.pages.words import Words, in_language, percent, words
+from assay.pages.words import Words, in_language, percent, worded, words
 from assay.runs.history import leaving_out
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import STATUS, stored_status
@@ -120,7 +120,9 @@ def _verdict(facts: RunFacts, w: Words) -> list[Block]:
         blocks.append(Text(w("page.cut", **figures), "warning"))
     # One of each kind: that many checkpoints answer alike is told once, and in full further down.
     wrong = [*{(place, f.code): (place, f) for place, f in story.warned(facts, w)}.values()]
-    findings = [Findings([each for _, each in wrong], [place for place, _ in wrong])]
+    # What to do stands in "next", and of all of them among the improvements.
+    told = [replace(worded(each, w), fix="", code="") for _, each in wrong]
+    findings = [Findings(told, [place for place, _ in wrong])]
     return [*blocks, *(findings if wrong else [])]
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from assay.compare.judged_table import compare_checkpoints
+from assay.pages.content import difference_blocks, pairings
 from assay.pages.run_page import write_report
-from assay.pages.words import percent, points
+from assay.pages.words import percent, points, words
 from assay.runs.metrics import append_metrics
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import write_listed
@@ -197,6 +198,15 @@ def test_verdict_and_errors_stand_before_the_results(tmp_path):
         append_metrics(run.metrics, "rl", step, 1.0, reward_mean=0.1, grad_norm=float("nan"))
     head, _, rest = Page(write_report(run)).visible.partition("Results")
     assert "error" in head and "against base" in head and "error" not in rest.partition("More")[0]
+    assert "What to do" not in head and "assay report" in rest.partition("Next")[2]
+
+
+def test_of_many_verdicts_the_table_has_those_against_the_control(demo):
+    table = compare_checkpoints(demo, "held_out")
+    for each, shown in ((table, 3), (replace(table, lines=table.lines * 2), 4)):
+        verdicts, told = difference_blocks(each, LABELS, words())
+        assert len(verdicts.rows) == shown  # type: ignore[attr-defined]
+        assert len(told.blocks[0].lines) == len(pairings(each))  # type: ignore[attr-defined]
 
 
 def test_each_repeat_and_their_standard_deviation_stand_below_the_mean(tmp_path):
