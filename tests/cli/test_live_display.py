@@ -46,7 +46,7 @@ def test_in_a_terminal_a_step_takes_one_line_and_lacks_the_figures_that_do_not_f
     observer.stage("rl", "grpo", 0, 9)
     clock.now += 20
     observer.step(1, GRPO)
-    shown = "rl 1/9  reward 0.410  groups with signal 62%  gradient norm 0.31  KL 0.0021  length 41"
+    shown = "rl 1/9  reward 0.410  groups with signal 62%  gradient norm 0.31  KL 0.0021"
     assert lines[1] == f"{shown}  2:40 left" and len(lines[1]) <= 100
 
 

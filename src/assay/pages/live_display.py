@@ -55,11 +55,9 @@ def figures(metrics: Mapping[str, float], room: int | None = None) -> str:
     tokens = metrics.get("tokens", metrics.get("completion_tokens"))
     if tokens is not None and metrics.get("seconds"):
         parts.append(f"{tokens / metrics['seconds']:,.0f} tokens/s")
-    line = ""
-    for part in parts:
-        longer = f"{line}  {part}" if line else part
-        line = longer if room is None or len(longer) <= room else line
-    return line
+    while room is not None and parts and len("  ".join(parts)) > room:
+        parts.pop()
+    return "  ".join(parts)
 
 
 def clock_text(seconds: float) -> str:

@@ -11,7 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from assay.compare.table import Line
 from assay.data.files import atomic_write_text
 from assay.lab.monitor.observer import Observer, Passing
 from assay.lab.monitor.progress import progress, report_file
@@ -114,10 +113,12 @@ def _verdict(facts: RunFacts, w: Words) -> list[Block]:
     if table is not None and last is not None and table.lines[-1] is not content.best_line(facts):
         line = content.verdict_line(last, content.checkpoint_labels(table, w), w)
         blocks.append(Text(line))
-    cut = max(table.lines if table else (), key=cut_share, default=None)
-    if cut and cut_share(cut) > MANY_CUT:
-        figures = {"share": percent(cut_share(cut)), "label": content.checkpoint_label(cut.name, w)}
-        blocks.append(Text(w("page.cut", **figures), "warning"))
+    lines = table.lines if table else ()
+    cut = [((x.truncated or 0) / (x.items * x.repeats or 1), x.name) for x in lines]
+    share, name = max(cut, default=(0.0, ""))
+    if share > MANY_CUT:
+        label = content.checkpoint_label(name, w)
+        blocks.append(Text(w("page.cut", share=percent(share), label=label), "warning"))
     # One of each kind: that many checkpoints answer alike is told once, and in full further down.
     wrong = [*{(place, f.code): (place, f) for place, f in story.warned(facts, w)}.values()]
     # What to do stands in "next", and of all of them among the improvements.
@@ -128,11 +129,6 @@ def _verdict(facts: RunFacts, w: Words) -> list[Block]:
 
 MANY_CUT = 0.1
 """Of a checkpoint's answers, before it is told at the head that the token limit cut them."""
-
-
-def cut_share(line: Line) -> float:
-    """The share of a checkpoint's answers that the token limit cut."""
-    return (line.truncated or 0) / max(line.items * line.repeats, 1)
 
 
 def head(facts: RunFacts, w: Words) -> list[Block]:
@@ -182,9 +178,15 @@ def _results(facts: RunFacts, w: Words) -> list[Block]:
     table, sentences = facts.main.table, story.selection_section(facts, w)
     blocks = content.result_blocks(facts, facts.main, w)
     if table is not None:
-        blocks += content.picked_blocks(table, content.checkpoint_labels(table, w), w)
-    chosen = Folded(w("chart.dev"), [Bullets(sentences)])
-    return [*blocks, *([chosen] if sentences else [])]
+        labels = content.checkpoint_labels(table, w)
+        same = tuple(pair for pair in table.picked if pair.same_order == pair.queries)
+        blocks += content.picked_blocks(replace(table, picked=same), labels, w)
+        blocks += _folded(w("picked.title"), content.picked_blocks(table, labels, w))
+    return [*blocks, *_folded(w("chart.dev"), [Bullets(sentences)] if sentences else [])]
+
+
+def _folded(title: str, blocks: Sequence[Block]) -> list[Block]:
+    return [Folded(title, blocks)] if blocks else []
 
 
 def _changed(facts: RunFacts, w: Words) -> list[Block]:
