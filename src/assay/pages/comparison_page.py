@@ -50,13 +50,7 @@ from assay.pages.page import (
     Text,
 )
 from assay.pages.page import Row as TableRow
-from assay.pages.words import (
-    Words,
-    in_language,
-    named_tests,
-    number,
-    words,
-)
+from assay.pages.words import Words, in_language, named_tests, number, words
 from assay.runs.history import answers_in
 
 FOLDER = "comparisons"

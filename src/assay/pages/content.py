@@ -175,11 +175,6 @@ def repeats_text(line: Scored, answers: Iterable[Mapping[str, Any]], words: Word
     return [*texts, words.comma.join(figures)]
 
 
-def other_results(facts: "RunFacts", words: Words) -> list[Block]:
-    """The other reporting evaluations."""
-    return [block for each in facts.reported[1:] for block in result_blocks(facts, each, words)]
-
-
 def score_table(
     table: ComparisonTable,
     labels: Labels,

@@ -210,11 +210,6 @@ def _findings(block: model.Findings, words: Words) -> Markup:
     return _table(model.Table([words(f"table.{name}") for name in names], rows), words)
 
 
-def _folded_text(title: str, text: str) -> Markup:
-    form = Markup("<details><summary>{}</summary><pre>{}</pre></details>")
-    return form.format(_text(title), _text(text))
-
-
 def _folded(block: model.Folded, words: Words) -> Markup:
     form = Markup("<details{}{}><summary>{}</summary>\n{}</details>")
     anchor = Markup(' id="{}"').format(block.anchor) if block.anchor else ""
@@ -233,7 +228,9 @@ def _question(block: model.SideBySide, words: Words) -> Markup:
         form = Markup(
             '<div><div class="say"><span>{}</span><span>{}</span></div>{}<pre>{}</pre>{}{}</div>'
         )
-        thought = _folded_text(words("page.thought"), answer.thought) if answer.thought else ""
+        folded = Markup("<details><summary>{}</summary><pre>{}</pre></details>")
+        thought = folded.format(_text(words("page.thought")), _text(answer.thought))
+        thought = thought if answer.thought else ""
         note = say.format(_text(answer.note)) if answer.note else ""
         title = line_html(model.Mark(answer.title, "", answer.link)) if answer.title else ""
         head = (title, _text(answer.result), thought, _text(answer.text))

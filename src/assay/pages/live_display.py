@@ -32,8 +32,6 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "truncated_share": ("truncated", ".0%"),
     "abstained_share": ("unscored", ".0%"),
     "skipped_steps": ("skipped steps", ".0f"),
-    "rows": ("rows", ",.0f"),
-    "groups": ("groups", ",.0f"),
 }
 """Metric -> its words and format, in the order shown; a narrow terminal lacks the last ones."""
 QUIET_SECONDS = 10.0

@@ -16,6 +16,7 @@ from assay.lab.monitor.observer import Observer, Passing
 from assay.lab.monitor.progress import progress, report_file
 from assay.pages import content, story
 from assay.pages.comparison_page import flips_blocks
+from assay.pages.content import result_blocks
 from assay.pages.facts import RunFacts, gather
 from assay.pages.html import write_page
 from assay.pages.lineage import lineage_blocks
@@ -147,6 +148,7 @@ def sections(
     facts: RunFacts, w: Words, span: ProgressSpan | None = None, wanted: Sequence[str] = ()
 ) -> list[Section]:
     """The sections that have something to say; those of some anchors where they are `wanted`."""
+    rest = facts.reported[1:]
     moved = progress(facts.run, span.stage, span.first, span.last) if span else None
     title = w("progress.since", stage=moved.stage, first=moved.first) if moved else ""
     parts: dict[str, tuple[str, Callable[[], Sequence[Block]]]] = {
@@ -157,7 +159,7 @@ def sections(
         "training": (w("page.training"), lambda: story.stage_blocks(facts, w)),
         "engine": (w("engine.title"), lambda: story.engine_blocks(facts, w)),
         "progress": (title, lambda: progress_blocks(moved, w) if moved else []),
-        "others": (w("page.others"), lambda: content.other_results(facts, w)),
+        "others": (w("page.others"), lambda: [b for x in rest for b in result_blocks(facts, x, w)]),
         "judge": (w("judge.title"), lambda: content.run_judges(facts, w)),
         "generation": (w("generation.title"), lambda: content.run_generation(facts, w)),
         "parts": (w("page.parts"), lambda: content.score_part_table(facts, w)),
@@ -176,7 +178,7 @@ def _results(facts: RunFacts, w: Words) -> list[Block]:
     if facts.main is None:
         return []
     table, sentences = facts.main.table, story.selection_section(facts, w)
-    blocks = content.result_blocks(facts, facts.main, w)
+    blocks = result_blocks(facts, facts.main, w)
     if table is not None:
         labels = content.checkpoint_labels(table, w)
         same = tuple(pair for pair in table.picked if pair.same_order == pair.queries)
