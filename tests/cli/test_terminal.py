@@ -52,5 +52,3 @@ def test_a_run_fits_its_terminal_and_ctrl_c_names_the_command_that_goes_on(lab: 
     # No line of a step goes on in the next one.
     at = next(i for i, line in enumerate(lines) if line.startswith("rl 1/200"))
     assert "reward" in lines[at] and lines[at].endswith(" left")
-    code, written = typed("resume", "tiny", "--lab", lab.root, stop=b"rl (grpo)")
-    assert code == 130 and "continue with 'assay resume tiny'" in written.splitlines()[-1]
