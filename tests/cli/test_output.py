@@ -11,15 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from assay.cli import start
-from assay.cli.output import (
-    Common,
-    Outcome,
-    executing,
-    plain,
-    present,
-    unexpected,
-    verb,
-)
+from assay.cli.output import Common, Outcome, executing, plain, present, unexpected, verb
 from assay.errors import AssayError, Finding, InputError, RunFailure
 from assay.runs.run_directory import create_run
 from assay.runs.status import stored_status, write_status

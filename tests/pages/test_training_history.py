@@ -3,12 +3,7 @@
 import re
 
 from assay.judge.intervals import Interval
-from assay.pages.charts import (
-    Checkpoints,
-    curve_panel,
-    interval_bar,
-    ticks,
-)
+from assay.pages.charts import Checkpoints, curve_panel, interval_bar, ticks
 from assay.pages.facts import Curve, curves
 from assay.pages.words import number
 

@@ -1,3 +1,5 @@
+"""The command line; its verbs are in `main`."""
+
 import sys
 
 

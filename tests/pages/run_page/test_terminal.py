@@ -8,13 +8,7 @@ from assay.compare.judged_table import compare_checkpoints
 from assay.library.typed_results import Run
 from assay.pages.facts import gather
 from assay.pages.run_page import page_of
-from assay.pages.run_terminal import (
-    MOST_LINES,
-    ended_text,
-    ending,
-    final_blocks,
-    summary_line,
-)
+from assay.pages.run_terminal import MOST_LINES, ended_text, ending, final_blocks, summary_line
 from assay.pages.story import next_command
 from assay.pages.words import percent
 from assay.runs.metrics import append_metrics
