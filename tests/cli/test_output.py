@@ -150,10 +150,7 @@ def test_nothing_that_ends_a_process_passes_for_a_result(raised: BaseException, 
 
 def test_values_that_json_has_not_become_ones_that_it_has():
     value = {1: (Path("a"), float("inf"), -0.5, True, None), "d": Common(Path("b"), True)}
-    assert plain(value) == {
-        "1": ["a", None, -0.5, True, None],
-        "d": {"lab": "b", "json": True},
-    }
+    assert plain(value) == {"1": ["a", None, -0.5, True, None], "d": {"lab": "b", "json": True}}
 
 
 def test_ctrl_c_names_the_run_only_where_one_is_to_be_resumed(tmp_path):
@@ -180,8 +177,8 @@ def test_ctrl_c_before_a_verb_works_says_how_to_go_on_too(monkeypatch, capsys):
     swallows.callback(invoke_without_command=True)(stopped)
     monkeypatch.setattr("sys.argv", ["assay"])
     again = "assay: interrupted; call the same command again to go on\n"
-    loads, has_told = Mock(side_effect=KeyboardInterrupt), Mock(side_effect=SystemExit(130))
-    for program, written in ((loads, again), (swallows, again), (has_told, "")):
+    told = Mock(side_effect=SystemExit(130))
+    for program, written in ((stopped, again), (swallows, again), (told, "")):
         monkeypatch.setattr("assay.cli.main.app", program)
         with pytest.raises(SystemExit) as end:
             start()

@@ -14,7 +14,7 @@ NARROW = ["bash", "-c", 'stty cols 100; unset COLUMNS; exec "$@"', "bash"]
 
 
 def typed(stop: bytes, *words: object) -> tuple[int, list[str]]:
-    """The exit code and the lines that `assay WORDS` writes; Ctrl-C is typed once it wrote `stop`."""
+    """The exit code and lines of `assay WORDS`; Ctrl-C is typed once it wrote `stop`."""
     written = bytearray()
 
     def read(terminal: int) -> bytes:
