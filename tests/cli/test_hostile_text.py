@@ -7,13 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assay.cli.output import (
-    BLANK_LINES,
-    MOST_LINES,
-    Outcome,
-    present,
-    quoted,
-)
+from assay.cli.output import BLANK_LINES, MOST_LINES, Outcome, present, quoted
 from assay.cli.run import tell as tell_of_fill
 from assay.errors import InputError
 from assay.pages.live_display import PlainProgress

@@ -39,6 +39,11 @@ def test_grpo_shows_what_tells_learning_and_no_loss():
     assert "loss" not in shown
 
 
+def test_a_narrow_terminal_lacks_the_figures_that_do_not_fit():
+    shown = "reward 0.410  groups with signal 62%  gradient norm 0.31  KL 0.0021"
+    assert figures(GRPO, len(shown)) == figures(GRPO, len(shown) + 9) == shown
+
+
 def plain_lines(clock: Time) -> tuple[PlainProgress, list[str]]:
     lines: list[str] = []
     return PlainProgress(lines.append, clock), lines
@@ -84,10 +89,7 @@ def test_other_work_is_silent_for_five_seconds_then_tells_its_part_and_the_time_
     observer.work("reading", 1000, 0)
     clock.now += 6
     observer.work("reading", 2000, 0)
-    assert lines == [
-        "checking: 1/3 (leakage), 0:12 left",
-        "reading: 2,000",
-    ]
+    assert lines == ["checking: 1/3 (leakage), 0:12 left", "reading: 2,000"]
 
 
 def test_inside_a_long_step_a_log_says_how_many_completions_are_done_and_steps_are_not_held_back():

@@ -10,15 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from assay.cli.output import (
-    Common,
-    Outcome,
-    executing,
-    plain,
-    present,
-    unexpected,
-    verb,
-)
+from assay.cli import start
+from assay.cli.output import Common, Outcome, executing, plain, present, unexpected, verb
 from assay.errors import AssayError, Finding, InputError, RunFailure
 from assay.runs.run_directory import create_run
 from assay.runs.status import stored_status, write_status
@@ -157,10 +150,7 @@ def test_nothing_that_ends_a_process_passes_for_a_result(raised: BaseException, 
 
 def test_values_that_json_has_not_become_ones_that_it_has():
     value = {1: (Path("a"), float("inf"), -0.5, True, None), "d": Common(Path("b"), True)}
-    assert plain(value) == {
-        "1": ["a", None, -0.5, True, None],
-        "d": {"lab": "b", "json": True},
-    }
+    assert plain(value) == {"1": ["a", None, -0.5, True, None], "d": {"lab": "b", "json": True}}
 
 
 def test_ctrl_c_names_the_run_only_where_one_is_to_be_resumed(tmp_path):
@@ -177,3 +167,19 @@ def test_ctrl_c_names_the_run_only_where_one_is_to_be_resumed(tmp_path):
     assert message("") == again  # before a run is made
     assert message("interrupted") == "interrupted; continue with 'assay resume demo'"
     assert message("finished") == again
+
+
+def test_ctrl_c_before_a_verb_works_says_how_to_go_on_too(monkeypatch, capsys):
+    def stopped() -> None:
+        raise KeyboardInterrupt
+
+    swallows = typer.Typer()  # Ctrl-C while it reads what was typed
+    swallows.callback(invoke_without_command=True)(stopped)
+    monkeypatch.setattr("sys.argv", ["assay"])
+    again = "assay: interrupted; call the same command again to go on\n"
+    told = Mock(side_effect=SystemExit(130))
+    for program, written in ((stopped, again), (swallows, again), (told, "")):
+        monkeypatch.setattr("assay.cli.main.app", program)
+        with pytest.raises(SystemExit) as end:
+            start()
+        assert (end.value.code, capsys.readouterr().err) == (130, written)

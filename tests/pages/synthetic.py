@@ -286,11 +286,7 @@ def add_stages(run: RunDirectory, shape: Shape, draw: np.random.Generator) -> No
 
 
 def add_step(
-    run: RunDirectory,
-    shape: Shape,
-    step: int,
-    chances: np.ndarray,
-    draw: np.random.Generator,
+    run: RunDirectory, shape: Shape, step: int, chances: np.ndarray, draw: np.random.Generator
 ) -> None:
     """One step of GRPO: samples and the metrics that follow from them."""
     rewards = (draw.random((shape.groups, shape.group)) < chances[:, None]).astype(float)

@@ -22,10 +22,7 @@ from tests.tiny_labs import make_lab
 from tests.view.browser import FIX, Tab, chromium, opened
 from tests.view.labs import TOKEN, lab
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(chromium() is None, reason=FIX),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(chromium() is None, reason=FIX)]
 ROW = "main tbody tr"
 
 
@@ -176,11 +173,7 @@ def test_what_a_reader_opened_and_chose_stays_while_a_page_grows(tmp_path: Path,
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_page_fits_a_phone(site: str, run, tab: Tab, dark: bool):
     tab.screen(390, 844, dark)
-    pages = [
-        "/",
-        f"/lab/lab/runs/{run}/",
-        f"/curves?run=lab/{run}",
-    ]
+    pages = ["/", f"/lab/lab/runs/{run}/", f"/curves?run=lab/{run}"]
     pages += [f"/lab/lab/samples?run={run}", f"/lab/lab/show?id={run}:rl/5/odd%230"]
     pages += [f"/lab/lab/show?id={run}:rl/5/odd"]
     pages += ["/lab/lab/compare?run=demo&run=twin&on=held_out", "/lab/lab/matrix"]

@@ -14,16 +14,7 @@ from assay.pages import content, story
 from assay.pages.content import checkpoint_label
 from assay.pages.facts import RunFacts, gather
 from assay.pages.markdown import page_markdown
-from assay.pages.page import (
-    Bullets,
-    Code,
-    Heading,
-    Line,
-    Mark,
-    Page,
-    Table,
-    Text,
-)
+from assay.pages.page import Bullets, Code, Heading, Line, Mark, Page, Table, Text
 from assay.pages.provenance import DataView, data_views
 from assay.pages.words import Words, words
 from assay.runs.run_names import experiment_of, resolve_checkpoint, run_checkpoint

@@ -50,13 +50,7 @@ from assay.pages.page import (
     Text,
 )
 from assay.pages.page import Row as TableRow
-from assay.pages.words import (
-    Words,
-    in_language,
-    named_tests,
-    number,
-    words,
-)
+from assay.pages.words import Words, in_language, named_tests, number, words
 from assay.runs.history import answers_in
 
 FOLDER = "comparisons"
@@ -242,15 +236,17 @@ def flips_blocks(
         return []
     blocks: list[Block] = [Text(w("compare.flips_about"), "soft")]
     rows: Mapping[str, Row] = {}
-    run, changed = table.control.run, any(p.flips.gained or p.flips.lost for p in pairings)
+    run = table.control.run
     try:
-        rows = item_rows(run, table.evaluation.name) if run is not None and changed else {}
+        rows = item_rows(run, table.evaluation.name) if run is not None else {}
     except AssayError as error:
         blocks.append(Text(w("page.no_questions", why=str(error)), "warning"))
     named = {line.name: line for line in table.lines}
     for pairing in pairings:
         sides = (named[pairing.control], named[pairing.other])
         kinds = {"gained": pairing.flips.gained, "lost": pairing.flips.lost}
+        if not any(kinds.values()):
+            kinds = {"unchanged": pairing.flips.unchanged[:1]}
         shown = [item for items in kinds.values() for item in items[:most]]
         answers = {line.name: _answers(line, shown) for line in sides}
         blocks.append(Heading(against(pairing, labels, w)))

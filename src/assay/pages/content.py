@@ -117,16 +117,18 @@ def headline_blocks(facts: "RunFacts", words: Words) -> list[Text]:
     ]
 
 
-MOST_SHOWN = 4
+MOST_PAIRS = 4
+MOST_WHOLE, MOST_SHOWN = 8, 3
+"""Checkpoints in a table that is shown whole, and of a longer one beside what is marked."""
 
 
 def fewer(table: ComparisonTable, marked: Iterable[str] = ()) -> ComparisonTable:
-    """Of twice as many, so many checkpoints, first and last among them, and those that are marked;
-    each against the control alone, because the one before it may not be shown."""
+    """Of many checkpoints a few, first and last among them, and those that are marked; each against
+    the control alone, because the one before it may not be shown."""
     places = {round(n * (len(table.lines) - 1) / (MOST_SHOWN - 1)) for n in range(MOST_SHOWN)}
     kept = [x for n, x in enumerate(table.lines) if n in places or x.name in marked]
     alone = tuple(replace(x, to_previous=None) for x in kept)
-    return replace(table, lines=alone) if len(table.lines) > 2 * MOST_SHOWN else table
+    return replace(table, lines=alone) if len(table.lines) > MOST_WHOLE else table
 
 
 def result_blocks(facts: "RunFacts", measurement: "Measurement", words: Words) -> list[Block]:
@@ -149,7 +151,7 @@ def result_blocks(facts: "RunFacts", measurement: "Measurement", words: Words) -
 
     few = fewer(table, [name for name, own in marks.items() if own])
     blocks: list[Block] = [Text(about_evaluation(table, words), "soft")]
-    if few is table and len(missing) <= 2 * MOST_SHOWN:
+    if few is table and len(missing) <= MOST_WHOLE:
         return [*blocks, *tables(table, missing)]
     every = words("table.every_checkpoint", count=len(table.lines) + len(missing))
     return [*blocks, *tables(few, missing[:1]), Folded(every, tables(table, missing))]
@@ -171,11 +173,6 @@ def repeats_text(line: Scored, answers: Iterable[Mapping[str, Any]], words: Word
     passed = line.sampled.passes if line.sampled else ()
     figures = [f"pass@{x.k} {score_text(x.value, x.interval)}" for x in passed if x.k > 1]
     return [*texts, words.comma.join(figures)]
-
-
-def other_results(facts: "RunFacts", words: Words) -> list[Block]:
-    """The other reporting evaluations."""
-    return [block for each in facts.reported[1:] for block in result_blocks(facts, each, words)]
 
 
 def score_table(
@@ -227,16 +224,20 @@ def address(line: Scored, folder: Path | None) -> str:
 def difference_blocks(
     table: ComparisonTable, labels: Labels, words: Words, note: str = ""
 ) -> list[Block]:
-    """The verdicts with their figures, then in words with the changed items."""
+    """The verdicts with their figures, then in words with the changed items; of more than
+    MOST_PAIRS only those against the control have figures."""
     rows: list[Row] = []
     flip_lines: list[Line] = []
-    for pairing in pairings(table):
+    every = pairings(table)
+    few = every if len(every) <= MOST_PAIRS else [line.to_control for line in table.lines]
+    for pairing in every:
         comparison, flips = pairing.comparison, pairing.flips
         what = against(pairing, labels, words)
         p = "–" if comparison.verdict == "not comparable" else f"{comparison.adjusted_p:.2g}"
         verdict = Cell(verdict_mark(comparison, words), [beside(comparison, words)])
         difference = Mark(difference_text(comparison.difference, comparison.interval), "score")
-        rows.append([Cell(what, kind="head"), verdict, difference, limits(comparison, words), p])
+        row = [Cell(what, kind="head"), verdict, difference, limits(comparison, words), p]
+        rows += [row] if pairing in few else []
         changed = words(
             "table.flips",
             gained=len(flips.gained),

@@ -22,12 +22,7 @@ from assay.judge.intervals import Interval, score_interval
 from assay.lab.monitor.guards import estimate
 from assay.lab.monitor.stage_health import stage_health
 from assay.runs.checkpoints import read_selection
-from assay.runs.history import (
-    History,
-    evaluation_records,
-    measured_checkpoints,
-    read_answers,
-)
+from assay.runs.history import History, evaluation_records, measured_checkpoints, read_answers
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.records import EvaluationRecord

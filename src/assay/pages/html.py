@@ -199,18 +199,15 @@ def _panels(block: model.Panels, words: Words) -> Markup:
 
 
 def _findings(block: model.Findings, words: Words) -> Markup:
-    heads = [words(f"table.{name}") for name in ("severity", "finding", "evidence", "advice")]
+    names = ["severity", "finding", "evidence"]
+    names += ["advice"] if any(worded(each, words).fix for each in block.findings) else []
     rows = []
     for index, finding in enumerate(worded(each, words) for each in block.findings):
         place = f"{block.places[index]}{words.colon}" if block.places else ""
         badge = model.Mark(words(f"severity.{finding.severity}"), finding.severity)
-        rows.append((badge, place + finding.what, finding.evidence, finding.fix))
-    return _table(model.Table(heads, rows), words)
-
-
-def _folded_text(title: str, text: str) -> Markup:
-    form = Markup("<details><summary>{}</summary><pre>{}</pre></details>")
-    return form.format(_text(title), _text(text))
+        row = (badge, place + finding.what, finding.evidence, finding.fix)
+        rows.append(row[: len(names)])
+    return _table(model.Table([words(f"table.{name}") for name in names], rows), words)
 
 
 def _folded(block: model.Folded, words: Words) -> Markup:
@@ -231,7 +228,9 @@ def _question(block: model.SideBySide, words: Words) -> Markup:
         form = Markup(
             '<div><div class="say"><span>{}</span><span>{}</span></div>{}<pre>{}</pre>{}{}</div>'
         )
-        thought = _folded_text(words("page.thought"), answer.thought) if answer.thought else ""
+        folded = Markup("<details><summary>{}</summary><pre>{}</pre></details>")
+        thought = folded.format(_text(words("page.thought")), _text(answer.thought))
+        thought = thought if answer.thought else ""
         note = say.format(_text(answer.note)) if answer.note else ""
         title = line_html(model.Mark(answer.title, "", answer.link)) if answer.title else ""
         head = (title, _text(answer.result), thought, _text(answer.text))

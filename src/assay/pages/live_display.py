@@ -9,12 +9,10 @@ from contextlib import contextmanager
 
 from assay.lab.monitor.observer import Clock, Observer, Pace, Silent
 from assay.pages.facts import idle
-from assay.pages.safe_console import tell
+from assay.pages.safe_console import columns, tell
 from assay.runs.run_directory import RunDirectory
 
 FIGURES: Mapping[str, tuple[str, str]] = {
-    "rows": ("rows", ",.0f"),
-    "groups": ("groups", ",.0f"),
     "nll": ("nll", ".4f"),
     "validation_loss": ("validation loss", ".4f"),
     "reward_mean": ("reward", ".3f"),
@@ -35,18 +33,18 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "abstained_share": ("unscored", ".0%"),
     "skipped_steps": ("skipped steps", ".0f"),
 }
-"""Metric -> its words and format, in the order shown."""
+"""Metric -> its words and format, in the order shown; a narrow terminal lacks the last ones."""
 QUIET_SECONDS = 10.0
 """Seconds between plain lines, except for the first and last step of a stage."""
 FIRST_SHARE = 0.1
-"""Of an evaluation's answers, before its time left is told: they are sampled together, so that the
-first ones to end say nothing of the others."""
+"""Of answers or other work, before the time left is told: what is sampled together says nothing of
+the others by its first ones to end."""
 FIRST_SECONDS = 5.0
 """Seconds of other work before its first plain line."""
 
 
-def figures(metrics: Mapping[str, float]) -> str:
-    """One line of a step's numbers, with tokens per second."""
+def figures(metrics: Mapping[str, float], room: int | None = None) -> str:
+    """One line of a step's numbers, with tokens per second; those that fit into `room` columns."""
     parts = [
         f"{words} {metrics[key]:{form}}"
         for key, (words, form) in FIGURES.items()
@@ -55,6 +53,8 @@ def figures(metrics: Mapping[str, float]) -> str:
     tokens = metrics.get("tokens", metrics.get("completion_tokens"))
     if tokens is not None and metrics.get("seconds"):
         parts.append(f"{tokens / metrics['seconds']:,.0f} tokens/s")
+    while room is not None and parts and len("  ".join(parts)) > room:
+        parts.pop()
     return "  ".join(parts)
 
 
@@ -95,9 +95,9 @@ class PlainProgress(Silent):
         self.at = step
         if self._due(step == self.pace.steps or step == self.pace.first + 1):
             place = f"{self.name} {step}/{self.pace.steps}"
-            self.write(
-                "  ".join(filter(None, (place, figures(metrics), left_text(self.pace.left(step)))))
-            )
+            left, wide = left_text(self.pace.left(step)), columns()
+            room = None if wide is None else wide - len(place) - len(left) - 4
+            self.write("  ".join(filter(None, (place, figures(metrics, room), left))))
 
     def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
         """See `Observer.evaluation`."""
@@ -119,7 +119,8 @@ class PlainProgress(Silent):
         if done == total:
             del self.works[what]
         elif late and self._due(False):
-            self.write(counted(what, done, total, at and f"({at})", pace.left(done)))
+            left = pace.left(done, FIRST_SHARE)
+            self.write(counted(what, done, total, at and f"({at})", left))
 
     def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
         """See `Observer.report`."""

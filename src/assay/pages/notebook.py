@@ -116,23 +116,17 @@ def measured(measurement: Measurement, w: Words) -> list[Line]:
         return [f"{measurement.name}{w.colon}{w('table.not_run')}"]
     lines: list[Line] = []
     for line in measurement.table.lines:
-        figures = {
-            "evaluation": measurement.name,
-            "label": checkpoint_label(line.name, w),
-            "score": score_text(line.score, line.interval),
-            "low": score_text(line.interval.low, line.interval),
-            "high": score_text(line.interval.high, line.interval),
-            "items": number(line.items),
-        }
-        verdict = ""
+        ends = (line.score, line.interval.low, line.interval.high)
+        score, low, high = (score_text(end, line.interval) for end in ends)
+        label, verdict = checkpoint_label(line.name, w), ""
+        figures = {"evaluation": measurement.name, "label": label, "items": number(line.items)}
+        figures |= {"score": score, "low": low, "high": high}
         if line.to_control is not None:
             comparison = line.to_control.comparison
             control = checkpoint_label(measurement.table.control.name, w)
-            shown = {
-                "verdict": w(f"verdict_name.{comparison.verdict}"),
-                "difference": change_text(comparison, w, units=True),
-            }
-            verdict = w("log.verdict", control=control, **shown)
+            name = w(f"verdict_name.{comparison.verdict}")
+            change = change_text(comparison, w, units=True)
+            verdict = w("log.verdict", control=control, verdict=name, difference=change)
         lines.append(w("log.score", **figures) + verdict)
     return lines
 

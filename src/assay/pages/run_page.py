@@ -16,6 +16,7 @@ from assay.lab.monitor.observer import Observer, Passing
 from assay.lab.monitor.progress import progress, report_file
 from assay.pages import content, story
 from assay.pages.comparison_page import flips_blocks
+from assay.pages.content import result_blocks
 from assay.pages.facts import RunFacts, gather
 from assay.pages.html import write_page
 from assay.pages.lineage import lineage_blocks
@@ -33,7 +34,7 @@ from assay.pages.page import (
 )
 from assay.pages.progress_content import progress_blocks, progress_page
 from assay.pages.provenance import data_blocks, fingerprint_blocks
-from assay.pages.words import Words, in_language, words
+from assay.pages.words import Words, in_language, percent, worded, words
 from assay.runs.history import leaving_out
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import STATUS, stored_status
@@ -113,10 +114,22 @@ def _verdict(facts: RunFacts, w: Words) -> list[Block]:
     if table is not None and last is not None and table.lines[-1] is not content.best_line(facts):
         line = content.verdict_line(last, content.checkpoint_labels(table, w), w)
         blocks.append(Text(line))
+    lines = table.lines if table else ()
+    cut = [((x.truncated or 0) / (x.items * x.repeats or 1), x.name) for x in lines]
+    share, name = max(cut, default=(0.0, ""))
+    if share > MANY_CUT:
+        label = content.checkpoint_label(name, w)
+        blocks.append(Text(w("page.cut", share=percent(share), label=label), "warning"))
     # One of each kind: that many checkpoints answer alike is told once, and in full further down.
     wrong = [*{(place, f.code): (place, f) for place, f in story.warned(facts, w)}.values()]
-    findings = [Findings([each for _, each in wrong], [place for place, _ in wrong])]
+    # What to do stands in "next", and of all of them among the improvements.
+    told = [replace(worded(each, w), fix="", code="") for _, each in wrong]
+    findings = [Findings(told, [place for place, _ in wrong])]
     return [*blocks, *(findings if wrong else [])]
+
+
+MANY_CUT = 0.1
+"""Of a checkpoint's answers, before it is told at the head that the token limit cut them."""
 
 
 def head(facts: RunFacts, w: Words) -> list[Block]:
@@ -135,6 +148,7 @@ def sections(
     facts: RunFacts, w: Words, span: ProgressSpan | None = None, wanted: Sequence[str] = ()
 ) -> list[Section]:
     """The sections that have something to say; those of some anchors where they are `wanted`."""
+    rest = facts.reported[1:]
     moved = progress(facts.run, span.stage, span.first, span.last) if span else None
     title = w("progress.since", stage=moved.stage, first=moved.first) if moved else ""
     parts: dict[str, tuple[str, Callable[[], Sequence[Block]]]] = {
@@ -145,7 +159,7 @@ def sections(
         "training": (w("page.training"), lambda: story.stage_blocks(facts, w)),
         "engine": (w("engine.title"), lambda: story.engine_blocks(facts, w)),
         "progress": (title, lambda: progress_blocks(moved, w) if moved else []),
-        "others": (w("page.others"), lambda: content.other_results(facts, w)),
+        "others": (w("page.others"), lambda: [b for x in rest for b in result_blocks(facts, x, w)]),
         "judge": (w("judge.title"), lambda: content.run_judges(facts, w)),
         "generation": (w("generation.title"), lambda: content.run_generation(facts, w)),
         "parts": (w("page.parts"), lambda: content.score_part_table(facts, w)),
@@ -164,11 +178,17 @@ def _results(facts: RunFacts, w: Words) -> list[Block]:
     if facts.main is None:
         return []
     table, sentences = facts.main.table, story.selection_section(facts, w)
-    blocks = content.result_blocks(facts, facts.main, w)
+    blocks = result_blocks(facts, facts.main, w)
     if table is not None:
-        blocks += content.picked_blocks(table, content.checkpoint_labels(table, w), w)
-    chosen = Folded(w("chart.dev"), [Bullets(sentences)])
-    return [*blocks, *([chosen] if sentences else [])]
+        labels = content.checkpoint_labels(table, w)
+        same = tuple(pair for pair in table.picked if pair.same_order == pair.queries)
+        blocks += content.picked_blocks(replace(table, picked=same), labels, w)
+        blocks += _folded(w("picked.title"), content.picked_blocks(table, labels, w))
+    return [*blocks, *_folded(w("chart.dev"), [Bullets(sentences)] if sentences else [])]
+
+
+def _folded(title: str, blocks: Sequence[Block]) -> list[Block]:
+    return [Folded(title, blocks)] if blocks else []
 
 
 def _changed(facts: RunFacts, w: Words) -> list[Block]:

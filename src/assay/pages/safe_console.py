@@ -41,7 +41,12 @@ def tell(text: str) -> None:
     from assay.pages.words import visible
 
     line = visible(text).replace("\n", " ")
-    if sys.stderr.isatty():  # a terminal breaks words; a log keeps a line for a line
+    if (wide := columns()) is not None:  # a terminal breaks words; a log keeps a line for a line
         whole = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": "  "}
-        line = textwrap.fill(line, shutil.get_terminal_size().columns, **whole)
+        line = textwrap.fill(line, wide, **whole)
     print(line, file=sys.stderr, flush=True)
+
+
+def columns() -> int | None:
+    """Columns of the terminal that stderr is; None where it is none."""
+    return shutil.get_terminal_size().columns if sys.stderr.isatty() else None

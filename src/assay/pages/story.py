@@ -313,7 +313,7 @@ MOST_STEPS = 3
 
 def next_blocks(facts: RunFacts, words: Words) -> list[Block]:
     """At most MOST_STEPS things to do: what the findings advise, worst first, then a command."""
-    placed = sorted(placed_findings(facts, words), key=lambda each: each[1].severity)
+    placed = sorted(placed_findings(facts, words), key=lambda x: [*GROUPS].index(x[1].severity))
     advice = dict.fromkeys(worded(each, words).fix for _, each in placed)
     lines: list[Line] = [*[fix for fix in advice if fix][: MOST_STEPS - 1]]
     command = next_command(facts)

@@ -8,18 +8,7 @@ from typing import Any
 
 from assay.lab.synthesise.made_set import REASONS, MadeSet
 from assay.pages.command_tables import money
-from assay.pages.page import (
-    Block,
-    Bullets,
-    Code,
-    Column,
-    Mark,
-    Page,
-    Row,
-    Section,
-    Table,
-    Text,
-)
+from assay.pages.page import Block, Bullets, Code, Column, Mark, Page, Row, Section, Table, Text
 from assay.pages.words import Words, flat, number
 
 SHOWN_ROWS, SHOWN_CHARACTERS = 5, 400

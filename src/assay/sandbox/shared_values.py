@@ -253,7 +253,7 @@ def serve_code() -> None:
         kwargs = {name: values.read(each) for name, each in request["kwargs"].items()}
         shared = [*values.objects]
         try:
-            reply = {"value": values.write(operations[operation](*args, **kwargs))}
+            reply: dict[str, Any] = {"value": values.write(operations[operation](*args, **kwargs))}
         except StopIteration as error:
             reply = {"end": True} if operation == "next" else values.raised(error)
         except Exception as error:

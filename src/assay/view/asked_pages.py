@@ -16,13 +16,7 @@ from assay.errors import InputError
 from assay.lab.monitor.run_costs import run_costs
 from assay.pages.command_tables import costs_page
 from assay.pages.comparison_page import comparison_page
-from assay.pages.page import (
-    Code,
-    Field,
-    Form,
-    Page,
-    Text,
-)
+from assay.pages.page import Code, Field, Form, Page, Text
 from assay.pages.words import Words, flat
 from assay.view.frame import Shown, lab_address
 from assay.view.runs_page import run_of

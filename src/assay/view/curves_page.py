@@ -9,18 +9,7 @@ from starlette.requests import Request
 from assay.errors import AssayError, InputError
 from assay.pages.charts import SMALL, curve_panel
 from assay.pages.facts import Curve
-from assay.pages.page import (
-    Block,
-    Field,
-    Figure,
-    Folded,
-    Form,
-    Heading,
-    Mark,
-    Page,
-    Panels,
-    Text,
-)
+from assay.pages.page import Block, Field, Figure, Folded, Form, Heading, Mark, Page, Panels, Text
 from assay.pages.story import writer
 from assay.pages.words import Words, flat, metric_label
 from assay.runs.run_directory import RunDirectory

@@ -10,18 +10,7 @@ from starlette.requests import Request
 
 from assay.errors import InputError
 from assay.pages.content import checkpoint_label
-from assay.pages.page import (
-    Block,
-    Cell,
-    Column,
-    Field,
-    Form,
-    Mark,
-    Page,
-    Row,
-    Table,
-    Text,
-)
+from assay.pages.page import Block, Cell, Column, Field, Form, Mark, Page, Row, Table, Text
 from assay.pages.words import Words, flat, number
 from assay.runs.run_directory import RunDirectory
 from assay.view.completions import CompletionFile, Filter, Stored, read_filter

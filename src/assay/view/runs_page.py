@@ -11,18 +11,7 @@ from assay.lab.monitor.progress import progress
 from assay.lab.monitor.stage_health import planned_steps
 from assay.pages.content import checkpoint_label, interval_text
 from assay.pages.facts import gather
-from assay.pages.page import (
-    Block,
-    Cell,
-    Column,
-    Field,
-    Form,
-    Line,
-    Mark,
-    Page,
-    Table,
-    Text,
-)
+from assay.pages.page import Block, Cell, Column, Field, Form, Line, Mark, Page, Table, Text
 from assay.pages.progress_content import progress_blocks, progress_title
 from assay.pages.run_page import run_page
 from assay.pages.words import Words, flat, number, score_text

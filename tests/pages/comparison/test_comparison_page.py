@@ -8,10 +8,7 @@ import pytest
 from markupsafe import escape
 
 from assay.compare.table import ComparisonTable
-from assay.pages.comparison_page import (
-    line_labels,
-    write_comparison,
-)
+from assay.pages.comparison_page import line_labels, write_comparison
 from assay.pages.words import percent, points, words
 from assay.runs.run_directory import RunDirectory
 from tests.compare.tables import runs_table

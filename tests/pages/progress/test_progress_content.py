@@ -7,10 +7,7 @@ import pytest
 
 from assay.lab.monitor.progress import progress
 from assay.pages.markdown import page_markdown
-from assay.pages.progress_content import (
-    forecasts,
-    progress_page,
-)
+from assay.pages.progress_content import forecasts, progress_page
 from assay.pages.run_page import write_progress, write_report
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory

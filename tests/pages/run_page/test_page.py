@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from assay.compare.judged_table import compare_checkpoints
+from assay.pages.content import difference_blocks, pairings
 from assay.pages.run_page import write_report
-from assay.pages.words import percent, points
+from assay.pages.words import percent, points, words
 from assay.runs.metrics import append_metrics
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import write_listed
@@ -161,13 +162,17 @@ def test_every_entry_of_the_contents_leads_to_a_section_in_the_order_of_the_page
     assert entries == sections == ["results", "progress", "training", "examples", "next", "more"]
 
 
+def words_of(text: str) -> float:
+    """Words, of which Chinese ones have 1.7 signs."""
+    chinese = len(re.findall("[\u4e00-\u9fff]", text))
+    others = re.sub("[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]", " ", text).split()
+    return len(others) + chinese / 1.7
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_page_is_read_in_700_words_and_its_markdown_has_250_lines(demo, page, language):
     file = write_report(demo, language)
-    text = Page(file).visible
-    chinese = len(re.findall("[\u4e00-\u9fff]", text))
-    others = len(re.sub("[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]", " ", text).split())
-    assert 300 < others + chinese / 1.7 <= 700
+    assert 300 < words_of(Page(file).visible) <= 700
     markdown = file.with_suffix(".md").read_text("utf-8")
     assert 100 < markdown.count("\n") <= 250 and "report.html" in markdown.splitlines()[-3]
 
@@ -179,7 +184,7 @@ def test_a_run_of_forty_checkpoints_is_as_short_and_folds_the_rest(tmp_path):
         add_scores(run, f"rl.step-{step:06d}", [1.0] * (step // 8) + [0.0] * (20 - step // 8))
     file = write_report(run)
     page = Page(file)
-    assert len(page.visible.split()) <= 700
+    assert words_of(page.visible) <= 700 >= words_of(Page(write_report(run, "zh")).visible)
     assert file.with_suffix(".md").read_text("utf-8").count("\n") <= 250
     results = page.source.partition('id="results"')[2].partition("</section>")[0]
     shown, _, folded = results.partition("<details")
@@ -193,6 +198,15 @@ def test_verdict_and_errors_stand_before_the_results(tmp_path):
         append_metrics(run.metrics, "rl", step, 1.0, reward_mean=0.1, grad_norm=float("nan"))
     head, _, rest = Page(write_report(run)).visible.partition("Results")
     assert "error" in head and "against base" in head and "error" not in rest.partition("More")[0]
+    assert "What to do" not in head and "assay report" in rest.partition("Next")[2]
+
+
+def test_of_many_verdicts_the_table_has_those_against_the_control(demo):
+    table = compare_checkpoints(demo, "held_out")
+    for each, shown in ((table, 3), (replace(table, lines=table.lines * 2), 4)):
+        verdicts, told = difference_blocks(each, LABELS, words())
+        assert len(verdicts.rows) == shown  # type: ignore[attr-defined]
+        assert len(told.blocks[0].lines) == len(pairings(each))  # type: ignore[attr-defined]
 
 
 def test_each_repeat_and_their_standard_deviation_stand_below_the_mean(tmp_path):
@@ -263,7 +277,7 @@ def test_a_run_without_any_record_still_has_a_page(tmp_path):
     page = Page(write_report(empty_run(tmp_path)))
     assert "held_out: not run" in page.source
     assert "no reporting evaluation" not in page.source
-    assert "Not measured yet: held_out has no score." in page.source
+    assert "Not measured: held_out has no score." in page.source
     assert {"training", "health", "methods"}.isdisjoint(sections(page))
 
 

@@ -8,13 +8,7 @@ from assay.compare.judged_table import compare_checkpoints
 from assay.library.typed_results import Run
 from assay.pages.facts import gather
 from assay.pages.run_page import page_of
-from assay.pages.run_terminal import (
-    MOST_LINES,
-    ended_text,
-    ending,
-    final_blocks,
-    summary_line,
-)
+from assay.pages.run_terminal import MOST_LINES, ended_text, ending, final_blocks, summary_line
 from assay.pages.story import next_command
 from assay.pages.words import percent
 from assay.runs.metrics import append_metrics
@@ -96,7 +90,7 @@ def test_a_run_in_a_notebook_is_text_for_people(tmp_path, demo):
     assert text == ended_text(demo) and "RunDirectory(" not in text
     assert text.startswith(f"{demo}: finished\n") and "better: rl" in text
     empty = repr(Run(empty_run(tmp_path)))
-    assert "not measured yet" in empty.lower() and "Traceback" not in empty
+    assert "not measured" in empty.lower() and "Traceback" not in empty
     lost = repr(Run(RunDirectory(tmp_path, "none", "x")))
     assert lost.startswith("none/x: ") and "\n" not in lost
 

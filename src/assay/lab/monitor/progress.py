@@ -17,12 +17,7 @@ from assay.judge.selection import Promotion
 from assay.judge.trends import FORETELLING, Forecast, Trend, forecast_total, trend
 from assay.lab.monitor.fact_changes import FactChanges, fact_changes
 from assay.lab.monitor.guards import estimate, guard_states, milestone_states
-from assay.lab.monitor.stage_health import (
-    explained,
-    planned_steps,
-    spending,
-    stage_health,
-)
+from assay.lab.monitor.stage_health import explained, planned_steps, spending, stage_health
 from assay.runs.checkpoints import Selection
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
