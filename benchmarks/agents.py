@@ -120,7 +120,7 @@ def main() -> None:
     ]
 
     def decode(tokens: Sequence[int]) -> str:
-        return loaded.tokenizer.decode(list(tokens), skip_special_tokens=False)
+        return str(loaded.tokenizer.decode(list(tokens), skip_special_tokens=False))
 
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "agent.py").write_text(AGENT)
