@@ -1,0 +1,44 @@
+"""The same agent with a checkpoint and with a served model: both are measured, and compared item by
+item."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.serve.server import running
+from tests.agents.test_agent_runs import AGENT
+from tests.cli.conftest import answer, call
+from tests.serve.scripted import MODEL, TOKEN, Says, served
+from tests.tiny_labs import make_lab
+
+TABLES = """
+[evaluate.test]
+data   = "sums"
+role   = "report"
+checkpoints = ["base"]
+sampling = { max_tokens = 12 }
+"""
+
+
+def measured(folder: Path, name: str, model: str) -> dict:
+    edits = {'task  = "math"': 'task  = "chat"\nagent = "path:agent.py:solve"'}
+    file = make_lab(folder, until="[stage.sft]", tables=TABLES, edits=edits)
+    text = file.read_text().replace('"path:model"', f'"{model}"').replace('"tiny"', f'"{name}"')
+    file.write_text(text)
+    (folder / "agent.py").write_text(AGENT)
+    return answer(call("run", file, "--lab", folder, "--json"))
+
+
+def test_an_agent_is_measured_with_a_checkpoint_and_with_an_endpoint_and_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(served(Says(lambda prompt, _: "ab" * 6)), TOKEN, 0) as address:
+        monkeypatch.setenv("OPENAI_BASE_URL", address)
+        monkeypatch.setenv("OPENAI_API_KEY", TOKEN)
+        measured(tmp_path, "served", f"openai:{MODEL}")
+    measured(tmp_path, "own", "path:model")
+    done = call("compare", "own", "served", "--allow", "model", "--lab", tmp_path, "--json")
+    own, other = answer(done)["result"]["lines"]
+    assert own["items"] == other["items"] == 24 and other["abstained"] == 0
+    assert other["score"] == pytest.approx(2 / 12)
+    assert other["to_control"]["comparison"]["items"] == 24
