@@ -3,12 +3,14 @@
 Gold answers are encoded once and shared. Nothing is judged here.
 """
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeGuard, TypeVar
+from typing import Any, Literal, TypeGuard, TypeVar, cast
 
-from assay.data.episode import Completion, Context
+from assay.data.episode import Completion, Context, Turn
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
 from assay.errors import Finding, InputError, Severity
@@ -17,7 +19,7 @@ from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.reward_tables import RewardSettings
 from assay.experiment.stage_tables import CommonStage, SamplingStage, StageSpec
 from assay.lab.data.prepare import find_part
-from assay.lab.models.learner import question
+from assay.lab.models.learner import each_encoded, question
 from assay.lab.session.evaluation import Evaluation
 from assay.lab.session.session import Session
 from assay.tasks.task import Task
@@ -68,16 +70,22 @@ class Gold:
     """A row's gold answer as actions, and as the text that rewards would see of them."""
 
     row: Row
-    prompt: Context
-    """What the policy reads when it samples."""
-    context: Context
-    """The context of the answer in training."""
-    actions: tuple[int, ...]
-    """The answer's tokens, the end of the turn included; or the candidates that it picks."""
+    encode: Callable[[], tuple[Turn, Context]]
+    """The answer as it is trained, and what the policy reads when it samples."""
+    trained_elsewhere: bool
+    """Whether the answer is trained after something else than it is sampled after."""
+    tokens: array
     text: str
     prompt_size: int
     context_size: int
-    """Tokens of the prompt and of the context."""
+    """Tokens of the prompt and of the context of training."""
+    context_key: int
+    """The same for equal contexts."""
+
+    @property
+    def actions(self) -> tuple[int, ...]:
+        """The answer's tokens, the end of the turn included; or the candidates that it picks."""
+        return tuple(self.tokens)
 
     @property
     def completion(self) -> Completion:
@@ -164,32 +172,34 @@ def samples(stage: CommonStage) -> TypeGuard[SamplingStage]:
     return isinstance(stage, SamplingStage) and not stage.stored
 
 
-RENDERING = "rows written as tokens"
-
-
 def render_golds(session: Session, rows: Sequence[Row], rendering: RenderingSettings) -> Golds:
     """The gold answer of each row; what cannot be rendered is kept with its reason."""
     encoder = session.learner.encoder(rendering)
     answers, missing, broken = [], [], []
-    for done, row in enumerate(rows):
-        session.observer.work(RENDERING, done, len(rows))
-        messages = target_messages(session.task, row)
-        if messages is None:
-            missing.append(row.id)
-            continue
+
+    def encode(row: Row) -> tuple[Turn, Context] | None:
+        if (messages := target_messages(session.task, row)) is None:
+            return None
+        # The prompt is a part of the conversation, which is rendered once.
+        turn = encoder.turns(row, messages, "last")[0]
+        return turn, encoder.prompt(row, question(session.task, row))
+
+    for row in each_encoded(encoder, rows, encode, session.observer.work):
         try:
-            # The prompt is a part of the conversation, which is rendered once.
-            turn = encoder.turns(row, messages, "last")[0]
-            prompt = encoder.prompt(row, question(session.task, row))
+            encoded = encode(row)
         except RenderingError as error:
+            if not broken:
+                session.observer.note(f"a row cannot be rendered: {error}")
             broken.append((row.id, str(error)))
             continue
-        sizes = encoder.size(prompt), encoder.size(turn.context)
-        text = encoder.decode(turn.actions)
-        # Mostly they are equal, and long: one is kept.
-        prompt = turn.context if turn.context == prompt else prompt
-        answers.append(Gold(row, prompt, turn.context, turn.actions, text, *sizes))
-    session.observer.work(RENDERING, len(rows), len(rows))
+        if encoded is None:
+            missing.append(row.id)
+            continue
+        turn, prompt = encoded
+        sizes = encoder.size(prompt), encoder.size(turn.context), hash(turn.context)
+        again = partial(cast(Callable[[Row], tuple[Turn, Context]], encode), row)
+        tokens, text = array("q", turn.actions), encoder.decode(turn.actions)
+        answers.append(Gold(row, again, turn.context != prompt, tokens, text, *sizes))
     return Golds(tuple(answers), tuple(missing), tuple(broken))
 
 

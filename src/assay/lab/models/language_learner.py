@@ -6,10 +6,13 @@ model ask for it by name, with `language_model`. Nothing is trained or judged he
 
 import copy
 import gc
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +22,11 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from assay.agents.task import AgentDialogue, AgentEnvironment
+from assay.data.all_cores import on_all_cores
 from assay.data.episode import Context, Turn, tokens_of
 from assay.data.files import built_once, cache_root, sha256_file, write_checksums
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.renderings.prepared import prepared
+from assay.data.renderings.prepared import Packed, close_store, prepared
 from assay.data.renderings.rendering import (
     Loss,
     RenderedConversation,
@@ -40,7 +44,7 @@ from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import SamplingStage, StageSpec, kept_reference
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
-from assay.lab.models.learner import Learner, StagePolicy, refuse_longer
+from assay.lab.models.learner import Learner, Progress, StagePolicy, refuse_longer
 from assay.models.adapt import Adaptation, save_activations, train_all, train_lora, train_unfrozen
 from assay.models.folder import ADAPTER, CONFIG
 from assay.models.load import LoadedModel, check_loadable, load_model
@@ -247,20 +251,12 @@ def merged_folder(run: RunDirectory, reference: CheckpointReference, adapter: Pa
 
 
 LANGUAGE_MODEL = "language model"
+RENDERING = "rows written as tokens"
+ALONE = 1.0
+"""Seconds from which on a rendering takes long."""
 CHECKED_TOKENS = 1024
 """Tokens that the self-check runs through the plain path, unless two turns of each of its groups
 are longer."""
-
-
-@dataclass(frozen=True, slots=True)
-class RenderedRow:
-    """What a row reads in tokens."""
-
-    messages: tuple[Message, ...]
-    """The row's, kept so that no other tuple gets their identity."""
-    key: tuple[Any, ...]
-    """All that the tokens depend on."""
-    rendered: RenderedConversation
 
 
 @dataclass(frozen=True)
@@ -273,11 +269,10 @@ class LanguageEncoder:
     options: Mapping[str, Any] = field(default_factory=dict)
     """What every row gives the chat template; a row may give more."""
     _by_options: dict[str, Renderer] = field(default_factory=dict, repr=False)
-    _written: dict[int, list[RenderedRow]] = field(default_factory=dict, repr=False)
-    """By the identity of a row's messages: lengths, checks, fingerprints and stages read the same
-    tokens, which are made once."""
+    _written: dict[bytes, Packed] = field(default_factory=dict, repr=False)
+    """What is rendered: lengths, checks, fingerprints and stages read the same tokens."""
     _ids: dict[int, int] = field(default_factory=dict, repr=False)
-    """One object for each token id: as objects of their own they would be most of the memory."""
+    """One object for each token id of prompts, which stages and evaluations hold all at once."""
 
     def stopping_at(self, strings: tuple[str, ...]) -> "LanguageEncoder":
         """See `Encoder`."""
@@ -303,33 +298,49 @@ class LanguageEncoder:
 
     def prompt(self, row: Row, question: Asked) -> tuple[int, ...]:
         """The rendered conversation with its generation prompt. Raises RenderingError."""
-        return self._rendered(row, question.messages, question.tools, generation=True).tokens
+        with naming(row):
+            made = self._rendered(row, question.messages, question.tools, generation=True)
+        return tuple(map(self._ids.setdefault, made.tokens, made.tokens))
 
     def turns(self, row: Row, messages: Sequence[Message], loss_on: Loss) -> tuple[Turn, ...]:
         """See `Renderer.turns`. Raises RenderingError."""
-        whole = self._rendered(row, messages, row.tools, generation=False)
         with naming(row):
+            whole = self._rendered(row, messages, row.tools, generation=False)
             return self.renderer_of(row).turns(messages, row.tools, loss_on, whole)
 
     def _rendered(
         self, row: Row, messages: Sequence[Message], tools: Tools, *, generation: bool
     ) -> RenderedConversation:
-        """The prompt or the conversation of a row, rendered at the first call. Raises
-        RenderingError."""
-        known = self._written.setdefault(id(row.messages), [])
-        key = (generation, tuple(messages), tuple(tools), row.template_options)
-        for each in known:
-            if each.key == key:
-                return each.rendered
-            whole = each.key[1]
-            last = len(whole) - 1 if each.key == (False, whole, *key[2:]) else -1
-            if generation and key[1] == whole[:-1] and (made := each.rendered.prompt_before(last)):
-                return made
-        with naming(row):
-            made = prepared(self.renderer_of(row), messages, tools, generation)
-        tokens = tuple(map(self._ids.setdefault, made.tokens, made.tokens))
-        known.append(RenderedRow(row.messages, key, replace(made, tokens=tokens)))
-        return known[-1].rendered
+        return prepared(self.renderer_of(row), messages, tools, generation, self._written)
+
+    def ahead(
+        self, rows: Sequence[Row], encode: Callable[[Row], object], progress: Progress
+    ) -> Iterator[Row]:
+        """The rows, each once `encode` has rendered it: on all cores where one takes long. An error
+        is left to whoever encodes the row that is given."""
+        begun, cores = time.monotonic(), len(os.sched_getaffinity(0))
+
+        def work(place: int) -> list[tuple[bytes, Packed]]:
+            before = len(self._written)
+            with suppress(InputError):
+                encode(rows[place])
+            return [*islice(reversed(self._written.items()), len(self._written) - before)]
+
+        done = 0
+        while done < len(rows):
+            work(done)
+            yield rows[done]
+            done += 1
+            progress(RENDERING, done, len(rows))
+            seconds = time.monotonic() - begun
+            if cores > 1 and seconds > ALONE and seconds * (len(rows) - done) > ALONE * done:
+                close_store()  # no connection may be forked
+                for added in on_all_cores(work, range(done, len(rows)), cores):
+                    self._written.update(added)
+                    yield rows[done]
+                    done += 1
+                    progress(RENDERING, done, len(rows))
+                cores = 1
 
     def renderer_of(self, row: Row) -> Renderer:
         """The renderer with the template options of a row. Raises RenderingError where those of the

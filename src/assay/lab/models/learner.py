@@ -4,7 +4,7 @@ A `Learner` opens the experiment's model; its `Encoder` turns rows into what the
 actions into text. A task brings kinds of its own with its hook `learner`. Nothing is opened here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -32,6 +32,22 @@ if TYPE_CHECKING:  # pages prepare data without torch
     from assay.train.loop import Check as BatchCheck
     from assay.train.sampled_groups import Conversation
     from assay.train.update import MicroBatchSize
+
+
+Progress = Callable[[str, int, int], None]
+"""Told what work it is, how many of its parts are done, and of how many."""
+
+
+def quiet(what: str, done: int, total: int) -> None:
+    """Tells nobody."""
+
+
+def each_encoded(
+    encoder: "Encoder", rows: Sequence[Row], encode: Callable[[Row], object], progress: Progress
+) -> Iterator[Row]:
+    """The rows, each when `encode` costs little: encoders that are slow do it ahead."""
+    ahead = getattr(encoder, "ahead", lambda rows, encode, progress: rows)
+    return iter(ahead(rows, encode, progress))
 
 
 class Encoder(Protocol):

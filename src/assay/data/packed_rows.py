@@ -1,0 +1,132 @@
+"""Rows whose messages lie packed in memory, and what was read of a large file on the disk.
+
+A row of a long conversation takes many times its text as objects: `packed` keeps what is long of it
+as compressed JSON, where that gives the same objects again. What a large file was read as is kept
+under the fingerprint of all that reading depends on, so that the next command need not parse it.
+"""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from assay.data.files import sha256_file
+from assay.data.hashing import canonical_json
+from assay.data.loaded import Loaded
+from assay.data.renderings.prepared import LONG, code, keep, read
+from assay.data.row import Message, Row, ToolCall
+
+LARGE = 4_000_000
+"""Bytes of a file from which on it is kept as it was read."""
+AT_ONCE = 4
+"""Rows that stay unpacked, as one is asked for several of its fields."""
+
+
+class PackedRow(Row):
+    """A row that makes messages, tools and columns of `content` when they are asked for. A copy
+    with other fields is a plain row."""
+
+    __slots__ = ("content",)
+
+    def __new__(cls, *values: Any, **named: Any) -> Any:
+        """A plain row: `dataclasses.replace` asks for it."""
+        return Row(*values, **named)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Row, tuple(getattr(self, each.name) for each in fields(Row))
+
+    def __eq__(self, other: object) -> bool:
+        names = [each.name for each in fields(Row) if each.compare]
+        own = ((getattr(self, name), getattr(other, name)) for name in names)
+        return isinstance(other, Row) and all(one == theirs for one, theirs in own)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    messages = property(lambda self: _unpacked(self.content)[0])  # type: ignore[assignment]
+    tools = property(lambda self: _unpacked(self.content)[1])  # type: ignore[assignment]
+    columns = property(lambda self: _unpacked(self.content)[2])  # type: ignore[assignment]
+
+
+def packed(row: Row, least: int = LONG) -> Row:
+    """The row with what is long of it packed; one with fewer characters than `least`, and one that
+    JSON cannot give back, as it is."""
+    if isinstance(row, PackedRow) or sum(len(each.content) for each in row.messages) < least:
+        return row
+    said = [_said(each) for each in row.messages]
+    same = [name for name, value in row.columns.items() if value == [*row.tools]]
+    others = {name: value for name, value in row.columns.items() if name not in same}
+    try:
+        text = json.dumps([said, row.tools, same, others], ensure_ascii=False)
+    except (TypeError, ValueError):
+        return row
+    content = zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
+    whole = row.messages, row.tools, row.columns
+    same_again = _unpacked(content) == whole
+    return _row({name: getattr(row, name) for name in SHORT}, content) if same_again else row
+
+
+def _row(short: Mapping[str, Any], content: bytes) -> PackedRow:
+    made = object.__new__(PackedRow)
+    for name, value in {**short, "content": content}.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+SHORT = ("id", "gold", "conversation", "origin", "extra", "template_options")
+
+
+def _said(message: Message) -> list[Any]:
+    calls = [[call.name, call.arguments, call.id] for call in message.tool_calls]
+    more = [message.tool_call_id, message.reasoning, message.loss, len(message.parts), message.name]
+    return [message.role, message.content, calls, *more]
+
+
+@lru_cache(maxsize=AT_ONCE)
+def _unpacked(content: bytes) -> tuple[Any, ...]:
+    text = zlib.decompress(content).decode("utf-8", "surrogatepass")
+    said, tools, same, columns = json.loads(text)
+    messages = tuple(
+        Message(role, words, tuple(ToolCall(*call) for call in calls), *more[:3], (), more[4])
+        for role, words, calls, *more in said
+    )
+    return messages, tuple(tools), {**{name: tools for name in same}, **columns}
+
+
+def read_once(file: Path, settings: Sequence[Any], reader: Callable[[], Loaded]) -> Loaded:
+    """What a reader makes of a file by these settings, or made of a large one before."""
+    if not file.is_file() or file.stat().st_size < LARGE:
+        return reader()
+    known_by = canonical_json([code(), sha256_file(file), str(file), settings])
+    key = hashlib.sha256(known_by.encode()).digest()
+    if (loaded := _kept(key)) is None:
+        _keep(key, loaded := reader())
+    return loaded
+
+
+def _kept(key: bytes) -> Loaded | None:
+    """What was kept; None where a part is gone, or not as it was written."""
+    if (whole := read(key)) is None:
+        return None
+    count, *others = json.loads(whole[0])
+    rows = [read(key + number.to_bytes(8)) for number in range(count)]
+    if None in rows:
+        return None
+    dropped, remarks = ({why: tuple(ids) for why, ids in each.items()} for each in others)
+    return Loaded(tuple(_row(json.loads(row[0]), row[1]) for row in rows if row), dropped, remarks)
+
+
+def _keep(key: bytes, loaded: Loaded) -> None:
+    """Write rows, and last what says that all are there; nothing where one cannot be packed."""
+    rows = [packed(row, least=0) for row in loaded.rows]
+    with suppress(TypeError, ValueError):  # such as a gold answer that JSON has no word for
+        shorts = [json.dumps({name: getattr(row, name) for name in SHORT}) for row in rows]
+        pairs = zip(rows, shorts, strict=True)
+        if all(isinstance(r, PackedRow) and _row(json.loads(s), r.content) == r for r, s in pairs):
+            for number, (row, short) in enumerate(zip(rows, shorts, strict=True)):
+                keep(key + number.to_bytes(8), (short, row.content))
+            keep(key, (json.dumps([len(rows), dict(loaded.dropped), dict(loaded.remarks)]), b""))
