@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json
 from assay.data.loaded import Loaded
-from assay.data.renderings.prepared import LONG, code, keep, read
+from assay.data.renderings.prepared import LONG, keep, read
 from assay.data.row import Message, Row, ToolCall
 
 LARGE = 4_000_000
@@ -42,8 +43,7 @@ class PackedRow(Row):
 
     def __eq__(self, other: object) -> bool:
         names = [each.name for each in fields(Row) if each.compare]
-        own = ((getattr(self, name), getattr(other, name)) for name in names)
-        return isinstance(other, Row) and all(one == theirs for one, theirs in own)
+        return all(getattr(self, name) == getattr(other, name, None) for name in names)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -94,39 +94,45 @@ def _unpacked(content: bytes) -> tuple[Any, ...]:
         Message(role, words, tuple(ToolCall(*call) for call in calls), *more[:3], (), more[4])
         for role, words, calls, *more in said
     )
-    return messages, tuple(tools), {**{name: tools for name in same}, **columns}
+    return messages, tuple(tools), {**dict.fromkeys(same, tools), **columns}
 
 
 def read_once(file: Path, settings: Sequence[Any], reader: Callable[[], Loaded]) -> Loaded:
     """What a reader makes of a file by these settings, or made of a large one before."""
     if not file.is_file() or file.stat().st_size < LARGE:
         return reader()
-    known_by = canonical_json([code(), sha256_file(file), str(file), settings])
-    key = hashlib.sha256(known_by.encode()).digest()
-    if (loaded := _kept(key)) is None:
-        _keep(key, loaded := reader())
+    key = _key([sha256_file(file), str(file), *settings])
+    if kept := read(key):
+        dropped, remarks, shorts, sizes = json.loads(kept[0])
+        ends = [*accumulate(sizes, initial=0)]
+        contents = [kept[1][start:end] for start, end in pairwise(ends)]
+        rows = tuple(map(_row, shorts, contents))
+        return Loaded(rows, *({w: tuple(i) for w, i in e.items()} for e in (dropped, remarks)))
+    loaded = reader()
+    rows = [cast(PackedRow, packed(row, least=0)) for row in loaded.rows]
+    with suppress(TypeError, ValueError, AttributeError):  # what JSON has no word for stays here
+        shorts = [{name: getattr(row, name) for name in SHORT} for row in rows]
+        contents = [row.content for row in rows]
+        parts = [dict(loaded.dropped), dict(loaded.remarks), shorts, [*map(len, contents)]]
+        if json.loads(text := json.dumps(parts))[2] == shorts:
+            keep(key, (text, b"".join(contents)))
     return loaded
 
 
-def _kept(key: bytes) -> Loaded | None:
-    """What was kept; None where a part is gone, or not as it was written."""
-    if (whole := read(key)) is None:
-        return None
-    count, *others = json.loads(whole[0])
-    rows = [read(key + number.to_bytes(8)) for number in range(count)]
-    if None in rows:
-        return None
-    dropped, remarks = ({why: tuple(ids) for why, ids in each.items()} for each in others)
-    return Loaded(tuple(_row(json.loads(row[0]), row[1]) for row in rows if row), dropped, remarks)
+def remembered(what: str, rows: Sequence[Row], settings: Any, make: Callable[[], Any]) -> Any:
+    """A JSON value that is made of rows by these settings: of long rows kept for the next command,
+    but where no settings say all that it depends on."""
+    if settings is None or not any(isinstance(row, PackedRow) for row in rows):
+        return make()
+    said = hashlib.sha256()
+    for row in rows:
+        parts = [row.content] if isinstance(row, PackedRow) else [row.messages, row.tools]
+        said.update(repr([*parts, *(getattr(row, name) for name in SHORT)]).encode())
+    key = _key([what, said.hexdigest(), settings])
+    if (kept := read(key)) is None:
+        keep(key, kept := (json.dumps(make()), b""))
+    return json.loads(kept[0])
 
 
-def _keep(key: bytes, loaded: Loaded) -> None:
-    """Write rows, and last what says that all are there; nothing where one cannot be packed."""
-    rows = [packed(row, least=0) for row in loaded.rows]
-    with suppress(TypeError, ValueError):  # such as a gold answer that JSON has no word for
-        shorts = [json.dumps({name: getattr(row, name) for name in SHORT}) for row in rows]
-        pairs = zip(rows, shorts, strict=True)
-        if all(isinstance(r, PackedRow) and _row(json.loads(s), r.content) == r for r, s in pairs):
-            for number, (row, short) in enumerate(zip(rows, shorts, strict=True)):
-                keep(key + number.to_bytes(8), (short, row.content))
-            keep(key, (json.dumps([len(rows), dict(loaded.dropped), dict(loaded.remarks)]), b""))
+def _key(parts: Sequence[Any]) -> bytes:
+    return hashlib.sha256(canonical_json(parts).encode("utf-8", "surrogatepass")).digest()

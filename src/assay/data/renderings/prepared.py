@@ -61,9 +61,9 @@ def prepared(
                 keep(key, stored)
         known[key] = stored
     made = _unpacked(known[key])
-    if not generation and before not in known:
-        if prompt := made.prompt_before(len(messages) - 1):
-            known[before] = _packed(prompt, known[key])
+    prompt = None if generation else made.prompt_before(len(messages) - 1)
+    if prompt and before not in known:
+        known[before] = _packed(prompt, known[key])
     return made
 
 
@@ -74,7 +74,7 @@ def _keys(
     generation: bool,
 ) -> tuple[bytes, bytes]:
     """By what a conversation is known, and the prompt before its last message."""
-    maker = repr((renderer.maker or renderer.fingerprint, code(), tuple(tools)))
+    maker = repr((renderer.maker or renderer.fingerprint, tuple(tools)))
     *parts, last = (text.encode("utf-8", "surrogatepass") for text in (maker, *map(repr, messages)))
     digest = hashlib.sha256(b"".join(parts))
     before = digest.copy()
@@ -99,8 +99,9 @@ def _unpacked(kept: Packed) -> RenderedConversation:
 
 
 def read(key: bytes) -> Packed | None:
-    """What is kept under a key; None for nothing, for what is not as it was written, and where the
-    cache cannot be used, which costs time and nothing else."""
+    """What this code kept under a key; None for nothing, for what is not as it was written, and
+    where the cache cannot be used, which costs time and nothing else."""
+    key = hashlib.sha256(_code().encode() + key).digest()
     try:
         store = _store(cache_root(), os.getpid(), threading.get_ident())
         query = "SELECT used, head, ids FROM prepared WHERE key = ?"
@@ -121,6 +122,7 @@ def read(key: bytes) -> Packed | None:
 
 def keep(key: bytes, value: Packed) -> None:
     """Write a value under a key, unless the disk is full or the cache cannot be used."""
+    key = hashlib.sha256(_code().encode() + key).digest()
     values = key, int(time.time()), f"{_digest(*value)} {value[0]}", value[1]
     with suppress(sqlite3.Error, OSError):
         store = _store(cache_root(), os.getpid(), threading.get_ident())
@@ -134,11 +136,10 @@ def _digest(head: str, ids: bytes) -> str:
 
 
 @cache
-def code() -> str:
-    """The sha256 of the code that reads and renders, and the versions of the libraries that it
-    calls."""
+def _code() -> str:
+    """The sha256 of Assay's code, and the versions of the libraries that it renders with."""
     kinds = ("*.py", "*.jinja")
-    files = sorted(f for kind in kinds for f in Path(__file__).parents[1].rglob(kind))
+    files = sorted(f for kind in kinds for f in Path(__file__).parents[2].rglob(kind))
     names = ("transformers", "tokenizers", "jinja2")
     return canonical_json([[*map(sha256_file, files)], *map(version, names)])
 

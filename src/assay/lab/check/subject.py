@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeGuard, TypeVar, cast
+from typing import Any, Literal, TypeGuard, TypeVar
 
 from assay.data.episode import Completion, Context, Turn
+from assay.data.packed_rows import remembered
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
 from assay.errors import Finding, InputError, Severity
@@ -19,7 +20,7 @@ from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.reward_tables import RewardSettings
 from assay.experiment.stage_tables import CommonStage, SamplingStage, StageSpec
 from assay.lab.data.prepare import find_part
-from assay.lab.models.learner import each_encoded, question
+from assay.lab.models.learner import each_encoded, encoded_by, question
 from assay.lab.session.evaluation import Evaluation
 from assay.lab.session.session import Session
 from assay.tasks.task import Task
@@ -70,7 +71,7 @@ class Gold:
     """A row's gold answer as actions, and as the text that rewards would see of them."""
 
     row: Row
-    encode: Callable[[], tuple[Turn, Context]]
+    encode: Callable[[], Any]
     """The answer as it is trained, and what the policy reads when it samples."""
     trained_elsewhere: bool
     """Whether the answer is trained after something else than it is sampled after."""
@@ -175,7 +176,6 @@ def samples(stage: CommonStage) -> TypeGuard[SamplingStage]:
 def render_golds(session: Session, rows: Sequence[Row], rendering: RenderingSettings) -> Golds:
     """The gold answer of each row; what cannot be rendered is kept with its reason."""
     encoder = session.learner.encoder(rendering)
-    answers, missing, broken = [], [], []
 
     def encode(row: Row) -> tuple[Turn, Context] | None:
         if (messages := target_messages(session.task, row)) is None:
@@ -184,23 +184,35 @@ def render_golds(session: Session, rows: Sequence[Row], rendering: RenderingSett
         turn = encoder.turns(row, messages, "last")[0]
         return turn, encoder.prompt(row, question(session.task, row))
 
-    for row in each_encoded(encoder, rows, encode, session.observer.work):
-        try:
-            encoded = encode(row)
-        except RenderingError as error:
-            if not broken:
-                session.observer.note(f"a row cannot be rendered: {error}")
-            broken.append((row.id, str(error)))
-            continue
-        if encoded is None:
-            missing.append(row.id)
-            continue
-        turn, prompt = encoded
-        sizes = encoder.size(prompt), encoder.size(turn.context), hash(turn.context)
-        again = partial(cast(Callable[[Row], tuple[Turn, Context]], encode), row)
-        tokens, text = array("q", turn.actions), encoder.decode(turn.actions)
-        answers.append(Gold(row, again, turn.context != prompt, tokens, text, *sizes))
-    return Golds(tuple(answers), tuple(missing), tuple(broken))
+    def facts() -> Iterator[Any]:
+        """None for a row without an answer, why another cannot be rendered, or what it holds."""
+        told = False
+        for row in each_encoded(encoder, rows, encode, session.observer.work):
+            try:
+                encoded = encode(row)
+            except RenderingError as error:
+                if not told:
+                    session.observer.note(f"a row cannot be rendered: {error}")
+                told = True
+                yield str(error)
+                continue
+            if encoded is None:
+                yield None
+                continue
+            turn, prompt = encoded
+            actions, text = " ".join(map(str, turn.actions)), encoder.decode(turn.actions)
+            sizes = encoder.size(prompt), encoder.size(turn.context), hash(turn.context)
+            yield [turn.context != prompt, actions, text, *sizes]
+
+    told_by = encoded_by(session.task, encoder)
+    pairs = [*zip(rows, remembered("golds", rows, told_by, lambda: [*facts()]), strict=True)]
+    answers = tuple(
+        Gold(row, partial(encode, row), own[0], array("q", map(int, own[1].split())), *own[2:])
+        for row, own in pairs
+        if isinstance(own, list)
+    )
+    missing = tuple(row.id for row, own in pairs if own is None)
+    return Golds(answers, missing, tuple((r.id, own) for r, own in pairs if isinstance(own, str)))
 
 
 def target_messages(task: Task, row: Row) -> tuple | None:

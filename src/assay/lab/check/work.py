@@ -206,7 +206,6 @@ def packs_of_golds(subject: Subject, stage: StageSpec) -> tuple[tuple[int, ...],
 def largest_of_golds(subject: Subject, stage: StageSpec, golds: Sequence[Gold]) -> MicroBatchSize:
     """The stage's largest micro-batch, see `stage_methods.largest_of`; sampled answers are as long
     as they may be. Where several messages of a row are trained, all tokens may be scored."""
-    encoder = subject.session.learner.encoder(stage)
     group = stage.group if isinstance(stage, SamplingStage) else 1
     together, budget = rows_per_step(stage), stage.micro_tokens
     together *= max(map(len, packs_of_golds(subject, stage)), default=1)

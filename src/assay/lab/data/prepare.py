@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from assay.data.csv_files import CsvOptions
-from assay.data.files import atomic_write_text, sha256_file
+from assay.data.files import atomic_write_text
 from assay.data.formats.formats import MOST_BAD, FileLayout, items_of, shaped
 from assay.data.hub_rows import HubSet, hub_records
 from assay.data.leakage import separate
@@ -148,8 +148,7 @@ def load_rows(spec: DataSpec, task: Task, root: Path, observer: Observer = QUIET
     reader = partial(_load_rows, spec, task, root, observer)
     if kind != "path" or any(getattr(spec, key) is not None for key in RECORDED):
         return reader()
-    settings = sha256_file(Path(__file__)), spec.model_dump(mode="json", include=READS)
-    return read_once(root / rest, settings, reader)
+    return read_once(root / rest, [spec.model_dump(mode="json", include=READS)], reader)
 
 
 def _load_rows(spec: DataSpec, task: Task, root: Path, observer: Observer) -> Loaded:

@@ -7,12 +7,16 @@ model ask for it by name, with `language_model`. Nothing is trained or judged he
 import copy
 import gc
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +26,6 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from assay.agents.task import AgentDialogue, AgentEnvironment
-from assay.data.all_cores import on_all_cores
 from assay.data.episode import Context, Turn, tokens_of
 from assay.data.files import built_once, cache_root, sha256_file, write_checksums
 from assay.data.hashing import canonical_json, sha256_text
@@ -75,6 +78,7 @@ from assay.runs.run_names import (
     run_checkpoint,
     stage_start,
 )
+from assay.sandbox.call_process import PR_SET_PDEATHSIG, process_control
 from assay.tasks.rendered_dialogue import RenderedDialogue
 from assay.tasks.task import Asked, Dialogue
 from assay.train.loop import Check as BatchCheck
@@ -254,9 +258,38 @@ LANGUAGE_MODEL = "language model"
 RENDERING = "rows written as tokens"
 ALONE = 1.0
 """Seconds from which on a rendering takes long."""
+TOGETHER = 16
+"""Rows that a process renders before it tells."""
 CHECKED_TOKENS = 1024
 """Tokens that the self-check runs through the plain path, unless two turns of each of its groups
 are longer."""
+
+
+_WORK: list[Callable[[int], Any]] = []
+"""What forked processes do."""
+
+
+def on_all_cores(work: Callable[[int], Any], places: range, cores: int) -> Iterator[Any]:
+    """What `work` gives for each place, in order, by forked processes. It ends early where one was
+    killed: the caller does the rest."""
+    close_store()  # no connection may be forked
+    # Whoever forks says so to the tokenizers' library; its texts come one at a time.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    _WORK[:] = [work]
+    with (
+        suppress(BrokenProcessPool),
+        ProcessPoolExecutor(cores, get_context("fork"), _begin) as pool,
+    ):
+        yield from pool.map(_work, places, chunksize=TOGETHER)
+
+
+def _begin() -> None:
+    process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _work(place: int) -> Any:
+    return _WORK[0](place)
 
 
 @dataclass(frozen=True)
@@ -287,6 +320,12 @@ class LanguageEncoder:
     def fingerprint(self) -> str:
         """The rendering's fingerprint."""
         return self.renderer.fingerprint
+
+    @property
+    def maker(self) -> Any:
+        """All that tokens depend on beside the row and code; None where that is not known."""
+        more = dict(self.options), self.stop and self.stop.strings
+        return [self.renderer.maker, *more] if self.renderer.maker else None
 
     @property
     def thinking(self) -> Thinking:
@@ -326,21 +365,16 @@ class LanguageEncoder:
                 encode(rows[place])
             return [*islice(reversed(self._written.items()), len(self._written) - before)]
 
-        done = 0
-        while done < len(rows):
-            work(done)
-            yield rows[done]
-            done += 1
-            progress(RENDERING, done, len(rows))
+        made: Iterator[list[tuple[bytes, Packed]]] = iter(())
+        for done, row in enumerate(rows):
             seconds = time.monotonic() - begun
             if cores > 1 and seconds > ALONE and seconds * (len(rows) - done) > ALONE * done:
-                close_store()  # no connection may be forked
-                for added in on_all_cores(work, range(done, len(rows)), cores):
-                    self._written.update(added)
-                    yield rows[done]
-                    done += 1
-                    progress(RENDERING, done, len(rows))
-                cores = 1
+                made, cores = on_all_cores(work, range(done, len(rows)), cores), 1
+            if (added := next(made, None)) is None:
+                work(done)
+            self._written.update(added or ())
+            yield row
+            progress(RENDERING, done + 1, len(rows))
 
     def renderer_of(self, row: Row) -> Renderer:
         """The renderer with the template options of a row. Raises RenderingError where those of the

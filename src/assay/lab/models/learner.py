@@ -4,7 +4,7 @@ A `Learner` opens the experiment's model; its `Encoder` turns rows into what the
 actions into text. A task brings kinds of its own with its hook `learner`. Nothing is opened here.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -44,10 +44,17 @@ def quiet(what: str, done: int, total: int) -> None:
 
 def each_encoded(
     encoder: "Encoder", rows: Sequence[Row], encode: Callable[[Row], object], progress: Progress
-) -> Iterator[Row]:
+) -> Iterable[Row]:
     """The rows, each when `encode` costs little: encoders that are slow do it ahead."""
-    ahead = getattr(encoder, "ahead", lambda rows, encode, progress: rows)
-    return iter(ahead(rows, encode, progress))
+    ahead = getattr(encoder, "ahead", None)
+    return ahead(rows, encode, progress) if ahead else rows
+
+
+def encoded_by(task: Task, encoder: "Encoder") -> Any:
+    """What a row's encoding depends on beside row and code, as JSON; None where nobody knows."""
+    own, maker = type(task), getattr(encoder, "maker", None)
+    built_in = own.__module__.startswith(f"{__name__.partition('.')[0]}.")
+    return [own.__module__, own.__qualname__, maker] if built_in and maker else None
 
 
 class Encoder(Protocol):

@@ -10,7 +10,8 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, cast
 
-from assay.data.episode import Context, Episode, Reward
+from assay.data.episode import Context, Episode, Reward, Turn
+from assay.data.packed_rows import remembered
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Row
 from assay.data.splits import Fixed, RowOrder, packs_of
@@ -33,6 +34,7 @@ from assay.lab.models.learner import (
     Progress,
     drawn_by,
     each_encoded,
+    encoded_by,
     gold_turns,
     question,
     quiet,
@@ -195,7 +197,7 @@ def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatch
         turns = pair_sizes(method.pairs)
     elif isinstance(method, Sft):
         measured = cast(StoredEpisodes, method.episodes).turns
-        size, turns = itemgetter(0), [turn for own in measured for turn in own]
+        size, turns = itemgetter(0), [((s, k), n) for own in measured for s, k, n in own]
         together *= max(map(len, measured))
     elif stored:
         turns = [(t.context, len(t.actions)) for group in stored for e in group for t in e.turns]
@@ -280,12 +282,18 @@ class StoredEpisodes(Sequence[Episode]):
     def __init__(self, inputs: StageInput, loss_on: Loss):
         encoder, self._rows = inputs.encoder, inputs.rows
         self._make = partial(gold_turns, encoder, inputs.task, loss_on=loss_on)
-        self.turns: list[list[tuple[tuple[int, int], int]]] = []
-        """By row: the size of each turn's context with what is the same for equal ones, and how
-        many actions follow."""
-        for row in each_encoded(encoder, self._rows, self._make, inputs.progress):
-            made = [(t.context, len(t.actions)) for t in self._make(row)]
-            self.turns.append([((encoder.size(c), hash(c)), actions) for c, actions in made])
+
+        def measured(turn: Turn) -> tuple[int, int, int]:
+            return encoder.size(turn.context), hash(turn.context), len(turn.actions)
+
+        def turns() -> list[list[tuple[int, int, int]]]:
+            each = each_encoded(encoder, self._rows, self._make, inputs.progress)
+            return [[*map(measured, self._make(row))] for row in each]
+
+        made_by = encoded_by(inputs.task, encoder)
+        self.turns = remembered(f"turns of {loss_on}", self._rows, made_by, turns)
+        """By row: the size of each turn's context, what is the same for equal ones, and how many
+        actions follow."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -302,7 +310,7 @@ def packs_of_conversations(
     turn with all that stands before it."""
     if pack_tokens is None:
         return ()
-    return packs_of([turns[-1][0][0] + turns[-1][1] for turns in episodes.turns], pack_tokens)
+    return packs_of([own[-1][0] + own[-1][2] for own in episodes.turns], pack_tokens)
 
 
 def group_stream(stage: SamplingStage, inputs: StageInput, steps: int) -> GroupStream:
